@@ -1,0 +1,110 @@
+"""Checks of what a user passes in: one place, so that all errors read alike.
+
+Every message says the rule, the value received and, where it helps, what to do. Values that are being traced
+by JAX have no value yet and pass.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import numpy as np
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a value has no concrete number yet."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def integer(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> int:
+    """Returns `value` as an int within the bounds, or raises `ValueError`."""
+    bounds = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < minimum or (maximum is not None and value > maximum):
+        raise ValueError(f"{name} must be a whole number {bounds}; got {value!r}." + (f" {hint}" if hint else ""))
+    return int(value)
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    minimum: float = 0.0,
+    above: bool = False,
+    maximum: float = math.inf,
+    finite: bool = False,
+) -> Any:
+    """Checks every entry of a number or array against its bounds and returns `value` unchanged.
+
+    Args:
+      name: what the user calls it.
+      value: a number, an array, or a traced value (which passes).
+      minimum: the least value allowed.
+      above: whether the minimum itself is excluded.
+      maximum: the largest value allowed; `inf` allows infinity.
+      finite: whether infinity is refused.
+    """
+    if is_traced(value):
+        return value
+    try:
+        array = np.asarray(value, dtype=np.float64)
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number or an array of numbers; got {value!r}.") from None
+    low = array > minimum if above else array >= minimum
+    if not np.all(low & (array <= maximum) & (np.isfinite(array) | (not finite))):
+        relation = "above" if above else "at least"
+        limit = (" and finite" if finite else "") if math.isinf(maximum) else f" and at most {maximum:g}"
+        raise ValueError(f"{name} must be {relation} {minimum:g}{limit}; got {_shorten(array)}.")
+    return value
+
+
+def whole(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> Any:
+    """As `integer`, for every entry of a number or array, traced or not; returns `value` unchanged."""
+    if not is_traced(value):
+        for entry in np.ravel(np.asarray(value)).tolist():
+            integer(name, entry, minimum=minimum, maximum=maximum, hint=hint)
+    return value
+
+
+def probability(name: str, value: Any) -> Any:
+    """Checks that a value lies in [0, 1]."""
+    return number(name, value, minimum=0.0, maximum=1.0)
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """Returns `value` if it is one of the options, or raises `ValueError` with the nearest of them."""
+    options = sorted(options)
+    if value in options:
+        return value
+    close = difflib.get_close_matches(str(value), options, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}.{hint}")
+
+
+def durations(value: Any) -> Any:
+    """Checks an array `[T, W]` of seconds: no NaN, nothing negative; `inf` is a failed worker."""
+    shape = np.shape(value)
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(
+            f"durations must have shape [T, W] with T, W >= 1; got shape {shape}. "
+            "Make them with gcjax.stragglers.sample_durations."
+        )
+    if is_traced(value):
+        return value
+    array = np.asarray(value)
+    if array.dtype.kind != "f":
+        raise ValueError(f"durations must be floating point seconds; got dtype {array.dtype}.")
+    bad = np.isnan(array) | (array < 0)
+    if bad.any():
+        unit, worker = np.argwhere(bad)[0]
+        raise ValueError(
+            f"durations must be seconds >= 0, and inf for a failed worker; got {array[unit, worker]} "
+            f"for unit {unit} of worker {worker} ({int(bad.sum())} bad values in all)."
+        )
+    return value
+
+
+def _shorten(array: np.ndarray) -> str:
+    return f"{array.item():g}" if array.ndim == 0 else np.array2string(array, threshold=8, precision=6)

@@ -1,0 +1,177 @@
+"""The types of gradient coding: who holds which chunk, and what is sent and decoded.
+
+Letters: W workers, N chunks, K chunks a worker holds, R holders of a chunk, L blocks of the gradient,
+M messages a worker sends.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Assignment(NamedTuple):
+    """Which chunks each worker processes, in the order in which it processes them.
+
+    Attributes:
+      chunks: int32[W, K], row w lists the chunks of worker w in processing order, padded at the end with -1.
+      num_chunks: N.
+    """
+
+    chunks: np.ndarray
+    num_chunks: int
+
+    @property
+    def num_workers(self) -> int:
+        """W."""
+        return int(self.chunks.shape[0])
+
+    @property
+    def load(self) -> int:
+        """K, the most chunks that a worker holds."""
+        return int(self.chunks.shape[1])
+
+    @property
+    def loads(self) -> np.ndarray:
+        """int32[W], the chunks that each worker holds."""
+        return (self.chunks >= 0).sum(axis=1).astype(np.int32)
+
+    def __eq__(self, other: object) -> bool:
+        """Equal assignments hold the same chunks in the same order."""
+        return (
+            isinstance(other, Assignment)
+            and self.num_chunks == other.num_chunks
+            and np.array_equal(self.chunks, other.chunks)
+        )
+
+    def __ne__(self, other: object) -> bool:
+        """The opposite of `==`; a tuple has its own."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Hash of the contents, so that an assignment can be a static argument of jit."""
+        return hash((self.num_chunks, self.chunks.shape, self.chunks.tobytes()))
+
+
+class Holders(NamedTuple):
+    """The inverse of an assignment: who holds a chunk, and when they reach it.
+
+    Attributes:
+      workers: int32[N, R], the holders of each chunk, padded with -1.
+      slots: int32[N, R], the position of the chunk in that worker's order, padded with -1.
+    """
+
+    workers: np.ndarray
+    slots: np.ndarray
+
+    @property
+    def counts(self) -> np.ndarray:
+        """int32[N], the holders of each chunk."""
+        return (self.workers >= 0).sum(axis=1).astype(np.int32)
+
+
+class Coding(NamedTuple):
+    """What is sent and how it is decoded, for one state of progress.
+
+    Message m of worker w is `sum over k, b of encode[w, m, k, b] * gradient(chunks[w, k])[block b]`; block a of the
+    estimate of the gradient sum is `sum over w, m of decode[w, m, a] * message[w, m]`.
+
+    Attributes:
+      encode: float[W, M, K, L].
+      decode: float[W, M, L].
+      residual: float[], the Frobenius distance of the decoded coefficients of all chunks from the L×L identity; 0 iff
+        the estimate is the exact sum of all chunk gradients.
+    """
+
+    encode: jax.Array
+    decode: jax.Array
+    residual: jax.Array
+
+
+class GradientCode(NamedTuple):
+    """A gradient code: progress in, coefficients out.
+
+    Attributes:
+      assignment: who computes what, in which order.
+      num_blocks: L, the blocks a gradient is cut into; a message has d/L numbers.
+      num_messages: M, the messages a worker sends in a round.
+      plan: pure function `progress int32[W] -> Coding`; `progress[w]` counts the chunks that w has finished.
+      completion: pure function `finish float[W, K] -> float[]`: from the time at which each worker finishes each of
+        its chunks, the earliest time at which the sum can be decoded exactly; inf if never.
+      whole_workers: whether a worker counts only once its whole load is done; otherwise partial work is used.
+    """
+
+    assignment: Assignment
+    num_blocks: int
+    num_messages: int
+    plan: Callable[[jax.Array], Coding]
+    completion: Callable[[jax.Array], jax.Array]
+    whole_workers: bool = False
+
+
+def default_float() -> np.dtype:
+    """float32, or float64 where JAX is switched to 64 bits."""
+    return jax.dtypes.canonicalize_dtype(np.float64)
+
+
+def holders(assignment: Assignment) -> Holders:
+    """Inverts an assignment in O(W·K): who holds each chunk, and at which position."""
+    workers, slots = np.nonzero(assignment.chunks >= 0)
+    chunks = assignment.chunks[workers, slots]
+    order = np.argsort(chunks, kind="stable")
+    workers, slots, chunks = workers[order], slots[order], chunks[order]
+    counts = np.bincount(chunks, minlength=assignment.num_chunks)
+    column = np.arange(chunks.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    table = np.full((2, assignment.num_chunks, counts.max()), -1, dtype=np.int32)
+    table[0, chunks, column] = workers
+    table[1, chunks, column] = slots
+    return Holders(workers=table[0], slots=table[1])
+
+
+def gather_by_chunk(values: jax.Array, inverse: Holders) -> jax.Array:
+    """Rearranges `values[W, K, ...]` to `[N, R, ...]`, with zeros where a chunk has fewer than R holders."""
+    held = jnp.asarray(inverse.workers >= 0).reshape(inverse.workers.shape + (1,) * (values.ndim - 2))
+    return jnp.where(held, values[inverse.workers, inverse.slots], jnp.zeros((), values.dtype))
+
+
+def chunk_coefficients(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> jax.Array:
+    """The coefficient of every chunk in the estimate.
+
+    Args:
+      assignment: who holds what.
+      encode: float[W, M, K, L].
+      decode: float[W, M, L].
+
+    Returns:
+      float[N, L, L]: entry [c, a, b] multiplies block b of chunk c's gradient in block a of the estimate.
+    """
+    products = jnp.einsum("wma,wmkb->wkab", decode, encode)
+    return gather_by_chunk(products, holders(assignment)).sum(axis=1)
+
+
+def residual(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> jax.Array:
+    """Frobenius distance of the decoded coefficients from `1 ⊗ I_L` (Ramamoorthy et al. 2024, section 5)."""
+    error = chunk_coefficients(assignment, encode, decode) - jnp.eye(decode.shape[-1], dtype=decode.dtype)
+    return jnp.sqrt(jnp.sum(error**2))
+
+
+def check_progress(assignment: Assignment, progress: jax.Array) -> jax.Array:
+    """Checks that `progress` is int[W] and, where it is known, that it stays within the loads."""
+    shape, dtype = np.shape(progress), jnp.result_type(progress)
+    if shape != (assignment.num_workers,) or not jnp.issubdtype(dtype, jnp.integer):
+        raise ValueError(
+            f"progress must be int[{assignment.num_workers}], one count a worker; got {dtype}{list(shape)}. "
+            "Was it made for another assignment?"
+        )
+    if not isinstance(progress, jax.core.Tracer):
+        done = np.asarray(progress)
+        bad = np.flatnonzero((done < 0) | (done > assignment.loads))
+        if bad.size:
+            w = bad[0]
+            raise ValueError(
+                f"progress must lie between 0 and the worker's load; got {done[w]} for worker {w}, "
+                f"which holds {assignment.loads[w]} chunks."
+            )
+    return jnp.asarray(progress)

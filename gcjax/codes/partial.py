@@ -1,0 +1,87 @@
+"""Gradient coding with partial stragglers (Ramamoorthy, Meng, Girimaji, NeurIPS 2024, arXiv 2405.19509).
+
+A worker reports how many chunks it has finished and then sends one vector of d/L numbers: block b of its finished
+chunk c with the coefficient `x[w, c, b]`. The server multiplies the message of worker w by a fixed random row r_w in
+R^L. For chunk c and block b the finished holders need `sum_w r_w x[w, c, b] = e_b`: solvable iff at least L of them
+have finished, since random rows are in general position; otherwise the least-squares choice is the best there is.
+Nothing is interpolated, so the code is numerically stable.
+
+Rows are scaled to length one (our choice: it changes no solvability and keeps the coefficients small); for L = 1 all
+are 1, and a chunk's coefficient is one over the number of its finished holders.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import (
+    Assignment,
+    Coding,
+    GradientCode,
+    check_progress,
+    default_float,
+    gather_by_chunk,
+    holders,
+)
+from gcjax.codes.small_systems import min_norm_solver
+
+
+def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array | None = None) -> GradientCode:
+    """The partial-straggler code: exact when every chunk has L finished holders, best approximation before.
+
+    M = 1. A plan costs O(N·R·L²), without a LAPACK call.
+
+    Args:
+      assignment: who holds what, in which order; see `gcjax.codes.order_chunks`.
+      num_blocks: L; a message has d/L numbers.
+      rng_key: draws the rows r_w; needed for L > 1.
+
+    Returns:
+      The code; with every chunk's finished holders h, `residual` is `sqrt(sum over chunks of max(0, L - h))`.
+
+    Raises:
+      ValueError: if L > 1 and there is no key.
+    """
+    _checks.integer("num_blocks", num_blocks, minimum=1)
+    rows = _rows(assignment.num_workers, num_blocks, rng_key)
+    inverse = holders(assignment)
+    solve = min_norm_solver(np.where((inverse.workers >= 0)[..., None], rows[inverse.workers], 0.0))
+    # Where the coefficient of slot k of worker w stands among the coefficients ordered by chunk.
+    position = np.zeros(assignment.chunks.shape, dtype=np.int32)
+    chunk, column = np.nonzero(inverse.workers >= 0)
+    flat = chunk * inverse.workers.shape[1] + column
+    position[inverse.workers[chunk, column], inverse.slots[chunk, column]] = flat
+    slot_numbers = np.arange(assignment.load, dtype=np.int32)
+
+    def plan(progress: jax.Array) -> Coding:
+        progress = check_progress(assignment, progress)
+        finished = (progress[inverse.workers] > inverse.slots) & (inverse.workers >= 0)
+        solution, distances = solve(finished)
+        encode = solution.reshape(-1, num_blocks)[position]
+        encode = jnp.where((slot_numbers < progress[:, None])[..., None], encode, 0)[:, None]
+        decode = jnp.where((progress > 0)[:, None], jnp.asarray(rows, default_float()), 0)[:, None]
+        return Coding(encode, decode, jnp.sqrt(distances.sum()))
+
+    def completion(finish: jax.Array) -> jax.Array:
+        if inverse.workers.shape[1] < num_blocks:
+            return jnp.full((), jnp.inf, finish.dtype)
+        held = gather_by_chunk(finish, inverse)
+        arrivals = jnp.sort(jnp.where(inverse.workers >= 0, held, jnp.inf), axis=1)
+        return arrivals[:, num_blocks - 1].max()
+
+    return GradientCode(assignment, num_blocks, 1, plan, completion)
+
+
+def _rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.ndarray:
+    """float64[W, L]: the server's fixed rows, of length one."""
+    if num_blocks == 1:
+        return np.ones((num_workers, 1))
+    if rng_key is None:
+        raise ValueError(
+            f"partial needs rng_key to draw its rows when num_blocks > 1; got num_blocks={num_blocks} and no key. "
+            "Pass rng_key=jax.random.key(0)."
+        )
+    seed = np.asarray(jax.random.key_data(rng_key)).ravel().tolist()
+    rows = np.random.default_rng(seed).normal(size=(num_workers, num_blocks))
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)

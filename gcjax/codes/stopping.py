@@ -1,0 +1,94 @@
+"""When a coded round stops: from the time at which every worker finishes every chunk, the end of the round."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.codes.base import GradientCode
+from gcjax.codes.whole_worker import last_finish
+
+
+class StoppingRule(NamedTuple):
+    """When a round stops.
+
+    Attributes:
+      time: pure function `(code, finish float[W, K]) -> float[]`: seconds from the start of the round at which it
+        stops; inf if it never does.
+      exact: whether the rule waits for an exact decode.
+    """
+
+    time: Callable[[GradientCode, jax.Array], jax.Array]
+    exact: bool
+
+
+def decodable() -> StoppingRule:
+    """Stop as soon as the sum of all chunk gradients can be decoded exactly."""
+    return StoppingRule(lambda code, finish: code.completion(finish), exact=True)
+
+
+def deadline(seconds: float) -> StoppingRule:
+    """Stop after so many seconds, or earlier if everybody has finished everything.
+
+    Args:
+      seconds: above 0, counted from the moment the round starts.
+    """
+    _checks.number("seconds", seconds, above=True)
+    everybody = all_workers()
+    return StoppingRule(lambda code, finish: jnp.minimum(seconds, everybody.time(code, finish)), exact=False)
+
+
+def first_of(*rules: StoppingRule) -> StoppingRule:
+    """Stop as soon as one of the rules says so."""
+    if not rules or not all(isinstance(rule, StoppingRule) for rule in rules):
+        raise ValueError(f"first_of needs one or more stopping rules; got {rules!r}.")
+
+    def time(code: GradientCode, finish: jax.Array) -> jax.Array:
+        return jnp.stack([rule.time(code, finish) for rule in rules]).min()
+
+    return StoppingRule(time, exact=all(rule.exact for rule in rules))
+
+
+def fastest(num_workers: int) -> StoppingRule:
+    """Stop as soon as so many workers have finished their whole load.
+
+    Args:
+      num_workers: k, between 1 and W; k = W is `all_workers`.
+    """
+    _checks.integer("num_workers", num_workers, minimum=1)
+
+    def time(code: GradientCode, finish: jax.Array) -> jax.Array:
+        _checks.integer("num_workers of fastest", num_workers, minimum=1, maximum=code.assignment.num_workers)
+        return jnp.sort(last_finish(code.assignment, finish))[num_workers - 1]
+
+    return StoppingRule(time, exact=False)
+
+
+def all_workers() -> StoppingRule:
+    """Stop when every worker has finished its whole load."""
+    return StoppingRule(lambda code, finish: last_finish(code.assignment, finish).max(), exact=False)
+
+
+def completion_time(code: GradientCode, chunk_seconds: jax.Array) -> jax.Array:
+    """The earliest time at which the sum of all chunk gradients can be decoded exactly.
+
+    Args:
+      code: a gradient code.
+      chunk_seconds: float[W], the time each worker takes for a chunk; inf for a failed one.
+
+    Returns:
+      float[] seconds; inf if the sum can never be decoded.
+
+    Raises:
+      ValueError: if a time is negative or NaN, or there is not one for every worker.
+    """
+    assignment = code.assignment
+    if jnp.shape(chunk_seconds) != (assignment.num_workers,):
+        raise ValueError(
+            f"chunk_seconds must be float[{assignment.num_workers}], one time a worker; "
+            f"got shape {jnp.shape(chunk_seconds)}."
+        )
+    _checks.number("chunk_seconds", chunk_seconds)
+    return code.completion(jnp.asarray(chunk_seconds)[:, None] * jnp.arange(1, assignment.load + 1))

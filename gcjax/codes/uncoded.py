@@ -1,0 +1,49 @@
+"""No coding: every chunk on one worker."""
+
+import jax
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import Assignment, GradientCode
+from gcjax.codes.partial import partial
+from gcjax.codes.whole_worker import whole_worker_code
+
+
+def uncoded(num_workers: int, *, load: int = 1) -> GradientCode:
+    """Every chunk is held by one worker; the sum is exact iff everybody has finished. N = W·load, L = M = 1.
+
+    Whatever chunks are finished count, in any progress.
+
+    Args:
+      num_workers: W.
+      load: K, the chunks of each worker.
+    """
+    _checks.integer("num_workers", num_workers, minimum=1)
+    _checks.integer("load", load, minimum=1)
+    chunks = np.arange(num_workers * load, dtype=np.int32).reshape(num_workers, load)
+    return partial(Assignment(chunks, num_workers * load))
+
+
+def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
+    """No redundancy: sum what has arrived and scale it up by N / (number that arrived) (Chen et al. 2016).
+
+    Meant for the stopping rule `fastest(num_workers - num_stragglers)`; then the factor is n / (n - s). One chunk a
+    worker, L = M = 1. The estimate is unbiased when any worker is equally likely to be late, and exact only when
+    nobody is.
+
+    Args:
+      num_workers: n = W = N.
+      num_stragglers: s, only checked here: the plan scales by what has arrived.
+
+    Raises:
+      ValueError: if `num_stragglers` is not below `num_workers`.
+    """
+    _checks.integer("num_workers", num_workers, minimum=1)
+    _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
+    assignment = Assignment(np.arange(num_workers, dtype=np.int32)[:, None], num_workers)
+
+    def decode(finished: jax.Array) -> jax.Array:
+        count = finished.sum()
+        return finished * (num_workers / count.clip(1))
+
+    return whole_worker_code(assignment, np.ones((num_workers, 1)), decode, lambda finish: finish.max())

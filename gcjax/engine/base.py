@@ -1,0 +1,82 @@
+"""What a run needs for its next step, and what it tells a person.
+
+Letters: E commits, V evaluations, C contributions to a commit.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+
+from gcjax.protocols.base import Schedule
+
+
+class State(NamedTuple):
+    """What the next commit needs.
+
+    Attributes:
+      commit: int32[], the commits made so far.
+      params: the parameters of the latest commit.
+      ring: the past versions that are still to be read, every leaf `[ring_size + 1, ...]` (see `gcjax.engine.ring`);
+        None where every commit reads the latest version.
+      opt_state: the state of the optax optimizer on the server.
+    """
+
+    commit: jax.Array
+    params: Any
+    ring: Any
+    opt_state: Any
+
+
+class Trajectory(NamedTuple):
+    """The parameters of a run, judged at V moments: before the first commit and then every so many commits.
+
+    Attributes:
+      commit: int32[V], commits made before the evaluation; -1 where the run ended earlier.
+      time: float[V] virtual seconds; inf where the run ended earlier.
+      metrics: name -> float[V]; NaN where the run ended earlier.
+    """
+
+    commit: jax.Array
+    time: jax.Array
+    metrics: dict[str, jax.Array]
+
+
+class Info(NamedTuple):
+    """What happened in each commit.
+
+    Attributes:
+      loss: float[E], the training loss that the commit's gradients belong to; NaN for commits not made.
+      residual: float[E], the distance of the decoded coefficients from the exact sum (0 without a code).
+      staleness: int32[E], the largest staleness among the commit's contributions; -1 for commits not made.
+      num_commits: int32[], the commits made.
+      versions_alive: int32[], the most past versions that are still to be read at any time: the ring's size must not
+        be below it. 0 if every commit reads the latest version.
+    """
+
+    loss: jax.Array
+    residual: jax.Array
+    staleness: jax.Array
+    num_commits: jax.Array
+    versions_alive: jax.Array
+
+
+class Run(NamedTuple):
+    """The result of `gcjax.engine.run`.
+
+    Attributes:
+      state: what a further commit would need, `state.params` among it. All NaN if the ring overflowed (see
+        `gcjax.engine.check`).
+      trajectory: metrics against virtual time.
+      info: what happened in each commit.
+      schedule: when it happened.
+    """
+
+    state: State
+    trajectory: Trajectory
+    info: Info
+    schedule: Schedule
+
+    @property
+    def params(self) -> Any:
+        """The parameters at the end."""
+        return self.state.params

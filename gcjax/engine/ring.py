@@ -1,0 +1,69 @@
+"""The past versions of the parameters that somebody will still read.
+
+A version is alive from the commit that makes it to the last commit that reads it. The schedule says which ones are
+alive when, so each is given one of `size` places, and a place is used again as soon as its version is dead: the
+first to die is the first to be replaced. A run needs as many places as versions are ever alive at once: at most one a
+worker where each computes on one version at a time, however stale it gets.
+
+Letters: E commits, C contributions to a commit.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.base import Schedule
+
+
+def last_reader(schedule: Schedule) -> jax.Array:
+    """int32[E + 1]: the last commit that reads each version; -1 if none does."""
+    num_commits = schedule.time.shape[0]
+    used = schedule.worker >= 0
+    commits = jnp.broadcast_to(jnp.arange(num_commits, dtype=jnp.int32)[:, None], used.shape)
+    version = jnp.where(used, schedule.version, num_commits + 1)  # out of bounds: dropped
+    return jnp.full(num_commits + 1, -1, jnp.int32).at[version].max(commits, mode="drop")
+
+
+def versions_alive(schedule: Schedule) -> jax.Array:
+    """int32[]: the most versions alive at once."""
+    last = last_reader(schedule)
+    deaths = jnp.zeros_like(last).at[jnp.where(last >= 0, last + 1, last.size)].add(1, mode="drop")
+    return (jnp.cumsum(last >= 0) - jnp.cumsum(deaths)).max()
+
+
+def places(schedule: Schedule, size: int) -> jax.Array:
+    """int32[E + 1]: the place of each version, valid if at most `size` are alive at once; `size` if nobody reads it.
+
+    With births and deaths in order, birth number k takes the place of death number k - size. Following these links
+    back to one of the first `size` births, in steps of doubling length, gives the place.
+    """
+    last = last_reader(schedule)
+    count = last.size
+    read = last >= 0
+    births = jnp.cumsum(read) - 1
+    by_death = jnp.argsort(jnp.where(read, last, count), stable=True)
+    before = births[by_death[(jnp.arange(count) - size).clip(0)]]
+    link = jnp.where(jnp.arange(count) < size, jnp.arange(count), before)
+    for _ in range(count.bit_length()):
+        link = link[link]
+    return jnp.where(read, link[births.clip(0)], size).astype(jnp.int32)
+
+
+def create(params: Any, size: int, place: jax.Array) -> Any:
+    """A ring of `size` places, and one for what nobody reads, with version 0 in its place."""
+    return jax.tree.map(lambda x: jnp.zeros((size + 1, *x.shape), x.dtype).at[place].set(x), params)
+
+
+def read(ring: Any, place: jax.Array) -> Any:
+    """The parameters in a place."""
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, place, keepdims=False), ring)
+
+
+def write(ring: Any, place: jax.Array, params: Any) -> Any:
+    """The ring with these parameters in a place."""
+
+    def leaf(x: jax.Array, value: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_update_index_in_dim(x, value, place, axis=0)
+
+    return jax.tree.map(leaf, ring, params)

@@ -1,0 +1,330 @@
+"""A whole training run under a protocol, as one XLA program.
+
+The schedule comes first: timing never depends on gradient values. Then the commits are made in order. A gradient
+depends only on the version that it reads, so the commits from e on whose versions are all there already (a front)
+can be computed at once. Past versions that are still to be read live in a ring.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gcjax import _checks
+from gcjax.engine import ring as rings
+from gcjax.engine.base import Info, Run, State, Trajectory
+from gcjax.engine.gradients import CommitGradient, Contribution, coded_gradients, unit_gradients
+from gcjax.protocols.base import Protocol, Schedule
+from gcjax.stragglers.network import Network
+from gcjax.tasks.base import Task
+
+Progress = Callable[[int, int], None]
+
+
+class Options(NamedTuple):
+    """The static numbers of a run; see `run`."""
+
+    num_commits: int | None
+    eval_every: int
+    ring_size: int
+    front_width: int
+    progress: Progress | None
+
+
+def run(
+    task: Task,
+    protocol: Protocol,
+    optimizer: optax.GradientTransformation,
+    durations: jax.Array,
+    *,
+    rng_key: jax.Array,
+    network: Network | None = None,
+    num_commits: int | None = None,
+    eval_every: int | None = None,
+    ring_size: int | None = None,
+    front_width: int = 1,
+    progress: Progress | None = None,
+) -> Run:
+    """Trains under a protocol, on given durations.
+
+    Works under `jit` and `vmap`. There nothing can be raised: call `gcjax.engine.check` on the result.
+
+    Args:
+      task: what is trained.
+      protocol: who waits for whom.
+      optimizer: optax optimizer on the server; its gradient is the weighted mean of the contributions.
+      durations: float[T, W] seconds that each unit of work takes on each worker; inf is a failed worker.
+      rng_key: decides the initial parameters and all batches; the same key gives the same bits.
+      network: the time of messages; instantaneous by default.
+      num_commits: stop after so many commits; all that the durations allow if None.
+      eval_every: commits between two evaluations; a hundredth of the possible commits if None.
+      ring_size: past versions kept; as many as the schedule needs if None. Under `jit` and `vmap` one a worker and
+        contribution, or none if the protocol allows no staleness.
+      front_width: the most commits computed at once. 1 is fastest on a small CPU.
+      progress: called on the host with (commits made, commits in all) at every evaluation.
+
+    Returns:
+      Parameters, trajectory, info and schedule.
+
+    Raises:
+      ValueError: for bad input, or if the durations are too few for `num_commits`, or the ring too small.
+    """
+    _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width)
+    network = Network() if network is None else network
+    _checks.durations(durations)
+    traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, network, task.data)))
+    schedule = protocol.schedule(durations, network) if traced else _schedule(protocol, durations, network)
+    possible = schedule.time.shape[0]
+    if ring_size is None:
+        ring_size = _default_ring_size(protocol, schedule) if traced else required_ring_size(schedule)
+    options = Options(
+        num_commits, min(eval_every or max(1, possible // 100), possible), ring_size, front_width, progress
+    )
+    functions, data = task._replace(data=None), task.data
+    if traced:
+        return _train(functions, protocol, optimizer, options, schedule, data, rng_key)
+    result = _train_jit(functions, protocol, optimizer, options, schedule, data, rng_key)
+    check(result, num_commits=num_commits)
+    return result
+
+
+def check(run: Run, *, num_commits: int | None = None) -> None:
+    """Raises an error if a run made under `jit` or `vmap` is not to be trusted.
+
+    Args:
+      run: one run, or a batch of them.
+      num_commits: the commits asked for.
+
+    Raises:
+      ValueError: if the ring was too small, or fewer than `num_commits` commits were made.
+    """
+    made, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
+    kept = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[made.ndim] - 1
+    if needed > kept:
+        raise ValueError(
+            f"the ring keeps {kept} past versions of the parameters, but this schedule still needs {needed} at once. "
+            f"Pass ring_size={needed} or more."
+        )
+    if num_commits is not None and made.min() < num_commits:
+        sampled = run.schedule.start.shape[-2]
+        raise ValueError(
+            f"num_commits={num_commits} asked for, but the durations of {sampled} units a worker give only "
+            f"{made.min()} commits: a worker runs out of sampled units, or waits for a failed one. Sample "
+            f"{-(-sampled * num_commits // max(int(made.min()), 1))} units or more, or use a protocol that does not "
+            "wait for failed workers."
+        )
+
+
+def required_ring_size(schedule: Schedule) -> int:
+    """The past versions that must be kept for a schedule, or for the worst of a batch of them."""
+    return int(np.max(jax.device_get(_versions_alive(schedule))))
+
+
+@partial(jax.jit, static_argnums=0)
+def _schedule(protocol: Protocol, durations: jax.Array, network: Network) -> Schedule:
+    return protocol.schedule(durations, network)
+
+
+@jax.jit
+def _versions_alive(schedule: Schedule) -> jax.Array:
+    if schedule.time.ndim > 1:
+        return jax.vmap(_versions_alive)(schedule)
+    return jnp.where(_staleness(schedule).max() <= 0, 0, rings.versions_alive(schedule))
+
+
+def _staleness(schedule: Schedule) -> jax.Array:
+    """int32[E]: the largest staleness of each commit; -1 for commits that are not used."""
+    commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]
+    return jnp.where(schedule.worker >= 0, commits - schedule.version, -1).max(axis=1)
+
+
+def _default_ring_size(protocol: Protocol, schedule: Schedule) -> int:
+    num_workers, (possible, contributions) = schedule.start.shape[1], schedule.worker.shape
+    if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
+        return 0
+    return min(num_workers + contributions, possible)
+
+
+def _train(
+    task: Task,
+    protocol: Protocol,
+    optimizer: optax.GradientTransformation,
+    options: Options,
+    schedule: Schedule,
+    data: Any,
+    rng_key: jax.Array,
+) -> Run:
+    init_key, batch_key = jax.random.split(rng_key)
+    possible = schedule.time.shape[0]
+    num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or possible).astype(jnp.int32)
+    alive = _versions_alive(schedule)
+    params = _poisoned(task.init(init_key), alive > options.ring_size)
+    if options.ring_size:
+        place = rings.places(schedule, options.ring_size)
+        ring = rings.create(params, options.ring_size, place[0])
+    else:
+        place, ring = None, None
+    state = State(jnp.zeros((), jnp.int32), params, ring, optimizer.init(params))
+    info = Info(
+        loss=jnp.full(possible, jnp.nan, schedule.time.dtype),
+        residual=jnp.zeros(possible, schedule.time.dtype),
+        staleness=jnp.where(jnp.arange(possible) < num_commits, _staleness(schedule), -1),
+        num_commits=num_commits,
+        versions_alive=alive,
+    )
+    if protocol.code is None:
+        gradient = unit_gradients(task, data, batch_key, protocol.one_version)
+    else:
+        gradient = coded_gradients(task, data, batch_key, protocol.code)
+    advance = partial(make_commits, gradient, optimizer, options, schedule, place)
+    state, info, trajectory = _evaluated(task, data, advance, options, schedule.time, state, info)
+    return Run(state, trajectory, info, schedule)
+
+
+def _poisoned(params: Any, poison: jax.Array) -> Any:
+    """All NaN if a version that is gone would be read, so that the run cannot pass for a result."""
+
+    def leaf(x: jax.Array) -> jax.Array:
+        return jnp.where(poison, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+
+    return jax.tree.map(leaf, params)
+
+
+def _evaluated(
+    task: Task,
+    data: Any,
+    advance: Callable[[jax.Array, State, Info], tuple[State, Info]],
+    options: Options,
+    commit_times: jax.Array,
+    state: State,
+    info: Info,
+) -> tuple[State, Info, Trajectory]:
+    """Makes all commits, judging the parameters before the first and then every `eval_every` commits."""
+    times = jnp.concatenate([jnp.zeros(1, commit_times.dtype), commit_times])
+
+    def evaluate(trajectory: Trajectory, index: jax.Array, state: State) -> Trajectory:
+        metrics = task.metrics(state.params, data)
+        if options.progress is not None:
+            jax.debug.callback(options.progress, state.commit, info.num_commits)
+        return Trajectory(
+            trajectory.commit.at[index].set(state.commit, mode="drop"),
+            trajectory.time.at[index].set(times[state.commit], mode="drop"),
+            {name: trajectory.metrics[name].at[index].set(value, mode="drop") for name, value in metrics.items()},
+        )
+
+    def block(index: jax.Array, carry: tuple[State, Info, Trajectory]) -> tuple[State, Info, Trajectory]:
+        state, info, trajectory = carry
+        end = jnp.minimum((index + 1) * options.eval_every, info.num_commits)
+        state, info = advance(end, state, info)
+        slot = jnp.where(index < num_blocks, index + 1, num_evals)  # out of bounds: dropped
+        return state, info, evaluate(trajectory, slot, state)
+
+    num_blocks = -(-info.num_commits // options.eval_every)
+    num_evals = 1 + -(-(options.num_commits or commit_times.size) // options.eval_every)
+    shapes = jax.eval_shape(task.metrics, state.params, data)
+    trajectory = Trajectory(
+        jnp.full(num_evals, -1, jnp.int32),
+        jnp.full(num_evals, jnp.inf, commit_times.dtype),
+        {name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in shapes.items()},
+    )
+    start = state, info, evaluate(trajectory, jnp.zeros((), jnp.int32), state)
+    return jax.lax.fori_loop(0, _most(num_blocks), block, start)
+
+
+def make_commits(
+    gradient: CommitGradient,
+    optimizer: optax.GradientTransformation,
+    options: Options,
+    schedule: Schedule,
+    place: jax.Array | None,
+    end: jax.Array,
+    state: State,
+    info: Info,
+) -> tuple[State, Info]:
+    """Makes the commits up to `end` (not included), front by front."""
+    Carry = tuple[State, Info]
+
+    def reader(state: State) -> Callable[[jax.Array], Any]:
+        if place is None:
+            return lambda version: state.params
+        return lambda version: rings.read(state.ring, place[version])
+
+    def commit(carry: Carry, contribution: Contribution, active: jax.Array) -> Carry:
+        (index, params, ring, opt_state), info = carry
+        updates, new_opt_state = optimizer.update(contribution.gradient, opt_state, params)
+        keep = partial(jax.tree.map, lambda new, old: jnp.where(active, new, old))
+        params = keep(optax.apply_updates(params, updates), params)
+        if place is not None:
+            ring = rings.write(ring, jnp.where(active, place[index + 1], options.ring_size), params)
+        slot = jnp.where(active, index, schedule.time.size)  # out of bounds: dropped
+        info = info._replace(
+            loss=info.loss.at[slot].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
+            residual=info.residual.at[slot].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
+        )
+        return State(index + active, params, ring, keep(new_opt_state, opt_state)), info
+
+    def single(_: jax.Array, carry: Carry) -> Carry:
+        index = carry[0].commit
+        return commit(carry, gradient(reader(carry[0]), schedule, index), (index < end).astype(jnp.int32))
+
+    def front(carry: Carry) -> Carry:
+        first = carry[0].commit
+        commits = first + jnp.arange(options.front_width, dtype=jnp.int32)
+        there = (schedule.version.at[commits].get(mode="clip") <= first).all(axis=1) & (commits < end)
+        width = jnp.cumprod(there.astype(jnp.int32)).sum()
+        known = commits.clip(0, end - 1)
+        contributions = jax.vmap(lambda e: gradient(reader(carry[0]), schedule, e))(known)
+
+        def one(i: jax.Array, carry: Carry) -> Carry:
+            return commit(carry, jax.tree.map(lambda x: x[i], contributions), (i < width).astype(jnp.int32))
+
+        return jax.lax.fori_loop(0, options.front_width, one, carry)
+
+    if options.front_width == 1:
+        return jax.lax.fori_loop(0, _most(end - state.commit), single, (state, info))
+    return jax.lax.while_loop(lambda carry: carry[0].commit < end, front, (state, info))
+
+
+@jax.custom_batching.custom_vmap
+def _most(count: jax.Array) -> jax.Array:
+    """The count itself; under vmap the largest of all runs.
+
+    Runs in a batch then share their loops and idle at the end, masked. A loop bound of its own for each run would
+    make vmap copy the whole carry, ring included, at every step.
+    """
+    return count
+
+
+@_most.def_vmap
+def _most_of_all(axis_size: int, in_batched: list[bool], count: jax.Array) -> tuple[jax.Array, bool]:
+    del axis_size
+    return (count.max(), False) if in_batched[0] else (count, False)
+
+
+_train_jit = jax.jit(_train, static_argnums=(0, 1, 2, 3))
+
+
+def _check_arguments(
+    task: Task,
+    protocol: Protocol,
+    num_commits: int | None,
+    eval_every: int | None,
+    ring_size: int | None,
+    front_width: int,
+) -> None:
+    if not isinstance(protocol, Protocol):
+        raise ValueError(f"run needs a Protocol, for example gcjax.protocols.bsp(); got {protocol!r}.")
+    for name, value in (("num_commits", num_commits), ("eval_every", eval_every), ("ring_size", ring_size)):
+        if value is not None:
+            _checks.integer(name, value, minimum=1)
+    _checks.integer("front_width", front_width, minimum=1)
+    if protocol.code is not None and protocol.code.assignment.num_chunks != task.num_chunks:
+        raise ValueError(
+            f"the code and the task must cut the data into the same chunks; the code has "
+            f"{protocol.code.assignment.num_chunks}, the task {task.num_chunks}. Make the task with "
+            f"num_chunks={protocol.code.assignment.num_chunks}."
+        )

@@ -1,0 +1,32 @@
+"""Bulk synchronous parallel (Valiant, CACM 1990)."""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.timing import bounded_staleness, used_commits
+from gcjax.stragglers.network import Network
+
+
+def bsp() -> Protocol:
+    """Bulk synchronous parallel: every round waits for everybody and applies the mean (Valiant 1990).
+
+    `F[n, w] = max_v F[n-1, v] + D[n, w]`; commit n happens at `max_w F[n, w]`. E = T, C = W.
+    """
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        num_units, num_workers = durations.shape
+        timeline = bounded_staleness(durations, network, 0)
+        everybody = (num_units, num_workers)
+        rounds = jnp.broadcast_to(jnp.arange(num_units)[:, None], everybody)
+        return used_commits(
+            timeline,
+            time=timeline.finish.max(axis=1),
+            worker=jnp.broadcast_to(jnp.arange(num_workers), everybody),
+            unit=rounds,
+            version=rounds,
+            work=jnp.ones(everybody),
+            weight=jnp.full(everybody, 1.0 / num_workers),
+        )
+
+    return Protocol(schedule, max_staleness=lambda num_workers: 0)

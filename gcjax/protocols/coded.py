@@ -1,0 +1,135 @@
+"""Rounds of a gradient code (Tandon et al. 2017; Ramamoorthy, Meng, Girimaji 2024)."""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.codes.base import GradientCode
+from gcjax.codes.stopping import StoppingRule, decodable
+from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.timing import Timeline, used_commits
+from gcjax.stragglers.network import Network
+
+
+def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
+    """Rounds of a gradient code: all work on their chunks in order until the stopping rule holds, then all decode.
+
+    Round r: everybody receives the parameters and works through its chunks; progress reports cost nothing; when the
+    rule holds, what is unfinished is cut off, and those with something to contribute send their M messages of d/L
+    numbers; when the last has arrived, the estimate is applied, divided by the N chunks. Round r of worker w takes
+    the units r·K, ..., r·K + K-1: units that a round did not get to are skipped, not saved for the next one, so that
+    the slow spells of all workers stay aligned with the rounds. E = T // K, C = W, and `work` is the progress.
+
+    Args:
+      code: the gradient code; one unit of work is one chunk.
+      stop: when a round stops (`gcjax.codes.decodable()`, `deadline`, `fastest`, ...); decodable by default.
+
+    Raises:
+      ValueError: if the rule waits for an exact decode that the code cannot give; if fewer than K units are sampled.
+    """
+    if not isinstance(code, GradientCode):
+        raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
+    rule = decodable() if stop is None else stop
+    if not isinstance(rule, StoppingRule):
+        raise ValueError(f"stop must be a stopping rule, for example gcjax.codes.decodable(); got {rule!r}.")
+    _check_exact(code, rule)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        num_workers, load = code.assignment.chunks.shape
+        num_rounds = _num_rounds(code, durations)
+        units = durations[: num_rounds * load].reshape(num_rounds, load, num_workers)
+        held = jnp.asarray(code.assignment.chunks.T >= 0)
+        receive = jnp.broadcast_to(jnp.asarray(network.receive_seconds(), units.dtype), (num_workers,))
+        finish = receive + jnp.cumsum(jnp.where(held, units, 0), axis=1)
+        seconds = jax.vmap(lambda f: rule.time(code, f.T))(finish)
+        done = held & (finish <= seconds[:, None, None]) & jnp.isfinite(finish)
+        progress = done.sum(axis=1)
+        sends = progress >= code.assignment.loads if code.whole_workers else progress > 0
+        send = jnp.asarray(network.send_seconds(code.num_messages / code.num_blocks), units.dtype)
+        end = jnp.cumsum(seconds + jnp.where(sends, send, 0).max(axis=1))
+        begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])
+        timeline = _timeline(begin, receive, units, finish, seconds, done, jnp.where(sends, send, 0))
+        shape = (num_rounds, num_workers)
+        rounds = jnp.broadcast_to(jnp.arange(num_rounds)[:, None], shape)
+        return used_commits(
+            _pad(timeline, durations.shape[0]),
+            time=end,
+            worker=jnp.broadcast_to(jnp.arange(num_workers), shape),
+            unit=rounds * load,
+            version=rounds,
+            work=progress,
+            weight=jnp.full(shape, 1.0 / code.assignment.num_chunks),
+        )
+
+    return Protocol(schedule, code, max_staleness=lambda num_workers: 0)
+
+
+def _timeline(
+    begin: jax.Array,
+    receive: jax.Array,
+    units: jax.Array,
+    finish: jax.Array,
+    seconds: jax.Array,
+    done: jax.Array,
+    send: jax.Array,
+) -> Timeline:
+    """The times `[rounds, K, W]` of every unit, from those relative to the begin of its round."""
+    before = jnp.concatenate([jnp.broadcast_to(receive, finish[:, :1].shape), finish[:, :-1]], axis=1)
+    stop = seconds[:, None, None]
+    begun = before < stop
+    begin = begin[:, None, None]
+    first = (jnp.arange(units.shape[1]) == 0)[:, None]
+    # The round's one message goes out with the last finished unit, once the round has stopped.
+    last = done & (jnp.cumsum(done, axis=1) == done.sum(axis=1, keepdims=True))
+    sending = last & (send[:, None, :] > 0)
+    compute_start = jnp.where(begun, begin + before, jnp.inf)
+    compute_end = jnp.where(begun, begin + jnp.minimum(finish, stop), jnp.inf)
+    send_start = jnp.where(sending, begin + stop, jnp.where(done, compute_end, jnp.inf))
+    return Timeline(
+        start=jnp.where(first, jnp.broadcast_to(begin, begun.shape), compute_start),
+        compute_start=compute_start,
+        compute_end=compute_end,
+        send_start=send_start,
+        finish=jnp.where(sending, send_start + send[:, None, :], send_start),
+        horizon=jnp.full((), jnp.inf, units.dtype),
+    )
+
+
+def _pad(timeline: Timeline, num_units: int) -> Timeline:
+    """From `[rounds, K, W]` to `[T, W]`, with inf for the units after the last whole round."""
+
+    def flatten(times: jax.Array) -> jax.Array:
+        rounds, load, workers = times.shape
+        return jnp.pad(
+            times.reshape(rounds * load, workers),
+            ((0, num_units - rounds * load), (0, 0)),
+            constant_values=jnp.inf,
+        )
+
+    times = {name: flatten(value) for name, value in timeline._asdict().items() if name != "horizon"}
+    return Timeline(**times, horizon=timeline.horizon)
+
+
+def _num_rounds(code: GradientCode, durations: jax.Array) -> int:
+    num_units, num_workers = durations.shape
+    if num_workers != code.assignment.num_workers:
+        raise ValueError(
+            f"durations must have one column a worker of the code; got {num_workers} columns "
+            f"for {code.assignment.num_workers} workers."
+        )
+    if num_units < code.assignment.load:
+        raise ValueError(
+            f"a round of this code takes {code.assignment.load} units of each worker; got durations of {num_units} "
+            f"units. Sample at least {code.assignment.load}."
+        )
+    return num_units // code.assignment.load
+
+
+def _check_exact(code: GradientCode, rule: StoppingRule) -> None:
+    with jax.ensure_compile_time_eval():
+        never = bool(jnp.isinf(code.completion(jnp.zeros(code.assignment.chunks.shape))))
+    if rule.exact and never:
+        raise ValueError(
+            "stopping when decodable needs a code that everybody's full work decodes; this one has "
+            f"L={code.num_blocks} blocks, and some chunk has fewer holders. Use at most as many blocks as the "
+            "smallest replication, or gcjax.codes.deadline(seconds)."
+        )

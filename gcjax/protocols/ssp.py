@@ -1,0 +1,50 @@
+"""Stale synchronous parallel (Ho et al., NeurIPS 2013), and asynchronous parallel as its limit."""
+
+import math
+
+import jax
+
+from gcjax import _checks
+from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
+from gcjax.stragglers.network import Network
+
+
+def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
+    """Stale synchronous parallel: wait only for those more than `staleness` units behind (Ho et al. 2013).
+
+    A worker that has done n units starts the next one iff `n - min_v n_v <= staleness`; its gradient is applied on
+    arrival. `F[n, w] = max(F[n-1, w], max_v F[n-1-s, v]) + D[n, w]`.
+
+    Args:
+      staleness: s >= 0 in units; 0 has the waiting of `bsp`, inf is `asp`.
+      weight: the factor of a gradient when it is applied; 1/W if None, so that a round of all workers moves the
+        parameters as far as the mean gradient does.
+
+    Raises:
+      ValueError: if the staleness is negative or not whole.
+    """
+    check_staleness(staleness)
+    if weight is not None:
+        _checks.number("weight", weight)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        factor = 1.0 / durations.shape[1] if weight is None else weight
+        return commits_on_arrival(bounded_staleness(durations, network, staleness), factor)
+
+    def max_staleness(num_workers: int) -> int:
+        # While a worker is busy with unit n, another one can finish its units n-s, ..., n+s.
+        return int((num_workers - 1) * (2 * staleness + 1))
+
+    return Protocol(schedule, max_staleness=None if math.isinf(staleness) else max_staleness)
+
+
+def asp(*, weight: float | None = None) -> Protocol:
+    """Asynchronous parallel: nobody waits; a gradient is applied on arrival (Dean et al. 2012).
+
+    `F[n, w] = F[n-1, w] + D[n, w]`.
+
+    Args:
+      weight: the factor of a gradient when it is applied; 1/W if None.
+    """
+    return ssp(staleness=math.inf, weight=weight)

@@ -1,0 +1,117 @@
+"""The max-plus law of bounded staleness, and how a timeline becomes a list of commits."""
+
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.base import Schedule
+from gcjax.stragglers.network import Network
+
+Pair = tuple[jax.Array, jax.Array]
+
+
+class Timeline(NamedTuple):
+    """The five times of every unit, as in `Schedule`, and the time at which the first unsampled unit would start.
+
+    Attributes:
+      start: float[T, W].
+      compute_start: float[T, W].
+      compute_end: float[T, W].
+      send_start: float[T, W].
+      finish: float[T, W].
+      horizon: float[].
+    """
+
+    start: jax.Array
+    compute_start: jax.Array
+    compute_end: jax.Array
+    send_start: jax.Array
+    finish: jax.Array
+    horizon: jax.Array
+
+
+def bounded_staleness(durations: jax.Array, network: Network, staleness: float) -> Timeline:
+    """When every unit starts and finishes if nobody may be more than `staleness` units ahead of the slowest.
+
+    With F[n, w] the finish of w's n-th unit, D its duration and c the time of its messages:
+    `F[n, w] = max(F[n-1, w], max_v F[n-1-staleness, v]) + c[w] + D[n, w]` (Ho et al. 2013).
+
+    Args:
+      durations: float[T, W] seconds.
+      network: the time of messages.
+      staleness: s >= 0; inf for no bound.
+    """
+    num_units, num_workers = durations.shape
+    bounded = staleness < num_units
+    depth = int(staleness) + 1 if bounded else 1
+    dtype = durations.dtype
+    receive, send = (jnp.asarray(x, dtype) for x in (network.receive_seconds(), network.send_seconds()))
+
+    def begin(free: jax.Array, slowest: jax.Array, unit: jax.Array) -> jax.Array:
+        return jnp.maximum(free, slowest[unit % depth]) if bounded else free
+
+    def step(state: Pair, unit_durations: Pair) -> tuple[Pair, tuple[jax.Array, ...]]:
+        (free, slowest), (unit, seconds) = state, unit_durations
+        start = begin(free, slowest, unit)
+        compute_start = start + receive
+        compute_end = compute_start + seconds
+        finish = compute_end + send
+        return (finish, slowest.at[unit % depth].set(finish.max())), (
+            start,
+            compute_start,
+            compute_end,
+            finish,
+        )
+
+    initial = jnp.zeros(num_workers, dtype), jnp.zeros(depth, dtype)
+    units = jnp.arange(num_units)
+    (free, slowest), times = jax.lax.scan(step, initial, (units, durations))
+    start, compute_start, compute_end, finish = times
+    horizon = begin(free, slowest, jnp.asarray(num_units)).min()
+    return Timeline(start, compute_start, compute_end, compute_end, finish, horizon)
+
+
+def commits_on_arrival(timeline: Timeline, weight: float | jax.Array) -> Schedule:
+    """Every unit is a commit of its own, in the order of arrival; ties go to the worker with the lower number.
+
+    The version that a unit reads is the number of commits at or before its start. E = T·W, C = 1.
+    """
+    num_units = timeline.finish.shape[0]
+    arrivals = timeline.finish.T.ravel()
+    order = jnp.argsort(arrivals, stable=True)
+    time = arrivals[order]
+    started = timeline.start.T.ravel()[order]
+    # A unit of no length starts at the time of its own commit, which it cannot have read.
+    version = jnp.minimum(jnp.searchsorted(time, started, side="right"), jnp.arange(time.size))
+    return used_commits(
+        timeline,
+        time=jnp.where(time <= timeline.horizon, time, jnp.inf),
+        worker=(order // num_units)[:, None],
+        unit=(order % num_units)[:, None],
+        version=version[:, None],
+        work=jnp.ones((time.size, 1)),
+        weight=jnp.broadcast_to(jnp.asarray(weight, time.dtype), (time.size, 1)),
+    )
+
+
+def used_commits(timeline: Timeline, *, time: jax.Array, weight: jax.Array, **fields: jax.Array) -> Schedule:
+    """The schedule of these commits, with -1 (weight 0) wherever the time is inf."""
+    used = jnp.isfinite(time)[:, None]
+    marked = {name: jnp.where(used, value, -1).astype(jnp.int32) for name, value in fields.items()}
+    weight = jnp.where(used, weight, 0).astype(time.dtype)
+    times = timeline._asdict()
+    del times["horizon"]
+    return Schedule(time=time, weight=weight, **marked, **times)
+
+
+def check_staleness(staleness: float) -> float:
+    """Checks that a staleness bound is a whole number >= 0, or inf."""
+    whole = isinstance(staleness, (int, float)) and not isinstance(staleness, bool) and staleness >= 0
+    if not whole or (not math.isinf(staleness) and staleness != int(staleness)):
+        raise ValueError(
+            f"staleness must be a whole number >= 0, or inf for no bound; got {staleness!r}. "
+            "0 is bulk synchronous (bsp), inf is asynchronous (asp)."
+        )
+    return staleness

@@ -1,0 +1,53 @@
+"""Straggler models: who is slow."""
+
+from gcjax.registry import Entry
+from gcjax.stragglers.base import StragglerModel, sample_durations
+from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
+from gcjax.stragglers.heterogeneous import scaled, worker_speeds
+from gcjax.stragglers.iid import (
+    bimodal,
+    constant,
+    exponential,
+    independent,
+    pareto,
+    shifted_exponential,
+    weibull,
+)
+from gcjax.stragglers.markov import markov
+from gcjax.stragglers.network import Network, constant_network
+
+TABLE: dict[str, Entry] = {
+    "bimodal": Entry(bimodal),
+    "constant": Entry(constant),
+    "exponential": Entry(exponential),
+    "failed_count": Entry(failed_count, "Ramamoorthy et al. 2024"),
+    "failed_probability": Entry(failed_probability),
+    "failed_workers": Entry(failed_workers),
+    "markov": Entry(markov, "Yang et al. 2019"),
+    "pareto": Entry(pareto),
+    "scaled": Entry(scaled),
+    "shifted_exponential": Entry(shifted_exponential, "Lee et al. 2018"),
+    "weibull": Entry(weibull),
+    "worker_speeds": Entry(worker_speeds, "Ramamoorthy et al. 2024"),
+}
+
+__all__ = [
+    "TABLE",
+    "Network",
+    "StragglerModel",
+    "bimodal",
+    "constant",
+    "constant_network",
+    "exponential",
+    "failed_count",
+    "failed_probability",
+    "failed_workers",
+    "independent",
+    "markov",
+    "pareto",
+    "sample_durations",
+    "scaled",
+    "shifted_exponential",
+    "weibull",
+    "worker_speeds",
+]

@@ -1,0 +1,76 @@
+"""The type of straggler models: how long one unit of work takes on each worker.
+
+Letters: T units of work sampled per worker, W workers.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+
+
+class StragglerModel(NamedTuple):
+    """Who is slow.
+
+    The models of this package keep their parameters in the state, and the `sample` functions of models of one
+    kind are equal: other parameter values need no new compilation, and `vmap` over parameters works.
+
+    Attributes:
+      init: pure function `(rng_key, num_workers) -> state`, a pytree of arrays.
+      sample: pure function `(state, rng_key) -> (seconds float[W], state)`, the time that the next unit of
+        work takes on each worker; inf is a failed worker.
+    """
+
+    init: Callable[[jax.Array, int], Any]
+    sample: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
+
+
+def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, num_workers: int) -> jax.Array:
+    """Samples how long each unit of work takes on each worker.
+
+    The same key gives the same bits, and more units begin with the same bits as fewer.
+
+    Args:
+      model: who is slow.
+      rng_key: a JAX random key.
+      num_units: T.
+      num_workers: W.
+
+    Returns:
+      float[T, W] seconds in the default float type (float64 under `jax_enable_x64`); inf is a failed worker.
+
+    Raises:
+      ValueError: if a count is below one, or a per-worker parameter of the model has not W entries.
+    """
+    num_units = _checks.integer("num_units", num_units, minimum=1)
+    num_workers = _checks.integer("num_workers", num_workers, minimum=1)
+    if not isinstance(model, StragglerModel):
+        raise ValueError(f"model must be a StragglerModel; got {model!r}. Was the factory called?")
+    init_key, unit_key = jax.random.split(rng_key)
+    return _sample_units(model.sample, num_units, model.init(init_key, num_workers), unit_key)
+
+
+def per_worker(name: str, value: Any, num_workers: int) -> jax.Array:
+    """Returns a parameter as float[W]; raises `ValueError` if it is neither one number nor one a worker."""
+    if np.shape(value) not in ((), (num_workers,)):
+        raise ValueError(
+            f"{name} must be one number or one a worker, so of shape () or ({num_workers},); "
+            f"got shape {np.shape(value)}."
+        )
+    return jnp.broadcast_to(jnp.asarray(value, jnp.result_type(float)), (num_workers,))
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _sample_units(
+    sample: Callable[[Any, jax.Array], tuple[jax.Array, Any]], num_units: int, state: Any, rng_key: jax.Array
+) -> jax.Array:
+    def step(state: Any, unit: jax.Array) -> tuple[Any, jax.Array]:
+        seconds, state = sample(state, jax.random.fold_in(rng_key, unit))
+        return state, seconds
+
+    return jax.lax.scan(step, state, jnp.arange(num_units, dtype=jnp.int32))[1]

@@ -1,0 +1,120 @@
+"""Workers that fail: their units take for ever (inf).
+
+Three ways to say who fails, one mechanism. A round is `period` units of every worker: 1 where a unit is
+a round, K for coded rounds of K chunks. Nobody fails before the onset; from then on whoever is chosen fails
+until the end of the round, or for ever. An onset within a round cuts the round short. Letters: W workers.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.stragglers.base import StragglerModel, per_worker
+from gcjax.stragglers.failing import Count, FailureState, check_range, failing
+from gcjax.stragglers.heterogeneous import members
+
+
+def failed_workers(
+    model: StragglerModel,
+    *,
+    workers: tuple[int, ...],
+    forever: bool = True,
+    onset: Count = 0,
+    latest_onset: Count | None = None,
+    period: Count = 1,
+) -> StragglerModel:
+    """Given workers fail, at the onset.
+
+    Args:
+      model: the times of the workers that have not failed.
+      workers: who fails, by number.
+      forever: for good, or for the round of the onset only.
+      onset: the first unit that fails, a number or one a worker.
+      latest_onset: if given, every worker draws its onset uniformly from `onset` up to and including this.
+      period: units a round.
+
+    Raises:
+      ValueError: if there is no such worker, or the onset or period is not a whole number in its range.
+    """
+    return failing(model, _choose_given, lambda num: members(workers, num), forever, onset, latest_onset, period)
+
+
+def failed_count(
+    model: StragglerModel,
+    *,
+    count: Count,
+    largest_count: Count | None = None,
+    forever: bool = False,
+    onset: Count = 0,
+    latest_onset: Count | None = None,
+    period: Count = 1,
+) -> StragglerModel:
+    """As many random workers fail, others in each round (simulations of Ramamoorthy et al. 2024).
+
+    Args:
+      model: the times of the workers that have not failed.
+      count: how many fail, at most W.
+      largest_count: if given, the number itself is drawn uniformly from `count` up to and including this.
+      forever: whether one set is drawn and fails for good, rather than a new set in each round.
+      onset: the first unit that may fail, a number or one a worker.
+      latest_onset: if given, every worker draws its onset uniformly from `onset` up to and including this.
+      period: units a round.
+
+    Raises:
+      ValueError: if a count exceeds W, or a parameter is not a whole number in its range.
+    """
+    largest = count if largest_count is None else largest_count
+    check_range("count", count, "largest_count", largest)
+
+    def counts(num_workers: int) -> jax.Array:
+        _checks.whole("count", largest, maximum=num_workers, hint="No more workers can fail than there are.")
+        return jnp.stack([jnp.asarray(count, jnp.int32), jnp.asarray(largest, jnp.int32)])
+
+    return failing(model, _choose_counted, counts, forever, onset, latest_onset, period)
+
+
+def failed_probability(
+    model: StragglerModel,
+    *,
+    probability: float | jax.Array,
+    forever: bool = False,
+    onset: Count = 0,
+    latest_onset: Count | None = None,
+    period: Count = 1,
+) -> StragglerModel:
+    """Each worker fails in each round with a probability.
+
+    Args:
+      model: the times of the workers that have not failed.
+      probability: of failing in a round, a number or one a worker.
+      forever: whether a failure lasts for good, rather than for its round.
+      onset: the first unit that may fail, a number or one a worker.
+      latest_onset: if given, every worker draws its onset uniformly from `onset` up to and including this.
+      period: units a round.
+
+    Raises:
+      ValueError: if the probability is outside [0, 1], or the onset or period is not a whole number in its
+        range.
+    """
+    _checks.probability("probability", probability)
+
+    def probabilities(num_workers: int) -> jax.Array:
+        return per_worker("probability", probability, num_workers)
+
+    return failing(model, _choose_independently, probabilities, forever, onset, latest_onset, period)
+
+
+def _choose_given(state: FailureState) -> jax.Array:
+    return state.who & (state.rounds_since_onset == 0)
+
+
+def _choose_counted(state: FailureState) -> jax.Array:
+    rng_key = jax.random.fold_in(state.rng_key, jnp.where(state.forever, 0, state.round))
+    count_key, order_key = jax.random.split(rng_key)
+    count = jax.random.randint(count_key, (), state.who[0], state.who[1] + 1, jnp.int32)
+    return jax.random.permutation(order_key, jnp.arange(state.failed.size, dtype=jnp.int32)) < count
+
+
+def _choose_independently(state: FailureState) -> jax.Array:
+    rng_key = jax.random.fold_in(state.rng_key, state.round)
+    return jax.random.uniform(rng_key, state.who.shape, state.who.dtype) < state.who

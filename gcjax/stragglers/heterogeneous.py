@@ -1,0 +1,75 @@
+"""Workers that differ for good. Letters: W workers."""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.stragglers.base import StragglerModel, per_worker
+from gcjax.stragglers.iid import Parameter, constant
+
+
+class _State(NamedTuple):
+    inner: Any
+    factor: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Scaled:
+    """The sample function of `scaled`; equal for equal inner models, so that it compiles once."""
+
+    inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
+
+    def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+        seconds, inner = self.inner(state.inner, rng_key)
+        return state.factor * seconds, state._replace(inner=inner)
+
+
+def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerModel:
+    """Each worker draws its time a unit once and keeps it (Ramamoorthy et al. 2024: Exp(1)).
+
+    Args:
+      model: what the time is drawn from: its first unit.
+      inverse: whether the draw is the speed, in units a second, rather than the seconds a unit.
+    """
+
+    def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
+        init_key, sample_key = jax.random.split(rng_key)
+        drawn, _ = model.sample(model.init(init_key, num_workers), sample_key)
+        return {"seconds": 1 / drawn if inverse else drawn}
+
+    return StragglerModel(init, constant().sample)
+
+
+def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...] | None = None) -> StragglerModel:
+    """Makes some workers slower or faster than the model says.
+
+    Args:
+      model: the times to scale.
+      factor: what to multiply them by, a number or one a worker.
+      workers: whom it concerns, by number; everyone if None.
+
+    Raises:
+      ValueError: if `factor` is not above zero and finite, or there is no such worker.
+    """
+    _checks.number("factor", factor, above=True, finite=True)
+
+    def init(rng_key: jax.Array, num_workers: int) -> _State:
+        factors = per_worker("factor", factor, num_workers)
+        if workers is not None:
+            factors = jnp.where(members(workers, num_workers), factors, 1.0)
+        return _State(model.init(rng_key, num_workers), factors)
+
+    return StragglerModel(init, _Scaled(model.sample))
+
+
+def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:
+    """Returns bool[W]: who is among `workers`; raises `ValueError` for a worker that does not exist."""
+    mask = np.zeros(num_workers, bool)
+    for worker in np.atleast_1d(np.asarray(workers)).tolist():
+        mask[_checks.integer("an entry of workers", worker, maximum=num_workers - 1)] = True
+    return jnp.asarray(mask)

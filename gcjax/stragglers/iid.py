@@ -1,0 +1,154 @@
+"""Units of work whose times are drawn independently: transient stragglers.
+
+Every parameter is a number, an array f32[W] with one entry a worker, or a traced value. Letters: W workers.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.stragglers.base import StragglerModel, per_worker
+
+Parameter = float | jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Independent:
+    """The sample function of `independent`; equal for equal `draw`, so that it compiles once."""
+
+    draw: Callable[..., jax.Array]
+
+    def __call__(self, state: dict[str, jax.Array], rng_key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        return self.draw(rng_key, **state), state
+
+
+def independent(draw: Callable[..., jax.Array], **parameters: Parameter) -> StragglerModel:
+    """Every unit of work is drawn anew from one distribution.
+
+    Args:
+      draw: pure function `(rng_key, **parameters float[W]) -> seconds float[W]`.
+      **parameters: what to call `draw` with, each a number or one a worker.
+    """
+
+    def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
+        del rng_key
+        return {name: per_worker(name, value, num_workers) for name, value in parameters.items()}
+
+    return StragglerModel(init, _Independent(draw))
+
+
+def constant(*, seconds: Parameter = 1.0) -> StragglerModel:
+    """Every unit takes the same time, which may differ from worker to worker.
+
+    Args:
+      seconds: of one unit of work; inf is a failed worker.
+
+    Raises:
+      ValueError: if `seconds` is negative or NaN.
+    """
+    return independent(_constant, seconds=_checks.number("seconds", seconds))
+
+
+def exponential(*, mean: Parameter = 1.0) -> StragglerModel:
+    """Exponential times.
+
+    Args:
+      mean: seconds.
+
+    Raises:
+      ValueError: if `mean` is not above zero and finite.
+    """
+    return independent(_exponential, mean=_positive("mean", mean))
+
+
+def shifted_exponential(*, shift: Parameter, mean: Parameter) -> StragglerModel:
+    """A fixed time plus an exponential one (Lee et al. 2018).
+
+    Args:
+      shift: seconds that every unit takes at least.
+      mean: mean of the exponential part in seconds; that of the whole is `shift + mean`.
+
+    Raises:
+      ValueError: if `shift` is negative, or `mean` not above zero and finite.
+    """
+    shift = _checks.number("shift", shift, finite=True)
+    return independent(_shifted_exponential, shift=shift, mean=_positive("mean", mean))
+
+
+def pareto(*, minimum: Parameter, shape: Parameter) -> StragglerModel:
+    """Pareto times, with a power-law tail: P(time > t) = (minimum / t)^shape.
+
+    Args:
+      minimum: seconds, the shortest time.
+      shape: the tail index; the mean `shape * minimum / (shape - 1)` is finite for shapes above 1.
+
+    Raises:
+      ValueError: if a parameter is not above zero and finite.
+    """
+    return independent(_pareto, minimum=_positive("minimum", minimum), shape=_positive("shape", shape))
+
+
+def weibull(*, scale: Parameter, shape: Parameter) -> StragglerModel:
+    """Weibull times: P(time > t) = exp(-(t / scale)^shape); heavier than exponential for shapes below 1.
+
+    Args:
+      scale: seconds.
+      shape: 1 is exponential.
+
+    Raises:
+      ValueError: if a parameter is not above zero and finite.
+    """
+    return independent(_weibull, scale=_positive("scale", scale), shape=_positive("shape", shape))
+
+
+def bimodal(*, fast: Parameter, slow: Parameter, probability: Parameter) -> StragglerModel:
+    """Each unit is slow with a probability, whatever happened before.
+
+    Args:
+      fast: seconds of a usual unit.
+      slow: seconds of a slow unit; inf is a unit that never ends.
+      probability: P(slow).
+
+    Raises:
+      ValueError: if a time is negative, or the probability is outside [0, 1].
+    """
+    fast, slow = _checks.number("fast", fast), _checks.number("slow", slow)
+    return independent(_bimodal, fast=fast, slow=slow, probability=_checks.probability("probability", probability))
+
+
+def _positive(name: str, value: Parameter) -> Any:
+    return _checks.number(name, value, above=True, finite=True)
+
+
+def _standard_exponential(rng_key: jax.Array, like: jax.Array) -> jax.Array:
+    return jax.random.exponential(rng_key, like.shape, like.dtype)
+
+
+def _constant(rng_key: jax.Array, seconds: jax.Array) -> jax.Array:
+    del rng_key
+    return seconds
+
+
+def _exponential(rng_key: jax.Array, mean: jax.Array) -> jax.Array:
+    return mean * _standard_exponential(rng_key, mean)
+
+
+def _shifted_exponential(rng_key: jax.Array, shift: jax.Array, mean: jax.Array) -> jax.Array:
+    return shift + mean * _standard_exponential(rng_key, mean)
+
+
+def _pareto(rng_key: jax.Array, minimum: jax.Array, shape: jax.Array) -> jax.Array:
+    return minimum * jnp.exp(_standard_exponential(rng_key, shape) / shape)
+
+
+def _weibull(rng_key: jax.Array, scale: jax.Array, shape: jax.Array) -> jax.Array:
+    return scale * _standard_exponential(rng_key, shape) ** (1 / shape)
+
+
+def _bimodal(rng_key: jax.Array, fast: jax.Array, slow: jax.Array, probability: jax.Array) -> jax.Array:
+    is_slow = jax.random.uniform(rng_key, fast.shape, fast.dtype) < probability
+    return jnp.where(is_slow, slow, fast)

@@ -1,0 +1,107 @@
+"""Persistent slow workers: a two-state Markov chain on each worker.
+
+The good and bad states of Yang, Pedarsani and Avestimehr 2019 (Timely-throughput optimal coded computing). A
+job of the Alibaba Cluster Trace Program has P(slow) = 0.43 and P(slow | slow before) = 0.95.
+
+Letters: W workers.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.stragglers.base import StragglerModel, per_worker
+from gcjax.stragglers.iid import Parameter, constant
+
+_ROUNDING = 1e-6
+
+
+class _State(NamedTuple):
+    """`slow bool[W]` is the state of the next unit; `enter` is P(slow | fast before), all float[W]."""
+
+    base: Any
+    slow: jax.Array
+    enter: jax.Array
+    persistence: jax.Array
+    slowdown: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Markov:
+    """The sample function of `markov`; equal for equal base models, so that it compiles once."""
+
+    base: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
+
+    def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+        base_key, chain_key = jax.random.split(rng_key)
+        seconds, base = self.base(state.base, base_key)
+        seconds = jnp.where(state.slow, state.slowdown * seconds, seconds)
+        slow = _bernoulli(chain_key, jnp.where(state.slow, state.persistence, state.enter))
+        return seconds, state._replace(base=base, slow=slow)
+
+
+def markov(
+    *,
+    probability: Parameter,
+    persistence: Parameter,
+    slowdown: Parameter,
+    base: Parameter | StragglerModel = 1.0,
+) -> StragglerModel:
+    """Workers turn slow and recover: who is slow now is likely slow next. Starts in the stationary state.
+
+    Args:
+      probability: P(slow), the share of slow units in the long run.
+      persistence: P(slow | slow before). Equal to `probability`, it makes the units independent.
+      slowdown: the factor on the time of a slow unit.
+      base: seconds of a unit that is not slow, or the model that they come from.
+
+    Raises:
+      ValueError: if a probability is outside [0, 1], no chain has these two probabilities, or `slowdown` is
+        not above zero and finite.
+    """
+    _check_chain(_checks.probability("probability", probability), _checks.probability("persistence", persistence))
+    _checks.number("slowdown", slowdown, above=True, finite=True)
+    base_model = base if isinstance(base, StragglerModel) else constant(seconds=base)
+
+    def init(rng_key: jax.Array, num_workers: int) -> _State:
+        base_key, chain_key = jax.random.split(rng_key)
+        slow = per_worker("probability", probability, num_workers)
+        stay = per_worker("persistence", persistence, num_workers)
+        return _State(
+            base=base_model.init(base_key, num_workers),
+            slow=_bernoulli(chain_key, slow),
+            enter=_enter_probability(slow, stay),
+            persistence=stay,
+            slowdown=per_worker("slowdown", slowdown, num_workers),
+        )
+
+    return StragglerModel(init, _Markov(base_model.sample))
+
+
+def _enter_probability(probability: jax.Array, persistence: jax.Array) -> jax.Array:
+    """P(slow | fast before), by the balance of those who turn slow and those who recover."""
+    fast = 1 - probability
+    return jnp.where(fast > 0, probability * (1 - persistence) / jnp.where(fast > 0, fast, 1.0), 0.0)
+
+
+def _bernoulli(rng_key: jax.Array, probability: jax.Array) -> jax.Array:
+    return jax.random.uniform(rng_key, probability.shape, probability.dtype) < probability
+
+
+def _check_chain(probability: Any, persistence: Any) -> None:
+    if _checks.is_traced(probability) or _checks.is_traced(persistence):
+        return
+    slow, stay = np.broadcast_arrays(np.asarray(probability, np.float64), np.asarray(persistence, np.float64))
+    bad = slow * (1 - stay) > 1 - slow + _ROUNDING
+    if np.any(bad):
+        slow, stay = slow[bad][0], stay[bad][0]
+        raise ValueError(
+            "probability * (1 - persistence) must be at most 1 - probability: no more workers can recover "
+            f"in a unit than are fast; got probability={slow:g}, persistence={stay:g}. "
+            f"With this probability, persistence must be at least {2 - 1 / slow:g}."
+        )

@@ -1,0 +1,125 @@
+"""How batches are drawn from chunks.
+
+Letters: N chunks, n examples, P examples of the largest chunk, B examples of a batch.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.tasks.base import Batch
+from gcjax.tasks.chunks import Chunks, Data
+
+BatchFunction = Callable[[Data, jax.Array, jax.Array, jax.Array], Batch]
+
+_GOLDEN_RATIO = np.uint32(0x9E3779B9)
+
+
+class Sampling(NamedTuple):
+    """How batches are drawn: the last two functions of a task."""
+
+    unit_batch: BatchFunction
+    chunk_batch: BatchFunction
+
+
+def sampling(num_examples: int, num_chunks: int, batch_size: int | None, local_data: bool) -> Sampling:
+    """How batches are drawn.
+
+    Args:
+      num_examples: n.
+      num_chunks: N.
+      batch_size: B, drawn with replacement; None takes the whole chunk.
+      local_data: whether worker w draws only from chunk w % N (heterogeneous workers) rather than from
+        all data. Its unit u is then the batch of that chunk in round u.
+
+    Raises:
+      ValueError: if the batch size is not a whole number above zero, or a whole chunk is asked for
+        without local data.
+    """
+    if batch_size is not None:
+        _checks.integer("batch_size", batch_size, minimum=1)
+    elif not local_data:
+        raise ValueError(
+            "batch_size=None makes a batch of a worker's own chunk and so needs local_data=True; "
+            f"got local_data={local_data}. Pass local_data=True, or a batch_size."
+        )
+    return _sampling(num_examples, -(-num_examples // num_chunks), num_chunks, batch_size, bool(local_data))
+
+
+@functools.lru_cache(maxsize=64)
+def _sampling(n: int, largest: int, num_chunks: int, batch_size: int | None, local_data: bool) -> Sampling:
+    """Cached, so that equal settings give equal functions and jit compiles once."""
+    if batch_size is None:
+        chunk_batch: BatchFunction = functools.partial(_whole_chunk, largest)
+    else:
+        chunk_batch = functools.partial(_drawn_from_chunk, batch_size)
+
+    def own_chunk(data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Batch:
+        return chunk_batch(data, rng_key, worker % num_chunks, unit)
+
+    if local_data or batch_size is None:
+        return Sampling(own_chunk, chunk_batch)
+    return Sampling(functools.partial(_drawn_from_all, batch_size, n), chunk_batch)
+
+
+def _drawn_from_all(
+    batch_size: int, n: int, data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array
+) -> Batch:
+    rows = draw_indices(_batch_key(rng_key, worker, unit), batch_size, jnp.asarray(n, jnp.int32))
+    return _rows(data.train, rows, jnp.asarray(1 / batch_size, data.train.scales.dtype))
+
+
+def _drawn_from_chunk(batch_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
+    start, count, scale = _of_chunk(data.train, chunk)
+    rows = start + draw_indices(_batch_key(rng_key, chunk, round), batch_size, count)
+    return _rows(data.train, rows, scale / batch_size)
+
+
+def _whole_chunk(largest: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
+    del rng_key, round
+    start, count, scale = _of_chunk(data.train, chunk)
+    real = jnp.arange(largest, dtype=count.dtype) < count
+    return Batch(
+        inputs=jax.lax.dynamic_slice_in_dim(data.train.inputs, start, largest),
+        targets=jax.lax.dynamic_slice_in_dim(data.train.targets, start, largest),
+        weights=jnp.where(real, scale / count.astype(scale.dtype), 0.0),
+    )
+
+
+def draw_indices(rng_key: jax.Array, num: int, count: jax.Array) -> jax.Array:
+    """Draws `num` indices below `count`, uniformly (to within count / 2^32) and with replacement.
+
+    The 64 bits of the key are spread over the batch by the finaliser of MurmurHash3 (Appleby 2011). In a
+    loop on a CPU, `jax.random.randint` costs several microseconds a batch, this a fraction of one.
+    """
+    words = jax.random.key_data(rng_key)
+    bits = _mixed(words[0] + jnp.arange(num, dtype=jnp.uint32) * _GOLDEN_RATIO)
+    bits = _mixed(bits ^ words[-1])
+    return (bits % count.astype(jnp.uint32)).astype(jnp.int32)
+
+
+def _mixed(bits: jax.Array) -> jax.Array:
+    bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
+    bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
+    return bits ^ (bits >> 16)
+
+
+def _batch_key(rng_key: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+    return jax.random.fold_in(jax.random.fold_in(rng_key, first), second)
+
+
+def _at(array: jax.Array, index: jax.Array) -> jax.Array:
+    return array.at[index].get(mode="promise_in_bounds")
+
+
+def _of_chunk(chunks: Chunks, chunk: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    return _at(chunks.starts, chunk), _at(chunks.counts, chunk), _at(chunks.scales, chunk)
+
+
+def _rows(chunks: Chunks, rows: jax.Array, weight: jax.Array) -> Batch:
+    return Batch(_at(chunks.inputs, rows), _at(chunks.targets, rows), jnp.broadcast_to(weight, rows.shape))

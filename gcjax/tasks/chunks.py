@@ -1,0 +1,86 @@
+"""Training data in chunks.
+
+The shuffled examples are cut into N chunks as equal as possible: where N does not divide their number,
+the first chunks have one example more. No example is dropped. The loss of a chunk of m examples is scaled
+by m·N/n, which is 1 for equal chunks, so that the mean of the N chunk losses is the mean loss of all n
+examples.
+
+Letters: N chunks, n examples, P examples of the largest chunk.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.tasks.base import Batch
+
+
+class Chunks(NamedTuple):
+    """Training examples, chunk by chunk, then zeros so that every chunk can be read as P rows.
+
+    Attributes:
+      inputs: float[n + padding, ...].
+      targets: [n + padding].
+      starts: int32[N], the first row of each chunk.
+      counts: int32[N], the examples of each chunk.
+      scales: float[N], counts * N / n.
+    """
+
+    inputs: jax.Array
+    targets: jax.Array
+    starts: jax.Array
+    counts: jax.Array
+    scales: jax.Array
+
+
+class Data(NamedTuple):
+    """All arrays of a task.
+
+    Attributes:
+      train: the training examples.
+      reference: what the metrics compare with: held-out examples, or a known optimum.
+    """
+
+    train: Chunks
+    reference: Any
+
+
+def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
+    """Cuts examples, which should be shuffled, into chunks and puts them on the device.
+
+    Args:
+      inputs: float[n, ...].
+      targets: [n], integers or floats.
+      num_chunks: N.
+
+    Raises:
+      ValueError: if there are more chunks than examples.
+    """
+    n = len(inputs)
+    hint = "Every chunk needs at least one training example."
+    _checks.integer("num_chunks", num_chunks, minimum=1, maximum=n, hint=hint)
+    counts = n // num_chunks + (np.arange(num_chunks) < n % num_chunks)
+    padding = counts.max() - counts[-1]
+    return Chunks(
+        inputs=_padded(inputs, padding),
+        targets=_padded(targets, padding),
+        starts=jnp.asarray(np.cumsum(counts) - counts, jnp.int32),
+        counts=jnp.asarray(counts, jnp.int32),
+        scales=jnp.asarray(counts * num_chunks / n, jnp.result_type(float)),
+    )
+
+
+def all_examples(chunks: Chunks) -> Batch:
+    """The batch of all n training examples (and padding, which counts nothing)."""
+    n = jnp.sum(chunks.counts)
+    real = jnp.arange(chunks.targets.shape[0], dtype=n.dtype) < n
+    weights = jnp.where(real, 1 / n.astype(chunks.scales.dtype), 0.0)
+    return Batch(chunks.inputs, chunks.targets, weights)
+
+
+def _padded(rows: np.ndarray, padding: int) -> jax.Array:
+    rows = np.concatenate([rows, np.zeros((padding, *rows.shape[1:]), rows.dtype)])
+    return jnp.asarray(rows, jnp.int32 if rows.dtype.kind in "iu" else jnp.result_type(float))

@@ -1,0 +1,62 @@
+"""Linear regression with its closed-form optimum.
+
+Letters: N data chunks, n examples, F features, B examples of a batch.
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.tasks.base import Batch, Task
+from gcjax.tasks.chunks import Data, all_examples
+from gcjax.tasks.synthetic import Objective, linear_data, synthetic_task
+
+
+def linear_regression(
+    num_chunks: int,
+    *,
+    num_examples: int = 1024,
+    num_features: int = 16,
+    noise: float = 0.1,
+    batch_size: int | None = 32,
+    local_data: bool = False,
+    seed: int = 0,
+) -> Task:
+    """Linear regression on synthetic data: half the mean squared error, with its closed-form optimum.
+
+    Args:
+      num_chunks: N.
+      num_examples: n, at least F so that there is one optimum.
+      num_features: F.
+      noise: standard deviation of what is added to the targets.
+      batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
+      local_data: whether a worker draws only from its own chunk rather than from all data.
+      seed: of the data.
+
+    Raises:
+      ValueError: if there are more chunks or features than examples, or another value is out of its range.
+    """
+    _checks.number("noise", noise, finite=True)
+    rng = np.random.default_rng(seed)
+    inputs, signal = linear_data(rng, num_examples, num_features)
+    targets = signal + noise * rng.normal(size=num_examples)
+    weights = np.linalg.lstsq(inputs, targets, rcond=None)[0]
+    loss = 0.5 * np.mean((inputs @ weights - targets) ** 2)
+    objective = Objective(_squared_error, _linear_metrics)
+    return synthetic_task(inputs, targets, (weights, loss), objective, num_chunks, batch_size, local_data)
+
+
+def _squared_error(weights: jax.Array, batch: Batch, rng_key: jax.Array | None = None) -> jax.Array:
+    return batch.mean(0.5 * (batch.inputs @ weights - batch.targets) ** 2)
+
+
+def _linear_metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
+    """The suboptimality is computed as a square, which does not cancel near the optimum."""
+    batch = all_examples(data.train)
+    error = weights - data.reference.weights
+    return {
+        "train_loss": _squared_error(weights, batch),
+        "suboptimality": batch.mean(0.5 * (batch.inputs @ error) ** 2),
+        "distance": jnp.linalg.norm(error),
+    }

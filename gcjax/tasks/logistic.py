@@ -1,0 +1,94 @@
+"""Logistic regression with an L2 penalty, and its optimum by Newton's method.
+
+Letters: N data chunks, n examples, F features, B examples of a batch.
+"""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gcjax import _checks
+from gcjax.tasks.base import Batch, Task
+from gcjax.tasks.chunks import Data, all_examples
+from gcjax.tasks.synthetic import Objective, linear_data, synthetic_task
+
+
+def logistic_regression(
+    num_chunks: int,
+    *,
+    num_examples: int = 1024,
+    num_features: int = 16,
+    l2: float = 1e-2,
+    batch_size: int | None = 32,
+    local_data: bool = False,
+    seed: int = 0,
+) -> Task:
+    """Logistic regression on synthetic data, with an L2 penalty and an optimum computed by Newton's method.
+
+    The objective is the mean cross entropy plus `l2 / 2` times the squared norm of the weights; the
+    labels are 0 or 1, with the probabilities of the true model.
+
+    Args:
+      num_chunks: N.
+      num_examples: n, at least F.
+      num_features: F.
+      l2: the factor of the penalty; above zero, so that there is one optimum.
+      batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
+      local_data: whether a worker draws only from its own chunk rather than from all data.
+      seed: of the data.
+
+    Raises:
+      ValueError: if there are more chunks or features than examples, or another value is out of its range.
+    """
+    _checks.number("l2", l2, above=True, finite=True)
+    rng = np.random.default_rng(seed)
+    inputs, signal = linear_data(rng, num_examples, num_features)
+    targets = (rng.uniform(size=num_examples) < _sigmoid(signal)).astype(np.float64)
+    weights = _newton(inputs, targets, l2)
+    logits = inputs @ weights
+    loss = np.mean(np.logaddexp(0, logits) - targets * logits) + 0.5 * l2 * weights @ weights
+    return synthetic_task(inputs, targets, (weights, loss), _logistic(float(l2)), num_chunks, batch_size, local_data)
+
+
+@functools.lru_cache(maxsize=64)
+def _logistic(l2: float) -> Objective:
+    def loss(weights: jax.Array, batch: Batch, rng_key: jax.Array | None = None) -> jax.Array:
+        losses = optax.sigmoid_binary_cross_entropy(batch.inputs @ weights, batch.targets)
+        return batch.mean(losses) + 0.5 * l2 * jnp.sum(weights**2)
+
+    def metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
+        objective = loss(weights, all_examples(data.train))
+        distance = jnp.linalg.norm(weights - data.reference.weights)
+        return {
+            "train_loss": objective,
+            "suboptimality": objective - data.reference.loss,
+            "distance": distance,
+        }
+
+    return Objective(loss, metrics)
+
+
+def _newton(inputs: np.ndarray, targets: np.ndarray, l2: float, tolerance: float = 1e-13) -> np.ndarray:
+    """Minimises the objective until its gradient is below the tolerance, or rounding is all that is left."""
+
+    def gradient(weights: np.ndarray) -> np.ndarray:
+        return inputs.T @ (_sigmoid(inputs @ weights) - targets) / len(targets) + l2 * weights
+
+    weights = np.zeros(inputs.shape[1])
+    while (size := np.linalg.norm(gradient(weights))) > tolerance:
+        variance = _sigmoid(inputs @ weights) * _sigmoid(-inputs @ weights)
+        hessian = (inputs.T * variance) @ inputs / len(targets) + l2 * np.eye(len(weights))
+        step = np.linalg.solve(hessian, gradient(weights))
+        shortened = (weights - step / 2**halvings for halvings in range(30))
+        better = next((w for w in shortened if np.linalg.norm(gradient(w)) < size), None)
+        if better is None:
+            break
+        weights = better
+    return weights
+
+
+def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    return 0.5 * (1 + np.tanh(0.5 * logits))

@@ -1,0 +1,65 @@
+"""Synthetic regression data, and what its tasks share.
+
+The inputs are standard normal; the true weights are normal with variance 1/F, so that predictions have
+variance 1.
+
+Letters: N data chunks, n examples, F features.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.tasks.base import Task
+from gcjax.tasks.batches import sampling
+from gcjax.tasks.chunks import Data, split
+
+
+class Optimum(NamedTuple):
+    """The smallest objective `loss float[]`, and the `weights float[F]` that attain it."""
+
+    weights: jax.Array
+    loss: jax.Array
+
+
+class Objective(NamedTuple):
+    """The loss and the metrics of a task."""
+
+    loss: Callable[..., jax.Array]
+    metrics: Callable[..., dict[str, jax.Array]]
+
+
+def synthetic_task(
+    inputs: np.ndarray,
+    targets: np.ndarray,
+    optimum: tuple[np.ndarray, Any],
+    objective: Objective,
+    num_chunks: int,
+    batch_size: int | None,
+    local_data: bool,
+) -> Task:
+    """Puts data, optimum (weights, loss) and objective together; the other arguments as in the factories."""
+    train = split(inputs, targets, num_chunks)
+    draws = sampling(len(inputs), num_chunks, batch_size, local_data)
+    data = Data(train, Optimum(*(jnp.asarray(x, train.inputs.dtype) for x in optimum)))
+    return Task(data, _zeros(inputs.shape[1]), **objective._asdict(), **draws._asdict(), num_chunks=num_chunks)
+
+
+def linear_data(rng: np.random.Generator, num_examples: int, num_features: int) -> tuple[np.ndarray, np.ndarray]:
+    """Returns `inputs float[n, F]` and what the true weights make of them, `float[n]`."""
+    _checks.integer("num_examples", num_examples, minimum=1)
+    hint = "More features than examples leave many optima: raise num_examples or lower num_features."
+    _checks.integer("num_features", num_features, minimum=1, maximum=num_examples, hint=hint)
+    inputs = rng.normal(size=(num_examples, num_features))
+    return inputs, inputs @ rng.normal(size=num_features, scale=num_features**-0.5)
+
+
+@functools.lru_cache(maxsize=64)
+def _zeros(num_features: int) -> Callable[[jax.Array], jax.Array]:
+    """Cached, so that equal settings give equal functions and jit compiles once."""
+    return lambda rng_key: jnp.zeros(num_features)

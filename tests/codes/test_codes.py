@@ -1,0 +1,169 @@
+"""Invariants 1 and 2: exactness on every mask, the residual, monotonicity, dtypes, no recompilation."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gcjax import codes
+from gcjax.codes import small_systems
+from tests.codes.helpers import KEY, decoded, distance, exact_codes, straggler_sets, without
+
+CODES = exact_codes()
+IDS = [name for name, _, _ in CODES]
+
+
+@pytest.mark.parametrize(("name", "code", "tolerated"), CODES, ids=IDS)
+def test_every_tolerated_mask_decodes_exactly(name, code, tolerated):
+    with jax.enable_x64(True):
+        gradients = np.random.default_rng(0).normal(size=(code.assignment.num_chunks, 4 * code.num_blocks))
+        plan = jax.jit(code.plan)
+        for stragglers in straggler_sets(code.assignment.num_workers, tolerated):
+            coding = plan(without(code, stragglers))
+            np.testing.assert_allclose(decoded(code, coding, gradients), gradients.sum(axis=0), atol=1e-9)
+            assert coding.residual < 1e-9
+
+
+@pytest.mark.parametrize(("name", "code", "tolerated"), CODES, ids=IDS)
+def test_residual_is_the_true_distance_on_every_mask(name, code, tolerated):
+    with jax.enable_x64(True):
+        plan = jax.jit(code.plan)
+        for stragglers in straggler_sets(code.assignment.num_workers, code.assignment.num_workers):
+            coding = plan(without(code, stragglers))
+            np.testing.assert_allclose(coding.residual, distance(code, coding), atol=1e-8)
+            assert np.isfinite(coding.encode).all() and np.isfinite(coding.decode).all()
+
+
+@pytest.mark.parametrize(("name", "code", "tolerated"), CODES, ids=IDS)
+def test_some_mask_beyond_the_tolerance_is_not_exact(name, code, tolerated):
+    with jax.enable_x64(True):
+        masks = straggler_sets(code.assignment.num_workers, tolerated + 1)
+        assert max(float(code.plan(without(code, m)).residual) for m in masks) > 0.1
+
+
+@pytest.mark.parametrize(("name", "code", "tolerated"), CODES, ids=IDS)
+def test_shapes_dtypes_and_no_recompilation(name, code, tolerated):
+    a = code.assignment
+    plan = jax.jit(code.plan)
+    for dtype, x64 in ((jnp.float32, False), (jnp.float64, True)):
+        with jax.enable_x64(x64):
+            coding = plan(jnp.asarray(a.loads))
+            assert coding.encode.shape == (a.num_workers, code.num_messages, a.load, code.num_blocks)
+            assert coding.decode.shape == (a.num_workers, code.num_messages, code.num_blocks)
+            assert coding.residual.shape == ()
+            assert {coding.encode.dtype, coding.decode.dtype, coding.residual.dtype} == {jnp.dtype(dtype)}
+    compiled = plan._cache_size()
+    plan(jnp.zeros(a.num_workers, jnp.int32))
+    assert plan._cache_size() == compiled
+
+
+@pytest.mark.parametrize(("name", "code", "tolerated"), CODES, ids=IDS)
+def test_vmap_over_masks_equals_the_loop(name, code, tolerated):
+    progress = np.random.default_rng(1).integers(0, code.assignment.loads + 1, (5, code.assignment.num_workers))
+    progress = jnp.asarray(progress, jnp.int32)
+    batched = jax.jit(jax.vmap(code.plan))(progress)
+    for i in range(5):
+        for one, many in zip(code.plan(progress[i]), batched, strict=True):
+            np.testing.assert_allclose(many[i], one, atol=2e-5)
+
+
+@given(st.data())
+@settings(max_examples=40, deadline=None)
+def test_partial_residual_counts_missing_holders_and_never_grows(data):
+    num_blocks = data.draw(st.integers(1, 3))
+    workers = data.draw(st.integers(4, 12))
+    load = data.draw(st.integers(1, min(workers, 5)))
+    assignment = codes.random_order(
+        codes.cyclic(workers, load=load), rng_key=jax.random.key(data.draw(st.integers(0, 9)))
+    )
+    code = codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
+    progress = np.array(data.draw(st.lists(st.integers(0, load), min_size=workers, max_size=workers)), np.int32)
+    later = np.minimum(
+        progress + np.array(data.draw(st.lists(st.integers(0, 2), min_size=workers, max_size=workers))), load
+    )
+    with jax.enable_x64(True):
+        coding, further = code.plan(jnp.asarray(progress)), code.plan(jnp.asarray(later, jnp.int32))
+    done = np.zeros(assignment.num_chunks, int)
+    for w, p in enumerate(progress):
+        done[assignment.chunks[w, :p]] += 1
+    np.testing.assert_allclose(coding.residual, np.sqrt(np.maximum(0, num_blocks - done).sum()), atol=1e-7)
+    np.testing.assert_allclose(coding.residual, distance(code, coding), atol=1e-7)
+    assert float(further.residual) <= float(coding.residual) + 1e-9
+
+
+def test_random_masks_at_size_200_decode_exactly():
+    assignment = codes.order_chunks(codes.random_regular(200, load=8, rng_key=KEY))
+    rng = np.random.default_rng(0)
+    for num_blocks in (1, 3):
+        code = codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
+        with jax.enable_x64(True):
+            for _ in range(3):
+                progress = np.full(200, 8, np.int32)
+                progress[rng.choice(200, 8 - num_blocks, replace=False)] = 0
+                coding = jax.jit(code.plan)(jnp.asarray(progress))
+                product = codes.chunk_coefficients(assignment, coding.encode, coding.decode)
+                np.testing.assert_allclose(product, np.broadcast_to(np.eye(num_blocks), product.shape), atol=1e-9)
+
+
+@pytest.mark.parametrize("num_blocks", [1, 2, 3, 8])
+def test_direct_solver_agrees_with_the_table_and_with_lapack(num_blocks, monkeypatch):
+    assignment = codes.random_regular(20, load=9, rng_key=KEY)
+    table = codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
+    monkeypatch.setattr(small_systems, "MAX_TABLE_ENTRIES", 0)
+    direct = codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
+    progress = np.random.default_rng(0).integers(0, 10, (30, 20)).astype(np.int32)
+    with jax.enable_x64(True):
+        a, b = (jax.jit(jax.vmap(code.plan))(progress) for code in (table, direct))
+        np.testing.assert_allclose(a.encode, b.encode, rtol=1e-6, atol=1e-6)
+        np.testing.assert_allclose(a.residual, b.residual, atol=1e-9)
+        text = jax.jit(direct.plan).lower(progress[0]).as_text()
+    assert "lapack" not in text and "custom_call" not in text
+
+
+def test_plan_gradient_is_zero_sized_work_for_a_chunk_that_nobody_finished():
+    code = codes.partial(codes.cyclic(6, load=2))
+    coding = code.plan(jnp.zeros(6, jnp.int32))
+    assert not np.any(coding.encode) and not np.any(coding.decode)
+    np.testing.assert_allclose(coding.residual, np.sqrt(6.0), rtol=1e-6)
+
+
+def test_frc_uses_one_worker_a_group_and_ignore_scales():
+    code = codes.fractional_repetition(6, num_stragglers=2)
+    coding = code.plan(jnp.asarray([0, 3, 3, 3, 3, 3], jnp.int32))
+    np.testing.assert_array_equal(coding.decode[:, 0, 0], [0, 1, 0, 1, 0, 0])
+    coding = codes.ignore_stragglers(4, num_stragglers=1).plan(jnp.asarray([1, 1, 0, 1], jnp.int32))
+    np.testing.assert_allclose(coding.decode[:, 0, 0], [4 / 3, 4 / 3, 0, 4 / 3], rtol=1e-6)
+
+
+def test_same_key_same_code():
+    make = lambda key: codes.cyclic_repetition(6, num_stragglers=2, rng_key=key)  # noqa: E731
+    progress = jnp.full(6, 3)
+    one, same, other = (make(jax.random.key(k)).plan(progress).encode for k in (1, 1, 2))
+    np.testing.assert_array_equal(one, same)
+    assert np.abs(one - other).max() > 1e-3
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: codes.cyclic(4, load=5), "load must be a whole number between 1 and 4; got 5"),
+        (lambda: codes.repetition(10, load=3), "divides the workers; got load=3, num_workers=10"),
+        (lambda: codes.fractional_repetition(10, num_stragglers=2), "num_workers=9 or 12"),
+        (lambda: codes.cyclic_repetition(4, num_stragglers=4, rng_key=KEY), "between 0 and 3; got 4"),
+        (lambda: codes.ignore_stragglers(4, num_stragglers=-1), "between 0 and 3; got -1"),
+        (lambda: codes.from_matrix([[1, 0], [0, 0]]), "nobody holds chunk 1"),
+        (lambda: codes.from_matrix([[1, 2]]), "must be 0/1"),
+        (lambda: codes.from_graph([[0, 1], [0, 0]]), "square and symmetric"),
+        (lambda: codes.random_regular(5, load=3, rng_key=KEY), "num_workers \\* load even"),
+        (lambda: codes.partial(codes.cyclic(4, load=2), num_blocks=2), "needs rng_key"),
+        (lambda: codes.partial(codes.cyclic(4, load=2), num_blocks=0), "at least 1; got 0"),
+        (lambda: codes.uncoded(3).plan(jnp.asarray([1, 2, 1])), "got 2 for worker 1, which holds 1"),
+        (lambda: codes.uncoded(3).plan(jnp.asarray([1, 1])), "Was it made for another assignment"),
+        (lambda: codes.uncoded(3).plan(jnp.asarray([1.0, 1.0, 1.0])), r"progress must be int\[3\]"),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

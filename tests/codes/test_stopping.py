@@ -1,0 +1,71 @@
+"""Completion times and stopping rules against plain enumeration."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import codes
+from tests.codes.helpers import KEY, exact_codes
+
+
+def earliest(code, seconds):
+    """The first of all chunk finish times at which the plan is exact."""
+    loads = code.assignment.loads
+    for time in sorted({s * k for s, n in zip(seconds, loads, strict=True) for k in range(1, n + 1)}):
+        done = [min(n, int(np.sum(s * np.arange(1, n + 1) <= time))) for s, n in zip(seconds, loads, strict=True)]
+        if np.isfinite(time) and code.plan(jnp.asarray(done, jnp.int32)).residual < 1e-6:
+            return time
+    return np.inf
+
+
+@pytest.mark.parametrize(("name", "code", "tolerated"), exact_codes(), ids=lambda x: x if isinstance(x, str) else "")
+def test_completion_time_is_the_earliest_exact_decode(name, code, tolerated):
+    rng = np.random.default_rng(5)
+    with jax.enable_x64(True):
+        for failed in (0, 1, 2, 4):
+            seconds = rng.exponential(size=code.assignment.num_workers)
+            seconds[rng.permutation(code.assignment.num_workers)[:failed]] = np.inf
+            found = codes.completion_time(code, jnp.asarray(seconds))
+            np.testing.assert_allclose(found, earliest(code, seconds), rtol=1e-12)
+
+
+def test_completion_is_inf_when_too_few_hold_a_chunk():
+    code = codes.partial(codes.cyclic(4, load=2), num_blocks=3, rng_key=KEY)
+    assert np.isinf(codes.completion_time(code, jnp.ones(4)))
+
+
+def test_rules_on_a_worked_example():
+    code = codes.partial(codes.cyclic(3, load=2))
+    finish = jnp.asarray([[1.0, 2.0], [1.5, 3.0], [10.0, 20.0]])  # chunks 01, 12, 20
+    stop = lambda rule: float(rule.time(code, finish))  # noqa: E731
+    assert stop(codes.decodable()) == 3.0
+    assert stop(codes.all_workers()) == stop(codes.fastest(3)) == 20.0
+    assert stop(codes.fastest(1)) == 2.0
+    assert stop(codes.deadline(2.5)) == 2.5
+    assert stop(codes.deadline(25.0)) == 20.0
+    assert stop(codes.first_of(codes.decodable(), codes.deadline(2.5))) == 2.5
+    assert stop(codes.first_of(codes.decodable(), codes.deadline(5.0))) == 3.0
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (lambda: codes.deadline(0.0), "seconds must be above 0; got 0"),
+        (lambda: codes.deadline(float("nan")), "seconds must be above 0; got nan"),
+        (lambda: codes.fastest(0), "at least 1; got 0"),
+        (lambda: codes.first_of(), "one or more stopping rules"),
+        (
+            lambda: codes.completion_time(codes.uncoded(2), jnp.asarray([1.0, -1.0])),
+            "chunk_seconds must be at least 0",
+        ),
+        (lambda: codes.completion_time(codes.uncoded(2), jnp.ones(3)), r"float\[2\]"),
+        (
+            lambda: codes.fastest(4).time(codes.uncoded(3), jnp.ones((3, 1))),
+            "num_workers of fastest must be a whole number between 1 and 3; got 4",
+        ),
+    ],
+)
+def test_bad_input(make, message):
+    with pytest.raises(ValueError, match=message):
+        make()

@@ -1,0 +1,44 @@
+"""Eight CPU devices, the option --slow, and strict numerics in the folders that are clean under it."""
+
+import os
+
+os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+
+import hypothesis
+import jax
+import pytest
+
+# Test folders in which JAX promotes neither types nor ranks silently.
+STRICT = {"stragglers", "tasks"}
+
+hypothesis.settings.register_profile("gcjax", deadline=None, derandomize=True, max_examples=25)
+hypothesis.settings.load_profile("gcjax")
+
+
+def pytest_addoption(parser):
+    parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_collection_modifyitems(config, items):
+    if config.getoption("--slow"):
+        return
+    for item in items:
+        if item.get_closest_marker("slow"):
+            item.add_marker(pytest.mark.skip(reason="slow: run with --slow"))
+
+
+@pytest.fixture(autouse=True)
+def strict_numerics(request):
+    """Errors instead of promotion, so that no float64 or misplaced axis slips in."""
+    if request.path.parent.name not in STRICT:
+        yield
+        return
+    with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):
+        yield
+
+
+@pytest.fixture
+def x64():
+    """64-bit types for one test."""
+    with jax.enable_x64(True):
+        yield

@@ -1,0 +1,275 @@
+"""Invariants 3, 5 (front widths) and 6: the engine against plain loops, and against itself."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import gcjax
+from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax.engine import gradients
+
+KEY = jax.random.key(5)
+W = 6
+SGD = optax.sgd(0.1, momentum=0.5)
+ADAM = optax.adam(0.01)
+
+
+@functools.cache
+def _regression(x64):
+    return tasks.linear_regression(num_chunks=W, num_examples=60, num_features=4)
+
+
+def regression():
+    """One task for each setting of 64 bits, so that its functions are the same in every test."""
+    return _regression(jax.config.jax_enable_x64)
+
+
+def durations(num_units=8, num_workers=W, key=KEY):
+    return stragglers.sample_durations(stragglers.exponential(mean=1.0), key, num_units, num_workers)
+
+
+PROTOCOLS = {
+    "bsp": protocols.bsp(),
+    "asp": protocols.asp(),
+    "ssp": protocols.ssp(staleness=1),
+    "frc": protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
+    "partial L=2": protocols.coded(codes.partial(codes.cyclic(W, load=3), num_blocks=2, rng_key=KEY)),
+    "deadline": protocols.coded(codes.partial(codes.cyclic(W, load=2)), stop=codes.deadline(0.8)),
+}
+
+
+def plain_loop(task, schedule, optimizer, rng_key, code=None):
+    """The run by its definition: all versions kept in a list, one commit after the other."""
+    init_key, batch_key = jax.random.split(rng_key)
+    params = task.init(init_key)
+    versions, opt_state = [params], optimizer.init(params)
+    gradient = jax.jit(jax.grad(task.loss))
+
+    def fold(a, b):
+        return jax.random.fold_in(jax.random.fold_in(batch_key, a), b)
+
+    for e in range(int(np.isfinite(schedule.time).sum())):
+        total = jax.tree.map(jnp.zeros_like, params)
+
+        def add(weight, g):
+            nonlocal total
+            total = jax.tree.map(lambda t, x: t + weight * x, total, g)
+
+        if code is None:
+            for worker, unit, version, weight in zip(
+                *(np.asarray(f[e]) for f in (schedule.worker, schedule.unit, schedule.version, schedule.weight)),
+                strict=True,
+            ):
+                if worker >= 0:
+                    batch = task.unit_batch(task.data, batch_key, worker, unit)
+                    add(weight, gradient(versions[version], batch, fold(worker, unit)))
+        else:
+            coding = code.plan(schedule.work[e])
+            flat, unravel = jax.flatten_util.ravel_pytree(params)
+            grads = [
+                jax.flatten_util.ravel_pytree(
+                    gradient(params, task.chunk_batch(task.data, batch_key, c, e), fold(c, e))
+                )[0]
+                for c in range(code.assignment.num_chunks)
+            ]
+            padded = np.pad(np.stack(grads), ((0, 0), (0, -flat.size % code.num_blocks)))
+            from tests.codes.helpers import decoded
+
+            estimate = decoded(code, coding, padded)[: flat.size]
+            add(1.0 / code.assignment.num_chunks, unravel(jnp.asarray(estimate)))
+        updates, opt_state = optimizer.update(total, opt_state, params)
+        params = optax.apply_updates(params, updates)
+        versions.append(params)
+    return params
+
+
+def assert_close(one, other, tolerance=1e-9):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), one, other)
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_run_is_the_plain_loop(name, x64):
+    task = regression()
+    run = engine.run(task, PROTOCOLS[name], SGD, durations(), rng_key=KEY)
+    assert_close(run.params, plain_loop(task, run.schedule, SGD, KEY, PROTOCOLS[name].code))
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("width", [2, 16])
+def test_front_widths_agree(name, width, x64):
+    one = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7)
+    other = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7, front_width=width)
+    assert_close(one.params, other.params)
+    assert_close(one.trajectory, other.trajectory)
+    assert_close(one.info.loss, other.info.loss)
+
+
+def test_ssp_0_ends_every_round_like_bsp(x64):
+    bsp = engine.run(regression(), protocols.bsp(), optax.sgd(0.1), durations(), rng_key=KEY, eval_every=1)
+    ssp = engine.run(regression(), protocols.ssp(staleness=0), optax.sgd(0.1), durations(), rng_key=KEY, eval_every=W)
+    assert_close(bsp.params, ssp.params)
+    assert_close(bsp.trajectory.metrics, ssp.trajectory.metrics)
+    assert_close(bsp.trajectory.time, ssp.trajectory.time)
+
+
+@pytest.mark.parametrize("code", [
+    codes.uncoded(W),
+    codes.cyclic_repetition(W, num_stragglers=2, rng_key=KEY),
+    codes.partial(codes.cyclic(W, load=3)),
+])  # fmt: skip
+def test_weighted_and_streamed_estimates_are_equal(code, x64):
+    task = tasks.digits(num_chunks=W, batch_size=3)
+    params = task.init(KEY)
+
+    def chunk(c):
+        return task.chunk_batch(task.data, KEY, c, 0), KEY
+
+    for progress in np.random.default_rng(0).integers(0, code.assignment.load + 1, (3, W)):
+        coding = code.plan(jnp.asarray(progress, jnp.int32))
+        one = gradients.weighted_estimate(task, params, chunk, code, coding)
+        other = gradients.streamed_estimate(task, params, chunk, code, coding)
+        assert_close(one.gradient, other.gradient)
+
+
+def test_merged_batches_and_separate_losses_are_equal(x64):
+    task = tasks.digits(num_chunks=W, batch_size=4)
+    apart = task._replace(mergeable=False)
+    for name in ("bsp", "frc"):
+        runs = [engine.run(t, PROTOCOLS[name], SGD, durations(), rng_key=KEY, num_commits=3) for t in (task, apart)]
+        assert_close(runs[0].params, runs[1].params)
+        assert_close(runs[0].info.loss, runs[1].info.loss)
+
+
+def test_several_versions_in_one_commit(x64):
+    """Every contribution is computed on the version that it read."""
+    asp = protocols.asp()
+
+    def pairs(durations, network):
+        s = asp.schedule(durations, network)
+        used = np.isfinite(s.time).sum() // 2 * 2
+        take = lambda x: jnp.asarray(x)[:used].reshape(-1, 2)  # noqa: E731
+        version = jnp.minimum(take(s.version[:, 0]) // 2, jnp.arange(used // 2)[:, None])
+        return s._replace(
+            time=take(s.time)[:, 1], worker=take(s.worker[:, 0]), unit=take(s.unit[:, 0]), version=version,
+            work=take(s.work[:, 0]), weight=take(s.weight[:, 0]),
+        )  # fmt: skip
+
+    schedule = pairs(durations(), protocols.base.Network())
+    protocol = protocols.Protocol(lambda d, n: schedule, one_version=False)
+    run = engine.run(regression(), protocol, SGD, durations(), rng_key=KEY)
+    assert (schedule.version[:, 0] != schedule.version[:, 1]).any()
+    assert_close(run.params, plain_loop(regression(), schedule, SGD, KEY))
+
+
+def test_same_key_same_bits_and_another_key_other_bits():
+    make = lambda key: engine.run(regression(), PROTOCOLS["asp"], ADAM, durations(), rng_key=key)  # noqa: E731
+    one, same, other = make(jax.random.key(1)), make(jax.random.key(1)), make(jax.random.key(2))
+    jax.tree.map(np.testing.assert_array_equal, one.params, same.params)
+    jax.tree.map(np.testing.assert_array_equal, one.trajectory, same.trajectory)
+    assert jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), one.params, other.params))[0] > 0
+
+
+@pytest.mark.parametrize("name", PROTOCOLS)
+def test_vmap_over_seeds_and_straggler_parameters_is_the_loop(name, x64):
+    keys, means = jax.random.split(KEY, 3), jnp.asarray([0.5, 1.0, 2.0])
+
+    def one(key, mean):
+        d = stragglers.sample_durations(stragglers.exponential(mean=mean), key, 8, W)
+        return engine.run(regression(), PROTOCOLS[name], SGD, d, rng_key=key, eval_every=5)
+
+    batch = jax.jit(jax.vmap(one))(keys, means)
+    engine.check(batch)
+    for i in range(3):
+        single = one(keys[i], means[i])
+        assert_close(single.params, jax.tree.map(lambda x: x[i], batch.params))  # noqa: B023
+        assert_close(single.trajectory, jax.tree.map(lambda x: x[i], batch.trajectory))  # noqa: B023
+        assert_close(single.info, jax.tree.map(lambda x: x[i], batch.info))  # noqa: B023
+
+
+def test_no_recompilation_on_the_second_call():
+    from jax._src import test_util
+
+    engine.run(regression(), PROTOCOLS["ssp"], SGD, durations(), rng_key=KEY, ring_size=W)
+    with test_util.count_jit_and_pmap_lowerings() as count:
+        engine.run(regression(), PROTOCOLS["ssp"], SGD, durations(key=jax.random.key(8)), rng_key=KEY, ring_size=W)
+    assert count() == 0
+
+
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32, jnp.float64])
+@pytest.mark.parametrize("name", ["asp", "frc", "partial L=2"])
+def test_parameters_keep_their_dtype(dtype, name):
+    with jax.enable_x64(dtype == jnp.float64):
+        task = regression()
+        cast = functools.partial(jax.tree.map, lambda x: x.astype(dtype))
+        run = engine.run(task._replace(init=lambda key: cast(task.init(key))), PROTOCOLS[name], SGD,
+                         durations().astype(jnp.float32), rng_key=KEY, num_commits=2)  # fmt: skip
+        assert {x.dtype for x in jax.tree.leaves(run.params)} == {jnp.dtype(dtype)}
+        assert all(np.isfinite(x.astype(np.float32)).all() for x in jax.tree.leaves(run.params))
+
+
+def test_trajectory_and_info_of_an_interrupted_run():
+    late = durations().at[4:, 0].set(jnp.inf)
+    run = engine.run(regression(), protocols.bsp(), SGD, late, rng_key=KEY, eval_every=3)
+    np.testing.assert_array_equal(run.trajectory.commit, [0, 3, 4, -1])
+    np.testing.assert_array_equal(np.isfinite(run.trajectory.time), [True, True, True, False])
+    assert run.trajectory.time[0] == 0 and run.trajectory.time[2] == run.schedule.time[3]
+    assert run.info.num_commits == 4 and run.info.versions_alive == 0 and run.state.ring is None
+    np.testing.assert_array_equal(np.isfinite(run.info.loss), np.arange(8) < 4)
+    np.testing.assert_array_equal(run.info.staleness, [0] * 4 + [-1] * 4)
+
+
+def test_residual_is_reported_for_approximate_rounds():
+    run = engine.run(regression(), PROTOCOLS["deadline"], SGD, durations(), rng_key=KEY)
+    expected = [PROTOCOLS["deadline"].code.plan(work).residual for work in run.schedule.work]
+    np.testing.assert_allclose(run.info.residual, expected, atol=1e-5)
+    assert run.info.residual.max() > 0.5
+
+
+def test_progress_is_told_at_every_evaluation():
+    told = []
+    engine.run(regression(), protocols.bsp(), SGD, durations(), rng_key=KEY, eval_every=3,
+               progress=lambda done, total: told.append((int(done), int(total))))  # fmt: skip
+    jax.effects_barrier()
+    assert told == [(0, 8), (3, 8), (6, 8), (8, 8)]
+
+
+def test_ring_that_overflows_is_an_error_and_never_a_result():
+    with pytest.raises(ValueError, match=r"keeps 2 past versions .* needs (\d+) at once. Pass ring_size=\1"):
+        engine.run(regression(), PROTOCOLS["asp"], SGD, durations(), rng_key=KEY, ring_size=2)
+    jitted = jax.jit(lambda d: engine.run(regression(), PROTOCOLS["asp"], SGD, d, rng_key=KEY, ring_size=2))
+    run = jitted(durations())
+    assert all(np.isnan(x).all() for x in jax.tree.leaves(run.params))
+    with pytest.raises(ValueError, match="keeps 2 past versions"):
+        engine.check(run)
+    enough = int(run.info.versions_alive)
+    engine.run(regression(), PROTOCOLS["asp"], SGD, durations(), rng_key=KEY, ring_size=enough)
+
+
+def test_more_commits_than_sampled_is_an_error():
+    with pytest.raises(ValueError, match="num_commits=20 .* 8 units a worker give only 8 commits.* Sample 20 units"):
+        engine.run(regression(), protocols.bsp(), SGD, durations(), rng_key=KEY, num_commits=20)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"protocol": "bsp"}, "run needs a Protocol"),
+        ({"num_commits": 0}, "num_commits must be a whole number at least 1; got 0"),
+        ({"front_width": 0}, "front_width must be a whole number at least 1"),
+        ({"durations": jnp.full((3, W), jnp.nan)}, "got nan for unit 0 of worker 0"),
+        ({"protocol": protocols.coded(codes.uncoded(3))}, "the code has 3, the task 6"),
+    ],
+)
+def test_bad_input(change, message):
+    arguments = {
+        "task": regression(),
+        "protocol": protocols.bsp(),
+        "optimizer": SGD,
+        "durations": durations(),
+    } | change
+    with pytest.raises(ValueError, match=message):
+        gcjax.engine.run(**arguments, rng_key=KEY)

@@ -1,0 +1,105 @@
+"""What holds for every straggler model."""
+
+import inspect
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import stragglers
+from gcjax.stragglers.base import _sample_units
+from tests.stragglers.models import MODELS, NUM_WORKERS
+
+KEY = jax.random.key(0)
+ALL = pytest.mark.parametrize("name", sorted(MODELS))
+
+
+def sample(model, key=KEY, num_units=12):
+    return stragglers.sample_durations(model, key, num_units, NUM_WORKERS)
+
+
+def test_every_model_of_the_table_is_tested_here():
+    assert set(MODELS) == set(stragglers.TABLE)
+
+
+@pytest.mark.parametrize("name", sorted(stragglers.TABLE))
+def test_factories_take_keywords_and_say_what_they_are(name):
+    entry = stragglers.TABLE[name]
+    assert entry.summary.endswith(".")
+    kinds = [(p.name, p.kind) for p in inspect.signature(entry.factory).parameters.values()]
+    assert all(kind is inspect.Parameter.KEYWORD_ONLY for name, kind in kinds if name != "model")
+
+
+@ALL
+def test_seconds_have_shape_and_type(name):
+    seconds = sample(MODELS[name](1.5))
+    assert seconds.shape == (12, NUM_WORKERS) and seconds.dtype == jnp.float32
+    assert not np.isnan(seconds).any() and (seconds >= 0).all()
+
+
+@ALL
+def test_seconds_are_float64_under_x64(name, x64):
+    seconds = np.asarray(sample(MODELS[name](1.5)))
+    assert seconds.dtype == np.float64
+    if name not in ("bimodal", "constant"):
+        finite = seconds[np.isfinite(seconds)]
+        assert (finite != finite.astype(np.float32)).any()
+
+
+@ALL
+def test_same_key_same_bits_and_other_key_other_bits(name):
+    model = MODELS[name](1.5)
+    np.testing.assert_array_equal(sample(model), sample(model))
+    if name != "constant":
+        assert (sample(model) != sample(model, jax.random.key(1))).any()
+
+
+@ALL
+def test_more_units_begin_with_the_same_bits(name):
+    model = MODELS[name](1.5)
+    np.testing.assert_array_equal(sample(model, num_units=12)[:7], sample(model, num_units=7))
+
+
+@ALL
+def test_vmap_over_a_parameter_equals_the_loop(name):
+    values = jnp.array([0.75, 1.5, 2.0])
+    together = jax.jit(jax.vmap(lambda x: sample(MODELS[name](x))))(values)
+    alone = jnp.stack([sample(MODELS[name](x)) for x in values])
+    np.testing.assert_allclose(together, alone, rtol=2e-6)
+
+
+@ALL
+def test_vmap_over_keys_equals_the_loop(name):
+    keys = jax.random.split(KEY, 3)
+    together = jax.vmap(lambda key: sample(MODELS[name](1.5), key))(keys)
+    np.testing.assert_allclose(together, jnp.stack([sample(MODELS[name](1.5), k) for k in keys]), rtol=2e-6)
+
+
+@ALL
+def test_other_parameters_compile_nothing(name):
+    sample(MODELS[name](1.5))
+    before = _sample_units._cache_size()
+    sample(MODELS[name](1.25), jax.random.key(2))
+    assert _sample_units._cache_size() == before
+
+
+@ALL
+def test_the_state_keeps_its_structure(name):
+    model = MODELS[name](1.5)
+    state = model.init(KEY, NUM_WORKERS)
+    _, after = jax.eval_shape(model.sample, state, KEY)
+    assert jax.tree.structure(state) == jax.tree.structure(after)
+    assert jax.tree.map(jnp.shape, state) == jax.tree.map(lambda x: x.shape, after)
+
+
+def test_a_users_own_model_may_close_over_traced_values():
+    def own(mean):
+        return stragglers.StragglerModel(
+            init=lambda rng_key, num_workers: jnp.zeros(num_workers),
+            sample=lambda state, rng_key: (mean + state, state + 1),
+        )
+
+    means = jnp.array([1.0, 2.0])
+    seconds = jax.vmap(lambda mean: sample(own(mean), num_units=3))(means)
+    np.testing.assert_array_equal(seconds[1, :, 0], [2.0, 3.0, 4.0])

@@ -1,0 +1,165 @@
+"""What holds for every task."""
+
+import chex
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from gcjax import tasks
+from tests.tasks.tasks import TASKS
+
+KEY = jax.random.key(5)
+ALL = pytest.mark.parametrize("name", sorted(TASKS))
+
+
+def make(name, num_chunks=8, **arguments):
+    return TASKS[name][0](num_chunks, **arguments)
+
+
+def params_off_the_start(task):
+    """Parameters at which no gradient is zero by accident."""
+    leaves, tree = jax.tree.flatten(task.init(KEY))
+    keys = jax.random.split(KEY, len(leaves))
+    noise = [0.3 * jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, [x + e for x, e in zip(leaves, noise, strict=True)])
+
+
+def assert_same(left, right):
+    jax.tree.map(np.testing.assert_array_equal, left, right)
+
+
+def test_every_task_of_the_table_is_tested_here():
+    assert set(TASKS) == set(tasks.TABLE)
+
+
+@ALL
+def test_everything_has_the_default_float_type(name):
+    check_dtype(make(name), jnp.float32)
+
+
+@ALL
+def test_everything_is_float64_under_x64(name, x64):
+    check_dtype(make(name), jnp.float64)
+
+
+def check_dtype(task, dtype):
+    params = task.init(KEY)
+    batch = task.unit_batch(task.data, KEY, 0, 0)
+    loss, gradient = jax.value_and_grad(task.loss)(params, batch, KEY)
+    floats = [x for x in jax.tree.leaves((task.data, batch)) if jnp.issubdtype(x.dtype, jnp.floating)]
+    everything = (params, loss, gradient, floats, task.metrics(params, task.data))
+    assert {x.dtype for x in jax.tree.leaves(everything)} == {jnp.dtype(dtype)}
+    assert loss.shape == () and all(x.shape == () for x in task.metrics(params, task.data).values())
+
+
+@ALL
+@pytest.mark.parametrize("num_chunks", [1, 7, 8])
+def test_the_mean_of_the_chunk_gradients_is_the_full_gradient(name, num_chunks, x64):
+    """Neither 7 nor 8 divides 1438 or 90: unequal chunks are exact too."""
+    task = make(name, num_chunks, batch_size=None, local_data=True)
+    params = params_off_the_start(task)
+    chunks = jnp.arange(num_chunks)
+    batches = jax.vmap(lambda c: task.chunk_batch(task.data, KEY, c, 0))(chunks)
+    gradients = jax.vmap(lambda batch: jax.grad(task.loss)(params, batch, KEY))(batches)
+    train, n = task.data.train, TASKS[name][1]
+    everything = tasks.Batch(train.inputs[:n], train.targets[:n], jnp.full(n, 1 / n))
+    full = jax.grad(task.loss)(params, everything, KEY)
+    mean = jax.tree.map(lambda g: g.mean(axis=0), gradients)
+    chex.assert_trees_all_close(mean, full, atol=1e-9, rtol=0)
+
+
+@ALL
+def test_every_example_is_in_exactly_one_chunk(name):
+    task = make(name, 7, batch_size=None, local_data=True)
+    counts, n = np.asarray(task.data.train.counts), TASKS[name][1]
+    assert counts.sum() == n and counts.max() - counts.min() <= 1
+    batches = [task.chunk_batch(task.data, KEY, c, 0) for c in range(7)]
+    rows = [np.asarray(b.inputs)[np.asarray(b.weights) > 0] for b in batches]
+    np.testing.assert_array_equal(np.concatenate(rows), np.asarray(task.data.train.inputs)[:n])
+
+
+@ALL
+def test_a_chunk_batch_depends_on_chunk_and_round_only(name):
+    task = make(name)
+    draw = jax.jit(task.chunk_batch)
+    assert_same(draw(task.data, KEY, 3, 5), task.chunk_batch(task.data, KEY, jnp.asarray(3), jnp.asarray(5)))
+    for other in ((2, 5), (3, 4), (5, 3)):
+        assert (draw(task.data, KEY, *other).inputs != draw(task.data, KEY, 3, 5).inputs).any()
+
+
+@ALL
+def test_a_unit_batch_is_the_same_alone_and_among_others(name):
+    task = make(name)
+    workers, units = jnp.arange(4), jnp.array([7, 0, 7, 2])
+    together = jax.jit(jax.vmap(task.unit_batch, in_axes=(None, None, 0, 0)))(task.data, KEY, workers, units)
+    for i in range(4):
+        alone = task.unit_batch(task.data, KEY, workers[i], units[i])
+        assert_same(alone, jax.tree.map(lambda x, i=i: x[i], together))
+
+
+@ALL
+def test_units_differ_by_worker_unit_and_key(name):
+    task = make(name)
+    first = task.unit_batch(task.data, KEY, 1, 2).inputs
+    for key, worker, unit in ((KEY, 2, 2), (KEY, 1, 3), (KEY, 2, 1), (jax.random.key(6), 1, 2)):
+        assert (task.unit_batch(task.data, key, worker, unit).inputs != first).any()
+
+
+@ALL
+@pytest.mark.parametrize("batch_size", [None, 4])
+def test_local_units_are_the_batches_of_the_own_chunk(name, batch_size):
+    task = make(name, batch_size=batch_size, local_data=True)
+    for worker in (0, 5, 13):
+        unit = task.unit_batch(task.data, KEY, worker, 3)
+        assert_same(unit, task.chunk_batch(task.data, KEY, worker % 8, 3))
+
+
+@ALL
+def test_equal_settings_give_equal_functions(name):
+    one, other = make(name, seed=1), make(name, seed=2)
+    assert one._replace(data=None) == other._replace(data=None)
+    assert hash(one._replace(data=None)) == hash(other._replace(data=None))
+    assert make(name, batch_size=3).unit_batch != one.unit_batch
+
+
+@ALL
+def test_the_seed_decides_the_data(name):
+    assert_same(make(name, seed=1).data, make(name, seed=1).data)
+    assert (make(name, seed=1).data.train.inputs != make(name, seed=2).data.train.inputs).any()
+
+
+@ALL
+def test_training_lowers_the_loss(name):
+    task, optimizer = make(name), optax.sgd(0.1)
+
+    @jax.jit
+    def train(data):
+        def step(unit, carry):
+            params, state = carry
+            gradient = jax.grad(task.loss)(params, task.unit_batch(data, KEY, 0, unit), KEY)
+            updates, state = optimizer.update(gradient, state, params)
+            return optax.apply_updates(params, updates), state
+
+        params = task.init(KEY)
+        trained, _ = jax.lax.fori_loop(0, 200, step, (params, optimizer.init(params)))
+        return task.metrics(params, data)["train_loss"], task.metrics(trained, data)["train_loss"]
+
+    before, after = train(task.data)
+    assert after < 0.95 * before
+
+
+@ALL
+@pytest.mark.parametrize(
+    ("num_chunks", "arguments", "message"),
+    [
+        (2000, {}, "num_chunks must be a whole number between 1 and .*; got 2000. Every chunk needs"),
+        (0, {}, "num_chunks must be a whole number between 1 and"),
+        (4, {"batch_size": 0}, "batch_size must be a whole number at least 1; got 0"),
+        (4, {"batch_size": None}, "needs local_data=True; got local_data=False. Pass"),
+    ],
+)
+def test_bad_input_is_refused(name, num_chunks, arguments, message):
+    with pytest.raises(ValueError, match=message):
+        make(name, num_chunks, **arguments)
