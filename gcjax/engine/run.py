@@ -18,6 +18,7 @@ from gcjax import _checks
 from gcjax.engine import ring as rings
 from gcjax.engine.base import Info, Run, State, Trajectory
 from gcjax.engine.gradients import CommitGradient, Contribution, coded_gradients, unit_gradients
+from gcjax.engine.together import keep_idle, most
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.stragglers.network import Network
 from gcjax.tasks.base import Task
@@ -232,7 +233,7 @@ def _evaluated(
         {name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in shapes.items()},
     )
     start = state, info, evaluate(trajectory, jnp.zeros((), jnp.int32), state)
-    return jax.lax.fori_loop(0, _most(num_blocks), block, start)
+    return jax.lax.fori_loop(0, most(num_blocks), block, start)
 
 
 def make_commits(
@@ -256,8 +257,8 @@ def make_commits(
     def commit(carry: Carry, contribution: Contribution, active: jax.Array) -> Carry:
         (index, params, ring, opt_state), info = carry
         updates, new_opt_state = optimizer.update(contribution.gradient, opt_state, params)
-        keep = partial(jax.tree.map, lambda new, old: jnp.where(active, new, old))
-        params = keep(optax.apply_updates(params, updates), params)
+        params = keep_idle(active, optax.apply_updates(params, updates), params)
+        opt_state = keep_idle(active, new_opt_state, opt_state)
         if place is not None:
             ring = rings.write(ring, jnp.where(active, place[index + 1], options.ring_size), params)
         slot = jnp.where(active, index, schedule.time.size)  # out of bounds: dropped
@@ -265,11 +266,11 @@ def make_commits(
             loss=info.loss.at[slot].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
             residual=info.residual.at[slot].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
         )
-        return State(index + active, params, ring, keep(new_opt_state, opt_state)), info
+        return State(index + active.astype(index.dtype), params, ring, opt_state), info
 
     def single(_: jax.Array, carry: Carry) -> Carry:
         index = carry[0].commit
-        return commit(carry, gradient(reader(carry[0]), schedule, index), (index < end).astype(jnp.int32))
+        return commit(carry, gradient(reader(carry[0]), schedule, index), index < end)
 
     def front(carry: Carry) -> Carry:
         first = carry[0].commit
@@ -280,29 +281,13 @@ def make_commits(
         contributions = jax.vmap(lambda e: gradient(reader(carry[0]), schedule, e))(known)
 
         def one(i: jax.Array, carry: Carry) -> Carry:
-            return commit(carry, jax.tree.map(lambda x: x[i], contributions), (i < width).astype(jnp.int32))
+            return commit(carry, jax.tree.map(lambda x: x[i], contributions), i < width)
 
-        return jax.lax.fori_loop(0, options.front_width, one, carry)
+        return jax.lax.fori_loop(0, most(width), one, carry)
 
     if options.front_width == 1:
-        return jax.lax.fori_loop(0, _most(end - state.commit), single, (state, info))
+        return jax.lax.fori_loop(0, most(end - state.commit), single, (state, info))
     return jax.lax.while_loop(lambda carry: carry[0].commit < end, front, (state, info))
-
-
-@jax.custom_batching.custom_vmap
-def _most(count: jax.Array) -> jax.Array:
-    """The count itself; under vmap the largest of all runs.
-
-    Runs in a batch then share their loops and idle at the end, masked. A loop bound of its own for each run would
-    make vmap copy the whole carry, ring included, at every step.
-    """
-    return count
-
-
-@_most.def_vmap
-def _most_of_all(axis_size: int, in_batched: list[bool], count: jax.Array) -> tuple[jax.Array, bool]:
-    del axis_size
-    return (count.max(), False) if in_batched[0] else (count, False)
 
 
 _train_jit = jax.jit(_train, static_argnums=(0, 1, 2, 3))

@@ -1,0 +1,172 @@
+"""Compares any set of schemes on the same durations: who reaches a target first, and what it costs."""
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+import optax
+
+from gcjax import _checks, analysis, config
+from gcjax.analysis import trials
+from gcjax.progress import Progress
+from gcjax.protocols import Protocol
+from gcjax.stragglers import Network, StragglerModel, sample_durations
+from gcjax.tasks import Task
+
+
+@config.experiment
+def compare(
+    schemes: dict[str, Protocol],
+    *,
+    task: Task,
+    stragglers: StragglerModel,
+    optimizer: optax.GradientTransformation,
+    num_workers: int,
+    num_units: int,
+    target: float,
+    metric: str = "accuracy",
+    num_seeds: int = 5,
+    seed: int = 0,
+    seconds: float | None = None,
+    network: Network | None = None,
+    optimizers: dict[str, optax.GradientTransformation] | None = None,
+    num_evals: int = 100,
+    timeline_seconds: float | None = None,
+    out: Path,
+    progress: Progress,
+) -> analysis.Results:
+    """Trains under every scheme on the same durations and initial parameters, and writes a folder of results.
+
+    All seeds of a scheme run in one XLA program. The folder: `operative.gin`, `run.json`, `metrics.parquet`,
+    `timeline.parquet`, `summary.md`, `loss_vs_time.png`, `timeline.png`.
+
+    Args:
+      schemes: name -> protocol.
+      task: what is trained.
+      stragglers: who is slow.
+      optimizer: on the server, the same for all schemes.
+      num_workers: W.
+      num_units: T, the units of work sampled for each worker. A scheme ends when a worker has used them up.
+      target: the value of the metric to reach.
+      metric: one of the task's metrics.
+      num_seeds: S; each has its own durations, initial parameters and batches.
+      seed: of all randomness.
+      seconds: virtual time at which all schemes end; each at the end of its sampled units if None.
+      network: the time of messages; instantaneous if None.
+      optimizers: scheme -> its own optimizer, instead of `optimizer`.
+      num_evals: evaluations of a run.
+      timeline_seconds: how far the timeline goes; 12 median units of work if None.
+      out: the folder to write; empty.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if the target cannot be reached, or no scheme reached it (after everything is written), or
+        the sampled units are used up before `seconds`.
+    """
+    _checks.integer("num_seeds", num_seeds, minimum=1)
+    _checks.integer("num_evals", num_evals, minimum=1)
+    goal = _goal(task, metric, target)
+    own = _own_optimizers(optimizers or {}, schemes)
+    keys = jax.random.split(jax.random.key(seed), num_seeds)
+    drawn = _draw(task, stragglers, keys, num_units, num_workers)
+    setting = trials.Setting(task, *drawn, network or Network(), seconds or np.inf, num_evals)
+    schedules = {name: trials.schedules(name, protocol, setting) for name, protocol in schemes.items()}
+    done = {}
+    for i, (name, protocol) in enumerate(schemes.items()):
+        report = partial(_report, progress, name, i, len(schemes))
+        done[name] = trials.run(protocol, own.get(name, optimizer), schedules[name], setting, report)
+    facts = {"seed": seed, "target": goal._asdict(), **_facts(done, setting, timeline_seconds)}
+    results = _results(schemes, done, setting, facts)
+    _write(results, out, progress)
+    _check_reached(results)
+    return results
+
+
+def _goal(task: Task, metric: str, value: float) -> analysis.Target:
+    params = jax.eval_shape(task.init, jax.random.key(0))
+    return analysis.target(metric, value, jax.eval_shape(task.metrics, params, task.data))
+
+
+def _own_optimizers(own: dict[str, Any], schemes: dict[str, Protocol]) -> dict[str, Any]:
+    for name in own:
+        if name not in schemes:
+            raise ValueError(f"optimizers must be those of schemes, {', '.join(schemes)}; got one for '{name}'.")
+    return own
+
+
+def _draw(
+    task: Task, stragglers: StragglerModel, keys: jax.Array, num_units: int, num_workers: int
+) -> tuple[jax.Array, Any, jax.Array]:
+    """The durations, initial parameters and batch key of every seed."""
+
+    def one_seed(key: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
+        duration_key, init_key, batch_key = jax.random.split(key, 3)
+        durations = sample_durations(stragglers, duration_key, num_units, num_workers)
+        return durations, task.init(init_key), batch_key
+
+    return jax.jit(jax.vmap(one_seed))(keys)
+
+
+def _report(progress: Progress, name: str, index: int, number: int, fraction: float) -> None:
+    progress.update(name, (index + fraction) / number)
+
+
+def _facts(done: dict[str, trials.Trials], setting: trials.Setting, timeline_seconds: float | None) -> dict[str, Any]:
+    durations = np.asarray(setting.durations)
+    num_seeds, num_units, num_workers = durations.shape
+    horizon = timeline_seconds or 12 * np.median(durations[np.isfinite(durations)])
+    schemes = {
+        name: {
+            "stalled": each.stalled,
+            "compile_seconds": round(each.compile_seconds, 3),
+            "run_seconds": round(each.run_seconds, 3),
+        }
+        for name, each in done.items()
+    }
+    counts = {"num_seeds": num_seeds, "num_workers": num_workers, "num_units": num_units}
+    return {**counts, "timeline_seconds": float(horizon), "schemes": schemes, **analysis.environment()}
+
+
+def _results(
+    schemes: dict[str, Protocol],
+    done: dict[str, trials.Trials],
+    setting: trials.Setting,
+    facts: dict[str, Any],
+) -> analysis.Results:
+    durations = np.asarray(setting.durations)
+    metrics, timeline = [], []
+    for name, each in done.items():
+        run = each.run
+        columns = analysis.metric_columns(
+            name,
+            run.trajectory,
+            run.schedule,
+            durations,
+            code=schemes[name].code,
+            num_params=sum(leaf[0].size for leaf in jax.tree.leaves(setting.params)),
+        )
+        first = jax.tree.map(lambda x: x[0], run.schedule)
+        metrics.append(columns)
+        timeline.append(analysis.timeline_columns(name, first, durations[0], facts["timeline_seconds"]))
+    return analysis.Results(analysis.stack(metrics), analysis.stack(timeline), facts)
+
+
+def _write(results: analysis.Results, out: Path, progress: Progress) -> None:
+    (out / "operative.gin").write_text(config.operative())
+    analysis.save(results, out)
+    analysis.write_report(results, out)
+    progress.show(analysis.table(results))
+
+
+def _check_reached(results: analysis.Results) -> None:
+    if any(np.isfinite(analysis.reach_times(results, scheme)).any() for scheme in results.schemes):
+        return
+    goal = results.facts["target"]
+    best, scheme = analysis.best_value(results)
+    raise ValueError(
+        f"No scheme reached the target {goal['metric']} {goal['value']:g}; the best value was {best:.4g}, by "
+        f"'{scheme}'. Set an easier target, or let it run longer (num_units, seconds), or change the "
+        "optimizer. Everything that was found has been written."
+    )

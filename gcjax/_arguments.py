@@ -1,0 +1,134 @@
+"""Checks the arguments that a config file gives to a factory against the factory's annotations."""
+
+import inspect
+import types
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Union, get_args, get_origin
+
+import jax
+import numpy as np
+
+_HIDDEN = (jax.Array, np.ndarray, np.bool_, np.number, complex)
+
+
+def checked(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """Wraps a factory so that a missing or wrongly typed argument is a `ValueError` that says what to write.
+
+    The wrapper has the parameters of the factory, except that `*items` becomes an ordinary parameter `items`
+    that takes a list: config files know only named parameters.
+
+    Args:
+      factory: the function to call.
+      name: what the user calls it.
+    """
+    signature = _signature(factory)
+    starred = [p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL]
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        for parameter in starred:
+            args += tuple(kwargs.pop(parameter, ()))
+        _check_all(name, signature, args, kwargs)
+        return factory(*args, **kwargs)
+
+    call.__name__, call.__doc__, call.__module__ = name, factory.__doc__, factory.__module__
+    call.__signature__ = _named(signature)  # type: ignore[attr-defined]
+    return call
+
+
+def accepts(wanted: Any, value: Any) -> bool:
+    """Whether a value fits an annotation; what an annotation leaves open, fits."""
+    members = _members(wanted)
+    if len(members) > 1:
+        return any(accepts(member, value) for member in members)
+    if wanted is None or wanted is type(None):
+        return value is None
+    if wanted is float:
+        return isinstance(value, (int, float)) and not isinstance(value, bool)
+    if wanted is int:
+        return isinstance(value, int) and not isinstance(value, bool)
+    if isinstance(wanted, type) and get_origin(wanted) is None:
+        return isinstance(value, wanted)
+    return _accepts_generic(get_origin(wanted), get_args(wanted), value)
+
+
+def _accepts_generic(origin: Any, args: tuple[Any, ...], value: Any) -> bool:
+    if origin is Callable:
+        return callable(value)
+    if not isinstance(origin, type):
+        return True
+    if isinstance(value, dict) and issubclass(origin, Mapping) and len(args) == 2:
+        return all(accepts(args[0], k) and accepts(args[1], v) for k, v in value.items())
+    if isinstance(value, (list, tuple)) and issubclass(origin, Sequence) and args:
+        return all(accepts(args[0], item) for item in value)
+    return isinstance(value, origin)
+
+
+def _members(wanted: Any) -> tuple[Any, ...]:
+    return get_args(wanted) if get_origin(wanted) in (Union, types.UnionType) else (wanted,)
+
+
+def _describe(wanted: Any) -> str:
+    shown = [m for m in _members(wanted) if m not in _HIDDEN] or [wanted]
+    names = [getattr(m, "__name__", str(m)) if get_origin(m) is None else str(m) for m in shown]
+    return " or ".join("None" if name == "NoneType" else name for name in names)
+
+
+def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+    """The signature with the annotations evaluated, where that is possible outside a type checker."""
+    signature = inspect.signature(factory)
+    names = getattr(inspect.unwrap(factory), "__globals__", {})
+
+    def evaluated(annotation: Any) -> Any:
+        try:
+            return eval(annotation, names) if isinstance(annotation, str) else annotation
+        except NameError:
+            return inspect.Parameter.empty
+
+    parameters = [p.replace(annotation=evaluated(p.annotation)) for p in signature.parameters.values()]
+    return signature.replace(parameters=parameters)
+
+
+def _named(signature: inspect.Signature) -> inspect.Signature:
+    """The signature with `*items` turned into a keyword parameter `items` (default: nothing)."""
+    kinds = inspect.Parameter
+    changed = [
+        p.replace(kind=kinds.KEYWORD_ONLY, default=()) if p.kind is kinds.VAR_POSITIONAL else p
+        for p in signature.parameters.values()
+    ]
+    return signature.replace(parameters=changed)
+
+
+def _check_all(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    try:
+        given = signature.bind(*args, **kwargs).arguments
+    except TypeError as error:
+        raise ValueError(f"{name}: {error}. {_usage(name, signature)}") from None
+    for parameter, value in given.items():
+        wanted = signature.parameters[parameter]
+        values = value if wanted.kind is wanted.VAR_POSITIONAL else (value,)
+        for item in values:
+            if wanted.kind is not wanted.VAR_KEYWORD and not _fits(wanted.annotation, item):
+                _raise_wrong_type(f"{name}.{parameter}", wanted.annotation, item)
+
+
+def _fits(wanted: Any, value: Any) -> bool:
+    return wanted is inspect.Parameter.empty or accepts(wanted, value)
+
+
+def _raise_wrong_type(parameter: str, wanted: Any, value: Any) -> None:
+    if isinstance(value, dict) and get_origin(wanted) is dict:
+        for key, item in value.items():
+            if not accepts(get_args(wanted)[1], item):
+                _raise_wrong_type(f"{parameter}[{key!r}]", get_args(wanted)[1], item)
+    if callable(value) and not isinstance(value, tuple):
+        shown = f"the function {getattr(value, '__name__', value)} itself"
+        hint = " Write () behind the name, so that it is called."
+    else:
+        shown, hint = f"{value!r:.200} ({type(value).__name__})", ""
+    raise ValueError(f"{parameter} must be {_describe(wanted)}; got {shown}.{hint}")
+
+
+def _usage(name: str, signature: inspect.Signature) -> str:
+    named = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    required = [p.name for p in named if p.default is p.empty]
+    return f"It needs {', '.join(required)}." if required else "It needs nothing."

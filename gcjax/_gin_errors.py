@@ -1,0 +1,132 @@
+"""Turns gin's errors into `ValueError`s that name the nearest valid name."""
+
+import difflib
+import inspect
+import re
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import gin.config
+
+from gcjax.registry import nearest
+
+_UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
+_UNKNOWN_PARAMETER = re.compile(r"Configurable '(?P<name>[\w.]+)' doesn't have a parameter named '(?P<parameter>\w+)'")
+_AMBIGUOUS = re.compile(r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])")
+_MODULE = re.compile(r"No module named '(?P<name>experiments(?:\.\w+)*)'")
+_TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
+_NO_FILE = re.compile(r"Unable to open file: (?P<name>.*?)\. Searched")
+_PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
+_CALL = re.compile(r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)")
+
+_GRAMMAR = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
+
+
+@contextmanager
+def readable(binding: str = "") -> Iterator[None]:
+    """Reraises what gin and the factories object to as a `ValueError` in plain words.
+
+    Args:
+      binding: the single statement that is being read, if it is one.
+    """
+    try:
+        yield
+    except SyntaxError as error:
+        line = f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
+        where = f"'{binding}'" if binding else line
+        token = _TOKEN.search(str(error.msg))
+        reason = f"{token['name']} is no value" if token else str(error.msg).rstrip(".")
+        raise ValueError(f"Cannot read {where}: {reason}. {_GRAMMAR}") from None
+    except (KeyError, OSError, ModuleNotFoundError, ValueError) as error:
+        message = _explain(str(error))
+        if message is None and not isinstance(error, ValueError):
+            raise
+        raise ValueError((message or _core(str(error))) + _where(str(error))) from error
+
+
+def bound_macros() -> set[str]:
+    """The macros (`name = value`) that have a value."""
+    return {scope for scope, selector in gin.config._CONFIG if selector == "gin.macro"}
+
+
+def check_macros(in_file: set[str]) -> None:
+    """Checks that macros are bound where they are used, and used where they are bound.
+
+    A macro of the file may be unused, since another binding may have won over the one that used it, unless
+    its name looks like that of a used one: a misspelt name would have no effect at all.
+
+    Args:
+      in_file: the macros that the config file binds.
+
+    Raises:
+      ValueError: naming the nearest macro.
+    """
+    bound, macro = bound_macros(), gin.config.get_configurable("gin.macro")
+    used = {"/".join(ref.scopes) for ref in gin.config.iterate_references(gin.config._CONFIG, to=macro)}
+    for name in sorted(used - bound):
+        raise ValueError(f"%{name} must be given a value, as '{name} = ...'. {nearest(name, bound)}")
+    for name in sorted(bound - used):
+        if name not in in_file or difflib.get_close_matches(name, used, cutoff=0.85):
+            raise ValueError(
+                f"'{name} = ...' sets a value that nothing uses. {nearest(name, used)} "
+                "A parameter is set by name.parameter = value."
+            )
+
+
+def _core(message: str) -> str:
+    """The message without the places that gin appends."""
+    return _CALL.sub("", _PLACE.sub("", message)).strip()
+
+
+def _where(message: str) -> str:
+    """The line of the config file, or the innermost function of the config that was being called."""
+    for place in _PLACE.finditer(message):
+        if place["file"]:
+            return f"\n  ({place['file']} line {place['line']}: {place['text']})"
+    for call in _CALL.finditer(message):
+        if call["name"] != "run" and not message.startswith(call["name"]):
+            return f"\n  (in {call['scope'] + '/' if call['scope'] else ''}{call['name']})"
+    return ""
+
+
+def _explain(message: str) -> str | None:
+    """Our words for what gin objects to; None if it is not gin that objects."""
+    explanations = (
+        (_UNKNOWN_NAME, _unknown_name),
+        (_UNKNOWN_PARAMETER, _unknown_parameter),
+        (_AMBIGUOUS, _ambiguous),
+        (_MODULE, _unknown_experiment),
+        (_NO_FILE, lambda name: f"An included config file must exist; there is no '{name}'."),
+    )
+    for pattern, explain in explanations:
+        if found := pattern.search(message):
+            return explain(**found.groupdict())
+    return None
+
+
+def _unknown_name(name: str) -> str:
+    valid = {selector.rsplit(".", 1)[-1] for selector, _ in gin.config._REGISTRY.items()}
+    return f"Nothing is called '{name}'. {nearest(name.rsplit('.', 1)[-1], valid)} See gcjax list."
+
+
+def _unknown_parameter(name: str, parameter: str) -> str:
+    signature = inspect.signature(gin.config.get_configurable(name))
+    return f"{name} has no parameter '{parameter}'. {nearest(parameter, signature.parameters)}"
+
+
+def _ambiguous(name: str, names: str) -> str:
+    choices = [full.strip(" '") for full in names.strip("[]").split(",")]
+    longer = " or ".join(choice.split(".", 1)[1] for choice in choices)
+    return f"'{name}' could be any of {', '.join(choices)}. Write {longer}."
+
+
+def _unknown_experiment(name: str) -> str:
+    module = name.removeprefix("experiments").lstrip(".")
+    found = {file.stem for folder in _experiment_folders() for file in folder.glob("[a-z]*.py")}
+    return f"There is no experiment module '{module or name}'. {nearest(module, found)}"
+
+
+def _experiment_folders() -> list[Path]:
+    return [Path(folder) / "experiments" for folder in sys.path]

@@ -1,0 +1,30 @@
+"""What a run means: costs, summary tables, figures, and the folder that holds them."""
+
+from gcjax.analysis.collect import environment, metric_columns, timeline_columns
+from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
+from gcjax.analysis.report import write_report
+from gcjax.analysis.store import Results, empty_folder, load, save, stack
+from gcjax.analysis.summary import best_value, markdown, reach_times, table
+from gcjax.analysis.target import Target, target
+
+__all__ = [
+    "Costs",
+    "Results",
+    "Target",
+    "best_value",
+    "costs",
+    "empty_folder",
+    "environment",
+    "is_stalled",
+    "load",
+    "markdown",
+    "metric_columns",
+    "reach_times",
+    "save",
+    "stack",
+    "table",
+    "target",
+    "time_to_target",
+    "timeline_columns",
+    "write_report",
+]

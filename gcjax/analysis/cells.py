@@ -1,0 +1,57 @@
+"""Numbers as the text of table cells."""
+
+import numpy as np
+
+
+def mean_spread(values: list[float] | np.ndarray, decimals: int) -> str:
+    """The mean ± the standard deviation (of the population that the seeds are a sample of)."""
+    array = np.asarray(values, np.float64)
+    spread = f" ± {array.std(ddof=1):.{decimals}f}" if array.size > 1 else ""
+    return f"{array.mean():.{decimals}f}{spread}"
+
+
+def time_to_target(times: np.ndarray, ends: np.ndarray, stalled: list[bool]) -> str:
+    """Virtual time to the target, or why there is none.
+
+    Args:
+      times: float[S] seconds, one a seed; inf where the target was not reached.
+      ends: float[S] seconds, when each run ended.
+      stalled: for each seed, whether the run came to a halt.
+    """
+    reached = np.isfinite(times)
+    if reached.any():
+        some = "" if reached.all() else f" ({reached.sum()} of {reached.size} seeds)"
+        mean = float(times[reached].mean())
+        decimals = max(0, 2 - int(np.floor(np.log10(mean)))) if mean > 0 else 2
+        return mean_spread(times[reached], decimals) + some
+    if all(stalled):
+        return f"never (stopped at t={_extent(ends)})"
+    return f"not reached by t={_extent(ends)}"
+
+
+def percent(shares: list[float]) -> str:
+    """The mean of shares in percent; those of runs that did not begin (NaN) are left out."""
+    finite = np.asarray(shares)[np.isfinite(shares)]
+    return f"{100 * finite.mean():.0f} %" if finite.size else "-"
+
+
+def staleness(mean: list[float], largest: list[float]) -> str:
+    """The mean over seeds, and the largest in brackets."""
+    seen = np.isfinite(mean)
+    if not seen.any():
+        return "-"
+    return f"{np.asarray(mean)[seen].mean():.3g} ({np.asarray(largest)[seen].max():.0f})"
+
+
+def short(value: float) -> str:
+    """A number with three digits and a suffix for thousands, millions, billions."""
+    for suffix in ("", " k", " M", " G"):
+        if value < 999.5:
+            return f"{value:.3g}{suffix}"
+        value /= 1000
+    return f"{value:.3g} T"
+
+
+def _extent(values: np.ndarray) -> str:
+    low, high = f"{values.min():.3g}", f"{values.max():.3g}"
+    return low if low == high else f"{low} to {high}"

@@ -1,0 +1,155 @@
+"""What a schedule costs: time, chunks, messages and staleness, up to any moment of a run.
+
+Everything here is numpy, for one seed. Letters: T units sampled per worker, W workers, E commits,
+C contributions to a commit, V moments.
+
+The time of a worker up to a moment is split in three, which add up to one:
+
+- computing: from `compute_start` to `compute_end`, whether or not the unit was cut off or used in the end;
+  redundant chunks of a code are computing like any other;
+- communicating: receiving parameters (`start` to `compute_start`) and sending (`send_start` to `finish`);
+- waiting: everything else. A worker that has failed waits for as long as its unit would never have ended.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.codes.base import GradientCode
+from gcjax.protocols.base import Schedule
+
+
+class Costs(NamedTuple):
+    """What has been spent up to each of V moments.
+
+    Attributes:
+      computing: float[V], share of the workers' time; NaN at time 0, as the other shares.
+      communicating: float[V], share of the workers' time.
+      waiting: float[V], share of the workers' time.
+      chunks: float[V], chunks computed to the end, per worker. A chunk that was cut off counts as time only.
+      messages: float[V], what a worker has sent on average, in full gradients: d/L numbers are 1/L of one. It
+        counts when the commit that it belongs to happens.
+      mean_staleness: float[V], over all contributions to the commits so far; NaN before the first.
+      max_staleness: float[V], over all contributions to the commits so far; NaN before the first.
+    """
+
+    computing: np.ndarray
+    communicating: np.ndarray
+    waiting: np.ndarray
+    chunks: np.ndarray
+    messages: np.ndarray
+    mean_staleness: np.ndarray
+    max_staleness: np.ndarray
+
+
+class _Arrays(NamedTuple):
+    """The fields of `Schedule`, in numpy."""
+
+    time: np.ndarray
+    worker: np.ndarray
+    unit: np.ndarray
+    version: np.ndarray
+    work: np.ndarray
+    weight: np.ndarray
+    start: np.ndarray
+    compute_start: np.ndarray
+    compute_end: np.ndarray
+    send_start: np.ndarray
+    finish: np.ndarray
+
+
+def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: GradientCode | None = None) -> Costs:
+    """What a run has spent up to each moment.
+
+    Args:
+      schedule: of one seed.
+      durations: float[T, W], those that the schedule was made of; inf marks the units of failed workers.
+      moments: float[V] seconds, finite.
+      code: the code of the protocol, if it has one.
+    """
+    times = _Arrays(*(np.asarray(field) for field in schedule))
+    moments = np.asarray(moments, np.float64)
+    num_workers = times.start.shape[1]
+    whole = moments * num_workers
+    lost = np.isinf(np.asarray(durations))
+    computing = _spent(times.compute_start, np.where(lost, times.compute_start, times.compute_end), moments)
+    communicating = _spent(times.start, times.compute_start, moments)
+    communicating += _spent(times.send_start, times.finish, moments)
+    completed = np.where(np.isfinite(times.send_start), times.compute_end, np.inf)
+    mean, largest = _staleness(times, moments)
+    with np.errstate(invalid="ignore"):
+        computing, communicating = computing / whole, communicating / whole
+    return Costs(
+        computing=computing,
+        communicating=communicating,
+        waiting=1.0 - computing - communicating,
+        chunks=_count(completed, moments) / num_workers,
+        messages=_messages(times, moments, code) / num_workers,
+        mean_staleness=mean,
+        max_staleness=largest,
+    )
+
+
+def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, higher_is_better: bool) -> float:
+    """The first time at which a metric is at least as good as the target; inf if it never is.
+
+    Args:
+      times: float[V] seconds, increasing.
+      values: float[V], the metric; NaN where there is none.
+      target: the value to reach.
+      higher_is_better: whether the metric is to rise (accuracy) or to fall (loss).
+    """
+    reached = values >= target if higher_is_better else values <= target
+    return float(times[np.argmax(reached)]) if reached.any() else float("inf")
+
+
+def is_stalled(schedule: Schedule, code: GradientCode | None = None) -> bool:
+    """Whether a run came to a halt because somebody waits for ever, not because the sampled units ran out.
+
+    A run that did not halt has a worker that starts the last round for which units were sampled.
+    """
+    start = np.asarray(schedule.start)
+    load = 1 if code is None else code.assignment.load
+    last_round = (start.shape[0] // load - 1) * load
+    return not bool(np.isfinite(start[last_round]).any())
+
+
+def _spent(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """float[V]: the length of all intervals up to each moment; one without an end has no length."""
+    end = np.where(np.isfinite(end), end, begin)
+    return _ramp(begin, moments) - _ramp(end, moments)
+
+
+def _ramp(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """float[V]: the sum over all finite times of max(0, moment - time)."""
+    ordered = np.sort(times[np.isfinite(times)].astype(np.float64))
+    before = np.concatenate([[0.0], np.cumsum(ordered)])
+    count = np.searchsorted(ordered, moments, side="right")
+    return moments * count - before[count]
+
+
+def _count(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """int[V]: how many of the times have passed."""
+    return np.searchsorted(np.sort(times, axis=None), moments, side="right")
+
+
+def _messages(times: _Arrays, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
+    """float[V]: full gradients sent in all."""
+    sent = times.worker >= 0
+    if code is not None:
+        least = code.assignment.loads[times.worker] if code.whole_workers else 1
+        sent &= times.work >= least
+    size = 1.0 if code is None else code.num_messages / code.num_blocks
+    total = np.concatenate([[0], np.cumsum(sent.sum(axis=1))])
+    return size * total[_count(times.time, moments)]
+
+
+def _staleness(times: _Arrays, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """float[V] each: the mean and the largest staleness of the contributions so far."""
+    used = times.worker >= 0
+    staleness = np.where(used, np.arange(times.time.size)[:, None] - times.version, 0)
+    commits = _count(times.time, moments)
+    number, total = (np.concatenate([[0], np.cumsum(x.sum(axis=1))])[commits] for x in (used, staleness))
+    largest = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])[commits]
+    seen = number > 0
+    return np.where(seen, total / np.maximum(number, 1), np.nan), np.where(seen, largest, np.nan)

@@ -1,0 +1,96 @@
+"""The folder that a run leaves behind: read and written in one place.
+
+`metrics.parquet` has a row for every evaluation of every seed of every scheme, with all that had been spent
+by then; `timeline.parquet` the units of the first rounds; `run.json` what the run was.
+"""
+
+import json
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+Columns = dict[str, np.ndarray]
+
+
+class Results(NamedTuple):
+    """What a comparison found.
+
+    Attributes:
+      metrics: columns scheme, seed, commit, time (virtual seconds), one for every metric of the task, and
+        those of `gcjax.analysis.Costs`, with `numbers` (that a worker has sent) instead of `messages`.
+      timeline: columns scheme, worker, unit, start, compute_start, compute_end, send_start, finish, failed;
+        for the first seed, as far as the timeline is drawn.
+      facts: what `run.json` says: the target, the schemes in order, seeds, versions.
+    """
+
+    metrics: Columns
+    timeline: Columns
+    facts: dict[str, Any]
+
+    @property
+    def schemes(self) -> list[str]:
+        """The names of the schemes, in the order of the config."""
+        return list(self.facts["schemes"])
+
+    def seeds(self, scheme: str) -> list[Columns]:
+        """The rows of one scheme, seed by seed."""
+        rows = select(self.metrics, self.metrics["scheme"] == scheme)
+        return [select(rows, rows["seed"] == seed) for seed in np.unique(rows["seed"])]
+
+
+def select(columns: Columns, rows: np.ndarray) -> Columns:
+    """The rows for which a mask holds."""
+    return {name: column[rows] for name, column in columns.items()}
+
+
+def stack(parts: list[Columns]) -> Columns:
+    """Tables with the same columns, one below the other."""
+    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+
+
+def empty_folder(path: str | Path) -> Path:
+    """Makes a folder for a run.
+
+    Raises:
+      ValueError: if it exists and is not empty, so that no earlier result is ever overwritten.
+    """
+    folder = Path(path)
+    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+        raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
+def save(results: Results, folder: Path) -> None:
+    """Writes `metrics.parquet`, `timeline.parquet` and `run.json`."""
+    pq.write_table(pa.table(results.metrics), folder / "metrics.parquet")
+    pq.write_table(pa.table(results.timeline), folder / "timeline.parquet")
+    (folder / "run.json").write_text(json.dumps(results.facts, indent=2) + "\n")
+
+
+def load(path: str | Path) -> Results:
+    """Reads what `save` wrote.
+
+    Raises:
+      ValueError: if the folder is not that of a finished run.
+    """
+    folder = Path(path)
+    names = ("metrics.parquet", "timeline.parquet", "run.json")
+    missing = [name for name in names if not (folder / name).is_file()]
+    if missing:
+        found = sorted(str(file.parent) for file in Path("runs").glob("*/run.json"))
+        hint = f" Runs here: {', '.join(found)}." if found else ""
+        raise ValueError(f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing)}.{hint}")
+    return Results(
+        metrics=_read(folder / "metrics.parquet"),
+        timeline=_read(folder / "timeline.parquet"),
+        facts=json.loads((folder / "run.json").read_text()),
+    )
+
+
+def _read(file: Path) -> Columns:
+    table = pq.read_table(file)
+    return {name: table[name].to_numpy() for name in table.column_names}

@@ -1,0 +1,126 @@
+"""The summary table of a comparison: one row a scheme."""
+
+from typing import NamedTuple
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from gcjax.analysis import cells
+from gcjax.analysis.metrics import time_to_target
+from gcjax.analysis.store import Columns, Results
+
+NOTES = """\
+- Time is virtual: seconds of the simulated workers, not of the machine that ran the simulation.
+- ± is the standard deviation over seeds. *Never* means that the scheme came to a halt, because it waits for a
+  worker that has failed; *not reached* means that it ran to the end without getting there.
+- Computing, communicating and waiting are shares of the workers' time up to the end of the run. Chunks that
+  were cut off or not used count as computing; a failed worker counts as waiting.
+- Staleness is the number of commits between the parameters that a gradient was computed on and those that it
+  was applied to: the mean, and the largest in brackets.
+- Chunks and numbers sent are per worker, up to the moment at which the target was reached; where it was not,
+  up to the end of the run and marked with >. A redundant chunk costs as much as any other.
+"""
+
+
+class Row(NamedTuple):
+    """The cells of one scheme, as text."""
+
+    scheme: str
+    time: str
+    final: str
+    computing: str
+    communicating: str
+    waiting: str
+    staleness: str
+    chunks: str
+    numbers: str
+
+
+def table(results: Results) -> Table:
+    """The summary for the terminal."""
+    shown = Table(title="Mean ± standard deviation over seeds; time is virtual", title_justify="left")
+    for i, head in enumerate(_heads(results)):
+        shown.add_column(head, justify="right" if i else "left", no_wrap=i == 0)
+    for row in rows(results):
+        shown.add_row(*map(Text, row))
+    return shown
+
+
+def markdown(results: Results) -> str:
+    """The summary as a Markdown page, with what its columns mean."""
+    heads = _heads(results)
+    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows(results)]
+    return "\n".join(["# Summary", "", *(f"| {' | '.join(line)} |" for line in lines), "", NOTES])
+
+
+def rows(results: Results) -> list[Row]:
+    """One row a scheme, those that reach the target for most seeds, and soonest, first."""
+    return [_row(results, scheme) for scheme in sorted(results.schemes, key=lambda s: _rank(results, s))]
+
+
+def reach_times(results: Results, scheme: str) -> np.ndarray:
+    """float[S]: virtual seconds to the target for each of S seeds; inf where it was not reached."""
+    target = results.facts["target"]
+    name, value, rising = target["metric"], target["value"], target["higher_is_better"]
+    seeds = results.seeds(scheme)
+    return np.array([time_to_target(s["time"], s[name], value, higher_is_better=rising) for s in seeds])
+
+
+def best_value(results: Results) -> tuple[float, str]:
+    """The best value of the target's metric that any scheme ever had, and which scheme that was."""
+    target = results.facts["target"]
+    sign = 1 if target["higher_is_better"] else -1
+    values = sign * results.metrics[target["metric"]]
+    best = int(np.nanargmax(values))
+    return float(sign * values[best]), str(results.metrics["scheme"][best])
+
+
+def _heads(results: Results) -> Row:
+    target = results.facts["target"]
+    metric = target["metric"].replace("_", " ")
+    relation = "" if target["higher_is_better"] else "≤ "
+    return Row(
+        scheme="Scheme",
+        time=f"Time to {relation}{target['value']:g} {metric} (s)",
+        final=f"Final {metric}",
+        computing="Computing",
+        communicating="Communicating",
+        waiting="Waiting",
+        staleness="Staleness",
+        chunks="Chunks per worker",
+        numbers="Numbers sent per worker",
+    )
+
+
+def _rank(results: Results, scheme: str) -> tuple[float, float]:
+    times = reach_times(results, scheme)
+    reached = np.isfinite(times)
+    return -reached.sum(), times[reached].mean() if reached.any() else 0.0
+
+
+def _row(results: Results, scheme: str) -> Row:
+    seeds, times = results.seeds(scheme), reach_times(results, scheme)
+    last = {name: [seed[name][-1] for seed in seeds] for name in results.metrics}
+    stalled = results.facts["schemes"][scheme]["stalled"]
+    return Row(
+        scheme=scheme,
+        time=cells.time_to_target(times, np.array(last["time"]), stalled),
+        final=cells.mean_spread(last[results.facts["target"]["metric"]], 3),
+        computing=cells.percent(last["computing"]),
+        communicating=cells.percent(last["communicating"]),
+        waiting=cells.percent(last["waiting"]),
+        staleness=cells.staleness(last["mean_staleness"], last["max_staleness"]),
+        chunks=_spent(seeds, times, "chunks"),
+        numbers=_spent(seeds, times, "numbers"),
+    )
+
+
+def _spent(seeds: list[Columns], times: np.ndarray, name: str) -> str:
+    """What was spent to reach the target; by the end of the run, and marked, where no seed reached it."""
+    reached = np.isfinite(times)
+    if not reached.any():
+        return "> " + cells.short(float(np.mean([seed[name][-1] for seed in seeds])))
+    pairs = zip(seeds, times, strict=True)
+    spent = [seed[name][seed["time"] == time][0] for seed, time in pairs if np.isfinite(time)]
+    return cells.short(float(np.mean(spent)))

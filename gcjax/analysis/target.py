@@ -1,0 +1,41 @@
+"""What a comparison is to reach."""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+from gcjax import _checks
+
+_RISING = {"accuracy": (0.0, 1.0)}
+
+
+class Target(NamedTuple):
+    """The value that a metric is to reach.
+
+    Attributes:
+      metric: its name in the task's metrics.
+      value: the value.
+      higher_is_better: whether the metric is to rise to the value (accuracy) or to fall to it (all others).
+    """
+
+    metric: str
+    value: float
+    higher_is_better: bool
+
+
+def target(metric: str, value: float, known: Iterable[str]) -> Target:
+    """A target that can be reached.
+
+    Args:
+      metric: the name of a metric.
+      value: what it is to reach.
+      known: the metrics of the task.
+
+    Raises:
+      ValueError: if the task has no such metric, or the metric cannot have this value.
+    """
+    _checks.choice("metric", metric, known)
+    low, high = _RISING.get(metric, (0.0, float("inf")))
+    if not low <= value <= high:
+        bounds = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
+        raise ValueError(f"The target for {metric} must be {bounds}; got {value:g}, which can never be reached.")
+    return Target(metric, value, metric in _RISING)

@@ -1,0 +1,149 @@
+"""Experiments described in gin files: what can be named, loading, and errors that a person can act on.
+
+A config file imports its experiment and says which one to run:
+
+    import experiments.compare
+    run.experiment = @compare
+
+An experiment is a function, marked with `gcjax.config.experiment`, that takes `out` (the folder to write) and
+`progress` (see `gcjax.progress`); everything else that it takes is bound in the config file.
+"""
+
+import functools
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import gin
+import gin.config
+import jax
+import optax
+
+from gcjax import _gin_errors, registry
+from gcjax._arguments import checked
+from gcjax.progress import Progress
+from gcjax.stragglers.network import constant_network
+
+_OPTAX = (
+    "adam",
+    "adamw",
+    "add_decayed_weights",
+    "chain",
+    "clip_by_global_norm",
+    "constant_schedule",
+    "cosine_decay_schedule",
+    "exponential_decay",
+    "lion",
+    "piecewise_constant_schedule",
+    "polynomial_schedule",
+    "rmsprop",
+    "sgd",
+    "warmup_cosine_decay_schedule",
+)
+
+
+def experiment(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Makes a function known to config files as an experiment; from Python it can be called as it is."""
+    _register(function, function.__name__, function.__module__)
+    return function
+
+
+def key(*, seed: int) -> jax.Array:
+    """A JAX random key, for config files."""
+    return jax.random.key(seed)
+
+
+@gin.configurable(module="gcjax", denylist=("out", "progress"))
+def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any:
+    """Runs the experiment that the config file names.
+
+    Args:
+      experiment: the function to call; bound by `run.experiment = @name`.
+      out: the folder that the experiment writes; it exists and is empty.
+      progress: tells a person how far it is.
+    """
+    return experiment(out=out, progress=progress)
+
+
+@functools.cache
+def register() -> None:
+    """Makes every entry of the registry, and some of optax and JAX, known to config files; once."""
+    for kind in registry.kinds().values():
+        for name, entry in kind.entries.items():
+            _register(entry.factory, name, kind.module)
+    for name in _OPTAX:
+        _register(getattr(optax, name), name, "optax")
+    _register(key, "key", "gcjax")
+    _register(constant_network, "constant_network", "gcjax.stragglers")
+
+
+def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
+    """Reads a config file and then single bindings, which win.
+
+    Whatever was loaded before is forgotten. The working directory, and the nearest folder above the config
+    file that has an `experiments` folder, go on `sys.path`, so that the file can import its experiment.
+
+    Args:
+      path: a `.gin` file, absolute or relative to the working directory.
+      bindings: gin statements, e.g. `"ssp.staleness = 5"`.
+
+    Raises:
+      ValueError: if the file does not exist, or names something unknown, or cannot be read.
+    """
+    register()
+    file = _existing(Path(path))
+    _extend_path(file)
+    gin.clear_config()
+    with _gin_errors.readable():
+        gin.parse_config_file(str(file))
+    in_file = _gin_errors.bound_macros()
+    for binding in bindings:
+        with _gin_errors.readable(binding):
+            gin.parse_config(binding)
+    _gin_errors.check_macros(in_file)
+    if not gin.config.get_bindings("gcjax.run", resolve_references=False):
+        raise ValueError(
+            f"{path} must say which experiment to run; it binds no run.experiment. "
+            "Add the lines 'import experiments.compare' and 'run.experiment = @compare'."
+        )
+
+
+def start(out: Path, progress: Progress) -> Any:
+    """Runs the experiment of the config that was loaded, and returns what it returns.
+
+    Raises:
+      ValueError: whatever the experiment or the factories in its config object to.
+    """
+    with _gin_errors.readable():
+        return run(out=out, progress=progress)
+
+
+def operative() -> str:
+    """The parameters that the run used so far, defaults included, as the text of a config file."""
+    return gin.operative_config_str()
+
+
+def _register(factory: Callable[..., Any], name: str, module: str) -> None:
+    gin.external_configurable(checked(factory, name), name=name, module=module)
+
+
+def _existing(path: Path) -> Path:
+    file = path.absolute()
+    if file.is_file():
+        return file
+    folders = [file.parent, Path.cwd(), Path.cwd() / "configs"]
+    nearby = sorted({_relative(found) for folder in folders for found in folder.glob("*.gin")})
+    hint = f"Config files nearby: {', '.join(nearby)}." if nearby else "There is no .gin file nearby."
+    raise ValueError(f"The config file must exist; there is no file {file}. {hint}")
+
+
+def _relative(file: Path) -> str:
+    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
+
+
+def _extend_path(file: Path) -> None:
+    above = next((str(folder) for folder in file.parents if (folder / "experiments").is_dir()), None)
+    for folder in (str(Path.cwd()), above):
+        if folder is not None and folder not in sys.path:
+            sys.path.insert(0, folder)

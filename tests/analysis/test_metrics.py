@@ -1,0 +1,159 @@
+"""The costs of schedules, against worked examples and a plain loop over all units."""
+
+import hypothesis
+import hypothesis.strategies as st
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import analysis, codes, protocols, stragglers
+from tests.analysis.results import W
+
+NETWORK = stragglers.constant_network(latency=0.1, upload=0.4, download=0.2)
+SLOW_LAST = jnp.asarray(np.tile([1.0, 1.0, 1.0, 3.0], (4, 1)), jnp.float32)
+PROTOCOLS = {
+    "bsp": protocols.bsp(),
+    "asp": protocols.asp(),
+    "ssp": protocols.ssp(staleness=1),
+    "frc": protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
+    "partial": protocols.coded(codes.partial(codes.cyclic(W, load=2))),
+    "ignore": protocols.coded(codes.ignore_stragglers(W, num_stragglers=2), stop=codes.fastest(2)),
+}
+
+
+def end_of(schedule):
+    """Time of the last commit."""
+    time = np.asarray(schedule.time)
+    return float(time[np.isfinite(time)].max(initial=0.0))
+
+
+def by_loop(schedule, durations, moment):
+    """Computing, communicating (worker-seconds) and chunks completed, unit by unit."""
+    computing = communicating = chunks = 0.0
+    for n in range(durations.shape[0]):
+        for w in range(durations.shape[1]):
+            start, begin, end, send, finish = (
+                float(times[n, w])
+                for times in (
+                    schedule.start,
+                    schedule.compute_start,
+                    schedule.compute_end,
+                    schedule.send_start,
+                    schedule.finish,
+                )
+            )
+            if np.isfinite(begin):
+                communicating += max(0.0, min(begin, moment) - min(start, moment))
+                if np.isfinite(durations[n, w]):
+                    computing += max(0.0, min(end, moment) - min(begin, moment))
+            if np.isfinite(send):
+                communicating += max(0.0, min(finish, moment) - min(send, moment))
+                chunks += end <= moment
+    return computing, communicating, chunks
+
+
+def test_bsp_by_hand():
+    schedule = protocols.bsp()(SLOW_LAST)
+    spent = analysis.costs(schedule, np.asarray(SLOW_LAST), np.array([0.0, 2.0, 3.0, 12.0]))
+    assert np.isnan(spent.computing[0])
+    np.testing.assert_allclose(spent.computing[1:], [(3 * 1 + 2) / 8, 0.5, 0.5])
+    np.testing.assert_allclose(spent.waiting[1:], [3 / 8, 0.5, 0.5])
+    np.testing.assert_allclose(spent.chunks, [0, 3 / 4, 1, 4])
+    np.testing.assert_allclose(spent.messages, [0, 0, 1, 4])
+    np.testing.assert_array_equal(spent.max_staleness[2:], [0, 0])
+
+
+def test_communication_counts_receiving_and_sending():
+    schedule = protocols.bsp()(SLOW_LAST, NETWORK)
+    round_seconds = 0.3 + 3.0 + 0.5
+    spent = analysis.costs(schedule, np.asarray(SLOW_LAST), np.array([round_seconds]))
+    np.testing.assert_allclose(spent.communicating, [0.8 / round_seconds], rtol=1e-5)
+
+
+def test_redundant_chunks_are_paid_for():
+    code = codes.fractional_repetition(W, num_stragglers=1)
+    equal = jnp.ones((4, W))
+    coded = analysis.costs(protocols.coded(code)(equal), np.asarray(equal), np.array([4.0]), code)
+    plain = analysis.costs(protocols.bsp()(equal), np.asarray(equal), np.array([4.0]))
+    assert coded.chunks == plain.chunks == 4
+    assert coded.messages == 2
+    assert plain.messages == 4  # twice the commits for the same chunks
+
+
+def test_blocks_make_messages_smaller():
+    code = codes.partial(codes.cyclic(W, load=2), num_blocks=2, rng_key=jax.random.key(0))
+    equal = jnp.ones((4, W))
+    spent = analysis.costs(protocols.coded(code)(equal), np.asarray(equal), np.array([4.0]), code)
+    np.testing.assert_allclose(spent.messages, 1.0)
+
+
+def test_cut_off_work_is_time_but_no_chunk():
+    code = codes.ignore_stragglers(W, num_stragglers=1)
+    schedule = protocols.coded(code, stop=codes.fastest(3))(SLOW_LAST)
+    spent = analysis.costs(schedule, np.asarray(SLOW_LAST), np.array([4.0]), code)
+    np.testing.assert_allclose(spent.computing, 1.0)
+    np.testing.assert_allclose(spent.chunks, 3.0)
+    np.testing.assert_allclose(spent.messages, 3.0)
+
+
+def test_whole_worker_codes_send_only_when_all_is_done():
+    late = jnp.asarray(np.tile([1.0, 1.0, 1.0, 1.5], (2, 1)), jnp.float32)
+    for code, senders in (
+        (codes.fractional_repetition(W, num_stragglers=1), 3),
+        (codes.partial(codes.repetition(W, load=2)), 4),
+    ):
+        spent = analysis.costs(protocols.coded(code)(late), np.asarray(late), np.array([2.0]), code)
+        np.testing.assert_allclose(spent.messages, senders / W)
+
+
+def test_a_failed_worker_waits():
+    failed = np.array(SLOW_LAST)
+    failed[:, 3] = np.inf
+    for protocol in (PROTOCOLS["asp"], PROTOCOLS["frc"]):
+        spent = analysis.costs(protocol(jnp.asarray(failed)), failed, np.array([2.0]), protocol.code)
+        np.testing.assert_allclose(spent.waiting, 0.25)
+
+
+def test_asynchronous_staleness():
+    durations = jnp.asarray([[1.0, 2.5], [1.0, 2.5], [1.0, 2.5]])
+    spent = analysis.costs(protocols.asp()(durations), np.asarray(durations), np.array([0.5, 2.9]))
+    assert np.isnan(spent.mean_staleness[0])  # commits at 1, 2, 2.5: the last on the initial parameters
+    np.testing.assert_allclose(spent.mean_staleness[1], 2 / 3)
+    assert spent.max_staleness[1] == 2
+
+
+@hypothesis.given(st.sampled_from(sorted(PROTOCOLS)), st.integers(0, 2**16), st.booleans())
+def test_costs_are_those_of_a_loop_over_the_units(name, seed, failing):
+    rng = np.random.default_rng(seed)
+    durations = rng.exponential(size=(6, W)).astype(np.float32)
+    if failing:
+        durations[2:, 0] = np.inf
+    protocol = PROTOCOLS[name]
+    schedule = protocol(jnp.asarray(durations), NETWORK)
+    moments = np.linspace(0.1, max(end_of(schedule), 0.2), 4)
+    spent = analysis.costs(schedule, durations, moments, protocol.code)
+    for i, moment in enumerate(moments):
+        computing, communicating, chunks = by_loop(schedule, durations, moment)
+        np.testing.assert_allclose(spent.computing[i], computing / (W * moment), atol=1e-5)
+        np.testing.assert_allclose(spent.communicating[i], communicating / (W * moment), atol=1e-5)
+        np.testing.assert_allclose(spent.chunks[i], chunks / W)
+    np.testing.assert_allclose(spent.computing + spent.communicating + spent.waiting, 1.0)
+    assert (spent.waiting > -1e-5).all()
+
+
+@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+def test_only_those_who_wait_for_a_failed_worker_stall(name):
+    failed = np.ones((6, W), np.float32)
+    failed[2:, 0] = np.inf
+    protocol = PROTOCOLS[name]
+    assert not analysis.is_stalled(protocol(jnp.ones((6, W))), protocol.code)
+    assert analysis.is_stalled(protocol(jnp.asarray(failed)), protocol.code) == (name in ("bsp", "ssp"))
+
+
+def test_time_to_target():
+    times, accuracy = np.array([0.0, 1.0, 2.0, 3.0]), np.array([0.1, 0.8, 0.95, 0.7])
+    assert analysis.time_to_target(times, accuracy, 0.9, higher_is_better=True) == 2.0
+    assert analysis.time_to_target(times, accuracy, 0.99, higher_is_better=True) == np.inf
+    assert analysis.time_to_target(times, 1 - accuracy, 0.2, higher_is_better=False) == 1.0
+    assert analysis.time_to_target(times, np.full(4, np.nan), 0.2, higher_is_better=False) == np.inf

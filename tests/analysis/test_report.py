@@ -1,0 +1,133 @@
+"""Tables, files and figures from results made by hand."""
+
+import io
+import json
+
+import numpy as np
+import pytest
+from matplotlib.image import imread
+from rich.console import Console
+
+from gcjax import analysis
+from gcjax.analysis import cells, summary
+from tests.analysis.results import S, results
+
+
+def rows_by_name(found):
+    return {row.scheme: row for row in summary.rows(found)}
+
+
+def test_rows_say_who_reached_the_target_and_when():
+    found = results()
+    rows = summary.rows(found)
+    times = [analysis.reach_times(found, row.scheme).mean() for row in rows]
+    assert len(rows) == 3
+    assert times == sorted(times)
+    assert rows[0].time.startswith(f"{times[0]:.3g}"[:3])
+    assert "±" in rows[0].time
+
+
+def test_a_scheme_that_waits_for_a_failed_worker_never_reaches_the_target():
+    rows = rows_by_name(results(failed=[0], value=0.999))
+    assert rows["BSP"].time.startswith("never (stopped at t=")
+    assert rows["ASP"].time.startswith("not reached by t=")
+    assert rows["BSP"].chunks.startswith("> ")
+
+
+def test_what_was_spent_is_counted_up_to_the_target():
+    found = results()
+    times = analysis.reach_times(found, "ASP")
+    rows = [seed["chunks"][seed["time"] == t][0] for seed, t in zip(found.seeds("ASP"), times, strict=True)]
+    assert rows_by_name(found)["ASP"].chunks == cells.short(np.mean(rows))
+
+
+def test_some_seeds():
+    text = cells.time_to_target(np.array([3.0, np.inf, 5.0]), np.array([9.0, 2.0, 9.0]), [False, True, False])
+    assert text == "4.00 ± 1.41 (2 of 3 seeds)"
+
+
+@pytest.mark.parametrize(
+    ("value", "text"), [(0.0, "0"), (12.345, "12.3"), (999.6, "1 k"), (1.5e6, "1.5 M"), (2e15, "2e+03 T")]
+)
+def test_short_numbers(value, text):
+    assert cells.short(value) == text
+
+
+def test_names_in_brackets_are_shown_as_they_are():
+    found = results()
+    facts = {**found.facts, "schemes": {"[red]": found.facts["schemes"]["ASP"]}}
+    metrics = {**found.metrics, "scheme": np.where(found.metrics["scheme"] == "ASP", "[red]", "other")}
+    text = io.StringIO()
+    Console(width=200, file=text).print(analysis.table(found._replace(metrics=metrics, facts=facts)))
+    assert "[red]" in text.getvalue()
+
+
+def test_best_value():
+    value, scheme = analysis.best_value(results(final=0.5))
+    assert value == pytest.approx(0.5)
+    assert scheme in ("ASP", "BSP", "FRC")
+
+
+def test_saved_results_come_back(tmp_path):
+    found = results(failed=[1])
+    analysis.save(found, tmp_path)
+    loaded = analysis.load(tmp_path)
+    assert loaded.schemes == found.schemes
+    assert loaded.facts == json.loads(json.dumps(found.facts))
+    for name, column in found.metrics.items():
+        np.testing.assert_array_equal(loaded.metrics[name], column)
+    for name, column in found.timeline.items():
+        np.testing.assert_array_equal(loaded.timeline[name], column)
+    assert len(loaded.seeds("BSP")) == S
+
+
+@pytest.mark.parametrize("failed", [(), (0,)])
+def test_the_report_is_written(tmp_path, failed):
+    analysis.write_report(results(failed=failed), tmp_path)
+    for name in ("loss_vs_time.png", "timeline.png"):
+        image = imread(tmp_path / name)
+        assert image.shape[0] > 300
+        assert image[..., :3].std() > 0.05  # something is drawn
+    text = (tmp_path / "summary.md").read_text()
+    assert text.count("| FRC |") == 1
+    assert "virtual" in text
+
+
+def test_all_states_of_a_worker_are_in_the_timeline():
+    found = results(failed=[0]).timeline
+    assert found["failed"].any()
+    assert (~found["failed"] & ~np.isfinite(found["send_start"])).any()
+    assert (found["start"] < 8.0).all()
+
+
+def test_a_folder_with_results_is_not_overwritten(tmp_path):
+    (tmp_path / "old").write_text("results")
+    with pytest.raises(ValueError, match="must be new or empty"):
+        analysis.empty_folder(tmp_path)
+    with pytest.raises(ValueError, match="must be new or empty"):
+        analysis.empty_folder(tmp_path / "old")
+    assert analysis.empty_folder(tmp_path / "new" / "deep").is_dir()
+
+
+def test_a_folder_without_results(tmp_path):
+    with pytest.raises(ValueError, match=r"has no metrics.parquet"):
+        analysis.load(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("metric", "value", "match"),
+    [
+        ("accuracy", 1.2, "between 0 and 1; got 1.2"),
+        ("accuracy", float("nan"), "between 0 and 1; got nan"),
+        ("loss", -1.0, "at least 0; got -1"),
+        ("acuracy", 0.9, "Did you mean 'accuracy'"),
+    ],
+)
+def test_targets_that_cannot_be_reached(metric, value, match):
+    with pytest.raises(ValueError, match=match):
+        analysis.target(metric, value, ["accuracy", "loss"])
+
+
+def test_accuracy_rises_and_loss_falls():
+    assert analysis.target("accuracy", 1.0, ["accuracy"]).higher_is_better
+    assert not analysis.target("loss", 0.0, ["loss"]).higher_is_better

@@ -1,0 +1,153 @@
+"""The comparison experiment, at a small size."""
+
+import json
+
+import jax
+import numpy as np
+import optax
+import pyarrow.parquet as pq
+import pytest
+
+from experiments.compare import compare
+from gcjax import analysis, codes, engine, progress, protocols, stragglers, tasks
+
+W = 4
+FAILING = stragglers.failed_workers(stragglers.exponential(mean=1.0), workers=(1,), onset=20)
+
+
+def small(out, **changes):
+    """A comparison of three schemes that takes seconds."""
+    settings = {
+        "schemes": {
+            "ASP": protocols.asp(),
+            "BSP": protocols.bsp(),
+            "FRC": protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
+        },
+        "task": tasks.digits(W, hidden=(16,)),
+        "stragglers": FAILING,
+        "optimizer": optax.sgd(0.3),
+        "num_workers": W,
+        "num_units": 120,
+        "target": 0.8,
+        "num_seeds": 2,
+        "num_evals": 10,
+        "seconds": 60.0,
+        "progress": progress.silent(),
+    }
+    return compare(**{**settings, **changes, "out": out})
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory):
+    out = tmp_path_factory.mktemp("compare")
+    shown, steps = [], []
+    report = progress.Progress(lambda label, share: steps.append((label, share)), shown.append)
+    return out, small(out, progress=report), shown, steps
+
+
+def test_everything_is_written(written):
+    out, results, shown, _ = written
+    names = {"operative.gin", "run.json", "metrics.parquet", "timeline.parquet", "summary.md"}
+    assert names | {"loss_vs_time.png", "timeline.png"} == {file.name for file in out.iterdir()}
+    assert len(shown) == 1
+    facts = json.loads((out / "run.json").read_text())
+    assert {"gcjax", "jax", "jaxlib", "flax", "optax", "numpy", "python"} <= set(facts["versions"])
+    assert facts["seed"] == 0
+    assert facts["schemes"]["BSP"] == {**facts["schemes"]["BSP"], "stalled": [True, True]}
+    assert facts["schemes"]["ASP"]["compile_seconds"] > 0
+    columns = set(pq.read_table(out / "metrics.parquet").column_names)
+    assert {"scheme", "seed", "commit", "time", "accuracy", "computing", "chunks", "numbers"} <= columns
+    assert analysis.load(out).schemes == ["ASP", "BSP", "FRC"]
+    assert results.schemes == ["ASP", "BSP", "FRC"]
+
+
+def test_bsp_stops_when_a_worker_fails(written):
+    _, results, *_ = written
+    assert analysis.markdown(results).count("| BSP |") == 1
+    for seed in results.seeds("BSP"):
+        assert seed["commit"].max() == 20
+    for scheme in ("ASP", "FRC"):
+        assert all(50 < seed["time"].max() <= 60 for seed in results.seeds(scheme))
+
+
+def test_all_schemes_begin_with_the_same_parameters(written):
+    _, results, *_ = written
+    for seeds in zip(*(results.seeds(scheme) for scheme in results.schemes), strict=True):
+        first = {float(seed["accuracy"][0]) for seed in seeds}
+        assert len(first) == 1
+
+
+def test_seeds_differ_and_the_same_seed_repeats(written, tmp_path):
+    _, results, *_ = written
+    first, second = results.seeds("ASP")
+    assert first["time"][-1] != second["time"][-1]
+    again = small(tmp_path, schemes={"ASP": protocols.asp()})
+    for mine, other in zip(results.seeds("ASP"), again.seeds("ASP"), strict=True):
+        for name in ("time", "accuracy", "train_loss"):
+            np.testing.assert_array_equal(mine[name], other[name])
+
+
+def test_all_seeds_at_once_equal_a_loop(written):
+    _, results, *_ = written
+    task = tasks.digits(W, hidden=(16,))
+    for key, seed in zip(jax.random.split(jax.random.key(0), 2), results.seeds("FRC"), strict=True):
+        duration_key, init_key, batch_key = jax.random.split(key, 3)
+        durations = stragglers.sample_durations(FAILING, duration_key, 120, W)
+        params = task.init(init_key)
+        run = engine.run(
+            task._replace(init=lambda _, p=params: p),
+            protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
+            optax.sgd(0.3),
+            durations,
+            rng_key=batch_key,
+            num_commits=int(seed["commit"][-1]),
+            eval_every=1,
+        )
+        for name in ("accuracy", "train_loss"):
+            found = np.asarray(run.trajectory.metrics[name])[seed["commit"]]
+            np.testing.assert_allclose(found, seed[name], atol=1e-5)
+
+
+def test_progress_goes_from_nothing_to_all(written):
+    *_, steps = written
+    assert [label for label, _ in steps[:1]] == ["ASP"]
+    assert {label for label, _ in steps} == {"ASP", "BSP", "FRC"}
+    assert steps[0][1] == 0
+    assert max(share for _, share in steps) == pytest.approx(1.0)
+
+
+def test_a_scheme_may_have_its_own_optimizer(tmp_path):
+    schemes = {"slow": protocols.asp(), "fast": protocols.asp()}
+    results = small(tmp_path, schemes=schemes, optimizers={"slow": optax.sgd(0.0)})
+    slow, fast = (results.seeds(name)[0]["accuracy"] for name in ("slow", "fast"))
+    assert slow[-1] == slow[0] == fast[0]
+    assert fast[-1] > 0.5
+
+
+def test_a_target_that_nobody_reaches_is_an_error_after_everything_is_written(tmp_path):
+    with pytest.raises(ValueError, match=r"No scheme reached the target accuracy 1; the best value was 0\.\d+"):
+        small(tmp_path, schemes={"ASP": protocols.asp()}, target=1.0, seconds=20.0)
+    assert "not reached" in (tmp_path / "summary.md").read_text()
+
+
+@pytest.mark.parametrize(
+    ("changes", "match"),
+    [
+        ({"target": 1.5}, "can never be reached"),
+        ({"metric": "acuracy"}, "Did you mean 'accuracy'"),
+        (
+            {"seconds": 1000.0},
+            r"num_units must last for all of the 1000 seconds; 120 units .* Sample about \d+",
+        ),
+        (
+            {"optimizers": {"SSP": optax.sgd(1.0)}},
+            "must be those of schemes, ASP, BSP, FRC; got one for 'SSP'",
+        ),
+        ({"num_seeds": 0}, "num_seeds must be a whole number at least 1; got 0"),
+        ({"num_workers": 5, "schemes": {"FRC": protocols.coded(codes.uncoded(W))}}, "5 columns"),
+    ],
+)
+def test_bad_input_is_refused_before_anything_runs(tmp_path, changes, match):
+    with pytest.raises(ValueError, match=match):
+        small(tmp_path, **changes)
+    assert not list(tmp_path.iterdir())

@@ -1,0 +1,189 @@
+"""Config files: what can be named, and what happens when something is wrong."""
+
+import sys
+
+import gin
+import jax
+import optax
+import pytest
+
+from gcjax import config, progress, registry
+from gcjax.protocols import Protocol
+
+SEEN: dict = {}
+
+
+@config.experiment
+def toy(schemes: dict[str, Protocol], learning_rate: float, *, note: str | None = None, out, progress):
+    """An experiment that only looks at what it is given."""
+    SEEN.update(schemes=schemes, learning_rate=learning_rate, note=note, out=out)
+    return "done"
+
+
+CONFIG = """
+run.experiment = @toy
+toy.learning_rate = %rate
+toy.schemes = {'SSP': @ssp(), 'CRC': @crc/coded()}
+rate = 0.1
+workers = 4
+ssp.staleness = 3
+coded.code = @cyclic_repetition()
+crc/coded.stop = @first_of()
+first_of.rules = [@decodable(), @deadline()]
+deadline.seconds = 3
+cyclic_repetition.num_workers = %workers
+cyclic_repetition.num_stragglers = 1
+cyclic_repetition.rng_key = @key()
+key.seed = 0
+"""
+
+
+@pytest.fixture(autouse=True)
+def forget():
+    yield
+    gin.clear_config()
+    SEEN.clear()
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "toy.gin"
+    path.write_text(CONFIG)
+    return path
+
+
+def run(file, *bindings):
+    config.load(file, bindings)
+    return config.start(file.parent, progress.silent())
+
+
+def test_an_experiment_gets_what_the_file_binds(file):
+    assert run(file) == "done"
+    assert SEEN["learning_rate"] == 0.1
+    assert SEEN["schemes"]["CRC"].code.assignment.num_workers == 4
+    assert SEEN["out"] == file.parent
+
+
+def test_bindings_win_over_the_file(file):
+    run(file, "toy.learning_rate = 0.3", "workers = 6", "toy.note = 'six'")
+    assert SEEN["learning_rate"] == 0.3
+    assert SEEN["schemes"]["CRC"].code.assignment.num_workers == 6
+    assert SEEN["note"] == "six"
+
+
+def test_loading_forgets_what_was_loaded(file, tmp_path):
+    run(file, "toy.note = 'first'")
+    run(file)
+    assert SEEN["note"] is None
+
+
+def test_the_operative_config_repeats_the_run(file, tmp_path):
+    run(file, "toy.learning_rate = 0.7")
+    again = tmp_path / "operative.gin"
+    again.write_text(config.operative())
+    SEEN.clear()
+    run(again)
+    assert SEEN["learning_rate"] == 0.7
+    assert set(SEEN["schemes"]) == {"SSP", "CRC"}
+
+
+def test_every_entry_can_be_named(file):
+    config.register()
+    for kind in registry.kinds().values():
+        for name, entry in kind.entries.items():
+            assert callable(entry.factory)
+            assert entry.summary.endswith("."), name
+            assert gin.get_configurable(f"{kind.module}.{name}")
+
+
+def test_optax_and_keys_can_be_named(file):
+    run(file, "adam.learning_rate = @cosine_decay_schedule()", "cosine_decay_schedule.init_value = 0.1")
+    gin.parse_config("cosine_decay_schedule.decay_steps = 10\nchain.args = [@adam(), @sgd()]\nsgd.learning_rate = 1")
+    assert isinstance(gin.get_configurable("chain")(), optax.GradientTransformation)
+    assert jax.numpy.issubdtype(gin.get_configurable("gcjax.key")().dtype, jax.dtypes.prng_key)
+
+
+def test_a_config_imports_its_experiment_from_a_folder_above_it(tmp_path):
+    (tmp_path / "configs").mkdir()
+    path = tmp_path / "configs" / "c.gin"
+    path.write_text(CONFIG)
+    (tmp_path / "experiments").mkdir()
+    config.load(path)
+    assert str(tmp_path) in sys.path
+    sys.path.remove(str(tmp_path))
+
+
+BAD_BINDINGS = {
+    "toy.learning_rate = 'fast'": r"toy.learning_rate must be float; got 'fast' \(str\)",
+    "toy.learning_rate = True": r"toy.learning_rate must be float; got True",
+    "toy.note = 3": r"toy.note must be str or None; got 3",
+    "toy.schemes = {'A': @asp}": r"toy.schemes\['A'\] must be Protocol; got the function asp itself",
+    "toy.schemes = @asp()": r"toy.schemes must be dict",
+    "ssp.staleness = 'three'": "ssp.staleness must be float; got 'three'",
+    "coded.code = @cyclic_repetition": "coded.code must be GradientCode; .* Write",
+    "coded.code = None": r"coded.code must be GradientCode; got None",
+    "key.seed = 1.5": r"key.seed must be int; got 1.5",
+    "first_of.rules = [1]": r"first_of.rules must be StoppingRule; got 1",
+    "deadline.seconds = -1": r"must be above 0; got -1",
+    "ssp.stalenes = 3": r"ssp has no parameter 'stalenes'. Did you mean staleness",
+    "sps.staleness = 3": r"Nothing is called 'sps'. Did you mean .*ssp",
+    "toy.schemes = {'A': @aps()}": r"Nothing is called 'aps'. Did you mean .*asp",
+    "run.experiment = @toi": r"Nothing is called 'toi'. Did you mean toy",
+    "constant.value = 3": r"'constant' could be any of .*gcjax.stragglers.constant",
+    "toy.learning_rate = %rat": r"%rat must be given a value.* Did you mean rate",
+    "worker = 6": r"'worker = ...' sets a value that nothing uses. Did you mean workers",
+    "epochs = 6": r"'epochs = ...' sets a value that nothing uses",
+    "toy.learning_rate = fast": r"Cannot read 'toy.learning_rate = fast': fast is no value",
+    "toy.learning_rate =": r"Cannot read 'toy.learning_rate ='",
+    "toy.learning_rate": r"Cannot read 'toy.learning_rate'",
+    "import experiments.compair": r"no experiment module 'compair'. Did you mean compare",
+    "include 'other.gin'": r"no 'other.gin'",
+}
+
+
+@pytest.mark.parametrize("binding", BAD_BINDINGS)
+def test_bad_bindings_say_what_is_wrong(file, binding):
+    with pytest.raises(ValueError, match=BAD_BINDINGS[binding]):
+        run(file, binding)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "match"),
+    [
+        (
+            "ssp.staleness",
+            "ssp.staleness_bound",
+            r"has no parameter 'staleness_bound'.*\n.*toy.gin line 7: ssp",
+        ),
+        ("ssp.staleness = 3", "", "ssp: missing a required argument: 'staleness'. It needs staleness"),
+        ("run.experiment = @toy", "", "must say which experiment to run"),
+        ("= 3\ncoded", "= = 3\ncoded", r"Cannot read .*toy.gin line 7: ssp.staleness = = 3"),
+        ("workers = 4", "worker = 4", "%workers must be given a value.* Did you mean worker"),
+    ],
+)
+def test_bad_files_say_where(file, old, new, match):
+    assert old in CONFIG
+    file.write_text(CONFIG.replace(old, new))
+    with pytest.raises(ValueError, match=match):
+        run(file)
+
+
+def test_a_macro_that_lost_its_user_is_no_error(file):
+    run(file, "toy.learning_rate = 0.5")
+    assert SEEN["learning_rate"] == 0.5
+
+
+def test_a_file_that_does_not_exist_names_those_nearby(file, monkeypatch):
+    monkeypatch.chdir(file.parent)
+    with pytest.raises(ValueError, match=r"there is no file .*tooy.gin. Config files nearby: toy.gin"):
+        config.load("tooy.gin")
+    with pytest.raises(ValueError, match=r"There is no .gin file nearby"):
+        file.unlink()
+        config.load("tooy.gin")
+
+
+def test_kinds_can_be_selected():
+    assert list(registry.select("protocol")) == ["protocol"]
+    assert set(registry.select()) == {"assignment", "code", "stopping", "protocol", "straggler", "task"}
+    with pytest.raises(ValueError, match=r"There is no kind 'protocols'. Did you mean protocol"):
+        registry.select("protocols")
