@@ -47,20 +47,22 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     rows = _rows(assignment.num_workers, num_blocks, rng_key)
     inverse = holders(assignment)
     solve = min_norm_solver(np.where((inverse.workers >= 0)[..., None], rows[inverse.workers], 0.0))
-    # Where the coefficient of slot k of worker w stands among the coefficients ordered by chunk.
-    position = np.zeros(assignment.chunks.shape, dtype=np.int32)
+    # [W, 1, K]: where the coefficient of slot k of worker w stands among the coefficients ordered by chunk. The axis of
+    # the one message is there from the start: adding it to the result makes XLA copy all coefficients.
+    position = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
     chunk, column = np.nonzero(inverse.workers >= 0)
     flat = chunk * inverse.workers.shape[1] + column
-    position[inverse.workers[chunk, column], inverse.slots[chunk, column]] = flat
-    slot_numbers = np.arange(assignment.load, dtype=np.int32)
+    position[inverse.workers[chunk, column], 0, inverse.slots[chunk, column]] = flat
+    padded = bool((assignment.chunks < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
         progress = check_progress(assignment, progress)
         finished = (progress[inverse.workers] > inverse.slots) & (inverse.workers >= 0)
         solution, distances = solve(finished)
         encode = solution.reshape(-1, num_blocks)[position]
-        encode = jnp.where((slot_numbers < progress[:, None])[..., None], encode, 0)[:, None]
-        decode = jnp.where((progress > 0)[:, None], jnp.asarray(rows, default_float()), 0)[:, None]
+        if padded:
+            encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
+        decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(rows[:, None], default_float()), 0)
         return Coding(encode, decode, jnp.sqrt(distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:

@@ -27,7 +27,8 @@ def min_norm_solver(rows: np.ndarray) -> Solver:
       rows: float64[N, R, L], zero where a chunk has fewer than R holders.
 
     Returns:
-      A pure function `finished bool[N, R] -> (solution float[N, R, L], squared distance to the identity float[N])`.
+      A pure function `finished bool[N, R] -> (solution float[N, R, L], squared distance to the identity float[N])`;
+      the coefficients of holders that have not finished are exactly zero.
     """
     num_chunks, num_holders, num_blocks = rows.shape
     if num_holders < 24 and num_chunks * 2**num_holders * num_holders * num_blocks <= MAX_TABLE_ENTRIES:
@@ -39,7 +40,7 @@ def _table_solver(rows: np.ndarray) -> Solver:
     num_chunks, num_holders, num_blocks = rows.shape
     bits = np.arange(2**num_holders)[:, None] >> np.arange(num_holders) & 1
     masked = np.swapaxes(rows[:, None] * bits[None, :, :, None], -1, -2)
-    solutions = np.linalg.pinv(masked, rcond=1e-10)
+    solutions = np.linalg.pinv(masked, rcond=1e-10) * bits[None, :, :, None]
     distances = ((masked @ solutions - np.eye(num_blocks)) ** 2).sum(axis=(-1, -2)).ravel()
     solutions = solutions.reshape(-1, num_holders * num_blocks)
     first = np.arange(num_chunks, dtype=np.int32) * 2**num_holders
