@@ -9,7 +9,7 @@ import jax
 import pytest
 
 # Test folders in which JAX promotes neither types nor ranks silently.
-STRICT = {"stragglers", "tasks"}
+STRICT = {"codes", "engine", "protocols", "stragglers", "tasks"}
 
 hypothesis.settings.register_profile("gcjax", deadline=None, derandomize=True, max_examples=25)
 hypothesis.settings.load_profile("gcjax")
@@ -30,7 +30,7 @@ def pytest_collection_modifyitems(config, items):
 @pytest.fixture(autouse=True)
 def strict_numerics(request):
     """Errors instead of promotion, so that no float64 or misplaced axis slips in."""
-    if request.path.parent.name not in STRICT:
+    if request.path.parent.name not in STRICT or request.node.get_closest_marker("promotes"):
         yield
         return
     with jax.numpy_dtype_promotion("strict"), jax.numpy_rank_promotion("raise"):

@@ -153,7 +153,7 @@ def chunk_coefficients(assignment: Assignment, encode: jax.Array, decode: jax.Ar
 
 def residual(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> jax.Array:
     """Frobenius distance of the decoded coefficients from `1 ⊗ I_L` (Ramamoorthy et al. 2024, section 5)."""
-    error = chunk_coefficients(assignment, encode, decode) - jnp.eye(decode.shape[-1], dtype=decode.dtype)
+    error = chunk_coefficients(assignment, encode, decode) - jnp.eye(decode.shape[-1], dtype=decode.dtype)[None]
     return jnp.sqrt(jnp.sum(error**2))
 
 

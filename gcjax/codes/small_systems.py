@@ -47,7 +47,7 @@ def _table_solver(rows: np.ndarray) -> Solver:
     powers = 1 << np.arange(num_holders, dtype=np.int32)
 
     def solve(finished: jax.Array) -> tuple[jax.Array, jax.Array]:
-        index = first + (finished * powers).sum(axis=1)
+        index = first + jnp.where(finished, powers, 0).sum(axis=1, dtype=jnp.int32)
         solution = jnp.asarray(solutions, default_float())[index]
         return solution.reshape(num_chunks, num_holders, num_blocks), jnp.asarray(distances, default_float())[index]
 
@@ -66,7 +66,7 @@ def _direct_solver(rows: np.ndarray) -> Solver:
         basis, upper = _orthogonalise(jnp.concatenate([masked, missing], axis=1))
         solution = _back_substitute(basis, upper)[:, : rows.shape[1]]
         product = jnp.einsum("nja,njb->nab", masked, solution)
-        return solution, ((product - jnp.eye(num_blocks, dtype=product.dtype)) ** 2).sum(axis=(1, 2))
+        return solution, ((product - jnp.eye(num_blocks, dtype=product.dtype)[None]) ** 2).sum(axis=(1, 2))
 
     return solve
 

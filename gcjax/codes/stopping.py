@@ -91,4 +91,5 @@ def completion_time(code: GradientCode, chunk_seconds: jax.Array) -> jax.Array:
             f"got shape {jnp.shape(chunk_seconds)}."
         )
     _checks.number("chunk_seconds", chunk_seconds)
-    return code.completion(jnp.asarray(chunk_seconds)[:, None] * jnp.arange(1, assignment.load + 1))
+    seconds = jnp.asarray(chunk_seconds, jnp.result_type(float))
+    return code.completion(seconds[:, None] * jnp.arange(1, assignment.load + 1, dtype=seconds.dtype)[None])

@@ -1,10 +1,11 @@
 """No coding: every chunk on one worker."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.codes.base import Assignment, GradientCode
+from gcjax.codes.base import Assignment, GradientCode, default_float
 from gcjax.codes.partial import partial
 from gcjax.codes.whole_worker import whole_worker_code
 
@@ -44,6 +45,6 @@ def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
 
     def decode(finished: jax.Array) -> jax.Array:
         count = finished.sum()
-        return finished * (num_workers / count.clip(1))
+        return jnp.where(finished, num_workers / count.clip(1).astype(default_float()), 0)
 
     return whole_worker_code(assignment, np.ones((num_workers, 1)), decode, lambda finish: finish.max())

@@ -57,7 +57,7 @@ def train(
     info = Info(
         loss=jnp.full(possible, jnp.nan, schedule.time.dtype),
         residual=jnp.zeros(possible, schedule.time.dtype),
-        staleness=jnp.where(jnp.arange(possible) < num_commits, _staleness(schedule), -1),
+        staleness=jnp.where(jnp.arange(possible, dtype=jnp.int32) < num_commits, _staleness(schedule), -1),
         num_commits=num_commits,
         versions_alive=alive,
     )

@@ -29,7 +29,7 @@ def versions_alive(schedule: Schedule) -> jax.Array:
     """int32[]: the most versions alive at once."""
     last = last_reader(schedule)
     deaths = jnp.zeros_like(last).at[jnp.where(last >= 0, last + 1, last.size)].add(1, mode="drop")
-    return (jnp.cumsum(last >= 0) - jnp.cumsum(deaths)).max()
+    return (jnp.cumsum(last >= 0, dtype=jnp.int32) - jnp.cumsum(deaths, dtype=jnp.int32)).max()
 
 
 def places(schedule: Schedule, size: int) -> jax.Array:
@@ -41,10 +41,11 @@ def places(schedule: Schedule, size: int) -> jax.Array:
     last = last_reader(schedule)
     count = last.size
     read = last >= 0
-    births = jnp.cumsum(read) - 1
+    births = jnp.cumsum(read, dtype=jnp.int32) - 1
     by_death = jnp.argsort(jnp.where(read, last, count), stable=True)
-    before = births[by_death[(jnp.arange(count) - size).clip(0)]]
-    link = jnp.where(jnp.arange(count) < size, jnp.arange(count), before)
+    order = jnp.arange(count, dtype=jnp.int32)
+    before = births[by_death[(order - size).clip(0)]]
+    link = jnp.where(order < size, order, before)
     for _ in range(count.bit_length()):
         link = link[link]
     return jnp.where(read, link[births.clip(0)], size).astype(jnp.int32)

@@ -22,7 +22,7 @@ def bsp() -> Protocol:
         return used_commits(
             timeline,
             time=timeline.finish.max(axis=1),
-            worker=jnp.broadcast_to(jnp.arange(num_workers), everybody),
+            worker=jnp.broadcast_to(jnp.arange(num_workers)[None], everybody),
             unit=rounds,
             version=rounds,
             work=jnp.ones(everybody),

@@ -39,21 +39,22 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         units = durations[: num_rounds * load].reshape(num_rounds, load, num_workers)
         held = jnp.asarray(code.assignment.chunks.T >= 0)
         receive = jnp.broadcast_to(jnp.asarray(network.receive_seconds(), units.dtype), (num_workers,))
-        finish = receive + jnp.cumsum(jnp.where(held, units, 0), axis=1)
+        finish = receive[None, None] + jnp.cumsum(jnp.where(held[None], units, 0), axis=1)
         seconds = jax.vmap(lambda f: rule.time(code, f.T))(finish)
-        done = held & (finish <= seconds[:, None, None]) & jnp.isfinite(finish)
-        progress = done.sum(axis=1)
-        sends = progress >= code.assignment.loads if code.whole_workers else progress > 0
+        done = held[None] & (finish <= seconds[:, None, None]) & jnp.isfinite(finish)
+        progress = done.sum(axis=1, dtype=jnp.int32)
+        sends = progress >= code.assignment.loads[None] if code.whole_workers else progress > 0
         send = jnp.asarray(network.send_seconds(code.num_messages / code.num_blocks), units.dtype)
-        end = jnp.cumsum(seconds + jnp.where(sends, send, 0).max(axis=1))
+        send = jnp.where(sends, jnp.broadcast_to(send, (num_workers,))[None], 0)
+        end = jnp.cumsum(seconds + send.max(axis=1))
         begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])
-        timeline = _timeline(begin, receive, units, finish, seconds, done, jnp.where(sends, send, 0))
+        timeline = _timeline(begin, receive, finish, seconds, done, send)
         shape = (num_rounds, num_workers)
         rounds = jnp.broadcast_to(jnp.arange(num_rounds)[:, None], shape)
         return used_commits(
             _pad(timeline, durations.shape[0]),
             time=end,
-            worker=jnp.broadcast_to(jnp.arange(num_workers), shape),
+            worker=jnp.broadcast_to(jnp.arange(num_workers)[None], shape),
             unit=rounds * load,
             version=rounds,
             work=progress,
@@ -66,18 +67,17 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
 def _timeline(
     begin: jax.Array,
     receive: jax.Array,
-    units: jax.Array,
     finish: jax.Array,
     seconds: jax.Array,
     done: jax.Array,
     send: jax.Array,
 ) -> Timeline:
     """The times `[rounds, K, W]` of every unit, from those relative to the begin of its round."""
-    before = jnp.concatenate([jnp.broadcast_to(receive, finish[:, :1].shape), finish[:, :-1]], axis=1)
+    before = jnp.concatenate([jnp.broadcast_to(receive[None, None], finish[:, :1].shape), finish[:, :-1]], axis=1)
     stop = seconds[:, None, None]
     begun = before < stop
     begin = begin[:, None, None]
-    first = (jnp.arange(units.shape[1]) == 0)[:, None]
+    first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     # The round's one message goes out with the last finished unit, once the round has stopped.
     last = done & (jnp.cumsum(done, axis=1) == done.sum(axis=1, keepdims=True))
     sending = last & (send[:, None, :] > 0)
@@ -90,7 +90,7 @@ def _timeline(
         compute_end=compute_end,
         send_start=send_start,
         finish=jnp.where(sending, send_start + send[:, None, :], send_start),
-        horizon=jnp.full((), jnp.inf, units.dtype),
+        horizon=jnp.full((), jnp.inf, finish.dtype),
     )
 
 

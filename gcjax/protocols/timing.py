@@ -47,7 +47,10 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
     bounded = staleness < num_units
     depth = int(staleness) + 1 if bounded else 1
     dtype = durations.dtype
-    receive, send = (jnp.asarray(x, dtype) for x in (network.receive_seconds(), network.send_seconds()))
+    receive, send = (
+        jnp.broadcast_to(jnp.asarray(x, dtype), (num_workers,))
+        for x in (network.receive_seconds(), network.send_seconds())
+    )
 
     def begin(free: jax.Array, slowest: jax.Array, unit: jax.Array) -> jax.Array:
         return jnp.maximum(free, slowest[unit % depth]) if bounded else free
@@ -84,7 +87,7 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array) -> Schedul
     time = arrivals[order]
     started = timeline.start.T.ravel()[order]
     # A unit of no length starts at the time of its own commit, which it cannot have read.
-    version = jnp.minimum(jnp.searchsorted(time, started, side="right"), jnp.arange(time.size))
+    version = jnp.minimum(jnp.searchsorted(time, started, side="right"), jnp.arange(time.size, dtype=jnp.int32))
     return used_commits(
         timeline,
         time=jnp.where(time <= timeline.horizon, time, jnp.inf),

@@ -152,7 +152,7 @@ def test_several_versions_in_one_commit(x64):
         s = asp.schedule(durations, network)
         used = np.isfinite(s.time).sum() // 2 * 2
         take = lambda x: jnp.asarray(x)[:used].reshape(-1, 2)  # noqa: E731
-        version = jnp.minimum(take(s.version[:, 0]) // 2, jnp.arange(used // 2)[:, None])
+        version = jnp.minimum(take(s.version[:, 0]) // 2, jnp.arange(used // 2, dtype=jnp.int32)[:, None])
         return s._replace(
             time=take(s.time)[:, 1], worker=take(s.worker[:, 0]), unit=take(s.unit[:, 0]), version=version,
             work=take(s.work[:, 0]), weight=take(s.weight[:, 0]),
@@ -165,6 +165,7 @@ def test_several_versions_in_one_commit(x64):
     assert_close(run.params, plain_loop(regression(), schedule, SGD, KEY))
 
 
+@pytest.mark.promotes  # optax.adam does
 def test_same_key_same_bits_and_another_key_other_bits():
     make = lambda key: engine.run(regression(), PROTOCOLS["asp"], ADAM, durations(), rng_key=key)  # noqa: E731
     one, same, other = make(jax.random.key(1)), make(jax.random.key(1)), make(jax.random.key(2))
@@ -199,6 +200,7 @@ def test_no_recompilation_on_the_second_call():
     assert count() == 0
 
 
+@pytest.mark.promotes  # parameters in one type, data in another
 @pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32, jnp.float64])
 @pytest.mark.parametrize("name", ["asp", "frc", "partial L=2"])
 def test_parameters_keep_their_dtype(dtype, name):

@@ -173,7 +173,7 @@ def test_deadline_cuts_off_and_an_early_end_does_not_wait():
 
 
 def test_a_failed_worker_stops_those_who_wait_and_nobody_else():
-    durations = jnp.where(jnp.arange(20)[:, None] >= jnp.asarray([5, 99]), jnp.inf, 1.0)
+    durations = jnp.where(jnp.arange(20)[:, None] >= jnp.asarray([[5, 99]]), jnp.inf, 1.0)
     assert np.isfinite(protocols.bsp()(durations).time).sum() == 5
     assert np.isfinite(protocols.ssp(staleness=2)(durations).time).sum() == 5 + 8
     assert np.isfinite(protocols.asp()(durations).time).sum() == 25
