@@ -194,9 +194,10 @@ def test_vmap_over_seeds_and_straggler_parameters_is_the_loop(name, x64):
 def test_no_recompilation_on_the_second_call():
     from jax._src import test_util
 
-    engine.run(regression(), PROTOCOLS["ssp"], SGD, durations(), rng_key=KEY, ring_size=W)
+    first, second = durations(), durations(key=jax.random.key(8))
+    engine.run(regression(), PROTOCOLS["ssp"], SGD, first, rng_key=KEY, ring_size=W)
     with test_util.count_jit_and_pmap_lowerings() as count:
-        engine.run(regression(), PROTOCOLS["ssp"], SGD, durations(key=jax.random.key(8)), rng_key=KEY, ring_size=W)
+        engine.run(regression(), PROTOCOLS["ssp"], SGD, second, rng_key=KEY, ring_size=W)
     assert count() == 0
 
 
