@@ -177,10 +177,11 @@ def test_same_key_same_bits_and_another_key_other_bits():
 @pytest.mark.parametrize("name", PROTOCOLS)
 def test_vmap_over_seeds_and_straggler_parameters_is_the_loop(name, x64):
     keys, means = jax.random.split(KEY, 3), jnp.asarray([0.5, 1.0, 2.0])
+    task = regression()
 
     def one(key, mean):
         d = stragglers.sample_durations(stragglers.exponential(mean=mean), key, 8, W)
-        return engine.run(regression(), PROTOCOLS[name], SGD, d, rng_key=key, eval_every=5)
+        return engine.run(task, PROTOCOLS[name], SGD, d, rng_key=key, eval_every=5)
 
     batch = jax.jit(jax.vmap(one))(keys, means)
     engine.check(batch)
@@ -243,7 +244,8 @@ def test_progress_is_told_at_every_evaluation():
 def test_ring_that_overflows_is_an_error_and_never_a_result():
     with pytest.raises(ValueError, match=r"keeps 2 past versions .* needs (\d+) at once. Pass ring_size=\1"):
         engine.run(regression(), PROTOCOLS["asp"], SGD, durations(), rng_key=KEY, ring_size=2)
-    jitted = jax.jit(lambda d: engine.run(regression(), PROTOCOLS["asp"], SGD, d, rng_key=KEY, ring_size=2))
+    task = regression()
+    jitted = jax.jit(lambda d: engine.run(task, PROTOCOLS["asp"], SGD, d, rng_key=KEY, ring_size=2))
     run = jitted(durations())
     assert all(np.isnan(x).all() for x in jax.tree.leaves(run.params))
     with pytest.raises(ValueError, match="keeps 2 past versions"):
