@@ -132,10 +132,16 @@ def plan_masks() -> list[Row]:
     inverse = codes.holders(assignment)
     rows = np.asarray(code.plan(jnp.full(200, 8)).decode)[:, 0]
 
-    def looped() -> list[np.ndarray]:
-        """One mask: for each chunk the pseudo-inverse of the rows of its finished holders."""
+    def looped() -> tuple[np.ndarray, float]:
+        """The same plan of one mask: for each chunk the pseudo-inverse of the rows of its finished holders."""
+        encode, distance = np.zeros((200, 8, 3)), 0.0
         finished = progress[0][inverse.workers] > inverse.slots
-        return [np.linalg.pinv((rows[w] * f[:, None]).T) for w, f in zip(inverse.workers, finished, strict=True)]
+        for workers, slots, done in zip(inverse.workers, inverse.slots, finished, strict=True):
+            system = (rows[workers] * done[:, None]).T
+            solution = np.linalg.pinv(system)
+            encode[workers, slots] = solution
+            distance += ((system @ solution - np.eye(3)) ** 2).sum()
+        return encode, np.sqrt(distance)
 
     device_progress = jnp.asarray(progress)
     ours, one_mask = alternate(lambda: plan(device_progress), looped, repeats=7)

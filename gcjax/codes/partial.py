@@ -53,13 +53,18 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     chunk, column = np.nonzero(inverse.workers >= 0)
     flat = chunk * inverse.workers.shape[1] + column
     position[inverse.workers[chunk, column], 0, inverse.slots[chunk, column]] = flat
-    padded = bool((assignment.chunks < 0).any())
+    padded, uneven = bool((assignment.chunks < 0).any()), bool((inverse.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
         progress = check_progress(assignment, progress)
-        finished = (progress[inverse.workers] > inverse.slots) & (inverse.workers >= 0)
+        # Adding zero makes the indices depend on the progress, so that under vmap the masks stay the outermost axis;
+        # with constant indices XLA puts them innermost and then copies all coefficients.
+        zero = progress[0] * 0
+        finished = progress[inverse.workers + zero] > inverse.slots
+        if uneven:
+            finished = finished & (inverse.workers >= 0)
         solution, distances = solve(finished)
-        encode = solution.reshape(-1, num_blocks)[position]
+        encode = solution.reshape(-1, num_blocks)[position + zero]
         if padded:
             encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
         decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(rows[:, None], default_float()), 0)

@@ -47,7 +47,7 @@ def _table_solver(rows: np.ndarray) -> Solver:
     powers = 1 << np.arange(num_holders, dtype=np.int32)
 
     def solve(finished: jax.Array) -> tuple[jax.Array, jax.Array]:
-        index = first + jnp.where(finished, powers, 0).sum(axis=1, dtype=jnp.int32)
+        index = first + (finished.astype(jnp.int32) * powers[None]).sum(axis=1, dtype=jnp.int32)
         solution = jnp.asarray(solutions, default_float())[index]
         return solution.reshape(num_chunks, num_holders, num_blocks), jnp.asarray(distances, default_float())[index]
 

@@ -47,7 +47,8 @@ def train(
     possible = schedule.time.shape[0]
     num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or possible).astype(jnp.int32)
     alive = versions_alive(schedule)
-    params = _poisoned(task.init(init_key), alive > options.ring_size)
+    impossible = jnp.any(schedule.version > jnp.arange(possible, dtype=jnp.int32)[:, None])
+    params = _poisoned(task.init(init_key), (alive > options.ring_size) | impossible)
     if options.ring_size:
         place = rings.places(schedule, options.ring_size)
         ring = rings.create(params, options.ring_size, place[0])
@@ -71,7 +72,7 @@ def train(
 
 
 def _poisoned(params: Any, poison: jax.Array) -> Any:
-    """All NaN if a version that is gone would be read, so that the run cannot pass for a result."""
+    """All NaN if a version that is not there would be read, so that the run cannot pass for a result."""
 
     def leaf(x: jax.Array) -> jax.Array:
         return jnp.where(poison, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
@@ -92,7 +93,8 @@ def _evaluated(
     times = jnp.concatenate([jnp.zeros(1, commit_times.dtype), commit_times])
 
     def evaluate(trajectory: Trajectory, index: jax.Array, state: State) -> Trajectory:
-        metrics = task.metrics(state.params, data)
+        poisoned = info.versions_alive > options.ring_size
+        metrics = {k: jnp.where(poisoned, jnp.nan, v) for k, v in task.metrics(state.params, data).items()}
         if options.progress is not None:
             jax.debug.callback(options.progress, state.commit, info.num_commits)
         return Trajectory(
@@ -159,7 +161,7 @@ def make_commits(
         first = carry[0].commit
         commits = first + jnp.arange(options.front_width, dtype=jnp.int32)
         there = (schedule.version.at[commits].get(mode="clip") <= first).all(axis=1) & (commits < end)
-        width = jnp.cumprod(there.astype(jnp.int32)).sum()
+        width = jnp.maximum(jnp.cumprod(there.astype(jnp.int32)).sum(), 1)
         known = commits.clip(0, end - 1)
         contributions = jax.vmap(lambda e: gradient(reader(carry[0]), schedule, e))(known)
 

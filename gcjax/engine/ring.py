@@ -42,13 +42,23 @@ def places(schedule: Schedule, size: int) -> jax.Array:
     count = last.size
     read = last >= 0
     births = jnp.cumsum(read, dtype=jnp.int32) - 1
-    by_death = jnp.argsort(jnp.where(read, last, count), stable=True)
     order = jnp.arange(count, dtype=jnp.int32)
-    before = births[by_death[(order - size).clip(0)]]
+    before = births[_by_death(last, schedule.worker.shape[1])[(order - size).clip(0)]]
     link = jnp.where(order < size, order, before)
     for _ in range(count.bit_length()):
         link = link[link]
     return jnp.where(read, link[births.clip(0)], size).astype(jnp.int32)
+
+
+def _by_death(last: jax.Array, contributions: int) -> jax.Array:
+    """int32[E + 1]: the versions in the order in which they die."""
+    order = jnp.arange(last.size, dtype=jnp.int32)
+    if contributions > 1:
+        return jnp.argsort(jnp.where(last >= 0, last, last.size), stable=True)
+    # A commit reads one version, so at most one dies with it, and the order needs no sorting.
+    dies = jnp.zeros_like(last).at[jnp.where(last >= 0, last, last.size)].set(1, mode="drop")
+    rank = jnp.cumsum(dies, dtype=jnp.int32) - 1
+    return jnp.zeros_like(last).at[jnp.where(last >= 0, rank[last], last.size)].set(order, mode="drop")
 
 
 def create(params: Any, size: int, place: jax.Array) -> Any:

@@ -91,6 +91,12 @@ def check(run: Run, *, num_commits: int | None = None) -> None:
             f"the ring keeps {kept} past versions of the parameters, but this schedule still needs {needed} at once. "
             f"Pass ring_size={needed} or more."
         )
+    commits = np.arange(run.schedule.time.shape[-1])[:, None]
+    if (np.asarray(run.schedule.version) > commits).any():
+        raise ValueError(
+            "a commit of this schedule reads a version of the parameters that is made later; commit e can read the "
+            "versions 0 to e. Correct the protocol's schedule."
+        )
     if num_commits is not None and made.min() < num_commits:
         sampled = run.schedule.start.shape[-2]
         raise ValueError(

@@ -247,11 +247,19 @@ def test_ring_that_overflows_is_an_error_and_never_a_result():
     task = regression()
     jitted = jax.jit(lambda d: engine.run(task, PROTOCOLS["asp"], SGD, d, rng_key=KEY, ring_size=2))
     run = jitted(durations())
-    assert all(np.isnan(x).all() for x in jax.tree.leaves(run.params))
+    assert all(np.isnan(x).all() for x in jax.tree.leaves((run.params, run.trajectory.metrics)))
     with pytest.raises(ValueError, match="keeps 2 past versions"):
         engine.check(run)
     enough = int(run.info.versions_alive)
     engine.run(regression(), PROTOCOLS["asp"], SGD, durations(), rng_key=KEY, ring_size=enough)
+
+
+@pytest.mark.parametrize("front_width", [1, 4])
+def test_a_version_from_the_future_is_an_error_and_does_not_hang(front_width):
+    good = protocols.bsp().schedule(durations(), protocols.base.Network())
+    protocol = protocols.Protocol(lambda d, n: good._replace(version=good.version + 1))
+    with pytest.raises(ValueError, match="made later; commit e can read the versions 0 to e"):
+        engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, front_width=front_width)
 
 
 def test_more_commits_than_sampled_is_an_error():
