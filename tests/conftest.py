@@ -37,6 +37,13 @@ def strict_numerics(request):
         yield
 
 
+@pytest.fixture(autouse=True, scope="module")
+def forget_programs():
+    """Compiled programs are kept no longer than a module, so that memory stays small."""
+    yield
+    jax.clear_caches()
+
+
 @pytest.fixture
 def x64():
     """64-bit types for one test."""

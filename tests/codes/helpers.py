@@ -29,8 +29,16 @@ def exact_codes():
         ("partial L=3", codes.partial(cyclic, num_blocks=3, rng_key=KEY), 0),
         ("partial graph L=2", codes.partial(graph, num_blocks=2, rng_key=KEY), 2),
         ("partial uneven", codes.partial(uneven, num_blocks=2, rng_key=KEY), 0),
+        ("whole uneven", all_or_nothing(), 0),
         ("ignore", codes.ignore_stragglers(4, num_stragglers=1), 0),
     ]
+
+
+def all_or_nothing():
+    """Whole workers with uneven loads and chunks with uneven replication; everybody is needed."""
+    assignment = codes.from_matrix([[1, 0], [1, 1], [0, 1], [1, 0]])
+    shares = np.array([[1.0, 0.5, 1.0], [0.5, 1.0, 0.0]])
+    return codes.whole_worker_code(assignment, shares, lambda finished: jnp.ones(2), lambda finish: finish.max())
 
 
 def decoded(code, coding, gradients):

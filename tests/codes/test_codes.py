@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from gcjax import codes
 from gcjax.codes import small_systems
-from tests.codes.helpers import KEY, decoded, distance, exact_codes, straggler_sets, without
+from tests.codes.helpers import KEY, all_or_nothing, decoded, distance, exact_codes, straggler_sets, without
 
 CODES = exact_codes()
 IDS = [name for name, _, _ in CODES]
@@ -160,6 +160,7 @@ def test_same_key_same_code():
         (lambda: codes.partial(codes.cyclic(4, load=2), num_blocks=2), "needs rng_key"),
         (lambda: codes.partial(codes.cyclic(4, load=2), num_blocks=0), "at least 1; got 0"),
         (lambda: codes.uncoded(3).plan(jnp.asarray([1, 2, 1])), "got 2 for worker 1, which holds 1"),
+        (lambda: all_or_nothing().plan(jnp.asarray([3, 3])), "got 3 for worker 1, which holds 2"),
         (lambda: codes.uncoded(3).plan(jnp.asarray([1, 1])), "Was it made for another assignment"),
         (lambda: codes.uncoded(3).plan(jnp.asarray([1.0, 1.0, 1.0])), r"progress must be int\[3\]"),
     ],

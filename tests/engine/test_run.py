@@ -98,6 +98,19 @@ def test_run_is_the_plain_loop(name, x64):
     assert_close(run.params, plain_loop(task, run.schedule, SGD, KEY, PROTOCOLS[name].code))
 
 
+@pytest.mark.parametrize("name", ["asp", "bsp", "frc", "partial L=2"])
+def test_dropout_follows_the_unit_or_the_chunk(name, x64):
+    task = tasks.digits(num_chunks=W, batch_size=3, hidden=(5,), dropout=0.5)
+    run = engine.run(task, PROTOCOLS[name], SGD, durations(6), rng_key=KEY)
+    assert_close(run.params, plain_loop(task, run.schedule, SGD, KEY, PROTOCOLS[name].code))
+
+
+def test_more_chunks_than_workers(x64):
+    protocol = protocols.coded(codes.uncoded(W // 2, load=2))
+    run = engine.run(regression(), protocol, SGD, durations(8, W // 2), rng_key=KEY)
+    assert_close(run.params, plain_loop(regression(), run.schedule, SGD, KEY, protocol.code))
+
+
 @pytest.mark.parametrize("name", PROTOCOLS)
 @pytest.mark.parametrize("width", [2, 16])
 def test_front_widths_agree(name, width, x64):

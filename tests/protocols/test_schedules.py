@@ -155,6 +155,9 @@ def test_coded_timeline_of_a_worked_example():
     s = protocols.coded(code)(durations, Network(upload=0.5, download=0.25))
     np.testing.assert_allclose(s.time, [3.75, 5.5])
     np.testing.assert_array_equal(s.work, [[2, 2, 0], [1, 1, 1]])
+    np.testing.assert_array_equal(s.unit, [[0, 0, 0], [2, 2, 2]])
+    np.testing.assert_array_equal(s.version, [[0, 0, 0], [1, 1, 1]])
+    np.testing.assert_allclose(s.weight, np.full((2, 3), 1 / 3), rtol=1e-6)
     inf = math.inf
     np.testing.assert_allclose(s.start[:2], [[0, 0, 0], [1.25, 1.75, inf]])
     np.testing.assert_allclose(s.compute_start[:2], [[0.25, 0.25, 0.25], [1.25, 1.75, inf]])
@@ -170,6 +173,22 @@ def test_deadline_cuts_off_and_an_early_end_does_not_wait():
     s = protocols.coded(code, stop=codes.deadline(3.0))(durations)
     np.testing.assert_allclose(s.time, [3.0, 3.5])
     np.testing.assert_array_equal(s.work, [[2, 1], [2, 2]])
+
+
+def test_nothing_begins_at_the_moment_of_the_stop():
+    s = protocols.coded(codes.uncoded(2, load=2), stop=codes.deadline(1.0))(jnp.ones((2, 2)))
+    np.testing.assert_array_equal(s.work, [[1, 1]])
+    assert np.isinf(s.start[1]).all() and np.isinf(s.compute_end[1]).all()
+    np.testing.assert_allclose(s.weight, np.full((1, 2), 1 / 4))
+
+
+def test_units_of_no_length_read_only_what_is_there():
+    durations = jnp.asarray([[0.0, 0.0, 1.0], [0.0, 2.0, 0.0], [1.0, 0.0, 0.0]])
+    for staleness in (0, 1, math.inf):
+        schedule = protocols.ssp(staleness=staleness)(durations)
+        used = np.isfinite(schedule.time)
+        version = np.asarray(schedule.version)[used, 0]
+        assert used.any() and (version >= 0).all() and (version <= np.arange(used.sum())).all()
 
 
 def test_a_failed_worker_stops_those_who_wait_and_nobody_else():
