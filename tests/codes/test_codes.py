@@ -1,5 +1,6 @@
 """Invariants 1 and 2: exactness on every mask, the residual, monotonicity, dtypes, no recompilation."""
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -50,10 +51,10 @@ def test_shapes_dtypes_and_no_recompilation(name, code, tolerated):
     for dtype, x64 in ((jnp.float32, False), (jnp.float64, True)):
         with jax.enable_x64(x64):
             coding = plan(jnp.asarray(a.loads))
-            assert coding.encode.shape == (a.num_workers, code.num_messages, a.load, code.num_blocks)
-            assert coding.decode.shape == (a.num_workers, code.num_messages, code.num_blocks)
-            assert coding.residual.shape == ()
-            assert {coding.encode.dtype, coding.decode.dtype, coding.residual.dtype} == {jnp.dtype(dtype)}
+            chex.assert_shape(coding.encode, (a.num_workers, code.num_messages, a.load, code.num_blocks))
+            chex.assert_shape(coding.decode, (a.num_workers, code.num_messages, code.num_blocks))
+            chex.assert_shape(coding.residual, ())
+            chex.assert_type(list(coding), dtype)
     compiled = plan._cache_size()
     plan(jnp.zeros(a.num_workers, jnp.int32))
     assert plan._cache_size() == compiled

@@ -3,6 +3,7 @@
 import functools
 import math
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -209,9 +210,12 @@ def test_dtypes_vmap_and_no_recompilation(protocol, wide):
         batched = jax.jit(jax.vmap(lambda d: protocol(d)))(durations)
         for i in range(3):
             one = compiled(durations[i])
+            chex.assert_equal_shape([one.worker, one.unit, one.version, one.work, one.weight])
+            chex.assert_shape([one.start, one.compute_start, one.compute_end, one.send_start, one.finish], (9, 6))
+            chex.assert_type([one.worker, one.unit, one.version, one.work], jnp.int32)
+            chex.assert_type([one.time, one.weight, *one[6:]], dtype)
             for a, b in zip(one, batched, strict=True):
                 np.testing.assert_allclose(a, b[i], rtol=1e-6)
-                assert a.dtype in (dtype, jnp.int32)
         assert compiled._cache_size() == 1
 
 
