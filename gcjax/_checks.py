@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 
@@ -84,7 +85,7 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
 
 
 def durations(value: Any) -> Any:
-    """Checks an array `[T, W]` of seconds: no NaN, nothing negative; `inf` is a failed worker."""
+    """Checks an array `[T, W]` of seconds, no NaN, nothing negative, and returns it as a JAX array."""
     shape = np.shape(value)
     if len(shape) != 2 or 0 in shape:
         raise ValueError(
@@ -103,7 +104,7 @@ def durations(value: Any) -> Any:
             f"durations must be seconds >= 0, and inf for a failed worker; got {array[unit, worker]} "
             f"for unit {unit} of worker {worker} ({int(bad.sum())} bad values in all)."
         )
-    return value
+    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(array.dtype))
 
 
 def _shorten(array: np.ndarray) -> str:

@@ -116,6 +116,12 @@ def default_float() -> np.dtype:
     return jax.dtypes.canonicalize_dtype(np.float64)
 
 
+def host_generator(rng_key: jax.Array) -> np.random.Generator:
+    """A numpy generator that a JAX key decides, for what is drawn once, in float64, when a code is made."""
+    with jax.ensure_compile_time_eval():
+        return np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
+
+
 def holders(assignment: Assignment) -> Holders:
     """Inverts an assignment in O(W·K): who holds each chunk, and at which position."""
     workers, slots = np.nonzero(assignment.chunks >= 0)

@@ -23,6 +23,7 @@ from gcjax.codes.base import (
     default_float,
     gather_by_chunk,
     holders,
+    host_generator,
 )
 from gcjax.codes.small_systems import min_norm_solver
 
@@ -89,6 +90,5 @@ def _rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.nd
             f"partial needs rng_key to draw its rows when num_blocks > 1; got num_blocks={num_blocks} and no key. "
             "Pass rng_key=jax.random.key(0)."
         )
-    seed = np.asarray(jax.random.key_data(rng_key)).ravel().tolist()
-    rows = np.random.default_rng(seed).normal(size=(num_workers, num_blocks))
+    rows = host_generator(rng_key).normal(size=(num_workers, num_blocks))
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)

@@ -6,7 +6,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.assignments import cyclic, repetition
-from gcjax.codes.base import GradientCode, default_float
+from gcjax.codes.base import GradientCode, default_float, host_generator
 from gcjax.codes.whole_worker import whole_worker_code
 
 
@@ -42,6 +42,9 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
     columns add up to zero, so that the all-ones vector lies in the span of any n-s of them. The decoding weights are
     the least-squares ones of the workers that have finished, which also serve when too few have.
 
+    The random rows get ill-conditioned as n and s grow. In float32 the largest residual of ten random masks of s
+    stragglers was 2e-5 for (n, s) = (24, 2), 2e-4 for (24, 12) and 2e-2 for (100, 20); the plan's `residual` tells.
+
     Args:
       num_workers: n = W.
       num_stragglers: s.
@@ -54,7 +57,13 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
 
     def decode(finished: jax.Array) -> jax.Array:
         rows = jnp.where(finished[:, None], jnp.asarray(dense, default_float()), 0)
-        return jnp.linalg.lstsq(rows.T, jnp.ones(num_workers, rows.dtype))[0]
+        left, values, right = jnp.linalg.svd(rows.T, full_matrices=False)
+        kept = values > 0.5 * jnp.finfo(rows.dtype).eps * values[0]
+        inverse = jnp.where(kept, 1 / jnp.where(kept, values, 1), 0)
+        weights = jnp.zeros(num_workers, rows.dtype)
+        for _ in range(3):  # refined: the first solution loses as many digits as the condition number has
+            weights = weights + right.T @ (inverse * (left.T @ (1 - weights @ rows)))
+        return weights
 
     def completion(finish: jax.Array) -> jax.Array:
         return jnp.sort(finish)[num_workers - num_stragglers - 1]
@@ -69,8 +78,7 @@ def _load(num_workers: int, num_stragglers: int) -> int:
 
 def _cyclic_coefficients(num_workers: int, num_stragglers: int, rng_key: jax.Array) -> np.ndarray:
     """float64[W, K]: row i has 1 and then -H_rest^{-1} H_i on the chunks i, ..., i+s."""
-    seed = np.asarray(jax.random.key_data(rng_key)).ravel().tolist()
-    random = np.random.default_rng(seed).normal(size=(num_stragglers, num_workers))
+    random = host_generator(rng_key).normal(size=(num_stragglers, num_workers))
     random[:, -1] = -random[:, :-1].sum(axis=1)
     support = (np.arange(num_workers)[:, None] + np.arange(num_stragglers + 1)) % num_workers
     columns = np.moveaxis(random[:, support], 1, 0)

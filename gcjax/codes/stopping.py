@@ -55,13 +55,14 @@ def fastest(num_workers: int) -> StoppingRule:
     """Stop as soon as so many workers have finished their whole load.
 
     Args:
-      num_workers: k, between 1 and W; k = W is `all_workers`.
+      num_workers: k, at least 1 and at most the workers that hold a chunk.
     """
     _checks.integer("num_workers", num_workers, minimum=1)
 
     def time(code: GradientCode, finish: jax.Array) -> jax.Array:
-        _checks.integer("num_workers of fastest", num_workers, minimum=1, maximum=code.assignment.num_workers)
-        return jnp.sort(last_finish(code.assignment, finish))[num_workers - 1]
+        busy = code.assignment.loads > 0
+        _checks.integer("num_workers of fastest", num_workers, minimum=1, maximum=int(busy.sum()))
+        return jnp.sort(jnp.where(busy, last_finish(code.assignment, finish), jnp.inf))[num_workers - 1]
 
     return StoppingRule(time, exact=False)
 

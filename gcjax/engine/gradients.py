@@ -56,18 +56,19 @@ def unit_gradients(task: Task, data: Any, rng_key: jax.Array, one_version: bool)
     """Plain gradients: each contribution is the gradient on its unit's batch, at the version it read."""
 
     def gradient(read: Callable, schedule: Schedule, commit: jax.Array) -> Contribution:
+        real = schedule.worker[commit] >= 0
         worker, unit = schedule.worker[commit].clip(0), schedule.unit[commit].clip(0)
-        version, weight = schedule.version[commit].clip(0), schedule.weight[commit]
+        version, weight = schedule.version[commit].clip(0), jnp.where(real, schedule.weight[commit], 0)
         batch = jax.vmap(lambda w, n: task.unit_batch(data, rng_key, w, n))(worker, unit)
         keys = jax.vmap(lambda w, n: jax.random.fold_in(jax.random.fold_in(rng_key, w), n))(worker, unit)
         zero = jnp.zeros((), weight.dtype)
         if one_version:
-            params = read(version[0])
+            params = read(version.max())
             return Contribution(*weighted_gradient(task, params, weight, batch, keys), zero)
         params = jax.vmap(read)(version)
         losses, gradients = jax.vmap(jax.value_and_grad(task.loss))(params, batch, keys)
         total = jax.tree.map(lambda g: jnp.tensordot(weight.astype(g.dtype), g, axes=1), gradients)
-        return Contribution(total, jnp.sum(weight * losses) / jnp.maximum(weight.sum(), 1e-30), zero)
+        return Contribution(total, _mean(losses, weight.astype(losses.dtype)), zero)
 
     return gradient
 
@@ -122,5 +123,11 @@ def streamed_estimate(task: Task, params: Any, chunk: Callable, code: GradientCo
     empty = jnp.zeros((chunks.shape[0], code.num_messages, width), flat.dtype)
     messages, values = jax.lax.scan(add, empty, (chunks.T, jnp.moveaxis(coding.encode, 2, 0)))
     estimate = jnp.einsum("wma,wmi->ai", coding.decode.astype(messages.dtype), messages).reshape(-1)[: flat.size]
-    used = (jnp.moveaxis(coding.encode, 2, 0) != 0).any(axis=(2, 3)).astype(values.dtype)
-    return Contribution(unravel(estimate), (values * used).sum() / jnp.maximum(used.sum(), 1), coding.residual)
+    shares = jnp.einsum("wmb,wmkb->kw", coding.decode, coding.encode).astype(values.dtype)
+    return Contribution(unravel(estimate), _mean(values, shares), coding.residual)
+
+
+def _mean(values: jax.Array, weights: jax.Array) -> jax.Array:
+    """The mean by these weights; 0 if they add up to nothing."""
+    whole = weights.sum()
+    return jnp.where(whole == 0, 0, (values * weights).sum() / jnp.where(whole == 0, 1, whole))

@@ -33,7 +33,9 @@ def run(
 ) -> Run:
     """Trains under a protocol, on given durations.
 
-    Works under `jit` and `vmap`. There nothing can be raised: call `gcjax.engine.check` on the result.
+    Works under `jit` and `vmap`. There nothing can be raised: call `gcjax.engine.check` on the result. Outside, a
+    second call with the same protocol, optimizer and task functions compiles nothing; make them once, since new ones
+    count as other ones.
 
     Args:
       task: what is trained.
@@ -44,10 +46,10 @@ def run(
       network: the time of messages; instantaneous by default.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
-      ring_size: past versions kept; as many as the schedule needs if None. Under `jit` and `vmap` one a worker and
-        contribution, or none if the protocol allows no staleness.
+      ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
+        staleness; more if the schedule needs more and is known, as it is not under `jit` and `vmap`.
       front_width: the most commits computed at once. 1 is fastest on a small CPU.
-      progress: called on the host with (commits made, commits in all) at every evaluation.
+      progress: called on the host with (commits made, commits in all) at every evaluation, in no certain order.
 
     Returns:
       Parameters, trajectory, info and schedule.
@@ -57,12 +59,17 @@ def run(
     """
     _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width)
     network = Network() if network is None else network
-    _checks.durations(durations)
+    durations = _checks.durations(durations)
     traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, network, task.data)))
-    schedule = protocol.schedule(durations, network) if traced else _schedule(protocol, durations, network)
+    schedule = protocol.schedule(durations, network) if traced else _schedule(protocol, durations, network.checked())
+    traced = traced or _checks.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
+    if not traced:
+        _check_versions(protocol, schedule)
     possible = schedule.time.shape[0]
     if ring_size is None:
-        ring_size = _default_ring_size(protocol, schedule) if traced else required_ring_size(schedule)
+        ring_size = _default_ring_size(protocol, schedule)
+        if not traced:  # a size from the data alone would compile anew for other durations
+            ring_size = max(ring_size, required_ring_size(schedule))
     options = Options(
         num_commits, min(eval_every or max(1, possible // 100), possible), ring_size, front_width, progress
     )
@@ -70,7 +77,8 @@ def run(
     if traced:
         return train(functions, protocol, optimizer, options, schedule, data, rng_key)
     result = _train_jit(functions, protocol, optimizer, options, schedule, data, rng_key)
-    check(result, num_commits=num_commits)
+    if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
+        check(result, num_commits=num_commits)
     return result
 
 
@@ -105,6 +113,18 @@ def check(run: Run, *, num_commits: int | None = None) -> None:
             f"{-(-sampled * num_commits // max(int(made.min()), 1))} units or more, or use a protocol that does not "
             "wait for failed workers."
         )
+
+
+def _check_versions(protocol: Protocol, schedule: Schedule) -> None:
+    """A protocol that says that all contributions to a commit read one version must keep to it."""
+    if protocol.one_version and schedule.worker.shape[1] > 1:
+        version, real = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0
+        newest = np.where(real, version, -1).max(axis=1, keepdims=True)
+        if (real & (version != newest)).any():
+            raise ValueError(
+                "contributions to one commit of this schedule read different versions, but the protocol says that "
+                "they read the same. Make it with Protocol(schedule, one_version=False)."
+            )
 
 
 def required_ring_size(schedule: Schedule) -> int:

@@ -69,4 +69,5 @@ class Protocol(NamedTuple):
 
     def __call__(self, durations: jax.Array, network: Network | None = None) -> Schedule:
         """Computes the schedule of these durations; the network defaults to an instantaneous one."""
-        return self.schedule(_checks.durations(durations), Network() if network is None else network)
+        network = Network() if network is None else network.checked()
+        return self.schedule(_checks.durations(durations), network)

@@ -43,12 +43,14 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         seconds = jax.vmap(lambda f: rule.time(code, f.T))(finish)
         done = held[None] & (finish <= seconds[:, None, None]) & jnp.isfinite(finish)
         progress = done.sum(axis=1, dtype=jnp.int32)
-        sends = progress >= code.assignment.loads[None] if code.whole_workers else progress > 0
+        sends = progress > 0
+        if code.whole_workers:
+            sends = sends & (progress >= code.assignment.loads[None])
         send = jnp.asarray(network.send_seconds(code.num_messages / code.num_blocks), units.dtype)
         send = jnp.where(sends, jnp.broadcast_to(send, (num_workers,))[None], 0)
         end = jnp.cumsum(seconds + send.max(axis=1))
         begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])
-        timeline = _timeline(begin, receive, finish, seconds, done, send)
+        timeline = _timeline(begin, receive, finish, seconds, done, sends, send, held)
         shape = (num_rounds, num_workers)
         rounds = jnp.broadcast_to(jnp.arange(num_rounds)[:, None], shape)
         return used_commits(
@@ -70,22 +72,24 @@ def _timeline(
     finish: jax.Array,
     seconds: jax.Array,
     done: jax.Array,
+    sends: jax.Array,
     send: jax.Array,
+    held: jax.Array,
 ) -> Timeline:
     """The times `[rounds, K, W]` of every unit, from those relative to the begin of its round."""
     before = jnp.concatenate([jnp.broadcast_to(receive[None, None], finish[:, :1].shape), finish[:, :-1]], axis=1)
     stop = seconds[:, None, None]
-    begun = before < stop
+    begun = held[None] & (before < stop)
     begin = begin[:, None, None]
     first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     # The round's one message goes out with the last finished unit, once the round has stopped.
     last = done & (jnp.cumsum(done, axis=1) == done.sum(axis=1, keepdims=True))
-    sending = last & (send[:, None, :] > 0)
+    sending = last & sends[:, None, :]
     compute_start = jnp.where(begun, begin + before, jnp.inf)
     compute_end = jnp.where(begun, begin + jnp.minimum(finish, stop), jnp.inf)
     send_start = jnp.where(sending, begin + stop, jnp.where(done, compute_end, jnp.inf))
     return Timeline(
-        start=jnp.where(first, jnp.broadcast_to(begin, begun.shape), compute_start),
+        start=jnp.where(begun & first, jnp.broadcast_to(begin, begun.shape), compute_start),
         compute_start=compute_start,
         compute_end=compute_end,
         send_start=send_start,

@@ -14,7 +14,8 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     """Stale synchronous parallel: wait only for those more than `staleness` units behind (Ho et al. 2013).
 
     A worker that has done n units starts the next one iff `n - min_v n_v <= staleness`; its gradient is applied on
-    arrival. `F[n, w] = max(F[n-1, w], max_v F[n-1-s, v]) + D[n, w]`.
+    arrival. `F[n, w] = max(F[n-1, w], max_v F[n-1-s, v]) + D[n, w]`. Arrivals at the same moment are ordered by worker;
+    units of no length at all can so be ahead of the bound within their one moment.
 
     Args:
       staleness: s >= 0 in units; 0 has the waiting of `bsp`, inf is `asp`.

@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
 from gcjax.protocols.base import Schedule
 from gcjax.stragglers.network import Network
@@ -111,7 +112,11 @@ def used_commits(timeline: Timeline, *, time: jax.Array, weight: jax.Array, **fi
 
 def check_staleness(staleness: float) -> float:
     """Checks that a staleness bound is a whole number >= 0, or inf."""
-    whole = isinstance(staleness, (int, float)) and not isinstance(staleness, bool) and staleness >= 0
+    whole = (
+        isinstance(staleness, (int, float, np.integer, np.floating))
+        and not isinstance(staleness, bool)
+        and staleness >= 0
+    )
     if not whole or (not math.isinf(staleness) and staleness != int(staleness)):
         raise ValueError(
             f"staleness must be a whole number >= 0, or inf for no bound; got {staleness!r}. "

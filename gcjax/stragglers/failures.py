@@ -2,7 +2,8 @@
 
 Three ways to say who fails, one mechanism. A round is `period` units of every worker: 1 where a unit is
 a round, K for coded rounds of K chunks. Nobody fails before the onset; from then on whoever is chosen fails
-until the end of the round, or for ever. An onset within a round cuts the round short. Letters: W workers.
+until the end of the round, or for ever. A failed unit never ends: only coded rounds cut it off and go on, under other
+protocols its worker is lost. An onset within a round cuts the round short. Letters: W workers.
 """
 
 import jax

@@ -22,6 +22,12 @@ class Network(NamedTuple):
     upload: float | jax.Array = 0.0
     download: float | jax.Array = 0.0
 
+    def checked(self) -> "Network":
+        """The network itself, or a `ValueError` if a value is negative or NaN."""
+        for name, value in zip(self._fields, self, strict=True):
+            _checks.number(name, value, minimum=0.0)
+        return self
+
     def send_seconds(self, fraction: float = 1.0) -> float | jax.Array:
         """Seconds for sending `fraction` of a full gradient to the server."""
         return self.latency + fraction * self.upload
@@ -42,6 +48,4 @@ def constant_network(latency: float = 0.0, upload: float = 0.0, download: float 
     Raises:
       ValueError: if a value is negative or NaN.
     """
-    for name, value in (("latency", latency), ("upload", upload), ("download", download)):
-        _checks.number(name, value, minimum=0.0)
-    return Network(latency, upload, download)
+    return Network(latency, upload, download).checked()

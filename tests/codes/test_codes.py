@@ -138,6 +138,22 @@ def test_frc_uses_one_worker_a_group_and_ignore_scales():
     np.testing.assert_allclose(coding.decode[:, 0, 0], [4 / 3, 4 / 3, 0, 4 / 3], rtol=1e-6)
 
 
+def test_crc_decodes_in_float32():
+    code = codes.cyclic_repetition(24, num_stragglers=12, rng_key=KEY)
+    plan = jax.jit(code.plan)
+    for seed in range(5):
+        stragglers = np.random.default_rng(seed).choice(24, 12, replace=False)
+        assert plan(without(code, stragglers)).residual < 2e-3
+
+
+def test_codes_can_be_made_inside_jit():
+    def residual(progress):
+        code = codes.partial(codes.cyclic(4, load=2), num_blocks=2, rng_key=KEY)
+        return code.plan(progress).residual
+
+    assert jax.jit(residual)(jnp.full(4, 2)) < 1e-5
+
+
 def test_same_key_same_code():
     make = lambda key: codes.cyclic_repetition(6, num_stragglers=2, rng_key=key)  # noqa: E731
     progress = jnp.full(6, 3)

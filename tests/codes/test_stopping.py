@@ -48,6 +48,14 @@ def test_rules_on_a_worked_example():
     assert stop(codes.first_of(codes.decodable(), codes.deadline(5.0))) == 3.0
 
 
+def test_a_worker_without_chunks_is_not_among_the_fastest():
+    code = codes.partial(codes.from_matrix([[1, 0, 1], [1, 0, 1]]))
+    finish = jnp.asarray([[1.0, 2.0], [0.0, 0.0], [2.0, 3.0]])
+    assert codes.fastest(1).time(code, finish) == 2.0
+    with pytest.raises(ValueError, match="between 1 and 2; got 3"):
+        codes.fastest(3).time(code, finish)
+
+
 @pytest.mark.parametrize(
     ("make", "message"),
     [

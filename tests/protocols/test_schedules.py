@@ -176,6 +176,19 @@ def test_deadline_cuts_off_and_an_early_end_does_not_wait():
     np.testing.assert_array_equal(s.work, [[2, 1], [2, 2]])
 
 
+def test_the_message_of_a_round_goes_out_at_its_stop_however_fast_the_network():
+    code, durations = codes.uncoded(2, load=2), jnp.asarray([[1.0, 1.0], [1.0, 2.0]])
+    for upload in (0.0, 0.5):
+        s = protocols.coded(code)(durations, Network(upload=upload))
+        np.testing.assert_allclose(s.send_start[1], [3.0, 3.0])
+        np.testing.assert_allclose(s.finish[1], [3.0 + upload] * 2)
+
+
+def test_slots_that_a_worker_does_not_hold_never_begin():
+    s = protocols.coded(codes.partial(codes.from_matrix([[1, 1], [1, 0]])))(jnp.ones((2, 2)))
+    assert np.isinf([x[1, 1] for x in s[6:]]).all() and np.isfinite([x[1, 0] for x in s[6:]]).all()
+
+
 def test_nothing_begins_at_the_moment_of_the_stop():
     s = protocols.coded(codes.uncoded(2, load=2), stop=codes.deadline(1.0))(jnp.ones((2, 2)))
     np.testing.assert_array_equal(s.work, [[1, 1]])
@@ -227,6 +240,7 @@ def test_dtypes_vmap_and_no_recompilation(protocol, wide):
         (lambda: protocols.asp(weight=-2.0), "weight must be at least 0; got -2"),
         (lambda: protocols.bsp()(jnp.asarray([[1.0, -1.0]])), "got -1.0 for unit 0 of worker 1"),
         (lambda: protocols.bsp()(jnp.asarray([[1.0, math.nan]])), "got nan for unit 0 of worker 1"),
+        (lambda: protocols.bsp()(jnp.ones((3, 2)), Network(latency=-0.5)), "latency must be at least 0; got -0.5"),
         (lambda: protocols.bsp()(jnp.ones(3)), r"shape \[T, W\]"),
         (lambda: protocols.bsp()(jnp.ones((3, 2), jnp.int32)), "floating point seconds; got dtype int32"),
         (lambda: protocols.coded("frc"), "coded needs a GradientCode"),
