@@ -160,7 +160,7 @@ def second_run() -> list[Row]:
     def once(seed: int) -> Any:
         key = jax.random.key(seed)
         durations = stragglers.sample_durations(stragglers.exponential(), key, 20, 8)
-        return engine.run(task, protocol, optimizer, durations, rng_key=key, ring_size=8)
+        return engine.run(task, protocol, optimizer, durations, rng_key=key)
 
     compiled: list[str] = []
     jax.block_until_ready(once(0).params)

@@ -48,8 +48,7 @@ def weighted_gradient(
         return jnp.sum(weights.astype(losses.dtype) * losses)
 
     value, gradient = jax.value_and_grad(total)(params)
-    whole = weights.sum().astype(value.dtype)
-    return gradient, jnp.where(whole == 0, 0, value / jnp.where(whole == 0, 1, whole))
+    return gradient, _mean(value, weights.astype(value.dtype))
 
 
 def unit_gradients(task: Task, data: Any, rng_key: jax.Array, one_version: bool) -> CommitGradient:
@@ -68,7 +67,8 @@ def unit_gradients(task: Task, data: Any, rng_key: jax.Array, one_version: bool)
         params = jax.vmap(read)(version)
         losses, gradients = jax.vmap(jax.value_and_grad(task.loss))(params, batch, keys)
         total = jax.tree.map(lambda g: jnp.tensordot(weight.astype(g.dtype), g, axes=1), gradients)
-        return Contribution(total, _mean(losses, weight.astype(losses.dtype)), zero)
+        weight = weight.astype(losses.dtype)
+        return Contribution(total, _mean((losses * weight).sum(), weight), zero)
 
     return gradient
 
@@ -124,10 +124,10 @@ def streamed_estimate(task: Task, params: Any, chunk: Callable, code: GradientCo
     messages, values = jax.lax.scan(add, empty, (chunks.T, jnp.moveaxis(coding.encode, 2, 0)))
     estimate = jnp.einsum("wma,wmi->ai", coding.decode.astype(messages.dtype), messages).reshape(-1)[: flat.size]
     shares = jnp.einsum("wmb,wmkb->kw", coding.decode, coding.encode).astype(values.dtype)
-    return Contribution(unravel(estimate), _mean(values, shares), coding.residual)
+    return Contribution(unravel(estimate), _mean((values * shares).sum(), shares), coding.residual)
 
 
-def _mean(values: jax.Array, weights: jax.Array) -> jax.Array:
-    """The mean by these weights; 0 if they add up to nothing."""
+def _mean(total: jax.Array, weights: jax.Array) -> jax.Array:
+    """The mean from a weighted sum; 0 if the weights add up to nothing."""
     whole = weights.sum()
-    return jnp.where(whole == 0, 0, (values * weights).sum() / jnp.where(whole == 0, 1, whole))
+    return jnp.where(whole == 0, 0, total / jnp.where(whole == 0, 1, whole))

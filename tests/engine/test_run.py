@@ -254,9 +254,9 @@ def test_no_recompilation_on_the_second_call():
     from jax._src import test_util
 
     first, second = durations(), durations(key=jax.random.key(8))
-    engine.run(regression(), PROTOCOLS["ssp"], SGD, first, rng_key=KEY, ring_size=W)
+    engine.run(regression(), PROTOCOLS["ssp"], SGD, first, rng_key=KEY)
     with test_util.count_jit_and_pmap_lowerings() as count:
-        engine.run(regression(), PROTOCOLS["ssp"], SGD, second, rng_key=KEY, ring_size=W)
+        engine.run(regression(), PROTOCOLS["ssp"], SGD, second, rng_key=KEY)
     assert count() == 0
 
 
