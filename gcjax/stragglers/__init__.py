@@ -15,6 +15,7 @@ from gcjax.stragglers.iid import (
 )
 from gcjax.stragglers.markov import markov
 from gcjax.stragglers.network import Network, constant_network
+from gcjax.stragglers.traces import read_trace, replay, write_trace
 
 TABLE: dict[str, Entry] = {
     "bimodal": Entry(bimodal),
@@ -25,6 +26,7 @@ TABLE: dict[str, Entry] = {
     "failed_workers": Entry(failed_workers),
     "markov": Entry(markov, "Yang et al. 2019"),
     "pareto": Entry(pareto),
+    "replay": Entry(replay),
     "scaled": Entry(scaled),
     "shifted_exponential": Entry(shifted_exponential, "Lee et al. 2018"),
     "weibull": Entry(weibull),
@@ -45,9 +47,12 @@ __all__ = [
     "independent",
     "markov",
     "pareto",
+    "read_trace",
+    "replay",
     "sample_durations",
     "scaled",
     "shifted_exponential",
     "weibull",
     "worker_speeds",
+    "write_trace",
 ]

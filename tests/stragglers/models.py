@@ -22,6 +22,7 @@ MODELS = {
         probability=x / 4, persistence=0.9, slowdown=3.0, base=stragglers.exponential()
     ),
     "pareto": lambda x: stragglers.pareto(minimum=x, shape=2.5),
+    "replay": lambda x: stragglers.replay(trace=x * jnp.arange(1.0, 1.0 + 3 * NUM_WORKERS).reshape(3, NUM_WORKERS)),
     "scaled": lambda x: stragglers.scaled(stragglers.exponential(), factor=x, workers=(0, 2)),
     "shifted_exponential": lambda x: stragglers.shifted_exponential(shift=0.5, mean=x),
     "weibull": lambda x: stragglers.weibull(scale=1.5, shape=x),
