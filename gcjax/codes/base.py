@@ -180,4 +180,4 @@ def check_progress(assignment: Assignment, progress: jax.Array) -> jax.Array:
                 f"progress must lie between 0 and the worker's load; got {done[w]} for worker {w}, "
                 f"which holds {assignment.loads[w]} chunks."
             )
-    return jnp.asarray(progress)
+    return jnp.asarray(progress, jnp.int32)

@@ -60,21 +60,45 @@ class Info(NamedTuple):
     versions_alive: jax.Array
 
 
+class Training(NamedTuple):
+    """A run on its way: all that the rest of it needs besides its arguments.
+
+    Attributes:
+      state: what the next commit needs.
+      info: what happened in each commit so far.
+      trajectory: the evaluations so far.
+    """
+
+    state: State
+    info: Info
+    trajectory: Trajectory
+
+
 class Run(NamedTuple):
     """The result of `gcjax.engine.run`.
 
     Attributes:
       state: what a further commit would need, `state.params` among it. All NaN if the ring overflowed (see
         `gcjax.engine.check`).
-      trajectory: metrics against virtual time.
       info: what happened in each commit.
+      trajectory: metrics against virtual time.
       schedule: when it happened.
     """
 
     state: State
-    trajectory: Trajectory
     info: Info
+    trajectory: Trajectory
     schedule: Schedule
+
+    @classmethod
+    def of(cls, training: Training, schedule: Schedule) -> "Run":
+        """What a training has come to."""
+        return cls(training.state, training.info, training.trajectory, schedule)
+
+    @property
+    def training(self) -> Training:
+        """What going on with the run needs, besides its arguments."""
+        return Training(self.state, self.info, self.trajectory)
 
     @property
     def params(self) -> Any:

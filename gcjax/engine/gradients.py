@@ -1,6 +1,6 @@
 """The gradient that a commit applies, whoever contributed to it.
 
-Letters: W workers, N chunks, K chunks a worker holds, L blocks, M messages, C contributions, d parameters.
+Letters: W workers, N chunks, K chunks a worker holds, C contributions, d parameters.
 """
 
 from collections.abc import Callable
@@ -8,9 +8,11 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-from jax.flatten_util import ravel_pytree
 
 from gcjax.codes.base import Coding, GradientCode, chunk_coefficients
+from gcjax.engine.messages import assembled, decoded, shares, worker_messages
+from gcjax.engine.ring import Versions
+from gcjax.engine.spread import Spread
 from gcjax.protocols.base import Schedule
 from gcjax.tasks.base import Task, merge
 
@@ -29,105 +31,147 @@ class Contribution(NamedTuple):
     residual: jax.Array
 
 
-CommitGradient = Callable[[Callable[[jax.Array], Any], Schedule, jax.Array], Contribution]
-"""`(read, schedule, commit) -> Contribution`, where `read(version)` gives the parameters of a version."""
+class Inputs(NamedTuple):
+    """What the gradients of commits are computed from.
+
+    Attributes:
+      versions: the parameters, of the latest commit and of those still to be read.
+      data: of the task.
+      rng_key: of the batches.
+    """
+
+    versions: Versions
+    data: Any
+    rng_key: jax.Array
 
 
-def weighted_gradient(
-    task: Task, params: Any, weights: jax.Array, batches: Any, keys: jax.Array
-) -> tuple[Any, jax.Array]:
-    """Gradient of `sum_c weights[c] loss(params, batch[c], key[c])` in one backward pass, and the mean loss.
+class Chunks(NamedTuple):
+    """What the batches of a round are drawn from."""
+
+    data: Any
+    rng_key: jax.Array
+    round: jax.Array
+
+
+CommitGradient = Callable[[Inputs, Schedule, jax.Array], Contribution]
+"""`(inputs, schedule, commit) -> Contribution`."""
+
+Estimate = Callable[[Any, Chunks, Coding], tuple[Any, jax.Array]]
+"""`(params, chunks, coding) -> (gradient, loss)`: what the coding decodes."""
+
+
+class Units(NamedTuple):
+    """The contributions to a commit, as a schedule has them; all [C]."""
+
+    worker: jax.Array
+    unit: jax.Array
+    version: jax.Array
+    weight: jax.Array
+
+
+def weighted_loss(task: Task, params: Any, weights: jax.Array, batches: Any, keys: jax.Array) -> jax.Array:
+    """`sum_c weights[c] loss(params, batch[c], key[c])`, in one pass.
 
     For L = M = 1 this is all of gradient coding: encoding and decoding are the weights.
     """
-
-    def total(params: Any) -> jax.Array:
-        if task.mergeable:
-            return task.loss(params, merge(batches, weights), keys[0])
-        losses = jax.vmap(task.loss, (None, 0, 0))(params, batches, keys)
-        return jnp.sum(weights.astype(losses.dtype) * losses)
-
-    value, gradient = jax.value_and_grad(total)(params)
-    return gradient, _mean(value, weights.astype(value.dtype))
+    if task.mergeable:
+        return task.loss(params, merge(batches, weights), keys[0])
+    losses = jax.vmap(task.loss, (None, 0, 0))(params, batches, keys)
+    return jnp.sum(weights.astype(losses.dtype) * losses)
 
 
-def unit_gradients(task: Task, data: Any, rng_key: jax.Array, one_version: bool) -> CommitGradient:
+def unit_gradients(task: Task, one_version: bool, spread: Spread) -> CommitGradient:
     """Plain gradients: each contribution is the gradient on its unit's batch, at the version it read."""
 
-    def gradient(read: Callable, schedule: Schedule, commit: jax.Array) -> Contribution:
-        real = schedule.worker[commit] >= 0
-        worker, unit = schedule.worker[commit].clip(0), schedule.unit[commit].clip(0)
-        version, weight = schedule.version[commit].clip(0), jnp.where(real, schedule.weight[commit], 0)
+    def batches(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
+        weight = jnp.where(units.worker >= 0, units.weight, 0)
+        worker, unit = units.worker.clip(0), units.unit.clip(0)
         batch = jax.vmap(lambda w, n: task.unit_batch(data, rng_key, w, n))(worker, unit)
         keys = jax.vmap(lambda w, n: jax.random.fold_in(jax.random.fold_in(rng_key, w), n))(worker, unit)
-        zero = jnp.zeros((), weight.dtype)
-        if one_version:
-            params = read(version.max())
-            return Contribution(*weighted_gradient(task, params, weight, batch, keys), zero)
-        params = jax.vmap(read)(version)
+        return weight, batch, keys
+
+    def of_one_version(shared: tuple[Any, Any, jax.Array], units: Units) -> tuple[Any, jax.Array, jax.Array]:
+        params, data, rng_key = shared
+        weight, batch, keys = batches(data, rng_key, units)
+        value, total = jax.value_and_grad(lambda p: weighted_loss(task, p, weight, batch, keys))(params)
+        return total, value, weight.astype(value.dtype).sum()
+
+    def of_many(inputs: Inputs, units: Units) -> tuple[Any, jax.Array, jax.Array]:
+        weight, batch, keys = batches(inputs.data, inputs.rng_key, units)
+        params = jax.vmap(inputs.versions.read)(units.version.clip(0))
         losses, gradients = jax.vmap(jax.value_and_grad(task.loss))(params, batch, keys)
         total = jax.tree.map(lambda g: jnp.tensordot(weight.astype(g.dtype), g, axes=1), gradients)
         weight = weight.astype(losses.dtype)
-        return Contribution(total, _mean((losses * weight).sum(), weight), zero)
+        return total, (losses * weight).sum(), weight.sum()
+
+    def gradient(inputs: Inputs, schedule: Schedule, commit: jax.Array) -> Contribution:
+        units = Units(*(getattr(schedule, name)[commit] for name in Units._fields))
+        if one_version:
+            shared = inputs.versions.read(units.version.max().clip(0)), inputs.data, inputs.rng_key
+            total, value, weight = spread.total(of_one_version, shared, units)
+        else:
+            total, value, weight = spread.total(of_many, inputs, units)
+        return Contribution(total, mean(value, weight), jnp.zeros((), schedule.weight.dtype))
 
     return gradient
 
 
-def coded_gradients(task: Task, data: Any, rng_key: jax.Array, code: GradientCode) -> CommitGradient:
-    """Coded rounds: what the plan decodes from the progress, by the weighted loss or by streamed messages."""
-    estimate = weighted_estimate if code.num_blocks == code.num_messages == 1 else streamed_estimate
+def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
+    """Coded rounds: what the plan decodes from the progress, with the weight that the protocol gives it."""
 
-    def gradient(read: Callable, schedule: Schedule, commit: jax.Array) -> Contribution:
-        params = read(commit)
+    def gradient(inputs: Inputs, schedule: Schedule, commit: jax.Array) -> Contribution:
         coding = code.plan(schedule.work[commit].clip(0))
         weight = schedule.weight[commit][:, None, None].astype(coding.decode.dtype)
-        coding = coding._replace(decode=coding.decode * weight)
-
-        def chunk(c: jax.Array) -> tuple[Any, jax.Array]:
-            key = jax.random.fold_in(jax.random.fold_in(rng_key, c), commit)
-            return task.chunk_batch(data, rng_key, c, commit), key
-
-        return estimate(task, params, chunk, code, coding)
+        chunks = Chunks(inputs.data, inputs.rng_key, commit)
+        params = inputs.versions.read(commit)
+        total, value = estimate(params, chunks, coding._replace(decode=coding.decode * weight))
+        return Contribution(total, value, coding.residual)
 
     return gradient
 
 
-def weighted_estimate(task: Task, params: Any, chunk: Callable, code: GradientCode, coding: Coding) -> Contribution:
+def chunk_batch(task: Task, chunks: Chunks, chunk: jax.Array) -> tuple[Any, jax.Array]:
+    """The batch of a chunk and the key of its loss, the same for all its holders."""
+    key = jax.random.fold_in(jax.random.fold_in(chunks.rng_key, chunk), chunks.round)
+    return task.chunk_batch(chunks.data, chunks.rng_key, chunk, chunks.round), key
+
+
+def estimate_on_one_device(task: Task, code: GradientCode) -> Estimate:
+    """The estimate of a code's rounds, by the weighted loss or by streamed messages."""
+    return (weighted_estimate if code.num_blocks == code.num_messages == 1 else streamed_estimate)(task, code)
+
+
+def weighted_estimate(task: Task, code: GradientCode) -> Estimate:
     """The estimate for L = M = 1: the gradient of the loss in which every chunk has its decoded coefficient.
 
     All holders of a chunk compute the same gradient, so on one device it is computed once.
     """
-    weights = chunk_coefficients(code.assignment, coding.encode, coding.decode)[:, 0, 0]
-    batches, keys = jax.vmap(chunk)(jnp.arange(code.assignment.num_chunks))
-    return Contribution(*weighted_gradient(task, params, weights, batches, keys), coding.residual)
+
+    def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
+        weights = chunk_coefficients(code.assignment, coding.encode, coding.decode)[:, 0, 0]
+        batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(jnp.arange(code.assignment.num_chunks))
+        value, total = jax.value_and_grad(lambda p: weighted_loss(task, p, weights, batches, keys))(params)
+        return total, mean(value, weights.astype(value.dtype).sum())
+
+    return estimate
 
 
-def streamed_estimate(task: Task, params: Any, chunk: Callable, code: GradientCode, coding: Coding) -> Contribution:
+def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
     """The estimate for any L and M: every worker adds its chunks, one after the other, to its messages."""
-    flat, unravel = ravel_pytree(params)
-    num_blocks = code.num_blocks
-    width = -(-flat.size // num_blocks)
 
-    def add(messages: jax.Array, slot: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        chunks, encode = slot  # [W], [W, M, L]
+    def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
+        def loss(params: Any, chunk: jax.Array) -> jax.Array:
+            return task.loss(params, *chunk_batch(task, chunks, chunk))
 
-        def work(c: jax.Array, coefficients: jax.Array) -> tuple[jax.Array, jax.Array]:
-            value, gradient = jax.value_and_grad(task.loss)(params, *chunk(c.clip(0)))
-            blocks = jnp.pad(ravel_pytree(gradient)[0], (0, num_blocks * width - flat.size)).reshape(num_blocks, width)
-            return coefficients.astype(blocks.dtype) @ blocks, value
+        slots = jnp.asarray(code.assignment.chunks.clip(0))
+        messages, values = worker_messages(loss, params, slots, coding.encode)
+        weights = shares(coding.encode, coding.decode).astype(values.dtype)
+        total = assembled(decoded(coding.decode, messages), params)
+        return total, mean((values * weights).sum(), weights.sum())
 
-        added, values = jax.vmap(work)(chunks, encode)
-        return messages + added, values
-
-    chunks = jnp.asarray(code.assignment.chunks)
-    empty = jnp.zeros((chunks.shape[0], code.num_messages, width), flat.dtype)
-    messages, values = jax.lax.scan(add, empty, (chunks.T, jnp.moveaxis(coding.encode, 2, 0)))
-    estimate = jnp.einsum("wma,wmi->ai", coding.decode.astype(messages.dtype), messages).reshape(-1)[: flat.size]
-    shares = jnp.einsum("wmb,wmkb->kw", coding.decode, coding.encode).astype(values.dtype)
-    return Contribution(unravel(estimate), _mean((values * shares).sum(), shares), coding.residual)
+    return estimate
 
 
-def _mean(total: jax.Array, weights: jax.Array) -> jax.Array:
-    """The mean from a weighted sum; 0 if the weights add up to nothing."""
-    whole = weights.sum()
-    return jnp.where(whole == 0, 0, total / jnp.where(whole == 0, 1, whole))
+def mean(total: jax.Array, weight: jax.Array) -> jax.Array:
+    """The mean from a weighted sum and the sum of the weights; 0 if they add up to nothing."""
+    return jnp.where(weight == 0, 0, total / jnp.where(weight == 0, 1, weight))

@@ -13,8 +13,18 @@ import jax.numpy as jnp
 import optax
 
 from gcjax.engine import ring as rings
-from gcjax.engine.base import Info, Run, State, Trajectory
-from gcjax.engine.gradients import CommitGradient, Contribution, coded_gradients, unit_gradients
+from gcjax.engine.base import Info, State, Training, Trajectory
+from gcjax.engine.coded import mesh_estimate
+from gcjax.engine.gradients import (
+    CommitGradient,
+    Contribution,
+    Inputs,
+    coded_gradients,
+    estimate_on_one_device,
+    unit_gradients,
+)
+from gcjax.engine.layout import Layout
+from gcjax.engine.spread import Spread, one_device
 from gcjax.engine.together import keep_idle, most
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.tasks.base import Task
@@ -31,9 +41,10 @@ class Options(NamedTuple):
     ring_size: int
     front_width: int
     progress: Progress | None
+    layout: Layout
 
 
-def train(
+def begin(
     task: Task,
     protocol: Protocol,
     optimizer: optax.GradientTransformation,
@@ -41,19 +52,16 @@ def train(
     schedule: Schedule,
     data: Any,
     rng_key: jax.Array,
-) -> Run:
-    """The whole run: initial parameters, all commits, all evaluations. Arguments as in `gcjax.engine.run`."""
-    init_key, batch_key = jax.random.split(rng_key)
+) -> Training:
+    """Initial parameters and their evaluation. Arguments as in `gcjax.engine.run`."""
     possible = schedule.time.shape[0]
     num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or possible).astype(jnp.int32)
     alive = versions_alive(schedule)
     impossible = jnp.any(schedule.version > jnp.arange(possible, dtype=jnp.int32)[:, None])
-    params = _poisoned(task.init(init_key), (alive > options.ring_size) | impossible)
-    if options.ring_size:
-        place = rings.places(schedule, options.ring_size)
-        ring = rings.create(params, options.ring_size, place[0])
-    else:
-        place, ring = None, None
+    params = _poisoned(task.init(_keys(rng_key)[0]), (alive > options.ring_size) | impossible)
+    params = options.layout.params(params)
+    place = _places(options, schedule)
+    ring = None if place is None else rings.create(params, options.ring_size, place[0])
     state = State(jnp.zeros((), jnp.int32), params, ring, optimizer.init(params))
     info = Info(
         loss=jnp.full(possible, jnp.nan, schedule.time.dtype),
@@ -62,13 +70,69 @@ def train(
         num_commits=num_commits,
         versions_alive=alive,
     )
+    num_evals = 1 + -(-(options.num_commits or possible) // options.eval_every)
+    shapes = jax.eval_shape(task.metrics, state.params, data)
+    trajectory = Trajectory(
+        jnp.full(num_evals, -1, jnp.int32),
+        jnp.full(num_evals, jnp.inf, schedule.time.dtype),
+        {name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in shapes.items()},
+    )
+    start = Training(state, info, trajectory)
+    return _placed(options, optimizer, _evaluated(task, data, options, schedule, jnp.zeros((), jnp.int32), start))
+
+
+def advance(
+    task: Task,
+    protocol: Protocol,
+    optimizer: optax.GradientTransformation,
+    options: Options,
+    schedule: Schedule,
+    data: Any,
+    rng_key: jax.Array,
+    training: Training,
+    num_evals: jax.Array,
+) -> Training:
+    """Goes on until so many evaluations have been made in all, the first one not counted, or the run ends."""
+    spread, batch_key = options.layout.spread(), _keys(rng_key)[1]
+    apart = spread if schedule.worker.shape[1] > 1 else one_device()
     if protocol.code is None:
-        gradient = unit_gradients(task, data, batch_key, protocol.one_version)
+        gradient = unit_gradients(task, protocol.one_version, apart)
     else:
-        gradient = coded_gradients(task, data, batch_key, protocol.code)
-    advance = partial(make_commits, gradient, optimizer, options, schedule, place)
-    state, info, trajectory = _evaluated(task, data, advance, options, schedule.time, state, info)
-    return Run(state, trajectory, info, schedule)
+        on_mesh = mesh_estimate(task, protocol.code, options.layout)
+        gradient = coded_gradients(protocol.code, on_mesh or estimate_on_one_device(task, protocol.code))
+    fronts = one_device() if apart is spread else spread
+    place = _places(options, schedule)
+    commits = partial(make_commits, gradient, optimizer, options, fronts, schedule, place, data, batch_key)
+
+    def block(i: jax.Array, training: Training) -> Training:
+        index = first + i
+        end = jnp.minimum((index + 1) * options.eval_every, training.info.num_commits)
+        state, info = commits(end, training.state, training.info)
+        slot = jnp.where(index < last, index + 1, -1)
+        return _evaluated(task, data, options, schedule, slot, training._replace(state=state, info=info))
+
+    first = -(-training.state.commit // options.eval_every)
+    last = jnp.minimum(-(-training.info.num_commits // options.eval_every), num_evals)
+    return _placed(options, optimizer, jax.lax.fori_loop(0, most(last - first), block, training))
+
+
+def _placed(options: Options, optimizer: optax.GradientTransformation, training: Training) -> Training:
+    """Every array where it belongs."""
+    layout, (state, info, trajectory) = options.layout, training
+    params = layout.params(state.params)
+    ring = None if state.ring is None else layout.params(state.ring, leading=1)
+    placed = State(state.commit, params, ring, layout.opt_state(optimizer, state.opt_state, params))
+    return Training(placed, layout.everywhere(info), layout.everywhere(trajectory))
+
+
+def _keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The key of the initial parameters and that of the batches."""
+    init_key, batch_key = jax.random.split(rng_key)
+    return init_key, batch_key
+
+
+def _places(options: Options, schedule: Schedule) -> jax.Array | None:
+    return rings.places(schedule, options.ring_size) if options.ring_size else None
 
 
 def _poisoned(params: Any, poison: jax.Array) -> Any:
@@ -81,69 +145,47 @@ def _poisoned(params: Any, poison: jax.Array) -> Any:
 
 
 def _evaluated(
-    task: Task,
-    data: Any,
-    advance: Callable[[jax.Array, State, Info], tuple[State, Info]],
-    options: Options,
-    commit_times: jax.Array,
-    state: State,
-    info: Info,
-) -> tuple[State, Info, Trajectory]:
-    """Makes all commits, judging the parameters before the first and then every `eval_every` commits."""
-    times = jnp.concatenate([jnp.zeros(1, commit_times.dtype), commit_times])
-
-    def evaluate(trajectory: Trajectory, index: jax.Array, state: State) -> Trajectory:
-        poisoned = info.versions_alive > options.ring_size
-        metrics = {k: jnp.where(poisoned, jnp.nan, v) for k, v in task.metrics(state.params, data).items()}
-        if options.progress is not None:
-            jax.debug.callback(options.progress, state.commit, info.num_commits)
-        return Trajectory(
-            trajectory.commit.at[index].set(state.commit, mode="drop"),
-            trajectory.time.at[index].set(times[state.commit], mode="drop"),
-            {name: trajectory.metrics[name].at[index].set(value, mode="drop") for name, value in metrics.items()},
-        )
-
-    def block(index: jax.Array, carry: tuple[State, Info, Trajectory]) -> tuple[State, Info, Trajectory]:
-        state, info, trajectory = carry
-        end = jnp.minimum((index + 1) * options.eval_every, info.num_commits)
-        state, info = advance(end, state, info)
-        slot = jnp.where(index < num_blocks, index + 1, num_evals)  # out of bounds: dropped
-        return state, info, evaluate(trajectory, slot, state)
-
-    num_blocks = -(-info.num_commits // options.eval_every)
-    num_evals = 1 + -(-(options.num_commits or commit_times.size) // options.eval_every)
-    shapes = jax.eval_shape(task.metrics, state.params, data)
+    task: Task, data: Any, options: Options, schedule: Schedule, slot: jax.Array, training: Training
+) -> Training:
+    """Judges the parameters and writes the result to a slot of the trajectory; to none if it is negative."""
+    state, info, trajectory = training
+    poisoned = info.versions_alive > options.ring_size
+    metrics = {k: jnp.where(poisoned, jnp.nan, v) for k, v in task.metrics(state.params, data).items()}
+    if options.progress is not None:
+        jax.debug.callback(options.progress, state.commit, info.num_commits)
+    time = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)
+    slot = jnp.where(slot < 0, trajectory.time.size, slot)  # out of bounds: dropped
     trajectory = Trajectory(
-        jnp.full(num_evals, -1, jnp.int32),
-        jnp.full(num_evals, jnp.inf, commit_times.dtype),
-        {name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in shapes.items()},
+        trajectory.commit.at[slot].set(state.commit, mode="drop"),
+        trajectory.time.at[slot].set(time, mode="drop"),
+        {name: trajectory.metrics[name].at[slot].set(value, mode="drop") for name, value in metrics.items()},
     )
-    start = state, info, evaluate(trajectory, jnp.zeros((), jnp.int32), state)
-    return jax.lax.fori_loop(0, most(num_blocks), block, start)
+    return Training(state, info, trajectory)
 
 
 def make_commits(
     gradient: CommitGradient,
     optimizer: optax.GradientTransformation,
     options: Options,
+    fronts: Spread,
     schedule: Schedule,
     place: jax.Array | None,
+    data: Any,
+    batch_key: jax.Array,
     end: jax.Array,
     state: State,
     info: Info,
 ) -> tuple[State, Info]:
     """Makes the commits up to `end` (not included), front by front."""
 
-    def reader(state: State) -> Callable[[jax.Array], Any]:
-        if place is None:
-            return lambda version: state.params
-        return lambda version: rings.read(state.ring, place[version])
+    def inputs(state: State) -> Inputs:
+        return Inputs(rings.Versions(state.params, state.ring, place), data, batch_key)
 
     def commit(carry: Carry, contribution: Contribution, active: jax.Array) -> Carry:
         (index, params, ring, opt_state), info = carry
         updates, new_opt_state = optimizer.update(contribution.gradient, opt_state, params)
-        params = keep_idle(active, optax.apply_updates(params, updates), params)
-        opt_state = keep_idle(active, new_opt_state, opt_state)
+        params = options.layout.params(keep_idle(active, optax.apply_updates(params, updates), params))
+        opt_state = keep_idle(active, options.layout.opt_state(optimizer, new_opt_state, params), opt_state)
         if place is not None:
             ring = rings.write(ring, jnp.where(active, place[index + 1], options.ring_size), params)
         slot = jnp.where(active, index, schedule.time.size)  # out of bounds: dropped
@@ -155,7 +197,7 @@ def make_commits(
 
     def single(_: jax.Array, carry: Carry) -> Carry:
         index = carry[0].commit
-        return commit(carry, gradient(reader(carry[0]), schedule, index), index < end)
+        return commit(carry, gradient(inputs(carry[0]), schedule, index), index < end)
 
     def front(carry: Carry) -> Carry:
         first = carry[0].commit
@@ -163,7 +205,9 @@ def make_commits(
         there = (schedule.version.at[commits].get(mode="clip") <= first).all(axis=1) & (commits < end)
         width = jnp.maximum(jnp.cumprod(there.astype(jnp.int32)).sum(), 1)
         known = commits.clip(0, end - 1)
-        contributions = jax.vmap(lambda e: gradient(reader(carry[0]), schedule, e))(known)
+        contributions = fronts.each(
+            lambda shared, e: gradient(shared[0], shared[1], e), (inputs(carry[0]), schedule), known
+        )
 
         def one(i: jax.Array, carry: Carry) -> Carry:
             return commit(carry, jax.tree.map(lambda x: x[i], contributions), i < width)

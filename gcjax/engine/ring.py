@@ -8,12 +8,30 @@ worker where each computes on one version at a time, however stale it gets.
 Letters: E commits, C contributions to a commit.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 
 from gcjax.protocols.base import Schedule
+
+
+class Versions(NamedTuple):
+    """The parameters that a commit may read.
+
+    Attributes:
+      params: those of the latest commit.
+      ring: the past ones; None where every commit reads the latest.
+      place: int32[E + 1], where each version stands in the ring; None where there is none.
+    """
+
+    params: Any
+    ring: Any
+    place: jax.Array | None
+
+    def read(self, version: jax.Array) -> Any:
+        """The parameters of a version."""
+        return self.params if self.place is None else read(self.ring, self.place[version])
 
 
 def last_reader(schedule: Schedule) -> jax.Array:

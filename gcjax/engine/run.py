@@ -6,12 +6,15 @@ The schedule comes first: timing never depends on gradient values. Then the comm
 from functools import partial
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
 from gcjax import _checks
 from gcjax.engine.base import Run
-from gcjax.engine.loop import Options, Progress, train, versions_alive
+from gcjax.engine.layout import ParamSpecs, layout
+from gcjax.engine.loop import Options, Progress, advance, begin, versions_alive
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.stragglers.network import Network
 from gcjax.tasks.base import Task
@@ -28,8 +31,13 @@ def run(
     num_commits: int | None = None,
     eval_every: int | None = None,
     ring_size: int | None = None,
-    front_width: int = 1,
+    front_width: int | None = None,
     progress: Progress | None = None,
+    mesh: Mesh | None = None,
+    axis: str = "workers",
+    param_specs: ParamSpecs | None = None,
+    start: Run | None = None,
+    num_evals: int | jax.Array | None = None,
 ) -> Run:
     """Trains under a protocol, on given durations.
 
@@ -48,8 +56,18 @@ def run(
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
       ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
         staleness; more if the schedule needs more and is known, as it is not under `jit` and `vmap`.
-      front_width: the most commits computed at once. 1 is fastest on a small CPU.
+      front_width: the most commits computed at once; by default 1, which is fastest on a small CPU, or one a device
+        along the mesh axis.
       progress: called on the host with (commits made, commits in all) at every evaluation, in no certain order.
+      mesh: the devices to run on. The contributions to a commit are computed in parallel along one axis (where a
+        commit has only one: the commits of a front), the messages of coded workers where the workers are; results
+        are those of one device up to rounding. With several processes, all call this with the same arguments.
+      axis: the axis of the mesh along which the workers lie; several share a device where there are more of them.
+      param_specs: pure function `params -> jax.sharding.PartitionSpec` of each array, over the other axes of the mesh.
+        By default each array is sharded over the first of them, along the largest dimension that it divides.
+      start: a run with the same arguments to go on with, bit by bit as if it had not been interrupted. Its arrays are
+        donated: they cannot be used afterwards.
+      num_evals: where to stop, in evaluations since the beginning, the first one not counted; at the end if None.
 
     Returns:
       Parameters, trajectory, info and schedule.
@@ -58,10 +76,16 @@ def run(
       ValueError: for bad input, or if the durations are too few for `num_commits`, or the ring too small.
     """
     _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width)
+    where = layout(mesh, axis, param_specs)
     network = Network() if network is None else network
     durations = _checks.durations(durations)
-    traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, network, task.data)))
-    schedule = protocol.schedule(durations, network) if traced else _schedule(protocol, durations, network.checked())
+    traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, network, task.data, start)))
+    if start is not None:
+        schedule = start.schedule
+    else:
+        schedule = (
+            protocol.schedule(durations, network) if traced else _schedule(protocol, durations, network.checked())
+        )
     traced = traced or _checks.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
     if not traced:
         _check_versions(protocol, schedule)
@@ -70,13 +94,18 @@ def run(
         ring_size = _default_ring_size(protocol, schedule)
         if not traced:  # a size from the data alone would compile anew for other durations
             ring_size = max(ring_size, required_ring_size(schedule))
-    options = Options(
-        num_commits, min(eval_every or max(1, possible // 100), possible), ring_size, front_width, progress
-    )
-    functions, data = task._replace(data=None), task.data
+    every = min(eval_every or max(1, possible // 100), possible)
+    if front_width is None:  # contributions to one commit are spread by themselves
+        front_width = where.spread().size if schedule.worker.shape[1] == 1 else 1
+    options = Options(num_commits, every, ring_size, front_width, progress, where)
+    static = task._replace(data=None), protocol, optimizer, options
+    last = jnp.asarray(possible if num_evals is None else num_evals, jnp.int32)
     if traced:
-        return train(functions, protocol, optimizer, options, schedule, data, rng_key)
-    result = _train_jit(functions, protocol, optimizer, options, schedule, data, rng_key)
+        training = begin(*static, schedule, task.data, rng_key) if start is None else start.training
+        return Run.of(advance(*static, schedule, task.data, rng_key, training, last), schedule)
+    schedule, data, rng_key, last = where.put((schedule, task.data, rng_key, last))
+    training = _begin(*static, schedule, data, rng_key) if start is None else start.training
+    result = Run.of(_advance(*static, schedule, data, rng_key, training, last), schedule)
     if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
         check(result, num_commits=num_commits)
     return result
@@ -150,14 +179,14 @@ def _check_arguments(
     num_commits: int | None,
     eval_every: int | None,
     ring_size: int | None,
-    front_width: int,
+    front_width: int | None,
 ) -> None:
     if not isinstance(protocol, Protocol):
         raise ValueError(f"run needs a Protocol, for example gcjax.protocols.bsp(); got {protocol!r}.")
-    for name, value in (("num_commits", num_commits), ("eval_every", eval_every), ("ring_size", ring_size)):
+    counts = {"num_commits": num_commits, "eval_every": eval_every, "ring_size": ring_size, "front_width": front_width}
+    for name, value in counts.items():
         if value is not None:
             _checks.integer(name, value, minimum=1)
-    _checks.integer("front_width", front_width, minimum=1)
     if protocol.code is not None and protocol.code.assignment.num_chunks != task.num_chunks:
         raise ValueError(
             f"the code and the task must cut the data into the same chunks; the code has "
@@ -166,4 +195,5 @@ def _check_arguments(
         )
 
 
-_train_jit = jax.jit(train, static_argnums=(0, 1, 2, 3))
+_begin = jax.jit(begin, static_argnums=(0, 1, 2, 3))
+_advance = jax.jit(advance, static_argnums=(0, 1, 2, 3), donate_argnums=(7,))

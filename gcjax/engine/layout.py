@@ -1,0 +1,108 @@
+"""Where the arrays of a run lie on a mesh.
+
+Workers are spread over one axis. Parameters, past versions and optimizer state are the same along it, and sharded over
+the other axes as `param_specs` says, so that a model larger than one device fits. Everything else is on every device.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from gcjax.engine.spread import Spread, checked_axis, one_device, over_mesh
+
+ParamSpecs = Callable[[Any], Any]
+"""`params -> specs`: the same pytree with a `jax.sharding.PartitionSpec` for each array."""
+
+
+class Layout(NamedTuple):
+    """A mesh, the axis of the workers, and how parameters are sharded over the other axes; all None on one device."""
+
+    mesh: Mesh | None = None
+    axis: str | None = None
+    param_specs: ParamSpecs | None = None
+
+    def spread(self) -> Spread:
+        """How the work of a commit is spread."""
+        return one_device() if self.mesh is None or self.axis is None else over_mesh(self.mesh, self.axis)
+
+    def params(self, params: Any, *, leading: int = 0) -> Any:
+        """Parameters, or anything of their shape with so many leading axes, where they belong; under `jit`."""
+        if self.mesh is None:
+            return params
+        specs = self.specs(params, leading)
+        return jax.tree.map(lambda x, spec: _at(x, self.mesh, PartitionSpec(*(None,) * leading, *spec)), params, specs)
+
+    def specs(self, params: Any, leading: int = 0) -> Any:
+        """The specs of parameters, given as arrays or shapes with so many leading axes."""
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[leading:], x.dtype), params)
+        return (self.param_specs or self._largest)(shapes)
+
+    def opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
+        """The optimizer's state: what belongs to a parameter lies where the parameter lies."""
+        if self.mesh is None:
+            return opt_state
+        specs = self.specs(params)
+        return optax.tree_map_params(
+            optimizer,
+            lambda x, spec: _at(x, self.mesh, spec),
+            opt_state,
+            specs,
+            transform_non_params=self.everywhere,
+        )
+
+    def everywhere(self, tree: Any) -> Any:
+        """Arrays that every device has; under `jit`."""
+        return tree if self.mesh is None else jax.tree.map(lambda x: _at(x, self.mesh, PartitionSpec()), tree)
+
+    def put(self, tree: Any) -> Any:
+        """Concrete arrays, the same in all processes, on every device of the mesh."""
+        if self.mesh is None:
+            return tree
+        sharding = NamedSharding(self.mesh, PartitionSpec())
+
+        def leaf(x: Any) -> Any:
+            if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+                return jax.random.wrap_key_data(leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+            if isinstance(x, jax.Array) and x.sharding == sharding:
+                return x
+            host = np.asarray(x)
+            return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+        return jax.tree.map(leaf, tree)
+
+    def _largest(self, shapes: Any) -> Any:
+        return jax.tree.map(lambda x: _over_largest_dimension(x.shape, self.mesh, self.axis), shapes)
+
+
+def layout(mesh: Mesh | None, axis: str, param_specs: ParamSpecs | None) -> Layout:
+    """Where a run lies; on one device without a mesh.
+
+    Args:
+      mesh: its axis types do not matter; XLA decides what is not said.
+      axis: of the workers.
+      param_specs: how parameters are sharded over the other axes; if None, each array along its largest dimension that
+        the first other axis divides.
+
+    Raises:
+      ValueError: if the mesh has no such axis.
+    """
+    return Layout() if mesh is None else Layout(checked_axis(mesh, axis), axis, param_specs)
+
+
+def _over_largest_dimension(shape: tuple[int, ...], mesh: Any, axis: str | None) -> PartitionSpec:
+    others = [name for name in mesh.axis_names if name != axis and mesh.shape[name] > 1]
+    if not others:
+        return PartitionSpec()
+    dimensions = [i for i, size in enumerate(shape) if size % mesh.shape[others[0]] == 0]
+    if not dimensions:
+        return PartitionSpec()
+    largest = max(dimensions, key=lambda i: shape[i])
+    return PartitionSpec(*(others[0] if i == largest else None for i in range(len(shape))))
+
+
+def _at(x: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
+    return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))

@@ -1,0 +1,71 @@
+"""The messages of coded workers, for any number of blocks and messages.
+
+Letters: V workers at hand (all W, or those of one device), K chunks a worker holds, L blocks, M messages, d parameters.
+The blocks are cut from the flattened gradient, padded to a multiple of L: each has `ceil(d / L)` numbers.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax.flatten_util import ravel_pytree
+
+
+def worker_messages(
+    loss: Callable[[Any, Any], jax.Array], params: Any, chunks: Any, encode: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """Every worker adds its chunk gradients, one after the other, to its messages.
+
+    Args:
+      loss: `(params, chunk) -> float[]`.
+      params: pytree with d numbers.
+      chunks: pytree, every leaf [V, K, ...].
+      encode: float[V, M, K, L].
+
+    Returns:
+      The messages float[V, M, ceil(d / L)], added up in float32 or wider, and the losses float[V, K].
+    """
+    num_workers, num_messages, _, num_blocks = encode.shape
+    flat = ravel_pytree(params)[0]
+    dtype = accumulator(flat.dtype)
+
+    def add(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        def work(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, jax.Array]:
+            value, gradient = jax.value_and_grad(loss)(params, chunk)
+            return coefficients.astype(dtype) @ blocks(gradient, num_blocks).astype(dtype), value
+
+        added, values = jax.vmap(work)(*slot)
+        return messages + added, values
+
+    empty = jnp.zeros((num_workers, num_messages, -(-flat.size // num_blocks)), dtype)
+    slots = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), chunks), jnp.moveaxis(encode, 2, 0)
+    messages, values = jax.lax.scan(add, empty, slots)
+    return messages, values.T
+
+
+def blocks(gradient: Any, num_blocks: int) -> jax.Array:
+    """float[L, ceil(d / L)]: the blocks of a gradient."""
+    flat = ravel_pytree(gradient)[0]
+    return jnp.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1)
+
+
+def decoded(decode: jax.Array, messages: jax.Array) -> jax.Array:
+    """float[L, width]: the estimate's blocks from `decode float[V, M, L]` and `messages float[V, M, width]`."""
+    return jnp.einsum("vma,vmi->ai", decode.astype(messages.dtype), messages)
+
+
+def assembled(estimate: jax.Array, params: Any) -> Any:
+    """A pytree like the parameters, dtypes included, from the blocks float[L, width] of an estimate."""
+    flat, unravel = ravel_pytree(params)
+    return unravel(estimate.reshape(-1)[: flat.size].astype(flat.dtype))
+
+
+def shares(encode: jax.Array, decode: jax.Array) -> jax.Array:
+    """float[V, K]: how much of each slot's chunk is in the estimate, added up over its blocks."""
+    return jnp.einsum("vmb,vmkb->vk", decode, encode)
+
+
+def accumulator(dtype: Any) -> Any:
+    """The dtype in which numbers of a dtype are added up: float32, or their own if it is wider."""
+    return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32

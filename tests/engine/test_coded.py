@@ -1,0 +1,277 @@
+"""`coded_value_and_grad` against `jax.value_and_grad` of the same mean loss, and what it sends."""
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from flax import nnx
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from gcjax import codes, engine
+
+KEY = jax.random.key(3)
+B, FEATURES = 5, 7
+
+
+def mesh(*shape):
+    names = ("workers", "model")[: len(shape)]
+    return jax.make_mesh(shape, names, devices=jax.devices()[: np.prod(shape)])
+
+
+def data(num_chunks, dtype=None):
+    generator = np.random.default_rng(1)
+    inputs = generator.normal(size=(num_chunks, B, FEATURES)).astype(dtype or jnp.result_type(float))
+    return inputs, generator.normal(size=(num_chunks, B)).astype(inputs.dtype)
+
+
+def params(dtype=None):
+    dtype = dtype or jnp.result_type(float)
+    return {"w": jnp.linspace(-1, 1, 4 * FEATURES, dtype=dtype).reshape(FEATURES, 4), "b": jnp.ones(4, dtype)}
+
+
+def each(p, chunk):
+    """The losses of the examples, float[B]."""
+    x, y = chunk
+    return (jnp.tanh(x @ p["w"] + p["b"][None]).sum(axis=1) - y) ** 2
+
+
+def chunk_mean(p, chunk):
+    return each(p, chunk).mean()
+
+
+def uncoded(p, chunks, coefficients=None, loss=chunk_mean):
+    """Value and gradient of the mean of the chunk losses, each multiplied by its coefficient."""
+    n = chunks[0].shape[0]
+    c = jnp.ones(n, chunks[0].dtype) if coefficients is None else coefficients
+
+    def total(p):
+        return sum(c[i] * loss(p, jax.tree.map(lambda x: jnp.asarray(x[i]), chunks)) for i in range(n)) / n
+
+    return jax.value_and_grad(total)(p)
+
+
+def assert_close(one, other, tolerance=1e-9):
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance), one, other)
+
+
+CODES = {
+    "uncoded": codes.uncoded(8),
+    "frc": codes.fractional_repetition(6, num_stragglers=2),
+    "crc": codes.cyclic_repetition(8, num_stragglers=2, rng_key=KEY),
+    "partial": codes.partial(codes.cyclic(16, load=3)),
+    "partial L=2": codes.partial(codes.cyclic(8, load=4), num_blocks=2, rng_key=KEY),
+    "partial L=3, 6 workers": codes.partial(codes.cyclic(6, load=4), num_blocks=3, rng_key=KEY),
+    "partial L=2, 16 workers": codes.partial(codes.cyclic(16, load=3), num_blocks=2, rng_key=KEY),
+}
+
+
+@pytest.mark.parametrize("loss", [each, chunk_mean])
+@pytest.mark.parametrize("name", CODES)
+def test_full_progress_gives_the_gradient(name, loss, x64):
+    code, on = CODES[name], mesh(4)
+    chunks = data(code.assignment.num_chunks)
+    step = engine.coded_value_and_grad(loss, code, on)
+    value, gradient, info = step(params(), engine.shard_chunks(chunks, code, on), code.assignment.loads)
+    assert_close((value, gradient), uncoded(params(), chunks))
+    assert float(info.residual) < 1e-9 and info.contributed.shape == (code.assignment.num_workers,)
+
+
+@pytest.mark.parametrize(("name", "accumulate"), [("partial", False), ("partial", True), ("partial L=2", False)])
+@pytest.mark.parametrize("devices", [1, 8])
+def test_partial_progress_gives_what_the_plan_says(name, accumulate, devices, x64):
+    code, on = CODES[name], mesh(devices)
+    chunks = data(code.assignment.num_chunks)
+    step = engine.coded_value_and_grad(each, code, on, accumulate=accumulate)
+    batch = engine.shard_chunks(chunks, code, on)
+    for seed in range(3):
+        progress = np.random.default_rng(seed).integers(0, code.assignment.load + 1, code.assignment.num_workers)
+        progress[seed] = 0  # nothing from this one
+        coding = code.plan(progress)
+        matrices = codes.chunk_coefficients(code.assignment, coding.encode, coding.decode)
+        _, gradient, info = step(params(), batch, progress)
+        assert_close(gradient, _estimate(matrices, chunks))
+        assert not info.contributed[seed] and np.array_equal(info.contributed, progress > 0)
+        assert_close(info.residual, coding.residual)
+
+
+def _estimate(matrices, chunks):
+    """Blocks of the flattened chunk gradients, combined by the L×L matrix of each chunk."""
+    n, num_blocks = matrices.shape[:2]
+    total = 0
+    for i in range(n):
+        gradient = jax.grad(chunk_mean)(params(), jax.tree.map(lambda x, i=i: jnp.asarray(x[i]), chunks))
+        flat, unravel = jax.flatten_util.ravel_pytree(gradient)
+        blocks = np.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1)
+        total = total + np.asarray(matrices[i]) @ blocks
+    return unravel(jnp.asarray(total.reshape(-1)[: flat.size] / n))
+
+
+def test_a_second_axis_may_shard_the_parameters(x64):
+    on = mesh(4, 2)
+    sharding = {"w": PartitionSpec(None, "model"), "b": PartitionSpec("model")}
+    sharded = jax.tree.map(lambda x, spec: jax.device_put(x, NamedSharding(_auto(on), spec)), params(), sharding)
+    for name in ("partial", "partial L=2"):
+        code = CODES[name]
+        chunks = data(code.assignment.num_chunks)
+        step = engine.coded_value_and_grad(each, code, on)
+        value, gradient, _ = step(sharded, engine.shard_chunks(chunks, code, on), code.assignment.loads)
+        assert_close((value, gradient), uncoded(params(), chunks))
+        if name == "partial":
+            assert {k: g.sharding.spec for k, g in gradient.items()} == sharding
+
+
+def _auto(on):
+    return jax.sharding.Mesh(on.devices, on.axis_names, axis_types=(AxisType.Auto,) * len(on.axis_names))
+
+
+@pytest.mark.promotes
+@pytest.mark.parametrize("axis_type", [AxisType.Auto, AxisType.Explicit])
+def test_inside_a_training_step(axis_type, x64):
+    """Jitted, with optax, several steps, and either kind of mesh axis; nothing compiles after the first step."""
+    on = jax.make_mesh((8,), ("workers",), axis_types=(axis_type,))
+    code, optimizer = CODES["partial"], optax.MultiSteps(optax.adam(0.01), every_k_schedule=2)
+    chunks = data(16)
+    gradient_of = engine.coded_value_and_grad(each, code, on)
+
+    @jax.jit
+    def step(p, state, batch, progress):
+        value, gradient, _ = gradient_of(p, batch, progress)
+        updates, state = optimizer.update(gradient, state, p)
+        return optax.apply_updates(p, updates), state, value
+
+    p, state, batch = params(), optimizer.init(params()), engine.shard_chunks(chunks, code, on)
+    q, other = p, state
+    for i in range(4):
+        progress = jnp.full(16, 3).at[i].set(1)  # another worker is slow in each step; still decodable
+        p, state, value = step(p, state, batch, progress)
+        reference, gradient = uncoded(q, chunks)
+        updates, other = optimizer.update(gradient, other, q)
+        q = optax.apply_updates(q, updates)
+        assert_close(value, reference)
+        if i == 1:
+            size = step._cache_size()
+    assert_close(p, q)
+    assert step._cache_size() == size
+
+
+@pytest.mark.promotes
+def test_flax_linen_and_nnx_and_checkpoint():
+    code, on = CODES["partial"], mesh(8)
+    inputs, targets = data(16, np.float32)
+    batch = engine.shard_chunks((inputs, targets), code, on)
+    progress = code.assignment.loads
+
+    module = nn.Dense(1)
+    variables = module.init(KEY, inputs[0])
+    model = nnx.Linear(FEATURES, 1, rngs=nnx.Rngs(0))
+    graph, state = nnx.split(model)
+
+    def linen_loss(p, chunk):
+        return ((module.apply(p, chunk[0])[:, 0] - chunk[1]) ** 2).mean()
+
+    def nnx_loss(p, chunk):
+        return ((nnx.merge(graph, p)(chunk[0])[:, 0] - chunk[1]) ** 2).mean()
+
+    for loss, p in ((linen_loss, variables), (jax.checkpoint(linen_loss), variables), (nnx_loss, state)):
+        value, gradient, _ = engine.coded_value_and_grad(loss, code, on)(p, batch, progress)
+        assert jax.tree.structure(gradient) == jax.tree.structure(p)
+        assert_close((value, gradient), uncoded(p, (inputs, targets), loss=loss), 1e-5)
+
+
+@pytest.mark.parametrize("name", ["partial", "partial L=2"])
+@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32])
+def test_dtypes_are_kept_and_sums_are_wide(name, dtype):
+    code, on = CODES[name], mesh(8)
+    chunks = data(code.assignment.num_chunks, np.float32)
+    step = engine.coded_value_and_grad(
+        lambda p, c: chunk_mean(jax.tree.map(lambda x: x.astype(jnp.float32), p), c), code, on,
+        message_dtype=jnp.bfloat16,
+    )  # fmt: skip
+    value, gradient, _ = step(params(dtype), engine.shard_chunks(chunks, code, on), code.assignment.loads)
+    assert all(g.dtype == dtype for g in jax.tree.leaves(gradient)) and value.dtype == jnp.float32
+    reference = uncoded(jax.tree.map(lambda x: x.astype(jnp.float32), params(dtype)), chunks)[1]
+    scale = max(np.abs(g).max() for g in jax.tree.leaves(reference))
+    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, atol=0.03 * scale), gradient, reference)
+
+
+def test_messages_in_bfloat16_are_added_up_in_float32():
+    """Added up in bfloat16, the many small messages would vanish beside the large one."""
+    code, on = codes.uncoded(8), mesh(8)
+    chunks = np.array([256.0] + [0.5] * 7, np.float32)[:, None]
+    step = engine.coded_value_and_grad(lambda p, c: (p * c).sum(), code, on, message_dtype=jnp.bfloat16)
+    _, gradient, _ = step(jnp.zeros((), jnp.float32), engine.shard_chunks(chunks, code, on), code.assignment.loads)
+    assert float(gradient) == float(jnp.bfloat16((256 + 3.5) / 8)) == 32.5
+
+
+@pytest.mark.parametrize(
+    ("num_blocks", "dtype", "share"),
+    [(1, None, 2), (2, None, 1.5), (4, None, 1.25), (1, jnp.bfloat16, 1), (4, jnp.bfloat16, 0.625)],
+)
+def test_no_more_is_sent_than_the_code_needs(num_blocks, dtype, share):
+    """With d float32 parameters on 8 devices: `share` times 4d bytes a device, and little besides."""
+    code, on = codes.partial(codes.cyclic(8, load=4), num_blocks=num_blocks, rng_key=KEY), mesh(8)
+    p = {"w": jnp.zeros((FEATURES, 4096)), "b": jnp.zeros(4096)}
+    size = (FEATURES + 1) * 4096
+    step = engine.coded_value_and_grad(each, code, on, message_dtype=dtype)
+    batch = engine.shard_chunks(data(8, np.float32), code, on)
+    sent = engine.bytes_sent(jax.jit(step).lower(p, batch, code.assignment.loads).compile())
+    assert sum(sent.values()) == pytest.approx(share * 4 * size * 7 / 8, rel=0.01)
+
+
+def test_several_workers_on_a_device_share_one_sum():
+    """With four workers a device and L = 2, decoding first moves less than exchanging messages."""
+    code, on = codes.partial(codes.cyclic(16, load=3), num_blocks=2, rng_key=KEY), mesh(4)
+    p = {"w": jnp.zeros((FEATURES, 4096)), "b": jnp.zeros(4096)}
+    batch = engine.shard_chunks(data(16, np.float32), code, on)
+    step = engine.coded_value_and_grad(each, code, on)
+    sent = engine.bytes_sent(jax.jit(step).lower(p, batch, code.assignment.loads).compile())
+    assert set(sent) == {"all-reduce"}
+    assert sent["all-reduce"] == pytest.approx(2 * 4 * (FEATURES + 1) * 4096 * 3 / 4, rel=0.01)
+
+
+def test_traffic_reads_every_way_of_writing_groups():
+    class Program:
+        def __init__(self, text):
+            self.text = text
+
+        def as_text(self):
+            return self.text
+
+    line = "%x = (f32[10]{0}, /*index=1*/bf16[2,3]{1,0}) all-reduce(%a, %b), replica_groups="
+    for groups, size in (
+        ("{{0,1},{2,3}}", 2), ("[2,4]<=[8]", 4), ("[1,8]<=[4,2]T(1,0)", 8), ("mesh['a'=4,'b'=2] {'b'}", 2),
+    ):  # fmt: skip
+        assert engine.bytes_sent(Program(line + groups)) == {"all-reduce": 2 * 52 * (size - 1) / size}
+    gather = "%y = u16[64]{0} all-gather-start(%a), replica_groups={{0,1,2,3}}"
+    scatter = "%z = f32[4]{0} reduce-scatter(%a), replica_groups={{0,1,2,3}}"
+    assert engine.bytes_sent(Program(gather + "\n" + scatter)) == {"all-gather": 96.0, "reduce-scatter": 48.0}
+    with pytest.raises(ValueError, match="does not say which devices"):
+        engine.bytes_sent(Program("%x = f32[1] all-reduce(%a)"))
+
+
+def test_bad_input():
+    code, on = CODES["partial"], mesh(8)
+    chunks = data(16, np.float32)
+    with pytest.raises(ValueError, match="no axis 'rows', only 'workers'"):
+        engine.coded_value_and_grad(each, code, on, axis="rows")
+    with pytest.raises(ValueError, match=r"must be a jax.sharding.Mesh"):
+        engine.coded_value_and_grad(each, code, 8)
+    with pytest.raises(ValueError, match="needs a GradientCode"):
+        engine.coded_value_and_grad(each, codes.cyclic(8, load=2), on)
+    step = engine.coded_value_and_grad(each, code, on)
+    batch = engine.shard_chunks(chunks, code, on)
+    with pytest.raises(ValueError, match="each of the 16 chunks .* got shape .8, 5, 7"):
+        engine.shard_chunks(data(8), code, on)
+    with pytest.raises(ValueError, match=r"batch\[0\] of shape \(16, 5, 7\). Make it with gcjax.engine.shard_chunks"):
+        step(params(), jax.tree.map(jnp.asarray, chunks), code.assignment.loads)
+    alone = jax.tree.map(lambda x: jax.device_put(np.asarray(x), jax.devices()[0]), batch)
+    with pytest.raises(ValueError, match="must be sharded over the mesh axis 'workers'"):
+        step(params(), alone, code.assignment.loads)
+    with pytest.raises(ValueError, match=r"progress must be int\[16\].*another assignment"):
+        step(params(), batch, jnp.full(8, 2))
+    with pytest.raises(ValueError, match="between 0 and the worker's load; got 4"):
+        step(params(), batch, jnp.full(16, 4))
+    with pytest.raises(ValueError, match=r"float\[B\] for the B examples of a chunk; got shape \(5, 4\)"):
+        engine.coded_value_and_grad(lambda p, c: c[0] @ p["w"], code, on)(params(), batch, code.assignment.loads)

@@ -1,0 +1,143 @@
+"""Invariant 5 on meshes: the same results as on one device, the parameters where they should be."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import PartitionSpec as P
+
+from gcjax import engine, protocols, tasks
+from tests.engine.test_run import KEY, PROTOCOLS, SGD, W, assert_close, durations, regression
+
+
+def mesh(*shape):
+    names = ("workers", "model")[: len(shape)]
+    return jax.make_mesh(shape, names, devices=jax.devices()[: np.prod(shape)])
+
+
+@functools.cache
+def one_device(name):
+    return engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [(name, shape) for name in ("bsp", "asp", "frc", "partial L=2") for shape in ((8,), (4, 2))]
+    + [("bsp", (1,)), ("asp", (2,)), ("deadline", (4,)), ("partial L=2", (2, 2))],
+)
+def test_a_mesh_gives_the_results_of_one_device(name, shape, x64):
+    """Six workers, which four and eight devices do not divide."""
+    run = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7, mesh=mesh(*shape))
+    one = one_device(name)
+    assert_close(run.params, one.params)
+    assert_close(run.trajectory, one.trajectory)
+    assert_close(run.info, one.info)
+    spec = P("model") if len(shape) == 2 else P()
+    for x in jax.tree.leaves((run.params, run.state.opt_state)):
+        assert x.sharding.spec == spec and len(x.sharding.device_set) == np.prod(shape)
+
+
+def test_contributions_of_several_versions(x64):
+    """A commit of two contributions, each at the version that it read: on six devices as on one."""
+    asp = protocols.asp()
+
+    def pairs(d, network):
+        s = asp.schedule(d, network)
+        used = int(np.isfinite(s.time).sum()) // 2 * 2
+        take = lambda x: jnp.asarray(x)[:used].reshape(-1, 2)  # noqa: E731
+        version = jnp.minimum(take(s.version[:, 0]) // 2, jnp.arange(used // 2, dtype=jnp.int32)[:, None])
+        fields = {name: take(getattr(s, name)[:, 0]) for name in ("worker", "unit", "work", "weight")}
+        return s._replace(time=take(s.time)[:, 1], version=version, **fields)
+
+    schedule = pairs(durations(), protocols.base.Network())
+    protocol = protocols.Protocol(lambda d, n: schedule, one_version=False)
+    runs = [
+        engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, mesh=on) for on in (None, mesh(4), mesh(2, 2))
+    ]
+    assert_close(runs[0].params, runs[1].params)
+    assert_close(runs[0].params, runs[2].params)
+
+
+@pytest.mark.promotes
+def test_a_model_is_cut_over_the_second_axis():
+    """Parameters, past versions and both moments of Adam: no device has more than its share of an array."""
+    task = tasks.digits(num_chunks=W, batch_size=3, hidden=(8,))
+    run = engine.run(task, PROTOCOLS["asp"], optax.adam(0.01), durations(3), rng_key=KEY, mesh=mesh(2, 4))
+    wanted = {"kernel": P("model"), "bias": P("model")}  # 64×8, then 8×10: the larger dimension, if 4 divides it
+    first, last = (run.params[layer] for layer in sorted(run.params))
+    moments = optax.tree.get(run.state.opt_state, "mu")
+    for layer in (first, moments[min(run.params)]):
+        assert {name: x.sharding.spec for name, x in layer.items()} == wanted
+        assert layer["kernel"].addressable_shards[0].data.shape == (16, 8)
+    assert last["kernel"].sharding.spec == P("model") and last["bias"].sharding.spec == P()
+    ring = run.state.ring[min(run.params)]["kernel"]
+    assert ring.sharding.spec == P(None, "model") and ring.addressable_shards[0].data.shape[1:] == (16, 8)
+    assert jax.tree.leaves(run.info)[0].sharding.spec == P()
+
+
+@pytest.mark.promotes
+def test_the_user_may_say_how_parameters_are_cut():
+    def specs(params):
+        return jax.tree.map(lambda x: P(None, "model") if x.ndim == 2 and x.shape[1] == 8 else P(), params)
+
+    task = tasks.digits(num_chunks=W, batch_size=3, hidden=(8,))
+    arguments = (task, PROTOCOLS["bsp"], optax.adam(0.01), durations(2))
+    run = engine.run(*arguments, rng_key=KEY, mesh=mesh(4, 2), param_specs=specs)
+    shapes = {x.addressable_shards[0].data.shape for x in jax.tree.leaves(run.params)}
+    assert shapes == {(64, 4), (8,), (8, 10), (10,)}
+    assert_close(run.params, engine.run(*arguments, rng_key=KEY).params, 1e-5)
+
+
+@pytest.mark.parametrize("name", ["bsp", "asp"])
+def test_a_batch_of_runs_on_a_mesh(name, x64):
+    keys = jax.random.split(KEY, 2)
+
+    def one(key, on=None):
+        return engine.run(regression(), PROTOCOLS[name], SGD, durations(4, key=key), rng_key=key, mesh=on)
+
+    batch = jax.jit(jax.vmap(lambda key: one(key, mesh(4))))(keys)
+    for i, key in enumerate(keys):
+        assert_close(jax.tree.map(lambda x, i=i: x[i], batch.params), one(key).params)
+
+
+@pytest.mark.parametrize(("name", "kind"), [("bsp", "all-reduce"), ("frc", "all-reduce"), ("asp", "all-gather")])
+def test_a_commit_moves_one_gradient(name, kind):
+    """A BSP commit and a coded one sum the gradient over the devices; a front of ASP gathers one for each commit."""
+    task = tasks.digits(num_chunks=W, batch_size=3, hidden=(50,))
+    size = sum(x.size for x in jax.tree.leaves(jax.eval_shape(task.init, KEY)))
+
+    def run(data, d):
+        return engine.run(task._replace(data=data), PROTOCOLS[name], SGD, d, rng_key=KEY, mesh=mesh(4)).params
+
+    sent = engine.bytes_sent(jax.jit(run).lower(task.data, durations(4)).compile())
+    copies = 2 if kind == "all-reduce" else 4
+    assert sum(sent.values()) == pytest.approx(copies * 4 * size * 3 / 4, rel=0.02)
+    assert sent[kind] > 0.98 * sum(sent.values())
+
+
+def test_a_second_run_compiles_nothing():
+    task, on, compiled = regression(), mesh(4), []
+    engine.run(task, PROTOCOLS["asp"], SGD, durations(), rng_key=KEY, mesh=on)
+
+    def listen(event, duration_secs, **kwargs):
+        compiled.extend([event] if "backend_compile" in event else [])
+
+    other = durations(key=jax.random.key(9))
+    jax.block_until_ready(other)
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        engine.run(task, PROTOCOLS["asp"], SGD, other, rng_key=jax.random.key(8), mesh=on)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+    assert not compiled
+
+
+def test_bad_input():
+    arguments = (regression(), PROTOCOLS["bsp"], SGD, durations())
+    with pytest.raises(ValueError, match=r"no axis 'workers', only 'rows'.*axis=\.\.\."):
+        engine.run(*arguments, rng_key=KEY, mesh=jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2]))
+    with pytest.raises(ValueError, match="must be a jax.sharding.Mesh"):
+        engine.run(*arguments, rng_key=KEY, mesh=jax.devices())
