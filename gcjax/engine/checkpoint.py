@@ -1,0 +1,272 @@
+"""Checkpoints of a run: kept in a folder, written in the background, checked when they are read.
+
+A process killed at any moment leaves a whole checkpoint or none. With the arrays is kept what the bits of the run
+depend on, the identity, so that no run goes on from the checkpoint of another one.
+"""
+
+import difflib
+import os
+import warnings
+from pathlib import Path
+from typing import Any, NamedTuple, Self
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+
+FORMAT = 1
+DIFFERENCE_LINES = 20
+
+
+class DamagedCheckpointWarning(UserWarning):
+    """A checkpoint on the disk is damaged and not used."""
+
+
+class Restored(NamedTuple):
+    """What `Checkpoints.restore` found.
+
+    Attributes:
+      step: the step it was saved with.
+      state: its arrays, in the tree and on the devices that were asked for.
+    """
+
+    step: int
+    state: Any
+
+
+class Checkpoints:
+    """The last checkpoints of one run, in a folder of their own.
+
+    Use it as a context manager, or call `close` at the end. With several processes (`jax.distributed`) all of them
+    make one, on a folder that they share, and all call the same methods in the same order.
+
+    Attributes:
+      folder: where they are; it is made if it is missing.
+      every: the evaluations of a run from one checkpoint to the next.
+      keep: the checkpoints kept; older ones are deleted.
+    """
+
+    def __init__(self, folder: str | os.PathLike, *, every: int = 10, keep: int = 3) -> None:
+        """Touches nothing on the disk yet.
+
+        Args:
+          folder: a path; with several processes, on a disk that all of them see.
+          every: for the caller of `save`: how many evaluations lie between two calls.
+          keep: the checkpoints kept. With 1, nothing is left to fall back on when the last one is damaged.
+
+        Raises:
+          ValueError: if a number is below 1, or the folder is a file.
+        """
+        self.folder = Path(folder).absolute()
+        self.every = _checks.integer("every", every, minimum=1)
+        self.keep = _checks.integer("keep", keep, minimum=1)
+        if self.folder.is_file():
+            raise ValueError(f"the folder of the checkpoints must be a folder; {self.folder} is a file.")
+        self._opened: Any = None
+        self._latest: int | None = None  # the step that the run has come to; None until it is known
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def save(self, step: int, state: Any, identity: str) -> None:
+        """Starts to save a state, and returns as soon as the arrays may change; first ends the save before.
+
+        Args:
+          step: counts up from one save to the next; a restored run goes on from the step it was given.
+          state: a pytree of `jax.Array`s, typed random keys among them. With several processes every array must be
+            global, that is sharded or replicated over a mesh of all devices.
+          identity: text of all that the bits of the run depend on; `restore` compares it line by line.
+
+        Raises:
+          ValueError: if the folder holds checkpoints that were not restored, the step does not count up, or a leaf is
+            no array.
+          OSError: if the save before failed, for example since the disk is full.
+        """
+        from gcjax.engine import checkpoint_files
+
+        step = _checks.integer("step", step)
+        arrays = [_raw(name, leaf) for name, leaf in _named(state).items()]
+        record = {"format": FORMAT, "step": step, "identity": identity, "leaves": _kinds(state)}
+        self._discard_newer(step)
+        checkpoint_files.save(self._manager, step, record, arrays)
+        self._latest = step
+
+    def restore(self, like: Any, identity: str) -> Restored | None:
+        """Reads the newest checkpoint that is not damaged.
+
+        Args:
+          like: a pytree as it was saved, of arrays or of `jax.ShapeDtypeStruct`s; its shardings say where the restored
+            arrays go, on as many devices or processes as there are now.
+          identity: as in `save`.
+
+        Returns:
+          The step and the state with the same bits as saved, or None if there is no checkpoint.
+
+        Raises:
+          ValueError: if the identity or the shapes differ from what was saved, or every checkpoint is damaged.
+
+        Warns:
+          DamagedCheckpointWarning: for every damaged checkpoint, which is left out for the one before. The next `save`
+            deletes it.
+        """
+        from gcjax.engine.checkpoint_files import DamagedError, read_arrays
+
+        targets = [_target(name, leaf) for name, leaf in _named(like).items()]
+        self.wait()
+        steps = self._steps()
+        for step in reversed(steps):
+            try:
+                record = self._read_record(step)
+                _compare_identity(self.folder / str(step), record, identity)
+                _compare_leaves(self.folder / str(step), record["leaves"], _kinds(like))
+                arrays = read_arrays(self.folder / str(step), targets)
+            except DamagedError as damage:
+                _warn(f"the checkpoint {self.folder / str(step)} is damaged and not used: {damage}")
+                continue
+            self._latest = step
+            leaves = [_as_key(array, leaf) for array, leaf in zip(arrays, jax.tree.leaves(like), strict=True)]
+            return Restored(step, jax.tree.unflatten(jax.tree.structure(like), leaves))
+        if steps:
+            raise ValueError(
+                f"all {len(steps)} checkpoints in {self.folder} are damaged, so there is nothing to go on from. "
+                "Restore the folder from a copy, or delete it and start the run again."
+            )
+        self._latest = -1
+        return None
+
+    def wait(self) -> None:
+        """Blocks until what was saved is on the disk.
+
+        Raises:
+          OSError: if the save failed.
+        """
+        if self._opened is not None:
+            self._opened.wait_until_finished()
+
+    def close(self) -> None:
+        """As `wait`, and lets go of threads and of the folder. A closed object may be used again."""
+        opened, self._opened, self._latest = self._opened, None, None
+        if opened is not None:
+            opened.close()
+
+    @property
+    def _manager(self) -> Any:
+        """The orbax manager, made when it is first needed."""
+        from gcjax.engine import checkpoint_files
+
+        if self._opened is None:
+            self._opened = checkpoint_files.open_manager(self.folder, self.keep)
+        return self._opened
+
+    def _steps(self) -> list[int]:
+        """The steps of all checkpoints, damaged ones among them; with several processes orbax gives numpy integers."""
+        return sorted(int(step) for step in self._manager.all_steps())
+
+    def _discard_newer(self, step: int) -> None:
+        """Deletes the damaged checkpoints after the one that was restored; never those of another run."""
+        steps = self._steps()
+        if self._latest is None and steps:
+            raise ValueError(
+                f"the folder {self.folder} already holds checkpoints, at the steps {steps}. Restore first to "
+                "go on from them, or choose another folder."
+            )
+        latest = -1 if self._latest is None else self._latest
+        if step <= latest:
+            raise ValueError(f"the steps of a run must count up; got step {step} after {latest}.")
+        for newer in steps:
+            if newer > latest:
+                self._manager.delete(newer)
+
+    def _read_record(self, step: int) -> dict[str, Any]:
+        """What was saved with a step."""
+        from gcjax.engine import checkpoint_files
+
+        record = checkpoint_files.read_record(self.folder / str(step))
+        if record["step"] != step:
+            raise checkpoint_files.DamagedError(f"it was saved as step {record['step']}")
+        return record
+
+
+def _named(tree: Any) -> dict[str, Any]:
+    """The leaves of a tree and what a person calls them."""
+    leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
+    return {jax.tree_util.keystr(path) or "the state": leaf for path, leaf in leaves}
+
+
+def _kinds(tree: Any) -> dict[str, str]:
+    """Dtype and shape of every leaf."""
+    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in _named(tree).items()}
+
+
+def _raw(name: str, leaf: Any) -> jax.Array:
+    """The numbers of a leaf: keys are saved as what they are made of."""
+    if not isinstance(leaf, jax.Array):
+        raise ValueError(f"a state must consist of jax.Arrays; {name} is {leaf!r}. Convert it with jnp.asarray.")
+    return jax.random.key_data(leaf) if _is_key(leaf) else leaf
+
+
+def _is_key(leaf: Any) -> bool:
+    return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+
+
+def _as_key(array: jax.Array, like: Any) -> jax.Array:
+    """The opposite of `_raw`."""
+    if not _is_key(like):
+        return array
+    found: list[Any] = []  # key_impl takes arrays and traced values, but no jax.ShapeDtypeStruct
+    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(array, impl=found[0])
+
+
+def _target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
+    """The shape, dtype and sharding in which the numbers of a leaf are to be read."""
+    if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
+        raise ValueError(f"restore needs arrays or jax.ShapeDtypeStructs; {name} is {leaf!r}.")
+    sharding = leaf.sharding
+    if sharding is None:
+        if jax.process_count() > 1:
+            raise ValueError(f"with several processes restore needs to know where arrays go; {name} has no sharding.")
+        sharding = jax.sharding.SingleDeviceSharding(jax.devices()[0])
+    shape = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
+    if _is_key(leaf):
+        shape = jax.eval_shape(jax.random.key_data, shape)
+    sharding.shard_shape(shape.shape)  # an error of JAX if the devices cannot share it
+    return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
+
+
+def _compare_identity(path: Path, record: dict[str, Any], now: str) -> None:
+    if record["format"] != FORMAT:
+        raise ValueError(
+            f"the checkpoint {path} has format {record['format']}, and this version of gcjax reads format {FORMAT}. "
+            "Use the version that wrote it."
+        )
+    saved = record["identity"]
+    if saved == now:
+        return
+    lines = list(difflib.unified_diff(saved.splitlines(), now.splitlines(), "checkpoint", "now", n=0, lineterm=""))
+    more = [f"... and {len(lines) - DIFFERENCE_LINES} more lines"] if len(lines) > DIFFERENCE_LINES else []
+    raise ValueError(
+        "\n".join([f"the checkpoint {path} belongs to another run:", *lines[:DIFFERENCE_LINES], *more])
+        + "\nGo on with what it was made with, or choose another folder."
+    )
+
+
+def _compare_leaves(path: Path, before: dict[str, str], now: dict[str, str]) -> None:
+    if list(before.items()) == list(now.items()):
+        return
+    names = [name for name in before | now if before.get(name) != now.get(name)]
+    if names:
+        was, found = before.get(names[0], "missing"), now.get(names[0], "missing")
+        difference = f"{names[0]} is {was} there and {found} here ({len(names)} such leaves)"
+    else:
+        difference = "its leaves have another order"
+    raise ValueError(f"the checkpoint {path} holds another state: {difference}. Make the state as it was when saved.")
+
+
+def _warn(message: str) -> None:
+    if jax.process_index() == 0:
+        warnings.warn(message, DamagedCheckpointWarning, stacklevel=3)

@@ -1,0 +1,147 @@
+"""What a checkpoint looks like on the disk: arrays written by orbax, and digests that say whether a file is as written.
+
+A folder `STEP` holds `record/metadata`, the caller's JSON, and `arrays/`, the files of orbax with the SHA-256 of each
+in `arrays/sha256.json`. Orbax writes a folder under another name and renames it when it is whole; the digests are taken
+before that. Every file is checked before it is used: orbax notices most changed bytes of the arrays by itself, but with
+many tracebacks and no word on the file.
+
+Orbax is imported here, and this module by the first use of a checkpoint.
+"""
+
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+import orbax.checkpoint as ocp
+
+RECORD, ARRAYS, DIGESTS = "record", "arrays", "sha256.json"
+REASON_BYTES = 400
+
+T = TypeVar("T")
+
+
+class DamagedError(Exception):
+    """A checkpoint cannot be read, or is not what was saved."""
+
+
+class _SealingHandler(ocp.StandardCheckpointHandler):
+    """Writes arrays as orbax does, and a list of the files, while the folder still has its temporary name."""
+
+    def finalize(self, directory: Any) -> None:
+        super().finalize(directory)
+        folder = Path(directory)
+        files = sorted(path for path in folder.rglob("*") if path.is_file())
+        digests = {str(path.relative_to(folder)): _sha256(path) for path in files}
+        (folder / DIGESTS).write_text(json.dumps(_sealed(digests)))
+
+
+def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
+    """The orbax manager of a folder; its first save deletes what killed ones have left. Every process must call."""
+    registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
+    registry.add(ARRAYS, ocp.args.StandardSave, _SealingHandler())
+    registry.add(RECORD, ocp.args.JsonSave, ocp.JsonCheckpointHandler())
+    options = ocp.CheckpointManagerOptions(
+        preservation_policy=ocp.checkpoint_managers.LatestN(keep),
+        cleanup_tmp_directories=True,
+        single_host_load_and_broadcast=True,  # all processes must see the same checkpoints
+    )
+    return ocp.CheckpointManager(folder, options=options, handler_registry=registry)
+
+
+def save(manager: ocp.CheckpointManager, step: int, record: dict[str, Any], arrays: Sequence[jax.Array]) -> None:
+    """Starts to write a checkpoint in the background. Every process must call."""
+    items = {RECORD: ocp.args.JsonSave(_sealed(record))}
+    stored = _stored(arrays)
+    if stored:
+        items[ARRAYS] = ocp.args.StandardSave(stored)
+    manager.save(step, args=ocp.args.Composite(**items), force=True)
+
+
+def read_record(folder: Path) -> dict[str, Any]:
+    """The record of a checkpoint. Raises `DamagedError` on all processes if one of them cannot read it."""
+    return _everywhere(lambda: _unsealed(folder / RECORD / "metadata"))
+
+
+def read_arrays(folder: Path, targets: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
+    """The arrays of a checkpoint, in the shapes, dtypes and shardings of the targets; errors as in `read_record`."""
+    stored = _stored(targets)
+    read: dict[str, jax.Array] = {}
+    if stored:
+        _everywhere(lambda: _check_files(folder / ARRAYS))
+        read = _everywhere(lambda: _restored(folder / ARRAYS, stored))
+    return [read[f"leaf_{i}"] if target.size else _empty(target) for i, target in enumerate(targets)]
+
+
+def _stored(leaves: Sequence[Any]) -> dict[str, Any]:
+    """What orbax is given: no empty arrays, which it does not take, and names without special letters."""
+    return {f"leaf_{i}": leaf for i, leaf in enumerate(leaves) if leaf.size}
+
+
+def _restored(folder: Path, stored: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
+    """Reads this process's part of the arrays; the handler itself waits for no other process."""
+    return jax.block_until_ready(_SealingHandler().restore(folder, args=ocp.args.StandardRestore(stored)))
+
+
+def _empty(target: jax.ShapeDtypeStruct) -> jax.Array:
+    nothing = np.zeros(target.shape, target.dtype)
+    return jax.make_array_from_callback(target.shape, target.sharding, lambda index: nothing[index])
+
+
+def _check_files(folder: Path) -> None:
+    """Compares files with their digests; the processes share the work."""
+    digests = _unsealed(folder / DIGESTS)
+    for name in list(digests)[jax.process_index() :: jax.process_count()]:
+        if not (folder / name).is_file():
+            raise DamagedError(f"the file {folder / name} is missing")
+        if _sha256(folder / name) != digests[name]:
+            raise DamagedError(f"the file {folder / name} has changed since it was written")
+
+
+def _sealed(body: dict[str, Any]) -> dict[str, Any]:
+    return {"body": body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}
+
+
+def _unsealed(file: Path) -> dict[str, Any]:
+    """The body of a sealed JSON file."""
+    if not file.is_file():
+        raise DamagedError(f"the file {file} is missing")
+    try:
+        content = json.loads(file.read_bytes())
+        intact = content == _sealed(content["body"])
+    except (ValueError, KeyError, TypeError):  # not text, not JSON, or other JSON
+        intact = False
+    if not intact:
+        raise DamagedError(f"the file {file} has changed since it was written")
+    return content["body"]
+
+
+def _sha256(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _everywhere(read: Callable[[], T]) -> T:
+    """What `read` gives, if it succeeds on every process; else all of them raise the same `DamagedError`.
+
+    `read` must not wait for other processes, so that one that fails leaves no other waiting for it.
+    """
+    result, reason = None, b""
+    try:
+        result = read()
+    except DamagedError as error:
+        reason = str(error).encode()[:REASON_BYTES]
+    except Exception as error:  # what the libraries raise for files they cannot read is not of one kind
+        reason = " ".join(f"{type(error).__name__}: {error}".split()).encode()[:REASON_BYTES]
+    if jax.process_count() > 1:
+        from jax.experimental import multihost_utils
+
+        mine = np.frombuffer(reason.ljust(REASON_BYTES), np.uint8)
+        rows = np.asarray(multihost_utils.process_allgather(mine))
+        reason = next((row.tobytes().strip() for row in rows if row.tobytes().strip()), b"")
+    if reason:
+        raise DamagedError(reason.decode(errors="replace"))
+    return result  # type: ignore[return-value]
