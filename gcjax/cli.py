@@ -4,9 +4,11 @@ Heavy modules are imported by the command that needs them, so that `gcjax --help
 """
 
 import argparse
+import contextlib
 import datetime
+import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,8 @@ USER_ERROR = 2
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status: 0, or 2 if the user has to change something.
+
+    A process of several ends with status 3 if another one was lost; see `gcjax.processes`.
 
     Args:
       arguments: of the command line; those of this process if None.
@@ -49,7 +53,29 @@ def _add_run(commands: Any) -> None:
         help="a gin statement that wins over the file, e.g. 'ssp.staleness = 5'; may be repeated",
     )  # fmt: skip
     parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-TIME)")
+    _add_distributed(parser)
     parser.set_defaults(command=_run)
+
+
+def _add_distributed(parser: argparse.ArgumentParser) -> None:
+    group = parser.add_argument_group(
+        "several processes",
+        "Every process is started with the same command; process 0 writes and prints. SLURM, Open MPI before 5, TPU "
+        "pods and GKE are detected; elsewhere each process is told its place by hand. If one is lost, all others end "
+        "with status 3 and say which.",
+    )
+    group.add_argument("--distributed", action="store_true", help="run as one of several processes")
+    group.add_argument("--coordinator", metavar="HOST:PORT", help="a free port of the machine of process 0")
+    group.add_argument("--num-processes", metavar="N", type=int, help="processes in all")
+    group.add_argument("--process-id", metavar="I", type=int, help="which one this is, from 0")
+    group.add_argument(
+        "--timeout", metavar="SECONDS", type=float,
+        help="wait so long for process 0 to be reached, and then for all others (default: 60)",
+    )  # fmt: skip
+    group.add_argument(
+        "--lost-after", metavar="SECONDS", type=float,
+        help="a process of which nothing is heard for so long is lost (default: 30); one that is killed is so at once",
+    )  # fmt: skip
 
 
 def _add_list(commands: Any) -> None:
@@ -65,14 +91,63 @@ def _add_report(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from gcjax import config, progress
+    from gcjax import config, processes, progress
+
+    with _together(options):
+        processes.share(lambda: config.load(options.config, options.bindings))
+        processes.agree("config", _agreed())
+        out = _out_folder(options)
+        with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as shown:
+            config.start(out, shown)
+            shown.show(f"Written to {out}")
+
+
+def _together(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
+    """The group of processes that was asked for; nothing in a single process."""
+    from gcjax import processes
+
+    names = ("coordinator", "num_processes", "process_id", "timeout", "lost_after")
+    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    if options.distributed:
+        return _quiet_others(processes.group(**given))
+    if given:
+        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        raise ValueError(f"Options for several processes need --distributed; got {flags} without it.")
+    return contextlib.nullcontext()
+
+
+@contextlib.contextmanager
+def _quiet_others(group: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    """The group, with the stdout of all processes but the first sent nowhere, also that of libraries in C++."""
+    from gcjax import processes
+
+    with group:
+        if not processes.is_first():
+            with open(os.devnull, "w") as nowhere:
+                os.dup2(nowhere.fileno(), 1)
+        yield
+
+
+def _agreed() -> str:
+    """What must be the same in all processes."""
+    import gin
+    import jax
+
+    import gcjax
+
+    floats = jax.dtypes.canonicalize_dtype("float64")  # a switch of JAX, not in the config
+    return f"# gcjax {gcjax.__version__}, jax {jax.__version__}, {floats}\n{gin.config_str()}"
+
+
+def _out_folder(options: argparse.Namespace) -> Path:
+    """The output folder: chosen and made by process 0, known to all."""
+    from gcjax import processes
     from gcjax.analysis import empty_folder
 
-    config.load(options.config, options.bindings)
-    out = empty_folder(options.out or _default_folder(options.config))
-    with progress.bar() as shown:
-        config.start(out, shown)
-        shown.show(f"Written to {out}")
+    def make() -> str:
+        return str(empty_folder(options.out or _default_folder(options.config))) if processes.is_first() else ""
+
+    return Path(processes.share(make)[0])
 
 
 def _default_folder(config: str) -> Path:

@@ -1,0 +1,140 @@
+"""The group that this process belongs to: it starts together, and ends together."""
+
+import asyncio
+import atexit
+import os
+import sys
+import threading
+from collections.abc import Coroutine, Iterator
+from concurrent.futures import Future
+from contextlib import contextmanager
+from typing import Any, TypeVar
+
+import jax
+
+from gcjax import _checks
+from gcjax.processes.hub import Hub
+from gcjax.processes.member import Member
+from gcjax.processes.places import Place, place
+from gcjax.processes.share import SharedError
+
+LOST = 3
+"""The exit status of a process that ends because another one was lost or ended with an error."""
+
+_STATUS = {ValueError: 2, KeyboardInterrupt: 130}
+# JAX's own watch is the last resort: it aborts, and does not say who was lost.
+_JAX_HEARTBEAT = 100
+
+_T = TypeVar("_T")
+
+
+@contextmanager
+def group(
+    *,
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    timeout: float = 60.0,
+    lost_after: float = 30.0,
+) -> Iterator[None]:
+    """Runs its block in all processes of a group, instead of a call of `jax.distributed.initialize`.
+
+    Call it before anything that uses a device. Without `coordinator`, `num_processes` and `process_id`, what JAX
+    detects is used: SLURM, Open MPI before 5, TPU pods, GKE.
+
+    A process that is killed, or whose machine is gone, or that leaves the block with an error, ends all others with a
+    message on stderr that names it, and status `LOST`, whatever they are doing. Its closed connection is noticed at
+    once; silence counts as a loss after `lost_after`. The block is left when all processes are done.
+
+    Args:
+      coordinator: `HOST:PORT`, a free port of the machine of process 0.
+      num_processes: the processes of the group.
+      process_id: which one this is, from 0.
+      timeout: seconds to wait for process 0, and then for all others.
+      lost_after: seconds without a word after which a process counts as lost; one that is suspended for less goes on.
+
+    Raises:
+      ValueError: if the arguments are wrong, or the processes do not find each other in time.
+    """
+    _checks.number("timeout", timeout, above=True, finite=True)
+    _checks.number("lost-after", lost_after, minimum=1.0, finite=True)
+    link = _Link(place(coordinator, num_processes, process_id, timeout), timeout, lost_after)
+    address = link.wait(link.end.meet())
+    shared = None
+    try:
+        _initialize(link.place, address, timeout, lost_after)
+        try:
+            yield
+        except SharedError as error:  # every process has it, so nobody is to be told
+            shared = error
+        link.wait(link.end.finish())
+    except BaseException as error:
+        link.wait(link.end.fail(_named(error)))
+        _leave_without_jax(error)
+        raise
+    jax.distributed.shutdown()
+    if shared is not None:
+        raise shared
+
+
+class _Link:
+    """The event loop, on a thread of its own, that talks to the other processes."""
+
+    def __init__(self, place: Place, timeout: float, lost_after: float) -> None:
+        self.place = place
+        self._loop = asyncio.new_event_loop()
+        threading.Thread(target=self._loop.run_forever, name="gcjax-processes", daemon=True).start()
+        kind = Member if place.process_id else Hub
+        self.end: Hub | Member = self.wait(_made(kind, place, timeout, lost_after))
+
+    def wait(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
+        """The result of a coroutine of the loop."""
+        future: Future[_T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
+        return future.result()
+
+
+async def _made(kind: type[Hub] | type[Member], place: Place, timeout: float, lost_after: float) -> Hub | Member:
+    """Made on the loop that it belongs to."""
+    return kind(place, timeout, lost_after, _stop)
+
+
+def _initialize(place: Place, address: str, timeout: float, lost_after: float) -> None:
+    # JAX would catch SIGTERM as the notice of a preemption that nobody here asks for; it shall end the process.
+    jax.config.update("jax_enable_preemption_service", False)
+    jax.distributed.initialize(
+        address,
+        place.num_processes,
+        place.process_id,
+        local_device_ids=place.local_devices,
+        cluster_detection_method="deactivate",  # the place is known
+        initialization_timeout=max(1, int(timeout)),
+        heartbeat_timeout_seconds=max(_JAX_HEARTBEAT, int(2 * lost_after)),
+    )
+
+
+def _named(error: BaseException) -> str:
+    """The first line of an error; the process that has it shows the rest."""
+    line = str(error).partition("\n")[0][:1000]
+    return f"{type(error).__name__}: {line}" if line else type(error).__name__
+
+
+def _stop(text: str) -> None:
+    """Ends this process at once, also where it hangs in a collective."""
+    flush = threading.Thread(target=_flush, daemon=True)
+    flush.start()
+    flush.join(1.0)  # whoever holds stdout may hang
+    show_cursor = b"\n\x1b[?25h" if os.isatty(2) else b""  # a progress bar hides it
+    os.write(2, show_cursor + f"gcjax: {text}\n".encode())
+    os._exit(LOST)
+
+
+def _leave_without_jax(error: BaseException) -> None:
+    """At its end JAX would wait for the others, who are gone; so this process ends before that."""
+    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 1)
+    atexit.register(os._exit, status)
+    atexit.register(_flush)  # called first
+
+
+def _flush() -> None:
+    sys.stdout.flush()
+    sys.stderr.flush()

@@ -1,0 +1,191 @@
+"""Process 0's side of the watch: it gathers the others, hears when one is lost, and tells all."""
+
+import asyncio
+import dataclasses
+import socket
+from typing import Any
+
+from gcjax.processes import wire
+from gcjax.processes.places import Place
+
+
+@dataclasses.dataclass
+class Peer:
+    """Another process: its connection, ticks since it was last heard, last question answered, whether it is done."""
+
+    writer: asyncio.StreamWriter
+    silent: int = 0
+    answered: int = 0
+    done: bool = False
+
+
+class Hub:
+    """Waits for the others at the address, then watches them on the same connections.
+
+    The port is free again, for JAX's coordination service, as soon as all have come: connections outlive the socket
+    that accepted them.
+    """
+
+    def __init__(self, place: Place, timeout: float, lost_after: float, stop: wire.Stop) -> None:
+        """As in `gcjax.processes.group`; `stop` ends this process with a message."""
+        self._place, self._timeout, self._lost_after, self._stop = place, timeout, lost_after, stop
+        self._peers: dict[int, Peer] = {}
+        self._met = self._over = False
+        self._question, self._failing = 0, set[int]()
+        self._released = asyncio.Event()
+        self._all_here: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+
+    async def meet(self) -> str:
+        """Waits until all processes have connected, and returns the address of JAX's service.
+
+        Raises:
+          ValueError: if some do not come in time, or do not belong to the group; all that have come raise the same.
+        """
+        if self._place.num_processes > 1:
+            server = await self._listen()
+            try:
+                await asyncio.wait_for(self._all_here, self._timeout)
+            except TimeoutError:
+                raise self._refusal(self._missing()) from None
+            finally:
+                server.close()
+        self._met = True
+        self._tell(go=True)
+        self._ticking = asyncio.create_task(self._tick())
+        return self._place.address
+
+    async def finish(self) -> None:
+        """Waits until all processes are done."""
+        while not all(peer.done for peer in self._peers.values()):
+            await asyncio.sleep(0.05)
+        self._over = True
+        self._tell(over=True)
+
+    async def fail(self, error: str) -> None:
+        """Tells all that this process failed; returns once it is sure that no loss of another one was the cause."""
+        self._judging = asyncio.create_task(self._judge(0, error))
+        await self._released.wait()
+
+    async def _listen(self) -> asyncio.Server:
+        try:
+            return await asyncio.start_server(self._arrived, sock=_listener(self._place.port))
+        except OSError as error:
+            raise ValueError(
+                f"Process 0 must be able to listen on port {self._place.port} of its machine: {error.strerror}. "
+                "Choose another port with --coordinator, for all processes."
+            ) from None
+
+    async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Everything that one of the others says, from its arrival to the end of its connection."""
+        hello = await wire.receive(reader)
+        if hello is None or self._met or "process" not in hello:
+            writer.close()
+            return
+        rank, problem = hello["process"], self._problem(hello)
+        peer = Peer(writer)
+        if problem:
+            wire.send(writer, refused=problem)
+            if not self._all_here.done():
+                self._all_here.set_exception(self._refusal(problem))
+            return
+        self._peers[rank] = peer
+        wire.send(writer, welcome=True)
+        if len(self._peers) == self._place.num_processes - 1 and not self._all_here.done():
+            self._all_here.set_result(None)
+        while (message := await wire.receive(reader)) is not None:
+            self._heard(rank, peer, message)
+        writer.close()
+        if self._met:
+            await self._end(wire.lost(rank, "it was killed, or ran out of memory, or its machine went down"))
+        elif self._peers.get(rank) is peer:
+            del self._peers[rank]  # stopped by its user, who may start it again in time
+
+    def _problem(self, hello: dict[str, Any]) -> str | None:
+        rank, number = hello["process"], hello.get("of")
+        if number != self._place.num_processes:
+            return (
+                f"All processes must be started with the same number of processes; process {rank} was with {number}, "
+                f"process 0 with {self._place.num_processes}."
+            )
+        if rank == 0 or rank in self._peers:
+            return f"Every process must have its own id, from 0 to {number - 1}; there are two with the id {rank}."
+        return None
+
+    def _missing(self) -> str:
+        number = self._place.num_processes
+        missing = [str(rank) for rank in range(1, number) if rank not in self._peers]
+        return (
+            f"All {number} processes must reach process 0 at {self._place.address} within {self._timeout:g} s; "
+            f"missing: process {', '.join(missing)}. Are they started, and can they reach that address?"
+        )
+
+    def _refusal(self, problem: str) -> ValueError:
+        self._tell(refused=problem)
+        return ValueError(problem)
+
+    def _heard(self, rank: int, peer: Peer, message: dict[str, Any]) -> None:
+        peer.silent = 0
+        peer.answered = message.get("alive", peer.answered)
+        peer.done |= "done" in message
+        if "failed" in message:
+            self._judging = asyncio.create_task(self._judge(rank, message["failed"]))
+
+    def _tell(self, **message: Any) -> None:
+        for peer in self._peers.values():
+            wire.send(peer.writer, **message)
+
+    async def _tick(self) -> None:
+        while True:
+            await asyncio.sleep(self._lost_after / wire.TICKS)
+            self._tell(alive=self._question)
+            for rank, peer in self._peers.items():
+                peer.silent += 1
+                if peer.silent > wire.TICKS:
+                    await self._end(wire.lost(rank, f"nothing was heard from it for {self._lost_after:g} s"))
+
+    async def _judge(self, rank: int, error: str) -> None:
+        """Finds out why a process reports an error.
+
+        A lost process makes collectives fail in all others. So they are all asked whether they are still there: either
+        every one answers a question that was put after the report, or one is found to be lost. Then there is a short
+        while for the others to report as well, since an error in the config is met by all of them.
+        """
+        self._failing.add(rank)
+        self._question += 1
+        question = self._question
+        self._tell(alive=question)
+        while any(peer.answered < question for other, peer in self._peers.items() if other != rank):
+            await asyncio.sleep(0.01)
+        for _ in range(20):
+            if len(self._failing) == self._place.num_processes:
+                break
+            await asyncio.sleep(0.05)
+        await self._end(wire.failed(rank, error), spared=frozenset(self._failing))
+
+    async def _end(self, text: str, spared: frozenset[int] = frozenset()) -> None:
+        """Tells all processes to end, and ends this one.
+
+        Args:
+          text: why.
+          spared: the processes that have an error of their own to show.
+        """
+        if self._over:
+            return
+        self._over = True
+        self._tell(end=text, spared=sorted(spared))
+        for _ in range(100):  # they close their connections; whoever leaves first could cut off what it said
+            await asyncio.sleep(0.02)
+            if all(peer.writer.is_closing() for peer in self._peers.values()):
+                break
+        if 0 in spared:
+            self._released.set()
+        else:
+            self._stop(text)
+
+
+def _listener(port: int) -> socket.socket:
+    """Listens on all addresses of this machine; without those of IPv6 where it has none."""
+    try:
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
+    except (OSError, ValueError):
+        return socket.create_server(("", port), backlog=1024)

@@ -1,0 +1,105 @@
+"""The other processes' side of the watch: one connection to process 0, whose word counts."""
+
+import asyncio
+from typing import Any
+
+from gcjax.processes import wire
+from gcjax.processes.places import Place
+from gcjax.processes.relay import open_relay
+
+
+class Member:
+    """Connects to process 0, then listens to it; see `gcjax.processes.hub`."""
+
+    def __init__(self, place: Place, timeout: float, lost_after: float, stop: wire.Stop) -> None:
+        """As in `gcjax.processes.group`; `stop` ends this process with a message."""
+        self._place, self._timeout, self._lost_after, self._stop = place, timeout, lost_after, stop
+        self._silent = 0
+        self._over, self._released = asyncio.Event(), asyncio.Event()
+
+    async def meet(self) -> str:
+        """Waits until all processes have connected, and returns the address of JAX's service for this process.
+
+        Raises:
+          ValueError: if process 0 is not reached in time, or refuses this process or another one.
+        """
+        self._reader, self._writer = await self._welcomed()
+        await self._all_here()
+        self._listening = asyncio.create_task(self._listen())
+        self._ticking = asyncio.create_task(self._tick())
+        return f"127.0.0.1:{await open_relay(self._place.host, self._place.port, self._timeout)}"
+
+    async def finish(self) -> None:
+        """Waits until all processes are done."""
+        wire.send(self._writer, done=True)
+        await self._over.wait()
+
+    async def fail(self, error: str) -> None:
+        """Tells all that this process failed; returns once it is sure that no loss of another one was the cause."""
+        wire.send(self._writer, failed=error)
+        await self._released.wait()
+
+    async def _welcomed(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+        clock = asyncio.get_running_loop().time
+        deadline, reason = clock() + self._timeout, ""
+        while True:
+            try:
+                reader, writer = await wire.connect(self._place.host, self._place.port, deadline)
+                wire.send(writer, process=self._place.process_id, of=self._place.num_processes)
+                answer = await asyncio.wait_for(wire.receive(reader), max(deadline - clock(), 0.1))
+                if answer is not None:
+                    self._check(answer)
+                    return reader, writer
+                writer.close()
+                reason = "what answers there is not process 0 of a run that is being started"
+            except OSError as error:
+                reason = reason or str(error) or "no answer"
+            if clock() >= deadline - 0.2:
+                raise ValueError(self._unreachable(reason))
+            await asyncio.sleep(0.2)
+
+    async def _all_here(self) -> None:
+        try:
+            # Process 0 waits no longer than its own time-out, and then says who is missing.
+            answer = await asyncio.wait_for(wire.receive(self._reader), self._timeout + 10)
+        except TimeoutError:
+            raise ValueError(self._unreachable("process 0 fell silent")) from None
+        if answer is None:
+            raise ValueError(f"Process 0 at {self._place.address} ended before all processes had come.")
+        self._check(answer)
+
+    def _check(self, answer: dict[str, Any]) -> None:
+        if "refused" in answer:
+            raise ValueError(answer["refused"])
+
+    def _unreachable(self, reason: str) -> str:
+        return (
+            f"The coordinator, process 0 at {self._place.address}, must be reachable within {self._timeout:g} s: "
+            f"{reason}. Is process 0 started, with the same address, and is the port open?"
+        )
+
+    async def _listen(self) -> None:
+        while (message := await wire.receive(self._reader)) is not None:
+            self._silent = 0
+            if "alive" in message:
+                wire.send(self._writer, alive=message["alive"])
+            if "over" in message:
+                self._over.set()
+            if "end" in message:
+                self._ended(message["end"], message["spared"])
+        if not (self._over.is_set() or self._released.is_set()):
+            self._stop(wire.lost(0, "it was killed, or ran out of memory, or its machine went down"))
+
+    def _ended(self, text: str, spared: list[int]) -> None:
+        if self._place.process_id in spared:
+            self._released.set()
+            self._writer.close()
+        else:
+            self._stop(text)
+
+    async def _tick(self) -> None:
+        while not self._released.is_set():
+            await asyncio.sleep(self._lost_after / wire.TICKS)
+            self._silent += 1
+            if self._silent > wire.TICKS and not self._over.is_set():
+                self._stop(wire.lost(0, f"nothing was heard from it for {self._lost_after:g} s"))

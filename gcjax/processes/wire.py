@@ -1,0 +1,61 @@
+"""What the processes of a group tell each other: JSON objects, one a line, on one TCP connection a process."""
+
+import asyncio
+import json
+from collections.abc import Callable
+from typing import Any
+
+# A process is lost after so many ticks without a word. Ticks are counted and not seconds, so that a process that was
+# itself suspended does not take the others for lost when it wakes.
+TICKS = 10
+
+Stop = Callable[[str], None]
+"""Ends this process with a message; called on the thread that watches."""
+
+
+async def receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
+    """The next message; None if the connection is closed, or speaks another language."""
+    try:
+        line = await reader.readline()
+        message = json.loads(line) if line.endswith(b"\n") else None
+    except (OSError, ValueError):
+        return None
+    return message if isinstance(message, dict) else None
+
+
+def send(writer: asyncio.StreamWriter, **message: Any) -> None:
+    """Sends a message. Whether it arrives is told by the answer, or by the end of the connection."""
+    if not writer.is_closing():
+        writer.write(json.dumps(message).encode() + b"\n")
+
+
+async def connect(host: str, port: int, deadline: float) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    """Connects, trying again until the deadline (in the time of the event loop).
+
+    Raises:
+      OSError: what the last try met.
+    """
+    while True:
+        left = deadline - asyncio.get_running_loop().time()
+        try:
+            return await asyncio.wait_for(asyncio.open_connection(host, port), max(left, 0.1))
+        except OSError:  # a time-out is one too
+            if left <= 0.2:
+                raise
+        await asyncio.sleep(0.2)
+
+
+def lost(rank: int, how: str) -> str:
+    """What is said of a lost process."""
+    return (
+        f"process {rank} was lost: {how}. All processes stop. "
+        "Start all of them again with --resume to go on from the last checkpoint."
+    )
+
+
+def failed(rank: int, error: str) -> str:
+    """What the others say of a process that ended with an error."""
+    return (
+        f"process {rank} ended with an error: {error}\nAll processes stop; see the output of process {rank}. "
+        "Start all of them again, with --resume to go on from the last checkpoint."
+    )

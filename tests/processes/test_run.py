@@ -1,0 +1,141 @@
+"""`gcjax run --distributed` with real processes on this machine."""
+
+import signal
+
+import pytest
+
+from tests.processes.commands import group
+
+ENDLESS = ("--set", "rounds.num_rounds = 1000000", "--set", "rounds.pause = 0.01")
+
+
+def check_refused(ends, *parts):
+    """Status 2, no traceback, and what every process says."""
+    for rank, end in ends.items():
+        assert end.status == 2, (rank, end)
+        assert end.stderr.startswith("gcjax: ")
+        assert "Traceback" not in end.stderr
+        assert all(part in end.stderr for part in parts), (rank, end)
+
+
+def check_lost(ends, lost, seconds, how="was lost"):
+    """Status 3 and a message that names the lost process, in all others, in time."""
+    for rank, end in ends.items():
+        if rank != lost:
+            assert end.status == 3, (rank, end)
+            assert end.stderr.startswith(f"gcjax: process {lost} {how}"), (rank, end)
+            assert "--resume" in end.stderr
+            assert "stack trace" not in end.stderr  # JAX's own end
+            assert end.seconds < seconds, (rank, end)
+
+
+@pytest.mark.parametrize("number", [2, 4])
+def test_a_run_gives_the_right_result_and_only_process_0_prints_and_writes(tmp_path, number):
+    out = "out" if number == 2 else None
+    with group(tmp_path, number, out=out) as started:
+        ends = started.end()
+    assert {rank: (end.status, end.stderr) for rank, end in ends.items()} == dict.fromkeys(range(number), (0, ""))
+    (folder,) = (tmp_path / "runs").iterdir() if out is None else (tmp_path / out,)
+    assert float((folder / "total").read_text()) == 10 * number * (number + 1) / 2
+    assert ends[0].stdout.splitlines()[-3:] == [
+        "printed by the experiment",
+        f"True {float((folder / 'total').read_text())}",
+        f"Written to {folder.relative_to(tmp_path)}",
+    ]
+    assert all(end.stdout == "" for rank, end in ends.items() if rank)
+
+
+def test_different_configs_end_all_with_the_difference(tmp_path):
+    with group(tmp_path, 3, own={2: ["--set", "rounds.num_rounds = 11"]}) as started:
+        ends = started.end()
+    parts = ("same config; that of process 2", "-rounds.num_rounds = 10", "+rounds.num_rounds = 11")
+    check_refused(ends, *parts)
+    assert not (tmp_path / "out").exists()
+
+
+def test_what_one_process_objects_to_ends_all(tmp_path):
+    with group(tmp_path, 2, own={1: ["--set", "rounds.num_round = 11"]}) as started:
+        ends = started.end()
+    check_refused(ends, "rounds has no parameter 'num_round'. Did you mean num_rounds?")
+    assert ends[0].stderr.startswith("gcjax: Process 1: ")
+
+
+@pytest.mark.slow
+def test_a_folder_that_is_not_empty_ends_all(tmp_path):
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "something").touch()
+    with group(tmp_path, 2) as started:
+        check_refused(started.end(), "must be new or empty")
+
+
+@pytest.mark.slow
+def test_an_error_of_all_is_shown_by_all(tmp_path):
+    with group(tmp_path, 3, "--set", "rounds.bad = 'all'", "--set", "rounds.error = 'too few'") as started:
+        check_refused(started.end(), "gcjax: too few")
+
+
+def test_processes_that_do_not_come_are_named_after_the_time_out(tmp_path):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "b").mkdir()
+    with (
+        group(tmp_path / "a", 3, "--timeout", "2", ranks=[1]) as alone,
+        group(tmp_path / "b", 3, "--timeout", "2", ranks=[0]) as waiting,
+    ):
+        member, first = alone.end(30), waiting.end(30)
+    check_refused(member, "process 0 at 127.0.0.1:", "must be reachable within 2 s")
+    check_refused(first, "must reach process 0 at 127.0.0.1:", "missing: process 1, 2")
+
+
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_killed_process_ends_the_others_at_once(tmp_path, lost):
+    with group(tmp_path, 3, *ENDLESS) as started:
+        started.wait_for_round(3)
+        started.processes[lost].kill()
+        ends = started.end()
+    assert ends[lost].status == -signal.SIGKILL
+    check_lost(ends, lost, seconds=5)  # a fraction of a second where nothing else runs
+
+
+def test_a_suspended_process_is_not_lost_and_sigterm_ends_one(tmp_path):
+    with group(tmp_path, 2, *ENDLESS) as started:
+        for rank in (1, 0):
+            started.wait_for_round(started.round() + 3)
+            started.suspend(rank, 2.0)
+        started.wait_for_round(started.round() + 3)
+        started.processes[1].terminate()
+        ends = started.end()
+    assert ends[1].status == -signal.SIGTERM
+    check_lost(ends, lost=1, seconds=5)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("lost", [0, 2])
+def test_a_silent_process_is_lost_after_a_while(tmp_path, lost):
+    with group(tmp_path, 3, *ENDLESS, "--lost-after", "3") as started:
+        started.wait_for_round(3)
+        started.suspend(lost)
+        ends = started.end(without=[lost])
+        assert min(end.seconds for end in ends.values()) > 2
+        check_lost(ends, lost, seconds=12)
+        started.processes[lost].send_signal(signal.SIGCONT)
+        assert started.end()[lost].status == 3  # it finds the others gone
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bad", [0, 2])
+def test_an_error_in_one_process_ends_the_others(tmp_path, bad):
+    with group(tmp_path, 3, "--set", f"rounds.bad = {bad}", "--set", "rounds.error = 'boom'") as started:
+        ends = started.end()
+    assert ends[bad].status == 1
+    assert "Traceback" in ends[bad].stderr
+    check_lost(ends, bad, seconds=60, how="ended with an error: RuntimeError: boom")
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_one_process_ends_all(tmp_path):
+    with group(tmp_path, 2, *ENDLESS) as started:
+        started.wait_for_round(3)
+        started.processes[0].send_signal(signal.SIGINT)
+        ends = started.end()
+    assert (ends[0].status, ends[0].stderr) == (130, "gcjax: interrupted\n")
+    check_lost(ends, 0, seconds=10, how="ended with an error: KeyboardInterrupt")
