@@ -1,5 +1,6 @@
 """Compares any set of schemes on the same durations: who reaches a target first, and what it costs."""
 
+import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -7,8 +8,9 @@ from typing import Any
 import jax
 import numpy as np
 import optax
+from jax.sharding import Mesh
 
-from gcjax import _checks, analysis, config
+from gcjax import _checks, analysis, config, processes
 from gcjax.analysis import trials
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -34,13 +36,19 @@ def compare(
     optimizers: dict[str, optax.GradientTransformation] | None = None,
     num_evals: int = 100,
     timeline_seconds: float | None = None,
+    mesh: Mesh | None = None,
+    axis: str = "workers",
+    checkpoint_every: int = 25,
+    checkpoints_kept: int = 2,
     out: Path,
     progress: Progress,
 ) -> analysis.Results:
     """Trains under every scheme on the same durations and initial parameters, and writes a folder of results.
 
-    All seeds of a scheme run in one XLA program. The folder: `operative.gin`, `run.json`, `metrics.parquet`,
-    `timeline.parquet`, `summary.md`, `loss_vs_time.png`, `timeline.png`.
+    All seeds of a scheme run in one XLA program, or on a mesh one after the other. The folder: `operative.gin`,
+    `run.json`, `metrics.parquet`, `timeline.parquet`, `summary.md`, `loss_vs_time.png`, `timeline.png`; and
+    `checkpoints` until all of these are written. If there are checkpoints in it already, the comparison goes on from
+    them and ends with the same bits.
 
     Args:
       schemes: name -> protocol.
@@ -58,30 +66,47 @@ def compare(
       optimizers: scheme -> its own optimizer, instead of `optimizer`.
       num_evals: evaluations of a run.
       timeline_seconds: how far the timeline goes; 12 median units of work if None.
-      out: the folder to write; empty.
+      mesh: the devices that every run is spread over, for example `@mesh()`; one device if None. With several processes
+        there must be one.
+      axis: of the mesh, along which the workers lie.
+      checkpoint_every: evaluations from one checkpoint to the next.
+      checkpoints_kept: the checkpoints kept of a run.
+      out: the folder to write; empty, or with the checkpoints of this comparison.
       progress: tells a person how far it is.
 
     Raises:
       ValueError: if the target cannot be reached, or no scheme reached it (after everything is written), or
-        the sampled units are used up before `seconds`.
+        the sampled units are used up before `seconds`, or the checkpoints are of another comparison.
     """
     _checks.integer("num_seeds", num_seeds, minimum=1)
     _checks.integer("num_evals", num_evals, minimum=1)
+    _check_mesh(mesh)
     goal = _goal(task, metric, target)
     own = _own_optimizers(optimizers or {}, schemes)
     keys = jax.random.split(jax.random.key(seed), num_seeds)
     drawn = _draw(task, stragglers, keys, num_units, num_workers)
-    setting = trials.Setting(task, *drawn, network or Network(), seconds or np.inf, num_evals)
+    setting = trials.Setting(task, *drawn, network or Network(), seconds or np.inf, num_evals, mesh, axis)
+    saving = trials.Saving(out / analysis.CHECKPOINTS, checkpoint_every, checkpoints_kept, config.text())
     schedules = {name: trials.schedules(name, protocol, setting) for name, protocol in schemes.items()}
     done = {}
     for i, (name, protocol) in enumerate(schemes.items()):
         report = partial(_report, progress, name, i, len(schemes))
-        done[name] = trials.run(protocol, own.get(name, optimizer), schedules[name], setting, report)
+        done[name] = trials.run(name, protocol, own.get(name, optimizer), schedules[name], setting, saving, report)
     facts = {"seed": seed, "target": goal._asdict(), **_facts(done, setting, timeline_seconds)}
     results = _results(schemes, done, setting, facts)
-    _write(results, out, progress)
+    if processes.is_first():
+        _write(results, out, progress)
+        shutil.rmtree(saving.folder)
     _check_reached(results)
     return results
+
+
+def _check_mesh(mesh: Mesh | None) -> None:
+    if mesh is None and jax.process_count() > 1:
+        raise ValueError(
+            f"With several processes a comparison needs a mesh of all their devices; there are {jax.process_count()} "
+            "processes and no mesh. Bind compare.mesh = @mesh()."
+        )
 
 
 def _goal(task: Task, metric: str, value: float) -> analysis.Target:
@@ -138,16 +163,15 @@ def _results(
     durations = np.asarray(setting.durations)
     metrics, timeline = [], []
     for name, each in done.items():
-        run = each.run
         columns = analysis.metric_columns(
             name,
-            run.trajectory,
-            run.schedule,
+            each.trajectory,
+            each.schedule,
             durations,
             code=schemes[name].code,
             num_params=sum(leaf[0].size for leaf in jax.tree.leaves(setting.params)),
         )
-        first = jax.tree.map(lambda x: x[0], run.schedule)
+        first = jax.tree.map(lambda x: x[0], each.schedule)
         metrics.append(columns)
         timeline.append(analysis.timeline_columns(name, first, durations[0], facts["timeline_seconds"]))
     return analysis.Results(analysis.stack(metrics), analysis.stack(timeline), facts)

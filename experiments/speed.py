@@ -194,11 +194,19 @@ def demo() -> list[Row]:
     ]
 
 
+def on_mesh() -> list[Row]:
+    """Coded steps and fronts on eight CPU devices, in a process of its own."""
+    command = [sys.executable, "-m", "experiments.speed_mesh"]
+    printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+    return [Row(**row) for row in json.loads(printed)]
+
+
 BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "asp": asp_commits,
     "bsp": bsp_rounds,
     "plan": plan_masks,
     "recompilation": second_run,
+    "mesh": on_mesh,
     "demo": demo,
 }
 

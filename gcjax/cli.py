@@ -53,6 +53,11 @@ def _add_run(commands: Any) -> None:
         help="a gin statement that wins over the file, e.g. 'ssp.staleness = 5'; may be repeated",
     )  # fmt: skip
     parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-TIME)")
+    parser.add_argument(
+        "--resume", action="store_true",
+        help="go on with the run in DIR, or the newest unfinished one of this config, from its last checkpoint; if "
+        "there is none, start it",
+    )  # fmt: skip
     _add_distributed(parser)
     parser.set_defaults(command=_run)
 
@@ -142,12 +147,24 @@ def _agreed() -> str:
 def _out_folder(options: argparse.Namespace) -> Path:
     """The output folder: chosen and made by process 0, known to all."""
     from gcjax import processes
-    from gcjax.analysis import empty_folder
+    from gcjax.analysis import empty_folder, unfinished_folder
 
     def make() -> str:
-        return str(empty_folder(options.out or _default_folder(options.config))) if processes.is_first() else ""
+        if not processes.is_first():
+            return ""
+        if options.resume:
+            return str(unfinished_folder(options.out or _newest_unfinished(options.config)))
+        return str(empty_folder(options.out or _default_folder(options.config)))
 
     return Path(processes.share(make)[0])
+
+
+def _newest_unfinished(config: str) -> Path:
+    """Where the last run of this config was stopped; a new folder if there is none."""
+    from gcjax.analysis import CHECKPOINTS
+
+    found = sorted(folder.parent for folder in Path("runs").glob(f"{Path(config).stem}-*/{CHECKPOINTS}"))
+    return found[-1] if found else _default_folder(config)
 
 
 def _default_folder(config: str) -> Path:

@@ -10,6 +10,7 @@ An experiment is a function, marked with `gcjax.config.experiment`, that takes `
 """
 
 import functools
+import math
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -54,6 +55,26 @@ def key(*, seed: int) -> jax.Array:
     return jax.random.key(seed)
 
 
+def mesh(*, axes: Sequence[str] = ("workers",), sizes: Sequence[int] = (-1,)) -> jax.sharding.Mesh:
+    """A mesh of all devices, of all processes.
+
+    Args:
+      axes: the names of its axes.
+      sizes: the devices along each; one of them may be -1, which takes what is left.
+
+    Raises:
+      ValueError: if the sizes do not fit the names or the number of devices.
+    """
+    count, known = jax.device_count(), math.prod(size for size in sizes if size != -1)
+    whole = tuple(count // max(known, 1) if size == -1 else size for size in sizes)
+    if len(axes) != len(sizes) or list(sizes).count(-1) > 1 or math.prod(whole) != count or min(whole, default=0) < 1:
+        raise ValueError(
+            f"a mesh needs a size for each axis, with a product of {count}, the number of devices; one may be -1. "
+            f"Got the axes {list(axes)} and the sizes {list(sizes)}."
+        )
+    return jax.make_mesh(whole, tuple(axes))
+
+
 @gin.configurable(module="gcjax", denylist=("out", "progress"))
 def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any:
     """Runs the experiment that the config file names.
@@ -75,6 +96,7 @@ def register() -> None:
     for name in _OPTAX:
         _register(getattr(optax, name), name, "optax")
     _register(key, "key", "gcjax")
+    _register(mesh, "mesh", "gcjax")
     _register(constant_network, "constant_network", "gcjax.stragglers")
 
 
@@ -117,6 +139,11 @@ def start(out: Path, progress: Progress) -> Any:
     """
     with _gin_errors.readable():
         return run(out=out, progress=progress)
+
+
+def text() -> str:
+    """What was loaded, as the text of a config file."""
+    return gin.config_str()
 
 
 def operative() -> str:

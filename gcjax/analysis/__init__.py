@@ -3,11 +3,12 @@
 from gcjax.analysis.collect import environment, metric_columns, timeline_columns
 from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
 from gcjax.analysis.report import write_report
-from gcjax.analysis.store import Results, empty_folder, load, save, stack
+from gcjax.analysis.store import CHECKPOINTS, Results, empty_folder, load, save, stack, unfinished_folder
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
 from gcjax.analysis.target import Target, target
 
 __all__ = [
+    "CHECKPOINTS",
     "Costs",
     "Results",
     "Target",
@@ -26,5 +27,6 @@ __all__ = [
     "target",
     "time_to_target",
     "timeline_columns",
+    "unfinished_folder",
     "write_report",
 ]

@@ -13,6 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 Columns = dict[str, np.ndarray]
+CHECKPOINTS = "checkpoints"
+"""The folder, in that of a run, of what it can go on from; there until the run is finished."""
 
 
 class Results(NamedTuple):
@@ -62,6 +64,20 @@ def empty_folder(path: str | Path) -> Path:
         raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
+
+
+def unfinished_folder(path: str | Path) -> Path:
+    """The folder of a run that was stopped and can go on, or a new one.
+
+    Raises:
+      ValueError: if something else is in it, for example a finished run.
+    """
+    folder = Path(path)
+    if (folder / CHECKPOINTS).is_dir():
+        return folder
+    if (folder / "run.json").exists():
+        raise ValueError(f"The run in {folder} is finished, so there is nothing to resume.")
+    return empty_folder(folder)
 
 
 def save(results: Results, folder: Path) -> None:

@@ -1,12 +1,17 @@
 """The engine: schedule, code, task and optimizer as one XLA program, on one device or a mesh."""
 
 from gcjax.engine.base import Info, Run, State, Training, Trajectory
+from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
 from gcjax.engine.coded import CodedInfo, coded_value_and_grad, shard_chunks
+from gcjax.engine.layout import replicate
+from gcjax.engine.resume import identity, in_pieces
 from gcjax.engine.run import check, required_ring_size, run
 from gcjax.engine.traffic import bytes_sent
 
 __all__ = [
+    "Checkpoints",
     "CodedInfo",
+    "DamagedCheckpointWarning",
     "Info",
     "Run",
     "State",
@@ -15,6 +20,9 @@ __all__ = [
     "bytes_sent",
     "check",
     "coded_value_and_grad",
+    "identity",
+    "in_pieces",
+    "replicate",
     "required_ring_size",
     "run",
     "shard_chunks",

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gcjax.engine.spread import Spread, checked_axis, one_device, over_mesh
+from gcjax.engine.spread import Spread, automatic, checked_axis, one_device, over_mesh
 
 ParamSpecs = Callable[[Any], Any]
 """`params -> specs`: the same pytree with a `jax.sharding.PartitionSpec` for each array."""
@@ -60,19 +60,7 @@ class Layout(NamedTuple):
 
     def put(self, tree: Any) -> Any:
         """Concrete arrays, the same in all processes, on every device of the mesh."""
-        if self.mesh is None:
-            return tree
-        sharding = NamedSharding(self.mesh, PartitionSpec())
-
-        def leaf(x: Any) -> Any:
-            if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-                return jax.random.wrap_key_data(leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
-            if isinstance(x, jax.Array) and x.sharding == sharding:
-                return x
-            host = np.asarray(x)
-            return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
-
-        return jax.tree.map(leaf, tree)
+        return tree if self.mesh is None else replicate(tree, self.mesh)
 
     def _largest(self, shapes: Any) -> Any:
         return jax.tree.map(lambda x: _over_largest_dimension(x.shape, self.mesh, self.axis), shapes)
@@ -91,6 +79,21 @@ def layout(mesh: Mesh | None, axis: str, param_specs: ParamSpecs | None) -> Layo
       ValueError: if the mesh has no such axis.
     """
     return Layout() if mesh is None else Layout(checked_axis(mesh, axis), axis, param_specs)
+
+
+def replicate(tree: Any, mesh: Mesh) -> Any:
+    """Puts concrete arrays, which must be the same in all processes, on every device of a mesh."""
+    sharding = NamedSharding(automatic(mesh), PartitionSpec())
+
+    def leaf(x: Any) -> Any:
+        if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
+            return jax.random.wrap_key_data(leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+        if isinstance(x, jax.Array) and x.sharding == sharding:
+            return x
+        host = np.asarray(x)
+        return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
+
+    return jax.tree.map(leaf, tree)
 
 
 def _over_largest_dimension(shape: tuple[int, ...], mesh: Any, axis: str | None) -> PartitionSpec:

@@ -52,13 +52,15 @@ def begin(
     schedule: Schedule,
     data: Any,
     rng_key: jax.Array,
+    params: Any,
 ) -> Training:
     """Initial parameters and their evaluation. Arguments as in `gcjax.engine.run`."""
     possible = schedule.time.shape[0]
     num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or possible).astype(jnp.int32)
     alive = versions_alive(schedule)
     impossible = jnp.any(schedule.version > jnp.arange(possible, dtype=jnp.int32)[:, None])
-    params = _poisoned(task.init(_keys(rng_key)[0]), (alive > options.ring_size) | impossible)
+    params = task.init(_keys(rng_key)[0]) if params is None else params
+    params = _poisoned(params, (alive > options.ring_size) | impossible)
     params = options.layout.params(params)
     place = _places(options, schedule)
     ring = None if place is None else rings.create(params, options.ring_size, place[0])

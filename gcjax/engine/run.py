@@ -4,6 +4,7 @@ The schedule comes first: timing never depends on gradient values. Then the comm
 """
 
 from functools import partial
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,7 +13,9 @@ import optax
 from jax.sharding import Mesh
 
 from gcjax import _checks
-from gcjax.engine.base import Run
+from gcjax.engine import resume
+from gcjax.engine.base import Run, Training
+from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.layout import ParamSpecs, layout
 from gcjax.engine.loop import Options, Progress, advance, begin, versions_alive
 from gcjax.protocols.base import Protocol, Schedule
@@ -27,6 +30,7 @@ def run(
     durations: jax.Array,
     *,
     rng_key: jax.Array,
+    params: Any = None,
     network: Network | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
@@ -38,6 +42,8 @@ def run(
     param_specs: ParamSpecs | None = None,
     start: Run | None = None,
     num_evals: int | jax.Array | None = None,
+    checkpoints: Checkpoints | None = None,
+    identity: str = "",
 ) -> Run:
     """Trains under a protocol, on given durations.
 
@@ -51,6 +57,7 @@ def run(
       optimizer: optax optimizer on the server; its gradient is the weighted mean of the contributions.
       durations: float[T, W] seconds that each unit of work takes on each worker; inf is a failed worker.
       rng_key: decides the initial parameters and all batches; the same key gives the same bits.
+      params: the initial parameters; made by the task if None.
       network: the time of messages; instantaneous by default.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
@@ -68,18 +75,23 @@ def run(
       start: a run with the same arguments to go on with, bit by bit as if it had not been interrupted. Its arrays are
         donated: they cannot be used afterwards.
       num_evals: where to stop, in evaluations since the beginning, the first one not counted; at the end if None.
+      checkpoints: where to save the run on its way, and to go on from if it was killed; the resumed run ends with the
+        same bits. Not under `jit`.
+      identity: what the bits depend on besides the arguments that are arrays or numbers, for example the text of a
+        config with the optimizer's settings: checkpoints with another one are refused, and the difference is shown.
 
     Returns:
       Parameters, trajectory, info and schedule.
 
     Raises:
-      ValueError: for bad input, or if the durations are too few for `num_commits`, or the ring too small.
+      ValueError: for bad input, or if the durations are too few for `num_commits`, or the ring too small, or the
+        checkpoints are of another run.
     """
     _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width)
     where = layout(mesh, axis, param_specs)
     network = Network() if network is None else network
     durations = _checks.durations(durations)
-    traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, network, task.data, start)))
+    traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, params, network, task.data, start)))
     if start is not None:
         schedule = start.schedule
     else:
@@ -99,13 +111,29 @@ def run(
         front_width = where.spread().size if schedule.worker.shape[1] == 1 else 1
     options = Options(num_commits, every, ring_size, front_width, progress, where)
     static = task._replace(data=None), protocol, optimizer, options
-    last = jnp.asarray(possible if num_evals is None else num_evals, jnp.int32)
     if traced:
-        training = begin(*static, schedule, task.data, rng_key) if start is None else start.training
-        return Run.of(advance(*static, schedule, task.data, rng_key, training, last), schedule)
-    schedule, data, rng_key, last = where.put((schedule, task.data, rng_key, last))
-    training = _begin(*static, schedule, data, rng_key) if start is None else start.training
-    result = Run.of(_advance(*static, schedule, data, rng_key, training, last), schedule)
+        _check_untraced(checkpoints)
+        training = begin(*static, schedule, task.data, rng_key, params) if start is None else start.training
+        if not _is_zero(num_evals):
+            until = jnp.asarray(possible if num_evals is None else num_evals, jnp.int32)
+            training = advance(*static, schedule, task.data, rng_key, training, until)
+        return Run.of(training, schedule)
+    given = (
+        {} if checkpoints is None else {"data": task.data, "schedule": schedule, "rng_key": rng_key, "params": params}
+    )
+    schedule, data, rng_key, params = where.put((schedule, task.data, rng_key, params))
+    training = _begin(*static, schedule, data, rng_key, params) if start is None else start.training
+
+    def go_on(training: Training, num_evals: int | jax.Array) -> Training:
+        return _advance(*static, schedule, data, rng_key, training, where.put(jnp.asarray(num_evals, jnp.int32)))
+
+    if checkpoints is not None:
+        last = -(-int(training.info.num_commits) // every) if num_evals is None else int(num_evals)
+        depends_on = resume.identity(identity, num_commits=num_commits, eval_every=every, **given)
+        training = resume.in_pieces(go_on, training, last, checkpoints, depends_on)
+    elif not _is_zero(num_evals):
+        training = go_on(training, possible if num_evals is None else num_evals)
+    result = Run.of(training, schedule)
     if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
         check(result, num_commits=num_commits)
     return result
@@ -141,6 +169,17 @@ def check(run: Run, *, num_commits: int | None = None) -> None:
             f"{made.min()} commits: a worker runs out of sampled units, or waits for a failed one. Sample "
             f"{-(-sampled * num_commits // max(int(made.min()), 1))} units or more, or use a protocol that does not "
             "wait for failed workers."
+        )
+
+
+def _is_zero(value: int | jax.Array | None) -> bool:
+    return isinstance(value, int) and value == 0
+
+
+def _check_untraced(checkpoints: Checkpoints | None) -> None:
+    if checkpoints is not None:
+        raise ValueError(
+            "checkpoints are written between the pieces of a run, so they cannot be used under jit or vmap."
         )
 
 

@@ -109,4 +109,9 @@ def checked_axis(mesh: Any, axis: str) -> Mesh:
             f"the workers need an axis of the mesh; it has no axis '{axis}', only "
             f"{', '.join(map(repr, mesh.axis_names))}. Pass axis=..., or make the mesh with such an axis."
         )
+    return automatic(mesh)
+
+
+def automatic(mesh: Mesh) -> Mesh:
+    """The same devices and axes; XLA decides how to shard what is not said."""
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))

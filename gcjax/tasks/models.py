@@ -1,4 +1,4 @@
-"""Small Flax networks for images. Letters: B examples of a batch."""
+"""Small Flax networks for images and texts. Letters: B examples of a batch, S tokens of a text."""
 
 from collections.abc import Callable
 from typing import Any
@@ -67,6 +67,36 @@ def _pooled(images: jax.Array) -> jax.Array:
     """Maps `[B, height, width, channels]` to half the height and width by the maxima of 2×2 pixels."""
     batch, height, width, channels = images.shape
     return images.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+class Transformer(nn.Module):
+    """A causal transformer (Vaswani et al. 2017), with normalisation before each block.
+
+    Attributes:
+      num_tokens: width of input and output.
+      width: of the residual stream; a head has 32 numbers, or all where there are fewer.
+      depth: blocks of attention and MLP.
+      dtype: of the activations; parameters and logits are float32.
+    """
+
+    num_tokens: int
+    width: int
+    depth: int
+    dtype: Any = None
+
+    @nn.compact
+    def __call__(self, tokens: jax.Array) -> jax.Array:
+        """Maps `int[B, S]` to the logits `float[B, S, num_tokens]` of each next token."""
+        mask = nn.make_causal_mask(tokens)
+        position = self.param("position", nn.initializers.normal(0.02), (tokens.shape[1], self.width))
+        x = nn.Embed(self.num_tokens, self.width, dtype=self.dtype)(tokens)
+        x = x + position.astype(x.dtype)[None]
+        for _ in range(self.depth):
+            heads = max(1, self.width // 32)
+            x = x + nn.SelfAttention(heads, dtype=self.dtype)(nn.LayerNorm(dtype=self.dtype)(x), mask=mask)
+            wide = nn.Dense(4 * self.width, dtype=self.dtype)(nn.LayerNorm(dtype=self.dtype)(x))
+            x = x + nn.Dense(self.width, dtype=self.dtype)(nn.gelu(wide))
+        return nn.Dense(self.num_tokens)(nn.LayerNorm()(x))
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"cnn": CNN, "mlp": MLP}

@@ -137,6 +137,28 @@ def test_a_run_cut_anywhere_and_resumed_gives_the_same_bits(name):
         jax.tree.map(np.testing.assert_array_equal, jax.device_get(run), jax.device_get(whole))
 
 
+def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path):
+    arguments = (regression(), PROTOCOLS["asp"], SGD, durations())
+    whole = engine.run(*arguments, rng_key=KEY, eval_every=2)
+    checkpoints = engine.Checkpoints(tmp_path, every=2)
+    engine.run(*arguments, rng_key=KEY, eval_every=2, checkpoints=checkpoints, num_evals=3)
+    checkpoints.close()
+    with engine.Checkpoints(tmp_path, every=2) as reopened:
+        again = engine.run(*arguments, rng_key=KEY, eval_every=2, checkpoints=reopened)
+    jax.tree.map(np.testing.assert_array_equal, jax.device_get(again), jax.device_get(whole))
+    for change in ({"rng_key": jax.random.key(1)}, {"rng_key": KEY, "identity": "learning_rate = 0.2"}):
+        with engine.Checkpoints(tmp_path) as other, pytest.raises(ValueError, match="belongs to another run:"):
+            engine.run(*arguments, eval_every=2, checkpoints=other, **change)
+    with pytest.raises(ValueError, match="cannot be used under jit"):
+        jax.jit(lambda d: engine.run(*arguments[:3], d, rng_key=KEY, checkpoints=checkpoints))(durations())
+
+
+def test_initial_parameters_may_be_given(x64):
+    params = regression().init(jax.random.key(77))
+    run = engine.run(regression(), PROTOCOLS["bsp"], SGD, durations(), rng_key=KEY, params=params, num_evals=0)
+    assert_close(run.params, params)
+
+
 def test_ssp_0_ends_every_round_like_bsp(x64):
     bsp = engine.run(regression(), protocols.bsp(), optax.sgd(0.1), durations(), rng_key=KEY, eval_every=1)
     ssp = engine.run(regression(), protocols.ssp(staleness=0), optax.sgd(0.1), durations(), rng_key=KEY, eval_every=W)

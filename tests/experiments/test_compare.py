@@ -9,7 +9,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.compare import compare
-from gcjax import analysis, codes, engine, progress, protocols, stragglers, tasks
+from gcjax import analysis, codes, config, engine, progress, protocols, stragglers, tasks
 
 W = 4
 FAILING = stragglers.failed_workers(stragglers.exponential(mean=1.0), workers=(1,), onset=20)
@@ -106,6 +106,47 @@ def test_all_seeds_at_once_equal_a_loop(written):
         for name in ("accuracy", "train_loss"):
             found = np.asarray(run.trajectory.metrics[name])[seed["commit"]]
             np.testing.assert_allclose(found, seed[name], atol=1e-5)
+
+
+def test_an_interrupted_comparison_goes_on_and_ends_with_the_same_bits(written, tmp_path, monkeypatch):
+    _, results, *_ = written
+    save, saved = engine.Checkpoints.save, []
+
+    def interrupted(self, step, *rest):
+        if len(saved) == 5:  # in the middle of the second scheme
+            raise KeyboardInterrupt
+        saved.append(step)
+        save(self, step, *rest)
+
+    settings = {"schemes": {"ASP": protocols.asp(), "BSP": protocols.bsp()}, "checkpoint_every": 3}
+    monkeypatch.setattr(engine.Checkpoints, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        small(tmp_path, **settings)
+    assert saved == [3, 6, 9, 10, 3]
+    monkeypatch.setattr(engine.Checkpoints, "save", lambda *given: saved.append(given[1]) or save(*given))
+    again = small(tmp_path, **settings)
+    assert saved[5:] == [6, 9, 10]
+    for scheme in settings["schemes"]:
+        for mine, other in zip(results.seeds(scheme), again.seeds(scheme), strict=True):
+            jax.tree.map(np.testing.assert_array_equal, mine, other)
+    assert not (tmp_path / "checkpoints").exists()
+
+
+def test_a_mesh_gives_the_results_of_one_device(written, tmp_path):
+    _, results, *_ = written
+    on = config.mesh(axes=("workers", "model"), sizes=(-1, 2))
+    assert dict(on.shape) == {"workers": 4, "model": 2}
+    meshed = small(
+        tmp_path, mesh=on, schemes={"FRC": protocols.coded(codes.fractional_repetition(W, num_stragglers=1))}
+    )
+    for one, other in zip(results.seeds("FRC"), meshed.seeds("FRC"), strict=True):
+        np.testing.assert_allclose(one["train_loss"], other["train_loss"], atol=1e-5)
+        np.testing.assert_array_equal(one["time"], other["time"])
+
+
+def test_a_mesh_must_fit_the_devices():
+    with pytest.raises(ValueError, match="product of 8, the number of devices"):
+        config.mesh(axes=("workers", "model"), sizes=(3, -1))
 
 
 def test_progress_goes_from_nothing_to_all(written):

@@ -1,0 +1,58 @@
+"""A Flax transformer that learns a text, trained with a gradient code on all devices: a training step of one's own.
+
+gcjax run configs/transformer.gin [--distributed]
+"""
+
+from pathlib import Path
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gcjax import codes, config, engine, processes, stragglers
+from gcjax.progress import Progress
+from gcjax.tasks.models import Transformer
+
+
+@config.experiment
+def transformer(
+    code: codes.GradientCode, *, model: stragglers.StragglerModel, deadline: float, text: str, width: int, depth: int,
+    optimizer: optax.GradientTransformation, num_steps: int, seed: int, out: Path, progress: Progress,
+) -> list[float]:  # fmt: skip
+    """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline a step; writes the losses to `losses.csv`."""
+    mesh, key = jax.make_mesh((jax.device_count(),), ("workers",)), jax.random.key(seed)
+    load, num_workers = code.assignment.load, code.assignment.num_workers
+    net, book = (
+        Transformer(num_tokens=256, width=width, depth=depth),
+        np.frombuffer(Path(text).read_bytes(), np.uint8).astype(np.int32),
+    )
+    params = net.init(key, jnp.zeros((1, 64), jnp.int32))
+    seconds = stragglers.sample_durations(model, key, num_steps * load, num_workers).reshape(
+        num_steps, load, num_workers
+    )
+    done = np.sum(np.cumsum(seconds, axis=1) <= deadline, axis=1)  # [steps, W]: the chunks done in time
+
+    def loss(params: dict, chunk: jax.Array) -> jax.Array:  # of each example of a chunk int[B, 65]
+        each = optax.softmax_cross_entropy_with_integer_labels(net.apply(params, chunk[:, :-1]), chunk[:, 1:])
+        return each.mean(axis=1)
+
+    gradient_of = engine.coded_value_and_grad(loss, code, mesh)
+
+    @jax.jit
+    def step(params: dict, state: optax.OptState, batch: jax.Array, done: jax.Array) -> tuple:
+        value, gradient, info = gradient_of(params, batch, done)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, value, info
+
+    (params, state), losses = engine.replicate((params, optimizer.init(params)), mesh), []
+    for i in range(num_steps):
+        starts = np.random.default_rng((seed, i)).integers(0, len(book) - 65, (code.assignment.num_chunks, 4, 1))
+        batch = engine.shard_chunks(book[starts + np.arange(65)], code, mesh)
+        params, state, value, info = step(params, state, batch, done[i])
+        losses.append(float(value))
+        progress.update(f"loss {value:.2f}, residual {info.residual:.2f}", (i + 1) / num_steps)
+    if processes.is_first():
+        np.savetxt(out / "losses.csv", losses)
+    progress.show(f"loss {losses[0]:.3f} before, {np.mean(losses[-20:]):.3f} at the end")
+    return losses

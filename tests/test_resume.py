@@ -1,0 +1,106 @@
+"""`gcjax run --resume` after SIGKILL: the resumed run ends in the bits of an undisturbed one."""
+
+import os
+import random
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gcjax import analysis
+from tests.test_cli import CONFIG, ROOT
+
+SETTINGS = """
+compare.num_units = 1000
+compare.num_evals = 100
+compare.checkpoint_every = 2
+"""
+
+
+@pytest.fixture(scope="module")
+def command(tmp_path_factory):
+    """The command of a run that takes seconds, for a folder; compiled programs are shared, to save time."""
+    folder = tmp_path_factory.mktemp("resume")
+    (folder / "long.gin").write_text(CONFIG.replace("compare.num_units = 60\n", SETTINGS))
+    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
+    environment = {**os.environ, **cache, "XLA_FLAGS": ""}
+
+    def start(out, *more):
+        arguments = [sys.executable, "-m", "gcjax", "run", folder / "long.gin", "--out", out, "--resume", *more]
+        return subprocess.Popen(arguments, cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+
+    return start
+
+
+def finish(process):
+    try:
+        _, errors = process.communicate(timeout=200)
+    finally:
+        process.kill()
+    assert process.returncode == 0, errors
+    return errors.decode()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(command, tmp_path_factory):
+    """The folder of a run that nobody killed."""
+    out = tmp_path_factory.mktemp("whole") / "out"
+    finish(command(out))
+    return out
+
+
+def assert_same_bits(out, other):
+    for name in ("metrics.parquet", "timeline.parquet"):
+        one, two = pq.read_table(out / name), pq.read_table(other / name)
+        for column in one.column_names:
+            np.testing.assert_array_equal(one[column].to_numpy(), two[column].to_numpy())
+
+
+def newest_checkpoints(out):
+    """How far each scheme has come."""
+    folders = (out / "checkpoints").glob("*")
+    return {f.name: max((int(s.name) for s in f.iterdir() if s.name.isdigit()), default=0) for f in folders}
+
+
+def test_a_killed_run_goes_on(command, undisturbed, tmp_path):
+    out = tmp_path / "out"
+    process = command(out)
+    try:
+        limit = time.monotonic() + 100
+        while not any(newest_checkpoints(out).values()) and process.poll() is None and time.monotonic() < limit:
+            time.sleep(0.005)
+    finally:
+        process.kill()
+        process.communicate()
+    assert newest_checkpoints(out) and not (out / "run.json").exists()
+    finish(command(out))
+    assert_same_bits(undisturbed, out)
+    with pytest.raises(ValueError, match="is finished, so there is nothing to resume"):
+        analysis.unfinished_folder(out)
+
+
+@pytest.mark.slow
+def test_killed_at_twenty_random_moments(command, undisturbed, tmp_path):
+    moments = random.Random(0)
+    begin = time.monotonic()
+    finish(command(tmp_path / "timed"))
+    seconds = time.monotonic() - begin
+    for i in range(20):
+        out = tmp_path / str(i)
+        process = command(out)
+        time.sleep(moments.uniform(0, seconds))
+        process.kill()
+        process.communicate()
+        before = newest_checkpoints(out)
+        if any(before.values()):
+            other = command(out, "--set", "sgd.learning_rate = 0.2")
+            _, errors = other.communicate(timeout=200)
+            assert other.returncode == 2
+            assert "-sgd.learning_rate = 0.3" in errors.decode() and "+sgd.learning_rate = 0.2" in errors.decode()
+        if not (out / "run.json").exists():
+            finish(command(out))
+        assert_same_bits(undisturbed, out)
+        print(i, before)
