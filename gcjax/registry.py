@@ -12,6 +12,7 @@ _TABLES = {
     "assignment": ("gcjax.codes", "ASSIGNMENTS"),
     "code": ("gcjax.codes", "TABLE"),
     "stopping": ("gcjax.codes", "STOPPING"),
+    "deadline": ("gcjax.engine.live", "TABLE"),
     "protocol": ("gcjax.protocols", "TABLE"),
     "straggler": ("gcjax.stragglers", "TABLE"),
     "task": ("gcjax.tasks", "TABLE"),

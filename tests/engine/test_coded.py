@@ -47,7 +47,8 @@ def uncoded(p, chunks, coefficients=None, loss=chunk_mean):
     c = jnp.ones(n, chunks[0].dtype) if coefficients is None else coefficients
 
     def total(p):
-        return sum(c[i] * loss(p, jax.tree.map(lambda x: jnp.asarray(x[i]), chunks)) for i in range(n)) / n
+        each = [loss(p, jax.tree.map(lambda x, i=i: jnp.asarray(x[i]), chunks)) for i in range(n)]
+        return sum(c[i] * value for i, value in enumerate(each)) / n
 
     return jax.value_and_grad(total)(p)
 

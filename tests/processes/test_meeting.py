@@ -53,9 +53,9 @@ async def refused(*nodes):
 
 def test_a_common_end_is_no_loss_though_one_comes_later():
     async def scene():
-        nodes = await met(3)
+        nodes = await met(3, lost_after=0.3)
         early = [asyncio.create_task(node.end.finish()) for node in (nodes[0], nodes[2])]
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(0.8)  # they hear of each other, so nobody is lost
         assert not any(task.done() for task in early)
         await nodes[1].end.finish()
         await asyncio.gather(*early)
@@ -124,7 +124,7 @@ def test_a_loss_is_blamed_though_another_process_reports_an_error_first(reporter
         nodes = await met(3)
         nodes[2].end._listening.cancel()  # dead, but its connection is not closed yet
         asyncio.create_task(nodes[reporter].end.fail("ValueError: Gloo all-reduce failed"))  # noqa: RUF006
-        await asyncio.sleep(0.2)
+        await asyncio.sleep(1.5)  # longer than the others are given to report an error as well
         assert nodes[0].stopped is None
         nodes[2].end._writer.transport.abort()
         await until(lambda: nodes[0].stopped and nodes[1].stopped)
@@ -193,8 +193,11 @@ def test_the_relay_stays_open_when_the_service_is_gone():
     async def scene():
         async def service(reader, writer):
             writer.write((await reader.readexactly(4)).upper())
+            if await reader.read(1) == b"":
+                left.set()
             writer.close()
 
+        left = asyncio.Event()
         server = await asyncio.start_server(service, "127.0.0.1", 0)
         port = await open_relay("127.0.0.1", server.sockets[0].getsockname()[1], 1.0)
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -205,5 +208,11 @@ def test_the_relay_stays_open_when_the_service_is_gone():
             await asyncio.sleep(0.02)
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(reader.read(1), 0.2)
+        assert not left.is_set()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(b"ping")
+        assert await reader.readexactly(4) == b"PING"
+        writer.close()
+        await left.wait()
 
     play(scene)

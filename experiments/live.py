@@ -1,0 +1,282 @@
+"""Live deadlines against the uncoded synchronous step: several processes, one of them slow, on the real clock.
+
+    python -m experiments.live                  # starts four processes on this machine and prints the table
+    gcjax run configs/live.gin --distributed    # in each process, where something else starts them
+
+Several processes on two cores would slow each other down, so a worker is paced: a chunk takes `pace` seconds at
+least, times the slowdown that the worker has in that round. That stands for devices of that speed. All else is real:
+the clocks, the deadlines, the messages, the training, the signals that stop a process.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+from rich.table import Table
+
+from experiments.interrupt import interrupted
+from gcjax import _checks, codes, config, processes, protocols, stragglers, tasks
+from gcjax.engine import live as runtime
+from gcjax.progress import Progress
+
+SLOW = 1  # the worker that is slow, or is stopped
+
+
+class Scheme(NamedTuple):
+    """A way to train: which chunks a worker computes, and when a round stops."""
+
+    code: codes.GradientCode
+    deadline: runtime.DeadlineRule
+
+
+class Scenario(NamedTuple):
+    """Who is slow.
+
+    Attributes:
+      slowdown: `(worker, round) -> times` that a chunk takes longer.
+      interrupted: a context in which worker SLOW trains: one of `experiments.interrupt`, or one that does nothing.
+    """
+
+    slowdown: Callable[[int, int], float]
+    interrupted: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
+
+
+@config.experiment
+def live(
+    *,
+    deadline: runtime.DeadlineRule,
+    optimizer: optax.GradientTransformation,
+    load: int = 8,
+    replication: int = 2,
+    num_blocks: int = 1,
+    num_rounds: int = 40,
+    pace: float = 0.025,
+    slowdown: float = 3.0,
+    stop_seconds: float = 2.0,
+    batch_size: int = 32,
+    seed: int = 0,
+    out: Path,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Trains on the digits with and without a code, with nobody slow, or one worker in one of several ways.
+
+    Without a code all wait for everybody's whole load. Under both schemes a worker computes as many chunk gradients a
+    round, of batches of the same size; with the code each chunk is computed `replication` times. The folder:
+    `operative.gin`, `live.json`, and the chunk times of each run as `SCHEME-SCENARIO.csv`, which
+    `gcjax.stragglers.replay` takes.
+
+    Args:
+      deadline: when a coded round stops.
+      optimizer: of both schemes.
+      load: K, the chunks of each worker.
+      replication: the workers that hold a chunk under the code.
+      num_blocks: L.
+      num_rounds: of each run.
+      pace: seconds that a chunk takes at least on a worker that is not slow.
+      slowdown: of the slow one.
+      stop_seconds: how long a worker is stopped once. In another scenario it is stopped and continued all the time,
+        twice a chunk, so that it is that much slower without anything in the program that knows.
+      batch_size: examples of a chunk's batch.
+      seed: of all randomness.
+      out: the folder to write.
+      progress: tells a person how far it is.
+
+    Returns:
+      A row for each run.
+    """
+    num_workers = jax.process_count()
+    _checks.integer("the number of processes", num_workers, minimum=2, hint="Start it with python -m experiments.live.")
+    coded = codes.partial(shifted(num_workers, load, replication), num_blocks=num_blocks, rng_key=jax.random.key(seed))
+    schemes = {
+        "uncoded": Scheme(codes.uncoded(num_workers, load=load), runtime.whole_load()),
+        "coded": Scheme(coded, deadline),
+    }
+    situations = scenarios(num_workers, num_rounds, pace, slowdown, stop_seconds)
+    rows: list[dict[str, Any]] = []
+    for name, scheme in schemes.items():
+        task = tasks.digits(scheme.code.assignment.num_chunks, batch_size=batch_size)
+        for label, scenario in situations.items():
+            progress.update(f"{name}, {label}", len(rows) / (len(schemes) * len(situations)))
+            with contextlib.ExitStack() as stack:
+                run = runtime.train(
+                    task,
+                    scheme.code,
+                    optimizer,
+                    rng_key=jax.random.key(seed),
+                    num_rounds=num_rounds,
+                    deadline=scheme.deadline,
+                    throttle=partial(_least_seconds, pace, scenario),
+                    on_round=partial(_interrupt, scenario, stack),
+                )
+            rows.append(_row(name, label, run, scheme.code, task.metrics(run.params, task.data)))
+            _write_trace(out, name, label, run, progress)
+    _write(out, rows, progress)
+    return rows
+
+
+def _least_seconds(pace: float, scenario: Scenario, worker: int, round: int) -> float:
+    return pace * scenario.slowdown(worker, round)
+
+
+def _interrupt(
+    scenario: Scenario, stack: contextlib.ExitStack, number: int, happened: runtime.Round, params: Any
+) -> None:
+    """Begins after the first round, when everything is compiled."""
+    del happened, params
+    if number == 0 and jax.process_index() == SLOW:
+        stack.enter_context(scenario.interrupted())
+
+
+def shifted(num_workers: int, load: int, replication: int) -> codes.Assignment:
+    """Chunks in groups of K/R, one group a worker; worker w holds the groups w, w-1, ..., w-R+1. N = W·K/R.
+
+    Args:
+      num_workers: W.
+      load: K.
+      replication: R, at most W.
+
+    Raises:
+      ValueError: if R does not divide K.
+    """
+    _checks.integer("replication", replication, minimum=1, maximum=num_workers)
+    if load % replication:
+        raise ValueError(f"replication must divide load; got replication={replication}, load={load}.")
+    group = np.repeat(np.arange(num_workers), load // replication)[:, None]
+    matrix = (np.arange(num_workers) - group) % num_workers < replication
+    return codes.order_chunks(codes.from_matrix(matrix.astype(int)))
+
+
+def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, stop: float) -> dict[str, Scenario]:
+    """Who is slow when; arguments as in `live`."""
+    spell = max(1, num_rounds // (2 * num_workers))
+    busy = partial(interrupted, stopped=pace * (slowdown - 1) / 2, running=pace / 2, times=10**9)
+    once = partial(interrupted, stopped=stop, running=stop, times=1)
+
+    def nobody(worker: int, round: int) -> float:
+        del worker, round
+        return 1.0
+
+    def one(worker: int, round: int) -> float:
+        del round
+        return slowdown if worker == SLOW else 1.0
+
+    def changing(worker: int, round: int) -> float:
+        return slowdown if worker == round // spell % num_workers else 1.0
+
+    return {
+        "nobody slow": Scenario(nobody),
+        "one slow": Scenario(one),
+        "slow one changes": Scenario(changing),
+        "one interrupted": Scenario(nobody, busy),
+        f"one stopped {stop:g} s": Scenario(nobody, once),
+    }
+
+
+def _row(
+    scheme: str, scenario: str, run: runtime.LiveRun, code: codes.GradientCode, metrics: dict[str, jax.Array]
+) -> dict[str, Any]:
+    rounds = run.rounds
+    return {
+        "scheme": scheme,
+        "scenario": scenario,
+        "round_seconds": float(np.median(rounds.seconds)),
+        "longest_round": float(rounds.seconds.max()),
+        "all_rounds": float(rounds.seconds.sum()),
+        "replayed_round": _replayed(run, code),
+        "extensions": int(rounds.extensions.sum()),
+        "exact_rounds": int((rounds.residual <= 1e-3).sum()),
+        "num_rounds": len(rounds.seconds),
+        **{name: float(value) for name, value in metrics.items()},
+    }
+
+
+def _replayed(run: runtime.LiveRun, code: codes.GradientCode) -> float:
+    """What the simulator says that a round takes, without messages, for the recorded chunk times."""
+    trace, deadline = run.rounds.trace, float(np.median(run.rounds.deadline))
+    stop = codes.deadline(deadline) if np.isfinite(deadline) else codes.all_workers()
+    durations = stragglers.sample_durations(
+        stragglers.replay(trace=trace), jax.random.key(0), len(trace), code.assignment.num_workers
+    )
+    return float(np.median(np.diff(np.asarray(protocols.coded(code, stop=stop)(durations).time))))
+
+
+def _write_trace(out: Path, scheme: str, scenario: str, run: runtime.LiveRun, progress: Progress) -> None:
+    if processes.is_first():
+        stragglers.write_trace(out / f"{scheme}-{scenario.replace(' ', '-')}.csv", run.rounds.trace)
+    progress.show(f"{scheme}, {scenario}: {runtime.slow_text(runtime.slow_spells(run.rounds.chunk_seconds))}")
+
+
+def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
+    if processes.is_first():
+        (out / "operative.gin").write_text(config.operative())
+        (out / "live.json").write_text(json.dumps(rows, indent=2) + "\n")
+    progress.show(table(rows))
+
+
+def table(rows: list[dict[str, Any]]) -> Table:
+    """The rows for a person; the ratio is that of round times, to the same scheme with nobody slow."""
+    shown = Table(title=f"median of {rows[0]['num_rounds']} rounds", title_justify="left")
+    for name in ("scheme", "who is slow"):
+        shown.add_column(name)
+    for name in ("round", "ratio", "replayed", "longest", "all rounds", "exact", "train loss", "accuracy"):
+        shown.add_column(name, justify="right")
+    base = {row["scheme"]: row["round_seconds"] for row in reversed(rows) if row["scenario"] == "nobody slow"}
+    for row in rows:
+        cells = [
+            f"{1000 * row['round_seconds']:.0f} ms",
+            f"{row['round_seconds'] / base[row['scheme']]:.2f}",
+            f"{1000 * row['replayed_round']:.0f} ms",
+            f"{row['longest_round']:.2f} s",
+            f"{row['all_rounds']:.1f} s",
+            f"{row['exact_rounds']}/{row['num_rounds']}",
+            f"{row['train_loss']:.4f}",
+            f"{row['accuracy']:.3f}",
+        ]
+        shown.add_row(row["scheme"], row["scenario"], *cells)
+    return shown
+
+
+def start(arguments: list[str], num_processes: int) -> int:
+    """Starts `gcjax run` in several processes on this machine, and returns the status of the first that ends badly.
+
+    None of them is left behind, whatever happens.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    command = [sys.executable, "-m", "gcjax", "run", *arguments, "--distributed", "--coordinator", address]
+    command += ["--num-processes", str(num_processes)]
+    # JAX would look at all of a machine's accelerators from each process; the processes are to be workers on its cores.
+    environment = {"JAX_PLATFORMS": "cpu", **os.environ}
+    launch = partial(subprocess.Popen, env=environment)
+    children = [launch([*command, "--process-id", str(i)]) for i in range(num_processes)]
+    try:
+        return max(child.wait() for child in children)
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def main() -> int:
+    """Starts the processes; arguments that it does not know go to `gcjax run`."""
+    parser = argparse.ArgumentParser(description=start.__doc__, epilog="Other arguments are those of gcjax run.")
+    parser.add_argument("--num-processes", type=int, default=4, metavar="N")
+    parser.add_argument("--config", default="configs/live.gin", metavar="CONFIG")
+    options, others = parser.parse_known_args()
+    return start([options.config, *others], options.num_processes)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

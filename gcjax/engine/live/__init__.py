@@ -1,0 +1,37 @@
+"""Training on the real clock: workers stop at a deadline, and the code decodes what each has finished."""
+
+from gcjax.engine.live.deadlines import (
+    DeadlineRule,
+    Situation,
+    adaptive,
+    fixed,
+    until_decodable,
+    whole_load,
+)
+from gcjax.engine.live.records import LiveRun, Round
+from gcjax.engine.live.slow import SlowSpell, slow_spells, slow_text
+from gcjax.engine.live.training import train
+from gcjax.registry import Entry
+
+TABLE: dict[str, Entry] = {
+    "adaptive": Entry(adaptive),
+    "fixed": Entry(fixed),
+    "until_decodable": Entry(until_decodable),
+    "whole_load": Entry(whole_load),
+}
+
+__all__ = [
+    "TABLE",
+    "DeadlineRule",
+    "LiveRun",
+    "Round",
+    "Situation",
+    "SlowSpell",
+    "adaptive",
+    "fixed",
+    "slow_spells",
+    "slow_text",
+    "train",
+    "until_decodable",
+    "whole_load",
+]

@@ -1,0 +1,170 @@
+"""When a live round stops, from what all processes know of each other: the times of the chunks so far.
+
+Everything here is plain arithmetic on the host, on numbers that all processes share, so all come to the same deadline.
+Nothing else hangs on that: whether a round is extended is decided by one number that they exchange.
+
+Letters: H rounds so far, K chunks a worker holds, W workers.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import GradientCode
+
+RECENT = 5
+"""The chunks of a worker, its latest ones, whose median time is what its next chunk is expected to take."""
+
+SLACK = 0.1
+"""The share that is added to a predicted time, since no prediction is exact."""
+
+ZERO = 1e-3
+"""Residuals up to this count as zero; they are computed in float32."""
+
+Completion = Callable[[np.ndarray], float]
+"""`(finish float[W, K]) -> seconds`: the earliest exact decode, inf if never; see `GradientCode.completion`."""
+
+
+class Situation(NamedTuple):
+    """What a deadline is computed from.
+
+    Attributes:
+      code: the gradient code.
+      completion: its completion times, compiled.
+      history: float[H, K, W] seconds of each chunk of the rounds so far; NaN where it was not finished.
+    """
+
+    code: GradientCode
+    completion: Completion
+    history: np.ndarray
+
+
+class DeadlineRule(NamedTuple):
+    """When a live round stops.
+
+    Attributes:
+      seconds: pure function `(situation) -> seconds` from the start of the next round to its deadline; inf for no
+        deadline.
+      exact: whether the round is extended until the sum of all gradients is decoded exactly.
+    """
+
+    seconds: Callable[[Situation], float]
+    exact: bool = False
+
+
+class Extension(NamedTuple):
+    """More time for a round in which too little was finished.
+
+    Attributes:
+      seconds: how long.
+      at_least: the chunks that everybody with work left does, whatever it expects.
+    """
+
+    seconds: float
+    at_least: int
+
+
+def fixed(seconds: float) -> DeadlineRule:
+    """A round lasts so many seconds, or until all work is done.
+
+    Args:
+      seconds: above 0.
+    """
+    _checks.number("seconds", seconds, above=True)
+    return DeadlineRule(lambda situation: float(seconds))
+
+
+def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
+    """Time for all chunks of a usual worker: load times (median + tolerance times the median absolute deviation).
+
+    Median and deviation are those of all chunks that were finished in the last rounds. The first round has no
+    deadline. When most workers turn slower at once, the deadline follows within a window.
+
+    Args:
+      tolerance: k, at least 0.
+      window: rounds.
+    """
+    _checks.number("tolerance", tolerance, finite=True)
+    _checks.integer("window", window, minimum=1)
+
+    def seconds(situation: Situation) -> float:
+        recent = situation.history[-window:]
+        recent = recent[np.isfinite(recent)]
+        if not recent.size:
+            return np.inf
+        median = np.median(recent)
+        return float(situation.code.assignment.load * (median + tolerance * np.median(np.abs(recent - median))))
+
+    return DeadlineRule(seconds)
+
+
+def until_decodable() -> DeadlineRule:
+    """Until the sum can be decoded exactly: at the predicted moment, then by extensions.
+
+    The prediction is `gcjax.codes.completion_time` for the recent chunk times of each worker, and a tenth more. The
+    first round has no deadline.
+    """
+
+    def seconds(situation: Situation) -> float:
+        return (1 + SLACK) * time_to_decode(situation, np.zeros(situation.history.shape[-1], int))
+
+    return DeadlineRule(seconds, exact=True)
+
+
+def whole_load() -> DeadlineRule:
+    """No deadline: everybody finishes its load, all wait for the slowest."""
+    return DeadlineRule(lambda situation: np.inf)
+
+
+def recent_seconds(history: np.ndarray) -> np.ndarray:
+    """float[W]: what a chunk of each worker takes, the median of its latest; inf if it never finished one."""
+    units = history.reshape(-1, history.shape[-1])
+    latest = [column[np.isfinite(column)][-RECENT:] for column in units.T]
+    return np.array([np.median(times) if times.size else np.inf for times in latest])
+
+
+def time_to_decode(situation: Situation, progress: np.ndarray) -> float:
+    """Seconds from now to the earliest exact decode, at the recent speeds; inf if never.
+
+    Args:
+      situation: the code and the chunk times so far.
+      progress: int[W], the chunks of this round that each worker has finished.
+    """
+    left = np.arange(1, situation.code.assignment.load + 1) - progress[:, None]
+    with np.errstate(invalid="ignore"):  # inf * 0
+        return situation.completion(np.where(left > 0, left * recent_seconds(situation.history)[:, None], 0.0))
+
+
+def extension(situation: Situation, progress: np.ndarray, *, stalled: bool) -> Extension:
+    """How long a round goes on in which too little was finished.
+
+    As long as the slowest worker with work left needs for a chunk, and everybody does one at least. If the others are
+    expected to make the sum decodable before that, only so long, and who cannot finish a chunk in it does not start.
+
+    Args:
+      situation: the code and the chunk times so far, this round's included.
+      progress: int[W], the chunks of this round that each worker has finished; somebody has work left.
+      stalled: whether the extension before brought nothing. Then everybody does a chunk, so that a round ends.
+    """
+    working = progress < situation.code.assignment.loads
+    slowest = float(recent_seconds(situation.history)[working].max())
+    decodable = (1 + SLACK) * time_to_decode(situation, progress)
+    if 0 < decodable < slowest and not stalled:
+        return Extension(decodable, 0)
+    return Extension(slowest, 1)
+
+
+def completion(code: GradientCode) -> Completion:
+    """The completion times of a code, compiled once."""
+    compiled = jax.jit(lambda finish: code.completion(finish))
+    dtype = jnp.result_type(float)
+    return lambda finish: float(compiled(np.asarray(finish, dtype)))
+
+
+def full_residual(code: GradientCode) -> float:
+    """What everybody's full work leaves undecoded: 0 for an exact code."""
+    return float(jax.jit(lambda progress: code.plan(progress).residual)(code.assignment.loads))

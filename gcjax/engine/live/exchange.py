@@ -1,0 +1,119 @@
+"""What the processes of a live round tell each other: their chunk times, then their messages.
+
+Letters: W workers, K chunks a worker holds, L blocks, M messages.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
+
+from gcjax.codes.base import GradientCode
+from gcjax.engine.collectives import estimate_from_messages
+from gcjax.engine.gradients import mean
+from gcjax.engine.live.work import Kept
+from gcjax.engine.messages import accumulator, assembled, shares
+from gcjax.engine.spread import on_each_device
+
+AXIS = "workers"
+
+
+class Shared(NamedTuple):
+    """What all know of each other; arrays of JAX or, once on the host, of numpy.
+
+    Attributes:
+      seconds: float[W, K], the time of each chunk; NaN for those that are not finished.
+      progress: int32[W], the chunks that each worker has finished.
+      residual: float[], of the plan for this progress.
+    """
+
+    seconds: Any
+    progress: Any
+    residual: Any
+
+
+class Exchange(NamedTuple):
+    """The two collectives of a round, each compiled once.
+
+    Attributes:
+      mesh: one device a worker.
+      share: `(seconds float[W, K], one row a process, NaN for unfinished chunks) -> Shared`, the same everywhere.
+      update: `(params, opt_state, kept, progress int[W]) -> (params, opt_state, loss float[])`.
+    """
+
+    mesh: Mesh
+    share: Callable[[jax.Array], Shared]
+    update: Callable[[Any, Any, Kept, Any], tuple[Any, Any, jax.Array]]
+
+
+def worker_mesh(num_workers: int) -> Mesh:
+    """A mesh with the first device of every process, in the order of the processes.
+
+    Raises:
+      ValueError: if there are not as many processes as workers.
+    """
+    first = {device.process_index: device for device in reversed(jax.devices())}
+    if len(first) != num_workers:
+        raise ValueError(
+            f"a live run needs one process for each worker of the code; the code has {num_workers} workers, and there "
+            f"are {len(first)} processes. Start {num_workers} processes, or make the code for {len(first)} workers."
+        )
+    devices = np.array([first[process] for process in sorted(first)])
+    return Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
+
+
+def exchange(code: GradientCode, optimizer: optax.GradientTransformation, mesh: Mesh) -> Exchange:
+    """The collectives of a code's rounds.
+
+    In numbers moved: W·K for the chunk times; for the gradient what `gcjax.engine.collectives` says.
+    """
+    everywhere = NamedSharding(mesh, PartitionSpec())
+
+    def shared(seconds: jax.Array) -> Shared:
+        seconds = jax.lax.all_gather(seconds, AXIS, tiled=True)
+        progress = (~jnp.isnan(seconds)).sum(axis=1, dtype=jnp.int32)
+        # The largest of all, so that no two processes can disagree on whether to go on, whatever their hardware.
+        return Shared(seconds, progress, jax.lax.pmax(code.plan(progress).residual, AXIS))
+
+    def estimated(progress: jax.Array, kept: Kept) -> tuple[jax.Array, jax.Array]:
+        coding, worker = code.plan(progress), jax.lax.axis_index(AXIS)
+        encode, decode = coding.encode[worker], coding.decode[worker]
+        done = jnp.arange(encode.shape[1], dtype=progress.dtype) < progress[worker]
+        # A slot that is not done holds a gradient of an earlier round.
+        gradients = jnp.where(done[:, None, None], kept.gradients[0], 0)
+        dtype = accumulator(gradients.dtype)
+        messages = jnp.einsum("mkb,kbi->mi", encode.astype(dtype), gradients.astype(dtype))
+        estimate = estimate_from_messages(messages[None], decode[None], AXIS)
+        losses = jnp.where(done, kept.losses[0], 0)
+        weights = shares(encode[None], decode[None])[0].astype(losses.dtype)
+        total, weight = jax.lax.psum(((losses * weights).sum(), weights.sum()), AXIS)
+        return estimate / code.assignment.num_chunks, mean(total, weight)
+
+    def update(params: Any, opt_state: Any, kept: Kept, progress: jax.Array) -> tuple[Any, Any, jax.Array]:
+        estimate, loss = on_each_device(estimated, mesh, AXIS, num_shared=1)(progress, kept)
+        updates, opt_state = optimizer.update(assembled(estimate, params), opt_state, params)
+        return optax.apply_updates(params, updates), opt_state, loss
+
+    share = jax.jit(on_each_device(shared, mesh, AXIS, num_shared=0), out_shardings=everywhere)
+    return Exchange(mesh, share, jax.jit(update, out_shardings=everywhere))
+
+
+def rows(mesh: Mesh, row: Any) -> Any:
+    """Arrays cut along their leading axis of W, of which every process has its row `[1, ...]`, a pytree."""
+    sharding = NamedSharding(mesh, PartitionSpec(AXIS))
+    (device,) = sharding.addressable_devices
+
+    def leaf(x: Any) -> jax.Array:
+        local = jax.device_put(x, device)
+        return jax.make_array_from_single_device_arrays((mesh.size, *local.shape[1:]), sharding, [local])
+
+    return jax.tree.map(leaf, row)
+
+
+def local(tree: Any) -> Any:
+    """This process's copy of arrays that are the same everywhere."""
+    return jax.tree.map(lambda x: x.addressable_data(0), tree)

@@ -1,0 +1,73 @@
+"""Who was slow, how much, and since when, from the recorded chunk times.
+
+Letters: E rounds, K chunks a worker holds, W workers.
+"""
+
+import warnings
+from typing import NamedTuple
+
+import numpy as np
+
+
+class SlowSpell(NamedTuple):
+    """Rounds in a row in which a worker was slow.
+
+    Attributes:
+      worker: its number, which is also that of its process.
+      slowdown: the median over these rounds of its median chunk time over that of the others.
+      first: the first slow round.
+      last: the last slow round; None if it was still slow at the end.
+    """
+
+    worker: int
+    slowdown: float
+    first: int
+    last: int | None
+
+
+def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[SlowSpell]:
+    """Names slow workers.
+
+    A worker is slow in a round if its median chunk takes over `threshold` times the median of the others' median
+    chunks. A single round that differs from the ones before and after it does not count: by a running median of three.
+
+    Args:
+      chunk_seconds: float[E, K, W], NaN where a chunk was not finished: `rounds.chunk_seconds` of a live run.
+      threshold: above 1.
+
+    Returns:
+      The spells, the earliest first.
+    """
+    ratios = _median_of_three(slowdowns(chunk_seconds))
+    spells = []
+    for worker, ratio in enumerate(ratios.T):
+        slow = np.concatenate([[False], ratio > threshold, [False]])
+        edges = np.flatnonzero(slow[1:] != slow[:-1]).reshape(-1, 2)
+        for first, end in edges.tolist():
+            last = None if end == len(ratio) else end - 1
+            spells.append(SlowSpell(worker, float(np.median(ratio[first:end])), first, last))
+    return sorted(spells, key=lambda spell: (spell.first, spell.worker))
+
+
+def slowdowns(chunk_seconds: np.ndarray) -> np.ndarray:
+    """float[E, W]: each worker's median chunk over the median of the others' in that round; NaN if unknown."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "All-NaN slice|Mean of empty slice", RuntimeWarning)
+        medians = np.nanmedian(np.asarray(chunk_seconds, np.float64), axis=1)
+        others = [np.nanmedian(np.delete(medians, w, axis=1), axis=1) for w in range(medians.shape[1])]
+    return medians / np.stack(others, axis=1)
+
+
+def slow_text(spells: list[SlowSpell]) -> str:
+    """The spells for a person, one a line."""
+    lines = []
+    for spell in spells:
+        rounds = f"since round {spell.first}" if spell.last is None else f"in rounds {spell.first} to {spell.last}"
+        lines.append(f"\n  worker {spell.worker}: {spell.slowdown:.1f} times slower {rounds}")
+    return "slow workers:" + ("".join(lines) or " none")
+
+
+def _median_of_three(values: np.ndarray) -> np.ndarray:
+    """The running median of three along the first axis; the first and last have one neighbour, twice."""
+    padded = np.pad(values, ((1, 1), (0, 0)), mode="edge")
+    return np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)

@@ -1,0 +1,197 @@
+"""Training by rounds with a deadline on the real clock: every process is a worker.
+
+Round: everybody works through its chunks in order, keeps their gradients, and stops at the deadline. Then all share
+what they have finished, form their messages by the same plan, decode the sum with one collective, and apply it.
+
+Letters: W workers, K chunks a worker holds.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+from jax.sharding import NamedSharding, PartitionSpec
+
+from gcjax import _checks
+from gcjax.codes.base import GradientCode
+from gcjax.engine.live import deadlines
+from gcjax.engine.live.deadlines import DeadlineRule
+from gcjax.engine.live.exchange import Exchange, Shared, exchange, local, rows, worker_mesh
+from gcjax.engine.live.records import LiveRun, Round, stack
+from gcjax.engine.live.rounds import Finished, Throttle, Worker, situation, working
+from gcjax.engine.live.work import Clock, Kept, chunk_gradient, empty
+from gcjax.tasks.base import Task
+
+
+def train(
+    task: Task,
+    code: GradientCode,
+    optimizer: optax.GradientTransformation,
+    *,
+    rng_key: jax.Array,
+    num_rounds: int,
+    deadline: DeadlineRule | None = None,
+    max_residual: float | None = None,
+    throttle: Throttle | None = None,
+    on_round: Callable[[int, Round, Any], None] | None = None,
+) -> LiveRun:
+    """Trains with a gradient code, with partial work up to a deadline on the real clock.
+
+    Call it in all processes, with the same arguments, after `jax.distributed.initialize`; each is a worker, and
+    computes on its first device. In one process it is a code of one worker. Programs are compiled, and connections
+    made, before the first round.
+
+    A round in which too little was finished, by its residual, is extended, and never applied as it is. Every worker
+    does at least one chunk in each round, so that one that was slow and is not any more is noticed. A round hence
+    lasts at least as long as the slowest worker takes for a chunk, and a worker that is stopped holds up all of them
+    until it goes on; then nobody waits for the rest of its load, as all would without a code.
+
+    Initial parameters and batches are those of `gcjax.engine.run` for the same key. With the same progress in every
+    round, so is the result.
+
+    Args:
+      task: what is trained.
+      code: what is computed by whom; chunks are done in the order of the assignment.
+      optimizer: optax optimizer, applied everywhere to the decoded sum divided by the N chunks.
+      rng_key: decides the initial parameters and all batches; the same in all processes.
+      num_rounds: E.
+      deadline: when a round stops; `gcjax.engine.live.adaptive()` by default.
+      max_residual: a round goes on until `residual` is not above it; up to 1e-3 counts as 0. By default 0 if the rule
+        is exact, or else half of what it would be with nothing at all: sqrt(N·L)/2, with a partial code three quarters
+        of the blocks of all chunks.
+      throttle: what a chunk takes at least, the rest of which is slept: for demonstrations on machines on which no
+        worker is slow. It stands for a device of that speed.
+      on_round: called after every round with its number, what happened, and the parameters.
+
+    Returns:
+      Parameters, optimizer state, and what happened.
+
+    Raises:
+      ValueError: for bad input; if there is not one process a worker; or if even everybody's full work leaves a
+        residual above what the rule or `max_residual` allows.
+    """
+    _check_arguments(task, code, num_rounds, deadline, max_residual)
+    rule = deadlines.adaptive() if deadline is None else deadline
+    goal = _goal(code, rule, max_residual)
+    between = exchange(code, optimizer, worker_mesh(code.assignment.num_workers))
+    init_key, batch_key = jax.random.split(rng_key)
+    worker = _worker(task, code, rule, goal, throttle or _no_throttle, batch_key)
+    everywhere = NamedSharding(between.mesh, PartitionSpec())
+    params = jax.jit(task.init, out_shardings=everywhere)(init_key)
+    opt_state = jax.jit(optimizer.init, out_shardings=everywhere)(params)
+    kept = _warm_up(worker, between, params, opt_state, _room(task, code, params))
+    history: list[Round] = []
+    for number in range(num_rounds):
+        params, opt_state, kept, happened = _round(worker, between, number, history, params, opt_state, kept)
+        history.append(happened)
+        if on_round is not None:
+            on_round(number, happened, local(params))
+    return LiveRun(local(params), local(opt_state), stack(history))
+
+
+def _round(
+    worker: Worker, between: Exchange, number: int, history: list[Round], params: Any, opt_state: Any, kept: Kept
+) -> tuple[Any, Any, Kept, Round]:
+    """One round: work, share, decode, update."""
+    begin = worker.clock.now()
+    finished = _work_and_share(worker, between, number, begin, history, local(params), kept)
+    shared = finished.shared
+    chunks = rows(between.mesh, finished.kept)
+    params, opt_state, loss = jax.block_until_ready(between.update(params, opt_state, chunks, shared.progress))
+    happened = Round(
+        seconds=worker.clock.now() - begin,
+        deadline=finished.deadline,
+        extensions=finished.extensions,
+        progress=shared.progress,
+        residual=float(shared.residual),
+        loss=float(local(loss)),
+        chunk_seconds=shared.seconds.T,
+    )
+    return params, opt_state, finished.kept, happened
+
+
+def _work_and_share(worker: Worker, between: Exchange, *round: Any) -> Finished:
+    """Works, and shares whenever the work asks for it."""
+    part = working(worker, *round)
+    mine = next(part)
+    while True:
+        try:
+            mine = part.send(_share(worker, between, mine))
+        except StopIteration as end:
+            finished: Finished = end.value
+            return finished
+
+
+def _share(worker: Worker, between: Exchange, mine: list[float]) -> Shared:
+    """What everybody has finished in this round, on the host."""
+    row = np.full((1, worker.code.assignment.load), np.nan, np.float32)
+    row[0, : len(mine)] = mine
+    shared: Shared = jax.device_get(local(between.share(rows(between.mesh, row))))
+    return shared
+
+
+def _worker(
+    task: Task, code: GradientCode, rule: DeadlineRule, goal: float, throttle: Throttle, batch_key: jax.Array
+) -> Worker:
+    rank, compiled = jax.process_index(), chunk_gradient(task, code.num_blocks)
+
+    def gradient(kept: Kept, params: Any, slot: int, number: int) -> Kept:
+        chunk = code.assignment.chunks[rank, slot]
+        return compiled(kept, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(number))
+
+    return Worker(rank, code, gradient, deadlines.completion(code), rule, goal, throttle, Clock())
+
+
+def _room(task: Task, code: GradientCode, params: Any) -> Kept:
+    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
+    loss = jax.eval_shape(lambda p: task.loss(p, task.chunk_batch(task.data, key, zero, zero), key), local(params))
+    return empty(local(params), code.assignment.load, code.num_blocks, loss.dtype)
+
+
+def _warm_up(worker: Worker, between: Exchange, params: Any, opt_state: Any, kept: Kept) -> Kept:
+    """Compiles and runs everything once, so that the first round is like the others."""
+    kept = worker.gradient(kept, local(params), 0, 0)
+    shared = _share(worker, between, [])
+    deadlines.time_to_decode(situation(worker, [shared.seconds.T]), shared.progress)
+    jax.block_until_ready(between.update(params, opt_state, rows(between.mesh, kept), shared.progress))
+    return kept
+
+
+def _goal(code: GradientCode, rule: DeadlineRule, max_residual: float | None) -> float:
+    """The residual at which a round may stop."""
+    half = 0.0 if rule.exact else float(np.sqrt(code.assignment.num_chunks * code.num_blocks)) / 2
+    goal = max(half if max_residual is None else float(max_residual), deadlines.ZERO)
+    least = deadlines.full_residual(code)
+    if least > goal:
+        raise ValueError(
+            f"a round must be able to end: everybody's full work must leave a residual of at most {goal:.3g}; this "
+            f"code leaves {least:.3g}. Use a code that full work decodes (at most as many blocks as the smallest "
+            "replication), or a deadline rule that is not exact, with a larger max_residual."
+        )
+    return goal
+
+
+def _check_arguments(
+    task: Task, code: GradientCode, num_rounds: int, rule: DeadlineRule | None, max_residual: float | None
+) -> None:
+    _checks.integer("num_rounds", num_rounds, minimum=1)
+    if not isinstance(code, GradientCode):
+        raise ValueError(f"train needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
+    if rule is not None and not isinstance(rule, DeadlineRule):
+        raise ValueError(f"deadline must be a rule, for example gcjax.engine.live.adaptive(); got {rule!r}.")
+    if max_residual is not None:
+        _checks.number("max_residual", max_residual, finite=True)
+    if code.assignment.num_chunks != task.num_chunks:
+        raise ValueError(
+            f"the code and the task must cut the data into the same chunks; the code has "
+            f"{code.assignment.num_chunks}, the task {task.num_chunks}. Make the task with "
+            f"num_chunks={code.assignment.num_chunks}."
+        )
+
+
+def _no_throttle(worker: int, round: int) -> float:
+    del worker, round
+    return 0.0
