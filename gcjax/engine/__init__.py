@@ -1,5 +1,6 @@
 """The engine: schedule, code, task and optimizer as one XLA program, on one device or a mesh."""
 
+from gcjax.engine import live
 from gcjax.engine.base import Info, Run, State, Training, Trajectory
 from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
 from gcjax.engine.coded import CodedInfo, coded_value_and_grad, shard_chunks
@@ -22,6 +23,7 @@ __all__ = [
     "coded_value_and_grad",
     "identity",
     "in_pieces",
+    "live",
     "replicate",
     "required_ring_size",
     "run",

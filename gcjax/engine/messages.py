@@ -33,7 +33,7 @@ def worker_messages(
     def add(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, jax.Array]:
         def work(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, jax.Array]:
             value, gradient = jax.value_and_grad(loss)(params, chunk)
-            return coefficients.astype(dtype) @ blocks(gradient, num_blocks).astype(dtype), value
+            return combined(coefficients, blocks(gradient, num_blocks).astype(dtype)), value
 
         added, values = jax.vmap(work)(*slot)
         return messages + added, values
@@ -42,6 +42,15 @@ def worker_messages(
     slots = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), chunks), jnp.moveaxis(encode, 2, 0)
     messages, values = jax.lax.scan(add, empty, slots)
     return messages, values.T
+
+
+def combined(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
+    """float[M, width] from `coefficients float[M, L]` and `rows float[L, width]`.
+
+    Written out, since XLA then reads the rows once, while it adds; a product of so small a matrix would copy them.
+    """
+    scaled = [[c * row for c, row in zip(line, rows, strict=True)] for line in coefficients.astype(rows.dtype)]
+    return jnp.stack([sum(line[1:], line[0]) for line in scaled])
 
 
 def blocks(gradient: Any, num_blocks: int) -> jax.Array:
