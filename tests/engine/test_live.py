@@ -1,4 +1,4 @@
-"""Live rounds: the rules, workers with simulated clocks, one process, and several."""
+"""Live deadlines: the rules, a worker, one process, and several; rounds are in `test_live_rounds`."""
 
 import contextlib
 import functools
@@ -13,26 +13,13 @@ import sys
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
-from jax.sharding import NamedSharding, PartitionSpec
 
-from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax import codes, stragglers, tasks
 from gcjax.engine import live
-from gcjax.engine.live import deadlines, exchange, records, rounds, training
-from gcjax.engine.live.work import Clock, chunk_gradient, work
-
-KEY = jax.random.key(2)
-W, K = 4, 4
-NAN, INF = np.nan, np.inf
-SGD = optax.sgd(0.1, momentum=0.5)
-
-
-def pairs(num_blocks=1):
-    """Eight chunks, each on two of four workers."""
-    matrix = np.arange(W)[None] - np.repeat(np.arange(W), 2)[:, None]
-    assignment = codes.order_chunks(codes.from_matrix((matrix % W < 2).astype(int)))
-    return codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
+from gcjax.engine.live import deadlines, exchange, training
+from gcjax.engine.live.work import Clock, work
+from tests.engine.live_simulation import INF, KEY, NAN, SGD, K, Time, W, engine_run, pairs
 
 
 @functools.cache
@@ -112,22 +99,6 @@ def test_an_extension_lasts_until_decodable_or_for_a_chunk_of_the_slowest():
 # One worker.
 
 
-class Time:
-    """A clock that moves only when told to."""
-
-    def __init__(self):
-        self.seconds = 0.0
-
-    def now(self):
-        return self.seconds
-
-    def pass_by(self, seconds):
-        self.seconds += seconds
-
-    def clock(self):
-        return Clock(self.now, self.pass_by)
-
-
 def worked(until, recent=(), chunk=1.0, num_slots=8, **kwargs):
     """The seconds of the chunks that a worker does, each of which takes `chunk`."""
     time, done = Time(), []
@@ -172,215 +143,7 @@ def test_a_stop_lengthens_a_paced_chunk():
     assert seconds == pytest.approx(2.25, abs=0.01)
 
 
-# Simulated workers: the generators of all of them, each with its own clock, and the real collectives on four devices.
-
-
-class Simulation:
-    """W workers that know of each other only what they share."""
-
-    def __init__(self, task, code, rule, speeds, max_residual=None, num_workers=W):
-        self.task, self.code, self.speeds = task, code, speeds
-        self.mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_workers]), ("workers",))
-        self.between = exchange.exchange(code, SGD, self.mesh)
-        goal = training._goal(code, rule, max_residual)
-        self.times = [Time() for _ in range(num_workers)]
-        completion, gradient = deadlines.completion(code), chunk_gradient(task, code.num_blocks)
-        init_key, self.batch_key = jax.random.split(KEY)
-        self.params = task.init(init_key)
-        self.workers = [
-            rounds.Worker(
-                w, code, functools.partial(self.chunk, gradient, w), completion, rule, goal, lambda *_: 0.0,
-                self.times[w].clock(),
-            )
-            for w in range(num_workers)
-        ]  # fmt: skip
-
-    def chunk(self, gradient, worker, kept, params, slot, number):
-        self.times[worker].pass_by(float(self.speeds(worker, number)))
-        c = np.int32(self.code.assignment.chunks[worker, slot])
-        return gradient(kept, params, self.task.data, self.batch_key, np.int32(slot), c, np.int32(number))
-
-    def put(self, rows):
-        return jax.device_put(rows, NamedSharding(self.mesh, PartitionSpec("workers")))
-
-    def share(self, mine):
-        rows = np.full((len(mine), self.code.assignment.load), NAN, np.float32)
-        for w, seconds in enumerate(mine):
-            rows[w, : len(seconds)] = seconds
-        latest = max(time.seconds for time in self.times)
-        for time in self.times:
-            time.seconds = latest
-        return jax.device_get(self.between.share(self.put(rows)))
-
-    def finish(self, parts):
-        """All workers' parts of a round, in lockstep from one share to the next."""
-        mine = [next(part) for part in parts]
-        for _ in range(100):
-            shared, ends, more = self.share(mine), [], []
-            for part in parts:
-                try:
-                    more.append(part.send(shared))
-                except StopIteration as end:
-                    ends.append(end.value)
-            if ends:
-                assert len(ends) == len(parts), "some go on and some do not"
-                return ends
-            mine = more
-        raise AssertionError("the round does not end")
-
-    def run(self, num_rounds):
-        params, opt_state, history = self.params, SGD.init(self.params), []
-        kept = [training._room(self.task, self.code, self.put_everywhere(params)) for _ in self.workers]
-        for number in range(num_rounds):
-            kept = jax.tree.map(lambda x: jnp.full_like(x, NAN), kept)  # what is not done must not matter
-            begin = self.times[0].seconds
-            ends = self.finish([
-                rounds.working(worker, number, begin, history, params, kept[w])
-                for w, worker in enumerate(self.workers)
-            ])  # fmt: skip
-            kept = [end.kept for end in ends]
-            all_kept = jax.tree.map(lambda *x: self.put(np.concatenate([np.asarray(v) for v in x])), *kept)
-            params, opt_state, loss = self.between.update(params, opt_state, all_kept, ends[0].shared.progress)
-            params, opt_state = jax.device_get((params, opt_state))
-            history.append(records.Round(
-                self.times[0].seconds - begin, ends[0].deadline, ends[0].extensions, ends[0].shared.progress,
-                float(ends[0].shared.residual), float(loss), ends[0].shared.seconds.T,
-            ))  # fmt: skip
-        return params, records.stack(history)
-
-    def put_everywhere(self, tree):
-        return jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))
-
-
-def engine_run(task, code, progress):
-    """The engine's run for given progress int[E, W]."""
-    progress = jnp.asarray(progress, jnp.int32)
-    units = progress.shape[0] * code.assignment.load
-    d = stragglers.sample_durations(stragglers.constant(), KEY, units, code.assignment.num_workers)
-    base = protocols.coded(code, stop=codes.all_workers())
-    protocol = protocols.Protocol(
-        lambda durations, network: base.schedule(durations, network)._replace(work=progress), code, lambda _: 0
-    )
-    return engine.run(task, protocol, SGD, d, rng_key=KEY)
-
-
-def one_slow(worker, number):
-    return 3.0 if worker == 1 else 1.0
-
-
-def changing(worker, number):
-    return 5.0 if worker == number % W else 1.0 + 0.01 * worker
-
-
-@pytest.mark.parametrize(("num_blocks", "speeds"), [(1, one_slow), (2, changing)])
-def test_live_rounds_are_the_engines_rounds_for_the_same_progress(num_blocks, speeds, x64):
-    """With deadlines by all rules in turn."""
-    rules = (live.adaptive(), live.fixed(2.0), live.until_decodable())
-    mixed = live.DeadlineRule(lambda situation: rules[len(situation.history) % 3].seconds(situation))
-    task, code = tasks.digits(8, batch_size=3, hidden=(5,), dropout=0.3), pairs(num_blocks)
-    params, happened = Simulation(task, code, mixed, speeds, max_residual=3.0).run(6)
-    assert (happened.progress < K).any() and happened.residual.max() > 0.5
-    run = engine_run(task, code, happened.progress)
-    jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9), params, run.params)
-    np.testing.assert_allclose(happened.loss, run.info.loss, rtol=1e-9)
-    np.testing.assert_allclose(happened.residual, run.info.residual, rtol=1e-6, atol=1e-6)
-
-
-def simulated(code, rule, speeds, num_rounds=6, num_workers=W, **kwargs):
-    task = tasks.linear_regression(num_chunks=code.assignment.num_chunks, num_examples=40, num_features=3)
-    return Simulation(task, code, rule, speeds, num_workers=num_workers, **kwargs).run(num_rounds)[1]
-
-
-def test_an_adaptive_round_does_not_wait_for_a_slow_worker():
-    happened = simulated(pairs(), live.adaptive(), one_slow)
-    np.testing.assert_array_equal(happened.deadline[1:], K)
-    np.testing.assert_array_equal(happened.seconds, [3 * K, *[K] * 5])
-    np.testing.assert_array_equal(happened.progress[1:], [[K, 1, K, K]] * 5)
-    np.testing.assert_allclose(happened.residual, 0, atol=1e-6)
-    whole = simulated(pairs(), live.whole_load(), one_slow)
-    np.testing.assert_array_equal(whole.seconds, 3 * K)
-
-
-def test_a_worker_that_recovers_is_noticed():
-    happened = simulated(pairs(), live.adaptive(), lambda w, n: 3.0 if w == 1 and n < 3 else 1.0)
-    assert happened.progress[2, 1] == 1 and happened.progress[-1, 1] == K
-
-
-@pytest.mark.parametrize("speeds", [one_slow, changing, lambda w, n: 1.0, lambda w, n: 100.0 ** (w == n % W)])
-def test_until_decodable_always_decodes_and_soon(speeds):
-    for code in (pairs(), pairs(2), codes.fractional_repetition(W, num_stragglers=1)):
-        happened = simulated(code, live.until_decodable(), speeds)
-        np.testing.assert_allclose(happened.residual, 0, atol=1e-3)
-        if code.num_blocks == 1 and speeds is one_slow:
-            seconds = jnp.asarray([speeds(w, 0) for w in range(W)], jnp.float32)
-            best = max(float(codes.completion_time(code, seconds)), 3.0)  # nobody waits for less than a chunk
-            assert (happened.seconds[1:] <= 1.1 * best + 1).all()
-
-
-def test_an_extension_does_not_wait_for_a_chunk_that_is_not_needed():
-    """Worker 3 takes ten; when worker 2 turns slower, only a chunk of that one is missing."""
-    happened = simulated(
-        pairs(), live.until_decodable(), lambda w, n: 10.0 if w == 3 else 2.5 if (w, n) == (2, 3) else 1.0
-    )
-    assert happened.extensions[3] == 1 and happened.progress[3, 3] == 1
-    np.testing.assert_allclose(happened.seconds[1:], [10, 10, 12.5, 10, 10])
-
-
-def test_a_round_ends_even_if_nobody_expects_to_finish_in_time(monkeypatch):
-    """Whenever a worker looks at its clock, some time has passed."""
-
-    def now(time):
-        time.seconds += 1.0
-        return time.seconds
-
-    monkeypatch.setattr(Time, "now", now)
-    happened = simulated(
-        pairs(), live.until_decodable(), lambda w, n: 100.0 if w == 3 else 10.0 if (w, n) == (2, 3) else 1.0
-    )
-    assert happened.extensions[3] > 1
-    np.testing.assert_allclose(happened.residual, 0, atol=1e-3)
-
-
-@pytest.mark.parametrize("max_residual", [0.0, 0.5, 1.5])
-def test_a_round_in_which_too_little_arrived_is_extended(max_residual):
-    code = codes.uncoded(W, load=K)
-    happened = simulated(code, live.fixed(1.0), changing, max_residual=max_residual)
-    assert (happened.extensions > 0).all()
-    assert (happened.residual <= max(max_residual, 1e-3)).all()
-    assert (happened.residual > 0).any() == (max_residual > 0.5)
-    missing = K * W - happened.progress.sum(axis=1)
-    np.testing.assert_allclose(happened.residual, np.sqrt(missing), atol=1e-3)
-
-
-def test_by_default_three_quarters_must_arrive():
-    happened = simulated(codes.uncoded(W, load=K), live.fixed(1.0), lambda w, n: 1.0)
-    np.testing.assert_array_equal(happened.progress, 3)
-    assert happened.residual.max() == 2.0  # half of sqrt(16)
-
-
-def test_uneven_loads_and_workers_without_work():
-    matrix = np.zeros((4, W), int)
-    matrix[:, 0], matrix[:2, 1], matrix[2:, 2] = 1, 1, 1
-    for rule in (live.adaptive(), live.fixed(0.5), live.until_decodable(), live.whole_load()):
-        happened = simulated(codes.partial(codes.from_matrix(matrix)), rule, one_slow, max_residual=0.0)
-        assert (happened.progress <= [4, 2, 2, 0]).all()
-        np.testing.assert_allclose(happened.residual, 0, atol=1e-6)
-
-
 # What is recorded.
-
-
-def test_the_recorded_trace_replays_the_rounds():
-    """Rounds of the simulator on the replayed times last as long as the live ones did, and get as far."""
-    first_chunks = simulated(pairs(), live.fixed(3.0), changing).trace[::K]
-    np.testing.assert_allclose(first_chunks, [[changing(w, n) for w in range(W)] for n in range(6)], rtol=1e-6)
-    happened = simulated(pairs(), live.fixed(3.0), one_slow)
-    trace = happened.trace
-    assert trace.shape == (6 * K, W) and np.isnan(trace).any() and not np.isinf(trace).any()
-    durations = stragglers.sample_durations(stragglers.replay(trace=trace), KEY, len(trace), W)
-    schedule = protocols.coded(pairs(), stop=codes.deadline(3.0))(durations)
-    np.testing.assert_array_equal(schedule.work, happened.progress)
-    np.testing.assert_allclose(np.diff(schedule.time), happened.seconds[1:], rtol=1e-5)
 
 
 def test_slow_workers_are_named_with_their_slowdown_and_since_when():
