@@ -4,7 +4,7 @@ The schedule comes first: timing never depends on gradient values. Then the comm
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -92,12 +92,7 @@ def run(
     network = Network() if network is None else network
     durations = _checks.durations(durations)
     traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, params, network, task.data, start)))
-    if start is not None:
-        schedule = start.schedule
-    else:
-        schedule = (
-            protocol.schedule(durations, network) if traced else _schedule(protocol, durations, network.checked())
-        )
+    schedule = _schedule_of(protocol, durations, network, traced) if start is None else start.schedule
     traced = traced or _checks.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
     if not traced:
         _check_versions(protocol, schedule)
@@ -106,36 +101,66 @@ def run(
         ring_size = _default_ring_size(protocol, schedule)
         if not traced:  # a size from the data alone would compile anew for other durations
             ring_size = max(ring_size, required_ring_size(schedule))
-    every = min(eval_every or max(1, possible // 100), possible)
     if front_width is None:  # contributions to one commit are spread by themselves
         front_width = where.spread().size if schedule.worker.shape[1] == 1 else 1
-    options = Options(num_commits, every, ring_size, front_width, progress, where)
-    static = task._replace(data=None), protocol, optimizer, options
-    if traced:
-        _check_untraced(checkpoints)
-        training = begin(*static, schedule, task.data, rng_key, params) if start is None else start.training
-        if not _is_zero(num_evals):
-            until = jnp.asarray(possible if num_evals is None else num_evals, jnp.int32)
-            training = advance(*static, schedule, task.data, rng_key, training, until)
-        return Run.of(training, schedule)
-    given = (
-        {} if checkpoints is None else {"data": task.data, "schedule": schedule, "rng_key": rng_key, "params": params}
-    )
-    schedule, data, rng_key, params = where.put((schedule, task.data, rng_key, params))
-    training = _begin(*static, schedule, data, rng_key, params) if start is None else start.training
+    every = min(eval_every or max(1, possible // 100), possible)
+    program = Program(
+        task._replace(data=None), protocol, optimizer,
+        Options(num_commits, every, ring_size, front_width, progress, where),
+    )  # fmt: skip
+    last = possible if num_evals is None else num_evals
+    if not traced:
+        saving = None if checkpoints is None else (checkpoints, identity)
+        return _run_now(program, schedule, task.data, rng_key, params, start, last, saving)
+    if checkpoints is not None:
+        raise ValueError(
+            "checkpoints are written between the pieces of a run, so they cannot be used under jit or vmap."
+        )
+    training = begin(*program, schedule, task.data, rng_key, params) if start is None else start.training
+    if not _is_zero(last):
+        training = advance(*program, schedule, task.data, rng_key, training, jnp.asarray(last, jnp.int32))
+    return Run.of(training, schedule)
+
+
+class Program(NamedTuple):
+    """What is compiled: the static arguments of `begin` and `advance`."""
+
+    task: Task
+    protocol: Protocol
+    optimizer: optax.GradientTransformation
+    options: Options
+
+
+def _run_now(
+    program: Program,
+    schedule: Schedule,
+    data: Any,
+    rng_key: jax.Array,
+    params: Any,
+    start: Run | None,
+    last: int | jax.Array,
+    saving: tuple[Checkpoints, str] | None,
+) -> Run:
+    """A run that is not inside of a `jit`: compiled, checked, and with checkpoints if there is a place for them."""
+    options = program.options
+    put = options.layout.put
+    given = {"data": data, "schedule": schedule, "rng_key": rng_key, "params": params}
+    schedule, data, rng_key, params = put((schedule, data, rng_key, params))
+    training = _begin(*program, schedule, data, rng_key, params) if start is None else start.training
 
     def go_on(training: Training, num_evals: int | jax.Array) -> Training:
-        return _advance(*static, schedule, data, rng_key, training, where.put(jnp.asarray(num_evals, jnp.int32)))
+        return _advance(*program, schedule, data, rng_key, training, put(jnp.asarray(num_evals, jnp.int32)))
 
-    if checkpoints is not None:
-        last = -(-int(training.info.num_commits) // every) if num_evals is None else int(num_evals)
-        depends_on = resume.identity(identity, num_commits=num_commits, eval_every=every, **given)
-        training = resume.in_pieces(go_on, training, last, checkpoints, depends_on)
-    elif not _is_zero(num_evals):
-        training = go_on(training, possible if num_evals is None else num_evals)
+    if saving is not None:
+        checkpoints, text = saving
+        last = min(int(last), -(-int(training.info.num_commits) // options.eval_every))
+        counts = {"num_commits": options.num_commits, "eval_every": options.eval_every}
+        training = resume.in_pieces(go_on, training, last, checkpoints, resume.identity(text, **counts, **given))
+    elif not _is_zero(last):
+        training = go_on(training, last)
     result = Run.of(training, schedule)
     if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
-        check(result, num_commits=num_commits)
+        check(result, num_commits=options.num_commits)
     return result
 
 
@@ -172,15 +197,8 @@ def check(run: Run, *, num_commits: int | None = None) -> None:
         )
 
 
-def _is_zero(value: int | jax.Array | None) -> bool:
+def _is_zero(value: int | jax.Array) -> bool:
     return isinstance(value, int) and value == 0
-
-
-def _check_untraced(checkpoints: Checkpoints | None) -> None:
-    if checkpoints is not None:
-        raise ValueError(
-            "checkpoints are written between the pieces of a run, so they cannot be used under jit or vmap."
-        )
 
 
 def _check_versions(protocol: Protocol, schedule: Schedule) -> None:
@@ -203,6 +221,12 @@ def required_ring_size(schedule: Schedule) -> int:
 @partial(jax.jit, static_argnums=0)
 def _schedule(protocol: Protocol, durations: jax.Array, network: Network) -> Schedule:
     return protocol.schedule(durations, network)
+
+
+def _schedule_of(protocol: Protocol, durations: jax.Array, network: Network, traced: bool) -> Schedule:
+    if traced:
+        return protocol.schedule(durations, network)
+    return _schedule(protocol, durations, network.checked())
 
 
 def _default_ring_size(protocol: Protocol, schedule: Schedule) -> int:

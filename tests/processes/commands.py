@@ -7,8 +7,10 @@ import subprocess
 import sys
 import time
 from contextlib import contextmanager
+from pathlib import Path
 from typing import NamedTuple
 
+ROOT = Path(__file__).parents[2]
 EXPERIMENT = """
 import time
 
@@ -107,7 +109,7 @@ def by_hand(rank, number, port):
 
 
 @contextmanager
-def group(folder, number, *arguments, ranks=None, own=None, out="out", port=None):
+def group(folder, number, *arguments, ranks=None, own=None, out="out", port=None, config=CONFIG):
     """Starts the processes of a group in a folder, and leaves none behind.
 
     Args:
@@ -118,12 +120,14 @@ def group(folder, number, *arguments, ranks=None, own=None, out="out", port=None
       own: rank -> more arguments of that process.
       out: the output folder; the default of the command if None.
       port: of process 0; a free one by default.
+      config: the text of the config file.
     """
     (folder / "rounds.py").write_text(EXPERIMENT)
-    (folder / "config.gin").write_text(CONFIG)
+    (folder / "config.gin").write_text(config)
     port = port or free_port()
     chosen = [] if out is None else ["--out", out]
-    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     processes = {}
     try:
         for rank in range(number) if ranks is None else ranks:
