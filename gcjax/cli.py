@@ -149,14 +149,17 @@ def _out_folder(options: argparse.Namespace) -> Path:
     from gcjax import processes
     from gcjax.analysis import empty_folder, unfinished_folder
 
-    def make() -> str:
+    def make() -> list[str]:
         if not processes.is_first():
-            return ""
+            return []
         if options.resume:
-            return str(unfinished_folder(options.out or _newest_unfinished(options.config)))
-        return str(empty_folder(options.out or _default_folder(options.config)))
+            folder = unfinished_folder(options.out or _newest_unfinished(options.config))
+        else:
+            folder = empty_folder(options.out or _default_folder(options.config))
+        return [str(folder), str(folder.absolute())]
 
-    return Path(processes.share(make)[0])
+    chosen, anywhere = processes.share(make)[0]
+    return Path(chosen if processes.is_first() else anywhere)  # the others may run in another directory
 
 
 def _newest_unfinished(config: str) -> Path:

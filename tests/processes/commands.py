@@ -37,6 +37,7 @@ def rounds(*, num_rounds, pause=0.0, bad=None, error="", out, progress):
         if processes.is_first():
             (out / "round").write_text(str(done))
         time.sleep(pause)
+    (out / f"seen{jax.process_index()}").touch()
     if processes.is_first():
         (out / "total").write_text(str(float(total)))
     progress.show(f"{processes.is_first()} {total}")
@@ -110,7 +111,7 @@ def by_hand(rank, number, port):
 
 @contextmanager
 def group(folder, number, *arguments, ranks=None, own=None, out="out", port=None, config=CONFIG):
-    """Starts the processes of a group in a folder, and leaves none behind.
+    """Starts the processes of a group, and leaves none behind; all but process 0 run in another directory.
 
     Args:
       folder: where the experiment is written and the commands are run.
@@ -126,15 +127,17 @@ def group(folder, number, *arguments, ranks=None, own=None, out="out", port=None
     (folder / "config.gin").write_text(config)
     port = port or free_port()
     chosen = [] if out is None else ["--out", out]
-    path = os.pathsep.join(filter(None, [str(ROOT), os.environ.get("PYTHONPATH")]))
+    (folder / "elsewhere").mkdir(exist_ok=True)
+    path = os.pathsep.join(filter(None, [str(ROOT), str(folder), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
     processes = {}
     try:
         for rank in range(number) if ranks is None else ranks:
-            command = [sys.executable, "-m", "gcjax", "run", "config.gin", *chosen, *by_hand(rank, number, port)]
-            command += [*arguments, *(own or {}).get(rank, ())]
+            command = [sys.executable, "-m", "gcjax", "run", str(folder / "config.gin"), *chosen]
+            command += [*by_hand(rank, number, port), *arguments, *(own or {}).get(rank, ())]
             with open(folder / f"stdout{rank}", "w") as stdout, open(folder / f"stderr{rank}", "w") as stderr:
-                processes[rank] = subprocess.Popen(command, cwd=folder, env=environment, stdout=stdout, stderr=stderr)
+                cwd = folder / "elsewhere" if rank else folder
+                processes[rank] = subprocess.Popen(command, cwd=cwd, env=environment, stdout=stdout, stderr=stderr)
         yield Started(folder, processes)
     finally:
         for process in processes.values():

@@ -37,6 +37,7 @@ def test_a_run_gives_the_right_result_and_only_process_0_prints_and_writes(tmp_p
     assert {rank: (end.status, end.stderr) for rank, end in ends.items()} == dict.fromkeys(range(number), (0, ""))
     (folder,) = (tmp_path / "runs").iterdir() if out is None else (tmp_path / out,)
     assert float((folder / "total").read_text()) == 10 * number * (number + 1) / 2
+    assert {f"seen{rank}" for rank in range(number)} <= {file.name for file in folder.iterdir()}
     assert ends[0].stdout.splitlines()[-3:] == [
         "printed by the experiment",
         f"True {float((folder / 'total').read_text())}",
