@@ -9,7 +9,7 @@ demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures i
 	$(BIN)/gcjax run configs/quickstart.gin
 
 test: $(STAMP)
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
