@@ -44,17 +44,18 @@ class Options(NamedTuple):
     layout: Layout
 
 
-def begin(
-    task: Task,
-    protocol: Protocol,
-    optimizer: optax.GradientTransformation,
-    options: Options,
-    schedule: Schedule,
-    data: Any,
-    rng_key: jax.Array,
-    params: Any,
-) -> Training:
+class Program(NamedTuple):
+    """What is compiled: the static arguments of `begin` and `advance`."""
+
+    task: Task
+    protocol: Protocol
+    optimizer: optax.GradientTransformation
+    options: Options
+
+
+def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, params: Any) -> Training:
     """Initial parameters and their evaluation. Arguments as in `gcjax.engine.run`."""
+    task, _, optimizer, options = program
     possible = schedule.time.shape[0]
     num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or possible).astype(jnp.int32)
     alive = versions_alive(schedule)
@@ -84,17 +85,10 @@ def begin(
 
 
 def advance(
-    task: Task,
-    protocol: Protocol,
-    optimizer: optax.GradientTransformation,
-    options: Options,
-    schedule: Schedule,
-    data: Any,
-    rng_key: jax.Array,
-    training: Training,
-    num_evals: jax.Array,
+    program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, training: Training, num_evals: jax.Array
 ) -> Training:
     """Goes on until so many evaluations have been made in all, the first one not counted, or the run ends."""
+    task, protocol, optimizer, options = program
     spread, batch_key = options.layout.spread(), _keys(rng_key)[1]
     apart = spread if schedule.worker.shape[1] > 1 else one_device()
     if protocol.code is None:

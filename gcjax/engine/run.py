@@ -4,7 +4,7 @@ The schedule comes first: timing never depends on gradient values. Then the comm
 """
 
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,7 +17,7 @@ from gcjax.engine import resume
 from gcjax.engine.base import Run, Training
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.layout import ParamSpecs, layout
-from gcjax.engine.loop import Options, Progress, advance, begin, versions_alive
+from gcjax.engine.loop import Options, Program, Progress, advance, begin, versions_alive
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.stragglers.network import Network
 from gcjax.tasks.base import Task
@@ -116,19 +116,10 @@ def run(
         raise ValueError(
             "checkpoints are written between the pieces of a run, so they cannot be used under jit or vmap."
         )
-    training = begin(*program, schedule, task.data, rng_key, params) if start is None else start.training
+    training = begin(program, schedule, task.data, rng_key, params) if start is None else start.training
     if not _is_zero(last):
-        training = advance(*program, schedule, task.data, rng_key, training, jnp.asarray(last, jnp.int32))
+        training = advance(program, schedule, task.data, rng_key, training, jnp.asarray(last, jnp.int32))
     return Run.of(training, schedule)
-
-
-class Program(NamedTuple):
-    """What is compiled: the static arguments of `begin` and `advance`."""
-
-    task: Task
-    protocol: Protocol
-    optimizer: optax.GradientTransformation
-    options: Options
 
 
 def _run_now(
@@ -146,10 +137,10 @@ def _run_now(
     put = options.layout.put
     given = {"data": data, "schedule": schedule, "rng_key": rng_key, "params": params}
     schedule, data, rng_key, params = put((schedule, data, rng_key, params))
-    training = _begin(*program, schedule, data, rng_key, params) if start is None else start.training
+    training = _begin(program, schedule, data, rng_key, params) if start is None else start.training
 
     def go_on(training: Training, num_evals: int | jax.Array) -> Training:
-        return _advance(*program, schedule, data, rng_key, training, put(jnp.asarray(num_evals, jnp.int32)))
+        return _advance(program, schedule, data, rng_key, training, put(jnp.asarray(num_evals, jnp.int32)))
 
     if saving is not None:
         checkpoints, text = saving
@@ -258,5 +249,5 @@ def _check_arguments(
         )
 
 
-_begin = jax.jit(begin, static_argnums=(0, 1, 2, 3))
-_advance = jax.jit(advance, static_argnums=(0, 1, 2, 3), donate_argnums=(7,))
+_begin = jax.jit(begin, static_argnums=0)
+_advance = jax.jit(advance, static_argnums=0, donate_argnums=4)

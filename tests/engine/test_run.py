@@ -128,10 +128,12 @@ def test_a_run_cut_anywhere_and_resumed_gives_the_same_bits(name):
     for cuts in ([0, 1, 2, 3, 100], [2]):
         run = None
         for num_evals in [*cuts, None]:
+            before = [] if run is None else jax.tree.leaves(run.state)
             run = engine.run(
                 regression(), PROTOCOLS[name], ADAM, durations(), rng_key=KEY, eval_every=2, start=run,
                 num_evals=num_evals,
             )  # fmt: skip
+            assert all(x.is_deleted() for x in before)  # donated
             if num_evals is not None and num_evals < 4:
                 assert int(run.state.commit) == min(2 * num_evals, int(run.info.num_commits))
         jax.tree.map(np.testing.assert_array_equal, jax.device_get(run), jax.device_get(whole))
