@@ -65,16 +65,21 @@ def newest_checkpoints(out):
     return {f.name: max((int(s.name) for s in f.iterdir() if s.name.isdigit()), default=0) for f in folders}
 
 
-def test_a_killed_run_goes_on(command, undisturbed, tmp_path):
-    out = tmp_path / "out"
-    process = command(out)
+def kill_after_checkpoint(process, out, seconds=0.0):
+    """Kills a run so many seconds after its first checkpoint."""
     try:
         limit = time.monotonic() + 100
         while not any(newest_checkpoints(out).values()) and process.poll() is None and time.monotonic() < limit:
             time.sleep(0.005)
+        time.sleep(seconds)
     finally:
         process.kill()
         process.communicate()
+
+
+def test_a_killed_run_goes_on(command, undisturbed, tmp_path):
+    out = tmp_path / "out"
+    kill_after_checkpoint(command(out), out)
     assert newest_checkpoints(out) and not (out / "run.json").exists()
     finish(command(out))
     assert_same_bits(undisturbed, out)
@@ -84,6 +89,7 @@ def test_a_killed_run_goes_on(command, undisturbed, tmp_path):
 
 @pytest.mark.slow
 def test_killed_at_twenty_random_moments(command, undisturbed, tmp_path):
+    """Ten at any moment, ten after the first checkpoint."""
     moments = random.Random(0)
     begin = time.monotonic()
     finish(command(tmp_path / "timed"))
@@ -91,9 +97,12 @@ def test_killed_at_twenty_random_moments(command, undisturbed, tmp_path):
     for i in range(20):
         out = tmp_path / str(i)
         process = command(out)
-        time.sleep(moments.uniform(0, seconds))
-        process.kill()
-        process.communicate()
+        if i < 10:
+            time.sleep(moments.uniform(0, seconds))
+            process.kill()
+            process.communicate()
+        else:
+            kill_after_checkpoint(process, out, moments.uniform(0, 2.0))
         before = newest_checkpoints(out)
         if any(before.values()):
             other = command(out, "--set", "sgd.learning_rate = 0.2")

@@ -87,7 +87,7 @@ def run(
       ValueError: for bad input, or if the durations are too few for `num_commits`, or the ring too small, or the
         checkpoints are of another run.
     """
-    _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width)
+    _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width, num_evals)
     where = layout(mesh, axis, param_specs)
     network = Network() if network is None else network
     durations = _checks.durations(durations)
@@ -108,6 +108,8 @@ def run(
         task._replace(data=None), protocol, optimizer,
         Options(num_commits, every, ring_size, front_width, progress, where),
     )  # fmt: skip
+    if start is not None:
+        _check_start(start, 1 + -(-(num_commits or possible) // every), where.mesh)
     last = possible if num_evals is None else num_evals
     if not traced:
         saving = None if checkpoints is None else (checkpoints, identity)
@@ -188,6 +190,21 @@ def check(run: Run, *, num_commits: int | None = None) -> None:
         )
 
 
+def _check_start(start: Run, num_slots: int, mesh: Mesh | None) -> None:
+    """A run can only be gone on with under the arguments that it was begun with."""
+    if start.trajectory.time.shape[-1] != num_slots:
+        raise ValueError(
+            f"start must be a run with the same num_commits and eval_every; it has room for "
+            f"{start.trajectory.time.shape[-1]} evaluations, this one for {num_slots}."
+        )
+    commit = start.state.commit
+    if mesh is not None and not _checks.is_traced(commit) and commit.sharding.device_set != set(mesh.devices.flat):
+        raise ValueError(
+            f"start must be a run on the same devices; it lies on {len(commit.sharding.device_set)} others, the mesh "
+            f"has {mesh.size}. To go on elsewhere, save it with checkpoints and resume from them."
+        )
+
+
 def _is_zero(value: int | jax.Array) -> bool:
     return isinstance(value, int) and value == 0
 
@@ -234,6 +251,7 @@ def _check_arguments(
     eval_every: int | None,
     ring_size: int | None,
     front_width: int | None,
+    num_evals: int | jax.Array | None,
 ) -> None:
     if not isinstance(protocol, Protocol):
         raise ValueError(f"run needs a Protocol, for example gcjax.protocols.bsp(); got {protocol!r}.")
@@ -241,6 +259,8 @@ def _check_arguments(
     for name, value in counts.items():
         if value is not None:
             _checks.integer(name, value, minimum=1)
+    if isinstance(num_evals, int):
+        _checks.integer("num_evals", num_evals)
     if protocol.code is not None and protocol.code.assignment.num_chunks != task.num_chunks:
         raise ValueError(
             f"the code and the task must cut the data into the same chunks; the code has "

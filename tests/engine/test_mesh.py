@@ -141,3 +141,16 @@ def test_bad_input():
         engine.run(*arguments, rng_key=KEY, mesh=jax.make_mesh((2,), ("rows",), devices=jax.devices()[:2]))
     with pytest.raises(ValueError, match="must be a jax.sharding.Mesh"):
         engine.run(*arguments, rng_key=KEY, mesh=jax.devices())
+
+
+def test_a_run_is_gone_on_with_where_it_was_begun():
+    def run(**changes):
+        return engine.run(regression(), PROTOCOLS["bsp"], SGD, durations(), rng_key=KEY, **changes)
+
+    begun = run(mesh=mesh(2), num_evals=1)
+    with pytest.raises(ValueError, match="the same devices; it lies on 2 others, the mesh has 4"):
+        run(mesh=mesh(4), start=begun)
+    with pytest.raises(ValueError, match="the same num_commits and eval_every; it has room for 9 .* this one for 3"):
+        run(mesh=mesh(2), start=begun, eval_every=4)
+    with pytest.raises(ValueError, match="num_evals must be a whole number at least 0; got -1"):
+        run(num_evals=-1)
