@@ -13,6 +13,8 @@ The time of a worker up to a moment is split in three, which add up to one:
 
 from typing import NamedTuple
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.base import GradientCode
@@ -135,13 +137,12 @@ def _count(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
 
 def _messages(times: _Arrays, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
     """float[V]: full gradients sent in all."""
-    sent = times.worker >= 0
+    size = (times.worker >= 0).astype(np.float64)
     if code is not None:
-        least = code.assignment.loads[times.worker] if code.whole_workers else 1
-        sent &= times.work >= least
-    size = 1.0 if code is None else code.num_messages / code.num_blocks
-    total = np.concatenate([[0], np.cumsum(sent.sum(axis=1))])
-    return size * total[_count(times.time, moments)]
+        sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(times.work.clip(0))))
+        size *= sent.sum(axis=2) / code.num_blocks
+    total = np.concatenate([[0.0], np.cumsum(size.sum(axis=1))])
+    return total[_count(times.time, moments)]
 
 
 def _staleness(times: _Arrays, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -10,6 +10,7 @@ from gcjax.codes.base import (
     holders,
     residual,
 )
+from gcjax.codes.fixed import fixed_code
 from gcjax.codes.ordering import order_chunks, q_max, q_max_bound, random_order
 from gcjax.codes.partial import partial
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
@@ -23,7 +24,6 @@ from gcjax.codes.stopping import (
     first_of,
 )
 from gcjax.codes.uncoded import ignore_stragglers, uncoded
-from gcjax.codes.whole_worker import whole_worker_code
 from gcjax.registry import Entry
 
 ASSIGNMENTS: dict[str, Entry] = {
@@ -70,6 +70,7 @@ __all__ = [
     "decodable",
     "fastest",
     "first_of",
+    "fixed_code",
     "fractional_repetition",
     "from_graph",
     "from_matrix",
@@ -84,5 +85,4 @@ __all__ = [
     "repetition",
     "residual",
     "uncoded",
-    "whole_worker_code",
 ]

@@ -100,6 +100,7 @@ class GradientCode(NamedTuple):
       plan: pure function `progress int32[W] -> Coding`; `progress[w]` counts the chunks that w has finished.
       completion: pure function `finish float[W, K] -> float[]`: from the time at which each worker finishes each of
         its chunks, the earliest time at which the sum can be decoded exactly; inf if never.
+      sent: pure function `progress int[W] -> bool[W, M]`: which messages a worker sends at this progress.
       whole_workers: whether a worker counts only once its whole load is done; otherwise partial work is used.
     """
 
@@ -108,6 +109,7 @@ class GradientCode(NamedTuple):
     num_messages: int
     plan: Callable[[jax.Array], Coding]
     completion: Callable[[jax.Array], jax.Array]
+    sent: Callable[[jax.Array], jax.Array]
     whole_workers: bool = False
 
 

@@ -78,7 +78,7 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         arrivals = jnp.sort(jnp.where(inverse.workers >= 0, held, jnp.inf), axis=1)
         return arrivals[:, num_blocks - 1].max()
 
-    return GradientCode(assignment, num_blocks, 1, plan, completion)
+    return GradientCode(assignment, num_blocks, 1, plan, completion, sent=lambda progress: progress[:, None] > 0)
 
 
 def _rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.ndarray:

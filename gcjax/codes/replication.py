@@ -6,8 +6,8 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.assignments import cyclic, repetition
-from gcjax.codes.base import GradientCode, default_float, host_generator
-from gcjax.codes.whole_worker import whole_worker_code
+from gcjax.codes.base import GradientCode, host_generator
+from gcjax.codes.fixed import fastest_decode, fixed_code
 
 
 def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientCode:
@@ -25,14 +25,15 @@ def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientC
     assignment = repetition(num_workers, load=_load(num_workers, num_stragglers))
     size = num_stragglers + 1
 
-    def decode(finished: jax.Array) -> jax.Array:
-        groups = finished.reshape(-1, size)
-        return (jnp.cumsum(groups, axis=1) == 1) & groups
+    def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        groups = (progress >= size).reshape(-1, size)
+        first = (jnp.cumsum(groups, axis=1) == 1) & groups
+        return first.reshape(num_workers, 1, 1)
 
-    def completion(finish: jax.Array) -> jax.Array:
-        return finish.reshape(-1, size).min(axis=1).max()
+    def completion(arrivals: jax.Array) -> jax.Array:
+        return arrivals.reshape(-1, size).min(axis=1).max()
 
-    return whole_worker_code(assignment, np.ones((num_workers, size)), lambda f: decode(f).ravel(), completion)
+    return fixed_code(assignment, np.ones((num_workers, size)), decode=decode, completion=completion)
 
 
 def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Array) -> GradientCode:
@@ -52,23 +53,7 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
     """
     assignment = cyclic(num_workers, load=_load(num_workers, num_stragglers))
     coefficients = _cyclic_coefficients(num_workers, num_stragglers, rng_key)
-    dense = np.zeros((num_workers, num_workers))
-    np.put_along_axis(dense, assignment.chunks, coefficients, axis=1)
-
-    def decode(finished: jax.Array) -> jax.Array:
-        rows = jnp.where(finished[:, None], jnp.asarray(dense, default_float()), 0)
-        left, values, right = jnp.linalg.svd(rows.T, full_matrices=False)
-        kept = values > 0.5 * jnp.finfo(rows.dtype).eps * values[0]
-        inverse = jnp.where(kept, 1 / jnp.where(kept, values, 1), 0)
-        weights = jnp.zeros(num_workers, rows.dtype)
-        for _ in range(3):  # refined: the first solution loses as many digits as the condition number has
-            weights = weights + right.T @ (inverse * (left.T @ (1 - weights @ rows)))
-        return weights
-
-    def completion(finish: jax.Array) -> jax.Array:
-        return jnp.sort(finish)[num_workers - num_stragglers - 1]
-
-    return whole_worker_code(assignment, coefficients, decode, completion)
+    return fixed_code(assignment, coefficients, completion=fastest_decode(num_workers - num_stragglers))
 
 
 def _load(num_workers: int, num_stragglers: int) -> int:

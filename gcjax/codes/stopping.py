@@ -7,8 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
-from gcjax.codes.base import GradientCode
-from gcjax.codes.whole_worker import last_finish
+from gcjax.codes.base import Assignment, GradientCode
 
 
 class StoppingRule(NamedTuple):
@@ -70,6 +69,11 @@ def fastest(num_workers: int) -> StoppingRule:
 def all_workers() -> StoppingRule:
     """Stop when every worker has finished its whole load."""
     return StoppingRule(lambda code, finish: last_finish(code.assignment, finish).max(), exact=False)
+
+
+def last_finish(assignment: Assignment, finish: jax.Array) -> jax.Array:
+    """float[W]: when each worker finishes its whole load, from `finish float[W, K]`."""
+    return jnp.max(jnp.where(assignment.chunks >= 0, finish, 0), axis=1)
 
 
 def completion_time(code: GradientCode, chunk_seconds: jax.Array) -> jax.Array:

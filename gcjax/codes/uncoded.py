@@ -5,9 +5,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.codes.base import Assignment, GradientCode, default_float
+from gcjax.codes.base import Assignment, GradientCode
+from gcjax.codes.fixed import fixed_code
 from gcjax.codes.partial import partial
-from gcjax.codes.whole_worker import whole_worker_code
 
 
 def uncoded(num_workers: int, *, load: int = 1) -> GradientCode:
@@ -43,8 +43,9 @@ def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
     _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     assignment = Assignment(np.arange(num_workers, dtype=np.int32)[:, None], num_workers)
 
-    def decode(finished: jax.Array) -> jax.Array:
-        count = finished.sum()
-        return jnp.where(finished, num_workers / count.clip(1).astype(default_float()), 0)
+    def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        factor = num_workers / progress.sum().clip(1).astype(encode.dtype)
+        return jnp.broadcast_to(factor, (num_workers, 1, 1))
 
-    return whole_worker_code(assignment, np.ones((num_workers, 1)), decode, lambda finish: finish.max())
+    ones = np.ones((num_workers, 1))
+    return fixed_code(assignment, ones, decode=decode, completion=lambda arrivals: arrivals.max())

@@ -122,8 +122,9 @@ def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
     def gradient(inputs: Inputs, schedule: Schedule, commit: jax.Array) -> Contribution:
         coding = code.plan(schedule.work[commit].clip(0))
         weight = schedule.weight[commit][:, None, None].astype(coding.decode.dtype)
-        chunks = Chunks(inputs.data, inputs.rng_key, commit)
-        params = inputs.versions.read(commit)
+        first_unit, version = schedule.unit[commit].max().clip(0), schedule.version[commit].max().clip(0)
+        chunks = Chunks(inputs.data, inputs.rng_key, first_unit // code.assignment.load)
+        params = inputs.versions.read(version)
         total, value = estimate(params, chunks, coding._replace(decode=coding.decode * weight))
         return Contribution(total, value, coding.residual)
 

@@ -43,11 +43,9 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         seconds = jax.vmap(lambda f: rule.time(code, f.T))(finish)
         done = held[None] & (finish <= seconds[:, None, None]) & jnp.isfinite(finish)
         progress = done.sum(axis=1, dtype=jnp.int32)
-        sends = progress > 0
-        if code.whole_workers:
-            sends = sends & (progress >= code.assignment.loads[None])
-        send = jnp.asarray(network.send_seconds(code.num_messages / code.num_blocks), units.dtype)
-        send = jnp.where(sends, jnp.broadcast_to(send, (num_workers,))[None], 0)
+        count = jax.vmap(code.sent)(progress).sum(axis=2)
+        sends, size = count > 0, count.astype(units.dtype) / code.num_blocks
+        send = jnp.where(sends, jax.vmap(network.send_seconds)(size), 0).astype(units.dtype)
         end = jnp.cumsum(seconds + send.max(axis=1))
         begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])
         timeline = _timeline(begin, receive, finish, seconds, done, sends, send, held)

@@ -28,7 +28,7 @@ class Network(NamedTuple):
             _checks.number(name, value, minimum=0.0)
         return self
 
-    def send_seconds(self, fraction: float = 1.0) -> float | jax.Array:
+    def send_seconds(self, fraction: float | jax.Array = 1.0) -> float | jax.Array:
         """Seconds for sending `fraction` of a full gradient to the server."""
         return self.latency + fraction * self.upload
 

@@ -29,6 +29,7 @@ def exact_codes():
         ("partial L=3", codes.partial(cyclic, num_blocks=3, rng_key=KEY), 0),
         ("partial graph L=2", codes.partial(graph, num_blocks=2, rng_key=KEY), 2),
         ("partial uneven", codes.partial(uneven, num_blocks=2, rng_key=KEY), 0),
+        ("frc by least squares", least_squares_frc(), 2),
         ("whole uneven", all_or_nothing(), 0),
         ("ignore", codes.ignore_stragglers(4, num_stragglers=1), 0),
     ]
@@ -38,7 +39,12 @@ def all_or_nothing():
     """Whole workers with uneven loads and chunks with uneven replication; everybody is needed."""
     assignment = codes.from_matrix([[1, 0], [1, 1], [0, 1], [1, 0]])
     shares = np.array([[1.0, 0.5, 1.0], [0.5, 1.0, 0.0]])
-    return codes.whole_worker_code(assignment, shares, lambda finished: jnp.ones(2), lambda finish: finish.max())
+    return codes.fixed_code(assignment, shares, decode=lambda progress, encode: jnp.ones((2, 1, 1)))
+
+
+def least_squares_frc():
+    """Fractional repetition without its closed forms: duplicates, so of deficient rank."""
+    return codes.fixed_code(codes.repetition(6, load=3), np.ones((6, 3)))
 
 
 def decoded(code, coding, gradients):

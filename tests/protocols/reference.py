@@ -72,7 +72,7 @@ def coded_rounds(code, durations, stop, receive=0.0, send=0.0):
                 break
         if not np.isfinite(seconds):
             return result
-        sends = progress >= loads if code.whole_workers else progress > 0
+        sends = np.asarray(code.sent(progress))
         now += seconds + (send if sends.any() else 0.0)
         result.append((now, progress.copy()))
     return result

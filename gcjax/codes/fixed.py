@@ -1,0 +1,136 @@
+"""Codes with fixed coefficients: what a message contains is settled beforehand, how it is decoded is not.
+
+Letters: W workers, K chunks a worker holds, L blocks, M messages a worker sends.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float, residual
+from gcjax.codes.least_squares import least_squares
+
+Decode = Callable[[jax.Array, jax.Array], jax.Array]
+"""`(progress int[W], encode float[W, M, K, L]) -> decode float[W, M, L]`; entries of messages not sent are ignored."""
+
+Completion = Callable[[jax.Array], jax.Array]
+"""`arrivals float[W, M] -> float[]`: from when messages are ready, the earliest time of an exact decode."""
+
+
+def fixed_code(
+    assignment: Assignment,
+    coefficients: np.ndarray,
+    *,
+    needs: np.ndarray | None = None,
+    decode: Decode | None = None,
+    completion: Completion | None = None,
+) -> GradientCode:
+    """A code whose messages combine chunks with coefficients that do not depend on who is slow.
+
+    Message m of worker w is sent once the worker has finished `needs[w, m]` chunks. It combines the chunks finished
+    by then with their coefficients; a message that needs fewer chunks than it combines grows with further progress.
+
+    Args:
+      assignment: who holds what.
+      coefficients: float[W, M, K, L], of block l of the chunk in slot k in message m of worker w; or float[W, K] for
+        L = M = 1.
+      needs: int[W, M]; the whole load by default.
+      decode: how messages are weighted; least squares by default.
+      completion: when the sum can first be decoded exactly; by default found by bisection over the moments at which
+        chunks are finished, asking the plan whether its residual is zero up to rounding (`exact_enough`).
+
+    Raises:
+      ValueError: if the shapes do not fit the assignment, or a coefficient is not finite.
+    """
+    coefficients = _four_axes(assignment, coefficients)
+    _, num_messages, _, num_blocks = coefficients.shape
+    loads = np.maximum(assignment.loads, 1)[:, None]
+    needs = np.broadcast_to(loads, (loads.size, num_messages)) if needs is None else _checked_needs(needs, loads)
+    slots = np.arange(assignment.load, dtype=np.int32)
+    weigh = decode or _ignoring_progress(least_squares(assignment, num_messages, num_blocks))
+
+    def sent(progress: jax.Array) -> jax.Array:
+        return progress[:, None] >= jnp.asarray(needs, progress.dtype)
+
+    def plan(progress: jax.Array) -> Coding:
+        progress = check_progress(assignment, progress)
+        ready, done = sent(progress)[:, :, None, None], (slots[None] < progress[:, None])[:, None, :, None]
+        encode = jnp.where(ready & done, jnp.asarray(coefficients, default_float()), 0)
+        weights = jnp.where(ready[..., 0], weigh(progress, encode).astype(encode.dtype), 0)
+        return Coding(encode, weights, residual(assignment, encode, weights))
+
+    def arrivals(finish: jax.Array) -> jax.Array:
+        reached = finish[np.arange(loads.size)[:, None], np.minimum(needs, loads) - 1]
+        return jnp.where(needs <= assignment.loads[:, None], reached, jnp.inf)
+
+    def when(finish: jax.Array) -> jax.Array:
+        return bisection(assignment, num_blocks, plan, finish) if completion is None else completion(arrivals(finish))
+
+    return GradientCode(assignment, num_blocks, num_messages, plan, when, sent, bool((needs >= loads).all()))
+
+
+def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:
+    return lambda progress, encode: solve(encode)
+
+
+def fastest_decode(count: int) -> Completion:
+    """The completion of codes that any so many whole workers decode, and no fewer."""
+    return lambda arrivals: jnp.sort(arrivals[:, 0])[count - 1]
+
+
+def bisection(
+    assignment: Assignment, num_blocks: int, plan: Callable[[jax.Array], Coding], finish: jax.Array
+) -> jax.Array:
+    """float[]: the earliest time at which a plan whose residual never grows with progress is exact; inf if never.
+
+    It takes log2(W·K) plans. A plan counts as exact once `exact_enough`.
+    """
+    finish = jnp.where(assignment.chunks >= 0, finish, jnp.inf)
+    times = jnp.sort(finish, axis=None)
+
+    def exact(time: jax.Array) -> jax.Array:
+        progress = jnp.sum((finish <= time) & jnp.isfinite(finish), axis=1, dtype=jnp.int32)
+        return exact_enough(assignment, num_blocks, plan(progress).residual)
+
+    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = bounds  # not exact with the first `low` chunks; exact with the first `high`, or high = all + 1
+        middle = (low + high) // 2
+        enough = exact(times[(middle - 1).clip(0)])
+        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+    steps = int(np.ceil(np.log2(times.size + 1)))
+    start = jnp.full((), 0, jnp.int32), jnp.full((), times.size + 1, jnp.int32)
+    _, high = jax.lax.fori_loop(0, steps, halve, start)
+    return jnp.where(high <= times.size, times[(high - 1).clip(0, times.size - 1)], jnp.inf)
+
+
+def exact_enough(assignment: Assignment, num_blocks: int, residual: jax.Array) -> jax.Array:
+    """Whether a residual is zero up to the rounding of an ill-conditioned decode: eps^(1/3), relative to the target."""
+    return residual <= jnp.finfo(residual.dtype).eps ** (1 / 3) * np.sqrt(assignment.num_chunks * num_blocks)
+
+
+def _four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
+    shape = (assignment.num_workers, assignment.load)
+    array = np.asarray(coefficients, np.float64)
+    array = array[:, None, :, None] if array.ndim == 2 else array
+    if array.ndim != 4 or (array.shape[0], array.shape[2]) != shape or 0 in array.shape:
+        raise ValueError(
+            f"coefficients must be float[W, K] or float[W, M, K, L] with W={shape[0]} and K={shape[1]}; "
+            f"got shape {np.shape(coefficients)}."
+        )
+    array = np.where((assignment.chunks >= 0)[:, None, :, None], array, 0.0)
+    if not np.isfinite(array).all():
+        raise ValueError(f"coefficients must be finite; got {(~np.isfinite(array)).sum()} that are not.")
+    return array
+
+
+def _checked_needs(needs: np.ndarray, loads: np.ndarray) -> np.ndarray:
+    needs = np.asarray(needs)
+    if needs.ndim != 2 or needs.shape[0] != loads.size or needs.dtype.kind not in "iu" or (needs < 1).any():
+        raise ValueError(
+            f"needs must be int[{loads.size}, M], at least 1; got {needs.dtype}{list(needs.shape)}"
+            + (f" with the entry {needs.min()}." if needs.size and needs.dtype.kind in "iu" else ".")
+        )
+    return needs

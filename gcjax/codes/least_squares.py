@@ -1,0 +1,102 @@
+"""Optimal decoding: the weights of the messages that come closest to the plain sum (Charles et al. 2017).
+
+Letters: W workers, N chunks, K chunks a worker holds, L blocks, M messages a worker sends.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.codes.base import Assignment, default_float, gather_by_chunk, holders
+
+_State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+
+MAX_DENSE_MESSAGES = 512
+"""Up to so many messages W·M the system is solved by a singular value decomposition, beyond by conjugate gradients."""
+
+
+def least_squares(
+    assignment: Assignment, num_messages: int, num_blocks: int, *, num_iterations: int | None = None
+) -> Callable[[jax.Array], jax.Array]:
+    """A solver for the decoding weights that leave the least residual.
+
+    Args:
+      assignment: who holds what.
+      num_messages: M.
+      num_blocks: L.
+      num_iterations: at most so many steps of conjugate gradients (CGLS), whatever the size; by default, a dense
+        solve for up to `MAX_DENSE_MESSAGES` messages and otherwise at most `2 W·M` steps.
+
+    Returns:
+      A pure function `encode float[W, M, K, L] -> decode float[W, M, L]`. Messages that are not there have
+      coefficients 0 and get the weight 0. The dense solution has the least norm; the iterative one, too, up to its
+      accuracy, and never holds an array of N·W numbers.
+    """
+    if num_iterations is None and assignment.num_workers * num_messages <= MAX_DENSE_MESSAGES:
+        return _dense(assignment, num_messages, num_blocks)
+    return _iterative(assignment, num_blocks, num_iterations or 2 * assignment.num_workers * num_messages)
+
+
+def message_matrix(assignment: Assignment, encode: jax.Array) -> jax.Array:
+    """float[W·M, N·L]: the messages as rows over all blocks of all chunks; dense, for small sizes."""
+    workers, messages, _, blocks = encode.shape
+    rows = jnp.zeros((workers, assignment.num_chunks, messages, blocks), encode.dtype)
+    index = np.arange(workers)[:, None], assignment.chunks.clip(0)
+    rows = rows.at[index].add(jnp.swapaxes(encode, 1, 2))
+    return jnp.swapaxes(rows, 1, 2).reshape(workers * messages, assignment.num_chunks * blocks)
+
+
+def _dense(assignment: Assignment, num_messages: int, num_blocks: int) -> Callable[[jax.Array], jax.Array]:
+    target = np.tile(np.eye(num_blocks), (assignment.num_chunks, 1))
+
+    def solve(encode: jax.Array) -> jax.Array:
+        columns, wanted = message_matrix(assignment, encode).T, jnp.asarray(target, default_float())
+        left, values, right = jnp.linalg.svd(columns, full_matrices=False)
+        kept = values > jnp.finfo(columns.dtype).eps * values[0]
+        inverse = jnp.where(kept, 1 / jnp.where(kept, values, 1), 0)
+        weights = jnp.zeros((columns.shape[1], num_blocks), columns.dtype)
+        for _ in range(3):  # refined: the first solution loses as many digits as the condition number has
+            weights = weights + right.T @ (inverse[:, None] * (left.T @ (wanted - columns @ weights)))
+        return weights.reshape(-1, num_messages, num_blocks)
+
+    return solve
+
+
+def _iterative(assignment: Assignment, num_blocks: int, num_iterations: int) -> Callable[[jax.Array], jax.Array]:
+    """CGLS (Hestenes and Stiefel 1952; Björck 1996, section 7.4), each output block with steps of its own."""
+    inverse = holders(assignment)
+    held = jnp.asarray(assignment.chunks >= 0)[:, :, None, None]
+
+    def solve(encode: jax.Array) -> jax.Array:
+        def to_chunks(weights: jax.Array) -> jax.Array:  # [W, M, La] -> [N, Lb, La]
+            return gather_by_chunk(jnp.einsum("wmkb,wma->wkba", encode, weights), inverse).sum(axis=1)
+
+        def to_messages(chunks: jax.Array) -> jax.Array:  # [N, Lb, La] -> [W, M, La]
+            return jnp.einsum("wmkb,wkba->wma", encode, jnp.where(held, chunks[assignment.chunks.clip(0)], 0))
+
+        eye = jnp.eye(num_blocks, dtype=encode.dtype)[None]
+        wanted = jnp.broadcast_to(eye, (assignment.num_chunks, num_blocks, num_blocks))
+        gradient = to_messages(wanted)
+        first = (gradient**2).sum(axis=(0, 1))
+        tolerance = (8 * jnp.finfo(encode.dtype).eps) ** 2 * first
+
+        def unfinished(state: _State) -> jax.Array:
+            return (state[0] < num_iterations) & jnp.any(state[4] > tolerance)
+
+        def step(state: _State) -> _State:
+            count, weights, rest, direction, size = state
+            moved = to_chunks(direction)
+            active = size > tolerance
+            length = jnp.where(active, size / jnp.where(active, (moved**2).sum(axis=(0, 1)), 1), 0)[None, None]
+            weights, rest = weights + length * direction, rest - length * moved
+            gradient = to_messages(rest)
+            new = (gradient**2).sum(axis=(0, 1))
+            ratio = jnp.where(active, new / jnp.where(active, size, 1), 0)[None, None]
+            return count + 1, weights, rest, gradient + ratio * direction, jnp.where(active, new, size)
+
+        start = jnp.zeros((), jnp.int32), jnp.zeros_like(gradient), wanted, gradient, first
+        return jax.lax.while_loop(unfinished, step, start)[1]
+
+    return solve
