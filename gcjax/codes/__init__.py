@@ -1,5 +1,6 @@
 """Gradient codes: what is computed twice, and how the sum is decoded from what has arrived."""
 
+from gcjax.codes.approximate import expander, expander_bound, one_step, optimal_decoding
 from gcjax.codes.assignments import cyclic, from_graph, from_matrix, random_regular, repetition
 from gcjax.codes.base import (
     Assignment,
@@ -11,6 +12,7 @@ from gcjax.codes.base import (
     residual,
 )
 from gcjax.codes.fixed import fixed_code
+from gcjax.codes.multi_message import clustered, coded_multi_message, multi_message
 from gcjax.codes.ordering import order_chunks, q_max, q_max_bound, random_order
 from gcjax.codes.partial import partial
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
@@ -20,9 +22,11 @@ from gcjax.codes.stopping import (
     completion_time,
     deadline,
     decodable,
+    erasure_head,
     fastest,
     first_of,
 )
+from gcjax.codes.two_part import two_part
 from gcjax.codes.uncoded import ignore_stragglers, uncoded
 from gcjax.registry import Entry
 
@@ -37,10 +41,17 @@ ASSIGNMENTS: dict[str, Entry] = {
 }
 
 TABLE: dict[str, Entry] = {
+    "clustered": Entry(clustered, "Ozfatura et al. 2019"),
+    "coded_multi_message": Entry(coded_multi_message, "Ozfatura et al. 2019"),
     "cyclic_repetition": Entry(cyclic_repetition, "Tandon et al. 2017"),
+    "expander": Entry(expander, "Raviv et al. 2018"),
     "fractional_repetition": Entry(fractional_repetition, "Tandon et al. 2017"),
     "ignore_stragglers": Entry(ignore_stragglers, "Chen et al. 2016"),
+    "multi_message": Entry(multi_message, "Ozfatura et al. 2020"),
+    "one_step": Entry(one_step, "Charles et al. 2017"),
+    "optimal_decoding": Entry(optimal_decoding, "Charles et al. 2017"),
     "partial": Entry(partial, "Ramamoorthy et al. 2024"),
+    "two_part": Entry(two_part, "Tandon et al. 2017"),
     "uncoded": Entry(uncoded, ""),
 }
 
@@ -48,6 +59,7 @@ STOPPING: dict[str, Entry] = {
     "all_workers": Entry(all_workers, ""),
     "deadline": Entry(deadline, "Ramamoorthy et al. 2024"),
     "decodable": Entry(decodable, "Tandon et al. 2017"),
+    "erasure_head": Entry(erasure_head, "Wang et al. 2019"),
     "fastest": Entry(fastest, "Chen et al. 2016"),
     "first_of": Entry(first_of, "Ramamoorthy et al. 2024"),
 }
@@ -63,11 +75,16 @@ __all__ = [
     "StoppingRule",
     "all_workers",
     "chunk_coefficients",
+    "clustered",
+    "coded_multi_message",
     "completion_time",
     "cyclic",
     "cyclic_repetition",
     "deadline",
     "decodable",
+    "erasure_head",
+    "expander",
+    "expander_bound",
     "fastest",
     "first_of",
     "fixed_code",
@@ -76,6 +93,9 @@ __all__ = [
     "from_matrix",
     "holders",
     "ignore_stragglers",
+    "multi_message",
+    "one_step",
+    "optimal_decoding",
     "order_chunks",
     "partial",
     "q_max",
@@ -84,5 +104,6 @@ __all__ = [
     "random_regular",
     "repetition",
     "residual",
+    "two_part",
     "uncoded",
 ]

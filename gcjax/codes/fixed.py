@@ -83,9 +83,11 @@ def fastest_decode(count: int) -> Completion:
 def bisection(
     assignment: Assignment, num_blocks: int, plan: Callable[[jax.Array], Coding], finish: jax.Array
 ) -> jax.Array:
-    """float[]: the earliest time at which a plan whose residual never grows with progress is exact; inf if never.
+    """float[]: a time at which the plan becomes exact; inf if it is not with everything finished.
 
-    It takes log2(W·K) plans. A plan counts as exact once `exact_enough`.
+    It is the earliest such time where the residual never grows with progress. (It can grow where messages do: the sum
+    of the chunks finished so far may fit better than a later one.) It takes log2(W·K) plans, and a plan counts as
+    exact once `exact_enough`.
     """
     finish = jnp.where(assignment.chunks >= 0, finish, jnp.inf)
     times = jnp.sort(finish, axis=None)

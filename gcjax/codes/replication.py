@@ -52,7 +52,7 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
       rng_key: draws the random matrix.
     """
     assignment = cyclic(num_workers, load=_load(num_workers, num_stragglers))
-    coefficients = _cyclic_coefficients(num_workers, num_stragglers, rng_key)
+    coefficients = cyclic_coefficients(num_workers, num_stragglers, rng_key)
     return fixed_code(assignment, coefficients, completion=fastest_decode(num_workers - num_stragglers))
 
 
@@ -61,7 +61,7 @@ def _load(num_workers: int, num_stragglers: int) -> int:
     return 1 + _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
 
 
-def _cyclic_coefficients(num_workers: int, num_stragglers: int, rng_key: jax.Array) -> np.ndarray:
+def cyclic_coefficients(num_workers: int, num_stragglers: int, rng_key: jax.Array) -> np.ndarray:
     """float64[W, K]: row i has 1 and then -H_rest^{-1} H_i on the chunks i, ..., i+s."""
     random = host_generator(rng_key).normal(size=(num_stragglers, num_workers))
     random[:, -1] = -random[:, :-1].sum(axis=1)

@@ -50,6 +50,18 @@ def first_of(*rules: StoppingRule) -> StoppingRule:
     return StoppingRule(time, exact=all(rule.exact for rule in rules))
 
 
+def erasure_head(num_workers: int) -> StoppingRule:
+    """Stop when the sum can be decoded exactly or so many workers have finished, whichever comes first.
+
+    With fractional repetition this is ErasureHead (Wang, Charles, Papailiopoulos 2019, arXiv 1901.09671): groups that
+    nobody has finished are left out.
+
+    Args:
+      num_workers: k, at least 1 and at most the workers that hold a chunk.
+    """
+    return first_of(decodable(), fastest(num_workers))
+
+
 def fastest(num_workers: int) -> StoppingRule:
     """Stop as soon as so many workers have finished their whole load.
 

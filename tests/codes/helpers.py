@@ -30,6 +30,22 @@ def exact_codes():
         ("partial graph L=2", codes.partial(graph, num_blocks=2, rng_key=KEY), 2),
         ("partial uneven", codes.partial(uneven, num_blocks=2, rng_key=KEY), 0),
         ("frc by least squares", least_squares_frc(), 2),
+        ("one step", codes.one_step(codes.cyclic(5, load=3), whole_workers=True), 0),
+        ("optimal whole", codes.optimal_decoding(codes.cyclic(5, load=3), whole_workers=True), 0),
+        (
+            "optimal iterative",
+            codes.optimal_decoding(codes.cyclic(5, load=3), whole_workers=True, num_iterations=60),
+            0,
+        ),
+        ("two parts", codes.two_part(codes.cyclic_repetition(4, num_stragglers=1, rng_key=KEY), num_uncoded=2), 0),
+        (
+            "two parts L=2",
+            codes.two_part(codes.partial(codes.cyclic(3, load=3), num_blocks=2, rng_key=KEY), num_uncoded=1),
+            0,
+        ),
+        ("multi-message", codes.multi_message(codes.cyclic(5, load=3)), 2),
+        ("coded multi-message", codes.coded_multi_message(5, levels=(1, 3), rng_key=KEY), 2),
+        ("clustered", codes.clustered(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_clusters=2), 1),
         ("whole uneven", all_or_nothing(), 0),
         ("ignore", codes.ignore_stragglers(4, num_stragglers=1), 0),
     ]

@@ -1,0 +1,99 @@
+"""Decoding any assignment approximately (Charles, Papailiopoulos, Ellenberg 2017, arXiv 1711.06771).
+
+Every worker sends the plain sum of its chunk gradients. The server weighs the sums: all alike (one-step decoding,
+no system to solve) or by least squares (optimal decoding).
+"""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.codes.assignments import random_regular
+from gcjax.codes.base import Assignment, GradientCode
+from gcjax.codes.fixed import fixed_code
+from gcjax.codes.least_squares import least_squares
+
+
+def one_step(assignment: Assignment, *, whole_workers: bool = False) -> GradientCode:
+    """One-step decoding: all sums get the same weight, N over the chunks in them (Charles et al. 2017, section 3).
+
+    With f whole workers of load K the weight is N / (f K). L = M = 1.
+
+    Args:
+      assignment: who holds what.
+      whole_workers: whether workers send only once their whole load is done, as in the paper; otherwise the sum of
+        whatever they have finished.
+    """
+
+    def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        in_sums = jnp.sum(encode, dtype=encode.dtype)
+        return jnp.broadcast_to(assignment.num_chunks / in_sums.clip(1), (assignment.num_workers, 1, 1))
+
+    return fixed_code(
+        assignment, np.ones(assignment.chunks.shape), needs=_needs(assignment, whole_workers), decode=decode
+    )
+
+
+def optimal_decoding(
+    assignment: Assignment, *, whole_workers: bool = False, num_iterations: int | None = None
+) -> GradientCode:
+    """Optimal decoding: the weights of the sums with the least residual (Charles et al. 2017, section 4). L = M = 1.
+
+    Args:
+      assignment: who holds what.
+      whole_workers: whether workers send only once their whole load is done, as in the paper; otherwise the sum of
+        whatever they have finished, which never makes the estimate worse than leaving the worker out.
+      num_iterations: see `gcjax.codes.least_squares`; up to 512 workers a dense solve, beyond an iterative one.
+    """
+    solve = least_squares(assignment, 1, 1, num_iterations=num_iterations)
+    return fixed_code(
+        assignment,
+        np.ones(assignment.chunks.shape),
+        needs=_needs(assignment, whole_workers),
+        decode=lambda progress, encode: solve(encode),
+    )
+
+
+def expander(num_workers: int, *, load: int, rng_key: jax.Array) -> GradientCode:
+    """A random regular graph, in all likelihood an expander, with fixed decoding (Raviv et al. 2018, section V).
+
+    Chunks and workers are the vertices; a worker holds its neighbours and sends their mean. With f whole workers the
+    weight of a message is n / f. The residual is at most `expander_bound`. L = M = 1.
+
+    Args:
+      num_workers: n = W = N.
+      load: d, the degree.
+      rng_key: draws the graph.
+
+    Raises:
+      ValueError: if no such graph exists.
+    """
+    return one_step(random_regular(num_workers, load=load, rng_key=rng_key), whole_workers=True)
+
+
+def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
+    """The largest residual of fixed decoding on a regular graph: `(λ/d) sqrt(n s / (n - s))` (Raviv et al. 2018).
+
+    Args:
+      assignment: from a regular graph (`random_regular`, `from_graph`).
+      num_stragglers: s, below n.
+
+    Raises:
+      ValueError: if the assignment is not that of a regular graph.
+    """
+    n = assignment.num_workers
+    matrix = np.zeros((n, assignment.num_chunks))
+    matrix[np.arange(n)[:, None], assignment.chunks] = 1
+    square = assignment.num_chunks == n
+    if not square or (assignment.chunks < 0).any() or not np.array_equal(matrix, matrix.T):
+        raise ValueError(
+            "expander_bound needs the assignment of a regular undirected graph: as many chunks as workers, equal loads "
+            "and a symmetric matrix. Make it with gcjax.codes.random_regular."
+        )
+    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
+    return float(eigenvalues[-2] / assignment.load * np.sqrt(n * num_stragglers / (n - num_stragglers)))
+
+
+def _needs(assignment: Assignment, whole_workers: bool) -> np.ndarray:
+    loads = assignment.loads[:, None].clip(1)
+    return loads if whole_workers else np.ones_like(loads)

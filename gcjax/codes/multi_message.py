@@ -1,0 +1,105 @@
+"""Several messages a round, and clusters (Ozfatura, Gündüz, Ulukus 2019; Ozfatura, Ulukus, Gündüz 2020).
+
+A worker that is slow, but not dead, contributes the messages that it has finished.
+"""
+
+from collections.abc import Sequence
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.assignments import cyclic
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders
+from gcjax.codes.fixed import fixed_code
+from gcjax.codes.replication import cyclic_coefficients
+
+
+def multi_message(assignment: Assignment) -> GradientCode:
+    """Uncoded computation with multi-message communication (UC-MMC): each finished chunk is a message of its own.
+
+    The server averages the copies of a chunk. Exact as soon as every chunk has been finished by somebody; M = K, L = 1.
+
+    Args:
+      assignment: who holds what, in which order; cyclic in the paper.
+    """
+    inverse = holders(assignment)
+    num_messages = assignment.load
+
+    def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        own = jnp.einsum("wkkb->wk", encode)
+        copies = gather_by_chunk(own, inverse).sum(axis=1)[assignment.chunks.clip(0)]
+        return (own / copies.clip(1))[..., None]
+
+    def completion(arrivals: jax.Array) -> jax.Array:
+        held = inverse.workers >= 0
+        return jnp.where(held, arrivals[inverse.workers, inverse.slots], jnp.inf).min(axis=1).max()
+
+    identity = np.eye(num_messages)[None, :, :, None] * (assignment.chunks >= 0)[:, None, :, None]
+    needs = np.broadcast_to(np.arange(1, num_messages + 1), assignment.chunks.shape)
+    return fixed_code(assignment, identity, needs=needs, decode=decode, completion=completion)
+
+
+def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax.Array) -> GradientCode:
+    """Gradient coding with multi-message communication (GC-MMC): message m combines the first `levels[m]` chunks.
+
+    Each message is that of a cyclic repetition code of its own: any n - l + 1 messages of a level l decode. The server
+    decodes by least squares from the messages of all levels together, which can only be earlier. M = number of
+    levels, K = the last level, L = 1.
+
+    Args:
+      num_workers: n = W = N.
+      levels: chunks in each message, increasing; `(1, K)` sends the first chunk alone.
+      rng_key: draws the codes.
+
+    Raises:
+      ValueError: if the levels do not increase between 1 and `num_workers`.
+    """
+    levels = [_checks.integer("each of levels", level, minimum=1, maximum=num_workers) for level in levels]
+    if not levels or sorted(set(levels)) != levels:
+        raise ValueError(f"levels must be chunk counts that increase, for example (1, 3); got {tuple(levels)}.")
+    coefficients = np.zeros((num_workers, len(levels), levels[-1], 1))
+    for m, level in enumerate(levels):
+        coefficients[:, m, :level, 0] = cyclic_coefficients(num_workers, level - 1, jax.random.fold_in(rng_key, level))
+    needs = np.broadcast_to(np.array(levels), (num_workers, len(levels)))
+    return fixed_code(cyclic(num_workers, load=levels[-1]), coefficients, needs=needs)
+
+
+def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
+    """Clustering: workers and chunks are split into clusters, each with a copy of the code (Ozfatura et al. 2019).
+
+    Each cluster tolerates the stragglers of the code, so stragglers that are spread well are tolerated in larger
+    numbers; with clusters of s+1 workers this is fractional repetition. W and N are those of the code times
+    the clusters.
+
+    Args:
+      code: of one cluster.
+      num_clusters: how many there are.
+    """
+    _checks.integer("num_clusters", num_clusters, minimum=1)
+    one = code.assignment
+    shift = np.arange(num_clusters, dtype=np.int32)[:, None, None] * one.num_chunks
+    chunks = np.where(one.chunks >= 0, one.chunks + shift, -1).reshape(-1, one.load).astype(np.int32)
+    assignment = Assignment(chunks, num_clusters * one.num_chunks)
+
+    def apart(values: jax.Array) -> jax.Array:
+        return values.reshape(num_clusters, one.num_workers, *values.shape[1:])
+
+    def together(values: jax.Array) -> jax.Array:
+        return values.reshape(-1, *values.shape[2:])
+
+    def plan(progress: jax.Array) -> Coding:
+        coding = jax.vmap(code.plan)(apart(check_progress(assignment, progress)))
+        total = jnp.sqrt(jnp.sum(coding.residual**2))
+        return Coding(together(coding.encode), together(coding.decode), total)
+
+    return GradientCode(
+        assignment,
+        code.num_blocks,
+        code.num_messages,
+        plan,
+        completion=lambda finish: jax.vmap(code.completion)(apart(finish)).max(),
+        sent=lambda progress: together(jax.vmap(code.sent)(apart(progress))),
+        whole_workers=code.whole_workers,
+    )

@@ -1,0 +1,60 @@
+"""An uncoded part first, a coded part last (Tandon, Lei, Dimakis, Karampatziakis 2017: partial stragglers)."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
+
+
+def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
+    """Every worker first processes chunks that nobody else holds, and then those of a code.
+
+    With P chunks a worker, s+1 of them coded, s workers may be slower by the factor P / (P - s - 1): all must finish
+    their uncoded chunks, but only n - s the coded ones. `num_uncoded` is P - s - 1. Workers send whatever they have
+    finished of the uncoded part: M = L + M of the code, the first L messages with the blocks of the uncoded sum.
+
+    Args:
+      code: of the coded part, for example `gcjax.codes.cyclic_repetition`.
+      num_uncoded: the uncoded chunks of each worker. Chunk u of worker w is number `w * num_uncoded + u`; those of the
+        code come after them all.
+    """
+    _checks.integer("num_uncoded", num_uncoded, minimum=1)
+    coded, num_blocks = code.assignment, code.num_blocks
+    first = num_uncoded * coded.num_workers
+    own = np.arange(first, dtype=np.int32).reshape(-1, num_uncoded)
+    rest = np.where(coded.chunks >= 0, coded.chunks + first, -1).astype(np.int32)
+    assignment = Assignment(np.concatenate([own, rest], axis=1), first + coded.num_chunks)
+
+    def coded_progress(progress: jax.Array) -> jax.Array:
+        return (progress - num_uncoded).clip(0)
+
+    def plan(progress: jax.Array) -> Coding:
+        progress = check_progress(assignment, progress)
+        inner = code.plan(coded_progress(progress))
+        done = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]
+        eye = jnp.eye(num_blocks, dtype=default_float())
+        uncoded = jnp.where(done[:, None, :, None], eye[None, :, None], 0)
+        encode = jnp.concatenate([_widen(uncoded, 0, coded.load), _widen(inner.encode, num_uncoded, 0)], axis=1)
+        sends = jnp.where((progress > 0)[:, None, None], eye[None], 0)
+        missing = num_blocks * (first - done.sum(dtype=jnp.int32)).astype(inner.residual.dtype)
+        return Coding(
+            encode,
+            jnp.concatenate([sends, inner.decode], axis=1),
+            jnp.sqrt(missing + inner.residual**2),
+        )
+
+    def completion(finish: jax.Array) -> jax.Array:
+        return jnp.maximum(finish[:, num_uncoded - 1].max(), code.completion(finish[:, num_uncoded:]))
+
+    def sent(progress: jax.Array) -> jax.Array:
+        uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
+        return jnp.concatenate([uncoded, code.sent(coded_progress(progress))], axis=1)
+
+    return GradientCode(assignment, num_blocks, num_blocks + code.num_messages, plan, completion, sent)
+
+
+def _widen(encode: jax.Array, before: int, after: int) -> jax.Array:
+    """Room for the slots of the other part."""
+    return jnp.pad(encode, ((0, 0), (0, 0), (before, after), (0, 0)))
