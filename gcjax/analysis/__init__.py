@@ -5,6 +5,7 @@ from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
 from gcjax.analysis.report import write_report
 from gcjax.analysis.store import CHECKPOINTS, Results, empty_folder, load, save, stack, unfinished_folder
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
+from gcjax.analysis.tables import markdown_table, rich_table
 from gcjax.analysis.target import Target, target
 
 __all__ = [
@@ -19,8 +20,10 @@ __all__ = [
     "is_stalled",
     "load",
     "markdown",
+    "markdown_table",
     "metric_columns",
     "reach_times",
+    "rich_table",
     "save",
     "stack",
     "table",

@@ -4,11 +4,11 @@ from typing import NamedTuple
 
 import numpy as np
 from rich.table import Table
-from rich.text import Text
 
 from gcjax.analysis import cells
 from gcjax.analysis.metrics import time_to_target
 from gcjax.analysis.store import Columns, Results
+from gcjax.analysis.tables import markdown_table, rich_table
 
 NOTES = """\
 - Time is virtual: seconds of the simulated workers, not of the machine that ran the simulation.
@@ -39,19 +39,12 @@ class Row(NamedTuple):
 
 def table(results: Results) -> Table:
     """The summary for the terminal."""
-    shown = Table(title="Mean ± standard deviation over seeds; time is virtual", title_justify="left")
-    for i, head in enumerate(_heads(results)):
-        shown.add_column(head, justify="right" if i else "left", no_wrap=i == 0)
-    for row in rows(results):
-        shown.add_row(*map(Text, row))
-    return shown
+    return rich_table("Mean ± standard deviation over seeds; time is virtual", _heads(results), rows(results))
 
 
 def markdown(results: Results) -> str:
     """The summary as a Markdown page, with what its columns mean."""
-    heads = _heads(results)
-    lines = [heads, ["---", *["---:"] * (len(heads) - 1)], *rows(results)]
-    return "\n".join(["# Summary", "", *(f"| {' | '.join(line)} |" for line in lines), "", NOTES])
+    return "\n".join(["# Summary", "", markdown_table(_heads(results), rows(results)), "", NOTES])
 
 
 def rows(results: Results) -> list[Row]:

@@ -11,6 +11,7 @@ from gcjax.codes.base import (
     holders,
     residual,
 )
+from gcjax.codes.conditioning import Conditioning, condition_number, conditioning
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.multi_message import clustered, coded_multi_message, multi_message
 from gcjax.codes.ordering import order_chunks, q_max, q_max_bound, random_order
@@ -70,6 +71,7 @@ __all__ = [
     "TABLE",
     "Assignment",
     "Coding",
+    "Conditioning",
     "GradientCode",
     "Holders",
     "StoppingRule",
@@ -78,6 +80,8 @@ __all__ = [
     "clustered",
     "coded_multi_message",
     "completion_time",
+    "condition_number",
+    "conditioning",
     "cyclic",
     "cyclic_repetition",
     "deadline",

@@ -1,0 +1,135 @@
+"""How much rounding a code can bear: condition numbers and decoding errors over sets of stragglers.
+
+The condition number here is Skeel's, of forming the estimate from the messages: `‖|D| |E|‖ / ‖D E‖` with the encoding
+E and the decoding D of a plan, entries taken absolute, Frobenius norms. If every product and sum is off by a relative
+ε, the estimate is off by about the condition number times ε. It does not change when a worker scales its message, and
+is 1 for codes that only add up. (Skeel 1979; Higham, Accuracy and Stability of Numerical Algorithms, section 7.2.)
+"""
+
+import itertools
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import Assignment, Coding, GradientCode, chunk_coefficients, host_generator
+from gcjax.codes.fixed import exact_enough
+
+BATCH = 64
+"""Masks that are planned at once."""
+
+
+class Conditioning(NamedTuple):
+    """What rounding does to a code, over sets of stragglers.
+
+    Attributes:
+      worst: the largest condition number seen.
+      typical: the median.
+      errors: the largest relative error of the estimate of a sum of random gradients against the one that float64
+        decodes, by the type of the numbers: "float64", "float32" (plan and messages in it) and "bfloat16" (plan in
+        float32, messages sent as bfloat16).
+      num_masks: the sets of stragglers that were tried.
+      exhaustive: whether these were all there are.
+    """
+
+    worst: float
+    typical: float
+    errors: dict[str, float]
+    num_masks: int
+    exhaustive: bool
+
+
+def condition_number(assignment: Assignment, coding: Coding) -> jax.Array:
+    """float[]: Skeel's condition number of forming the estimate; 0 if there is no message."""
+    absolute = chunk_coefficients(assignment, jnp.abs(coding.encode), jnp.abs(coding.decode))
+    estimate = chunk_coefficients(assignment, coding.encode, coding.decode)
+    size = jnp.sqrt(jnp.sum(estimate**2))
+    return jnp.where(size > 0, jnp.sqrt(jnp.sum(absolute**2)) / jnp.where(size > 0, size, 1), 0)
+
+
+def straggler_masks(
+    num_workers: int, num_stragglers: int, *, num_masks: int, rng_key: jax.Array
+) -> tuple[np.ndarray, bool]:
+    """Sets of stragglers to try: all of them if they are few enough.
+
+    Otherwise the runs of neighbours, which are the hardest for codes that interpolate, and then random sets.
+
+    Returns:
+      bool[masks, W], True for a straggler, and whether these are all sets of this size.
+    """
+    if math.comb(num_workers, num_stragglers) <= num_masks:
+        sets = np.array(list(itertools.combinations(range(num_workers), num_stragglers)), np.int64)
+        exhaustive = True
+    else:
+        runs = (np.arange(num_workers)[:, None] + np.arange(num_stragglers)) % num_workers
+        rng = host_generator(rng_key)
+        count = max(num_masks - num_workers, 0)
+        drawn = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(count)]
+        sets, exhaustive = np.concatenate([runs, np.array(drawn).reshape(count, num_stragglers)])[:num_masks], False
+    masks = np.zeros((len(sets), num_workers), bool)
+    np.put_along_axis(masks, sets.reshape(len(sets), num_stragglers), True, axis=1)
+    return masks, exhaustive
+
+
+def conditioning(
+    code: GradientCode, *, num_stragglers: int, rng_key: jax.Array, num_masks: int = 256, width: int = 16
+) -> Conditioning:
+    """Condition numbers and decoding errors over sets of s workers that have finished nothing.
+
+    Args:
+      code: the code to look at.
+      num_stragglers: s.
+      rng_key: draws the sets, where there are more than `num_masks`, and the gradients.
+      num_masks: sets of stragglers at most.
+      width: numbers in a block of the random gradients that are encoded and decoded.
+
+    Raises:
+      ValueError: if s exceeds the workers.
+    """
+    workers = code.assignment.num_workers
+    _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=workers)
+    _checks.integer("num_masks", num_masks, minimum=1)
+    mask_key, gradient_key = jax.random.split(rng_key)
+    masks, exhaustive = straggler_masks(workers, num_stragglers, num_masks=num_masks, rng_key=mask_key)
+    progress = np.where(masks, 0, code.assignment.loads).astype(np.int32)
+    shape = (code.assignment.num_chunks, code.num_blocks, width)
+    gradients = host_generator(gradient_key).normal(size=shape)
+    with jax.enable_x64(True):
+        conditions, wanted = _each(partial(_reference, code, jnp.asarray(gradients)), progress)
+    size = np.linalg.norm(wanted, axis=(1, 2)).clip(np.finfo(np.float64).tiny)
+    errors = {}
+    for name, message_type in (("float64", jnp.float64), ("float32", jnp.float32), ("bfloat16", jnp.bfloat16)):
+        with jax.enable_x64(name == "float64"):
+            found = _each(partial(_estimate, code, jnp.asarray(gradients), message_type), progress)
+        errors[name] = float(np.max(np.linalg.norm(found - wanted, axis=(1, 2)) / size))
+    return Conditioning(float(conditions.max()), float(np.median(conditions)), errors, len(masks), exhaustive)
+
+
+def _reference(code: GradientCode, gradients: jax.Array, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The condition number, and what the plan should decode: the plain sum where it is exact."""
+    coding = code.plan(progress)
+    eye = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
+    found = chunk_coefficients(code.assignment, coding.encode, coding.decode)
+    coefficients = jnp.where(exact_enough(code.assignment, code.num_blocks, coding.residual), eye, found)
+    wanted = jnp.einsum("nab,nbi->ai", coefficients, gradients)
+    return condition_number(code.assignment, coding), wanted
+
+
+def _estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progress: jax.Array) -> jax.Array:
+    """float[L, width]: encoded, rounded to what is sent, decoded."""
+    coding = code.plan(progress)
+    held = gradients[code.assignment.chunks.clip(0)]
+    messages = jnp.einsum("wmkb,wkbi->wmi", coding.encode, held, precision="highest")
+    messages = messages.astype(message_type).astype(gradients.dtype)
+    return jnp.einsum("wma,wmi->ai", coding.decode, messages, precision="highest")
+
+
+def _each(function: Callable[[jax.Array], Any], progress: np.ndarray) -> Any:
+    """The function of every row, as float64 arrays."""
+    found = jax.jit(lambda rows: jax.lax.map(function, rows, batch_size=BATCH))(jnp.asarray(progress))
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), found)
