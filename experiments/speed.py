@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,45 +23,9 @@ import rich
 import rich.table
 
 import gcjax
+from experiments.speed_codes import large_plans, roofline
+from experiments.timing import KEY, Row, alternate, ratio
 from gcjax import codes, engine, protocols, stragglers, tasks
-
-KEY = jax.random.key(0)
-
-
-class Row(NamedTuple):
-    """One measured figure.
-
-    Attributes:
-      what: what is compared.
-      value: the figure.
-      target: what it should be, as text.
-      met: whether it is.
-      note: absolute times and the like.
-    """
-
-    what: str
-    value: str
-    target: str
-    met: bool
-    note: str
-
-
-def alternate(*functions: Callable[[], Any], repeats: int = 9) -> list[list[float]]:
-    """Seconds `[function][repeat]`, after one call of each to compile; the functions take turns."""
-    for function in functions:
-        jax.block_until_ready(function())
-    seconds: list[list[float]] = [[] for _ in functions]
-    for _ in range(repeats):
-        for function, times in zip(functions, seconds, strict=True):
-            start = time.perf_counter()
-            jax.block_until_ready(function())
-            times.append(time.perf_counter() - start)
-    return seconds
-
-
-def ratio(ours: list[float], reference: list[float]) -> float:
-    """Median over the repetitions of reference time over our time: how many times faster we are."""
-    return statistics.median(r / o for o, r in zip(ours, reference, strict=True))
 
 
 def asp_commits() -> list[Row]:
@@ -205,6 +169,8 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "asp": asp_commits,
     "bsp": bsp_rounds,
     "plan": plan_masks,
+    "large": large_plans,
+    "roofline": roofline,
     "recompilation": second_run,
     "mesh": on_mesh,
     "demo": demo,

@@ -14,7 +14,7 @@ import jax
 import numpy as np
 import optax
 
-from experiments.speed import KEY, Row, alternate, ratio
+from experiments.timing import KEY, Row, alternate, ratio
 from gcjax import codes, engine, protocols, stragglers, tasks
 
 LOAD, FEATURES, WIDTH, CLASSES = 4, 256, 1024, 10

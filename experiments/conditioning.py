@@ -1,0 +1,205 @@
+"""Which code is safe in which precision, and what interpolation does to rounded numbers.
+
+gcjax run configs/conditioning.gin
+"""
+
+import itertools
+import json
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from gcjax import analysis, codes, config
+from gcjax.progress import Progress
+
+Family = Callable[[int, int, int, jax.Array], codes.GradientCode]
+"""`(n, s, L, rng_key) -> code`; raises `ValueError` where there is none."""
+
+NOTES = """\
+- Condition: Skeel's condition number of decoding from n - s workers, median and largest over {masks} sets of
+  stragglers (all of them where they are fewer): rounding errors of the messages grow by so much.
+- float64, float32, bfloat16: the largest measured relative error of the decoded sum; bfloat16 is the type of the
+  messages, planned and added up in float32.
+- Safe in: the shortest type whose error stays below {safe:g}.
+"""
+
+
+def _one_block(make: Callable[[int, int, jax.Array], codes.GradientCode]) -> Family:
+    def family(n: int, s: int, num_blocks: int, key: jax.Array) -> codes.GradientCode:
+        if num_blocks > 1:
+            raise ValueError(f"this code has one block; got {num_blocks}.")
+        return make(n, s, key)
+
+    return family
+
+
+FAMILIES: dict[str, Family] = {
+    "FRC": _one_block(lambda n, s, key: codes.fractional_repetition(n, num_stragglers=s)),
+    "CRC": _one_block(lambda n, s, key: codes.cyclic_repetition(n, num_stragglers=s, rng_key=key)),
+    "partial": lambda n, s, L, key: codes.partial(codes.cyclic(n, load=s + L), num_blocks=L, rng_key=key),
+}
+
+
+class Row(NamedTuple):
+    """One code; see `gcjax.codes.Conditioning`."""
+
+    code: str
+    n: int
+    s: int
+    L: int
+    typical: float
+    worst: float
+    float64: float
+    float32: float
+    bfloat16: float
+
+
+@config.experiment
+def conditioning(
+    *,
+    num_workers: Sequence[int] = (8, 16, 32),
+    num_stragglers: Sequence[int] = (1, 2, 4),
+    num_blocks: Sequence[int] = (1, 2, 4),
+    num_masks: int = 256,
+    safe: float = 1e-2,
+    degrees: Sequence[int] = (20, 25, 30),
+    num_polynomials: int = 200,
+    seed: int = 0,
+    out: Path,
+    progress: Progress,
+) -> list[Row]:
+    """Condition numbers and decoding errors of all exact codes, and the errors of Lagrange interpolation.
+
+    Args:
+      num_workers: n, several.
+      num_stragglers: s, several.
+      num_blocks: L, several.
+      num_masks: sets of stragglers at most.
+      safe: the relative error up to which a type of number counts as safe.
+      degrees: of the polynomials that are interpolated (Ramamoorthy et al. 2024).
+      num_polynomials: random polynomials of each degree.
+      seed: of everything random here.
+      out: the folder to write.
+      progress: tells a person how far it is.
+    """
+    key = jax.random.key(seed)
+    settings = list(itertools.product(FAMILIES, num_workers, num_stragglers, num_blocks))
+    rows = []
+    for i, (name, n, s, blocks) in enumerate(settings):
+        progress.update(f"{name} n={n}", i / len(settings))
+        try:
+            code = FAMILIES[name](n, s, blocks, key)
+        except ValueError:
+            continue  # no such code: that is what the table shows
+        found = codes.conditioning(code, num_stragglers=s, rng_key=key, num_masks=num_masks)
+        rows.append(Row(name, n, s, blocks, found.typical, found.worst, **found.errors))
+    digits, errors = interpolation_errors(degrees, num_polynomials, seed)
+    _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)
+    return rows
+
+
+def interpolation_errors(
+    degrees: Sequence[int], num_polynomials: int, seed: int
+) -> tuple[np.ndarray, dict[str, np.ndarray]]:
+    """What is left of a polynomial when its values are rounded to so many decimal digits.
+
+    A random polynomial (normal coefficients of Chebyshev polynomials) of degree m is known at m + 1 equidistant points
+    of [-1, 1], as a server knows the results of m + 1 workers; its value at a random point is interpolated (Lagrange,
+    barycentric form). Beside it: the same number of chunk results, rounded alike, added up as repetition does.
+
+    Returns:
+      int[D] digits, and for each curve float[D]: the mean over polynomials of the relative error.
+    """
+    rng = np.random.default_rng(seed)
+    digits = np.arange(2, 16)
+    errors = {f"interpolation, degree {m}": _lagrange(m, digits, num_polynomials, rng) for m in degrees}
+    values = rng.normal(size=(num_polynomials, max(degrees) + 1))
+    rounded = np.stack([_rounded(values, d).sum(axis=1) for d in digits])
+    size = np.linalg.norm(values, axis=1)
+    errors[f"sum of {max(degrees) + 1} results"] = np.mean(np.abs(rounded - values.sum(axis=1)) / size, axis=1)
+    return digits, errors
+
+
+def _lagrange(degree: int, digits: np.ndarray, num_polynomials: int, rng: np.random.Generator) -> np.ndarray:
+    nodes = np.linspace(-1, 1, degree + 1)
+    gaps = nodes[:, None] - nodes[None] + np.eye(degree + 1)
+    weights = 1 / gaps.prod(axis=1)
+    points = rng.uniform(-1, 1, num_polynomials)
+    coefficients = rng.normal(size=(degree + 1, num_polynomials))
+    values = np.polynomial.chebyshev.chebval(nodes, coefficients)  # [polynomials, nodes]
+    truth = np.polynomial.chebyshev.chebval(points, coefficients, tensor=False)
+    terms = weights / (points[:, None] - nodes)
+    size = np.sqrt((values**2).mean(axis=1))
+    found = np.stack([(terms * _rounded(values, d)).sum(axis=1) / terms.sum(axis=1) for d in digits])
+    return np.mean(np.abs(found - truth) / size, axis=1)
+
+
+def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
+    """To so many significant decimal digits."""
+    scale = 10.0 ** (digits - 1 - np.floor(np.log10(np.abs(values))))
+    return np.round(values * scale) / scale
+
+
+def _write(
+    rows: list[Row], digits: np.ndarray, errors: dict[str, np.ndarray], facts: dict[str, Any], out: Path,
+    progress: Progress,
+) -> None:  # fmt: skip
+    heads = ["Code", "n", "s", "L", "Condition", "worst", "float64", "float32", "bfloat16", "Safe in"]
+    cells = [_cells(row, facts["safe"]) for row in rows]
+    curves = [[name, *(f"{e:.1g}" for e in curve)] for name, curve in errors.items()]
+    lagrange_heads = ["Relative error with ... digits", *map(str, digits)]
+    page = ["# Conditioning", "", analysis.markdown_table(heads, cells), ""]
+    page += [NOTES.format(masks=facts["num_masks"], safe=facts["safe"]), "# Interpolation", ""]
+    page += [analysis.markdown_table(lagrange_heads, curves), ""]
+    (out / "summary.md").write_text("\n".join(page))
+    (out / "operative.gin").write_text(config.operative())
+    (out / "run.json").write_text(json.dumps({**facts, **analysis.environment()}, indent=2) + "\n")
+    pq.write_table(pa.Table.from_pylist([row._asdict() for row in rows]), out / "conditioning.parquet")
+    pq.write_table(pa.table({"digits": digits, **errors}), out / "interpolation.parquet")
+    _draw_codes(rows, out / "conditioning.png")
+    _draw_interpolation(digits, errors, out / "interpolation.png")
+    progress.show(analysis.rich_table("Conditioning", heads, cells))
+    progress.show(analysis.rich_table("Interpolation", lagrange_heads, curves))
+
+
+def _cells(row: Row, safe: float) -> list[str]:
+    types = [name for name in ("bfloat16", "float32", "float64") if getattr(row, name) < safe]
+    errors = [f"{error:.1g}" for error in (row.float64, row.float32, row.bfloat16)]
+    counts = [str(count) for count in (row.n, row.s, row.L)]
+    return [row.code, *counts, f"{row.typical:.3g}", f"{row.worst:.3g}", *errors, types[0] if types else "none"]
+
+
+def _draw_codes(rows: list[Row], file: Path) -> None:
+    """The float32 error against n, a panel for each s, a line for each code and L."""
+    stragglers = sorted({row.s for row in rows})
+    figure = Figure(figsize=(4.2 * len(stragglers), 4.6), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(stragglers), sharey=True, squeeze=False)[0]
+    for panel, s in zip(panels, stragglers, strict=True):
+        for i, (name, blocks) in enumerate(sorted({(row.code, row.L) for row in rows})):
+            line = [(row.n, row.float32) for row in rows if (row.code, row.s, row.L) == (name, s, blocks)]
+            if line:
+                panel.plot(*zip(*line, strict=True), "os^vD"[i % 5] + "-", label=f"{name}, L={blocks}")
+        panel.set(title=f"{s} stragglers", xlabel="workers n", xscale="log", yscale="log")
+    panels[0].set_ylabel("largest relative error in float32")
+    handles = {label: h for p in panels for h, label in zip(*p.get_legend_handles_labels(), strict=True)}
+    figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize="small")
+    figure.savefig(file, dpi=130)
+
+
+def _draw_interpolation(digits: np.ndarray, errors: dict[str, np.ndarray], file: Path) -> None:
+    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    axes = figure.subplots()
+    for name, curve in errors.items():
+        axes.plot(digits, curve, ".-", label=name)
+    axes.set(xlabel="significant decimal digits of the results", ylabel="mean relative error", yscale="log")
+    axes.legend()
+    figure.savefig(file, dpi=130)

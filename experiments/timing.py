@@ -1,0 +1,46 @@
+"""How benchmarks are timed: two things in one process, in turn."""
+
+import statistics
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+
+KEY = jax.random.key(0)
+
+
+class Row(NamedTuple):
+    """One measured figure.
+
+    Attributes:
+      what: what is compared.
+      value: the figure.
+      target: what it should be, as text.
+      met: whether it is.
+      note: absolute times and the like.
+    """
+
+    what: str
+    value: str
+    target: str
+    met: bool
+    note: str
+
+
+def alternate(*functions: Callable[[], Any], repeats: int = 9) -> list[list[float]]:
+    """Seconds `[function][repeat]`, after one call of each to compile; the functions take turns."""
+    for function in functions:
+        jax.block_until_ready(function())
+    seconds: list[list[float]] = [[] for _ in functions]
+    for _ in range(repeats):
+        for function, times in zip(functions, seconds, strict=True):
+            start = time.perf_counter()
+            jax.block_until_ready(function())
+            times.append(time.perf_counter() - start)
+    return seconds
+
+
+def ratio(ours: list[float], reference: list[float]) -> float:
+    """Median over the repetitions of reference time over our time: how many times faster we are."""
+    return statistics.median(r / o for o, r in zip(ours, reference, strict=True))
