@@ -29,6 +29,7 @@ from gcjax.codes.stopping import (
 )
 from gcjax.codes.two_part import two_part
 from gcjax.codes.uncoded import ignore_stragglers, uncoded
+from gcjax.codes.whole import whole_workers
 from gcjax.registry import Entry
 
 ASSIGNMENTS: dict[str, Entry] = {
@@ -54,6 +55,7 @@ TABLE: dict[str, Entry] = {
     "partial": Entry(partial, "Ramamoorthy et al. 2024"),
     "two_part": Entry(two_part, "Tandon et al. 2017"),
     "uncoded": Entry(uncoded, ""),
+    "whole_workers": Entry(whole_workers, ""),
 }
 
 STOPPING: dict[str, Entry] = {
@@ -110,4 +112,5 @@ __all__ = [
     "residual",
     "two_part",
     "uncoded",
+    "whole_workers",
 ]

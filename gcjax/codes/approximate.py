@@ -12,17 +12,17 @@ from gcjax.codes.assignments import random_regular
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.least_squares import least_squares
+from gcjax.codes.whole import whole_workers
 
 
-def one_step(assignment: Assignment, *, whole_workers: bool = False) -> GradientCode:
+def one_step(assignment: Assignment) -> GradientCode:
     """One-step decoding: all sums get the same weight, N over the chunks in them (Charles et al. 2017, section 3).
 
-    With f whole workers of load K the weight is N / (f K). L = M = 1.
+    With f workers that have finished their load K the weight is N / (f K). Workers send the sum of whatever they have
+    finished; in the paper only that of all their chunks: `whole_workers(one_step(...))`. L = M = 1.
 
     Args:
       assignment: who holds what.
-      whole_workers: whether workers send only once their whole load is done, as in the paper; otherwise the sum of
-        whatever they have finished.
     """
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
@@ -30,26 +30,25 @@ def one_step(assignment: Assignment, *, whole_workers: bool = False) -> Gradient
         return jnp.broadcast_to(assignment.num_chunks / in_sums.clip(1), (assignment.num_workers, 1, 1))
 
     return fixed_code(
-        assignment, np.ones(assignment.chunks.shape), needs=_needs(assignment, whole_workers), decode=decode
+        assignment, np.ones(assignment.chunks.shape), needs=np.ones((assignment.num_workers, 1), int), decode=decode
     )
 
 
-def optimal_decoding(
-    assignment: Assignment, *, whole_workers: bool = False, num_iterations: int | None = None
-) -> GradientCode:
+def optimal_decoding(assignment: Assignment, *, num_iterations: int | None = None) -> GradientCode:
     """Optimal decoding: the weights of the sums with the least residual (Charles et al. 2017, section 4). L = M = 1.
+
+    Workers send the sum of whatever they have finished, which never makes the estimate worse than leaving them out; in
+    the paper only that of all their chunks: `whole_workers(optimal_decoding(...))`.
 
     Args:
       assignment: who holds what.
-      whole_workers: whether workers send only once their whole load is done, as in the paper; otherwise the sum of
-        whatever they have finished, which never makes the estimate worse than leaving the worker out.
       num_iterations: see `gcjax.codes.least_squares`; up to 512 workers a dense solve, beyond an iterative one.
     """
     solve = least_squares(assignment, 1, 1, num_iterations=num_iterations)
     return fixed_code(
         assignment,
         np.ones(assignment.chunks.shape),
-        needs=_needs(assignment, whole_workers),
+        needs=np.ones((assignment.num_workers, 1), int),
         decode=lambda progress, encode: solve(encode),
     )
 
@@ -68,7 +67,7 @@ def expander(num_workers: int, *, load: int, rng_key: jax.Array) -> GradientCode
     Raises:
       ValueError: if no such graph exists.
     """
-    return one_step(random_regular(num_workers, load=load, rng_key=rng_key), whole_workers=True)
+    return whole_workers(one_step(random_regular(num_workers, load=load, rng_key=rng_key)))
 
 
 def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
@@ -92,8 +91,3 @@ def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
         )
     eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
     return float(eigenvalues[-2] / assignment.load * np.sqrt(n * num_stragglers / (n - num_stragglers)))
-
-
-def _needs(assignment: Assignment, whole_workers: bool) -> np.ndarray:
-    loads = assignment.loads[:, None].clip(1)
-    return loads if whole_workers else np.ones_like(loads)

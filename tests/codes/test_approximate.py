@@ -49,7 +49,7 @@ def test_iterative_decoding_at_2000_workers_agrees_with_a_sparse_solver(x64):
 def test_one_step_weighs_by_the_chunks_in_the_sums():
     code = codes.one_step(codes.cyclic(4, load=2))
     np.testing.assert_allclose(code.plan(jnp.asarray([2, 1, 0, 2])).decode[:, 0, 0], [0.8, 0.8, 0, 0.8], rtol=1e-6)
-    whole = codes.one_step(codes.cyclic(4, load=2), whole_workers=True)
+    whole = codes.whole_workers(codes.one_step(codes.cyclic(4, load=2)))
     np.testing.assert_allclose(whole.plan(jnp.asarray([2, 1, 0, 2])).decode[:, 0, 0], [1, 0, 0, 1], rtol=1e-6)
     assert whole.whole_workers and not code.whole_workers
 
@@ -119,3 +119,16 @@ def test_completion_is_the_first_moment_of_an_exact_plan(x64, name, code, tolera
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_whole_workers_ignore_partial_work():
+    code = codes.partial(codes.cyclic(4, load=2))
+    whole = codes.whole_workers(code)
+    done, rounded = jnp.asarray([1, 2, 0, 1]), jnp.asarray([0, 2, 0, 0])
+    for found, expected in zip(whole.plan(done), code.plan(rounded), strict=True):
+        np.testing.assert_array_equal(found, expected)
+    np.testing.assert_array_equal(whole.sent(done)[:, 0], [False, True, False, False])
+    seconds = jnp.asarray([1.0, 2.0, 3.0, 10.0])
+    assert codes.completion_time(code, seconds) == 6.0 and codes.completion_time(whole, seconds) == 6.0
+    seconds = jnp.asarray([1.0, 2.0, 5.0, 6.0])  # chunk 3: worker 2 at 10 or 3 at 6; whole: worker 2 at 10
+    assert codes.completion_time(code, seconds) == 6.0 and codes.completion_time(whole, seconds) == 10.0

@@ -1,0 +1,32 @@
+"""Codes without partial work: what a worker has finished counts only once it has finished everything."""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.codes.base import Coding, GradientCode, check_progress
+
+
+def whole_workers(code: GradientCode) -> GradientCode:
+    """The same code, with workers that send nothing before their whole load is done.
+
+    This is what most papers assume, and what partial work is compared with: with `partial`, an exact sum needs L
+    holders of every chunk that have finished all their chunks (the original protocol of Ramamoorthy et al. 2024).
+
+    Args:
+      code: any code.
+    """
+    loads = code.assignment.loads
+
+    def whole(progress: jax.Array) -> jax.Array:
+        return jnp.where(progress >= loads, progress, 0)
+
+    def plan(progress: jax.Array) -> Coding:
+        return code.plan(whole(check_progress(code.assignment, progress)))
+
+    def completion(finish: jax.Array) -> jax.Array:
+        last = jnp.max(jnp.where(code.assignment.chunks >= 0, finish, 0), axis=1, keepdims=True)
+        return code.completion(jnp.broadcast_to(last, finish.shape))
+
+    return code._replace(
+        plan=plan, completion=completion, sent=lambda progress: code.sent(whole(progress)), whole_workers=True
+    )
