@@ -11,11 +11,15 @@ from gcjax.codes.base import (
     holders,
     residual,
 )
+from gcjax.codes.communication_efficient import communication_efficient
 from gcjax.codes.conditioning import Conditioning, condition_number, conditioning
+from gcjax.codes.cyclic_mds import cyclic_mds
 from gcjax.codes.fixed import fixed_code
+from gcjax.codes.heterogeneous import heterogeneous, proportional
 from gcjax.codes.multi_message import clustered, coded_multi_message, multi_message
 from gcjax.codes.ordering import order_chunks, q_max, q_max_bound, random_order
 from gcjax.codes.partial import partial
+from gcjax.codes.reed_solomon import reed_solomon
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.codes.stopping import (
     StoppingRule,
@@ -37,6 +41,7 @@ ASSIGNMENTS: dict[str, Entry] = {
     "from_graph": Entry(from_graph, "Raviv et al. 2018"),
     "from_matrix": Entry(from_matrix, ""),
     "order_chunks": Entry(order_chunks, "Ramamoorthy et al. 2024"),
+    "proportional": Entry(proportional, "Wang et al. 2019"),
     "random_order": Entry(random_order, "Ramamoorthy et al. 2024"),
     "random_regular": Entry(random_regular, "Raviv et al. 2018"),
     "repetition": Entry(repetition, "Tandon et al. 2017"),
@@ -45,14 +50,18 @@ ASSIGNMENTS: dict[str, Entry] = {
 TABLE: dict[str, Entry] = {
     "clustered": Entry(clustered, "Ozfatura et al. 2019"),
     "coded_multi_message": Entry(coded_multi_message, "Ozfatura et al. 2019"),
+    "communication_efficient": Entry(communication_efficient, "Ye and Abbe 2018"),
+    "cyclic_mds": Entry(cyclic_mds, "Raviv et al. 2018"),
     "cyclic_repetition": Entry(cyclic_repetition, "Tandon et al. 2017"),
     "expander": Entry(expander, "Raviv et al. 2018"),
     "fractional_repetition": Entry(fractional_repetition, "Tandon et al. 2017"),
+    "heterogeneous": Entry(heterogeneous, "Wang et al. 2019"),
     "ignore_stragglers": Entry(ignore_stragglers, "Chen et al. 2016"),
     "multi_message": Entry(multi_message, "Ozfatura et al. 2020"),
     "one_step": Entry(one_step, "Charles et al. 2017"),
     "optimal_decoding": Entry(optimal_decoding, "Charles et al. 2017"),
     "partial": Entry(partial, "Ramamoorthy et al. 2024"),
+    "reed_solomon": Entry(reed_solomon, "Halbawi et al. 2018"),
     "two_part": Entry(two_part, "Tandon et al. 2017"),
     "uncoded": Entry(uncoded, ""),
     "whole_workers": Entry(whole_workers, ""),
@@ -81,10 +90,12 @@ __all__ = [
     "chunk_coefficients",
     "clustered",
     "coded_multi_message",
+    "communication_efficient",
     "completion_time",
     "condition_number",
     "conditioning",
     "cyclic",
+    "cyclic_mds",
     "cyclic_repetition",
     "deadline",
     "decodable",
@@ -97,6 +108,7 @@ __all__ = [
     "fractional_repetition",
     "from_graph",
     "from_matrix",
+    "heterogeneous",
     "holders",
     "ignore_stragglers",
     "multi_message",
@@ -104,10 +116,12 @@ __all__ = [
     "optimal_decoding",
     "order_chunks",
     "partial",
+    "proportional",
     "q_max",
     "q_max_bound",
     "random_order",
     "random_regular",
+    "reed_solomon",
     "repetition",
     "residual",
     "two_part",

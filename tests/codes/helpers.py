@@ -46,6 +46,13 @@ def exact_codes():
         ("multi-message", codes.multi_message(codes.cyclic(5, load=3)), 2),
         ("coded multi-message", codes.coded_multi_message(5, levels=(1, 3), rng_key=KEY), 2),
         ("clustered", codes.clustered(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_clusters=2), 1),
+        ("cyclic MDS real", codes.cyclic_mds(6, num_stragglers=3), 3),
+        ("cyclic MDS complex", codes.cyclic_mds(6, num_stragglers=2), 2),
+        ("Reed-Solomon", codes.reed_solomon(5, num_chunks=7, num_stragglers=2), 2),
+        ("Reed-Solomon complex", codes.reed_solomon(7, num_chunks=4, num_stragglers=3, points="roots_of_unity"), 3),
+        ("Ye-Abbe", codes.communication_efficient(7, num_stragglers=2, num_blocks=2, generator="vandermonde"), 2),
+        ("Ye-Abbe random", codes.communication_efficient(6, num_stragglers=1, num_blocks=3, rng_key=KEY), 1),
+        ("heterogeneous", codes.heterogeneous([1, 2, 2, 4, 5], num_chunks=7, num_stragglers=2, rng_key=KEY), 2),
         ("whole uneven", all_or_nothing(), 0),
         ("ignore", codes.ignore_stragglers(4, num_stragglers=1), 0),
     ]

@@ -1,0 +1,47 @@
+"""Communication-computation efficient gradient coding (Ye and Abbe, ICML 2018, arXiv 1802.03475)."""
+
+import jax
+
+from gcjax import _checks
+from gcjax.codes.assignments import cyclic
+from gcjax.codes.base import GradientCode, host_generator
+from gcjax.codes.fixed import fastest_decode, fixed_code
+from gcjax.codes.mds import chebyshev_generator, check_tolerance, interpolating_coefficients
+
+
+def communication_efficient(
+    num_workers: int,
+    *,
+    num_stragglers: int,
+    num_blocks: int,
+    generator: str = "random",
+    rng_key: jax.Array | None = None,
+) -> GradientCode:
+    """Ye and Abbe's code: messages of d/L numbers, and any n-s workers decode.
+
+    N = W, M = 1, and the least load that allows it, K = s + L (Ye and Abbe 2018, theorem 1).
+
+    Args:
+      num_workers: n = W = N.
+      num_stragglers: s.
+      num_blocks: L, the reduction m of communication in the paper.
+      generator: "vandermonde", the polynomial construction (section IV), here at Chebyshev points and in the Chebyshev
+        basis, which does not change what it can do; or "random", a Gaussian matrix in its place, which is the stable
+        variant of section V.
+      rng_key: draws the Gaussian matrix; only for "random".
+
+    Raises:
+      ValueError: if s + L exceeds n; if there is no key where one is needed.
+    """
+    check_tolerance(num_workers, num_stragglers, num_blocks)
+    _checks.choice("generator", generator, ("random", "vandermonde"))
+    size = num_workers - num_stragglers
+    if generator == "vandermonde":
+        matrix = chebyshev_generator(size, num_workers)
+    elif rng_key is None:
+        raise ValueError("communication_efficient with generator='random' needs rng_key; got None.")
+    else:
+        matrix = host_generator(rng_key).normal(size=(size, num_workers))
+    assignment = cyclic(num_workers, load=num_stragglers + num_blocks)
+    coefficients = interpolating_coefficients(assignment, matrix, num_blocks)
+    return fixed_code(assignment, coefficients, completion=fastest_decode(size))

@@ -1,0 +1,88 @@
+"""What the codes built on maximum distance separable (MDS) matrices share.
+
+Letters: n = W workers, s stragglers, N chunks, K chunks a worker holds, L blocks.
+"""
+
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import Assignment
+
+
+def interpolating_coefficients(assignment: Assignment, generator: np.ndarray, num_blocks: int) -> np.ndarray:
+    """Coefficients that any n - s workers can be decoded from (Ye and Abbe 2018, section IV, in matrix form).
+
+    Every n - s columns of the generator V are independent. For chunk c the rows b_c of L vectors of length n - s are
+    chosen with `b_c V[:, w] = 0` for all workers w that do not hold it and with the identity as their last L columns.
+    Worker w multiplies block l of chunk c by `b_c[l] V[:, w]`. The weights D with `V_F D = [0; I]` then decode from the
+    finished workers F. Messages are scaled to coefficients of length one, which changes nothing else.
+
+    Args:
+      assignment: who holds what; every chunk has s + L holders.
+      generator: float[n - s, n].
+      num_blocks: L.
+
+    Returns:
+      float[W, 1, K, L].
+    """
+    size, workers = generator.shape
+    targets = np.zeros((size, num_blocks))
+    targets[-num_blocks:] = np.eye(num_blocks)
+    values = np.zeros((assignment.num_chunks, workers, num_blocks))
+    for chunk in range(assignment.num_chunks):
+        holding = (assignment.chunks == chunk).any(axis=1)
+        system = np.concatenate([generator[:, ~holding], targets], axis=1).T
+        wanted = np.zeros((size, num_blocks))
+        wanted[-num_blocks:] = np.eye(num_blocks)
+        values[chunk, holding] = generator[:, holding].T @ np.linalg.solve(system, wanted)
+    held = values[assignment.chunks.clip(0), np.arange(workers)[:, None]]
+    return unit_messages(np.where((assignment.chunks >= 0)[..., None], held, 0.0)[:, None])
+
+
+def unit_messages(coefficients: np.ndarray) -> np.ndarray:
+    """Every message `[W, M, K, L]` scaled so that its coefficients have length one; empty ones stay zero."""
+    length = np.sqrt((coefficients**2).sum(axis=(2, 3), keepdims=True))
+    return coefficients / np.where(length > 0, length, 1)
+
+
+def as_blocks(coefficients: np.ndarray) -> np.ndarray:
+    """Complex coefficients `[W, K]` as real ones `[W, 2, K, 2]`.
+
+    The first half of the gradient is taken as the real, the second as the imaginary part of a complex gradient of half
+    the length. A complex message of d/2 numbers then is two real messages of d/2: what is sent does not grow.
+    """
+    real, imaginary = coefficients.real, coefficients.imag
+    return np.stack([np.stack([real, -imaginary], axis=-1), np.stack([imaginary, real], axis=-1)], axis=1)
+
+
+def chebyshev_generator(size: int, num_workers: int) -> np.ndarray:
+    """float[size, n]: the Chebyshev polynomials of degrees below `size` at the n Chebyshev points.
+
+    A Vandermonde matrix up to a change of basis, which keeps it far from singular.
+    """
+    points = np.cos(np.pi * (np.arange(num_workers) + 0.5) / num_workers)
+    return np.polynomial.chebyshev.chebvander(points, size - 1).T
+
+
+def round_robin(num_chunks: int, loads: np.ndarray) -> Assignment:
+    """Chunks dealt out one after the other, round and round: worker w takes the next `loads[w]`.
+
+    With loads that add up to N·R and none above N every chunk has R holders.
+    """
+    first = np.concatenate([[0], np.cumsum(loads)[:-1]])
+    slots = np.arange(loads.max())
+    chunks = np.where(slots < loads[:, None], (first[:, None] + slots) % num_chunks, -1)
+    return Assignment(chunks.astype(np.int32), num_chunks)
+
+
+def check_tolerance(num_workers: int, num_stragglers: int, num_blocks: int = 1) -> None:
+    """Checks that s + L workers can hold a chunk."""
+    _checks.integer("num_workers", num_workers, minimum=1)
+    _checks.integer("num_blocks", num_blocks, minimum=1, maximum=num_workers)
+    _checks.integer(
+        "num_stragglers",
+        num_stragglers,
+        minimum=0,
+        maximum=num_workers - num_blocks,
+        hint="The s + L workers that hold a chunk cannot be more than there are.",
+    )

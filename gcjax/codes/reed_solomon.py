@@ -1,0 +1,48 @@
+"""Gradient coding from Reed-Solomon codes with a balanced mask (Halbawi, Azizan, Salehi, Hassibi, ISIT 2018)."""
+
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import GradientCode
+from gcjax.codes.fixed import fixed_code
+from gcjax.codes.mds import as_blocks, check_tolerance, round_robin, unit_messages
+
+
+def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, points: str = "chebyshev") -> GradientCode:
+    """Reed-Solomon code: any n-s workers decode, with any number of chunks and loads that differ by at most one.
+
+    Smaller sets decode, too, where the mask allows it.
+
+    Every worker has a point. Chunk c is held by s+1 workers; their coefficients are the values of the polynomial of
+    degree n-s-1, with leading coefficient 1, that vanishes at the points of all others. The message is the value of a
+    polynomial whose leading coefficient is the sum of all gradients (Halbawi et al. 2018, section III).
+
+    Args:
+      num_workers: n = W.
+      num_chunks: N.
+      num_stragglers: s.
+      points: "chebyshev" (real, L = M = 1) or "roots_of_unity" (complex, L = M = 2: half of the gradient serves as the
+        imaginary part, so that a worker still sends d numbers).
+
+    Raises:
+      ValueError: if s is not below n, or there are so few chunks that a worker would hold none.
+    """
+    check_tolerance(num_workers, num_stragglers)
+    least = -(-num_workers // (num_stragglers + 1))
+    _checks.integer("num_chunks", num_chunks, minimum=least, hint="With fewer chunks some worker would hold none.")
+    _checks.choice("points", points, ("chebyshev", "roots_of_unity"))
+    total = num_chunks * (num_stragglers + 1)
+    loads = total // num_workers + (np.arange(num_workers) < total % num_workers)
+    assignment = round_robin(num_chunks, loads)
+    angles = np.pi * (np.arange(num_workers) + 0.5) / num_workers
+    at = np.cos(angles) if points == "chebyshev" else np.exp(2j * angles)
+    coefficients = np.zeros(assignment.chunks.shape, at.dtype)
+    for chunk in range(num_chunks):
+        worker, slot = np.nonzero(assignment.chunks == chunk)
+        gaps = at[worker, None] - np.delete(at, worker)[None]
+        size = np.abs(gaps)
+        # All chunks may be scaled alike; by the mean distance of points (1/2 or 1) no product over- or underflows.
+        scale = 0.5 if points == "chebyshev" else 1.0
+        coefficients[worker, slot] = (gaps / size).prod(axis=1) * np.exp(np.log(size / scale).sum(axis=1))
+    real = as_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
+    return fixed_code(assignment, unit_messages(real))
