@@ -11,10 +11,14 @@ from gcjax.codes.base import (
     holders,
     residual,
 )
+from gcjax.codes.batch_raptor import batch_raptor
+from gcjax.codes.bernoulli import bernoulli
+from gcjax.codes.block_designs import bibd, block_design
 from gcjax.codes.communication_efficient import communication_efficient
 from gcjax.codes.conditioning import Conditioning, condition_number, conditioning
 from gcjax.codes.cyclic_mds import cyclic_mds
 from gcjax.codes.fixed import fixed_code
+from gcjax.codes.graph_codes import edges, graph_code, graph_error
 from gcjax.codes.heterogeneous import heterogeneous, proportional
 from gcjax.codes.multi_message import clustered, coded_multi_message, multi_message
 from gcjax.codes.ordering import order_chunks, q_max, q_max_bound, random_order
@@ -37,7 +41,10 @@ from gcjax.codes.whole import whole_workers
 from gcjax.registry import Entry
 
 ASSIGNMENTS: dict[str, Entry] = {
+    "bernoulli": Entry(bernoulli, "Charles et al. 2017"),
+    "block_design": Entry(block_design, "Kadhe et al. 2019"),
     "cyclic": Entry(cyclic, "Tandon et al. 2017"),
+    "edges": Entry(edges, "Glasgow and Wootters 2021"),
     "from_graph": Entry(from_graph, "Raviv et al. 2018"),
     "from_matrix": Entry(from_matrix, ""),
     "order_chunks": Entry(order_chunks, "Ramamoorthy et al. 2024"),
@@ -48,6 +55,8 @@ ASSIGNMENTS: dict[str, Entry] = {
 }
 
 TABLE: dict[str, Entry] = {
+    "batch_raptor": Entry(batch_raptor, "Wang et al. 2019"),
+    "bibd": Entry(bibd, "Kadhe et al. 2019"),
     "clustered": Entry(clustered, "Ozfatura et al. 2019"),
     "coded_multi_message": Entry(coded_multi_message, "Ozfatura et al. 2019"),
     "communication_efficient": Entry(communication_efficient, "Ye and Abbe 2018"),
@@ -55,6 +64,7 @@ TABLE: dict[str, Entry] = {
     "cyclic_repetition": Entry(cyclic_repetition, "Tandon et al. 2017"),
     "expander": Entry(expander, "Raviv et al. 2018"),
     "fractional_repetition": Entry(fractional_repetition, "Tandon et al. 2017"),
+    "graph_code": Entry(graph_code, "Glasgow and Wootters 2021"),
     "heterogeneous": Entry(heterogeneous, "Wang et al. 2019"),
     "ignore_stragglers": Entry(ignore_stragglers, "Chen et al. 2016"),
     "multi_message": Entry(multi_message, "Ozfatura et al. 2020"),
@@ -87,6 +97,10 @@ __all__ = [
     "Holders",
     "StoppingRule",
     "all_workers",
+    "batch_raptor",
+    "bernoulli",
+    "bibd",
+    "block_design",
     "chunk_coefficients",
     "clustered",
     "coded_multi_message",
@@ -99,6 +113,7 @@ __all__ = [
     "cyclic_repetition",
     "deadline",
     "decodable",
+    "edges",
     "erasure_head",
     "expander",
     "expander_bound",
@@ -108,6 +123,8 @@ __all__ = [
     "fractional_repetition",
     "from_graph",
     "from_matrix",
+    "graph_code",
+    "graph_error",
     "heterogeneous",
     "holders",
     "ignore_stragglers",

@@ -132,7 +132,7 @@ def holders(assignment: Assignment) -> Holders:
     workers, slots, chunks = workers[order], slots[order], chunks[order]
     counts = np.bincount(chunks, minlength=assignment.num_chunks)
     column = np.arange(chunks.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    table = np.full((2, assignment.num_chunks, counts.max()), -1, dtype=np.int32)
+    table = np.full((2, assignment.num_chunks, max(counts.max(), 1)), -1, dtype=np.int32)
     table[0, chunks, column] = workers
     table[1, chunks, column] = slots
     return Holders(workers=table[0], slots=table[1])

@@ -53,6 +53,8 @@ def exact_codes():
         ("Ye-Abbe", codes.communication_efficient(7, num_stragglers=2, num_blocks=2, generator="vandermonde"), 2),
         ("Ye-Abbe random", codes.communication_efficient(6, num_stragglers=1, num_blocks=3, rng_key=KEY), 1),
         ("heterogeneous", codes.heterogeneous([1, 2, 2, 4, 5], num_chunks=7, num_stragglers=2, rng_key=KEY), 2),
+        ("BIBD", codes.bibd(7, load=3), 0),
+        ("graph", codes.graph_code(6, replication=3, rng_key=KEY), 2),
         ("whole uneven", all_or_nothing(), 0),
         ("ignore", codes.ignore_stragglers(4, num_stragglers=1), 0),
     ]

@@ -1,0 +1,112 @@
+"""Batch raptor codes (Wang, Liu, Shroff 2019, arXiv 1901.08166: fundamental limits of approximate gradient coding)."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import Assignment, GradientCode, host_generator
+from gcjax.codes.bernoulli import drawn
+from gcjax.codes.fixed import fixed_code
+
+_Peeling = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+def batch_raptor(
+    num_workers: int, *, num_chunks: int, num_stragglers: int, error: float, rng_key: jax.Array
+) -> GradientCode:
+    """Batch raptor code (BRC): sums of a random number of batches, decoded by peeling. L = M = 1.
+
+    The chunks are split into batches of b. Each worker draws a degree and then so many batches, and sends the plain sum
+    of their chunks. A message of which all batches but one are known gives that one; this is repeated until no such
+    message is left. Asymptotically all but a share ε of the chunks are recovered, with a mean load of about
+    log(1/ε) / log(n/s), far below s + 1 (Wang et al. 2019, section 5): b = ceil(1 / log(n/s)) + 1, and degree k has the
+    probability `u/(u+1)` for k = 1, `1/(k(k-1)(u+1))` for 2 <= k <= D, `1/(D(u+1))` for k = D + 1, with D = floor(1/ε)
+    and u = 2ε(1-2ε)/(1-4ε)². At small n more is lost, and a batch that nobody drew is lost always; the residual, the
+    square root of the number of chunks that are not recovered, tells.
+
+    Args:
+      num_workers: n = W.
+      num_chunks: N; batches differ by at most one chunk.
+      num_stragglers: s, at least 1.
+      error: ε, between 0 and 1/4.
+      rng_key: draws degrees and batches.
+
+    Raises:
+      ValueError: if ε is not in that range, or s is not below n.
+    """
+    _checks.integer("num_workers", num_workers, minimum=2)
+    _checks.integer("num_chunks", num_chunks, minimum=1)
+    _checks.integer("num_stragglers", num_stragglers, minimum=1, maximum=num_workers - 1)
+    if not 0 < error < 0.25:
+        raise ValueError(f"error must lie above 0 and below 1/4; got {error}. Use 0.05, for example.")
+    size = math.ceil(1 / math.log(num_workers / num_stragglers)) + 1
+    num_batches = max(num_chunks // size, 1)
+    rng = host_generator(rng_key)
+    degrees = np.minimum(1 + rng.choice(_degrees(error).size, num_workers, p=_degrees(error)), num_batches)
+    batches = drawn(rng, degrees, num_batches)
+    assignment = _expanded(batches, num_chunks)
+
+    def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        return peel(batches, progress >= assignment.loads)[:, None, None]
+
+    return fixed_code(assignment, np.ones(assignment.chunks.shape), decode=decode)
+
+
+def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
+    """The weights with which the messages add up to the sum of all batches that peeling recovers.
+
+    Args:
+      batches: which batches are in the sum of each worker.
+      finished: bool[W].
+
+    Returns:
+      int32[W]; 0 for messages that are not needed.
+    """
+    held, inside = batches.chunks >= 0, jnp.asarray(batches.chunks.clip(0))
+    worker = jnp.arange(batches.num_workers, dtype=jnp.int32)
+    number = batches.num_chunks
+
+    def ripple(state: _Peeling) -> _Peeling:
+        count, rounds, giver, _ = state
+        unknown = held & (rounds[inside] < 0)
+        ready = finished & (unknown.sum(axis=1) == 1)
+        target = jnp.where(ready, jnp.max(jnp.where(unknown, inside, -1), axis=1), number)
+        found = jnp.full(number, -1, jnp.int32).at[target].max(worker, mode="drop")
+        new = found >= 0
+        return count + 1, jnp.where(new, count, rounds), jnp.where(new, found, giver), jnp.any(new)
+
+    none = jnp.full(number, -1, jnp.int32)
+    start = jnp.zeros((), jnp.int32), none, none, jnp.ones((), bool)
+    count, rounds, giver, _ = jax.lax.while_loop(lambda state: state[3], ripple, start)
+
+    def settle(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        wanted, weights = state  # how often each batch must still be added
+        now = rounds == count - 1 - i
+        given = jnp.zeros_like(weights).at[jnp.where(now, giver, worker.size)].add(wanted, mode="drop")
+        spent = jnp.where(held, given[:, None], 0)
+        return wanted.at[inside].add(-spent), weights + given
+
+    first = jnp.ones(number, jnp.int32), jnp.zeros(worker.size, jnp.int32)
+    return jax.lax.fori_loop(0, count, settle, first)[1]
+
+
+def _degrees(error: float) -> np.ndarray:
+    """The probabilities of the degrees 1, ..., D + 1."""
+    most = math.floor(1 / error)
+    u = 2 * error * (1 - 2 * error) / (1 - 4 * error) ** 2
+    k = np.arange(2, most + 1)
+    weights = np.concatenate([[u], 1 / (k * (k - 1)), [1 / most]])
+    return weights / weights.sum()
+
+
+def _expanded(batches: Assignment, num_chunks: int) -> Assignment:
+    """From batches to the chunks in them."""
+    members = np.array_split(np.arange(num_chunks), batches.num_chunks)
+    rows = [np.concatenate([members[b] for b in row[row >= 0]]) for row in batches.chunks]
+    chunks = np.full((len(rows), max(map(len, rows))), -1, np.int32)
+    for worker, row in enumerate(rows):
+        chunks[worker, : len(row)] = row
+    return Assignment(chunks, num_chunks)

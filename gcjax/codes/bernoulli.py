@@ -1,0 +1,43 @@
+"""Random sparse assignments (Charles, Papailiopoulos, Ellenberg 2017, arXiv 1711.06771: BGC and rBGC)."""
+
+import jax
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import Assignment, host_generator
+
+
+def bernoulli(
+    num_workers: int, *, num_chunks: int, load: float, rng_key: jax.Array, regularised: bool = False
+) -> Assignment:
+    """Every worker holds every chunk with probability `load / num_chunks`, independently.
+
+    A chunk may be held by nobody: then it is never in the sum, and the residual says so. A worker may hold nothing.
+
+    Args:
+      num_workers: W.
+      num_chunks: N.
+      load: the mean number of chunks of a worker.
+      rng_key: draws the chunks.
+      regularised: whether workers that draw more than twice the load keep only so many of them (rBGC); the table of
+        chunks then stays narrow.
+
+    Raises:
+      ValueError: if the load exceeds the chunks.
+    """
+    _checks.integer("num_workers", num_workers, minimum=1)
+    _checks.integer("num_chunks", num_chunks, minimum=1)
+    _checks.number("load", load, above=True, maximum=num_chunks)
+    rng = host_generator(rng_key)
+    counts = rng.binomial(num_chunks, load / num_chunks, size=num_workers)
+    if regularised:
+        counts = np.minimum(counts, int(2 * load))
+    return drawn(rng, counts, num_chunks)
+
+
+def drawn(rng: np.random.Generator, counts: np.ndarray, num_chunks: int) -> Assignment:
+    """Worker w holds `counts[w]` different chunks, any as likely as any other, in random order."""
+    chunks = np.full((counts.size, max(int(counts.max()), 1)), -1, np.int32)
+    for worker, count in enumerate(counts):
+        chunks[worker, :count] = rng.choice(num_chunks, count, replace=False)
+    return Assignment(chunks, num_chunks)
