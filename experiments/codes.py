@@ -144,7 +144,9 @@ def _measured(
         mean_error=float(errors.mean()),
         worst_error=float(errors.max()),
         times=np.array([t[e].mean() if e.any() else np.nan for t, e in zip(times, ends, strict=True)]),
-        time_errors=np.array([t[e].std() / np.sqrt(max(e.sum(), 1)) for t, e in zip(times, ends, strict=True)]),
+        time_errors=np.array(
+            [t[e].std() / np.sqrt(e.sum()) if e.any() else np.nan for t, e in zip(times, ends, strict=True)]
+        ),
         never=1 - ends.mean(axis=1),
         plan_seconds=_seconds(jax.jit(code.plan), done[0]),
         typical_condition=condition.typical,

@@ -43,6 +43,20 @@ def _one_block(make: Callable[[int, int, jax.Array], codes.GradientCode]) -> Fam
 FAMILIES: dict[str, Family] = {
     "FRC": _one_block(lambda n, s, key: codes.fractional_repetition(n, num_stragglers=s)),
     "CRC": _one_block(lambda n, s, key: codes.cyclic_repetition(n, num_stragglers=s, rng_key=key)),
+    "cyclic MDS": _one_block(lambda n, s, key: codes.cyclic_mds(n, num_stragglers=s)),
+    "Reed-Solomon": _one_block(lambda n, s, key: codes.reed_solomon(n, num_chunks=n + 1, num_stragglers=s)),
+    "Reed-Solomon, complex": _one_block(
+        lambda n, s, key: codes.reed_solomon(n, num_chunks=n + 1, num_stragglers=s, points="roots_of_unity")
+    ),
+    "heterogeneous": _one_block(
+        lambda n, s, key: codes.heterogeneous(np.arange(n) + n, num_chunks=n, num_stragglers=s, rng_key=key)
+    ),
+    "Ye-Abbe, polynomial": lambda n, s, L, key: codes.communication_efficient(
+        n, num_stragglers=s, num_blocks=L, generator="vandermonde"
+    ),
+    "Ye-Abbe, random": lambda n, s, L, key: codes.communication_efficient(
+        n, num_stragglers=s, num_blocks=L, rng_key=key
+    ),
     "partial": lambda n, s, L, key: codes.partial(codes.cyclic(n, load=s + L), num_blocks=L, rng_key=key),
 }
 
