@@ -21,7 +21,7 @@ from gcjax.codes.fixed import fixed_code
 from gcjax.codes.graph_codes import edges, graph_code, graph_error
 from gcjax.codes.heterogeneous import heterogeneous, proportional
 from gcjax.codes.multi_message import clustered, coded_multi_message, multi_message
-from gcjax.codes.ordering import order_chunks, q_max, q_max_bound, random_order
+from gcjax.codes.ordering import Ordering, order_chunks, ordering_gap, q_max, q_max_bound, random_order
 from gcjax.codes.partial import partial
 from gcjax.codes.reed_solomon import reed_solomon
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
@@ -95,6 +95,7 @@ __all__ = [
     "Conditioning",
     "GradientCode",
     "Holders",
+    "Ordering",
     "StoppingRule",
     "all_workers",
     "batch_raptor",
@@ -132,6 +133,7 @@ __all__ = [
     "one_step",
     "optimal_decoding",
     "order_chunks",
+    "ordering_gap",
     "partial",
     "proportional",
     "q_max",

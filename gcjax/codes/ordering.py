@@ -6,16 +6,32 @@ not hold c, the `slot` chunks before c of those that do, and for the `copies - 1
 `q_max` is one more than the maximum over c: with q_max chunks processed, however slow anybody is, all is decodable.
 """
 
-import heapq
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from gcjax import _checks
 from gcjax.codes.base import Assignment, Holders, holders
+from gcjax.codes.matchings import by_matchings, can_be_matched
+from gcjax.codes.ordering_bound import largest_smallest_spare
+from gcjax.codes.reordering import search
+from gcjax.codes.spare import rests_of, spare
+
+
+class Ordering(NamedTuple):
+    """How good a processing order is.
+
+    Attributes:
+      q_max: of this order.
+      bound: no order of this assignment has a smaller `q_max`.
+      gap: `q_max - bound`; 0 proves that the order is optimal.
+    """
+
+    q_max: int
+    bound: int
+    gap: int
 
 
 def q_max(assignment: Assignment, *, copies: int = 1) -> int:
@@ -31,53 +47,68 @@ def q_max(assignment: Assignment, *, copies: int = 1) -> int:
     Raises:
       ValueError: if a chunk has fewer holders than `copies`.
     """
-    inverse = holders(assignment)
-    _check_copies(inverse, copies)
-    return 1 + int(_waiting(assignment, inverse, inverse.slots, copies).max())
+    return _q_max(assignment, _checked(assignment, copies), copies)
 
 
 def q_max_bound(assignment: Assignment, *, copies: int = 1) -> int:
-    """A lower bound on `q_max` over all orders of this assignment.
+    """A proven lower bound on `q_max` over all orders of this assignment.
 
-    The slots of all chunks add up to the same number in any order, and the `copies - 1` best holders of a chunk have
-    at least the average of its holders left; spreading the slots as evenly as possible gives the bound.
+    It is the best of three: what a chunk needs that comes first everywhere, a weighted mean over the chunks, and
+    counting how many early and late positions there are; see `gcjax.codes.ordering_bound`.
+
+    Args:
+      assignment: who holds what; the order plays no role.
+      copies: as in `q_max`.
+
+    Raises:
+      ValueError: if a chunk has fewer holders than `copies`.
     """
-    inverse = holders(assignment)
-    _check_copies(inverse, copies)
-    loads = np.where(inverse.workers >= 0, assignment.loads[inverse.workers], 0).sum(axis=1)
-    share = (copies - 1) / inverse.counts
-    base = assignment.loads.sum() - loads + share * loads
-    total_slots = int((assignment.loads * (assignment.loads - 1) // 2).sum())
-    # The level t at which sum_c max(0, t - base_c) / (1 - share_c) reaches the sum of all slots.
-    order = np.argsort(base)
-    base, slope = base[order], 1 / (1 - share[order])
-    room = base * np.cumsum(slope) - np.cumsum(base * slope)
-    last = np.flatnonzero(room <= total_slots)[-1]
-    level = (total_slots + np.cumsum(base * slope)[last]) / np.cumsum(slope)[last]
-    return 1 + int(np.ceil(max(level, base[-1]) - 1e-9))
+    inverse = _checked(assignment, copies)
+    return 1 + int(assignment.loads.sum()) - largest_smallest_spare(assignment, inverse, copies)
+
+
+def ordering_gap(assignment: Assignment, *, copies: int = 1) -> Ordering:
+    """How far the order of an assignment is from optimal at most.
+
+    Args:
+      assignment: who holds what, in which order.
+      copies: as in `q_max`.
+
+    Raises:
+      ValueError: if a chunk has fewer holders than `copies`.
+    """
+    reached, bound = q_max(assignment, copies=copies), q_max_bound(assignment, copies=copies)
+    return Ordering(reached, bound, reached - bound)
 
 
 def order_chunks(assignment: Assignment, *, copies: int = 1) -> Assignment:
-    """The best processing order.
+    """A processing order with a small `q_max`, never above that of the given order.
 
-    With as many chunks as workers and all loads and replications equal, the result is optimal: each chunk stands once
-    at each position, by peeling off perfect matchings (König). For other assignments no optimum is known; a local
-    search exchanges chunks within a worker while that lowers the worst chunk, and `q_max_bound` tells how far from
-    optimal the result can be at most.
+    Where all loads are K and all replications the same multiple of K, as with as many chunks as workers, each chunk
+    stands equally often at each position (perfect matchings). For `copies` = 1 that is optimal, since the positions
+    of all chunks add up to the same in any order. It is not always so for more copies (on random 8-regular graphs
+    there are orders with a `q_max` one smaller for `copies` = 3), so a local search goes on from there, as it does
+    for all other assignments; `ordering_gap` tells how far from optimal the result can be.
 
     Args:
       assignment: who holds what.
-      copies: the finished holders needed of each chunk, for the local search.
+      copies: the finished holders needed of each chunk.
 
     Returns:
-      The same chunks for every worker, in another order.
+      The same chunks for every worker, in another order; the same for the same input.
+
+    Raises:
+      ValueError: if a chunk has fewer holders than `copies`.
     """
-    inverse = holders(assignment)
-    _check_copies(inverse, copies)
-    regular = assignment.num_chunks == assignment.num_workers and (inverse.counts == assignment.load).all()
-    if regular and (assignment.loads == assignment.load).all():
-        return _matchings(assignment)
-    return _local_search(assignment, inverse, copies)
+    inverse = _checked(assignment, copies)
+    if can_be_matched(assignment, inverse):
+        matched = by_matchings(assignment, inverse)
+        if copies == 1:
+            return matched
+        assignment = min(matched, assignment, key=lambda a: _q_max(a, holders(a), copies))
+        inverse = holders(assignment)
+    target = largest_smallest_spare(assignment, inverse, copies)
+    return search(assignment, inverse, copies=copies, target=target)
 
 
 def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
@@ -87,7 +118,12 @@ def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))
 
 
-def _check_copies(inverse: Holders, copies: int) -> None:
+def _q_max(assignment: Assignment, inverse: Holders, copies: int) -> int:
+    return 1 + int(assignment.loads.sum()) - int(spare(rests_of(assignment, inverse, copies)).min())
+
+
+def _checked(assignment: Assignment, copies: int) -> Holders:
+    inverse = holders(assignment)
     _checks.integer(
         "copies",
         copies,
@@ -95,64 +131,4 @@ def _check_copies(inverse: Holders, copies: int) -> None:
         maximum=int(inverse.counts.min()),
         hint="A chunk cannot have more finished holders than it has holders.",
     )
-
-
-def _waiting(assignment: Assignment, inverse: Holders, slots: np.ndarray, copies: int) -> np.ndarray:
-    """[N]: the most chunks processed while a chunk still has fewer than `copies` finished holders."""
-    held = inverse.workers >= 0
-    loads = np.where(held, assignment.loads[inverse.workers], 0)
-    rest = np.sort(np.where(held, loads - slots, 0), axis=1)[:, ::-1]
-    own = np.where(held, slots, 0).sum(axis=1) + rest[:, : copies - 1].sum(axis=1)
-    return assignment.loads.sum() - loads.sum(axis=1) + own
-
-
-def _matchings(assignment: Assignment) -> Assignment:
-    workers = assignment.num_workers
-    rows = np.repeat(np.arange(workers), assignment.load)
-    columns = assignment.chunks.ravel().copy()
-    ordered = np.empty_like(assignment.chunks)
-    for slot in range(assignment.load):
-        graph = csr_matrix((np.ones(rows.size, np.int8), (rows, columns)), shape=(workers, workers))
-        chosen = maximum_bipartite_matching(graph, perm_type="column")
-        ordered[:, slot] = chosen
-        keep = columns != chosen[rows]
-        rows, columns = rows[keep], columns[keep]
-    return assignment._replace(chunks=ordered)
-
-
-def _local_search(assignment: Assignment, inverse: Holders, copies: int) -> Assignment:
-    """Lowers the worst chunk by exchanges within a worker until no single exchange helps."""
-    chunks = assignment.chunks.copy()
-    base = assignment.loads.sum() - np.array(
-        [assignment.loads[row[row >= 0]].sum() for row in inverse.workers], dtype=np.int64
-    )
-    position = [dict(zip(w[w >= 0], s[s >= 0], strict=True)) for w, s in zip(*inverse, strict=True)]
-
-    def waiting(chunk: int, worker: int, slot: int) -> int:
-        """What `_waiting` says of a chunk if it stood at `slot` of `worker`."""
-        slots = [slot if w == worker else s for w, s in position[chunk].items()]
-        rest = sorted((assignment.loads[w] - s for w, s in zip(position[chunk], slots, strict=True)), reverse=True)
-        return int(base[chunk] + sum(slots) + sum(rest[: copies - 1]))
-
-    heap = [(-waiting(c, -1, -1), c) for c in range(assignment.num_chunks)]
-    heapq.heapify(heap)
-    while heap:
-        value, worst = heapq.heappop(heap)
-        current = waiting(worst, -1, -1)
-        if -value != current:
-            continue
-        options = [
-            (max(waiting(worst, w, s), waiting(int(chunks[w, s]), w, slot)), w, s)
-            for w, slot in position[worst].items()
-            for s in range(slot)
-        ]
-        best = min(options, default=(current, -1, -1))
-        if best[0] >= current:
-            break
-        _, worker, slot = best
-        other, old = int(chunks[worker, slot]), position[worst][worker]
-        chunks[worker, slot], chunks[worker, old] = worst, other
-        position[worst][worker], position[other][worker] = slot, old
-        for chunk in (worst, other):
-            heapq.heappush(heap, (-waiting(chunk, -1, -1), chunk))
-    return assignment._replace(chunks=chunks)
+    return inverse

@@ -1,0 +1,34 @@
+"""Orders of regular assignments by perfect matchings: every chunk stands equally often at every position."""
+
+import numpy as np
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import maximum_bipartite_matching
+
+from gcjax.codes.base import Assignment, Holders
+
+
+def can_be_matched(assignment: Assignment, inverse: Holders) -> bool:
+    """Whether all loads are K, and all chunks have the same number of holders, a multiple of K."""
+    counts = inverse.counts
+    return bool(
+        (assignment.loads == assignment.load).all() and (counts == counts[0]).all() and counts[0] % assignment.load == 0
+    )
+
+
+def by_matchings(assignment: Assignment, inverse: Holders) -> Assignment:
+    """Every chunk stands R/K times at each of the K positions.
+
+    The holders of a chunk are split into groups of K, as if each group had a chunk of its own; then there are as many
+    chunks as workers, all with K neighbours, and perfect matchings can be peeled off one by one (König).
+    """
+    workers, load = assignment.num_workers, assignment.load
+    rows = inverse.workers.ravel()  # the workers of a group
+    columns = np.repeat(np.arange(workers), load)  # the groups; R/K of them in turn stand for one chunk
+    ordered = np.empty_like(assignment.chunks)
+    for slot in range(load):
+        graph = csr_matrix((np.ones(rows.size, np.int8), (rows, columns)), shape=(workers, workers))
+        chosen = maximum_bipartite_matching(graph, perm_type="column")
+        ordered[:, slot] = chosen // (workers // assignment.num_chunks)
+        keep = columns != chosen[rows]
+        rows, columns = rows[keep], columns[keep]
+    return assignment._replace(chunks=ordered)
