@@ -1,0 +1,121 @@
+"""Error against deadline: how far from the sum of all gradients one is when the clock stops the round."""
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from experiments.partial_stragglers import figures, published, report, simulate
+from gcjax import _checks, codes, config
+from gcjax.progress import Progress
+from gcjax.stragglers import StragglerModel
+
+Errors = dict[tuple[int, str], jax.Array]
+
+
+@config.experiment
+def approximate(
+    assignments: dict[str, codes.Assignment],
+    *,
+    stragglers: StragglerModel,
+    deadlines: Sequence[float],
+    blocks: Sequence[int] = (1, 2, 3),
+    num_failed: int = 7,
+    num_trials: int = 1000,
+    num_draws: int = 100,
+    compare_published: bool = False,
+    seed: int = 0,
+    out: Path,
+    progress: Progress,
+) -> list[report.Row]:
+    """Simulates the three schemes at all deadlines, and writes a folder of results.
+
+    All schemes and all L see the same trials. In float64. The folder: `results.parquet` (a line for every trial and
+    deadline), `summary.md`, `error.png`, `run.json`, `operative.gin`.
+
+    Args:
+      assignments: name -> who holds what; the processing order is chosen here.
+      stragglers: who is slow; one unit of work is one chunk, and a trial is one round.
+      deadlines: seconds.
+      blocks: the values of L.
+      num_failed: random workers that fail in each trial.
+      num_trials: S.
+      num_draws: random orders of which the one with the least `q_max` is taken.
+      compare_published: whether to put the published numbers beside; they are for the paper's setting only.
+      seed: of all randomness; the same seed, the same bits.
+      out: the folder to write.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if L exceeds the holders of a chunk, or a number is out of range.
+    """
+    _checks.integer("num_trials", num_trials, minimum=2)
+    _checks.integer("num_draws", num_draws, minimum=1)
+    _checks.number("deadlines", deadlines, above=True, finite=True)
+    report.check(assignments, blocks, num_failed)
+    deadlines, began = tuple(map(float, deadlines)), time.perf_counter()
+    found: report.Found = {}
+    estimates: report.Found = {}
+    with jax.enable_x64(True):
+        for i, (name, assignment) in enumerate(assignments.items()):
+            progress.update(name, i / len(assignments))
+            order_key, row_key, trial_key, _ = report.keys(seed, i)
+            solve, estimate = prepared(assignment, deadlines, blocks, num_draws, order_key, row_key)
+            finish = trials(assignment, stragglers, num_trials, num_failed, trial_key)
+            found.update({(name, *key): np.asarray(value) for key, value in solve(finish).items()})
+            estimates.update({(name, *key): np.asarray(value) for key, value in estimate(finish).items()})
+    made = report.rows(found, deadlines, published.error if compare_published else None)
+    facts: dict[str, Any] = {
+        "seed": seed,
+        "num_trials": num_trials,
+        "num_failed": num_failed,
+        "deadlines": list(deadlines),
+    }
+    facts["seconds"] = round(time.perf_counter() - began, 3)
+    figures.error_against_deadline(found, estimates, deadlines, out / "error.png")
+    raw = report.columns(found, deadlines, estimate=estimates)
+    report.write(out, raw, made, "Mean error at each deadline", facts, progress)
+    return made
+
+
+def prepared(
+    assignment: codes.Assignment,
+    deadlines: Sequence[float],
+    blocks: Sequence[int],
+    num_draws: int,
+    order_key: jax.Array,
+    row_key: jax.Array,
+) -> tuple[Callable[[jax.Array], Errors], Callable[[jax.Array], Errors]]:
+    """Chooses orders and makes the codes of one assignment.
+
+    Returns:
+      Two functions of `finish float[K, W, S]`: the errors `(L, scheme) -> float[S, D]`, computed from the coefficients,
+      and the estimates of those of the partial schemes, from the numbers of finished holders alone.
+    """
+    best = codes.order_chunks(assignment)
+    random = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
+    solvers: dict[tuple[int, str], Callable[[jax.Array], jax.Array]] = {}
+    estimates: dict[tuple[int, str], Callable[[jax.Array], jax.Array]] = {}
+    original, *partials = simulate.SCHEMES
+    for num_blocks in blocks:
+        ordered = [codes.partial(order, num_blocks=num_blocks, rng_key=row_key) for order in (best, random)]
+        solvers[num_blocks, original] = simulate.original_errors(ordered[0], deadlines)
+        for scheme, code in zip(partials, ordered, strict=True):
+            solvers[num_blocks, scheme] = simulate.partial_errors(code, deadlines)
+            estimates[num_blocks, scheme] = simulate.estimate(code, deadlines)
+
+    def each(functions: dict[tuple[int, str], Callable[[jax.Array], jax.Array]]) -> Callable[[jax.Array], Errors]:
+        return lambda finish: {key: function(finish) for key, function in functions.items()}
+
+    return each(solvers), each(estimates)
+
+
+def trials(
+    assignment: codes.Assignment, stragglers: StragglerModel, num_trials: int, num_failed: int, rng_key: jax.Array
+) -> jax.Array:
+    """float[K, W, S]: when workers finish their chunks, `num_failed` of them never."""
+    drawn = simulate.draw(stragglers, rng_key, assignment.load, assignment.num_workers, num_trials)
+    return simulate.with_failures(drawn, num_failed)

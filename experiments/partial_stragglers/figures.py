@@ -1,0 +1,72 @@
+"""The figures of the paper, redrawn: error against deadline, and completion times."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.partial_stragglers.report import ZERO, Found
+from experiments.partial_stragglers.simulate import SCHEMES
+
+_COLOURS = dict(zip(SCHEMES, ("#D55E00", "#0072B2", "#009E73"), strict=True))
+_MARKERS = dict(zip(SCHEMES, "os^", strict=True))
+
+
+def error_against_deadline(found: Found, estimates: Found, deadlines: Sequence[float], path: Path) -> None:
+    """Draws the mean error on a logarithmic axis, a panel for each assignment and L.
+
+    Dashed: the estimate sqrt(sum over chunks of max(0, L - finished holders)) of the partial schemes. A curve ends
+    where the sum is exact in all trials.
+    """
+    settings, blocks = _names(found)
+    figure = Figure(figsize=(4.2 * len(blocks), 3.4 * len(settings) + 0.5), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(settings), len(blocks), squeeze=False)
+    for (setting, num_blocks, scheme), values in found.items():
+        panel = panels[settings.index(setting), blocks.index(num_blocks)]
+        style = {"color": _COLOURS[scheme], "marker": _MARKERS[scheme]}
+        panel.plot(deadlines, _above_zero(values), label=scheme, markersize=4, linewidth=1.4, **style)
+        if (setting, num_blocks, scheme) in estimates:
+            mean = _above_zero(estimates[setting, num_blocks, scheme])
+            label = f"{scheme}, estimate"
+            panel.plot(deadlines, mean, label=label, linestyle="--", linewidth=2.6, alpha=0.45, color=_COLOURS[scheme])
+        panel.set(title=f"{setting}, L = {num_blocks}", xlabel="deadline (time of a chunk: 1)", ylabel="mean error")
+        panel.set_yscale("log")
+        panel.grid(alpha=0.25, linewidth=0.6)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(path, dpi=130)
+
+
+def completion_times(found: Found, path: Path) -> None:
+    """Draws the mean completion time over the trials that end, with its standard error, a panel for each assignment."""
+    settings, blocks = _names(found)
+    figure = Figure(figsize=(4.6 * len(settings), 4.0), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(1, len(settings), squeeze=False)[0]
+    for (setting, num_blocks, scheme), values in found.items():
+        ended = values[np.isfinite(values)]
+        if ended.size:
+            place = blocks.index(num_blocks) + 0.27 * (SCHEMES.index(scheme) - 1)
+            spread = ended.std() / np.sqrt(ended.size)
+            label = scheme if num_blocks == blocks[0] else None
+            panel = panels[settings.index(setting)]
+            panel.bar(place, ended.mean(), 0.25, yerr=spread, color=_COLOURS[scheme], label=label, capsize=2)
+    for setting, panel in zip(settings, panels, strict=True):
+        panel.set(title=setting, xlabel="L", ylabel="mean completion time (time of a chunk: 1)")
+        panel.set_xticks(range(len(blocks)), [str(num_blocks) for num_blocks in blocks])
+        panel.grid(axis="y", alpha=0.25, linewidth=0.6)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
+    figure.savefig(path, dpi=130)
+
+
+def _names(found: Found) -> tuple[list[str], list[int]]:
+    return list(dict.fromkeys(key[0] for key in found)), list(dict.fromkeys(sorted(key[1] for key in found)))
+
+
+def _above_zero(values: np.ndarray) -> np.ndarray:
+    mean = values.mean(axis=0)
+    return np.where(mean > ZERO, mean, np.nan)

@@ -1,0 +1,150 @@
+"""The simulation: who is slow, and what each scheme makes of what is finished.
+
+Trials are the innermost axis wherever arithmetic is done, so that it is vectorised over them.
+
+Letters: S trials, D deadlines, W workers, N chunks, K chunks a worker holds, R holders of a chunk, L blocks.
+"""
+
+import functools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from experiments.partial_stragglers import systems
+from gcjax import codes
+from gcjax.codes.arrivals import arrival_decoder
+from gcjax.stragglers import StragglerModel, sample_durations
+
+SCHEMES = ("original", "partial", "partial, random order")
+"""Whole workers only; partial work in the best order; partial work in a random order."""
+
+
+class Trials(NamedTuple):
+    """What happens in all trials.
+
+    Attributes:
+      finish: float[K, W, S] seconds at which a worker finishes its first, second, ... chunk.
+      place: int32[W, S]: the workers in a random order; those with the lowest places are the ones that fail.
+    """
+
+    finish: jax.Array
+    place: jax.Array
+
+
+Errors = Callable[[jax.Array], jax.Array]
+"""`finish float[K, W, S] -> float[S, D]`: the error of a scheme at every deadline."""
+
+
+@functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
+def draw(stragglers: StragglerModel, rng_key: jax.Array, num_units: int, num_workers: int, num_trials: int) -> Trials:
+    """Draws all trials; one unit of work is one chunk."""
+    time_key, place_key = jax.random.split(rng_key)
+
+    def seconds(key: jax.Array) -> jax.Array:
+        return sample_durations(stragglers, key, num_units, num_workers)
+
+    durations = jax.vmap(seconds)(jax.random.split(time_key, num_trials))
+    place = jax.vmap(lambda key: jax.random.permutation(key, num_workers))(jax.random.split(place_key, num_trials))
+    return Trials(jnp.cumsum(jnp.transpose(durations, (1, 2, 0)), axis=0), place.T.astype(jnp.int32))
+
+
+@jax.jit
+def with_failures(trials: Trials, num_failed: jax.Array | int) -> jax.Array:
+    """float[K, W, S]: when chunks are finished if the `num_failed` workers with the lowest places fail."""
+    return jnp.where(trials.place[None] < num_failed, jnp.inf, trials.finish)
+
+
+def random_order(assignment: codes.Assignment, *, num_draws: int, rng_key: jax.Array) -> codes.Assignment:
+    """The random order with the least `q_max` of `num_draws`, as in the paper's simulations."""
+    drawn = [codes.random_order(assignment, rng_key=key) for key in jax.random.split(rng_key, num_draws)]
+    return min(drawn, key=codes.q_max)
+
+
+def partial_errors(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
+    """The errors of a partial code: the coefficients are solved and the error is computed from them."""
+    return systems.partial_errors(code, np.asarray(deadlines, np.float64))
+
+
+def original_errors(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
+    """The errors of the original scheme: only workers that have finished everything, optimal decoding.
+
+    What a worker sends is fixed: its message in the partial code once everybody has finished (for L = 1 the sum of
+    its chunks, each over the number of holders). For L > 1 this is our choice: the paper's data are for L = 1.
+    """
+    full = code.plan(jnp.asarray(code.assignment.loads))
+    decode = arrival_decoder(code.assignment, np.asarray(full.encode)[:, 0])
+    moments = np.asarray(deadlines, np.float64)
+
+    def errors(finish: jax.Array) -> jax.Array:
+        return decode(*_arrivals(_last(code.assignment, finish), jnp.asarray(moments))).residual
+
+    return errors
+
+
+def estimate(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
+    """`sqrt(sum over chunks of max(0, L - finished holders))`, from the numbers of finished holders alone."""
+    held = codes.holders(code.assignment)
+    moments = np.asarray(deadlines, np.float64)
+
+    @jax.jit
+    def estimates(finish: jax.Array) -> jax.Array:
+        times = systems.by_holder(finish, held.slots, held.workers)
+        counts = sum(
+            ((time[:, None] <= moments[None, :, None]).astype(jnp.int32) for time in times[1:]),
+            (times[0][:, None] <= moments[None, :, None]).astype(jnp.int32),
+        )
+        missing = (code.num_blocks - counts).clip(0).sum(axis=0, dtype=jnp.int32)
+        return jnp.sqrt(missing.astype(finish.dtype)).T
+
+    return estimates
+
+
+@jax.jit
+def _arrivals(last: jax.Array, deadlines: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The order int32[S, W] in which workers have finished everything, and how many int32[S, D] by each deadline."""
+    counts = jnp.sum(last[:, None, :] <= deadlines[None, :, None], axis=0, dtype=jnp.int32)
+    return jnp.argsort(last.T, axis=1).astype(jnp.int32), counts.T
+
+
+def _last(assignment: codes.Assignment, finish: jax.Array) -> jax.Array:
+    """float[W, S]: when each worker has finished everything."""
+    return finish[jnp.asarray(assignment.loads.clip(1) - 1), np.arange(assignment.num_workers)]
+
+
+def completion(
+    assignment: codes.Assignment, num_blocks: int, *, whole_workers: bool
+) -> Callable[[jax.Array], jax.Array]:
+    """When every chunk has been finished by L workers: the time of an exact decode, in whole units.
+
+    Args:
+      assignment: who holds what, in which order.
+      num_blocks: L.
+      whole_workers: whether only workers count that have finished everything (the original scheme).
+
+    Returns:
+      A function `finish float[K, W, S] -> float[S]`; inf if never.
+    """
+    held = codes.holders(assignment)
+    if held.workers.shape[1] < num_blocks:
+        raise ValueError(f"every chunk needs at least {num_blocks} holders for {num_blocks} blocks; got fewer.")
+    slots = assignment.loads[held.workers] - 1 if whole_workers else held.slots
+
+    @jax.jit
+    def time(finish: jax.Array) -> jax.Array:
+        moments = systems.by_holder(finish, np.where(held.workers >= 0, slots, -1), held.workers)
+        return jnp.ceil(_smallest(moments, num_blocks).max(axis=0))
+
+    return time
+
+
+def _smallest(values: list[jax.Array], rank: int) -> jax.Array:
+    """The `rank`-th smallest of arrays, entry by entry: so many rounds of a bubble sort."""
+    values = list(values)
+    for i in range(rank):
+        for j in range(len(values) - 1, i, -1):
+            low, high = jnp.minimum(values[j - 1], values[j]), jnp.maximum(values[j - 1], values[j])
+            values[j - 1], values[j] = low, high
+    return values[rank - 1]
