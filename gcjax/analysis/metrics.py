@@ -105,14 +105,17 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
     return float(times[np.argmax(reached)]) if reached.any() else float("inf")
 
 
-def is_stalled(schedule: Schedule, code: GradientCode | None = None) -> bool:
+def is_stalled(schedule: Schedule, round_units: int = 1) -> bool:
     """Whether a run came to a halt because somebody waits for ever, not because the sampled units ran out.
 
     A run that did not halt has a worker that starts the last round for which units were sampled.
+
+    Args:
+      schedule: of one seed.
+      round_units: `Protocol.round_units`.
     """
     start = np.asarray(schedule.start)
-    load = 1 if code is None else code.assignment.load
-    last_round = (start.shape[0] // load - 1) * load
+    last_round = (start.shape[0] // round_units - 1) * round_units
     return not bool(np.isfinite(start[last_round]).any())
 
 

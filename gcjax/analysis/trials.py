@@ -236,4 +236,4 @@ def _until(schedule: Schedule, seconds: float) -> Schedule:
 
 def _stalled(schedule: Schedule, protocol: Protocol) -> list[bool]:
     seeds = range(len(schedule.time))
-    return [is_stalled(jax.tree.map(lambda x, s=s: x[s], schedule), protocol.code) for s in seeds]
+    return [is_stalled(jax.tree.map(lambda x, s=s: x[s], schedule), protocol.round_units) for s in seeds]

@@ -25,6 +25,8 @@ from gcjax.codes.ordering import Ordering, order_chunks, ordering_gap, q_max, q_
 from gcjax.codes.partial import partial
 from gcjax.codes.reed_solomon import reed_solomon
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
+from gcjax.codes.side_by_side import side_by_side
+from gcjax.codes.speed_order import least_completion_time, order_by_speed
 from gcjax.codes.stopping import (
     StoppingRule,
     all_workers,
@@ -47,6 +49,7 @@ ASSIGNMENTS: dict[str, Entry] = {
     "edges": Entry(edges, "Glasgow and Wootters 2021"),
     "from_graph": Entry(from_graph, "Raviv et al. 2018"),
     "from_matrix": Entry(from_matrix, ""),
+    "order_by_speed": Entry(order_by_speed, ""),
     "order_chunks": Entry(order_chunks, "Ramamoorthy et al. 2024"),
     "proportional": Entry(proportional, "Wang et al. 2019"),
     "random_order": Entry(random_order, "Ramamoorthy et al. 2024"),
@@ -72,6 +75,7 @@ TABLE: dict[str, Entry] = {
     "optimal_decoding": Entry(optimal_decoding, "Charles et al. 2017"),
     "partial": Entry(partial, "Ramamoorthy et al. 2024"),
     "reed_solomon": Entry(reed_solomon, "Halbawi et al. 2018"),
+    "side_by_side": Entry(side_by_side, ""),
     "two_part": Entry(two_part, "Tandon et al. 2017"),
     "uncoded": Entry(uncoded, ""),
     "whole_workers": Entry(whole_workers, ""),
@@ -129,9 +133,11 @@ __all__ = [
     "heterogeneous",
     "holders",
     "ignore_stragglers",
+    "least_completion_time",
     "multi_message",
     "one_step",
     "optimal_decoding",
+    "order_by_speed",
     "order_chunks",
     "ordering_gap",
     "partial",
@@ -143,6 +149,7 @@ __all__ = [
     "reed_solomon",
     "repetition",
     "residual",
+    "side_by_side",
     "two_part",
     "uncoded",
     "whole_workers",

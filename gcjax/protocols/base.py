@@ -60,12 +60,14 @@ class Protocol(NamedTuple):
       one_version: whether all contributions to a commit read the same version.
       max_staleness: pure function `num_workers -> int`, the largest staleness that the protocol allows; None if it
         sets no bound.
+      round_units: the units of each worker in a round; 1 where a unit is a round or there are none.
     """
 
     schedule: Callable[[jax.Array, Network], Schedule]
     code: GradientCode | None = None
     one_version: bool = True
     max_staleness: Callable[[int], int] | None = None
+    round_units: int = 1
 
     def __call__(self, durations: jax.Array, network: Network | None = None) -> Schedule:
         """Computes the schedule of these durations; the network defaults to an instantaneous one."""

@@ -48,11 +48,11 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         send = jnp.where(sends, jax.vmap(network.send_seconds)(size), 0).astype(units.dtype)
         end = jnp.cumsum(seconds + send.max(axis=1))
         begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])
-        timeline = _timeline(begin, receive, finish, seconds, done, sends, send, held)
+        timeline = round_timeline(begin, receive, finish, seconds, done, sends, send, held[None])
         shape = (num_rounds, num_workers)
         rounds = jnp.broadcast_to(jnp.arange(num_rounds)[:, None], shape)
         return used_commits(
-            _pad(timeline, durations.shape[0]),
+            pad_units(timeline, durations.shape[0]),
             time=end,
             worker=jnp.broadcast_to(jnp.arange(num_workers)[None], shape),
             unit=rounds * load,
@@ -61,10 +61,10 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
             weight=jnp.full(shape, 1.0 / code.assignment.num_chunks),
         )
 
-    return Protocol(schedule, code, max_staleness=lambda num_workers: 0)
+    return Protocol(schedule, code, max_staleness=lambda num_workers: 0, round_units=code.assignment.load)
 
 
-def _timeline(
+def round_timeline(
     begin: jax.Array,
     receive: jax.Array,
     finish: jax.Array,
@@ -74,10 +74,21 @@ def _timeline(
     send: jax.Array,
     held: jax.Array,
 ) -> Timeline:
-    """The times `[rounds, K, W]` of every unit, from those relative to the begin of its round."""
+    """The times `[rounds, K, W]` of every unit, from those relative to the begin of its round.
+
+    Args:
+      begin: float[rounds], when each round begins.
+      receive: float[W], what receiving the parameters takes.
+      finish: float[rounds, K, W], when each unit would end.
+      seconds: float[rounds], when the round is stopped.
+      done: bool[rounds, K, W], which units end before that.
+      sends: bool[rounds, W], who sends.
+      send: float[rounds, W], what sending takes.
+      held: bool[1 or rounds, K, W], which units there are.
+    """
     before = jnp.concatenate([jnp.broadcast_to(receive[None, None], finish[:, :1].shape), finish[:, :-1]], axis=1)
     stop = seconds[:, None, None]
-    begun = held[None] & (before < stop)
+    begun = held & (before < stop)
     begin = begin[:, None, None]
     first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     # The round's one message goes out with the last finished unit, once the round has stopped.
@@ -96,7 +107,7 @@ def _timeline(
     )
 
 
-def _pad(timeline: Timeline, num_units: int) -> Timeline:
+def pad_units(timeline: Timeline, num_units: int) -> Timeline:
     """From `[rounds, K, W]` to `[T, W]`, with inf for the units after the last whole round."""
 
     def flatten(times: jax.Array) -> jax.Array:

@@ -2,6 +2,7 @@
 
 from gcjax.registry import Entry
 from gcjax.stragglers.base import StragglerModel, sample_durations
+from gcjax.stragglers.bursty import bursty, conforms
 from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
 from gcjax.stragglers.heterogeneous import scaled, worker_speeds
 from gcjax.stragglers.iid import (
@@ -19,6 +20,7 @@ from gcjax.stragglers.traces import read_trace, replay, write_trace
 
 TABLE: dict[str, Entry] = {
     "bimodal": Entry(bimodal),
+    "bursty": Entry(bursty, "Krishnan et al. 2023"),
     "constant": Entry(constant),
     "exponential": Entry(exponential),
     "failed_count": Entry(failed_count, "Ramamoorthy et al. 2024"),
@@ -38,6 +40,8 @@ __all__ = [
     "Network",
     "StragglerModel",
     "bimodal",
+    "bursty",
+    "conforms",
     "constant",
     "constant_network",
     "exponential",

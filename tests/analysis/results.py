@@ -45,7 +45,7 @@ def results(failed=(), final=0.99, value=0.9):
         path = trajectory(schedule, final)
         metrics.append(analysis.metric_columns(name, path, schedule, units, code=protocol.code, num_params=100))
         timeline.append(analysis.timeline_columns(name, seeds[0], units[0], 8.0))
-        facts[name] = {"stalled": [analysis.is_stalled(s, protocol.code) for s in seeds]}
+        facts[name] = {"stalled": [analysis.is_stalled(s, protocol.round_units) for s in seeds]}
     target = analysis.target("accuracy", value, ["accuracy", "train_loss"])
     run = {"target": target._asdict(), "num_workers": W, "timeline_seconds": 8.0, "schemes": facts}
     return analysis.Results(analysis.stack(metrics), analysis.stack(timeline), run)

@@ -147,8 +147,8 @@ def test_only_those_who_wait_for_a_failed_worker_stall(name):
     failed = np.ones((6, W), np.float32)
     failed[2:, 0] = np.inf
     protocol = PROTOCOLS[name]
-    assert not analysis.is_stalled(protocol(jnp.ones((6, W))), protocol.code)
-    assert analysis.is_stalled(protocol(jnp.asarray(failed)), protocol.code) == (name in ("bsp", "ssp"))
+    assert not analysis.is_stalled(protocol(jnp.ones((6, W))), protocol.round_units)
+    assert analysis.is_stalled(protocol(jnp.asarray(failed)), protocol.round_units) == (name in ("bsp", "ssp"))
 
 
 def test_time_to_target():

@@ -55,6 +55,11 @@ def exact_codes():
         ("heterogeneous", codes.heterogeneous([1, 2, 2, 4, 5], num_chunks=7, num_stragglers=2, rng_key=KEY), 2),
         ("BIBD", codes.bibd(7, load=3), 0),
         ("graph", codes.graph_code(6, replication=3, rng_key=KEY), 2),
+        (
+            "side by side",
+            codes.side_by_side(codes.uncoded(2, load=2), codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY)),
+            0,
+        ),
         ("whole uneven", all_or_nothing(), 0),
         ("ignore", codes.ignore_stragglers(4, num_stragglers=1), 0),
     ]

@@ -1,0 +1,292 @@
+"""Sequential gradient coding (Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802): rounds that make up for others.
+
+Job t begins in round t. What stragglers missed in it is done again in later rounds, so a job may end up to T rounds
+after it began, and a code needs far less redundancy than if every round had to stand for itself. Rounds follow each
+other without waiting for the jobs: job t is computed on the parameters that are there when its round begins, so its
+commit is stale by the jobs that have ended since. (The paper trains T + 1 models in turn, so that none is stale; the
+times are the same.)
+
+The waiting rule of both schemes: a round stops at `(1 + μ)` times the time of the fastest worker. If the workers
+that are late then would break the (B, W, λ)-bursty model in the window up to this round, the server waits on, until
+those that are still late conform. So every job ends in time, whatever the durations. A worker that must be waited for
+and has failed (inf) stops the run; one whose failure conforms does not.
+
+Letters: n workers, B the burst, W the window, λ the most stragglers in a window, K units of a worker in a round.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.codes.base import GradientCode
+from gcjax.codes.multi_message import clustered
+from gcjax.codes.replication import cyclic_repetition, fractional_repetition
+from gcjax.codes.side_by_side import side_by_side
+from gcjax.codes.uncoded import uncoded
+from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.coded import pad_units, round_timeline
+from gcjax.protocols.timing import used_commits
+from gcjax.stragglers.network import Network
+
+
+class Bursts(NamedTuple):
+    """The straggler model that a scheme is made for: (B, W, λ), and the patience μ of its server."""
+
+    burst: int
+    window: int
+    most: int
+    patience: float
+
+
+class Rounds(NamedTuple):
+    """What the rounds gave, for jobs 0, 1, ...
+
+    Attributes:
+      after: int32[R], how many rounds after its own a job can be decoded; -1 if in none that was sampled.
+      work: int32[R, C], the progress toward each job.
+      seconds: float[R], when each round was stopped.
+      finish: float[R, K, n], when units end, from the beginning of the round.
+      held: bool[R, K, n], which units there are.
+      answered: bool[R, n], who is not a straggler.
+    """
+
+    after: jax.Array
+    work: jax.Array
+    seconds: jax.Array
+    finish: jax.Array
+    held: jax.Array
+    answered: jax.Array
+
+
+def sr_sgc(
+    num_workers: int,
+    *,
+    burst: int,
+    window: int,
+    most: int,
+    patience: float = 1.0,
+    rng_key: jax.Array | None = None,
+) -> Protocol:
+    """Selective-repeat sequential gradient coding: tasks that too few returned are repeated B rounds later.
+
+    An (n, s) gradient code with s = ceil(B λ / (W - 1 + B)): fractional repetition if s + 1 divides n, otherwise cyclic
+    repetition. If more than s workers did not return their task of job t - B in round t - B, as many of them as are
+    missing for n - s repeat it in round t, instead of working on job t. Delay T = B, load (s + 1) / n (Krishnan et al.
+    2023, section 3.2). K = s + 1 units a round.
+
+    Args:
+      num_workers: n.
+      burst: B, a divisor of W - 1.
+      window: W, above B.
+      most: λ, at most n.
+      patience: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
+      rng_key: draws the coefficients of cyclic repetition.
+
+    Raises:
+      ValueError: if B does not divide W - 1, or a parameter is out of its range, or a key is needed.
+    """
+    bursts = _checked(num_workers, burst, window, most, patience)
+    if (window - 1) % burst:
+        near = (window - 1) // burst * burst + 1
+        raise ValueError(
+            f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}. "
+            f"Use window={near if near > burst else near + burst} or {near + burst}."
+        )
+    tolerated = -(-burst * most // (window - 1 + burst))
+    code = _repetition(num_workers, tolerated, rng_key)
+    least = num_workers - tolerated
+
+    def step(state: tuple[jax.Array, jax.Array], given_round: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+        history, given = state  # bool[W - 1, n], who was late; bool[B, n], who gave their own task; the latest first
+        index, delay = given_round
+        missing = least - given[-1].sum(dtype=jnp.int32)
+        lacking = ~given[-1] & (index >= burst)
+        repeats = lacking & (jnp.cumsum(lacking, dtype=jnp.int32) <= missing)
+        stop, late = _wait(bursts, history, delay)
+        own, again = ~late & ~repeats, ~late & repeats
+        return (_pushed(history, late), _pushed(given, own)), (stop, late, own, again)
+
+    def rounds(units: jax.Array, receive: jax.Array) -> Rounds:
+        finish = receive[None, None] + jnp.cumsum(units, axis=1)
+        number = finish.shape[0]
+        start = jnp.zeros((window - 1, num_workers), bool), jnp.zeros((burst, num_workers), bool)
+        seconds, late, own, again = jax.lax.scan(step, start, (jnp.arange(number), finish[:, -1]))[1]
+        later = jnp.pad(again, ((0, burst), (0, 0)))[burst:]
+        at_once = own.sum(axis=1) >= least
+        enough = ((own | later).sum(axis=1) >= least) & (jnp.arange(number) + burst < number)
+        done = own | (later & ~at_once[:, None])
+        after = jnp.where(at_once, 0, jnp.where(enough, burst, -1)).astype(jnp.int32)
+        work = code.assignment.load * done.astype(jnp.int32)
+        return Rounds(after, work, seconds, finish, jnp.ones(finish.shape, bool), ~late)
+
+    return _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, rounds)
+
+
+def m_sgc(
+    num_workers: int,
+    *,
+    burst: int,
+    window: int,
+    most: int,
+    patience: float = 1.0,
+    rng_key: jax.Array | None = None,
+) -> Protocol:
+    """Multiplexed sequential gradient coding: most of a job is only repeated when it was missed, and little is coded.
+
+    A job's data fall into n (W - 1) uncoded parts, W - 1 for each worker, and B parts that an (n, λ) gradient code
+    covers each. In every round a worker does one task for each of the W - 1 + B jobs in flight: for the W - 1 youngest
+    an uncoded part; for the older ones an uncoded part that it still owes, or else its share of the coded part of that
+    age. With λ = n nothing is coded. Delay T = W - 2 + B, load `(λ+1)(W-1+B) / (n (B + (W-1)(λ+1)))` (Krishnan et al.
+    2023, section 3.3).
+
+    All chunks are of one size here: an uncoded part is λ + 1 chunks, as is the share of a coded part, so that all tasks
+    take as long; K = (W - 1 + B)(λ + 1) units a round, those of jobs that do not exist skipped. In the code each worker
+    counts B + 1 times: once for its uncoded parts, and once for each coded part.
+
+    Args:
+      num_workers: n.
+      burst: B, below W.
+      window: W.
+      most: λ, at most n.
+      patience: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
+      rng_key: draws the coefficients where the coded parts need cyclic repetition.
+
+    Raises:
+      ValueError: if a parameter is out of its range, or a key is needed.
+    """
+    bursts = _checked(num_workers, burst, window, most, patience)
+    coded, size, slots = most < num_workers, most + 1 if most < num_workers else 1, window - 1 + burst
+    parts = [uncoded(num_workers, load=(window - 1) * size)]
+    if coded:
+        parts.append(clustered(_repetition(num_workers, most, rng_key), num_clusters=burst))
+    code = side_by_side(*parts)
+    age, group = jnp.arange(slots, dtype=jnp.int32), jnp.arange(burst)
+
+    def step(state: tuple[jax.Array, ...], given_round: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+        history, plain, shares = state  # plain int32[slots, n], shares bool[slots, B, n], of the job of each age
+        index, units, receive = given_round
+        owes = (age < window - 1)[:, None] | (plain < window - 1)
+        there = (age <= index)[:, None] & (owes | coded)
+        held = jnp.repeat(there, size, axis=0)
+        finish = receive[None] + jnp.cumsum(jnp.where(held, units, 0), axis=0)
+        stop, late = _wait(bursts, history, finish[-1])
+        done = there & ~late[None]
+        plain = plain + (done & owes).astype(jnp.int32)
+        shares = shares.at[window - 1 + group, group].set((done & ~owes)[window - 1 :])
+        old = plain[-1], shares[-1]
+        state = _pushed(history, late), _pushed(plain, jnp.zeros_like(late)), _pushed(shares, jnp.zeros_like(shares[0]))
+        return state, (stop, late, finish, held, *old)
+
+    def rounds(units: jax.Array, receive: jax.Array) -> Rounds:
+        number = units.shape[0]
+        start = (
+            jnp.zeros((window - 1, num_workers), bool),
+            jnp.zeros((slots, num_workers), jnp.int32),
+            jnp.zeros((slots, burst, num_workers), bool),
+        )
+        receives = jnp.broadcast_to(receive[None], (number, num_workers))
+        inputs = jnp.arange(number, dtype=jnp.int32), units, receives
+        seconds, late, finish, held, plain, shares = jax.lax.scan(step, start, inputs)[1]
+        delay = slots - 1
+        whole = (plain == window - 1).all(axis=1)
+        if coded:
+            whole &= (shares.sum(axis=2) >= num_workers - most).all(axis=1)
+        work = jnp.concatenate([plain, shares.reshape(number, -1).astype(jnp.int32)], axis=1) if coded else plain
+        after = jnp.where(jnp.pad(whole, (0, delay))[delay:], delay, -1).astype(jnp.int32)
+        return Rounds(after, size * jnp.pad(work, ((0, delay), (0, 0)))[delay:], seconds, finish, held, ~late)
+
+    return _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, rounds)
+
+
+def _protocol(
+    code: GradientCode, num_workers: int, num_units: int, num_messages: int, max_staleness: int,
+    rounds: Callable[[jax.Array, jax.Array], Rounds],
+) -> Protocol:  # fmt: skip
+    """The protocol of rounds of so many units, in each of which a worker sends so many messages of d numbers."""
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        number = _num_rounds(durations, num_workers, num_units)
+        units = durations[: number * num_units].reshape(number, num_units, num_workers)
+        receive, send = (
+            jnp.broadcast_to(jnp.asarray(seconds, units.dtype), (num_workers,))
+            for seconds in (network.receive_seconds(), network.send_seconds(num_messages))
+        )
+        found = rounds(units, receive)
+        sends = found.answered & jnp.isfinite(found.seconds)[:, None]
+        sending = jnp.where(sends, send[None], 0)
+        end = jnp.cumsum(found.seconds + sending.max(axis=1))
+        begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])
+        done = found.held & (found.finish <= found.seconds[:, None, None]) & jnp.isfinite(found.finish)
+        timeline = round_timeline(begin, receive, found.finish, found.seconds, done, sends, sending, found.held)
+        job = jnp.arange(number, dtype=jnp.int32)
+        time = jnp.where(found.after >= 0, end[(job + found.after).clip(0, number - 1)], jnp.inf)
+        order = jnp.argsort(time, stable=True)
+        time = time[order]
+        version = jnp.searchsorted(time, begin, side="right").astype(jnp.int32)[order]
+        shape = (number, code.assignment.num_workers)
+        return used_commits(
+            pad_units(timeline, durations.shape[0]),
+            time=time,
+            worker=jnp.broadcast_to((jnp.arange(shape[1]) % num_workers)[None], shape),
+            unit=jnp.broadcast_to((job * num_units)[order][:, None], shape),
+            version=jnp.broadcast_to(version[:, None], shape),
+            work=found.work[order],
+            weight=jnp.full(shape, 1.0 / code.assignment.num_chunks),
+        )
+
+    return Protocol(schedule, code, max_staleness=lambda _: max_staleness, round_units=num_units)
+
+
+def _wait(bursts: Bursts, history: jax.Array, delay: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """When a round stops, and who is late then, so that the pattern up to this round conforms.
+
+    Args:
+      bursts: the model.
+      history: bool[W - 1, n], who was late in the rounds before, the latest first.
+      delay: float[n] seconds, when each worker would be done.
+    """
+    known = history.any(axis=0)
+    must = history[bursts.burst - 1 :].any(axis=0)  # late again would make its burst too long
+    room = bursts.most - known.sum(dtype=jnp.int32)  # so many others may be late
+    others = jnp.sort(jnp.where(known, -jnp.inf, delay))[::-1]
+    needed = jnp.where(room < delay.size, others[room.clip(0, delay.size - 1)], -jnp.inf)
+    stop = jnp.maximum((1 + bursts.patience) * delay.min(), jnp.max(jnp.where(must, delay, -jnp.inf)))
+    stop = jnp.minimum(jnp.maximum(stop, needed), delay.max())
+    return stop, delay > stop
+
+
+def _pushed(rows: jax.Array, row: jax.Array) -> jax.Array:
+    """As many rows, with a new one in front."""
+    return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
+
+
+def _repetition(num_workers: int, tolerated: int, rng_key: jax.Array | None) -> GradientCode:
+    if num_workers % (tolerated + 1) == 0:
+        return fractional_repetition(num_workers, num_stragglers=tolerated)
+    if rng_key is None:
+        raise ValueError(
+            f"a sequential code for {num_workers} workers and {tolerated} stragglers a round needs rng_key, since "
+            f"{tolerated + 1} does not divide {num_workers}. Pass rng_key=jax.random.key(0)."
+        )
+    return cyclic_repetition(num_workers, num_stragglers=tolerated, rng_key=rng_key)
+
+
+def _checked(num_workers: int, burst: int, window: int, most: int, patience: float) -> Bursts:
+    _checks.integer("num_workers", num_workers, minimum=1)
+    _checks.integer("window", window, minimum=2)
+    _checks.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")
+    _checks.integer("most", most, minimum=0, maximum=num_workers, hint="No more workers can be late than there are.")
+    _checks.number("patience", patience, finite=True)
+    return Bursts(burst, window, most, float(patience))
+
+
+def _num_rounds(durations: jax.Array, num_workers: int, num_units: int) -> int:
+    if durations.shape[1] != num_workers or durations.shape[0] < num_units:
+        raise ValueError(
+            f"durations must have {num_workers} columns, one a worker, and at least {num_units} units, those of a "
+            f"round; got shape {durations.shape}."
+        )
+    return int(durations.shape[0]) // num_units

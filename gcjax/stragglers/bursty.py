@@ -1,0 +1,146 @@
+"""Bursts of slowness (Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802: the (B, W, λ)-bursty model).
+
+Letters: W workers. The paper's window W is called `window` here.
+"""
+
+import dataclasses
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.stragglers.base import StragglerModel, per_worker
+from gcjax.stragglers.iid import Parameter
+
+
+class _State(NamedTuple):
+    """What bursts remember; all int32 but the times and the probability.
+
+    Attributes:
+      since: [W], rounds since a worker was last slow, at most up to the window.
+      left: [W], rounds that the current burst still lasts.
+      slow: bool[W], who is slow in this round.
+      unit: [], the next unit.
+      base: float[W] seconds.
+      slowdown: float[W], the factor of a slow unit; may be inf.
+      probability: float[], that a worker which may begin a burst does.
+      burst: [], B.
+      window: [], the window.
+      most: [], λ.
+      period: [], units a round.
+    """
+
+    since: jax.Array
+    left: jax.Array
+    slow: jax.Array
+    unit: jax.Array
+    base: jax.Array
+    slowdown: jax.Array
+    probability: jax.Array
+    burst: jax.Array
+    window: jax.Array
+    most: jax.Array
+    period: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Bursty:
+    """The sample function of all bursts."""
+
+    def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+        state = jax.lax.cond(state.unit % state.period == 0, _step, lambda state, key: state, state, rng_key)
+        seconds = state.base * jnp.where(state.slow, state.slowdown, 1)
+        return seconds, state._replace(unit=state.unit + 1)
+
+
+def bursty(
+    *,
+    base: Parameter = 1.0,
+    slowdown: Parameter,
+    burst: int,
+    window: int,
+    most: int,
+    probability: float = 0.1,
+    period: int = 1,
+) -> StragglerModel:
+    """Workers are slow in bursts: few different ones, and for a short time, in any window of rounds.
+
+    In any `window` consecutive rounds at most `most` workers are slow, and the slow rounds of each lie within `burst`
+    consecutive ones (Krishnan et al. 2023, section 2). A worker that may begin a burst does so with a given
+    probability; the burst lasts 1 to `burst` rounds, any as likely as any other.
+
+    Args:
+      base: seconds of a unit that is not slow, a number or one a worker.
+      slowdown: the factor of slow units, above 1; inf for workers that do not answer.
+      burst: B, rounds.
+      window: W in the paper, at least B, rounds.
+      most: λ, workers.
+      probability: of beginning a burst.
+      period: units a round: K for coded rounds of K chunks.
+
+    Raises:
+      ValueError: if a parameter is out of its range, or B exceeds the window.
+    """
+    _checks.number("base", base, above=True, finite=True)
+    _checks.number("slowdown", slowdown, minimum=1.0, above=True)
+    _checks.integer("window", window, minimum=1)
+    _checks.integer("burst", burst, minimum=1, maximum=window, hint="A burst cannot be longer than the window.")
+    _checks.integer("most", most, minimum=0)
+    _checks.integer("period", period, minimum=1)
+    _checks.probability("probability", probability)
+
+    def init(rng_key: jax.Array, num_workers: int) -> _State:
+        del rng_key
+        _checks.integer("most", most, maximum=num_workers, hint="No more workers can be slow than there are.")
+        return _State(
+            jnp.full(num_workers, window, jnp.int32),
+            jnp.zeros(num_workers, jnp.int32),
+            jnp.zeros(num_workers, bool),
+            jnp.zeros((), jnp.int32),
+            per_worker("base", base, num_workers),
+            per_worker("slowdown", slowdown, num_workers),
+            jnp.asarray(probability, jnp.result_type(float)),
+            *(jnp.asarray(value, jnp.int32) for value in (burst, window, most, period)),
+        )
+
+    return StragglerModel(init, _Bursty())
+
+
+def conforms(slow: np.ndarray, *, burst: int, window: int, most: int) -> bool:
+    """Whether a pattern is (B, W, λ)-bursty.
+
+    Args:
+      slow: bool[rounds, W].
+      burst: B.
+      window: W in the paper.
+      most: λ.
+    """
+    slow = np.asarray(slow, bool)
+    for first in range(max(len(slow) - window, 0) + 1):
+        part = slow[first : first + window]
+        rounds = [np.flatnonzero(column) for column in part.T if column.any()]
+        if len(rounds) > most or any(r[-1] - r[0] >= burst for r in rounds):
+            return False
+    return True
+
+
+def _step(state: _State, rng_key: jax.Array) -> _State:
+    """The next round."""
+    begin_key, order_key, length_key = jax.random.split(rng_key, 3)
+    shape = state.since.shape
+    going_on = state.left > 0
+    since = state.since + 1
+    # Who was slow in the last window - 1 rounds counts into the window, whether or not slow now.
+    counted = going_on | (since < state.window)
+    may = ~counted & jax.random.bernoulli(begin_key, state.probability, shape)
+    order = jnp.where(may, jax.random.uniform(order_key, shape), jnp.inf)
+    rank = jnp.argsort(jnp.argsort(order)).astype(jnp.int32)
+    begins = may & (rank < state.most - jnp.sum(counted, dtype=jnp.int32))
+    length = jax.random.randint(length_key, shape, 1, state.burst + 1, jnp.int32)
+    left = jnp.where(begins, length, state.left)
+    slow = left > 0
+    return state._replace(
+        since=jnp.where(slow, 0, jnp.minimum(since, state.window)), left=(left - 1).clip(0), slow=slow
+    )
