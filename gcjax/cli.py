@@ -194,6 +194,11 @@ def _report(options: argparse.Namespace) -> None:
     from gcjax import analysis, progress
 
     folder = Path(options.folder)
+    if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
+        from rich.markdown import Markdown
+
+        progress.console().print(Markdown((folder / "summary.md").read_text()))  # of a study: its tables, as written
+        return
     results = analysis.load(folder)
     analysis.write_report(results, folder)
     progress.console().print(analysis.table(results))

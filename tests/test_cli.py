@@ -99,6 +99,12 @@ def test_run_refuses_bad_config(config, tmp_path):
     assert "between 0 and 1; got 2" in refused("run", config, "--set", "compare.target = 2.0", "--out", tmp_path)
 
 
+def test_report_shows_the_tables_of_a_study(tmp_path):
+    (tmp_path / "summary.md").write_text("# Codes\n\n| Code | Load |\n| --- | ---: |\n| FRC | 4 |\n")
+    done = gcjax("report", tmp_path)
+    assert done.returncode == 0 and "FRC" in done.stdout
+
+
 def test_report_refuses_other_folders(tmp_path):
     assert "gcjax run" in refused("report", tmp_path)
 
