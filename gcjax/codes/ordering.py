@@ -87,7 +87,7 @@ def order_chunks(assignment: Assignment, *, copies: int = 1) -> Assignment:
     Where all loads are K and all replications the same multiple of K, as with as many chunks as workers, each chunk
     stands equally often at each position (perfect matchings). For `copies` = 1 that is optimal, since the positions
     of all chunks add up to the same in any order. It is not always so for more copies (on random 8-regular graphs
-    there are orders with a `q_max` one smaller for `copies` = 3), so a local search goes on from there, as it does
+    there are orders with a `q_max` one smaller for 3 and 4 copies), so a local search goes on from there, as it does
     for all other assignments; `ordering_gap` tells how far from optimal the result can be.
 
     Args:
@@ -122,8 +122,8 @@ def _q_max(assignment: Assignment, inverse: Holders, copies: int) -> int:
     return 1 + int(assignment.loads.sum()) - int(spare(rests_of(assignment, inverse, copies)).min())
 
 
-def _checked(assignment: Assignment, copies: int) -> Holders:
-    inverse = holders(assignment)
+def check_copies(inverse: Holders, copies: int) -> None:
+    """Raises `ValueError` if a chunk has fewer holders than `copies`."""
     _checks.integer(
         "copies",
         copies,
@@ -131,4 +131,9 @@ def _checked(assignment: Assignment, copies: int) -> Holders:
         maximum=int(inverse.counts.min()),
         hint="A chunk cannot have more finished holders than it has holders.",
     )
+
+
+def _checked(assignment: Assignment, copies: int) -> Holders:
+    inverse = holders(assignment)
+    check_copies(inverse, copies)
     return inverse

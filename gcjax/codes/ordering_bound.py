@@ -18,17 +18,22 @@ def largest_smallest_spare(assignment: Assignment, inverse: Holders, copies: int
     rests = rests_of(assignment, inverse, copies)
     first = rests._replace(values=np.append(np.repeat(rests.loads, assignment.load), FAR))
     bound = int(spare(first).min())  # every chunk first at all its holders
-    bound = min(bound, by_weights(assignment, rests))
-    return by_counting(rests, copies, bound)
+    mean, weights = by_weights(assignment, rests)
+    bound = by_counting(rests, np.ones(weights.size, dtype=bool), copies, min(bound, mean))
+    heavy = weights > weights.max() / 2
+    return bound if heavy.all() else by_counting(rests, heavy, copies, bound)
 
 
-def by_weights(assignment: Assignment, rests: Rests) -> int:
+def by_weights(assignment: Assignment, rests: Rests) -> tuple[int, np.ndarray]:
     """The smallest spare is at most any weighted mean of all spares.
 
     The R - L + 1 smallest rests of a chunk add up to at most the share (R - L + 1) / R of all its rests. So with
     weights p that add up to 1, the smallest spare is at most the sum of p·share·rest over all pairs of worker and
     chunk, which is largest if every worker processes its chunks by falling p·share. This holds for all weights; good
     ones are found by letting the weights and a mean over orders respond to each other (Frank and Wolfe 1956).
+
+    Returns:
+      The bound, and the weights float[N] that give it.
     """
     held = rests.chunks < rests.counted.size
     counts = np.bincount(rests.chunks[held], minlength=rests.counted.size)
@@ -40,7 +45,7 @@ def by_weights(assignment: Assignment, rests: Rests) -> int:
         return share * np.bincount(rests.chunks[held], weights=values[held], minlength=share.size)
 
     mean = added_up(np.broadcast_to((rests.loads[:, None] + 1) / 2, held.shape))
-    bound = np.inf
+    bound, chosen = np.inf, np.ones(share.size)
     for step in range(ROUNDS):
         weights = np.exp((mean.min() - mean) * SHARPNESS * step / ROUNDS)
         prices = np.where(held, np.append(weights * share, 0)[rests.chunks], -1)
@@ -48,33 +53,40 @@ def by_weights(assignment: Assignment, rests: Rests) -> int:
         values = np.zeros(held.shape)
         values[rows, order] = np.maximum(rests.loads[:, None] + 1 - slots, 0)
         best = added_up(values)
-        bound = min(bound, float(weights @ best / weights.sum()))
+        value = float(weights @ best / weights.sum())
+        if value < bound:
+            bound, chosen = value, weights
         if mean.min() >= np.floor(bound + 1e-9):
             break  # some mean over orders is as good: no weights can lower the whole number
         mean += (best - mean) * 2 / (step + 2)
-    return int(np.floor(bound + 1e-9))
+    return int(np.floor(bound + 1e-9)), chosen
 
 
-def by_counting(rests: Rests, copies: int, bound: int) -> int:
-    """The least value up to `bound` for which the rests that exist do not suffice, minus 1; else `bound`.
+def by_counting(rests: Rests, some: np.ndarray, copies: int, bound: int) -> int:
+    """The largest value up to `bound` of the smallest spare that counting the rests does not refute.
 
-    There are as many rests r as workers with a load of at least r. A chunk with the spare t takes rests of which the
-    `counted` smallest add up to at least t. Put a price on every r: if all rests together cost more than the chunks,
-    each with the dearest such rests, could take, no order gives all chunks the spare t. Prices come from a linear
-    program with a row for each kind of rests that a chunk can take, made when needed (Gilmore and Gomory 1961).
+    Only the chunks `some` (bool[N]) are looked at. Of k rests that they have at a worker, the i-th largest is at most
+    the load + 1 - i, and larger ones do no harm: so let them be these. A chunk with the spare t takes rests of which
+    the `counted` smallest add up to at least t. Put a price on every rest: if all rests together cost more than the
+    chunks could take, each with the dearest rests for which it has the spare t, no order gives all of them the spare
+    t. Prices come from a linear program with a row for each set of rests that a chunk can take, made when needed
+    (Gilmore and Gomory 1961).
     """
     load = int(rests.loads.max())
-    if load * int(rests.counted.max()) > LARGEST_TABLE:
+    if load * int(rests.counted[some].max()) > LARGEST_TABLE:
         return bound
-    supply = (rests.loads[:, None] >= np.arange(1, load + 1)).sum(axis=0)
-    kinds, numbers = np.unique(rests.counted, return_counts=True)
-    low, high = 0, bound  # low: not refuted (nothing is below 0); above `high`: refuted
+    number = np.append(some, False)[rests.chunks].sum(axis=1)[:, None]
+    sizes, loads = np.arange(1, load + 1), rests.loads[:, None]
+    supply = ((sizes <= loads) & (sizes > loads - number)).sum(axis=0)
+    kinds, numbers = np.unique(rests.counted[some], return_counts=True)
+    low, high = -1, bound  # `low` is not refuted, above `high` all is
+    middle = bound
     while low < high:
-        middle = (low + high + 1) // 2
         if _refuted(middle, supply, kinds, numbers, copies):
             high = middle - 1
         else:
             low = middle
+        middle = (low + high + 1) // 2
     return high
 
 

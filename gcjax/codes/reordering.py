@@ -15,8 +15,7 @@ from gcjax.codes.base import Assignment, Holders, host_generator
 from gcjax.codes.spare import FAR, Rests, critical, in_order, rests_of
 
 SWEEPS = 10  # in which every worker has its turn, before only the holders of the worst chunks have
-TURNS = (20, 20_000)  # turns in all: so many a worker, and so many more
-PASSES = 20_000
+TURNS = (20, 20_000)  # at most in all: so many a worker, and so many more
 
 
 def search(assignment: Assignment, inverse: Holders, *, copies: int, target: int) -> Assignment:
@@ -36,7 +35,8 @@ def search(assignment: Assignment, inverse: Holders, *, copies: int, target: int
     best, values = state[0].min(), rests.values.copy()
     rng = host_generator(jax.random.key(0))
     turns = TURNS[0] * assignment.num_workers + TURNS[1]
-    for _, candidates in zip(range(PASSES), _candidates(rests, state[0], inverse, rng), strict=False):
+    passes = range(min(50 * assignment.num_workers, 5_000 + assignment.num_workers // 5))
+    for _, candidates in zip(passes, _candidates(rests, state[0], inverse, rng), strict=False):
         if best >= target or turns <= 0:
             break
         workers = _without_common_chunks(rests, candidates)

@@ -1,0 +1,125 @@
+"""Orders for workers of known speeds, against all orders at small sizes."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import codes
+from tests.codes.orders import all_completion_times, irregular, small
+
+KEY = jax.random.key(0)
+
+
+def draw(seed, shape):
+    rng = np.random.default_rng(seed)
+    seconds = rng.exponential(size=shape) if seed % 2 else rng.choice([1.0, 3.0], shape)
+    return np.where(rng.random(shape) < 0.1, np.inf, seconds)
+
+
+def completion(assignment, seconds, copies):
+    """float[S], by the definition, from the table of holders."""
+    held = codes.holders(assignment)
+    times = np.where(held.workers >= 0, seconds[:, held.workers] * np.maximum(held.slots + 1, 1), np.inf)
+    return np.sort(times, axis=-1)[..., copies - 1].max(axis=-1)
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_the_least_completion_time_of_all_orders_is_found(seed):
+    assignment = small(seed, holders=2, orders=5000)
+    seconds = draw(seed, (8, assignment.num_workers))
+    for copies in (1, 2):
+        least = all_completion_times(assignment, seconds, copies).min(axis=0)
+        np.testing.assert_allclose(codes.least_completion_time(assignment, seconds, copies=copies), least)
+        for row, best in zip(seconds, least, strict=True):
+            ordered = codes.order_by_speed(assignment, row, copies=copies)
+            np.testing.assert_allclose(completion(ordered, row[None], copies), best)
+            np.testing.assert_array_equal(np.sort(ordered.chunks, axis=1), np.sort(assignment.chunks, axis=1))
+
+
+@pytest.mark.parametrize("seed", range(16))
+def test_the_mean_over_samples_is_within_five_percent_of_the_best_of_all_orders(seed):
+    assignment = small(seed, holders=2, orders=5000)
+    seconds = draw(seed, (20, assignment.num_workers))
+    for copies in (1, 2):
+        times = all_completion_times(assignment, seconds, copies)
+        finite = np.isfinite(times[0])
+        if not finite.any():
+            continue
+        optimum = times[:, finite].mean(axis=1).min()
+        ordered = codes.order_by_speed(assignment, seconds, copies=copies)
+        mean = completion(ordered, seconds[finite], copies).mean()
+        least = codes.least_completion_time(assignment, seconds[finite], copies=copies).mean()
+        assert least * (1 - 1e-9) <= optimum <= mean * (1 + 1e-9) <= 1.05 * optimum
+
+
+def test_samples_are_never_worse_than_the_starts_and_repeatable():
+    assignment = codes.random_regular(24, load=4, rng_key=KEY)
+    seconds = np.random.default_rng(0).exponential(size=24) * np.random.default_rng(1).uniform(0.5, 2, (30, 24))
+    ordered = codes.order_by_speed(assignment, seconds)
+    mean = completion(ordered, seconds, 1).mean()
+    others = [assignment, codes.order_chunks(assignment), codes.order_by_speed(assignment, np.median(seconds, axis=0))]
+    assert mean <= min(completion(a, seconds, 1).mean() for a in others)
+    assert mean < 0.7 * completion(codes.order_chunks(assignment), seconds, 1).mean()  # knowing the speeds pays
+    assert ordered == codes.order_by_speed(assignment, seconds)
+
+
+def test_a_partial_code_is_complete_at_the_least_time():
+    assignment = irregular(12, 10, holders=3)
+    seconds = np.random.default_rng(2).exponential(size=12).astype(np.float32)
+    for copies in (1, 2):
+        ordered = codes.order_by_speed(assignment, jnp.asarray(seconds), copies=copies)
+        code = codes.partial(ordered, num_blocks=copies, rng_key=KEY)
+        least = codes.least_completion_time(assignment, seconds, copies=copies)
+        np.testing.assert_allclose(codes.completion_time(code, jnp.asarray(seconds)), least, rtol=1e-6)
+        given = codes.completion_time(codes.partial(assignment, num_blocks=copies, rng_key=KEY), jnp.asarray(seconds))
+        assert least < 0.9 * given
+
+
+def test_failed_workers():
+    assignment = codes.cyclic(5, load=2)
+    seconds = np.ones(5)
+    seconds[2] = np.inf
+    assert codes.least_completion_time(assignment, seconds) == 2
+    ordered = codes.order_by_speed(assignment, seconds)
+    np.testing.assert_allclose(completion(ordered, seconds[None], 1), 2)
+    assert codes.least_completion_time(assignment, seconds, copies=2) == np.inf
+    assert codes.order_by_speed(assignment, seconds, copies=2) == assignment
+    assert codes.order_by_speed(assignment, seconds[None], copies=2) == assignment
+    assert codes.order_by_speed(assignment, np.zeros(5)).num_chunks == 5  # nobody takes any time
+
+
+@pytest.mark.parametrize(
+    ("seconds", "message"),
+    [
+        (np.ones(4), r"chunk_seconds must be float\[5\].*got shape \(4,\)"),
+        (np.ones((3, 4)), r"got shape \(3, 4\)"),
+        (np.ones((0, 5)), r"got shape \(0, 5\)"),
+        (np.array([1, 1, np.nan, 1, 1]), "chunk_seconds must be at least 0"),
+        (-np.ones((2, 5)), "chunk_seconds must be at least 0"),
+    ],
+)
+def test_bad_seconds_are_errors(seconds, message):
+    for function in (codes.order_by_speed, codes.least_completion_time):
+        with pytest.raises(ValueError, match=message):
+            function(codes.cyclic(5, load=2), seconds)
+
+
+@pytest.mark.parametrize("copies", [0, 3, 1.5])
+def test_bad_copies_are_errors(copies):
+    assignment = codes.cyclic(5, load=2)
+    for function in (codes.order_chunks, codes.q_max_bound, codes.ordering_gap):
+        with pytest.raises(ValueError, match="copies must be a whole number between 1 and 2"):
+            function(assignment, copies=copies)
+    for function in (codes.order_by_speed, codes.least_completion_time):
+        with pytest.raises(ValueError, match="copies must be a whole number between 1 and 2"):
+            function(assignment, np.ones(5), copies=copies)
+
+
+def test_ten_thousand_workers():
+    assignment = irregular(10_000, 8_000, holders=2)
+    seconds = np.random.default_rng(0).exponential(size=10_000)
+    ordered = codes.order_by_speed(assignment, seconds)
+    least = codes.least_completion_time(assignment, seconds)
+    np.testing.assert_allclose(completion(ordered, seconds[None], 1), least)
+    assert least < 0.5 * completion(codes.order_chunks(assignment), seconds[None], 1)
