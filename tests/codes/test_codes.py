@@ -138,12 +138,13 @@ def test_frc_uses_one_worker_a_group_and_ignore_scales():
     np.testing.assert_allclose(coding.decode[:, 0, 0], [4 / 3, 4 / 3, 0, 4 / 3], rtol=1e-6)
 
 
-def test_crc_decodes_in_float32():
-    code = codes.cyclic_repetition(24, num_stragglers=12, rng_key=KEY)
+@pytest.mark.parametrize(("num_stragglers", "bound"), [(2, 2e-4), (12, 2e-3)])
+def test_crc_decodes_in_float32(num_stragglers, bound):
+    code = codes.cyclic_repetition(24, num_stragglers=num_stragglers, rng_key=KEY)
     plan = jax.jit(code.plan)
     for seed in range(5):
-        stragglers = np.random.default_rng(seed).choice(24, 12, replace=False)
-        assert plan(without(code, stragglers)).residual < 2e-3
+        stragglers = np.random.default_rng(seed).choice(24, num_stragglers, replace=False)
+        assert plan(without(code, stragglers)).residual < bound
 
 
 def test_codes_can_be_made_inside_jit():
