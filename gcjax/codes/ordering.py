@@ -103,8 +103,6 @@ def order_chunks(assignment: Assignment, *, copies: int = 1) -> Assignment:
     inverse = _checked(assignment, copies)
     if can_be_matched(assignment, inverse):
         matched = by_matchings(assignment, inverse)
-        if copies == 1:
-            return matched
         assignment = min(matched, assignment, key=lambda a: _q_max(a, holders(a), copies))
         inverse = holders(assignment)
     target = largest_smallest_spare(assignment, inverse, copies)

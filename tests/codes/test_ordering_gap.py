@@ -1,5 +1,6 @@
 """Orders and bounds of irregular assignments: against all orders at small sizes, in time at large ones."""
 
+import itertools
 import time
 
 import jax
@@ -7,6 +8,8 @@ import numpy as np
 import pytest
 
 from gcjax import codes
+from gcjax.codes.reordering import _take_turns, _without_common_chunks, search
+from gcjax.codes.spare import FAR, critical, rests_of, spare
 from tests.codes.orders import all_q_max, irregular, small
 
 KEY = jax.random.key(0)
@@ -56,6 +59,51 @@ def test_the_gap_is_that_of_the_given_order():
         assert codes.ordering_gap(ordered, copies=copies).bound == given.bound
         assert np.array_equal(np.sort(ordered.chunks, axis=1), np.sort(assignment.chunks, axis=1))
         assert ordered == codes.order_chunks(assignment, copies=copies)
+
+
+def test_loads_beyond_counting_still_have_a_tight_bound():
+    assignment = codes.cyclic(40, load=30)
+    assert codes.ordering_gap(assignment).gap == 0
+
+
+def test_chunks_that_must_all_have_the_same_positions_in_sum():
+    # 8 chunks a worker, 4 workers a chunk: a spare of 18 leaves no slack anywhere.
+    chunks = (2 * np.arange(100)[:, None] + np.array([0, 1, 3, 7, 12, 20, 30, 45])) % 200
+    assignment = codes.Assignment(chunks.astype(np.int32), 200)
+    assert codes.ordering_gap(assignment).gap > 0
+    assert codes.ordering_gap(codes.order_chunks(assignment)).gap == 0
+
+
+@pytest.mark.parametrize("copies", [1, 2, 3])
+def test_a_turn_finds_the_best_order_of_the_worker(copies):
+    assignment = codes.random_order(irregular(15, 12, holders=3), rng_key=KEY)
+    for worker in np.flatnonzero(assignment.loads <= 6):
+        rests = rests_of(assignment, codes.holders(assignment), copies)
+        state = np.append(critical(rests), np.full((3, 1), FAR), axis=1)
+        held = slice(worker * assignment.load, worker * assignment.load + assignment.loads[worker])
+        mine = rests.chunks[worker, : assignment.loads[worker]]
+        smallest = []
+        for order in itertools.permutations(range(1, assignment.loads[worker] + 1)):
+            values = rests.values.copy()
+            values[held] = order
+            smallest.append(spare(rests._replace(values=values), mine).min())
+        _take_turns(rests, state, np.array([worker]), np.random.default_rng(0))
+        assert state[0, mine].min() == max(smallest) >= smallest[-1]
+        np.testing.assert_array_equal(state[:, :-1], critical(rests))
+
+
+def test_workers_that_take_their_turns_together_have_no_chunk_in_common():
+    assignment = irregular(200, 180, holders=1)
+    rests = rests_of(assignment, codes.holders(assignment), 1)
+    workers = _without_common_chunks(rests, np.random.default_rng(0).permutation(200)[:20])
+    together = assignment.chunks[workers]
+    assert 1 < workers.size < 20 and np.bincount(together[together >= 0]).max() == 1
+
+
+def test_a_search_that_cannot_succeed_returns_the_best_order_seen():
+    assignment = codes.order_chunks(codes.random_regular(40, load=6, rng_key=KEY))
+    found = search(assignment, codes.holders(assignment), copies=1, target=FAR)
+    assert codes.q_max(found) == codes.q_max(assignment)
 
 
 def test_twice_as_many_holders_as_chunks_a_worker_is_exact_too():

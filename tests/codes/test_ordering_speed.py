@@ -2,10 +2,12 @@
 
 import jax
 import jax.numpy as jnp
+import networkx as nx
 import numpy as np
 import pytest
 
 from gcjax import codes
+from gcjax.codes import sampled_order
 from tests.codes.orders import all_completion_times, irregular, small
 
 KEY = jax.random.key(0)
@@ -35,6 +37,53 @@ def test_the_least_completion_time_of_all_orders_is_found(seed):
             ordered = codes.order_by_speed(assignment, row, copies=copies)
             np.testing.assert_allclose(completion(ordered, row[None], copies), best)
             np.testing.assert_array_equal(np.sort(ordered.chunks, axis=1), np.sort(assignment.chunks, axis=1))
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_no_earlier_time_is_enough_for_a_flow(seed):
+    assignment = irregular(30, 24, holders=2, seed=seed)
+    seconds = np.random.default_rng(seed).exponential(size=30)
+    copies = 1 + seed % 2
+    least = codes.least_completion_time(assignment, seconds, copies=copies)
+    times = np.sort(
+        np.where(assignment.chunks >= 0, seconds[:, None] * np.arange(1, assignment.load + 1), 0), axis=None
+    )
+    for time in (least, times[times < least][-1]):
+        graph = nx.DiGraph()
+        for chunk in range(24):
+            graph.add_edge(("chunk", chunk), "sink", capacity=copies)
+        for worker, row in enumerate(assignment.chunks):
+            fits = int((seconds[worker] * np.arange(1, assignment.load + 1) <= time).sum())
+            graph.add_edge("source", worker, capacity=fits)
+            graph.add_edges_from([(worker, ("chunk", int(c))) for c in row[row >= 0]], capacity=1)
+        assert (nx.maximum_flow_value(graph, "source", "sink") == 24 * copies) == (time == least)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_what_a_move_gains_is_the_difference_of_the_means(copies):
+    assignment = small(3, holders=2)
+    seconds = np.random.default_rng(0).exponential(size=(12, assignment.num_workers))
+    state = sampled_order._begin(assignment, seconds, copies)
+    moves = sampled_order._moves(state)
+    gains = sampled_order._gains(state, sampled_order._latest(state), moves)[0] * state.scale.mean()
+    for worker, early, late, gain in zip(*moves, gains, strict=True):
+        chunks = assignment.chunks.copy()
+        chunks[worker, [early, late]] = chunks[worker, [late, early]]
+        lower = completion(assignment, seconds, copies) - completion(
+            assignment._replace(chunks=chunks), seconds, copies
+        )
+        np.testing.assert_allclose(gain, lower.mean(), atol=1e-12)
+    assert gains.size > 5 and gains.max() > 0 > gains.min()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_move_lowers_the_mean_of_a_local_optimum(seed):
+    assignment = irregular(12, 10, holders=2, seed=seed)
+    seconds = draw(seed, (25, 12)).clip(max=9)
+    found = sampled_order._local_optimum(assignment, seconds, 1)
+    assert completion(found, seconds, 1).mean() < completion(assignment, seconds, 1).mean()
+    state = sampled_order._begin(found, seconds, 1)
+    assert sampled_order._gains(state, sampled_order._latest(state), sampled_order._moves(state))[0].max() <= 1e-12
 
 
 @pytest.mark.parametrize("seed", range(16))
