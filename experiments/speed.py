@@ -24,6 +24,7 @@ import rich.table
 
 import gcjax
 from experiments.speed_codes import large_plans, roofline
+from experiments.speed_partial import reproduction
 from experiments.timing import KEY, Row, alternate, ratio
 from gcjax import codes, engine, protocols, stragglers, tasks
 
@@ -171,6 +172,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "plan": plan_masks,
     "large": large_plans,
     "roofline": roofline,
+    "reproduction": reproduction,
     "recompilation": second_run,
     "mesh": on_mesh,
     "demo": demo,

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ from gcjax import _checks, codes, config
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel
 
-Errors = dict[tuple[int, str], jax.Array]
+Errors = dict[simulate.Key, jax.Array]
 
 
 @config.experiment
@@ -54,8 +55,7 @@ def approximate(
     """
     _checks.integer("num_trials", num_trials, minimum=2)
     _checks.integer("num_draws", num_draws, minimum=1)
-    _checks.number("deadlines", deadlines, above=True, finite=True)
-    report.check(assignments, blocks, num_failed)
+    report.check(assignments, blocks, num_failed, deadlines)
     deadlines, began = tuple(map(float, deadlines)), time.perf_counter()
     found: report.Found = {}
     estimates: report.Found = {}
@@ -97,20 +97,25 @@ def prepared(
     """
     best = codes.order_chunks(assignment)
     random = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
-    solvers: dict[tuple[int, str], Callable[[jax.Array], jax.Array]] = {}
-    estimates: dict[tuple[int, str], Callable[[jax.Array], jax.Array]] = {}
-    original, *partials = simulate.SCHEMES
-    for num_blocks in blocks:
-        ordered = [codes.partial(order, num_blocks=num_blocks, rng_key=row_key) for order in (best, random)]
-        solvers[num_blocks, original] = simulate.original_errors(ordered[0], deadlines)
-        for scheme, code in zip(partials, ordered, strict=True):
-            solvers[num_blocks, scheme] = simulate.partial_errors(code, deadlines)
-            estimates[num_blocks, scheme] = simulate.estimate(code, deadlines)
+    ordered = {
+        (num_blocks, scheme): codes.partial(order, num_blocks=num_blocks, rng_key=row_key)
+        for num_blocks in sorted(blocks, reverse=True)
+        for scheme, order in zip(simulate.SCHEMES[1:], (best, random), strict=True)
+    }
+    whole = {num_blocks: simulate.original_errors(ordered[num_blocks, simulate.SCHEMES[1]]) for num_blocks in blocks}
+    errors = {key: simulate.partial_errors(code, deadlines) for key, code in ordered.items()}
+    estimates = {key: simulate.estimate(code, deadlines) for key, code in ordered.items()}
 
-    def each(functions: dict[tuple[int, str], Callable[[jax.Array], jax.Array]]) -> Callable[[jax.Array], Errors]:
-        return lambda finish: {key: function(finish) for key, function in functions.items()}
+    def solve(finish: jax.Array) -> Errors:
+        arrived = simulate.arrivals(best, finish, deadlines)
+        tasks = {(num_blocks, simulate.SCHEMES[0]): partial(solver, *arrived) for num_blocks, solver in whole.items()}
+        found = simulate.side_by_side({**tasks, **{key: partial(solver, finish) for key, solver in errors.items()}})
+        return {(num_blocks, scheme): found[num_blocks, scheme] for num_blocks in blocks for scheme in simulate.SCHEMES}
 
-    return each(solvers), each(estimates)
+    def estimate(finish: jax.Array) -> Errors:
+        return {key: function(finish) for key, function in estimates.items()}
+
+    return solve, estimate
 
 
 def trials(

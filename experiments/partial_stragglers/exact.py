@@ -52,7 +52,7 @@ def exact(
     """
     _checks.integer("num_trials", num_trials, minimum=2)
     _checks.integer("num_draws", num_draws, minimum=1)
-    report.check(assignments, blocks, num_failed)
+    report.check(assignments, blocks, num_failed, (1.0,))
     found: report.Found = {}
     began = time.perf_counter()
     with jax.enable_x64(True):

@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 from rich.table import Table
 
 from experiments.partial_stragglers import published
-from gcjax import analysis, codes, config
+from gcjax import _checks, analysis, codes, config
 from gcjax.progress import Progress
 
 Found = dict[tuple[str, int, str], np.ndarray]
@@ -49,11 +49,14 @@ class Row(NamedTuple):
 
     @property
     def difference(self) -> float:
-        """Ours less published in its standard errors, those of both means; 0 where both are zero up to rounding."""
+        """Ours less published in its standard errors, those of both means; NaN where our trials do not differ.
+
+        It is 0 where both are zero up to rounding.
+        """
         if abs(self.ours) < ZERO and abs(self.published) < ZERO:
             return 0.0
         error = self.standard_error * np.sqrt(1 + self.num_trials / published.NUM_TRIALS)
-        return float((self.ours - self.published) / error) if error > 0 else float("nan")
+        return float((self.ours - self.published) / error) if error > ZERO else float("nan")
 
 
 def rows(found: Found, deadlines: Sequence[float], source: Callable[..., float] | None) -> list[Row]:
@@ -105,7 +108,7 @@ def _cells(made: list[Row]) -> tuple[list[str], list[list[str]]]:
         "published": [_number(row.published) for row in made],
         "ours": [_number(row.ours) for row in made],
         "standard error": [_number(row.standard_error) for row in made],
-        "difference in standard errors": ["-" if np.isnan(r.published) else f"{r.difference:+.1f}" for r in made],
+        "difference in standard errors": ["-" if np.isnan(r.difference) else f"{r.difference:+.1f}" for r in made],
         "never": [f"{row.never:.1%}" if row.never else "-" for row in made],
     }
     kept = {head: cells for head, cells in columns.items() if any(cell != "-" for cell in cells)}
@@ -155,14 +158,19 @@ def _json(value: Any) -> Any:
     return None if isinstance(value, float) and not np.isfinite(value) else value
 
 
-def check(assignments: dict[str, codes.Assignment], blocks: Sequence[int], num_failed: int | None) -> None:
+def check(
+    assignments: dict[str, codes.Assignment], blocks: Sequence[int], num_failed: int | None, deadlines: Sequence[float]
+) -> None:
     """Refuses settings in which nothing could be computed.
 
     Raises:
-      ValueError: if there is no assignment, a chunk has fewer than L holders, or more workers fail than there are.
+      ValueError: if something is empty, a deadline is not above zero, a chunk has fewer than L holders, or more workers
+        fail than there are.
     """
-    if not assignments or not blocks:
-        raise ValueError(f"assignments and blocks must not be empty; got {list(assignments)} and {list(blocks)}.")
+    _checks.number("deadlines", deadlines, above=True, finite=True)
+    for what, given in (("assignments", assignments), ("blocks", blocks), ("deadlines", deadlines)):
+        if not len(given):
+            raise ValueError(f"{what} must not be empty; got {given!r}.")
     for name, assignment in assignments.items():
         fewest = int(codes.holders(assignment).counts.min())
         for num_blocks in blocks:

@@ -6,7 +6,9 @@ Letters: S trials, D deadlines, W workers, N chunks, K chunks a worker holds, R 
 """
 
 import functools
+import os
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import NamedTuple
 
 import jax
@@ -16,6 +18,7 @@ import numpy as np
 from experiments.partial_stragglers import systems
 from gcjax import codes
 from gcjax.codes.arrivals import arrival_decoder
+from gcjax.codes.base import default_float
 from gcjax.stragglers import StragglerModel, sample_durations
 
 SCHEMES = ("original", "partial", "partial, random order")
@@ -33,6 +36,9 @@ class Trials(NamedTuple):
     finish: jax.Array
     place: jax.Array
 
+
+Key = tuple[int, str]
+"""L and a scheme."""
 
 Errors = Callable[[jax.Array], jax.Array]
 """`finish float[K, W, S] -> float[S, D]`: the error of a scheme at every deadline."""
@@ -68,50 +74,53 @@ def partial_errors(code: codes.GradientCode, deadlines: Sequence[float]) -> Erro
     return systems.partial_errors(code, np.asarray(deadlines, np.float64))
 
 
-def original_errors(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
+def original_errors(code: codes.GradientCode) -> Callable[[jax.Array, jax.Array], jax.Array]:
     """The errors of the original scheme: only workers that have finished everything, optimal decoding.
 
     What a worker sends is fixed: its message in the partial code once everybody has finished (for L = 1 the sum of
     its chunks, each over the number of holders). For L > 1 this is our choice: the paper's data are for L = 1.
+
+    Returns:
+      A function of what `arrivals` returns, to float[S, D].
     """
     full = code.plan(jnp.asarray(code.assignment.loads))
     decode = arrival_decoder(code.assignment, np.asarray(full.encode)[:, 0])
-    moments = np.asarray(deadlines, np.float64)
-
-    def errors(finish: jax.Array) -> jax.Array:
-        return decode(*_arrivals(_last(code.assignment, finish), jnp.asarray(moments))).residual
-
-    return errors
+    return lambda order, counts: decode(order, counts).residual
 
 
 def estimate(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
     """`sqrt(sum over chunks of max(0, L - finished holders))`, from the numbers of finished holders alone."""
-    held = codes.holders(code.assignment)
-    moments = np.asarray(deadlines, np.float64)
+    where, moments = systems.places(code.assignment), np.asarray(deadlines, np.float64)
+    return lambda finish: systems.estimate(finish, where, moments, code.num_blocks)
 
-    @jax.jit
-    def estimates(finish: jax.Array) -> jax.Array:
-        times = systems.by_holder(finish, held.slots, held.workers)
-        counts = sum(
-            ((time[:, None] <= moments[None, :, None]).astype(jnp.int32) for time in times[1:]),
-            (times[0][:, None] <= moments[None, :, None]).astype(jnp.int32),
-        )
-        missing = (code.num_blocks - counts).clip(0).sum(axis=0, dtype=jnp.int32)
-        return jnp.sqrt(missing.astype(finish.dtype)).T
 
-    return estimates
+def arrivals(
+    assignment: codes.Assignment, finish: jax.Array, deadlines: Sequence[float]
+) -> tuple[jax.Array, jax.Array]:
+    """The order int32[S, W] in which workers have finished everything, and how many int32[S, D] by each deadline."""
+    last = np.arange(assignment.num_workers), assignment.loads.clip(1) - 1
+    return _arrivals(finish, *last, np.asarray(deadlines, np.float64))
 
 
 @jax.jit
-def _arrivals(last: jax.Array, deadlines: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The order int32[S, W] in which workers have finished everything, and how many int32[S, D] by each deadline."""
+def _arrivals(
+    finish: jax.Array, worker: jax.Array, slot: jax.Array, deadlines: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    last = finish[slot, worker]
     counts = jnp.sum(last[:, None, :] <= deadlines[None, :, None], axis=0, dtype=jnp.int32)
     return jnp.argsort(last.T, axis=1).astype(jnp.int32), counts.T
 
 
-def _last(assignment: codes.Assignment, finish: jax.Array) -> jax.Array:
-    """float[W, S]: when each worker has finished everything."""
-    return finish[jnp.asarray(assignment.loads.clip(1) - 1), np.arange(assignment.num_workers)]
+def side_by_side(functions: dict[Key, Callable[[], jax.Array]]) -> dict[Key, jax.Array]:
+    """Calls functions in as many threads as there are cores: most of their programs keep one core busy."""
+    wide = default_float() == np.float64  # this setting of JAX belongs to a thread
+
+    def call(function: Callable[[], jax.Array]) -> jax.Array:
+        with jax.enable_x64(wide):
+            return jax.block_until_ready(function())
+
+    with ThreadPoolExecutor(os.cpu_count()) as threads:
+        return dict(zip(functions, threads.map(call, functions.values()), strict=True))
 
 
 def completion(
@@ -127,17 +136,13 @@ def completion(
     Returns:
       A function `finish float[K, W, S] -> float[S]`; inf if never.
     """
-    held = codes.holders(assignment)
-    if held.workers.shape[1] < num_blocks:
-        raise ValueError(f"every chunk needs at least {num_blocks} holders for {num_blocks} blocks; got fewer.")
-    slots = assignment.loads[held.workers] - 1 if whole_workers else held.slots
+    where = systems.places(assignment, whole_workers=whole_workers)
+    return lambda finish: _completion(finish, where, num_blocks)
 
-    @jax.jit
-    def time(finish: jax.Array) -> jax.Array:
-        moments = systems.by_holder(finish, np.where(held.workers >= 0, slots, -1), held.workers)
-        return jnp.ceil(_smallest(moments, num_blocks).max(axis=0))
 
-    return time
+@functools.partial(jax.jit, static_argnums=2)
+def _completion(finish: jax.Array, where: systems.Places, num_blocks: int) -> jax.Array:
+    return jnp.ceil(_smallest(systems.by_holder(finish, where), num_blocks).max(axis=0))
 
 
 def _smallest(values: list[jax.Array], rank: int) -> jax.Array:

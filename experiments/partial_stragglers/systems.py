@@ -6,8 +6,11 @@ coefficients and error are arithmetic, vectorised over deadlines and trials. `gc
 progress at a time.
 """
 
+import functools
 import itertools
+import operator
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -22,21 +25,43 @@ _BLOCK = 250
 """Trials at a time, so that what is in between stays in the cache."""
 
 
-def by_holder(finish: jax.Array, slots: np.ndarray, workers: np.ndarray) -> list[jax.Array]:
-    """R arrays float[N, S]: when the j-th holder `workers[:, j]` of a chunk has finished slot `slots[:, j]`.
+class Places(NamedTuple):
+    """Where the holders of a chunk stand in `finish float[K, W, S]`.
 
-    Args:
-      finish: float[K, W, S] seconds.
-      slots: int[N, R], -1 where there is no holder: that one never finishes.
-      workers: int[N, R].
+    Attributes:
+      position: int32[N, R], of the slot and worker in the first two axes, flattened.
+      there: bool[N, R], whether there is such a holder.
     """
+
+    position: np.ndarray
+    there: np.ndarray
+
+
+def places(assignment: codes.Assignment, *, whole_workers: bool = False) -> Places:
+    """Where each holder has finished a chunk, or, for whole workers, its last one."""
+    held = codes.holders(assignment)
+    slots = assignment.loads[held.workers] - 1 if whole_workers else held.slots
+    position = slots * assignment.num_workers + held.workers
+    return Places(position.clip(0).astype(np.int32), held.workers >= 0)
+
+
+def by_holder(finish: jax.Array, where: Places) -> list[jax.Array]:
+    """R arrays float[N, S]: when the j-th holder of a chunk has finished; inf if there is none."""
     flat = finish.reshape(-1, finish.shape[2])
-    place = slots.clip(0) * finish.shape[1] + workers.clip(0)
-    there = slots >= 0
-    return [
-        flat[place[:, j]] if there[:, j].all() else jnp.where(there[:, j, None], flat[place[:, j]], jnp.inf)
-        for j in range(slots.shape[1])
-    ]
+    columns = zip(where.position.T, where.there.T, strict=True)
+    return [jnp.where(there[:, None], flat[position], jnp.inf) for position, there in columns]
+
+
+def finished(finish: jax.Array, where: Places, deadlines: jax.Array) -> list[jax.Array]:
+    """R arrays int32[N, D, S]: 1 where the j-th holder of a chunk has finished by a deadline."""
+    return [(times[:, None] <= deadlines[None, :, None]).astype(jnp.int32) for times in by_holder(finish, where)]
+
+
+@jax.jit
+def estimate(finish: jax.Array, where: Places, deadlines: jax.Array, num_blocks: int) -> jax.Array:
+    """float[S, D]: `sqrt(sum over chunks of max(0, L - finished holders))`."""
+    missing = (num_blocks - _sum(finished(finish, where, deadlines))).clip(0).sum(axis=0, dtype=jnp.int32)
+    return jnp.sqrt(missing.astype(finish.dtype)).T
 
 
 def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[[jax.Array], jax.Array]:
@@ -47,43 +72,48 @@ def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[
         return _by_plan(code, deadlines)
     rows = np.asarray(code.plan(jnp.asarray(code.assignment.loads)).decode, np.float64)[:, 0]
     rows = np.where((held.workers >= 0)[..., None], rows[held.workers], 0.0)
-    table = _table(rows)
-    first = (np.arange(num_chunks) * 2**num_holders).astype(np.int32)
-
-    # Two programs: in one, XLA would merge the look-ups into the arithmetic, which is then no longer vectorised.
-    @jax.jit
-    def look_up(finish: jax.Array, table: jax.Array) -> tuple[jax.Array, jax.Array]:
-        index = jnp.asarray(first)[:, None, None]
-        for j, moment in enumerate(by_holder(finish, held.slots, held.workers)):
-            index = index + ((moment[:, None] <= deadlines[None, :, None]).astype(jnp.int32) << j)
-        index = index.reshape(num_chunks, -1)
-        return index - first[:, None], table[:, index]
+    rows, table, where = jax.device_put((rows, _table(rows), places(code.assignment)))
 
     def errors(finish: jax.Array) -> jax.Array:
-        device_table, parts = jnp.asarray(table), []
+        parts = []
         for start in range(0, finish.shape[2], _BLOCK):
-            finished, inverse = look_up(finish[:, :, start : start + _BLOCK], device_table)
-            parts.append(_errors(jnp.asarray(rows), finished, inverse).reshape(deadlines.size, -1))
+            sets = _sets(finish[:, :, start : start + _BLOCK], where, deadlines)
+            parts.append(_norm(_distances(rows, sets, _look_up(table, sets, num_holders))).reshape(deadlines.size, -1))
         return jnp.concatenate(parts, axis=1).T
 
     return errors
 
 
+# Separate programs: in one, XLA would merge them into loops that are no longer vectorised, and repeat the look-ups.
 @jax.jit
-def _errors(rows: jax.Array, finished: jax.Array, inverse: jax.Array) -> jax.Array:
-    """The distance from the identity of what the coefficients make, over all chunks.
+def _sets(finish: jax.Array, where: Places, deadlines: jax.Array) -> jax.Array:
+    """int32[N, D·S], the set of finished holders of a chunk: bit j is holder j."""
+    bits = [done << j for j, done in enumerate(finished(finish, where, deadlines))]
+    return _sum(bits).reshape(where.position.shape[0], -1)
+
+
+@functools.partial(jax.jit, static_argnums=2)
+def _look_up(table: jax.Array, sets: jax.Array, num_holders: int) -> tuple[jax.Array, ...]:
+    """L(L+1)/2 arrays float[N, D·S], the pseudo-inverses."""
+    index = (jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders) + sets
+    return tuple(entry.at[index].get(mode="promise_in_bounds") for entry in table)
+
+
+@jax.jit
+def _distances(rows: jax.Array, sets: jax.Array, inverse: tuple[jax.Array, ...]) -> jax.Array:
+    """The squared distance from the identity of what the coefficients make.
 
     Args:
       rows: float[N, R, L].
-      finished: int32[N, D·S], bit j says that holder j has finished.
-      inverse: float[L(L+1)/2, N, D·S], the pseudo-inverse, its upper triangle.
+      sets: int32[N, D·S], bit j says that holder j has finished.
+      inverse: L(L+1)/2 arrays float[N, D·S], the pseudo-inverse, its upper triangle.
 
     Returns:
-      float[D·S].
+      float[N, D·S].
     """
     _, num_holders, num_blocks = rows.shape
     upper = dict(zip(itertools.combinations_with_replacement(range(num_blocks), 2), inverse, strict=True))
-    done = [((finished >> j) & 1).astype(rows.dtype) for j in range(num_holders)]
+    done = [((sets >> j) & 1).astype(rows.dtype) for j in range(num_holders)]
     total = jnp.zeros((), rows.dtype)
     for b in range(num_blocks):
         column = [upper[min(a, b), max(a, b)] for a in range(num_blocks)]
@@ -91,12 +121,21 @@ def _errors(rows: jax.Array, finished: jax.Array, inverse: jax.Array) -> jax.Arr
         for a in range(num_blocks):
             distance = _combine(rows[:, :, a], coefficients) - float(a == b)
             total = total + distance**2
-    return jnp.sqrt(total.sum(axis=0))
+    return total
+
+
+@jax.jit
+def _norm(squares: jax.Array) -> jax.Array:
+    return jnp.sqrt(squares.sum(axis=0))
 
 
 def _combine(weights: jax.Array, values: list[jax.Array]) -> jax.Array:
     """`sum_i weights[:, i] values[i]`."""
-    return sum((weights[:, i, None] * value for i, value in enumerate(values[1:], 1)), weights[:, :1] * values[0])
+    return _sum([weights[:, i, None] * value for i, value in enumerate(values)])
+
+
+def _sum(values: list[jax.Array]) -> jax.Array:
+    return functools.reduce(operator.add, values)
 
 
 def _table(rows: np.ndarray) -> np.ndarray:

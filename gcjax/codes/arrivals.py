@@ -30,7 +30,7 @@ MAX_CONDITION = 1e8
 """Where G has a larger condition number, P loses too many digits, and every set is solved as a leading block."""
 
 _LEAF = 16
-_BLOCK = 100
+_BLOCK = 50
 """Rounds that are solved together: few enough for the cache, many enough for the processor."""
 
 
@@ -47,13 +47,14 @@ class Arrivals(NamedTuple):
 
 
 class _Code(NamedTuple):
-    """What does not depend on who arrives: G, P and P b, and the encoding by chunk `[R, N, L]` with its holders."""
+    """What does not depend on who arrives: G, P, b and P b, and the coefficients by chunk, with the holders; arrays."""
 
-    gram: jax.Array
-    inverse: jax.Array
-    right: jax.Array
-    all_arrived: jax.Array
-    encode: jax.Array
+    gram: Any  # float[W, W]
+    inverse: Any  # float[W, W]
+    right: Any  # float[W, L]
+    all_arrived: Any  # float[W, L]
+    encode: Any  # float[R, N, L]
+    workers: Any  # int32[R, N]
 
 
 class _Sizes(NamedTuple):
@@ -80,19 +81,22 @@ def arrival_decoder(
       traced. Messages that depend on each other share their weight: to the least norm, up to `RIDGE`.
 
     Raises:
-      ValueError: if shapes do not fit, or a count is not between 0 and W.
+      ValueError: if shapes do not fit, a count is not between 0 and W, or JAX is not switched to 64 bits.
     """
     coefficients = _checked_coefficients(assignment, coefficients)
-    parts, workers = _constants(assignment, coefficients)
-    invertible = np.linalg.cond(parts[0]) <= MAX_CONDITION
+    code, condition = _constants(assignment, coefficients)
 
     def decode(order: np.ndarray | jax.Array, counts: np.ndarray | jax.Array) -> Arrivals:
+        if default_float() != np.float64:
+            raise ValueError(
+                "arrival_decoder needs float64, since forming G squares the condition number; JAX is set to float32. "
+                "Call it within jax.enable_x64(True)."
+            )
         counts = _checked_counts(assignment, order, counts)
-        code = _Code(*(jnp.asarray(part, default_float()) for part in parts))
-        order = jnp.asarray(order, jnp.int32)
-        sizes = _sizes(counts, assignment.num_workers, invertible)
+        on_device, order = jax.device_put(code), jnp.asarray(order, jnp.int32)
+        sizes = _sizes(counts, assignment.num_workers, condition <= MAX_CONDITION)
         blocks = [
-            _decode_block(code, workers.tobytes(), sizes, order[i : i + _BLOCK], jnp.asarray(counts[i : i + _BLOCK]))
+            _decode_block(on_device, sizes, order[i : i + _BLOCK], counts[i : i + _BLOCK])
             for i in range(0, len(counts), _BLOCK)
         ]
         return Arrivals(
@@ -124,19 +128,22 @@ def _checked_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarr
     return array.astype(np.int32)
 
 
-def _constants(assignment: Assignment, coefficients: np.ndarray) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+def _constants(assignment: Assignment, coefficients: np.ndarray) -> tuple[_Code, float]:
+    """The code, and the condition number of G."""
     num_workers, num_blocks = len(coefficients), coefficients.shape[2]
     matrix = np.zeros((num_workers, assignment.num_chunks, num_blocks))
     worker, slot = np.nonzero(assignment.chunks >= 0)
     matrix[worker, assignment.chunks[worker, slot]] = coefficients[worker, slot]
     right = matrix.sum(axis=1)
-    values, vectors = np.linalg.eigh(np.einsum("vnl,wnl->vw", matrix, matrix))
+    flat = matrix.reshape(num_workers, -1)
+    values, vectors = np.linalg.eigh(flat @ flat.T)
     values = values.clip(0) + RIDGE * values.max()
     gram, inverse = (vectors * values) @ vectors.T, (vectors / values) @ vectors.T
     held = holders(assignment)
     by_chunk = np.where((held.workers >= 0)[..., None], coefficients[held.workers, held.slots], 0.0)
-    parts = gram, inverse, right, inverse @ right, np.swapaxes(by_chunk, 0, 1)
-    return parts, np.ascontiguousarray(held.workers.T.clip(0).astype(np.int32))
+    workers = np.ascontiguousarray(held.workers.T.clip(0).astype(np.int32))
+    code = _Code(gram, inverse, right, inverse @ right, np.swapaxes(by_chunk, 0, 1), workers)
+    return code, float(values.max() / values.min())
 
 
 def _sizes(counts: np.ndarray, num_workers: int, invertible: bool) -> _Sizes:
@@ -155,18 +162,17 @@ def _sizes(counts: np.ndarray, num_workers: int, invertible: bool) -> _Sizes:
     )
 
 
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def _decode_block(code: _Code, workers: bytes, sizes: _Sizes, order: jax.Array, counts: jax.Array) -> Arrivals:
-    num_holders, num_chunks, _ = code.encode.shape
+@functools.partial(jax.jit, static_argnums=1)
+def _decode_block(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) -> Arrivals:
     weights = _weights(code, sizes, order, counts)
-    held = np.frombuffer(workers, np.int32).reshape(num_holders, num_chunks)
-    return Arrivals(weights, _residual(code.encode, held, weights))
+    return Arrivals(weights, _residual(code.encode, code.workers, weights))
 
 
 def _weights(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) -> jax.Array:
     """float[W, S, D, L]."""
     num_workers = order.shape[1]
-    rank = jnp.argsort(order, axis=1)
+    here = np.arange(num_workers, dtype=np.int32)[None]
+    rank = jnp.put_along_axis(jnp.zeros_like(order), order, jnp.broadcast_to(here, order.shape), axis=1, inplace=False)
     parts = []
     if sizes.first_moments:
         mine = counts[:, np.array(sizes.first_moments)]
@@ -203,7 +209,7 @@ def _leading(
     return jnp.where((rank.T[:, :, None] < counts[None])[..., None], by_worker, 0)
 
 
-def _residual(encode: jax.Array, workers: np.ndarray, weights: jax.Array) -> jax.Array:
+def _residual(encode: jax.Array, workers: jax.Array, weights: jax.Array) -> jax.Array:
     """float[S, D]: from the weights, by the non-zero coefficients only."""
     num_blocks = encode.shape[2]
     flat = weights.reshape(weights.shape[0], -1)

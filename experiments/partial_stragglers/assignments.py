@@ -1,0 +1,43 @@
+"""Assignments beyond the paper's: as many chunks as one likes, and workers with unequal loads."""
+
+from collections.abc import Sequence
+
+import gin
+import jax
+import numpy as np
+
+from gcjax import _checks
+from gcjax.codes.base import Assignment, host_generator
+
+
+@gin.configurable(module="experiments.partial_stragglers")
+def balanced(*, num_workers: int, num_chunks: int, loads: Sequence[int], rng_key: jax.Array) -> Assignment:
+    """A random assignment with given loads, in which all chunks have equally many holders, or almost.
+
+    Workers come in random order; each takes the chunks that have the fewest holders so far, ties broken at random.
+
+    Args:
+      num_workers: W.
+      num_chunks: N.
+      loads: the loads of the first workers; they are repeated until all workers have one.
+      rng_key: a JAX key.
+
+    Raises:
+      ValueError: if a load is not between 1 and N, or the loads add up to less than N.
+    """
+    _checks.integer("num_workers", num_workers, minimum=1)
+    for load in loads:
+        _checks.integer("an entry of loads", load, minimum=1, maximum=num_chunks)
+    mine = np.resize(np.asarray(loads, dtype=np.int64), num_workers)
+    if mine.sum() < num_chunks:
+        raise ValueError(
+            f"the loads must add up to at least num_chunks={num_chunks}, or nobody holds some chunk; got {mine.sum()}."
+        )
+    generator = host_generator(rng_key)
+    counts = np.zeros(num_chunks, dtype=np.int64)
+    chunks = np.full((num_workers, mine.max()), -1, dtype=np.int32)
+    for worker in generator.permutation(num_workers):
+        least = np.lexsort((generator.random(num_chunks), counts))[: mine[worker]]
+        chunks[worker, : least.size] = np.sort(least)
+        counts[least] += 1
+    return Assignment(chunks, num_chunks)
