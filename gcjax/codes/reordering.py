@@ -28,23 +28,20 @@ def search(assignment: Assignment, inverse: Holders, *, copies: int, target: int
       target: where the smallest spare can stop to grow.
 
     Returns:
-      The best order seen; never worse than the given one, and the same for the same input.
+      The order found; never worse than the given one, and the same for the same input.
     """
     rests = rests_of(assignment, inverse, copies)
     state = np.append(critical(rests), np.full((3, 1), FAR), axis=1)  # the last chunk stands for the padding
-    best, values = state[0].min(), rests.values.copy()
     rng = host_generator(jax.random.key(0))
     turns = TURNS[0] * assignment.num_workers + TURNS[1]
     passes = range(min(50 * assignment.num_workers, 5_000 + assignment.num_workers // 5))
     for _, candidates in zip(passes, _candidates(rests, state[0], inverse, rng), strict=False):
-        if best >= target or turns <= 0:
+        if state[0].min() >= target or turns <= 0:
             break
         workers = _without_common_chunks(rests, candidates)
-        _take_turns(rests, state, workers, rng)
+        _take_turns(rests, state, workers, rng)  # the best for each worker: the smallest spare never falls
         turns -= workers.size
-        if state[0].min() > best:
-            best, values = state[0].min(), rests.values.copy()
-    return in_order(assignment, rests._replace(values=values))
+    return in_order(assignment, rests)
 
 
 def _candidates(rests: Rests, spares: np.ndarray, inverse: Holders, rng: np.random.Generator) -> Iterator[np.ndarray]:

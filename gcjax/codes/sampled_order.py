@@ -131,11 +131,11 @@ def _moves(search: Search) -> Moves:
 
 
 def _latest(search: Search) -> tuple[np.ndarray, np.ndarray]:
-    """Two arrays [3, S]: the three chunks that are complete last, the very last first, and when they are.
+    """Two arrays [2, S]: the two chunks that are complete last, the very last first, and when they are.
 
-    There are fewer rows if there are fewer chunks.
+    There is one row if there is one chunk.
     """
-    few = min(3, len(search.times))
+    few = min(2, len(search.times))
     chunks = np.argpartition(-search.times, np.arange(few), axis=0)[:few]
     return chunks, np.take_along_axis(search.times, chunks, axis=0)
 
@@ -158,7 +158,7 @@ def _gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) 
                 for chunk, slot in ((ahead, early), (back, late))
             ]
         )
-        others = (top[:, None] != ahead[:, None]) & (top[:, None] != back[:, None])  # [3, n, S]
+        others = top[:, None] != ahead[:, None]  # [2, n, S]; the chunk that goes back only gets later
         largest = np.maximum(new.max(axis=0), np.where(others, highest[:, None], 0).max(axis=0))
         old = np.stack([times[ahead], times[back]])
         powers = ((old / search.scale) ** POWER - (new / search.scale) ** POWER).sum(axis=0).mean(axis=-1)

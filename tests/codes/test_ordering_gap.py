@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
-from gcjax.codes.reordering import _take_turns, _without_common_chunks, search
+from gcjax.codes.reordering import _candidates, _take_turns, _without_common_chunks, search
 from gcjax.codes.spare import FAR, critical, rests_of, spare
 from tests.codes.orders import all_q_max, irregular, small
 
@@ -100,10 +100,23 @@ def test_workers_that_take_their_turns_together_have_no_chunk_in_common():
     assert 1 < workers.size < 20 and np.bincount(together[together >= 0]).max() == 1
 
 
-def test_a_search_that_cannot_succeed_returns_the_best_order_seen():
-    assignment = codes.order_chunks(codes.random_regular(40, load=6, rng_key=KEY))
-    found = search(assignment, codes.holders(assignment), copies=1, target=FAR)
-    assert codes.q_max(found) == codes.q_max(assignment)
+def test_after_the_sweeps_only_holders_of_the_worst_chunks_have_a_turn():
+    assignment = irregular(50, 40, holders=2)
+    inverse = codes.holders(assignment)
+    rests = rests_of(assignment, inverse, 1)
+    spares = np.append(spare(rests), FAR)
+    groups = list(itertools.islice(_candidates(rests, spares, inverse, np.random.default_rng(0)), 10 * 50 + 1))
+    assert sorted(np.concatenate(groups[:-1])) == sorted(list(range(50)) * 10)
+    worst = inverse.workers[spares[:-1] == spares.min()]
+    assert 0 < groups[-1].size <= 8 and np.isin(groups[-1], worst).all()
+
+
+@pytest.mark.parametrize("copies", [2, 3])
+def test_a_search_never_makes_a_good_order_worse(copies):
+    assignment = codes.order_chunks(codes.random_regular(40, load=6, rng_key=KEY), copies=copies)
+    found = search(assignment, codes.holders(assignment), copies=copies, target=FAR)
+    assert found != assignment
+    assert codes.q_max(found, copies=copies) <= codes.q_max(assignment, copies=copies)
 
 
 def test_twice_as_many_holders_as_chunks_a_worker_is_exact_too():
