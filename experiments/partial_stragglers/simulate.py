@@ -83,7 +83,7 @@ def original_errors(code: codes.GradientCode) -> Callable[[jax.Array, jax.Array]
     Returns:
       A function of what `arrivals` returns, to float[S, D].
     """
-    full = code.plan(jnp.asarray(code.assignment.loads))
+    full = jax.jit(code.plan)(jnp.asarray(code.assignment.loads))
     decode = arrival_decoder(code.assignment, np.asarray(full.encode)[:, 0])
     return lambda order, counts: decode(order, counts).residual
 

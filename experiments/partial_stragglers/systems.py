@@ -70,7 +70,7 @@ def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[
     num_chunks, num_holders = held.workers.shape
     if num_holders > 20 or num_chunks * 2**num_holders > MAX_TABLE_SETS:
         return _by_plan(code, deadlines)
-    rows = np.asarray(code.plan(jnp.asarray(code.assignment.loads)).decode, np.float64)[:, 0]
+    rows = np.asarray(jax.jit(code.plan)(jnp.asarray(code.assignment.loads)).decode, np.float64)[:, 0]
     rows = np.where((held.workers >= 0)[..., None], rows[held.workers], 0.0)
     rows, table, where = jax.device_put((rows, _table(rows), places(code.assignment)))
 
