@@ -1,7 +1,5 @@
 """A plain numpy reference of gradient coding, independent of the package's own decoder."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -78,36 +76,33 @@ def least_squares_frc():
 
 
 def decoded(code, coding, gradients):
-    """The estimate of the gradient sum, message by message, by the definition. `gradients` is float[N, d]."""
+    """float[masks, d]: the estimates of the gradient sum, by the definition, from codings with a leading axis.
+
+    `gradients` is float[N, d].
+    """
     size = gradients.shape[1] // code.num_blocks
     blocks = np.asarray(gradients).reshape(gradients.shape[0], code.num_blocks, size)
-    encode, decode = np.asarray(coding.encode), np.asarray(coding.decode)
-    estimate = np.zeros((code.num_blocks, size))
+    estimate = np.zeros((len(coding.residual), code.num_blocks, size))
     for w, row in enumerate(code.assignment.chunks):
-        for m in range(code.num_messages):
-            message = np.zeros(size)
-            for k, chunk in enumerate(row):
-                for b in range(code.num_blocks):
-                    message += encode[w, m, k, b] * blocks[chunk, b]
-            estimate += decode[w, m][:, None] * message
-    return estimate.ravel()
+        messages = np.einsum("smkb,kbi->smi", coding.encode[:, w], blocks[row] * (row >= 0)[:, None, None])
+        estimate += np.einsum("sma,smi->sai", coding.decode[:, w], messages)
+    return estimate.reshape(len(estimate), -1)
 
 
-def distance(code, coding):
-    """The Frobenius distance of the decoded coefficients from 1 ⊗ I_L, by the definition."""
-    encode, decode = np.asarray(coding.encode), np.asarray(coding.decode)
-    total = 0.0
+def distances(code, coding):
+    """float[masks]: the Frobenius distances of the decoded coefficients from 1 ⊗ I_L, by the definition."""
+    total = np.zeros(len(coding.residual))
     for chunk in range(code.assignment.num_chunks):
-        product = np.zeros((code.num_blocks, code.num_blocks))
+        error = np.broadcast_to(-np.eye(code.num_blocks), (len(total), code.num_blocks, code.num_blocks)).copy()
         for w, k in zip(*np.nonzero(code.assignment.chunks == chunk), strict=True):
-            product += np.einsum("ma,mb->ab", decode[w], encode[w, :, k])
-        total += ((product - np.eye(code.num_blocks)) ** 2).sum()
+            error += np.einsum("sma,smb->sab", coding.decode[:, w], coding.encode[:, w, :, k])
+        total += (error**2).sum(axis=(1, 2))
     return np.sqrt(total)
 
 
-def straggler_sets(num_workers, most):
-    for count in range(most + 1):
-        yield from itertools.combinations(range(num_workers), count)
+def distance(code, coding):
+    """As `distances`, of one coding."""
+    return distances(code, type(coding)(*(np.asarray(part)[None] for part in coding)))[0]
 
 
 def without(code, stragglers):
