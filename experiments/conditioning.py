@@ -49,7 +49,7 @@ FAMILIES: dict[str, Family] = {
         lambda n, s, key: codes.reed_solomon(n, num_chunks=n + 1, num_stragglers=s, points="roots_of_unity")
     ),
     "heterogeneous": _one_block(
-        lambda n, s, key: codes.heterogeneous(np.arange(n) + n, num_chunks=n, num_stragglers=s, rng_key=key)
+        lambda n, s, key: codes.heterogeneous(list(range(n, 2 * n)), num_chunks=n, num_stragglers=s, rng_key=key)
     ),
     "Ye-Abbe, polynomial": lambda n, s, L, key: codes.communication_efficient(
         n, num_stragglers=s, num_blocks=L, generator="vandermonde"
@@ -132,16 +132,16 @@ def interpolation_errors(
       int[D] digits, and for each curve float[D]: the mean over polynomials of the relative error.
     """
     rng = np.random.default_rng(seed)
-    digits = np.arange(2, 16)
+    digits = list(range(2, 16))
     errors = {f"interpolation, degree {m}": _lagrange(m, digits, num_polynomials, rng) for m in degrees}
     values = rng.normal(size=(num_polynomials, max(degrees) + 1))
     rounded = np.stack([_rounded(values, d).sum(axis=1) for d in digits])
     size = np.linalg.norm(values, axis=1)
     errors[f"sum of {max(degrees) + 1} results"] = np.mean(np.abs(rounded - values.sum(axis=1)) / size, axis=1)
-    return digits, errors
+    return np.array(digits), errors
 
 
-def _lagrange(degree: int, digits: np.ndarray, num_polynomials: int, rng: np.random.Generator) -> np.ndarray:
+def _lagrange(degree: int, digits: list[int], num_polynomials: int, rng: np.random.Generator) -> np.ndarray:
     nodes = np.linspace(-1, 1, degree + 1)
     gaps = nodes[:, None] - nodes[None] + np.eye(degree + 1)
     weights = 1 / gaps.prod(axis=1)

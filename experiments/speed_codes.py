@@ -5,6 +5,7 @@ Part of `experiments.speed`; `python -m experiments.speed large roofline` runs t
 
 import resource
 import statistics
+from functools import partial
 
 import jax
 import jax.numpy as jnp
@@ -24,8 +25,8 @@ def large_plans() -> list[Row]:
         progress = jnp.asarray(np.random.default_rng(0).integers(0, 9, num_workers), jnp.int32)
         plan = jax.jit(code.plan).lower(progress).compile()
         memory = plan.memory_analysis()
-        seconds[num_workers] = statistics.median(alternate(lambda plan=plan, done=progress: plan(done))[0])
-        bytes_used[num_workers] = memory.temp_size_in_bytes + memory.output_size_in_bytes
+        seconds[num_workers] = statistics.median(alternate(partial(plan, progress))[0])
+        bytes_used[num_workers] = 0 if memory is None else memory.temp_size_in_bytes + memory.output_size_in_bytes
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     rows = [
         Row(f"plan, W = N = {n:,}, load 8, L = 4", f"{1000 * s:.3g} ms", "", True, f"{bytes_used[n] / 2**20:.3g} MiB")
@@ -69,7 +70,7 @@ def roofline() -> list[Row]:
 
             return jax.lax.scan(one, jnp.zeros(gradients.shape[2:]), codings)[0]
 
-        ours, copy = alternate(lambda both=both, g=gradients, c=codings: both(g, c), lambda: scale(array))
+        ours, copy = alternate(partial(both, gradients, codings), partial(scale, array))
         moved = gradients.nbytes + 2 * num_workers * 4 * size / num_blocks + 2 * 4 * size
         share = statistics.median(moved / 2 / array.nbytes * c / o for o, c in zip(ours, copy, strict=True))
         bandwidth = 2 * array.nbytes * repeats / statistics.median(copy)

@@ -39,3 +39,18 @@ def error(setting: str, num_blocks: int, scheme: str, deadline: float) -> float:
 def completion(setting: str, num_blocks: int, scheme: str) -> float:
     """The published mean completion time; NaN where none is given."""
     return COMPLETION.get((setting, num_blocks, scheme), float("nan"))
+
+
+NOTES = """\
+- Published: released data and text of Ramamoorthy, Meng, Girimaji (NeurIPS 2024, arXiv 2405.19509); ours: this run. The
+  difference is counted in standard errors of both means together.
+- A chunk takes each worker a time drawn from Exp(1), kept for the round. Were it the speed that is drawn from Exp(1),
+  the errors would be about twice as large, so that reading is ruled out.
+- "Original" for L > 1 is our generalisation: the partial code's coefficients at full progress, decoded by least squares
+  from the workers that have finished everything. The paper's data have it for L = 1 only.
+- Where we differ: the original scheme at late deadlines is 2 to 4 % (2 to 4 standard errors) below the paper.
+  It is not the graph (six others give the same) and not the number of failures (8 instead of 7 give more than
+  published); least squares leave the smallest error there is, so a solver that stops earlier would explain it, but we
+  cannot tell. The random order depends on which one is drawn: one draw gives 3.36 for the completion time, the best of
+  100 gives 3.30, the paper has 3.44.
+"""

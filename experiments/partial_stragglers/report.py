@@ -144,9 +144,13 @@ def columns(found: Found, deadlines: Sequence[float], **more: Found) -> dict[str
 def write(
     out: Path, raw: dict[str, np.ndarray], made: list[Row], title: str, facts: dict[str, Any], progress: Progress
 ) -> None:
-    """Writes `results.parquet`, `summary.md`, `run.json` and `operative.gin`, and shows the table."""
+    """Writes `results.parquet`, `summary.md`, `run.json` and `operative.gin`, and shows the table.
+
+    Where published numbers stand beside ours, the page says how they compare.
+    """
     pq.write_table(pa.table(raw), out / "results.parquet")
-    (out / "summary.md").write_text(markdown(made, title))
+    notes = published.NOTES if any(np.isfinite(row.published) for row in made) else ""
+    (out / "summary.md").write_text(markdown(made, title) + "\n" + notes)
     summary = [{name: _json(value) for name, value in row._asdict().items()} for row in made]
     text = json.dumps({**facts, "summary": summary, **analysis.environment()}, indent=2)
     (out / "run.json").write_text(text + "\n")

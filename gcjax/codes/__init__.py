@@ -1,6 +1,7 @@
 """Gradient codes: what is computed twice, and how the sum is decoded from what has arrived."""
 
 from gcjax.codes.approximate import expander, expander_bound, one_step, optimal_decoding
+from gcjax.codes.arrivals import Arrivals, arrival_decoder
 from gcjax.codes.assignments import cyclic, from_graph, from_matrix, random_regular, repetition
 from gcjax.codes.base import (
     Assignment,
@@ -94,6 +95,7 @@ __all__ = [
     "ASSIGNMENTS",
     "STOPPING",
     "TABLE",
+    "Arrivals",
     "Assignment",
     "Coding",
     "Conditioning",
@@ -102,6 +104,7 @@ __all__ = [
     "Ordering",
     "StoppingRule",
     "all_workers",
+    "arrival_decoder",
     "batch_raptor",
     "bernoulli",
     "bibd",
