@@ -102,7 +102,12 @@ def distances(code, coding):
 
 def distance(code, coding):
     """As `distances`, of one coding."""
-    return distances(code, type(coding)(*(np.asarray(part)[None] for part in coding)))[0]
+    return distances(code, alone(coding))[0]
+
+
+def alone(coding):
+    """One coding with a leading axis."""
+    return type(coding)(*(np.asarray(part)[None] for part in coding))
 
 
 def without(code, stragglers):

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
-from tests.codes.helpers import KEY, exact_codes
+from tests.codes.helpers import KEY
 
 
 def matrix(assignment, progress=None):
@@ -86,21 +86,6 @@ def test_clusters_tolerate_stragglers_each():
     code = codes.clustered(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_clusters=2)
     np.testing.assert_allclose(codes.completion_time(code, jnp.asarray([1, jnp.inf, 2, 1, 1, jnp.inf])), 4.0)
     assert code.whole_workers and code.assignment.num_chunks == 6
-
-
-@pytest.mark.parametrize(("name", "code", "tolerated"), exact_codes(), ids=[name for name, _, _ in exact_codes()])
-def test_completion_is_the_first_moment_of_an_exact_plan(x64, name, code, tolerated):
-    a, rng = code.assignment, np.random.default_rng(3)
-    plan, completion = jax.jit(jax.vmap(code.plan)), jax.jit(jax.vmap(code.completion))
-    seconds = rng.exponential(size=(6, a.num_workers))
-    seconds[rng.random(seconds.shape) < 0.1] = np.inf
-    finish = seconds[:, :, None] * np.arange(1, a.load + 1)
-    finish = np.where(a.chunks >= 0, finish, np.inf)
-    for times, found in zip(finish, completion(jnp.asarray(np.where(a.chunks >= 0, finish, 0))), strict=True):
-        moments = np.sort(times[np.isfinite(times)])
-        progress = (times[None] <= moments[:, None, None]).sum(axis=2).astype(np.int32)
-        exact = np.asarray(plan(jnp.asarray(progress)).residual) < 1e-6
-        np.testing.assert_allclose(found, moments[exact.argmax()] if exact.any() else np.inf, rtol=1e-12)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_float32_and_no_recompilation(name, code, tolerated):
 
 
 @given(st.data())
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=8, deadline=None)
 def test_partial_residual_counts_missing_holders_and_never_grows(data):
     num_blocks = data.draw(st.integers(1, 3))
     workers = data.draw(st.integers(4, 12))

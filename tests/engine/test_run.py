@@ -77,9 +77,9 @@ def plain_loop(task, schedule, optimizer, rng_key, code=None):
                 for c in range(code.assignment.num_chunks)
             ]
             padded = np.pad(np.stack(grads), ((0, 0), (0, -flat.size % code.num_blocks)))
-            from tests.codes.helpers import decoded
+            from tests.codes.helpers import alone, decoded
 
-            estimate = decoded(code, coding, padded)[: flat.size]
+            estimate = decoded(code, alone(coding), padded)[0, : flat.size]
             add(1.0 / code.assignment.num_chunks, unravel(jnp.asarray(estimate)))
         updates, opt_state = optimizer.update(total, opt_state, params)
         params = optax.apply_updates(params, updates)

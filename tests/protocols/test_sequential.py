@@ -86,7 +86,7 @@ def simulate(setting, units, patience):
 
 
 @pytest.mark.parametrize("setting", SETTINGS)
-@pytest.mark.parametrize("patience", [0.2, 1.0])
+@pytest.mark.parametrize("patience", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_schedules_are_those_of_a_plain_simulation(setting, patience, x64):
     protocol = make(setting, patience)
     n, k, rounds = setting[1], protocol.round_units, 14
@@ -150,7 +150,7 @@ def test_a_failed_worker_stops_the_run_only_where_it_must_be_waited_for():
     assert np.isfinite(protocol(jnp.asarray(durations)).time).sum() == 2
 
 
-@pytest.mark.parametrize("setting", [SETTINGS[0], SETTINGS[4]])
+@pytest.mark.parametrize("setting", [pytest.param(SETTINGS[0], marks=pytest.mark.slow), SETTINGS[4]])
 def test_training_applies_the_full_gradient_of_the_version_read(setting, x64):
     protocol = make(setting)
     n, k = setting[1], protocol.round_units
