@@ -4,7 +4,7 @@ import numpy as np
 
 from gcjax.codes.assignments import cyclic
 from gcjax.codes.base import GradientCode
-from gcjax.codes.fixed import fixed_code
+from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import as_blocks, check_tolerance
 
 
@@ -31,4 +31,5 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     polynomial = np.poly(roots) if num_stragglers else np.ones(1)
     rows = np.tile(polynomial / np.linalg.norm(polynomial), (num_workers, 1))
     coefficients = rows.real if real else as_blocks(rows)
-    return fixed_code(cyclic(num_workers, load=num_stragglers + 1), coefficients)
+    guaranteed = fastest_decode(num_workers - num_stragglers)
+    return fixed_code(cyclic(num_workers, load=num_stragglers + 1), coefficients, guaranteed=guaranteed)

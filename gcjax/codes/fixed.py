@@ -26,6 +26,7 @@ def fixed_code(
     needs: np.ndarray | None = None,
     decode: Decode | None = None,
     completion: Completion | None = None,
+    guaranteed: Completion | None = None,
 ) -> GradientCode:
     """A code whose messages combine chunks with coefficients that do not depend on who is slow.
 
@@ -40,6 +41,8 @@ def fixed_code(
       decode: how messages are weighted; least squares by default.
       completion: when the sum can first be decoded exactly; by default found by bisection over the moments at which
         chunks are finished, asking the plan whether its residual is zero up to rounding (`exact_enough`).
+      guaranteed: where the time is found by bisection, a time at which the construction is known to decode exactly; it
+        counts even if rounding hides that from the plan, as it can in float32.
 
     Raises:
       ValueError: if the shapes do not fit the assignment, or a coefficient is not finite.
@@ -66,7 +69,10 @@ def fixed_code(
         return jnp.where(needs <= assignment.loads[:, None], reached, jnp.inf)
 
     def when(finish: jax.Array) -> jax.Array:
-        return bisection(assignment, num_blocks, plan, finish) if completion is None else completion(arrivals(finish))
+        if completion is not None:
+            return completion(arrivals(finish))
+        found = bisection(assignment, num_blocks, plan, finish)
+        return found if guaranteed is None else jnp.minimum(found, guaranteed(arrivals(finish)))
 
     return GradientCode(assignment, num_blocks, num_messages, plan, when, sent, bool((needs >= loads).all()))
 
@@ -109,8 +115,12 @@ def bisection(
 
 
 def exact_enough(assignment: Assignment, num_blocks: int, residual: jax.Array) -> jax.Array:
-    """Whether a residual is zero up to the rounding of an ill-conditioned decode: eps^(1/3), relative to the target."""
-    return residual <= jnp.finfo(residual.dtype).eps ** (1 / 3) * np.sqrt(assignment.num_chunks * num_blocks)
+    """Whether a residual is zero up to rounding: eps^(2/3), relative to the target's norm.
+
+    That is strict, so that no round that waits for an exact sum ends early: with a piece of n workers left over, a
+    graph code can have a residual as small as 1/sqrt(n).
+    """
+    return residual <= jnp.finfo(residual.dtype).eps ** (2 / 3) * np.sqrt(assignment.num_chunks * num_blocks)
 
 
 def _four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.base import Assignment, GradientCode, host_generator
-from gcjax.codes.fixed import fixed_code
+from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import round_robin, unit_messages
 
 
@@ -59,7 +59,8 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     rng = host_generator(rng_key)
     draws = [_coefficients(assignment, rng.normal(size=(num_stragglers + 1, count))) for _ in range(16)]
     coefficients = min(draws, key=lambda values: float(np.abs(values).max()))
-    return fixed_code(assignment, unit_messages(coefficients[:, None, :, None]))
+    guaranteed = fastest_decode(int((assignment.loads > 0).sum()) - num_stragglers)
+    return fixed_code(assignment, unit_messages(coefficients[:, None, :, None]), guaranteed=guaranteed)
 
 
 def _loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:

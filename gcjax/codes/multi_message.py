@@ -62,8 +62,13 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
     coefficients = np.zeros((num_workers, len(levels), levels[-1], 1))
     for m, level in enumerate(levels):
         coefficients[:, m, :level, 0] = cyclic_coefficients(num_workers, level - 1, jax.random.fold_in(rng_key, level))
+
+    def guaranteed(arrivals: jax.Array) -> jax.Array:
+        ordered = jnp.sort(arrivals, axis=0)
+        return jnp.stack([ordered[num_workers - level, m] for m, level in enumerate(levels)]).min()
+
     needs = np.broadcast_to(np.array(levels), (num_workers, len(levels)))
-    return fixed_code(cyclic(num_workers, load=levels[-1]), coefficients, needs=needs)
+    return fixed_code(cyclic(num_workers, load=levels[-1]), coefficients, needs=needs, guaranteed=guaranteed)
 
 
 def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:

@@ -4,7 +4,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.base import GradientCode
-from gcjax.codes.fixed import fixed_code
+from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import as_blocks, check_tolerance, round_robin, unit_messages
 
 
@@ -45,4 +45,4 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
         scale = 0.5 if points == "chebyshev" else 1.0
         coefficients[worker, slot] = (gaps / size).prod(axis=1) * np.exp(np.log(size / scale).sum(axis=1))
     real = as_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
-    return fixed_code(assignment, unit_messages(real))
+    return fixed_code(assignment, unit_messages(real), guaranteed=fastest_decode(num_workers - num_stragglers))

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.codes.base import Coding, GradientCode, check_progress
+from gcjax.codes.stopping import last_finish
 
 
 def whole_workers(code: GradientCode) -> GradientCode:
@@ -24,8 +25,7 @@ def whole_workers(code: GradientCode) -> GradientCode:
         return code.plan(whole(check_progress(code.assignment, progress)))
 
     def completion(finish: jax.Array) -> jax.Array:
-        last = jnp.max(jnp.where(code.assignment.chunks >= 0, finish, 0), axis=1, keepdims=True)
-        return code.completion(jnp.broadcast_to(last, finish.shape))
+        return code.completion(jnp.broadcast_to(last_finish(code.assignment, finish)[:, None], finish.shape))
 
     return code._replace(
         plan=plan, completion=completion, sent=lambda progress: code.sent(whole(progress)), whole_workers=True

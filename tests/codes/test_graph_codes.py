@@ -87,3 +87,10 @@ def test_chunks_that_nobody_holds_are_in_the_residual(x64):
         np.testing.assert_allclose(coding.residual, distance(code, coding), rtol=1e-9)
         assert jnp.isinf(codes.completion_time(code, jnp.ones(3)))
         assert not code.sent(done)[2].any()
+
+
+def test_a_residual_that_is_small_but_there_is_not_taken_for_exact():
+    path = codes.whole_workers(codes.optimal_decoding(codes.edges(nx.path_graph(401)), num_iterations=1000))
+    left_over = float(jax.jit(path.plan)(jnp.asarray(path.assignment.loads)).residual)
+    np.testing.assert_allclose(left_over, 1 / np.sqrt(401), rtol=1e-2)  # sides of 200 and 201
+    assert jnp.isinf(codes.completion_time(path, jnp.ones(400)))

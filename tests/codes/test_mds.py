@@ -118,3 +118,10 @@ def test_round_robin_gives_every_chunk_as_many_holders():
 def test_bad_input(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_rounding_in_float32_does_not_hide_that_a_code_decodes():
+    code = codes.cyclic_mds(32, num_stragglers=5)
+    seconds = jnp.asarray(np.r_[np.linspace(1, 2, 27), np.full(5, np.inf)], jnp.float32)
+    assert jax.jit(code.plan)(jnp.asarray(np.r_[np.full(27, 6), np.zeros(5)], jnp.int32)).residual > 1e-4
+    np.testing.assert_allclose(codes.completion_time(code, seconds), 12.0, rtol=1e-6)
