@@ -14,8 +14,8 @@ class Batch(NamedTuple):
     """Examples and what each counts for in the loss.
 
     Attributes:
-      inputs: float[B, ...].
-      targets: [B].
+      inputs: [B, ...].
+      targets: [B, ...].
       weights: float[B], 1/B each where all chunks are equally large; 0 for padding. See `gcjax.tasks.chunks`.
     """
 

@@ -17,6 +17,9 @@ from gcjax.tasks.chunks import Chunks, Data
 
 BatchFunction = Callable[[Data, jax.Array, jax.Array, jax.Array], Batch]
 
+Augmentation = Callable[[jax.Array, jax.Array], jax.Array]
+"""`(inputs, rng_key) -> inputs` of the same shape and type."""
+
 _GOLDEN_RATIO = np.uint32(0x9E3779B9)
 
 
@@ -27,7 +30,13 @@ class Sampling(NamedTuple):
     chunk_batch: BatchFunction
 
 
-def sampling(num_examples: int, num_chunks: int, batch_size: int | None, local_data: bool) -> Sampling:
+def sampling(
+    num_examples: int,
+    num_chunks: int,
+    batch_size: int | None,
+    local_data: bool,
+    augmentation: Augmentation | None = None,
+) -> Sampling:
     """How batches are drawn.
 
     Args:
@@ -36,6 +45,8 @@ def sampling(num_examples: int, num_chunks: int, batch_size: int | None, local_d
       batch_size: B, drawn with replacement; None takes the whole chunk.
       local_data: whether worker w draws only from chunk w % N (heterogeneous workers) rather than from
         all data. Its unit u is then the batch of that chunk in round u.
+      augmentation: what is done to the inputs of a batch, by a key of the same (worker, unit) or
+        (chunk, round): whoever computes the batch, sees the same.
 
     Raises:
       ValueError: if the batch size is not a whole number above zero, or a whole chunk is asked for
@@ -48,23 +59,45 @@ def sampling(num_examples: int, num_chunks: int, batch_size: int | None, local_d
             "batch_size=None makes a batch of a worker's own chunk and so needs local_data=True; "
             f"got local_data={local_data}. Pass local_data=True, or a batch_size."
         )
-    return _sampling(num_examples, -(-num_examples // num_chunks), num_chunks, batch_size, bool(local_data))
+    largest = -(-num_examples // num_chunks)
+    return _sampling(num_examples, largest, num_chunks, batch_size, bool(local_data), augmentation)
 
 
 @functools.lru_cache(maxsize=64)
-def _sampling(n: int, largest: int, num_chunks: int, batch_size: int | None, local_data: bool) -> Sampling:
+def _sampling(
+    n: int,
+    largest: int,
+    num_chunks: int,
+    batch_size: int | None,
+    local_data: bool,
+    augmentation: Augmentation | None,
+) -> Sampling:
     """Cached, so that equal settings give equal functions and jit compiles once."""
     if batch_size is None:
         chunk_batch: BatchFunction = functools.partial(_whole_chunk, largest)
     else:
         chunk_batch = functools.partial(_drawn_from_chunk, batch_size)
+    chunk_batch = _augmented(chunk_batch, augmentation)
 
     def own_chunk(data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Batch:
         return chunk_batch(data, rng_key, worker % num_chunks, unit)
 
     if local_data or batch_size is None:
         return Sampling(own_chunk, chunk_batch)
-    return Sampling(functools.partial(_drawn_from_all, batch_size, n), chunk_batch)
+    unit_batch = functools.partial(_drawn_from_all, batch_size, n)
+    return Sampling(_augmented(unit_batch, augmentation), chunk_batch)
+
+
+def _augmented(draw: BatchFunction, augmentation: Augmentation | None) -> BatchFunction:
+    if augmentation is None:
+        return draw
+
+    def drawn(data: Data, rng_key: jax.Array, first: jax.Array, second: jax.Array) -> Batch:
+        batch = draw(data, rng_key, first, second)
+        key = jax.random.fold_in(_batch_key(rng_key, first, second), 1)
+        return batch._replace(inputs=augmentation(batch.inputs, key))
+
+    return drawn
 
 
 def _drawn_from_all(

@@ -22,8 +22,8 @@ class Chunks(NamedTuple):
     """Training examples, chunk by chunk, then zeros so that every chunk can be read as P rows.
 
     Attributes:
-      inputs: float[n + padding, ...].
-      targets: [n + padding].
+      inputs: [n + padding, ...], floats or bytes.
+      targets: [n + padding, ...].
       starts: int32[N], the first row of each chunk.
       counts: int32[N], the examples of each chunk.
       scales: float[N], counts * N / n.
@@ -52,8 +52,8 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     """Cuts examples, which should be shuffled, into chunks and puts them on the device.
 
     Args:
-      inputs: float[n, ...].
-      targets: [n], integers or floats.
+      inputs: [n, ...], floats or integers. Bytes stay bytes, which saves memory; other integers become int32.
+      targets: [n, ...], likewise.
       num_chunks: N.
 
     Raises:
@@ -75,12 +75,20 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
 
 def all_examples(chunks: Chunks) -> Batch:
     """The batch of all n training examples (and padding, which counts nothing)."""
-    n = jnp.sum(chunks.counts)
-    real = jnp.arange(chunks.targets.shape[0], dtype=n.dtype) < n
+    return first_examples(chunks, chunks.targets.shape[0])
+
+
+def first_examples(chunks: Chunks, num: int) -> Batch:
+    """The batch of the first `num` training examples, or of all where there are fewer."""
+    n = jnp.minimum(jnp.sum(chunks.counts), num)
+    inputs, targets = chunks.inputs[:num], chunks.targets[:num]
+    real = jnp.arange(targets.shape[0], dtype=n.dtype) < n
     weights = jnp.where(real, 1 / n.astype(chunks.scales.dtype), 0.0)
-    return Batch(chunks.inputs, chunks.targets, weights)
+    return Batch(inputs, targets, weights)
 
 
 def _padded(rows: np.ndarray, padding: int) -> jax.Array:
     rows = np.concatenate([rows, np.zeros((padding, *rows.shape[1:]), rows.dtype)])
+    if rows.dtype == np.uint8:
+        return jnp.asarray(rows)
     return jnp.asarray(rows, jnp.int32 if rows.dtype.kind in "iu" else jnp.result_type(float))

@@ -1,31 +1,46 @@
-"""Classification of real images by Flax models.
+"""Classification of images by Flax models: what all image data sets share.
 
-Letters: N data chunks, n training examples, B examples of a batch.
+Letters: N data chunks, n training examples, B examples of a batch, C channels.
 """
 
 import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from sklearn.datasets import load_digits
 
 from gcjax import _checks
 from gcjax.tasks.base import Batch, Task
-from gcjax.tasks.batches import sampling
-from gcjax.tasks.chunks import Data, all_examples, split
-from gcjax.tasks.models import MODELS
+from gcjax.tasks.batches import Augmentation, sampling
+from gcjax.tasks.chunks import Data, first_examples, split
+from gcjax.tasks.evaluation import in_slices
+from gcjax.tasks.models import Network
+
+NUM_CLASSES = 10
+
+# Pixels of a slice of images in the evaluation, so that the patches of a convolution fit into memory.
+_PIXELS = 2**18
 
 
-class _Images(NamedTuple):
-    """Training and test images float[n, ...] and labels int[n]."""
+class Images(NamedTuple):
+    """Training and test images [n, height, width, C], floats or bytes, and their labels int32[n]."""
 
     train: tuple[np.ndarray, np.ndarray]
     test: tuple[np.ndarray, np.ndarray]
+
+
+class Scale(NamedTuple):
+    """How bytes become the input of a network, by channel: `(byte - mean) / deviation`."""
+
+    mean: tuple[float, ...]
+    deviation: tuple[float, ...]
+
+    def apply(self, images: jax.Array, dtype: Any) -> jax.Array:
+        """Maps `uint8[B, height, width, C]` to floats."""
+        mean, deviation = (jnp.asarray(x, dtype).reshape(1, 1, 1, -1) for x in self)
+        return (images.astype(dtype) - mean) / deviation
 
 
 class _Functions(NamedTuple):
@@ -34,74 +49,79 @@ class _Functions(NamedTuple):
     metrics: Any
 
 
-def digits(
+def image_task(
     num_chunks: int,
+    images: Images,
+    network: Network,
     *,
-    model: str = "mlp",
-    hidden: tuple[int, ...] = (128,),
-    dropout: float = 0.0,
-    batch_size: int | None = 32,
-    local_data: bool = False,
-    test_fraction: float = 0.2,
-    seed: int = 0,
+    scale: Scale | None = None,
+    augmentation: Augmentation | None = None,
+    batch_size: int | None,
+    local_data: bool,
+    num_evaluated: int | None = None,
 ) -> Task:
-    """Handwritten digits, 1797 images of 8×8 pixels that come with scikit-learn (Alpaydin and Kaynak 1998).
+    """A task of classification: mean cross entropy of the network's logits.
 
-    The pixels are standardised by their mean and deviation over the training images. Metrics:
-    `train_loss` over all training images, `test_loss` and `accuracy` over the test images.
+    Images of bytes stay bytes on the device, and are scaled inside the program. Metrics: `train_loss` over the
+    training images, `test_loss` and `accuracy` over the test images.
 
     Args:
       num_chunks: N.
-      model: "mlp", or "cnn" (two convolutions, then the hidden layers).
-      hidden: the widths of the hidden layers.
-      dropout: probability of dropping a hidden activation in training.
+      images: shuffled.
+      network: of `gcjax.tasks.models.network`.
+      scale: of images of bytes; None for images of floats.
+      augmentation: of the batches.
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
       local_data: whether a worker draws only from its own chunk rather than from all data.
-      test_fraction: the share of images that is held out.
-      seed: of the split into training and test images, and into chunks.
+      num_evaluated: metrics use the first images only, so many of each kind; None uses all.
 
     Raises:
-      ValueError: if the model is unknown, there are more chunks than training images, or another value is
-        out of its range.
+      ValueError: if there are more chunks than training images, or another value is out of its range.
     """
-    network = MODELS[_checks.choice("model", model, MODELS)]
-    _checks.number("dropout", dropout, maximum=1.0)
-    hidden = tuple(_checks.integer("an entry of hidden", width, minimum=1) for width in hidden)
-    images = _digits(_checks.number("test_fraction", test_fraction, above=True, maximum=0.9), seed)
+    if num_evaluated is not None:
+        _checks.integer("num_evaluated", num_evaluated, minimum=1)
     train = split(*images.train, num_chunks)
     test = (jnp.asarray(images.test[0], train.inputs.dtype), jnp.asarray(images.test[1], jnp.int32))
-    functions = _functions(network, hidden, float(dropout), train.inputs.dtype)
-    draws = sampling(len(images.train[0]), num_chunks, batch_size, local_data)
+    shape = images.train[0].shape[1:]
+    functions = _functions(network, shape, scale, train.scales.dtype, num_evaluated)
+    draws = sampling(len(images.train[0]), num_chunks, batch_size, local_data, augmentation)
     return Task(
         Data(train, test),
         **functions._asdict(),
         **draws._asdict(),
         num_chunks=num_chunks,
-        mergeable=dropout == 0,
+        mergeable="dropout" not in dict(network.options),
     )
 
 
 @functools.lru_cache(maxsize=64)
-def _functions(network: Callable[..., nn.Module], hidden: tuple[int, ...], dropout: float, dtype: Any) -> _Functions:
+def _functions(
+    network: Network, shape: tuple[int, ...], scale: Scale | None, dtype: Any, num_evaluated: int | None
+) -> _Functions:
     """Cached, so that equal settings give equal functions and jit compiles once."""
-    module = network(hidden=hidden, num_classes=10, dropout=dropout, dtype=dtype)
+    module = network.module(NUM_CLASSES, dtype)
+    slice_size = max(1, _PIXELS // (shape[0] * shape[1]))
 
     def init(rng_key: jax.Array) -> Any:
-        return module.init(rng_key, jnp.zeros((1, 8, 8, 1), dtype))["params"]
+        return module.init(rng_key, jnp.zeros((1, *shape), dtype))["params"]
 
     def losses(params: Any, inputs: jax.Array, targets: jax.Array, **kwargs: Any) -> tuple[jax.Array, jax.Array]:
-        logits: Any = module.apply({"params": params}, inputs, **kwargs)
+        floats = inputs if scale is None else scale.apply(inputs, dtype)
+        logits: Any = module.apply({"params": params}, floats, **kwargs)
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets), logits
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
         each, _ = losses(params, batch.inputs, batch.targets, train=True, rngs={"dropout": rng_key})
         return batch.mean(each)
 
+    def evaluated(params: Any, inputs: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
+
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
-        batch = all_examples(data.train)
-        train, _ = losses(params, batch.inputs, batch.targets)
-        inputs, targets = data.reference
-        test, logits = losses(params, inputs, targets)
+        batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
+        train, _ = evaluated(params, batch.inputs, batch.targets)
+        inputs, targets = (x[:num_evaluated] for x in data.reference)
+        test, logits = evaluated(params, inputs, targets)
         correct = jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets
         accuracy = jnp.mean(correct, dtype=test.dtype)
         return {"train_loss": batch.mean(train), "test_loss": jnp.mean(test), "accuracy": accuracy}
@@ -109,11 +129,7 @@ def _functions(network: Callable[..., nn.Module], hidden: tuple[int, ...], dropo
     return _Functions(init, loss, metrics)
 
 
-def _digits(test_fraction: float, seed: int) -> _Images:
-    raw = load_digits()
-    order = np.random.default_rng(seed).permutation(len(raw.target))
-    inputs, targets = raw.images[order][..., None], raw.target[order].astype(np.int32)
-    num_test = round(test_fraction * len(targets))
-    train = inputs[num_test:]
-    inputs = (inputs - train.mean()) / train.std()
-    return _Images((inputs[num_test:], targets[num_test:]), (inputs[:num_test], targets[:num_test]))
+def shuffled(images: Images, seed: int) -> Images:
+    """The same images with the training images in another order, so that chunks are alike."""
+    order = np.random.default_rng(seed).permutation(len(images.train[0]))
+    return Images((images.train[0][order], images.train[1][order]), images.test)

@@ -1,25 +1,30 @@
 """Small Flax networks for images and texts. Letters: B examples of a batch, S tokens of a text."""
 
+import functools
+import inspect
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import flax.linen as nn
 import jax
 import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.tasks.layers import GroupNorm, halved, local_response_norm, overlapping_maxima, patches
 
 
 class MLP(nn.Module):
     """Hidden layers with ReLU on the flattened image.
 
     Attributes:
-      hidden: widths of the hidden layers.
       num_classes: width of the output.
+      hidden: widths of the hidden layers.
       dropout: probability of dropping a hidden activation in training.
       dtype: of the parameters.
     """
 
-    hidden: tuple[int, ...]
     num_classes: int
+    hidden: tuple[int, ...] = (128,)
     dropout: float = 0.0
     dtype: Any = None
 
@@ -34,14 +39,10 @@ class MLP(nn.Module):
 
 
 class CNN(nn.Module):
-    """Two 3×3 convolutions with pooling, then an MLP; the same attributes.
+    """Two 3×3 convolutions with pooling, then an MLP; the same attributes."""
 
-    A convolution is a matrix product on patches: on a CPU, six times as fast in a loop as XLA's, and also
-    under `vmap` over parameters, which would make it a grouped convolution.
-    """
-
-    hidden: tuple[int, ...]
     num_classes: int
+    hidden: tuple[int, ...] = (128,)
     dropout: float = 0.0
     dtype: Any = None
 
@@ -50,23 +51,75 @@ class CNN(nn.Module):
         """Maps `float[B, height, width, channels]` to logits `float[B, num_classes]`."""
         x = images
         for features in (8, 16):
-            x = nn.relu(nn.Dense(features, param_dtype=self.dtype)(_patches(x)))
-            x = _pooled(x)
-        return MLP(self.hidden, self.num_classes, self.dropout, self.dtype)(x, train)
+            x = halved(nn.relu(nn.Dense(features, param_dtype=self.dtype)(patches(x))))
+        return MLP(self.num_classes, self.hidden, self.dropout, self.dtype)(x, train)
 
 
-def _patches(images: jax.Array) -> jax.Array:
-    """Maps `[B, height, width, channels]` to `[B, height, width, 9 * channels]`: 3×3 pixels around each."""
-    height, width = images.shape[1:3]
-    padded = jnp.pad(images, ((0, 0), (1, 1), (1, 1), (0, 0)))
-    shifted = [padded[:, i : i + height, j : j + width] for i in range(3) for j in range(3)]
-    return jnp.concatenate(shifted, axis=-1)
+class LRNCNN(nn.Module):
+    """The network of the experiments with WBSP (Yang et al. 2024): 148,298 parameters for 32×32×3 pixels.
+
+    Convolution 5×5-64, ReLU, pool, normalisation, convolution 5×5-64, ReLU, normalisation, pool, dense. Pools
+    and normalisation are those of the CIFAR-10 tutorial of TensorFlow, whose order of layers it has: maxima of
+    3×3 pixels at every second one, and local response normalisation over nine channels.
+
+    Attributes:
+      num_classes: width of the output.
+      width: channels of both convolutions.
+      dtype: of the parameters.
+    """
+
+    num_classes: int
+    width: int = 64
+    dtype: Any = None
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
+        """Maps `float[B, height, width, channels]` to logits `float[B, num_classes]`."""
+        del train
+        x = nn.relu(nn.Dense(self.width, param_dtype=self.dtype)(patches(images, size=5)))
+        x = local_response_norm(overlapping_maxima(x))
+        x = nn.relu(nn.Dense(self.width, param_dtype=self.dtype)(patches(x, size=5)))
+        x = overlapping_maxima(local_response_norm(x))
+        return nn.Dense(self.num_classes, param_dtype=self.dtype)(x.reshape(x.shape[0], -1))
 
 
-def _pooled(images: jax.Array) -> jax.Array:
-    """Maps `[B, height, width, channels]` to half the height and width by the maxima of 2×2 pixels."""
-    batch, height, width, channels = images.shape
-    return images.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+class ResNet20(nn.Module):
+    """ResNet-20 for small images (He et al. 2016, section 4.2), with group instead of batch normalisation.
+
+    A pure loss has no running statistics, and the gradient of a chunk must not depend on which chunks it is
+    batched with, so that batch normalisation is out of the question. Shortcuts have no parameters (option A):
+    every second pixel, and zeros for the new channels. 269,722 parameters for 32×32×3 pixels.
+
+    Attributes:
+      num_classes: width of the output.
+      width: channels of the first of the three stages; the others have two and four times as many.
+      dtype: of the parameters.
+    """
+
+    num_classes: int
+    width: int = 16
+    dtype: Any = None
+
+    @nn.compact
+    def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
+        """Maps `float[B, height, width, channels]` to logits `float[B, num_classes]`."""
+        del train
+        x = nn.relu(self._convolved(images, self.width))
+        for stage in range(3):
+            for block in range(3):
+                stride = 2 if stage > 0 and block == 0 else 1
+                x = self._block(x, self.width * 2**stage, stride)
+        return nn.Dense(self.num_classes, param_dtype=self.dtype)(x.mean(axis=(1, 2)))
+
+    def _convolved(self, x: jax.Array, features: int, stride: int = 1) -> jax.Array:
+        x = nn.Dense(features, use_bias=False, param_dtype=self.dtype)(patches(x, stride=stride))
+        return GroupNorm(self.dtype)(x)
+
+    def _block(self, x: jax.Array, features: int, stride: int) -> jax.Array:
+        y = self._convolved(nn.relu(self._convolved(x, features, stride)), features)
+        new = features - x.shape[-1]
+        shortcut = jnp.pad(x[:, ::stride, ::stride], ((0, 0), (0, 0), (0, 0), (new // 2, new - new // 2)))
+        return nn.relu(shortcut + y)
 
 
 class Transformer(nn.Module):
@@ -76,27 +129,79 @@ class Transformer(nn.Module):
       num_tokens: width of input and output.
       width: of the residual stream; a head has 32 numbers, or all where there are fewer.
       depth: blocks of attention and MLP.
-      dtype: of the activations; parameters and logits are float32.
+      dtype: of the activations; by default that of the parameters.
+      param_dtype: of the parameters and the logits.
     """
 
     num_tokens: int
     width: int
     depth: int
     dtype: Any = None
+    param_dtype: Any = jnp.float32
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Maps `int[B, S]` to the logits `float[B, S, num_tokens]` of each next token."""
+        of = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        # Means and variances in float32 at least; Flax would otherwise mix float32 into float64.
+        norm = functools.partial(nn.LayerNorm, force_float32_reductions=self.param_dtype != jnp.float64)
         mask = nn.make_causal_mask(tokens)
-        position = self.param("position", nn.initializers.normal(0.02), (tokens.shape[1], self.width))
-        x = nn.Embed(self.num_tokens, self.width, dtype=self.dtype)(tokens)
+        shape = (tokens.shape[1], self.width)
+        position = self.param("position", nn.initializers.normal(0.02), shape, self.param_dtype)
+        x = nn.Embed(self.num_tokens, self.width, **of)(tokens)
         x = x + position.astype(x.dtype)[None]
         for _ in range(self.depth):
             heads = max(1, self.width // 32)
-            x = x + nn.SelfAttention(heads, dtype=self.dtype)(nn.LayerNorm(dtype=self.dtype)(x), mask=mask)
-            wide = nn.Dense(4 * self.width, dtype=self.dtype)(nn.LayerNorm(dtype=self.dtype)(x))
-            x = x + nn.Dense(self.width, dtype=self.dtype)(nn.gelu(wide))
-        return nn.Dense(self.num_tokens)(nn.LayerNorm()(x))
+            x = x + nn.MultiHeadDotProductAttention(heads, **of)(norm(**of)(x), mask=mask)
+            wide = nn.Dense(4 * self.width, **of)(norm(**of)(x))
+            x = x + nn.Dense(self.width, **of)(nn.gelu(wide))
+        logits = nn.Dense(self.num_tokens, param_dtype=self.param_dtype)
+        return logits(norm(param_dtype=self.param_dtype)(x))
 
 
-MODELS: dict[str, Callable[..., nn.Module]] = {"cnn": CNN, "mlp": MLP}
+class Network(NamedTuple):
+    """A network for images, by name, and its options.
+
+    Attributes:
+      name: a key of `MODELS`.
+      options: the options that were given, sorted by name.
+    """
+
+    name: str
+    options: tuple[tuple[str, Any], ...]
+
+    def module(self, num_classes: int, dtype: Any) -> nn.Module:
+        """The Flax module, with parameters of this type."""
+        return MODELS[self.name](num_classes=num_classes, dtype=dtype, **dict(self.options))
+
+
+def network(
+    model: str, *, hidden: tuple[int, ...] | None = None, dropout: float = 0.0, width: int | None = None
+) -> Network:
+    """A network by name; what is not given (None, or no dropout) is as the network has it.
+
+    Args:
+      model: a key of `MODELS`.
+      hidden: the widths of hidden layers.
+      dropout: probability of dropping a hidden activation in training.
+      width: channels of the (first) convolution.
+
+    Raises:
+      ValueError: if there is no such network, it has no such option, or a value is out of its range.
+    """
+    of_model = inspect.signature(MODELS[_checks.choice("model", model, MODELS)]).parameters
+    given: dict[str, Any] = {}
+    if hidden is not None:
+        given["hidden"] = tuple(_checks.integer("an entry of hidden", size, minimum=1) for size in hidden)
+    if _checks.number("dropout", dropout, maximum=1.0) > 0:
+        given["dropout"] = float(dropout)
+    if width is not None:
+        given["width"] = _checks.integer("width", width, minimum=1)
+    for name, value in given.items():
+        if name not in of_model:
+            known = [option for option in ("hidden", "dropout", "width") if option in of_model]
+            raise ValueError(f"The model {model!r} has no option {name}; got {value!r}. It has {' and '.join(known)}.")
+    return Network(model, tuple(sorted(given.items())))
+
+
+MODELS: dict[str, Callable[..., nn.Module]] = {"cnn": CNN, "lrn_cnn": LRNCNN, "mlp": MLP, "resnet20": ResNet20}

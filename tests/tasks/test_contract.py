@@ -20,7 +20,7 @@ def make(name, num_chunks=8, **arguments):
 
 def params_off_the_start(task):
     """Parameters at which no gradient is zero by accident."""
-    leaves, tree = jax.tree.flatten(task.init(KEY))
+    leaves, tree = jax.tree.flatten(jax.jit(task.init)(KEY))
     keys = jax.random.split(KEY, len(leaves))
     noise = [0.3 * jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, leaves, strict=True)]
     return jax.tree.unflatten(tree, [x + e for x, e in zip(leaves, noise, strict=True)])
@@ -45,27 +45,27 @@ def test_everything_is_float64_under_x64(name, x64):
 
 
 def check_dtype(task, dtype):
-    params = task.init(KEY)
-    batch = task.unit_batch(task.data, KEY, 0, 0)
-    loss, gradient = jax.value_and_grad(task.loss)(params, batch, KEY)
+    params = jax.eval_shape(task.init, KEY)
+    batch = jax.eval_shape(task.unit_batch, task.data, KEY, 0, 0)
+    loss, gradient = jax.eval_shape(jax.value_and_grad(task.loss), params, batch, KEY)
+    metrics = jax.eval_shape(task.metrics, params, task.data)
     floats = [x for x in jax.tree.leaves((task.data, batch)) if jnp.issubdtype(x.dtype, jnp.floating)]
-    everything = (params, loss, gradient, floats, task.metrics(params, task.data))
-    assert {x.dtype for x in jax.tree.leaves(everything)} == {jnp.dtype(dtype)}
-    assert loss.shape == () and all(x.shape == () for x in task.metrics(params, task.data).values())
+    assert {x.dtype for x in jax.tree.leaves((params, loss, gradient, floats, metrics))} == {jnp.dtype(dtype)}
+    assert loss.shape == () and all(x.shape == () for x in metrics.values())
 
 
 @ALL
 @pytest.mark.parametrize("num_chunks", [1, 7, 8])
 def test_the_mean_of_the_chunk_gradients_is_the_full_gradient(name, num_chunks, x64):
-    """Neither 7 nor 8 divides 1438 or 90: unequal chunks are exact too."""
+    """Not all of the numbers of examples are divided by 7 and 8: unequal chunks are exact too."""
     task = make(name, num_chunks, batch_size=None, local_data=True)
     params = params_off_the_start(task)
     chunks = jnp.arange(num_chunks)
     batches = jax.vmap(lambda c: task.chunk_batch(task.data, KEY, c, 0))(chunks)
-    gradients = jax.vmap(lambda batch: jax.grad(task.loss)(params, batch, KEY))(batches)
+    gradients = jax.jit(jax.vmap(jax.grad(task.loss), (None, 0, None)))(params, batches, KEY)
     train, n = task.data.train, TASKS[name][1]
     everything = tasks.Batch(train.inputs[:n], train.targets[:n], jnp.full(n, 1 / n))
-    full = jax.grad(task.loss)(params, everything, KEY)
+    full = jax.jit(jax.grad(task.loss))(params, everything, KEY)
     mean = jax.tree.map(lambda g: g.mean(axis=0), gradients)
     chex.assert_trees_all_close(mean, full, atol=1e-9, rtol=0)
 

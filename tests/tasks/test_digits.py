@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from gcjax import tasks
-from gcjax.tasks.models import _patches
+from gcjax.tasks.layers import patches
 
 KEY = jax.random.key(0)
 
@@ -81,14 +81,14 @@ def test_the_cnn_convolves():
     expected = jax.lax.conv_general_dilated(
         images, kernel.reshape(3, 3, 1, 8), (1, 1), "SAME", dimension_numbers=dimensions
     )
-    np.testing.assert_allclose(_patches(images) @ kernel, expected, atol=1e-5)
+    np.testing.assert_allclose(patches(images) @ kernel, expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        ({"model": "mpl"}, "model must be one of 'cnn', 'mlp'; got 'mpl'. Did you mean 'mlp'"),
-        ({"model": 3}, "model must be one of 'cnn', 'mlp'; got 3"),
+        ({"model": "mpl"}, "model must be one of 'cnn', 'lrn_cnn', 'mlp', 'resnet20'; got 'mpl'. Did you mean 'mlp'"),
+        ({"model": 3}, "model must be one of 'cnn', 'lrn_cnn', 'mlp', 'resnet20'; got 3"),
         ({"hidden": (0,)}, "an entry of hidden must be a whole number at least 1; got 0"),
         ({"dropout": 1.5}, "dropout must be at least 0 and at most 1; got 1.5"),
         ({"test_fraction": 0.0}, "test_fraction must be above 0 and at most 0.9; got 0"),

@@ -1,0 +1,31 @@
+"""Random changes of training images, inside the compiled program. Letters: B images, C channels."""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.tasks.batches import draw_indices
+
+PADDING = 4
+
+
+def crop_and_flip(images: jax.Array, rng_key: jax.Array) -> jax.Array:
+    """Moves each image by up to four pixels to each side, filled up with zeros, and mirrors half of them.
+
+    The augmentation of He et al. 2016, section 4.2 (and of many others for CIFAR-10).
+
+    Args:
+      images: [B, height, width, C], of any type.
+      rng_key: decides everything, together with the place of an image in the batch.
+    """
+    number, height, width, _ = images.shape
+    shifts = jnp.asarray(2 * PADDING + 1)
+    moves = draw_indices(jax.random.fold_in(rng_key, 0), 2 * number, shifts).reshape(2, number)
+    mirrored = draw_indices(jax.random.fold_in(rng_key, 1), number, jnp.asarray(2))
+    around = (PADDING, PADDING)
+    padded = jnp.pad(images, ((0, 0), around, around, (0, 0)))
+
+    def crop(image: jax.Array, down: jax.Array, right: jax.Array) -> jax.Array:
+        return jax.lax.dynamic_slice(image, (down, right, 0), (height, width, image.shape[-1]))
+
+    cropped = jax.vmap(crop)(padded, moves[0], moves[1])
+    return jnp.where((mirrored == 1)[:, None, None, None], cropped[:, :, ::-1], cropped)

@@ -1,0 +1,27 @@
+"""Functions of many examples, in slices that fit into memory."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+
+def in_slices(function: Callable[[Any], Any], examples: Any, size: int) -> Any:
+    """`function(examples)`, computed for at most `size` examples at once.
+
+    Args:
+      function: maps a pytree of arrays `[b, ...]` to one of arrays `[b, ...]`, each example by itself.
+      examples: a pytree of arrays `[n, ...]`.
+      size: the most examples of a slice.
+    """
+    n = jax.tree.leaves(examples)[0].shape[0]
+    if n <= size:
+        return function(examples)
+    whole = n - n % size
+    slices = jax.tree.map(lambda x: x[:whole].reshape(-1, size, *x.shape[1:]), examples)
+    values = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), jax.lax.map(function, slices))
+    if whole == n:
+        return values
+    rest = function(jax.tree.map(lambda x: x[whole:], examples))
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), values, rest)

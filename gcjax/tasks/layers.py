@@ -1,0 +1,73 @@
+"""What networks for images are made of. Letters: B examples, C channels.
+
+A convolution is a dense layer on patches, here and in `gcjax.tasks.models`. On a CPU, XLA's own convolution is
+six to eight times as slow in a loop, and slower still under `vmap` over parameters, which makes it a grouped
+convolution; a product of matrices stays one.
+"""
+
+import math
+from typing import Any
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+
+
+def patches(images: jax.Array, size: int = 3, stride: int = 1) -> jax.Array:
+    """Maps `[B, height, width, C]` to `[B, ceil(height / stride), ceil(width / stride), size² * C]`.
+
+    Each position holds the `size` × `size` pixels around a pixel, row by row, with zeros outside of the image.
+    """
+    height, width = images.shape[1:3]
+    around = size // 2
+    padded = jnp.pad(images, ((0, 0), (around, around), (around, around), (0, 0)))
+    rows = [padded[:, :, j : j + width : stride] for j in range(size)]
+    joined = jnp.concatenate(rows, axis=-1)
+    return jnp.concatenate([joined[:, i : i + height : stride] for i in range(size)], axis=-1)
+
+
+def halved(images: jax.Array) -> jax.Array:
+    """Maps `[B, height, width, C]` to half the height and width by the maxima of 2×2 pixels.
+
+    Of an odd height or width, the last pixel counts alone.
+    """
+    height, width = images.shape[1:3]
+    low = jnp.finfo(images.dtype).min
+    images = jnp.pad(images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), constant_values=low)
+    batch, height, width, channels = images.shape
+    return images.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+
+
+def overlapping_maxima(images: jax.Array) -> jax.Array:
+    """Maps `[B, height, width, C]` to half the height and width (rounded up) by the maxima of 3×3 pixels."""
+    return nn.max_pool(images, (3, 3), strides=(2, 2), padding="SAME")
+
+
+def local_response_norm(
+    images: jax.Array, *, radius: int = 4, bias: float = 1.0, alpha: float = 0.001 / 9, beta: float = 0.75
+) -> jax.Array:
+    """Divides each channel by `(bias + alpha * sum of squares of the channels within radius) ** beta`.
+
+    Local response normalisation (Krizhevsky, Sutskever, Hinton 2012, section 3.3); the defaults are those of
+    the CIFAR-10 tutorial of TensorFlow.
+    """
+    channel = jnp.arange(images.shape[-1])
+    near = (jnp.abs(channel[:, None] - channel[None]) <= radius).astype(images.dtype)
+    return images * (bias + alpha * (images**2 @ near)) ** -beta
+
+
+class GroupNorm(nn.Module):
+    """Group normalisation (Wu and He 2018) in eight groups, or fewer where eight do not divide the channels.
+
+    Attributes:
+      dtype: of the parameters.
+    """
+
+    dtype: Any = None
+
+    @nn.compact
+    def __call__(self, images: jax.Array) -> jax.Array:
+        """Maps `float[B, height, width, C]` to the same shape."""
+        groups = math.gcd(8, images.shape[-1])
+        mixed = self.dtype != jnp.float64  # Flax would otherwise mix float32 into float64
+        return nn.GroupNorm(groups, param_dtype=self.dtype, force_float32_reductions=mixed)(images)

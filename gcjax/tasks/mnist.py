@@ -1,0 +1,159 @@
+"""MNIST (LeCun et al. 1998) and Fashion-MNIST (Xiao, Rasul, Vollgraf 2017) from a local folder.
+
+Both have four idx files: two zero bytes, the type (8: bytes), the number of axes, the length of each axis as a
+big-endian int32, then the entries. Letters: N data chunks, B examples of a batch.
+"""
+
+import functools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gcjax.tasks.base import Task
+from gcjax.tasks.classification import NUM_CLASSES, Images, Scale, image_task, shuffled
+from gcjax.tasks.files import Source, contents
+from gcjax.tasks.models import network
+
+_source = functools.partial(
+    Source, formats="They are idx files, as published (with .gz at the end of the name) or decompressed."
+)
+
+_MNIST = _source(
+    title="MNIST",
+    md5={
+        "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
+        "train-labels-idx1-ubyte": "a25bea736e30d166cdddb491f175f624",
+        "t10k-images-idx3-ubyte": "2646ac647ad5339dbf082846283269ea",
+        "t10k-labels-idx1-ubyte": "27ae3e4e09519cfbb04c329615203637",
+    },
+)
+
+_FASHION_MNIST = _source(
+    title="Fashion-MNIST",
+    md5={
+        "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
+        "train-labels-idx1-ubyte": "9018921c3c673c538a1fc5bad174d6f9",
+        "t10k-images-idx3-ubyte": "8181f5470baa50b63fa0f6fddb340f0a",
+        "t10k-labels-idx1-ubyte": "15d484375f8d13e6eb1aabb0c3f46965",
+    },
+)
+
+
+def mnist(
+    num_chunks: int,
+    *,
+    folder: str | Path,
+    model: str = "cnn",
+    hidden: tuple[int, ...] | None = None,
+    dropout: float = 0.0,
+    width: int | None = None,
+    batch_size: int | None = 128,
+    local_data: bool = False,
+    num_evaluated: int | None = 10_000,
+    checksums: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> Task:
+    """MNIST, 70,000 handwritten digits of 28×28 pixels, from a local folder (LeCun et al. 1998).
+
+    The images stay bytes on the device; the program standardises them by their mean and deviation. Metrics:
+    `train_loss` over the training images, `test_loss` and `accuracy` over the test images.
+
+    Args:
+      num_chunks: N.
+      folder: with the four files train-images-idx3-ubyte, train-labels-idx1-ubyte, t10k-images-idx3-ubyte and
+        t10k-labels-idx1-ubyte, each also with .gz. May be relative to the working directory, or start with `~`.
+      model: "cnn" (two convolutions, then the hidden layers), "mlp", "lrn_cnn" or "resnet20"; see
+        `gcjax.tasks.models`.
+      hidden: the widths of the hidden layers of "mlp" and "cnn"; by default one of 128.
+      dropout: of "mlp" and "cnn", the probability of dropping a hidden activation in training.
+      width: channels of the (first) convolution of "lrn_cnn" (64) and "resnet20" (16).
+      batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
+      local_data: whether a worker draws only from its own chunk rather than from all data.
+      num_evaluated: the metrics use so many training and so many test images; None uses all.
+      checksums: file name (without .gz) -> MD5 digest of the decompressed file, in place of the published ones;
+        a file without one is not verified.
+      seed: of the order of the training images, and so of the chunks.
+
+    Raises:
+      ValueError: if a file is missing or damaged, the model is unknown or has no such option, there are more
+        chunks than training images, or another value is out of its range.
+    """
+    chosen = network(model, hidden=hidden, dropout=dropout, width=width)
+    return image_task(
+        num_chunks,
+        shuffled(_images(contents(_MNIST, folder, checksums)), seed),
+        chosen,
+        scale=Scale(mean=(33.3,), deviation=(78.6,)),
+        batch_size=batch_size,
+        local_data=local_data,
+        num_evaluated=num_evaluated,
+    )
+
+
+def fashion_mnist(
+    num_chunks: int,
+    *,
+    folder: str | Path,
+    model: str = "cnn",
+    hidden: tuple[int, ...] | None = None,
+    dropout: float = 0.0,
+    width: int | None = None,
+    batch_size: int | None = 128,
+    local_data: bool = False,
+    num_evaluated: int | None = 10_000,
+    checksums: Mapping[str, str] | None = None,
+    seed: int = 0,
+) -> Task:
+    """Fashion-MNIST, 70,000 images of clothes of 28×28 pixels, from a local folder (Xiao et al. 2017).
+
+    The files have the names and the format of MNIST; arguments, metrics and errors are those of `mnist`.
+    """
+    chosen = network(model, hidden=hidden, dropout=dropout, width=width)
+    return image_task(
+        num_chunks,
+        shuffled(_images(contents(_FASHION_MNIST, folder, checksums)), seed),
+        chosen,
+        scale=Scale(mean=(72.9,), deviation=(90.0,)),
+        batch_size=batch_size,
+        local_data=local_data,
+        num_evaluated=num_evaluated,
+    )
+
+
+def _images(files: Mapping[str, bytes]) -> Images:
+    train, test = (_labelled(files, part) for part in ("train", "t10k"))
+    if train[0].shape[1:] != test[0].shape[1:]:
+        sizes = f"{train[0].shape[1:3]} and {test[0].shape[1:3]}"
+        raise ValueError(f"Training and test images must have the same height and width; got {sizes}.")
+    return Images(train, test)
+
+
+def _labelled(files: Mapping[str, bytes], part: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8[n, height, width, 1] and labels int32[n]."""
+    of_images, of_labels = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
+    images, labels = _idx(of_images, files[of_images], 3), _idx(of_labels, files[of_labels], 1)
+    if len(images) != len(labels):
+        raise ValueError(
+            f"{of_images} and {of_labels} must have one label an image; got {len(images)} images and "
+            f"{len(labels)} labels."
+        )
+    if (top := labels.max()) >= NUM_CLASSES:
+        row = int(labels.argmax())
+        raise ValueError(f"A label of {of_labels} must be at most {NUM_CLASSES - 1}; got {top} for image {row}.")
+    return images[..., None], labels.astype(np.int32)
+
+
+def _idx(name: str, raw: bytes, axes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The array uint8[...] of an idx file."""
+    magic = bytes([0, 0, 8, axes])
+    if raw[:4] != magic:
+        raise ValueError(f"{name} must start with the bytes {magic.hex(' ')}; got {raw[:4].hex(' ') or 'nothing'}.")
+    start = 4 + 4 * axes
+    shape = tuple(int.from_bytes(raw[i : i + 4], "big") for i in range(4, start, 4))
+    if len(raw) - start != math.prod(shape) or 0 in shape:
+        size = " * ".join(map(str, shape))
+        raise ValueError(f"{name} must hold {size} bytes (at least 1) after its header; got {len(raw) - start:,}.")
+    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)

@@ -1,0 +1,130 @@
+"""A small language model on a text file. Letters: N data chunks, B examples of a batch, S tokens of a window."""
+
+import functools
+import math
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gcjax import _checks
+from gcjax.tasks.base import Batch, Task
+from gcjax.tasks.batches import sampling
+from gcjax.tasks.chunks import Data, first_examples, split
+from gcjax.tasks.evaluation import in_slices
+from gcjax.tasks.models import Transformer
+
+# Tokens of a slice of windows in the evaluation, so that attention and logits fit into memory.
+_TOKENS = 2**14
+
+
+class _Functions(NamedTuple):
+    init: Any
+    loss: Any
+    metrics: Any
+
+
+def text(
+    num_chunks: int,
+    *,
+    path: str | Path,
+    context: int = 64,
+    width: int = 64,
+    depth: int = 2,
+    batch_size: int | None = 32,
+    local_data: bool = False,
+    test_fraction: float = 0.1,
+    num_evaluated: int | None = 1000,
+    seed: int = 0,
+) -> Task:
+    """A causal transformer that learns the bytes of a text file (Vaswani et al. 2017).
+
+    The text is cut into windows of S + 1 bytes, of which the last is the first of the next; the network
+    predicts each byte of a window but the first from those before. The loss is the mean cross entropy of a
+    byte, in nats. Metrics: `train_loss`, and over the held-out last part of the text `test_loss`,
+    `perplexity` (of a byte) and `bits_per_byte`.
+
+    Args:
+      num_chunks: N.
+      path: the file, of any encoding. May be relative to the working directory, or start with `~`.
+      context: S.
+      width: of the residual stream; where it is above 32, a multiple of 32, the size of a head.
+      depth: blocks of attention and MLP.
+      batch_size: B windows, drawn with replacement; None takes the whole chunk, and needs `local_data`.
+      local_data: whether a worker draws only from its own chunk rather than from all data.
+      test_fraction: the share of the windows that is held out, at the end of the text; at least one window.
+      num_evaluated: the metrics use so many windows of the training data and so many held out; None uses all.
+      seed: of the order of the training windows, and so of the chunks.
+
+    Raises:
+      ValueError: if there is no such file, the text is too short for the context or the chunks, or another
+        value is out of its range.
+    """
+    _checks.integer("context", context, minimum=1)
+    _checks.integer("depth", depth, minimum=1)
+    if _checks.integer("width", width, minimum=1) > 32 and width % 32:
+        raise ValueError(f"width must be at most 32, or a multiple of 32, the size of a head; got {width}.")
+    if num_evaluated is not None:
+        _checks.integer("num_evaluated", num_evaluated, minimum=1)
+    _checks.number("test_fraction", test_fraction, above=True, maximum=0.9)
+    train, test = _windows(Path(path).expanduser(), context, test_fraction)
+    train = np.random.default_rng(seed).permutation(train)
+    chunks = split(train[:, :-1], train[:, 1:], num_chunks)
+    functions = _functions(context, width, depth, chunks.scales.dtype, num_evaluated)
+    draws = sampling(len(train), num_chunks, batch_size, local_data)
+    data = Data(chunks, (jnp.asarray(test[:, :-1]), jnp.asarray(test[:, 1:])))
+    return Task(data, **functions._asdict(), **draws._asdict(), num_chunks=num_chunks, mergeable=True)
+
+
+def _windows(path: Path, context: int, test_fraction: float) -> tuple[np.ndarray, np.ndarray]:
+    """Training windows uint8[n, S + 1], in the order of the text, and those held out."""
+    if not path.is_file():
+        raise ValueError(f"path must be a text file; there is none at {path.absolute()}.")
+    book = np.frombuffer(path.read_bytes(), np.uint8)
+    count = (len(book) - 1) // context
+    if count < 2:
+        raise ValueError(
+            f"The text must have at least {2 * context + 1} bytes: two windows for context={context}, one to learn "
+            f"and one held out; got {len(book)} bytes in {path}. Take a longer text or a smaller context."
+        )
+    windows = np.lib.stride_tricks.sliding_window_view(book, context + 1)[::context]
+    num_test = min(max(1, round(test_fraction * count)), count - 1)
+    return windows[: count - num_test], windows[count - num_test : count]
+
+
+@functools.lru_cache(maxsize=64)
+def _functions(context: int, width: int, depth: int, dtype: Any, num_evaluated: int | None) -> _Functions:
+    """Cached, so that equal settings give equal functions and jit compiles once."""
+    module = Transformer(num_tokens=256, width=width, depth=depth, dtype=dtype, param_dtype=dtype)
+    slice_size = max(1, _TOKENS // context)
+
+    def init(rng_key: jax.Array) -> Any:
+        return module.init(rng_key, jnp.zeros((1, context), jnp.int32))["params"]
+
+    def losses(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
+        logits: Any = module.apply({"params": params}, inputs.astype(jnp.int32))
+        each = optax.softmax_cross_entropy_with_integer_labels(logits, targets.astype(jnp.int32))
+        return each.mean(axis=1)
+
+    def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
+        del rng_key
+        return batch.mean(losses(params, batch.inputs, batch.targets))
+
+    def evaluated(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
+        return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
+
+    def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
+        batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
+        train = evaluated(params, batch.inputs, batch.targets)
+        test = jnp.mean(evaluated(params, *(x[:num_evaluated] for x in data.reference)))
+        return {
+            "train_loss": batch.mean(train),
+            "test_loss": test,
+            "perplexity": jnp.exp(test),
+            "bits_per_byte": test / math.log(2),
+        }
+
+    return _Functions(init, loss, metrics)
