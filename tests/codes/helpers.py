@@ -110,6 +110,11 @@ def alone(coding):
     return type(coding)(*(np.asarray(part)[None] for part in coding))
 
 
+def completion(code):
+    """`codes.completion_time` of a code as one program; op by op, each operation would be compiled by itself."""
+    return jax.jit(lambda seconds: codes.completion_time(code, seconds))
+
+
 def without(code, stragglers):
     progress = code.assignment.loads.copy()
     progress[list(stragglers)] = 0

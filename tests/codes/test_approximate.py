@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
-from tests.codes.helpers import KEY
+from tests.codes.helpers import KEY, completion
 
 
 def matrix(assignment, progress=None):
@@ -48,9 +48,11 @@ def test_iterative_decoding_at_2000_workers_agrees_with_a_sparse_solver(x64):
 
 def test_one_step_weighs_by_the_chunks_in_the_sums():
     code = codes.one_step(codes.cyclic(4, load=2))
-    np.testing.assert_allclose(code.plan(jnp.asarray([2, 1, 0, 2])).decode[:, 0, 0], [0.8, 0.8, 0, 0.8], rtol=1e-6)
+    np.testing.assert_allclose(
+        jax.jit(code.plan)(jnp.asarray([2, 1, 0, 2])).decode[:, 0, 0], [0.8, 0.8, 0, 0.8], rtol=1e-6
+    )
     whole = codes.whole_workers(codes.one_step(codes.cyclic(4, load=2)))
-    np.testing.assert_allclose(whole.plan(jnp.asarray([2, 1, 0, 2])).decode[:, 0, 0], [1, 0, 0, 1], rtol=1e-6)
+    np.testing.assert_allclose(jax.jit(whole.plan)(jnp.asarray([2, 1, 0, 2])).decode[:, 0, 0], [1, 0, 0, 1], rtol=1e-6)
     assert whole.whole_workers and not code.whole_workers
 
 
@@ -61,30 +63,32 @@ def test_expander_stays_below_its_bound(x64):
         masks = np.array([np.isin(np.arange(12), left) for left in itertools.combinations(range(12), s)])
         worst = plan(np.where(masks, 0, 4).astype(np.int32)).residual.max()
         assert 0.3 * codes.expander_bound(code.assignment, s) < worst <= codes.expander_bound(code.assignment, s)
-    np.testing.assert_allclose(code.plan(jnp.full(12, 4)).decode[:, 0, 0], 0.25, rtol=1e-12)
+    np.testing.assert_allclose(jax.jit(code.plan)(jnp.full(12, 4)).decode[:, 0, 0], 0.25, rtol=1e-12)
 
 
 def test_two_parts_need_everybody_once_and_then_only_the_code():
     code = codes.two_part(codes.cyclic_repetition(4, num_stragglers=1, rng_key=KEY), num_uncoded=2)
     assert code.num_messages == 2 and code.assignment.num_chunks == 12 and code.assignment.load == 4
+    time, plan = completion(code), jax.jit(code.plan)
     slow_by_two = jnp.asarray([1.0, 1.0, 1.0, 2.0])  # P / (P - s - 1) = 4 / 2
-    np.testing.assert_allclose(codes.completion_time(code, slow_by_two), 4.0)
-    np.testing.assert_allclose(codes.completion_time(code, slow_by_two.at[3].set(3.0)), 6.0)
-    assert jax.jit(code.plan)(jnp.asarray([4, 4, 4, 2])).residual < 1e-5
-    np.testing.assert_allclose(jax.jit(code.plan)(jnp.asarray([4, 4, 4, 1])).residual, 1.0, rtol=1e-5)
+    np.testing.assert_allclose(time(slow_by_two), 4.0)
+    np.testing.assert_allclose(time(jnp.asarray([1.0, 1.0, 1.0, 3.0])), 6.0)
+    assert plan(jnp.asarray([4, 4, 4, 2])).residual < 1e-5
+    np.testing.assert_allclose(plan(jnp.asarray([4, 4, 4, 1])).residual, 1.0, rtol=1e-5)
     np.testing.assert_array_equal(code.sent(jnp.asarray([0, 1, 3, 4])).sum(axis=1), [0, 1, 1, 2])
 
 
 def test_coded_messages_end_a_round_at_the_first_level_that_suffices():
     code = codes.coded_multi_message(6, levels=(1, 3), rng_key=KEY)
-    np.testing.assert_allclose(codes.completion_time(code, jnp.asarray([1, 1, 1, 1, 1, 1.5])), 1.5)
-    np.testing.assert_allclose(codes.completion_time(code, jnp.asarray([1, 1, 1, 1, jnp.inf, jnp.inf])), 3.0)
-    assert jnp.isinf(codes.completion_time(code, jnp.asarray([1, 1, 1, jnp.inf, jnp.inf, jnp.inf])))
+    time = completion(code)
+    np.testing.assert_allclose(time(jnp.asarray([1, 1, 1, 1, 1, 1.5])), 1.5)
+    np.testing.assert_allclose(time(jnp.asarray([1, 1, 1, 1, jnp.inf, jnp.inf])), 3.0)
+    assert np.isinf(time(jnp.asarray([1, 1, 1, jnp.inf, jnp.inf, jnp.inf])))
 
 
 def test_clusters_tolerate_stragglers_each():
     code = codes.clustered(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_clusters=2)
-    np.testing.assert_allclose(codes.completion_time(code, jnp.asarray([1, jnp.inf, 2, 1, 1, jnp.inf])), 4.0)
+    np.testing.assert_allclose(completion(code)(jnp.asarray([1, jnp.inf, 2, 1, 1, jnp.inf])), 4.0)
     assert code.whole_workers and code.assignment.num_chunks == 6
 
 
@@ -110,10 +114,11 @@ def test_whole_workers_ignore_partial_work():
     code = codes.partial(codes.cyclic(4, load=2))
     whole = codes.whole_workers(code)
     done, rounded = jnp.asarray([1, 2, 0, 1]), jnp.asarray([0, 2, 0, 0])
-    for found, expected in zip(whole.plan(done), code.plan(rounded), strict=True):
+    for found, expected in zip(jax.jit(whole.plan)(done), jax.jit(code.plan)(rounded), strict=True):
         np.testing.assert_array_equal(found, expected)
     np.testing.assert_array_equal(whole.sent(done)[:, 0], [False, True, False, False])
+    time, whole_time = completion(code), completion(whole)
     seconds = jnp.asarray([1.0, 2.0, 3.0, 10.0])
-    assert codes.completion_time(code, seconds) == 6.0 and codes.completion_time(whole, seconds) == 6.0
+    assert time(seconds) == 6.0 and whole_time(seconds) == 6.0
     seconds = jnp.asarray([1.0, 2.0, 5.0, 6.0])  # chunk 3: worker 2 at 10 or 3 at 6; whole: worker 2 at 10
-    assert codes.completion_time(code, seconds) == 6.0 and codes.completion_time(whole, seconds) == 10.0
+    assert time(seconds) == 6.0 and whole_time(seconds) == 10.0
