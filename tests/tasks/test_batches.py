@@ -92,3 +92,18 @@ def test_the_weights_make_the_drawn_loss_unbiased(x64):
     rounds = jnp.arange(5000)
     losses = jax.vmap(lambda c: jax.vmap(lambda r: loss(c, r))(rounds))(jnp.arange(num_chunks))
     assert abs(losses.mean() - values.mean()) < 0.05
+
+
+@pytest.mark.parametrize("local_data", [False, True])
+def test_each_unit_and_each_chunk_of_a_round_has_a_key_of_its_own_for_augmentation(local_data):
+    def keys(inputs, rng_key):
+        return jnp.broadcast_to(jax.random.key_data(rng_key), (len(inputs), 2))
+
+    data = Data(split(np.zeros((12, 1)), np.arange(12), 4), None)
+    draws = sampling(12, 4, 2, local_data, keys)
+    first, second = (x.ravel() for x in jnp.mgrid[:4, :3])
+    for draw in draws:
+        seen = jax.vmap(draw, (None, None, 0, 0))(data, KEY, first, second).inputs[:, 0]
+        drawn_with = jax.vmap(lambda i, j: jax.random.fold_in(jax.random.fold_in(KEY, i), j))(first, second)
+        everything = np.concatenate([seen, jax.random.key_data(drawn_with)])
+        assert len(np.unique(everything, axis=0)) == 24

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax.tasks.layers import halved, local_response_norm, overlapping_maxima, patches
+from gcjax.tasks.layers import GroupNorm, halved, local_response_norm, overlapping_maxima, patches
 
 KEY = jax.random.key(0)
 
@@ -29,6 +29,15 @@ def test_local_response_norm_follows_its_formula():
         near = images[..., max(0, c - 4) : c + 5]
         expected[..., c] = images[..., c] / (1 + 0.001 / 9 * (near**2).sum(axis=-1)) ** 0.75
     np.testing.assert_allclose(local_response_norm(jnp.asarray(images)), expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(("channels", "groups"), [(16, 8), (12, 4)])
+def test_group_norm_standardises_each_group_of_channels(channels, groups):
+    images = 3 * jax.random.normal(KEY, (2, 5, 5, channels)) + 1
+    out, _ = jax.jit(GroupNorm(jnp.float32).init_with_output)(KEY, images)
+    out = np.asarray(out).reshape(2, 25, groups, -1)
+    np.testing.assert_allclose(out.mean(axis=(1, 3)), 0, atol=1e-5)
+    np.testing.assert_allclose(out.std(axis=(1, 3)), 1, atol=1e-5)
 
 
 @pytest.mark.parametrize("shape", [(8, 6), (7, 5)])

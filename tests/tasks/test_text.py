@@ -29,6 +29,7 @@ def test_windows_cover_the_text_and_the_last_are_held_out(tmp_path):
 
 def test_the_metrics_of_a_network_that_knows_nothing(tmp_path):
     task = text(tmp_path, b"all work and no play " * 4)
+    assert task.mergeable
     params = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), jax.eval_shape(task.init, KEY))
     metrics = jax.jit(task.metrics)(params, task.data)
     expected = {"train_loss": np.log(256), "test_loss": np.log(256), "perplexity": 256, "bits_per_byte": 8}
