@@ -14,6 +14,7 @@ _TABLES = {
     "stopping": ("gcjax.codes", "STOPPING"),
     "deadline": ("gcjax.engine.live", "TABLE"),
     "protocol": ("gcjax.protocols", "TABLE"),
+    "groups": ("gcjax.protocols", "GROUPS"),
     "straggler": ("gcjax.stragglers", "TABLE"),
     "task": ("gcjax.tasks", "TABLE"),
 }

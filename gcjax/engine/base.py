@@ -19,12 +19,18 @@ class State(NamedTuple):
       ring: the past versions that are still to be read, every leaf `[ring_size + 1, ...]` (see `gcjax.engine.ring`);
         None where every commit reads the latest version.
       opt_state: the state of the optax optimizer on the server.
+      local: the parameters that workers work on, if they take steps of their own (see `gcjax.engine.local_work`).
+      window: int32[], the window of a protocol that looks at the loss.
+      controls: what such a protocol has chosen for each window.
     """
 
     commit: jax.Array
     params: Any
     ring: Any
     opt_state: Any
+    local: Any = None
+    window: Any = None
+    controls: Any = None
 
 
 class Trajectory(NamedTuple):

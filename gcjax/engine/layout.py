@@ -58,6 +58,18 @@ class Layout(NamedTuple):
         """Arrays that every device has; under `jit`."""
         return tree if self.mesh is None else jax.tree.map(lambda x: _at(x, self.mesh, PartitionSpec()), tree)
 
+    def workers(self, tree: Any) -> Any:
+        """Arrays with an axis of workers in front, on the devices of these workers; under `jit`."""
+        if self.mesh is None:
+            return tree
+        size = self.mesh.shape[self.axis]
+
+        def leaf(x: jax.Array) -> jax.Array:
+            spec = PartitionSpec(self.axis) if x.shape[0] % size == 0 else PartitionSpec()
+            return _at(x, self.mesh, spec)
+
+        return jax.tree.map(leaf, tree)
+
     def put(self, tree: Any) -> Any:
         """Concrete arrays, the same in all processes, on every device of the mesh."""
         return tree if self.mesh is None else replicate(tree, self.mesh)

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from gcjax._together import keep_idle, most
 from gcjax.engine import ring as rings
 from gcjax.engine.base import Info, State, Training, Trajectory
 from gcjax.engine.coded import mesh_estimate
@@ -24,13 +25,18 @@ from gcjax.engine.gradients import (
     unit_gradients,
 )
 from gcjax.engine.layout import Layout
+from gcjax.engine.local_work import LocalCommit, beginning, local_commits
 from gcjax.engine.spread import Spread, one_device
-from gcjax.engine.together import keep_idle, most
+from gcjax.engine.windows import by_windows
 from gcjax.protocols.base import Protocol, Schedule
+from gcjax.stragglers.network import Network
 from gcjax.tasks.base import Task
 
 Progress = Callable[[int, int], None]
 Carry = tuple[State, Info]
+Commits = Callable[[jax.Array, State, Info], Carry]
+Source = tuple[jax.Array, Network]
+"""The durations and the network, for a protocol that makes its schedule on the way."""
 
 
 class Options(NamedTuple):
@@ -55,7 +61,8 @@ class Program(NamedTuple):
 
 def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, params: Any) -> Training:
     """Initial parameters and their evaluation. Arguments as in `gcjax.engine.run`."""
-    task, _, optimizer, options = program
+    task, protocol, _, options = program
+    optimizer = on_server(program)
     possible = schedule.time.shape[0]
     num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or possible).astype(jnp.int32)
     alive = versions_alive(schedule)
@@ -63,9 +70,15 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     params = task.init(_keys(rng_key)[0]) if params is None else params
     params = _poisoned(params, (alive > options.ring_size) | impossible)
     params = options.layout.params(params)
-    place = _places(options, schedule)
+    place = _places(program, schedule)
     ring = None if place is None else rings.create(params, options.ring_size, place[0])
-    state = State(jnp.zeros((), jnp.int32), params, ring, optimizer.init(params))
+    local = None
+    if protocol.local is not None:
+        local = beginning(protocol, program.optimizer, params, schedule.start.shape[1])
+    state = State(jnp.zeros((), jnp.int32), params, ring, optimizer.init(params), local)
+    if protocol.adaptive is not None:
+        controls = protocol.adaptive.initial(protocol.adaptive.num_windows)
+        state = state._replace(window=jnp.zeros((), jnp.int32), controls=controls)
     info = Info(
         loss=jnp.full(possible, jnp.nan, schedule.time.dtype),
         residual=jnp.zeros(possible, schedule.time.dtype),
@@ -81,35 +94,73 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
         {name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in shapes.items()},
     )
     start = Training(state, info, trajectory)
-    return _placed(options, optimizer, _evaluated(task, data, options, schedule, jnp.zeros((), jnp.int32), start))
+    return _placed(options, optimizer, evaluated(task, data, options, schedule, jnp.zeros((), jnp.int32), start))
+
+
+def on_server(program: Program) -> optax.GradientTransformation:
+    """The optimizer of the server."""
+    local = program.protocol.local
+    return program.optimizer if local is None or local.merge is None else local.merge
 
 
 def advance(
-    program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, training: Training, num_evals: jax.Array
+    program: Program,
+    schedule: Schedule,
+    data: Any,
+    rng_key: jax.Array,
+    training: Training,
+    num_evals: jax.Array,
+    source: Source | None = None,
 ) -> Training:
-    """Goes on until so many evaluations have been made in all, the first one not counted, or the run ends."""
-    task, protocol, optimizer, options = program
-    spread, batch_key = options.layout.spread(), _keys(rng_key)[1]
-    apart = spread if schedule.worker.shape[1] > 1 else one_device()
-    if protocol.code is None:
-        gradient = unit_gradients(task, protocol.one_version, apart)
-    else:
-        on_mesh = mesh_estimate(task, protocol.code, options.layout)
-        gradient = coded_gradients(protocol.code, on_mesh or estimate_on_one_device(task, protocol.code))
-    fronts = one_device() if apart is spread else spread
-    place = _places(options, schedule)
-    commits = partial(make_commits, gradient, optimizer, options, fronts, schedule, place, data, batch_key)
+    """Goes on until so many evaluations have been made in all, the first one not counted, or the run ends.
+
+    Args:
+      program: what is compiled.
+      schedule: what happens when; only its shapes count if there is a source.
+      data: of the task.
+      rng_key: of the run.
+      training: so far.
+      num_evals: int32[].
+      source: of the schedule, for a protocol that looks at the loss.
+    """
+    options = program.options
+    if source is not None:
+        made = partial(_commits_of, program, data, rng_key)
+        judged = partial(evaluated, program.task, data, options)
+        training = by_windows(program, made, judged, training, num_evals, source)
+        return _placed(options, on_server(program), training)
+    commits = _commits_of(program, data, rng_key, schedule)
 
     def block(i: jax.Array, training: Training) -> Training:
         index = first + i
         end = jnp.minimum((index + 1) * options.eval_every, training.info.num_commits)
         state, info = commits(end, training.state, training.info)
         slot = jnp.where(index < last, index + 1, -1)
-        return _evaluated(task, data, options, schedule, slot, training._replace(state=state, info=info))
+        return evaluated(program.task, data, options, schedule, slot, training._replace(state=state, info=info))
 
     first = -(-training.state.commit // options.eval_every)
     last = jnp.minimum(-(-training.info.num_commits // options.eval_every), num_evals)
-    return _placed(options, optimizer, jax.lax.fori_loop(0, most(last - first), block, training))
+    training = jax.lax.fori_loop(0, most(last - first), block, training)
+    return _placed(options, on_server(program), training)
+
+
+def _commits_of(program: Program, data: Any, rng_key: jax.Array, schedule: Schedule) -> Commits:
+    """`(end, state, info) -> (state, info)`: makes the commits of a schedule up to `end` (not included)."""
+    task, protocol, optimizer, options = program
+    spread, batch_key = options.layout.spread(), _keys(rng_key)[1]
+    apart = spread if schedule.worker.shape[1] > 1 else one_device()
+    fronts = one_device() if apart is spread else spread
+    local = None
+    if protocol.local is not None:
+        at_once = spread if spread.size > 1 or options.front_width > 1 else None
+        local = local_commits(task, protocol.local, optimizer, schedule.start.shape[1], at_once)
+    if protocol.code is None:
+        gradient = unit_gradients(task, protocol.one_version, apart)
+    else:
+        on_mesh = mesh_estimate(task, protocol.code, options.layout)
+        gradient = coded_gradients(protocol.code, on_mesh or estimate_on_one_device(task, protocol.code))
+    server, place = on_server(program), _places(program, schedule)
+    return partial(make_commits, gradient, local, server, options, fronts, schedule, place, data, batch_key)
 
 
 def _placed(options: Options, optimizer: optax.GradientTransformation, training: Training) -> Training:
@@ -117,7 +168,8 @@ def _placed(options: Options, optimizer: optax.GradientTransformation, training:
     layout, (state, info, trajectory) = options.layout, training
     params = layout.params(state.params)
     ring = None if state.ring is None else layout.params(state.ring, leading=1)
-    placed = State(state.commit, params, ring, layout.opt_state(optimizer, state.opt_state, params))
+    opt_state = layout.opt_state(optimizer, state.opt_state, params)
+    placed = state._replace(params=params, ring=ring, opt_state=opt_state, local=layout.workers(state.local))
     return Training(placed, layout.everywhere(info), layout.everywhere(trajectory))
 
 
@@ -127,8 +179,13 @@ def _keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
     return init_key, batch_key
 
 
-def _places(options: Options, schedule: Schedule) -> jax.Array | None:
-    return rings.places(schedule, options.ring_size) if options.ring_size else None
+def _places(program: Program, schedule: Schedule) -> jax.Array | None:
+    size = program.options.ring_size
+    if not size:
+        return None
+    if program.protocol.adaptive is None:
+        return rings.places(schedule, size)
+    return jnp.arange(schedule.time.shape[0] + 1, dtype=jnp.int32) % size  # nobody knows yet which versions are read
 
 
 def _poisoned(params: Any, poison: jax.Array) -> Any:
@@ -140,7 +197,7 @@ def _poisoned(params: Any, poison: jax.Array) -> Any:
     return jax.tree.map(leaf, params)
 
 
-def _evaluated(
+def evaluated(
     task: Task, data: Any, options: Options, schedule: Schedule, slot: jax.Array, training: Training
 ) -> Training:
     """Judges the parameters and writes the result to a slot of the trajectory; to none if it is negative."""
@@ -161,6 +218,7 @@ def _evaluated(
 
 def make_commits(
     gradient: CommitGradient,
+    local_work: LocalCommit | None,
     optimizer: optax.GradientTransformation,
     options: Options,
     fronts: Spread,
@@ -178,7 +236,7 @@ def make_commits(
         return Inputs(rings.Versions(state.params, state.ring, place), data, batch_key)
 
     def commit(carry: Carry, contribution: Contribution, active: jax.Array) -> Carry:
-        (index, params, ring, opt_state), info = carry
+        (index, params, ring, opt_state, *_), info = carry
         updates, new_opt_state = optimizer.update(contribution.gradient, opt_state, params)
         params = options.layout.params(keep_idle(active, optax.apply_updates(params, updates), params))
         opt_state = keep_idle(active, options.layout.opt_state(optimizer, new_opt_state, params), opt_state)
@@ -189,11 +247,17 @@ def make_commits(
             loss=info.loss.at[slot].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
             residual=info.residual.at[slot].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
         )
-        return State(index + active.astype(index.dtype), params, ring, opt_state), info
+        done = index + active.astype(index.dtype)
+        return carry[0]._replace(commit=done, params=params, ring=ring, opt_state=opt_state), info
 
     def single(_: jax.Array, carry: Carry) -> Carry:
-        index = carry[0].commit
-        return commit(carry, gradient(inputs(carry[0]), schedule, index), index < end)
+        state, info = carry
+        if local_work is None:
+            return commit(carry, gradient(inputs(state), schedule, state.commit), state.commit < end)
+        active = state.commit < end
+        contribution, local = local_work(inputs(state), schedule, state.commit, state.local)
+        state = state._replace(local=keep_idle(active, local, state.local))
+        return commit((state, info), contribution, active)
 
     def front(carry: Carry) -> Carry:
         first = carry[0].commit
@@ -210,7 +274,7 @@ def make_commits(
 
         return jax.lax.fori_loop(0, most(width), one, carry)
 
-    if options.front_width == 1:
+    if options.front_width == 1 or local_work is not None:
         return jax.lax.fori_loop(0, most(end - state.commit), single, (state, info))
     return jax.lax.while_loop(lambda carry: carry[0].commit < end, front, (state, info))
 

@@ -17,9 +17,9 @@ from gcjax.engine import resume
 from gcjax.engine.base import Run, Training
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.layout import ParamSpecs, layout
-from gcjax.engine.loop import Options, Program, Progress, advance, begin, versions_alive
-from gcjax.protocols.base import Protocol, Schedule
-from gcjax.stragglers.network import Network
+from gcjax.engine.loop import Options, Program, Progress, Source, advance, begin, versions_alive
+from gcjax.protocols.base import Adaptive, Protocol, Schedule
+from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
 
@@ -31,7 +31,7 @@ def run(
     *,
     rng_key: jax.Array,
     params: Any = None,
-    network: Network | None = None,
+    network: Network | Links | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     ring_size: int | None = None,
@@ -58,7 +58,7 @@ def run(
       durations: float[T, W] seconds that each unit of work takes on each worker; inf is a failed worker.
       rng_key: decides the initial parameters and all batches; the same key gives the same bits.
       params: the initial parameters; made by the task if None.
-      network: the time of messages; instantaneous by default.
+      network: the time of messages, or links whose messages are as large as the parameters; instantaneous by default.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
       ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
@@ -89,8 +89,8 @@ def run(
     """
     _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width, num_evals)
     where = layout(mesh, axis, param_specs)
-    network = Network() if network is None else network
     durations = _checks.durations(durations)
+    network = _network(network, task, params)
     traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, params, network, task.data, start)))
     schedule = _schedule_of(protocol, durations, network, traced) if start is None else start.schedule
     traced = traced or _checks.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
@@ -99,7 +99,8 @@ def run(
     possible = schedule.time.shape[0]
     if ring_size is None:
         ring_size = _default_ring_size(protocol, schedule)
-        if not traced:  # a size from the data alone would compile anew for other durations
+        # A size from the data alone would compile anew for other durations.
+        if not traced and protocol.adaptive is None:
             ring_size = max(ring_size, required_ring_size(schedule))
     if front_width is None:  # contributions to one commit are spread by themselves
         front_width = where.spread().size if schedule.worker.shape[1] == 1 else 1
@@ -111,17 +112,18 @@ def run(
     if start is not None:
         _check_start(start, 1 + -(-(num_commits or possible) // every), where.mesh)
     last = possible if num_evals is None else num_evals
+    source = None if protocol.adaptive is None else (durations, network)
     if not traced:
         saving = None if checkpoints is None else (checkpoints, identity)
-        return _run_now(program, schedule, task.data, rng_key, params, start, last, saving)
+        return _run_now(program, schedule, task.data, rng_key, params, start, last, saving, source)
     if checkpoints is not None:
         raise ValueError(
             "checkpoints are written between the pieces of a run, so they cannot be used under jit or vmap."
         )
     training = begin(program, schedule, task.data, rng_key, params) if start is None else start.training
     if not _is_zero(last):
-        training = advance(program, schedule, task.data, rng_key, training, jnp.asarray(last, jnp.int32))
-    return Run.of(training, schedule)
+        training = advance(program, schedule, task.data, rng_key, training, jnp.asarray(last, jnp.int32), source)
+    return Run.of(training, _final(protocol, schedule, training, source))
 
 
 def _run_now(
@@ -133,28 +135,51 @@ def _run_now(
     start: Run | None,
     last: int | jax.Array,
     saving: tuple[Checkpoints, str] | None,
+    source: Source | None,
 ) -> Run:
     """A run that is not inside of a `jit`: compiled, checked, and with checkpoints if there is a place for them."""
     options = program.options
     put = options.layout.put
     given = {"data": data, "schedule": schedule, "rng_key": rng_key, "params": params}
-    schedule, data, rng_key, params = put((schedule, data, rng_key, params))
+    schedule, data, rng_key, params, source = put((schedule, data, rng_key, params, source))
     training = _begin(program, schedule, data, rng_key, params) if start is None else start.training
 
     def go_on(training: Training, num_evals: int | jax.Array) -> Training:
-        return _advance(program, schedule, data, rng_key, training, put(jnp.asarray(num_evals, jnp.int32)))
+        return _advance(program, schedule, data, rng_key, training, put(jnp.asarray(num_evals, jnp.int32)), source)
 
     if saving is not None:
         checkpoints, text = saving
-        last = min(int(last), -(-int(training.info.num_commits) // options.eval_every))
+        number = schedule.time.shape[0] if source is not None else int(training.info.num_commits)
+        last = min(int(last), -(-number // options.eval_every))
         counts = {"num_commits": options.num_commits, "eval_every": options.eval_every}
         training = resume.in_pieces(go_on, training, last, checkpoints, resume.identity(text, **counts, **given))
     elif not _is_zero(last):
         training = go_on(training, last)
-    result = Run.of(training, schedule)
+    result = Run.of(training, _final(program.protocol, schedule, training, source))
     if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
         check(result, num_commits=options.num_commits)
     return result
+
+
+def _network(network: Network | Links | None, task: Task, params: Any) -> Network:
+    """The network for the parameters of a run."""
+    if network is None:
+        return Network()
+    if params is None and isinstance(network, Links):
+        params = jax.eval_shape(task.init, jax.random.key(0))
+    return network.of(params)
+
+
+@partial(jax.jit, static_argnums=0)
+def _chosen(adaptive: Adaptive, durations: jax.Array, network: Network, controls: Any) -> Schedule:
+    return adaptive.schedule(durations, network, controls)
+
+
+def _final(protocol: Protocol, schedule: Schedule, training: Training, source: Source | None) -> Schedule:
+    """The schedule that a run has followed."""
+    if protocol.adaptive is None or source is None:
+        return schedule
+    return _chosen(protocol.adaptive, *source, training.state.controls)
 
 
 def check(run: Run, *, num_commits: int | None = None) -> None:
@@ -241,6 +266,8 @@ def _default_ring_size(protocol: Protocol, schedule: Schedule) -> int:
     num_workers, (possible, contributions) = schedule.start.shape[1], schedule.worker.shape
     if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
         return 0
+    if protocol.adaptive is not None:  # a version is kept for as long as it can be read
+        return min(4 * num_workers, possible)
     return min(num_workers + contributions, possible)
 
 

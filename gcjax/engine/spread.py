@@ -21,11 +21,14 @@ class Spread(NamedTuple):
       total: `(function, shared, work) -> sum`: adds up what `function(shared, part)` gives, a pytree, over the parts of
         the work; its leaves have a common leading axis, padded with -1 (integers) and 0 (floats) where it must be.
       each: `(function, shared, work) -> results`: `function(shared, entry)` for every entry along the leading axis.
+      owned: `(function, shared, mine, work) -> (sum, mine)`: `function(shared, mine, part) -> (part of the sum, mine)`
+        for the parts of the work, where `mine` has the leading axis of the work, stays where it is and is made anew.
     """
 
     size: int
     total: Callable[[Callable[[Any, Any], Any], Any, Any], Any]
     each: Callable[[Callable[[Any, Any], Any], Any, Any], Any]
+    owned: Callable[[Callable[[Any, Any, Any], Any], Any, Any, Any], Any]
 
 
 def one_device() -> Spread:
@@ -37,7 +40,10 @@ def one_device() -> Spread:
     def each(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
         return jax.vmap(function, (None, 0))(shared, work)
 
-    return Spread(1, total, each)
+    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, mine: Any, work: Any) -> Any:
+        return function(shared, mine, work)
+
+    return Spread(1, total, each, owned)
 
 
 def over_mesh(mesh: Mesh, axis: str) -> Spread:
@@ -66,7 +72,20 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
         results = on_each_device(part, mesh, axis, num_shared=1)(shared, padded(work))
         return jax.tree.map(lambda x: x[: jax.tree.leaves(work)[0].shape[0]], results)
 
-    return Spread(size, total, each)
+    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, mine: Any, work: Any) -> Any:
+        def part(shared: Any, mine: Any, work: Any) -> Any:
+            total, mine = function(shared, mine, work)
+            return jax.lax.psum(total, axis), mine
+
+        whole, cut = PartitionSpec(), PartitionSpec(axis)
+        number = jax.tree.leaves(work)[0].shape[0]
+        spread = jax.shard_map(
+            part, mesh=mesh, in_specs=(whole, cut, cut), out_specs=(whole, cut), axis_names={axis}, check_vma=False
+        )
+        total, mine = spread(shared, pad(mine, size), padded(work))
+        return total, jax.tree.map(lambda x: x[:number], mine)
+
+    return Spread(size, total, each, owned)
 
 
 def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_shared: int = 0) -> Callable[..., Any]:

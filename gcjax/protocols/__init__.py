@@ -1,19 +1,92 @@
 """Synchronisation protocols: who waits for whom. Durations in, a schedule out."""
 
-from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.adacomm import adacomm
+from gcjax.protocols.adsp import adsp
+from gcjax.protocols.anytime import anytime_minibatch
+from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.bsp import bsp
 from gcjax.protocols.coded import coded
+from gcjax.protocols.dssp import dssp
+from gcjax.protocols.elastic import elastic_averaging
+from gcjax.protocols.grouped import grouped
+from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
+from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
+from gcjax.protocols.local_sgd import diloco, local_sgd
+from gcjax.protocols.progressive import progressive_groups
+from gcjax.protocols.psp import psp
 from gcjax.protocols.sequential import m_sgc, sr_sgc
 from gcjax.protocols.ssp import asp, ssp
+from gcjax.protocols.staleness_aware import staleness_aware
+from gcjax.protocols.stsyn import stsyn
+from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
 
 TABLE: dict[str, Entry] = {
+    "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
+    "adsp": Entry(adsp, "Hu et al. 2020"),
+    "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
     "asp": Entry(asp, "Dean et al. 2012"),
+    "backup_workers": Entry(backup_workers, "Chen et al. 2016"),
     "bsp": Entry(bsp, "Valiant 1990"),
     "coded": Entry(coded, "Tandon et al. 2017"),
+    "diloco": Entry(diloco, "Douillard et al. 2023"),
+    "dssp": Entry(dssp, "Zhao et al. 2019"),
+    "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
+    "grouped": Entry(grouped, "Basu et al. 2018"),
+    "k_async": Entry(k_async, "Dutta et al. 2018"),
+    "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
+    "k_batch_sync": Entry(k_batch_sync, "Dutta et al. 2018"),
+    "k_sync": Entry(k_sync, "Dutta et al. 2018"),
+    "local_sgd": Entry(local_sgd, "Stich 2019"),
     "m_sgc": Entry(m_sgc, "Krishnan et al. 2023"),
+    "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
+    "psp": Entry(psp, "Wang et al. 2017"),
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
     "ssp": Entry(ssp, "Ho et al. 2013"),
+    "staleness_aware": Entry(staleness_aware, "Zhang et al. 2016"),
+    "stsyn": Entry(stsyn, "Zhu et al. 2022"),
+    "worker_busy": Entry(worker_busy, "Yang et al. 2024"),
 }
 
-__all__ = ["TABLE", "Protocol", "Schedule", "asp", "bsp", "coded", "m_sgc", "sr_sgc", "ssp"]
+GROUPS: dict[str, Entry] = {
+    "contiguous_groups": Entry(contiguous_groups),
+    "groups_by_speed": Entry(groups_by_speed),
+    "random_groups": Entry(random_groups),
+}
+
+__all__ = [
+    "GROUPS",
+    "TABLE",
+    "Adaptive",
+    "LocalWork",
+    "Observed",
+    "Protocol",
+    "Schedule",
+    "adacomm",
+    "adsp",
+    "anytime_minibatch",
+    "asp",
+    "backup_workers",
+    "bsp",
+    "coded",
+    "contiguous_groups",
+    "diloco",
+    "dssp",
+    "elastic_averaging",
+    "grouped",
+    "groups_by_speed",
+    "k_async",
+    "k_batch_async",
+    "k_batch_sync",
+    "k_sync",
+    "local_sgd",
+    "m_sgc",
+    "progressive_groups",
+    "psp",
+    "random_groups",
+    "sr_sgc",
+    "ssp",
+    "staleness_aware",
+    "stsyn",
+    "worker_busy",
+]

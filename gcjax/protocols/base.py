@@ -4,9 +4,12 @@ Letters: T units sampled per worker, W workers, E commits (server updates), C co
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
 
 from gcjax import _checks
 from gcjax.codes.base import GradientCode
@@ -48,6 +51,91 @@ class Schedule(NamedTuple):
     finish: jax.Array
 
 
+def replaced(mine: Any, read: Any) -> Any:
+    """Reading replaces the worker's parameters."""
+    del mine
+    return read
+
+
+def changed(mine: Any, base: Any, read: Any, weight: jax.Array) -> tuple[Any, Any]:
+    """What is pushed is what the steps have changed."""
+    del read, weight
+    return jax.tree.map(jnp.subtract, mine, base), mine
+
+
+class LocalWork(NamedTuple):
+    """What a contribution is where workers take optimizer steps of their own and push what these changed.
+
+    A contribution of `work` units takes a step on each of them, on the worker's own parameters; it begins with reading
+    version `version` if that is another one than the worker has read last. The server adds up the weighted changes,
+    and its optimizer gets minus this sum as gradient.
+
+    Attributes:
+      optimizer: of the steps on the workers; the one of the run if None. Its state stays with the worker.
+      merge: the optimizer of the server; the one of the run if None. `optax.sgd(1.0)` adds the changes as they are.
+      pulled: pure function `(mine, read) -> mine`, what reading does to the worker's parameters.
+      pushed: pure function `(mine, base, read, weight) -> (change, mine)`, after the steps; `base` is what the
+        parameters were at the last push or pull, `read` the version, `weight` the factor of the contribution.
+      frozen: whether gradients are taken at the version that was read, so that a contribution is a sum of gradients
+        of one version, however the local parameters move.
+      in_flight: whether the first gradient after a pull is still taken at the parameters before it.
+      together: whether the contributions to a commit come from workers with common parameters, who take each step
+        together, with the weighted mean of their gradients.
+      owner: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
+      passes: the contributions that a worker can have in one commit. If a commit has passes * W of them, contribution c
+        comes from worker c % W.
+      reset: whether the state of the local optimizer begins anew at each pull.
+    """
+
+    optimizer: optax.GradientTransformation | None = None
+    merge: optax.GradientTransformation | None = optax.sgd(1.0)
+    pulled: Callable[[Any, Any], Any] = replaced
+    pushed: Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]] = changed
+    frozen: bool = False
+    in_flight: bool = False
+    together: bool = False
+    owner: Callable[[int], np.ndarray] | None = None
+    passes: int = 1
+    reset: bool = False
+
+
+class Observed(NamedTuple):
+    """What an adaptive protocol sees at the end of a window.
+
+    Attributes:
+      window: int32[], the window that has ended, counted from 0.
+      end: float[] seconds, when it ended.
+      time: float[E] seconds of the commits so far; inf for the others.
+      loss: float[E], the training loss of the commits so far; NaN for the others.
+    """
+
+    window: jax.Array
+    end: jax.Array
+    time: jax.Array
+    loss: jax.Array
+
+
+class Adaptive(NamedTuple):
+    """How a protocol that looks at the loss chooses: the run goes on window by window.
+
+    The schedule depends on the controls, one entry a window; the entries of later windows must not change what happens
+    in earlier ones.
+
+    Attributes:
+      initial: pure function `num_windows -> controls`, a pytree of arrays with one entry a window.
+      schedule: pure function `(durations, network, controls) -> Schedule`.
+      next: pure function `(controls, observed) -> controls`, which sets the entries after the window that has ended.
+      seconds: the length of a window.
+      num_windows: how many; the last one lasts until the end of the run.
+    """
+
+    initial: Callable[[int], Any]
+    schedule: Callable[[jax.Array, Network, Any], Schedule]
+    next: Callable[[Any, Observed], Any]
+    seconds: float
+    num_windows: int
+
+
 class Protocol(NamedTuple):
     """Who waits for whom.
 
@@ -61,6 +149,9 @@ class Protocol(NamedTuple):
       max_staleness: pure function `num_workers -> int`, the largest staleness that the protocol allows; None if it
         sets no bound.
       round_units: the units of each worker in a round; 1 where a unit is a round or there are none.
+      local: what contributions are where workers take steps of their own; None where they push gradients.
+      adaptive: how the protocol looks at the loss; None if it does not. `schedule` is then the schedule of a run whose
+        loss never makes it change its mind.
     """
 
     schedule: Callable[[jax.Array, Network], Schedule]
@@ -68,6 +159,8 @@ class Protocol(NamedTuple):
     one_version: bool = True
     max_staleness: Callable[[int], int] | None = None
     round_units: int = 1
+    local: LocalWork | None = None
+    adaptive: Adaptive | None = None
 
     def __call__(self, durations: jax.Array, network: Network | None = None) -> Schedule:
         """Computes the schedule of these durations; the network defaults to an instantaneous one."""

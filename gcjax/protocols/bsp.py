@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.rounds import fixed, rounds
 from gcjax.protocols.timing import bounded_staleness, used_commits
 from gcjax.stragglers.network import Network
 
@@ -16,15 +17,17 @@ def bsp() -> Protocol:
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         num_units, num_workers = durations.shape
+        if network.server is not None:  # messages get in each other's way
+            return rounds(fixed(1), durations, network, num_units)
         timeline = bounded_staleness(durations, network, 0)
         everybody = (num_units, num_workers)
-        rounds = jnp.broadcast_to(jnp.arange(num_units)[:, None], everybody)
+        index = jnp.broadcast_to(jnp.arange(num_units)[:, None], everybody)
         return used_commits(
             timeline,
             time=timeline.finish.max(axis=1),
             worker=jnp.broadcast_to(jnp.arange(num_workers)[None], everybody),
-            unit=rounds,
-            version=rounds,
+            unit=index,
+            version=index,
             work=jnp.ones(everybody),
             weight=jnp.full(everybody, 1.0 / num_workers),
         )

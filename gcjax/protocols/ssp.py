@@ -3,10 +3,13 @@
 import math
 
 import jax
+import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.events import Rule, simulate
 from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
+from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
@@ -29,9 +32,14 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     if weight is not None:
         _checks.number("weight", weight)
 
+    rule = Rule(lambda view, worker: jnp.ones((), bool), lambda view: view.clock - view.clock.min() <= staleness)
+
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         factor = 1.0 / durations.shape[1] if weight is None else weight
-        return commits_on_arrival(bounded_staleness(durations, network, staleness), factor)
+        if network.server is None:
+            return commits_on_arrival(bounded_staleness(durations, network, staleness), factor)
+        work = Work.of(durations)  # messages get in each other's way: an event queue
+        return commits_by_position(simulate(rule, work, network), work, factor, 1)
 
     def max_staleness(num_workers: int) -> int:
         # While a worker is busy with unit n, another one can finish its units n-s, ..., n+s.

@@ -1,51 +1,158 @@
-"""The time that messages take."""
+"""The time that messages take.
 
-from typing import NamedTuple
+Letters: W workers.
+"""
+
+from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
+import numpy as np
 
 from gcjax import _checks
+from gcjax.stragglers.transfers import shared_arrivals
+
+Seconds = float | jax.Array
 
 
 class Network(NamedTuple):
     """Time between a worker and the server; each entry a number or f32[W], one a worker.
 
-    The default network is instantaneous.
+    A message of the size of a full gradient (or of all parameters) is the unit of size. The default network is
+    instantaneous. `Links` makes one of bandwidths in bytes a second.
 
     Attributes:
-      latency: seconds before a message of any size arrives.
-      upload: seconds that a full gradient of d numbers takes towards the server, besides the latency.
-      download: seconds that the parameters take towards a worker, besides the latency.
+      latency: seconds before a message of any size arrives, besides the transfer.
+      upload: seconds that the transfer of a full gradient towards the server takes on the worker's own link.
+      download: seconds that the transfer of the parameters takes on the worker's own link.
+      server: seconds that a full gradient takes on the server's link, which all transfers of one direction share in
+        equal parts at any time; None where each transfer has a link of its own.
     """
 
-    latency: float | jax.Array = 0.0
-    upload: float | jax.Array = 0.0
-    download: float | jax.Array = 0.0
+    latency: Seconds = 0.0
+    upload: Seconds = 0.0
+    download: Seconds = 0.0
+    server: Seconds | None = None
 
     def checked(self) -> "Network":
         """The network itself, or a `ValueError` if a value is negative or NaN."""
         for name, value in zip(self._fields, self, strict=True):
-            _checks.number(name, value, minimum=0.0)
+            if value is not None:
+                _checks.number(name, value, minimum=0.0)
         return self
 
-    def send_seconds(self, fraction: float | jax.Array = 1.0) -> float | jax.Array:
-        """Seconds for sending `fraction` of a full gradient to the server."""
-        return self.latency + fraction * self.upload
+    def of(self, params: Any) -> "Network":
+        """The network itself: its times do not depend on the model."""
+        del params
+        return self
 
-    def receive_seconds(self) -> float | jax.Array:
-        """Seconds for receiving the parameters."""
-        return self.latency + self.download
+    def send_seconds(self, fraction: Seconds = 1.0) -> Seconds:
+        """Seconds for sending `fraction` of a full gradient while nobody else sends."""
+        return self.latency + fraction * (self.upload if self.server is None else jnp.maximum(self.upload, self.server))
+
+    def receive_seconds(self) -> Seconds:
+        """Seconds for receiving the parameters while nobody else receives."""
+        return self.latency + (self.download if self.server is None else jnp.maximum(self.download, self.server))
+
+    def sent(self, ready: jax.Array, size: Seconds = 1.0) -> jax.Array:
+        """float[W]: when messages have arrived at the server.
+
+        Args:
+          ready: float[W], when each worker begins to send; inf if it does not.
+          size: float[W] or a number, in full gradients.
+        """
+        return self._arrivals(ready, size, self.upload)
+
+    def received(self, ready: jax.Array) -> jax.Array:
+        """float[W]: when the parameters have arrived at workers that ask for them at `ready float[W]`."""
+        return self._arrivals(ready, 1.0, self.download)
+
+    def _arrivals(self, ready: jax.Array, size: Seconds, link: Seconds) -> jax.Array:
+        size, link, latency = (
+            jnp.broadcast_to(jnp.asarray(x, ready.dtype), ready.shape) for x in (size, link, self.latency)
+        )
+        if self.server is None:
+            return ready + (latency + size * link)
+        return shared_arrivals(ready, size, link, jnp.asarray(self.server, ready.dtype)) + latency
 
 
-def constant_network(latency: float = 0.0, upload: float = 0.0, download: float = 0.0) -> Network:
+class Links(NamedTuple):
+    """A network by its bandwidths; the sizes of messages come from the model and the code.
+
+    Attributes:
+      latency: seconds, a number or f32[W].
+      upload: bytes a second from each worker, a number or f32[W].
+      download: bytes a second to each worker, a number or f32[W].
+      server: bytes a second of the server's link, in each direction.
+      shared: whether all transfers of one direction share the server's link in equal parts at any time; otherwise
+        each transfer can have all of it.
+    """
+
+    latency: Seconds = 0.0
+    upload: Seconds = np.inf
+    download: Seconds = np.inf
+    server: float = np.inf
+    shared: bool = True
+
+    def of(self, params: Any) -> Network:
+        """The network for a model.
+
+        Args:
+          params: the parameters, arrays or their shapes and dtypes; or their size in bytes, a number.
+        """
+        size = params if isinstance(params, (int, float)) else _num_bytes(params)
+        _checks.number("the size of the model in bytes", size)
+        upload, download = (jnp.asarray(size / np.asarray(x)) for x in (self.upload, self.download))
+        server = size / self.server
+        if self.shared and server > 0:
+            return Network(self.latency, upload, download, server)
+        return Network(self.latency, jnp.maximum(upload, server), jnp.maximum(download, server))
+
+
+def constant_network(
+    latency: float = 0.0, upload: float = 0.0, download: float = 0.0, server: float | None = None
+) -> Network:
     """A network whose times do not change; seconds, each a number or f32[W].
 
     Args:
       latency: seconds before a message of any size arrives.
       upload: seconds that a full gradient takes towards the server, besides the latency.
       download: seconds that the parameters take towards a worker, besides the latency.
+      server: seconds that a full gradient takes on the server's link, which concurrent transfers share; None if they
+        do not share one.
 
     Raises:
       ValueError: if a value is negative or NaN.
     """
-    return Network(latency, upload, download).checked()
+    return Network(latency, upload, download, server).checked()
+
+
+def links(
+    *,
+    latency: Seconds = 0.0,
+    upload: Seconds = np.inf,
+    download: Seconds = np.inf,
+    server: float = np.inf,
+    shared: bool = True,
+) -> Links:
+    """A network by its bandwidths; the sizes of messages come from the model and the code.
+
+    Args:
+      latency: seconds before a message of any size arrives; a number or f32[W].
+      upload: bytes a second from each worker; a number or f32[W].
+      download: bytes a second to each worker; a number or f32[W].
+      server: bytes a second of the server's link, in each direction.
+      shared: whether concurrent transfers share the server's link in equal parts (processor sharing), or each can have
+        all of it.
+
+    Raises:
+      ValueError: if a bandwidth is zero or negative, or the latency is negative.
+    """
+    _checks.number("latency", latency)
+    for name, value in {"upload": upload, "download": download, "server": server}.items():
+        _checks.number(f"{name} bandwidth", value, above=True)
+    return Links(latency, upload, download, server, shared)
+
+
+def _num_bytes(params: Any) -> int:
+    return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))

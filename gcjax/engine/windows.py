@@ -1,0 +1,89 @@
+"""Runs of protocols that look at the loss: a schedule is made for a window, run, and the losses are fed back.
+
+The whole schedule is made anew after every window; what a protocol chooses for later windows does not change what
+happened in earlier ones, so the commits that have been made stay the same.
+"""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gcjax._together import keep_idle, most
+from gcjax.engine.base import Info, State, Training
+from gcjax.protocols.base import Adaptive, Observed, Schedule
+
+Commits = Callable[[Schedule], Callable[[jax.Array, State, Info], tuple[State, Info]]]
+
+
+def by_windows(
+    program: Any,
+    commits: Commits,
+    evaluated: Callable[[Schedule, jax.Array, Training], Training],
+    training: Training,
+    num_evals: jax.Array,
+    source: tuple[jax.Array, Any],
+) -> Training:
+    """Goes on until so many evaluations have been made in all, or the run ends.
+
+    Args:
+      program: of the run.
+      commits: makes the commits of a schedule.
+      evaluated: writes an evaluation to a slot of the trajectory; to none if it is negative.
+      training: so far.
+      num_evals: int32[].
+      source: the durations and the network.
+    """
+    adaptive, options = program.protocol.adaptive, program.options
+    every = options.eval_every
+    durations, network = source
+
+    def going(training: Training) -> jax.Array:
+        """Whether there are windows left, or commits of the last one, and evaluations to be made."""
+        judged = (training.trajectory.commit >= 0).sum() - 1
+        return ((judged < num_evals) & ~_ended(adaptive, training)).astype(jnp.int32)
+
+    def piece(training: Training) -> Training:
+        """Up to the next evaluation, or the end of the window."""
+        active = going(training) > 0
+        schedule = adaptive.schedule(durations, network, training.state.controls)
+        return keep_idle(active, _piece(schedule, training), training)
+
+    def _piece(schedule: Schedule, training: Training) -> Training:
+        state, info = training.state, training.info
+        total = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)
+        total = jnp.minimum(total, options.num_commits or total)
+        is_last = state.window >= adaptive.num_windows - 1
+        boundary = jnp.where(is_last, jnp.inf, (state.window + 1).astype(schedule.time.dtype) * adaptive.seconds)
+        in_window = jnp.minimum((schedule.time <= boundary).sum(dtype=jnp.int32), total)
+        upcoming = (state.commit // every + 1) * every
+        end = jnp.minimum(in_window, upcoming)
+        state, info = commits(schedule)(end, state, info)
+        over = (state.commit >= in_window) & ~is_last
+        made = jnp.arange(schedule.time.size) < state.commit
+        seen = Observed(state.window, boundary, jnp.where(made, schedule.time, jnp.inf), info.loss)
+        chosen = adaptive.next(state.controls, seen)
+        controls = jax.tree.map(lambda new, old: jnp.where(over, new, old), chosen, state.controls)
+        window = state.window + over.astype(jnp.int32)
+        training = Training(
+            state._replace(controls=controls, window=window),
+            info._replace(num_commits=total, staleness=_staleness(schedule, total)),
+            training.trajectory,
+        )
+        judge = (state.commit == upcoming) | _ended(adaptive, training)
+        new_slot = -(-state.commit // every)
+        fresh = training.trajectory.commit[new_slot.clip(0, training.trajectory.commit.size - 1)] < 0
+        return evaluated(schedule, jnp.where(judge & fresh, new_slot, -1), training)
+
+    return jax.lax.while_loop(lambda training: most(going(training)) > 0, piece, training)
+
+
+def _ended(adaptive: Adaptive, training: Training) -> jax.Array:
+    return (training.state.window >= adaptive.num_windows - 1) & (training.state.commit >= training.info.num_commits)
+
+
+def _staleness(schedule: Schedule, total: jax.Array) -> jax.Array:
+    commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)
+    stale = jnp.where(schedule.worker >= 0, commits[:, None] - schedule.version, -1).max(axis=1)
+    return jnp.where(commits < total, stale, -1)

@@ -1,0 +1,58 @@
+"""AdaComm: local SGD whose communication period follows the loss (Wang, Joshi, MLSys 2019)."""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
+from gcjax.protocols.local_sgd import check_units
+from gcjax.protocols.rounds import Round, fixed, rounds
+from gcjax.protocols.turns import Work
+from gcjax.protocols.windows import mean_loss, window_of
+from gcjax.stragglers.network import Network
+
+
+def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
+    """AdaComm: long periods between averages at first, when progress counts, short ones at the end.
+
+    Waiting as in `local_sgd`, with H[j] steps in the rounds that begin in window j: `H[j] = ceil(sqrt(F[j] / F[0])
+    H[0])`, where F[j] is the mean training loss of the last commits before it; if that is not less than before, H is
+    halved (Wang and Joshi 2019, equations 17 and 18, without the step size).
+
+    Args:
+      num_steps: H[0], 1 or more.
+      seconds: the length of a window.
+      num_windows: how many there are; the last one lasts until the end.
+
+    Raises:
+      ValueError: if there is no step or window, or the time is not above 0.
+    """
+    _checks.integer("num_steps", num_steps, minimum=1)
+    _checks.integer("num_windows", num_windows, minimum=1)
+    _checks.number("seconds", seconds, above=True, finite=True)
+
+    def initial(count: int) -> jax.Array:
+        return jnp.full(count, num_steps, jnp.int32)
+
+    def choose(steps: jax.Array, seen: Observed) -> jax.Array:
+        first, last = mean_loss(seen, 0, seconds), mean_loss(seen, seen.window, seconds)
+        known = jnp.isfinite(first) & jnp.isfinite(last) & (first > 0)
+        wanted = jnp.ceil(jnp.sqrt(jnp.where(known, last / first, 1)) * num_steps)
+        now = steps[seen.window]
+        halved = jnp.maximum(now // 2, 1)
+        new = jnp.where(known, jnp.where(wanted < now, wanted.astype(jnp.int32), halved), now).clip(1)
+        return jnp.where(jnp.arange(steps.size) > seen.window, new, steps)
+
+    def chosen(durations: jax.Array, network: Network, steps: jax.Array) -> Schedule:
+        check_units(durations, num_steps)
+
+        def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+            return fixed(steps[window_of(begin, seconds, num_windows)])(work, first, received, begin)
+
+        return rounds(rule, durations, network, durations.shape[0])
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        return chosen(durations, network, initial(num_windows))
+
+    adaptive = Adaptive(initial, chosen, choose, float(seconds), num_windows)
+    return Protocol(schedule, max_staleness=lambda num_workers: 0, local=LocalWork(), adaptive=adaptive)

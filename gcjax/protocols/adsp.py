@@ -1,0 +1,143 @@
+"""ADSP: adaptive synchronous parallel (Hu, Wang, Wu, AAAI 2020)."""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
+from gcjax.protocols.events import Part, Rule, simulate
+from gcjax.protocols.turns import Work, commits_by_position
+from gcjax.protocols.windows import in_window, mean_loss, window_of
+from gcjax.stragglers.network import Network
+
+_ASYMPTOTES = 32
+
+
+class Rates(NamedTuple):
+    """What the search knows.
+
+    Attributes:
+      commits: int32[windows], the commits that each worker makes in a window.
+      searching: bool[], whether the next window tries one commit more.
+      best: float[], the best reward of the search so far.
+      level: float[], the loss that rewards are compared at: that of the window in which the search began.
+      least: float[], the least mean loss of a window since the search ended.
+    """
+
+    commits: jax.Array
+    searching: jax.Array
+    best: jax.Array
+    level: jax.Array
+    least: jax.Array
+
+
+def adsp(
+    *,
+    seconds: float = 60.0,
+    num_windows: int,
+    least_interval: float = 10.0,
+    most_commits: int = 32,
+    rise: float = 1.3,
+) -> Protocol:
+    """ADSP: nobody waits, and everybody commits equally often, at a rate that is searched for.
+
+    Workers take local steps all the time. Each commits, that is pushes what it has changed and reads the newest
+    version, after the first step that ends `interval = max(least_interval, Γ / C - O)` or more after it read; O is the
+    time of its messages, Γ the length of a window, and C the commits that each makes in a window. The search begins
+    with C = 1 and tries one more in each window; the reward of a window is 1 / t, t being when `1 / (a² t + b) + c`,
+    fitted to its losses, reaches the loss of the search's first window. The first C whose reward is below the best is
+    given up for the one before. When the loss of a window has risen by 30 % over the least one since, the search
+    begins again (Hu et al. 2020, algorithms 1 and 2). The server adds a push with the weight 1/W.
+
+    Args:
+      seconds: Γ.
+      num_windows: how many windows there are; the last one lasts until the end.
+      least_interval: seconds.
+      most_commits: the most that the search tries.
+      rise: the factor by which the loss must rise for a new search.
+
+    Raises:
+      ValueError: if a time is negative, or there is no window, or a number is out of its range.
+    """
+    _checks.number("seconds", seconds, above=True, finite=True)
+    _checks.integer("num_windows", num_windows, minimum=1)
+    _checks.number("least_interval", least_interval, finite=True)
+    _checks.integer("most_commits", most_commits, minimum=1)
+    _checks.number("rise", rise, minimum=1.0)
+
+    def chosen(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
+        work = Work.of(durations)
+        messages = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
+        length = jnp.maximum(least_interval, seconds / rates.commits.astype(durations.dtype)[:, None] - messages)
+        length = jnp.broadcast_to(length, (num_windows, work.num_workers)).astype(durations.dtype)
+
+        def turn(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> Part:
+            del memory
+            window = window_of(ready, seconds, num_windows)
+            interval = jnp.take_along_axis(length, window[None], axis=0)[0]
+            number = work.until(first, interval)
+            stop = ready + work.seconds(first, number)
+            return Part(number, ready, stop, stop, first)
+
+        always = Rule(lambda view, worker: jnp.ones((), bool), lambda view: jnp.ones_like(view.idle), turn=turn)
+        return commits_by_position(simulate(always, work, network), work, 1.0 / work.num_workers, 1)
+
+    def initial(count: int) -> Rates:
+        zero = jnp.zeros((), jnp.result_type(float))
+        return Rates(jnp.ones(count, jnp.int32), zero == 0, zero - 1, zero * jnp.nan, zero + jnp.inf)
+
+    def choose(rates: Rates, seen: Observed) -> Rates:
+        return _searched(rates, seen, seconds, most_commits, rise)
+
+    adaptive = Adaptive(initial, chosen, choose, float(seconds), num_windows)
+    return Protocol(lambda d, n: chosen(d, n, initial(num_windows)), local=LocalWork(), adaptive=adaptive)
+
+
+def _searched(rates: Rates, seen: Observed, seconds: float, most_commits: int, rise: float) -> Rates:
+    """The rates after a window: the search goes on, ends, rests, or begins again."""
+    now, dtype = rates.commits[seen.window], rates.best.dtype
+    loss = mean_loss(seen, seen.window, seconds).astype(dtype)
+    known = jnp.isfinite(loss)
+    level = jnp.where(rates.searching & jnp.isnan(rates.level), loss, rates.level)
+    reward = jnp.where(known, _reward(seen, seconds, level), -1).astype(dtype)
+    better = rates.searching & ((reward > rates.best) | ~known)  # a window without a commit says nothing
+    goes_on = better & (now < most_commits)
+    ends = rates.searching & ~goes_on
+    again = ~rates.searching & (loss > rise * rates.least)
+    given_up = ends & ~better
+    coming = jnp.where(goes_on, now + 1, jnp.where(given_up, jnp.maximum(now - 1, 1), jnp.where(again, 1, now)))
+    least = jnp.where(goes_on | again, jnp.inf, jnp.fmin(loss, rates.least))
+    return Rates(
+        jnp.where(jnp.arange(rates.commits.size) > seen.window, coming, rates.commits),
+        goes_on | again,
+        jnp.where(again, -1, jnp.maximum(reward, rates.best)),
+        jnp.where(again, jnp.nan, level),
+        least,
+    )
+
+
+def _reward(seen: Observed, seconds: float, level: jax.Array) -> jax.Array:
+    """float[]: 1 over the time that the fitted loss takes to come to a level; 0 if it does not fall."""
+    there = in_window(seen, seen.window, seconds)
+    t = jnp.where(there, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
+    loss = jnp.where(there, seen.loss, 0).astype(t.dtype)
+    least = jnp.min(jnp.where(there, loss, jnp.inf))
+    asymptotes = jnp.minimum(least, level) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
+
+    def fit(c: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """1 / (loss - c) = a² t + b by least squares; its error in the loss, and the reward."""
+        y = jnp.where(there, 1 / (loss - c), 0)
+        n, st, sy = there.sum().astype(t.dtype), t.sum(), y.sum()
+        spread = n * (t * t).sum() - st * st
+        slope = (n * (t * y).sum() - st * sy) / spread
+        offset = (sy - slope * st) / n
+        line = slope * t + offset
+        error = jnp.where(there, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
+        when = (1 / (level - c) - offset) / slope
+        reward = jnp.where(slope > 0, 1 / jnp.maximum(when, seconds / 1000), 0)
+        return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(jnp.isfinite(reward), reward, 0)
+
+    errors, rewards = jax.vmap(fit)(asymptotes)
+    return jnp.where(there.sum() >= 3, rewards[jnp.argmin(errors)], 0)

@@ -1,0 +1,40 @@
+"""Anytime minibatch (Ferdinand, Al-Lawati, Draper, Nokleby, ICLR 2019; Ferdinand et al. 2020)."""
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from gcjax import _checks
+from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.rounds import Round, rounds, until
+from gcjax.protocols.turns import Work
+from gcjax.stragglers.network import Network
+
+
+def anytime_minibatch(*, seconds: float) -> Protocol:
+    """Anytime minibatch: everybody computes for the same time, and each gradient counts by the work that is in it.
+
+    With b[w] the units that worker w finishes within `seconds` of receiving the parameters, all on one version, the
+    commit applies `sum_w sum_{n <= b[w]} g[w, n] / sum_w b[w]` (Ferdinand et al. 2019, equation 4). A unit that is not
+    finished is lost.
+
+    Args:
+      seconds: the compute time of a round, above 0.
+
+    Raises:
+      ValueError: if the time is not above 0. `Protocol` also raises one if nobody ever finishes anything in it.
+    """
+    _checks.number("seconds", seconds, above=True, finite=True)
+
+    def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+        del begin
+        return until(work, first, received, received + seconds)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        found = rounds(rule, durations, network, durations.shape[0])
+        total = jnp.maximum(found.work.clip(0).sum(axis=1, keepdims=True), 1)
+        return found._replace(weight=jnp.where(found.worker >= 0, 1 / total, 0).astype(found.weight.dtype))
+
+    # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read.
+    local = LocalWork(optimizer=optax.sgd(1.0), merge=None, frozen=True)
+    return Protocol(schedule, max_staleness=lambda num_workers: 0, local=local)

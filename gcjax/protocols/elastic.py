@@ -1,0 +1,68 @@
+"""Elastic averaging SGD (Zhang, Choromanska, LeCun, NeurIPS 2015)."""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.events import Rule, View, simulate, units
+from gcjax.protocols.turns import Work, commits_by_position
+from gcjax.stragglers.network import Network
+
+
+def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
+    """Asynchronous EASGD: workers explore on their own, tied to the server's parameters by an elastic force.
+
+    Every H local steps worker w receives the server's parameters c, moves its own by `x -= α (x - c)`, and pushes the
+    difference, by which the server moves: `c += α (x - c)`, α = `moving_rate` / W. Nobody waits: `F[n, w] = F[n-1, w]
+    +` the seconds of H units and of the exchange (Zhang et al. 2015, algorithm 1).
+
+    Args:
+      num_steps: H, the communication period τ.
+      moving_rate: β = α W, from 0 to W.
+
+    Raises:
+      ValueError: if there is no step, or the rate is negative, or above W.
+    """
+    _checks.integer("num_steps", num_steps, minimum=1)
+    _checks.number("moving_rate", moving_rate, finite=True)
+    rule = Rule(_always, _everybody, turn=units(num_steps), exchanges=True)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        work = Work.of(durations)
+        _checks.number("moving_rate", moving_rate, maximum=float(work.num_workers))
+        number = max(1, work.num_units // num_steps)
+        found = simulate(rule, work, network, num_turns=number, num_commits=number * work.num_workers)
+        turns = found.turns
+        read = jnp.searchsorted(found.time, turns.send_start, side="right").astype(jnp.int32)
+        found = found._replace(turns=turns._replace(version=jnp.minimum(read, turns.commit)))
+        return commits_by_position(found, work, moving_rate / work.num_workers, 1)
+
+    return Protocol(schedule, round_units=num_steps, local=elastic())
+
+
+def elastic() -> LocalWork:
+    """Local work that is tied to the server by an elastic force; its strength is the weight of a contribution."""
+    return LocalWork(pulled=_kept, pushed=_pulled_together)
+
+
+def _kept(mine: Any, read: Any) -> Any:
+    del read
+    return mine
+
+
+def _pulled_together(mine: Any, base: Any, read: Any, weight: jax.Array) -> tuple[Any, Any]:
+    del base
+    change = jax.tree.map(jnp.subtract, mine, read)
+    return change, jax.tree.map(lambda x, c: x - weight.astype(c.dtype) * c, mine, change)
+
+
+def _always(view: View, worker: jax.Array) -> jax.Array:
+    del view, worker
+    return jnp.ones((), bool)
+
+
+def _everybody(view: View) -> jax.Array:
+    return jnp.ones_like(view.idle)

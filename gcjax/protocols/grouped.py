@@ -1,0 +1,149 @@
+"""Groups with parameter servers of their own (Basu, Saxena, Panja, Verma, HiPC 2018)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.elastic import elastic
+from gcjax.protocols.groups import Groups, checked_groups, members
+from gcjax.protocols.timing import Timeline, bounded_staleness, commits_on_arrival, used_commits
+from gcjax.stragglers.network import Network
+
+MERGES = ("gradient", "change", "elastic")
+
+
+def grouped(
+    *,
+    groups: Groups,
+    local_rounds: int = 1,
+    merge: str = "gradient",
+    moving_rate: float = 0.9,
+    central_seconds: float = 0.0,
+) -> Protocol:
+    """Grouped servers: synchronous within a group, asynchronous between the groups.
+
+    Each group has a server, which waits for all its members; after R such rounds it pushes to the central server, which
+    applies the push on arrival, and reads the newest version. With D the seconds of a unit and its messages:
+    `F[n, g] = F[n-1, g] + sum over R rounds of max_{w in g} D[w]` (Basu et al. 2018; the same in the hybrid of
+    synchronous groups by workers' speed). One group is `bsp`, groups of one are `asp`. Members' messages share the link
+    of their own group's server, if links are shared.
+
+    Args:
+      groups: the workers of each group, for example `contiguous_groups(16, num_groups=4)`.
+      local_rounds: R, 1 or more.
+      merge: what a group pushes: "gradient", the mean gradient of its members, weighted by size / W (R = 1);
+        "change", what R steps with its members' mean gradients have changed, weighted by size / W; "elastic", as
+        `elastic_averaging` does, with α = moving_rate / G.
+      moving_rate: of the elastic merge.
+      central_seconds: what a group's exchange with the central server takes.
+
+    Raises:
+      ValueError: if the groups overlap or do not cover the workers, or gradients are to be pushed after several rounds.
+    """
+    groups = checked_groups(groups)
+    _checks.integer("local_rounds", local_rounds, minimum=1)
+    _checks.choice("merge", merge, MERGES)
+    _checks.number("moving_rate", moving_rate, maximum=float(len(groups)))
+    _checks.number("central_seconds", central_seconds, finite=True)
+    if merge == "gradient" and local_rounds > 1:
+        raise ValueError(
+            f"groups that make several rounds on their own push what these changed; got merge='gradient' with "
+            f"local_rounds={local_rounds}. Use merge='change' or merge='elastic'."
+        )
+    table, group_of = members(groups)
+    size = (table >= 0).sum(axis=1, keepdims=True)
+    strength = moving_rate / len(groups) / size if merge == "elastic" else np.full((len(groups), 1), 1 / group_of.size)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        _check_workers(durations, group_of.size)
+        if durations.shape[0] < local_rounds:
+            raise ValueError(f"a push takes {local_rounds} units; got durations of {durations.shape[0]} units.")
+        each = _rounds(table, durations, network)
+        number = durations.shape[0] // local_rounds
+        between = each.length[: number * local_rounds].reshape(number, local_rounds, -1)
+        pushes = bounded_staleness(between.sum(axis=1) + central_seconds, Network(), np.inf)
+        central = commits_on_arrival(pushes, 1.0)
+        group, used = central.worker[:, 0], central.worker >= 0
+        worker = jnp.where(used, jnp.asarray(table)[group], -1)
+        fields = {"unit": central.unit * local_rounds, "version": central.version, "work": central.work * local_rounds}
+        rows = {name: jnp.where(worker >= 0, jnp.broadcast_to(x, worker.shape), -1) for name, x in fields.items()}
+        weight = jnp.where(worker >= 0, jnp.asarray(strength, durations.dtype)[group], 0)
+        begin = (pushes.start[:, None] + jnp.cumsum(between, axis=1) - between).reshape(-1, between.shape[2])
+        times = _timeline(each, begin, group_of, durations.shape[0], pushes.horizon)
+        return used_commits(times, time=central.time, weight=weight, worker=worker, **rows)
+
+    return Protocol(schedule, round_units=local_rounds, local=_local(merge, group_of))
+
+
+def _local(merge: str, group_of: np.ndarray) -> LocalWork | None:
+    def owner(num_workers: int) -> np.ndarray:
+        del num_workers
+        return group_of
+
+    if merge == "gradient":
+        return None
+    return (elastic() if merge == "elastic" else LocalWork())._replace(together=True, owner=owner)
+
+
+class _Rounds(NamedTuple):
+    """The rounds of the groups, each from its own begin: seconds [T, G] of a round, and [T, W] within it."""
+
+    length: jax.Array
+    compute_start: jax.Array
+    compute_end: jax.Array
+    finish: jax.Array
+
+
+def _rounds(table: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
+    num_units, num_workers = durations.shape
+    worker, there = jnp.asarray(table.clip(0)), jnp.asarray(table >= 0)
+
+    def of_group(worker: jax.Array, there: jax.Array) -> tuple[jax.Array, ...]:
+        own = _of_members(network, worker, num_workers)
+        received = own.received(jnp.where(there, 0, jnp.inf).astype(durations.dtype))
+        end = received + jnp.where(there, durations[:, worker], jnp.inf)
+        arrive = jax.vmap(own.sent)(end)
+        whole = jnp.max(jnp.where(there, arrive, -jnp.inf), axis=1)
+        return whole, jnp.broadcast_to(received, end.shape), end, arrive
+
+    length, *times = jax.vmap(of_group)(worker, there)
+    place = jnp.where(there, worker, num_workers).ravel()  # out of bounds: dropped
+
+    def by_worker(x: jax.Array) -> jax.Array:
+        flat = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)
+        return jnp.zeros((num_units, num_workers), x.dtype).at[:, place].set(flat, mode="drop")
+
+    return _Rounds(length.T, *(by_worker(x) for x in times))
+
+
+def _of_members(network: Network, worker: jax.Array, num_workers: int) -> Network:
+    """The network between some workers and their group's server."""
+
+    def of(value: jax.Array | float) -> jax.Array:
+        return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[worker]
+
+    return Network(of(network.latency), of(network.upload), of(network.download), network.server)
+
+
+def _timeline(each: _Rounds, begin: jax.Array, group_of: np.ndarray, num_units: int, horizon: jax.Array) -> Timeline:
+    start = begin[:, group_of]
+
+    def whole(x: jax.Array) -> jax.Array:
+        return jnp.pad(x, ((0, num_units - x.shape[0]), (0, 0)), constant_values=jnp.inf)
+
+    compute_start, compute_end, finish = (
+        whole(start + x[: start.shape[0]]) for x in (each.compute_start, each.compute_end, each.finish)
+    )
+    return Timeline(whole(start), compute_start, compute_end, compute_end, finish, horizon)
+
+
+def _check_workers(durations: jax.Array, num_workers: int) -> None:
+    if durations.shape[1] != num_workers:
+        raise ValueError(
+            f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
+            f"{durations.shape[1]} columns."
+        )

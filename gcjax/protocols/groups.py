@@ -1,0 +1,85 @@
+"""Ways to put workers into groups."""
+
+import itertools
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from gcjax import _checks
+
+Groups = Sequence[Sequence[int]]
+
+
+def contiguous_groups(num_workers: int, *, num_groups: int) -> tuple[tuple[int, ...], ...]:
+    """Groups of workers with consecutive numbers, as equal as possible.
+
+    Args:
+      num_workers: W.
+      num_groups: G, from 1 to W.
+
+    Raises:
+      ValueError: if there are more groups than workers.
+    """
+    _checks.integer("num_workers", num_workers, minimum=1)
+    return in_order(range(num_workers), num_groups)
+
+
+def random_groups(num_workers: int, *, num_groups: int, rng_key: jax.Array) -> tuple[tuple[int, ...], ...]:
+    """Groups that are drawn at random, as equal as possible.
+
+    Args:
+      num_workers: W.
+      num_groups: G, from 1 to W.
+      rng_key: draws them.
+
+    Raises:
+      ValueError: if there are more groups than workers.
+    """
+    _checks.integer("num_workers", num_workers, minimum=1)
+    return in_order(np.asarray(jax.random.permutation(rng_key, num_workers)).tolist(), num_groups)
+
+
+def groups_by_speed(seconds: Sequence[float], *, num_groups: int) -> tuple[tuple[int, ...], ...]:
+    """Groups of workers that are about as fast, as equal in size as possible.
+
+    Args:
+      seconds: that a unit takes on each worker, for example its mean over measured units.
+      num_groups: G, from 1 to W.
+
+    Raises:
+      ValueError: if there are more groups than workers, or a time is negative.
+    """
+    _checks.number("seconds", seconds)
+    return in_order(np.argsort(np.asarray(seconds, np.float64), kind="stable").tolist(), num_groups)
+
+
+def in_order(workers: Sequence[int], num_groups: int) -> tuple[tuple[int, ...], ...]:
+    """Cuts a sequence of workers into groups as equal as possible; twice as many groups are halves of these."""
+    count = len(workers)
+    _checks.integer("num_groups", num_groups, minimum=1, maximum=count, hint="A group has a worker at least.")
+    bounds = [i * count // num_groups for i in range(num_groups + 1)]
+    return tuple(tuple(workers[a:b]) for a, b in itertools.pairwise(bounds))
+
+
+def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
+    """The groups, if every worker 0, ..., W - 1 is in exactly one; W is the number of workers in them."""
+    if len(groups) == 0 or any(len(group) == 0 for group in groups):
+        raise ValueError(f"groups must have a worker each; got {groups!r}.")
+    flat = [_checks.integer("a worker of a group", w) for group in groups for w in group]
+    twice = sorted({w for w in flat if flat.count(w) > 1})
+    missing = sorted(set(range(max(flat) + 1)) - set(flat))
+    if twice or missing:
+        what = f"worker {twice[0]} is in several" if twice else f"worker {missing[0]} is in none"
+        raise ValueError(f"every worker 0, ..., {max(flat)} must be in exactly one group; {what}: {groups!r}.")
+    return tuple(tuple(int(w) for w in group) for group in groups)
+
+
+def members(groups: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
+    """int32[G, S], the workers of each group, -1 pads; and int32[W], the group of each worker."""
+    table = np.full((len(groups), max(map(len, groups))), -1, np.int32)
+    group_of = np.zeros(sum(map(len, groups)), np.int32)
+    for g, group in enumerate(groups):
+        table[g, : len(group)] = group
+        group_of[list(group)] = g
+    return table, group_of

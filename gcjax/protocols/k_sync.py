@@ -1,0 +1,135 @@
+"""The first K gradients (Dutta, Joshi, Ghosh, Dube, Nagpurkar, AISTATS 2018), and backup workers (Chen et al. 2016).
+
+Four protocols by two questions: whether a commit waits for gradients of K different workers or for any K gradients, and
+whether it cuts off those who are still computing or lets them go on with the version that they have read.
+"""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.events import Rule, View, simulate
+from gcjax.protocols.turns import Work, commits_by_position
+from gcjax.stragglers.network import Network
+
+
+def k_sync(*, num_contributions: int) -> Protocol:
+    """K-sync: a commit takes the first gradients of K workers; the others are cut off and begin anew.
+
+    With A[1] <= ... <= A[W] the times at which the gradients of a round arrive, it ends at A[K]. If they are
+    exponential with rate μ, a round takes `(H_W - H_{W-K}) / μ` on average, H the harmonic numbers (Dutta et al. 2018,
+    lemma 1). K = W is `bsp`.
+
+    Args:
+      num_contributions: K, from 1 to W.
+
+    Raises:
+      ValueError: if K is below 1, or above W.
+    """
+    return _first_of(_among("k_sync", "k_batch_sync", num_contributions), distinct=True, cancels=True)
+
+
+def k_batch_sync(*, num_contributions: int) -> Protocol:
+    """K-batch-sync: a commit takes the first K gradients, several of a fast worker; the others are cut off.
+
+    A worker that has sent its gradient begins the next one on the same version. Commit e happens at the K-th arrival
+    after commit e - 1. Under exponential times with rate μ a round takes `K / (W μ)` on average (Dutta et al. 2018,
+    lemma 2).
+
+    Args:
+      num_contributions: K, 1 or more; more than W is possible.
+
+    Raises:
+      ValueError: if K is below 1.
+    """
+    _checks.integer("num_contributions", num_contributions, minimum=1)
+    return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=True)
+
+
+def k_async(*, num_contributions: int) -> Protocol:
+    """K-async: a commit takes gradients of K workers, each on the version that it read; the others go on.
+
+    A worker that has sent its gradient waits for the commit and reads it. Commit e happens when K workers have sent one
+    since commit e - 1. K = W is `bsp` (Dutta et al. 2018).
+
+    Args:
+      num_contributions: K, from 1 to W.
+
+    Raises:
+      ValueError: if K is below 1, or above W.
+    """
+    return _first_of(_among("k_async", "k_batch_async", num_contributions), distinct=True, cancels=False)
+
+
+def k_batch_async(*, num_contributions: int) -> Protocol:
+    """K-batch-async: a commit takes any K gradients, each on the version that it read; nobody waits.
+
+    A worker that has sent its gradient reads the newest version and goes on; K = 1 is `asp` with the weight 1. Under
+    exponential times with rate μ a commit comes every `K / (W μ)` on average (Dutta et al. 2018, lemma 4). That is
+    n-softsync with n = W / K (Zhang et al. 2016).
+
+    Args:
+      num_contributions: K, 1 or more.
+
+    Raises:
+      ValueError: if K is below 1.
+    """
+    _checks.integer("num_contributions", num_contributions, minimum=1)
+    return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=False)
+
+
+def backup_workers(*, num_backup: int) -> Protocol:
+    """Backup workers: of W workers, a round waits for the first W - b, and drops what the others do (Chen et al. 2016).
+
+    With A[1] <= ... <= A[W] the arrivals of a round, it ends at A[W - b]: `k_sync` with K = W - b.
+
+    Args:
+      num_backup: b, from 0 to W - 1.
+
+    Raises:
+      ValueError: if b is negative, or not below the number of workers.
+    """
+    _checks.integer("num_backup", num_backup)
+
+    def width(num_workers: int) -> int:
+        hint = "Somebody must be waited for."
+        return num_workers - _checks.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
+
+    return _first_of(width, distinct=True, cancels=True)
+
+
+def _among(name: str, other: str, count: int) -> Callable[[int], int]:
+    """The count, checked to be at most the number of workers."""
+    _checks.integer("num_contributions", count, minimum=1)
+    hint = f"{name} takes one gradient of a worker; {other} takes several."
+    return lambda num_workers: _checks.integer("num_contributions", count, minimum=1, maximum=num_workers, hint=hint)
+
+
+def _first_of(width: Callable[[int], int], *, distinct: bool, cancels: bool) -> Protocol:
+    """A protocol whose commits take so many gradients, given the number of workers."""
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        work = Work.of(durations)
+        count = width(work.num_workers)
+        rule = first_arrivals(count, distinct=distinct, cancels=cancels)
+        # With several gradients of one worker in a commit, a worker makes at most one turn for each of its units.
+        found = simulate(rule, work, network, num_commits=max(1, work.num_units * work.num_workers // count))
+        return commits_by_position(found, work, 1.0 / count, count)
+
+    return Protocol(schedule, one_version=cancels, max_staleness=(lambda num_workers: 0) if cancels else None)
+
+
+def first_arrivals(count: int, *, distinct: bool, cancels: bool) -> Rule:
+    """A commit takes the first so many messages; of distinct workers, who then wait for it, or of any."""
+
+    def commits(view: View, worker: jax.Array) -> jax.Array:
+        del worker
+        return view.since.sum() >= count
+
+    def ready(view: View) -> jax.Array:
+        return view.since == 0 if distinct else jnp.ones_like(view.idle)
+
+    return Rule(commits, ready, cancels=cancels)

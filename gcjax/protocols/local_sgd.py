@@ -1,0 +1,67 @@
+"""Local SGD (Stich, ICLR 2019) and DiLoCo (Douillard et al. 2023, arXiv 2311.08105)."""
+
+import jax
+import optax
+
+from gcjax import _checks
+from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.rounds import fixed, rounds
+from gcjax.stragglers.network import Network
+
+
+def local_sgd(*, num_steps: int) -> Protocol:
+    """Local SGD: everybody takes H steps on parameters of its own, then all take the mean of the parameters.
+
+    With P[n, w] the seconds of w's units n H, ..., n H + H - 1: `F[n] = max_w (F[n-1] + P[n, w])` (Stich 2019). The
+    steps are those of the run's optimizer, whose state stays with the worker; H = 1 without momentum is `bsp`.
+
+    Args:
+      num_steps: H, 1 or more.
+
+    Raises:
+      ValueError: if there is no step.
+    """
+    return _averaged(num_steps, LocalWork())
+
+
+def diloco(
+    *,
+    num_steps: int,
+    inner: optax.GradientTransformation | None = None,
+    outer: optax.GradientTransformation | None = None,
+) -> Protocol:
+    """DiLoCo: H steps of an inner optimizer on each worker, then one outer step on the mean of what they changed.
+
+    Waiting as in `local_sgd`: `F[n] = max_w (F[n-1] + P[n, w])`. The outer gradient is the mean of the parameters
+    before the steps minus those after (Douillard et al. 2023, algorithm 1). The paper uses AdamW inside, some hundreds
+    of steps, and outside SGD with the rate 0.7 and Nesterov momentum 0.9, which is the default.
+
+    Args:
+      num_steps: H, 1 or more.
+      inner: the optimizer of the steps; the one of the run if None. Its state stays with the worker.
+      outer: the optimizer of the server.
+
+    Raises:
+      ValueError: if there is no step.
+    """
+    outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else outer
+    return _averaged(num_steps, LocalWork(optimizer=inner, merge=outer))
+
+
+def _averaged(num_steps: int, local: LocalWork) -> Protocol:
+    _checks.integer("num_steps", num_steps, minimum=1)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        check_units(durations, num_steps)
+        return rounds(fixed(num_steps), durations, network, durations.shape[0] // num_steps)
+
+    return Protocol(schedule, max_staleness=lambda num_workers: 0, round_units=num_steps, local=local)
+
+
+def check_units(durations: jax.Array, num_steps: int) -> None:
+    """Checks that there are units for one round of so many steps."""
+    if durations.shape[0] < num_steps:
+        raise ValueError(
+            f"a round takes {num_steps} units of each worker; got durations of {durations.shape[0]} units. "
+            f"Sample at least {num_steps}."
+        )

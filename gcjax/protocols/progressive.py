@@ -1,0 +1,114 @@
+"""Progressive grouping (Basu, Saxena, Panja, Verma, HiPC 2018): the fewest groups that are fast enough."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.events import Rule, View, simulate
+from gcjax.protocols.groups import in_order, members
+from gcjax.protocols.turns import Work, commits_by_position
+from gcjax.stragglers.network import Network
+
+
+class Trial(NamedTuple):
+    """How far the search is; scalars, and int32[W] the group of each worker."""
+
+    group: jax.Array
+    level: jax.Array
+    begin: jax.Array
+    units: jax.Array
+    chosen: jax.Array
+
+
+def progressive_groups(
+    *,
+    num_rounds: int = 10,
+    factor: float = 1.2,
+    no_delay: float | None = None,
+    order: Sequence[int] | None = None,
+) -> Protocol:
+    """Progressive grouping: tries 1, 2, 4, ... groups, and keeps the least number that is fast enough.
+
+    Synchronous within a group, asynchronous between groups, as in `grouped`. A number of groups is tried until the
+    workers have done `num_rounds * W` units with it; it is kept if this took at most `factor * num_rounds * no_delay`
+    seconds, and otherwise each group is halved, when it has committed next. With W groups everybody is alone (Basu et
+    al. 2018).
+
+    Args:
+      num_rounds: the length of a trial, 1 or more.
+      factor: how much longer than without delays it may take, 1 or more.
+      no_delay: seconds that a round takes when nobody is delayed; if None, the median of the sampled units, and of the
+        messages.
+      order: of the workers; neighbours stay together longest. By their numbers if None.
+
+    Raises:
+      ValueError: if a number is out of its range, or the order is not one of all workers.
+    """
+    _checks.integer("num_rounds", num_rounds, minimum=1)
+    _checks.number("factor", factor, minimum=1.0)
+    if no_delay is not None:
+        _checks.number("no_delay", no_delay, above=True, finite=True)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        work = Work.of(durations)
+        table = jnp.asarray(_levels(work.num_workers, order))
+        limit = factor * num_rounds * (_median_round(durations, network) if no_delay is None else no_delay)
+        rule = _rule(table, num_rounds * work.num_workers, limit)
+        return commits_by_position(simulate(rule, work, network), work, 1.0 / work.num_workers, work.num_workers)
+
+    return Protocol(schedule)
+
+
+def _levels(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
+    """int32[levels, W]: the group of each worker with 1, 2, 4, ... groups, numbered through over all levels."""
+    order = list(range(num_workers)) if order is None else [int(w) for w in order]
+    if sorted(order) != list(range(num_workers)):
+        raise ValueError(f"order must name each of the workers 0, ..., {num_workers - 1} once; got {order!r}.")
+    rows: list[np.ndarray] = []
+    count = 1
+    while True:
+        _, group_of = members(in_order(order, min(count, num_workers)))
+        rows.append(group_of + len(rows) * num_workers)
+        if count >= num_workers:
+            return np.stack(rows).astype(np.int32)
+        count *= 2
+
+
+def _median_round(durations: jax.Array, network: Network) -> jax.Array:
+    messages = jnp.mean(jnp.asarray(network.send_seconds() + network.receive_seconds()))
+    return jnp.nanmedian(jnp.where(jnp.isfinite(durations), durations, jnp.nan)) + messages.astype(durations.dtype)
+
+
+def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
+    def memory(num_workers: int, dtype: jnp.dtype) -> Trial:
+        zero = jnp.zeros((), jnp.int32)
+        return Trial(table[0], zero, jnp.zeros((), dtype), zero, zero > 0)
+
+    def mine(view: View, worker: jax.Array) -> jax.Array:
+        return view.memory.group == view.memory.group[worker]
+
+    def commits(view: View, worker: jax.Array) -> jax.Array:
+        return ((view.since > 0) | ~mine(view, worker)).all()
+
+    def remember(view: View, worker: jax.Array) -> Trial:
+        trial: Trial = view.memory
+        group, committed = mine(view, worker), commits(view, worker)
+        units = trial.units + jnp.where(committed, group.sum(dtype=jnp.int32), 0)
+        over = committed & ~trial.chosen & (units >= num_units)
+        chosen = trial.chosen | (over & (view.now - trial.begin <= limit))
+        goes_on = over & ~chosen & (trial.level < table.shape[0] - 1)
+        level = trial.level + goes_on.astype(jnp.int32)
+        return Trial(
+            jnp.where(group & committed, table[level], trial.group),
+            level,
+            jnp.where(over, view.now, trial.begin),
+            jnp.where(over, 0, units),
+            chosen,
+        )
+
+    return Rule(commits, lambda view: view.since == 0, takes=mine, memory=memory, remember=remember)

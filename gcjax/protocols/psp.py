@@ -1,0 +1,61 @@
+"""Probabilistic synchronous parallel (Wang, Catterall, Mortier, 2017, arXiv 1709.07772)."""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.events import Rule, View, simulate
+from gcjax.protocols.timing import check_staleness
+from gcjax.protocols.turns import Work, commits_by_position
+from gcjax.stragglers.network import Network
+
+
+def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: float | None = None) -> Protocol:
+    """Probabilistic synchronous parallel: at its barrier a worker looks at a random sample of the others only.
+
+    After n units worker w draws a set S of β others and goes on iff `n - min_{v in S} n_v <= staleness`; it waits for
+    those until then. Staleness 0 is pBSP, above 0 it is pSSP; β = W - 1 has the waiting of `ssp(staleness=...)`, β = 0
+    is `asp`. Gradients are applied on arrival. The samples depend on the key, the worker and n only.
+
+    Args:
+      num_sampled: β, from 0 to W - 1.
+      staleness: in units, 0 or more.
+      rng_key: draws the samples.
+      weight: the factor of a gradient when it is applied; 1/W if None.
+
+    Raises:
+      ValueError: if there are fewer than β others, or the staleness is negative or not whole.
+    """
+    _checks.integer("num_sampled", num_sampled)
+    check_staleness(staleness)
+    if weight is not None:
+        _checks.number("weight", weight)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        work = Work.of(durations)
+        hint = "A worker looks at others."
+        _checks.integer("num_sampled", num_sampled, maximum=work.num_workers - 1, hint=hint)
+        factor = 1.0 / work.num_workers if weight is None else weight
+        found = simulate(_rule(num_sampled, staleness, rng_key), work, network)
+        return commits_by_position(found, work, factor, 1)
+
+    return Protocol(schedule)
+
+
+def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
+    def memory(num_workers: int, dtype: jnp.dtype) -> jax.Array:
+        del dtype  # int32[W, β], whom each worker looks at; at first, everybody is at 0
+        return jnp.zeros((num_workers, num_sampled), jnp.int32)
+
+    def remember(view: View, worker: jax.Array) -> jax.Array:
+        key = jax.random.fold_in(jax.random.fold_in(rng_key, worker), view.clock[worker])
+        drawn = jax.random.choice(key, view.clock.size - 1, (num_sampled,), replace=False)
+        others = drawn + (drawn >= worker)
+        return view.memory.at[worker].set(others.astype(jnp.int32))
+
+    def ready(view: View) -> jax.Array:
+        slowest = jnp.min(view.clock[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
+        return view.clock - slowest <= staleness
+
+    return Rule(lambda view, worker: jnp.ones((), bool), ready, memory=memory, remember=remember)

@@ -1,0 +1,32 @@
+"""Staleness-aware asynchronous SGD (Zhang, Gupta, Lian, Liu, IJCAI 2016)."""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.k_sync import k_batch_async
+from gcjax.protocols.ssp import asp
+from gcjax.stragglers.network import Network
+
+
+def staleness_aware(*, num_contributions: int = 1) -> Protocol:
+    """n-softsync with step sizes divided by the staleness.
+
+    A commit takes any K gradients, each on the version that its worker read, nobody waits (`k_batch_async`), and each
+    is applied with the factor `1 / (K max(1, staleness))` (Zhang et al. 2016, equation 6). n = W / K.
+
+    Args:
+      num_contributions: K, 1 or more.
+
+    Raises:
+      ValueError: if K is below 1.
+    """
+    several = k_batch_async(num_contributions=num_contributions)
+    plain = asp(weight=1.0) if num_contributions == 1 else several
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        found = plain.schedule(durations, network)
+        staleness = jnp.arange(found.time.size, dtype=jnp.int32)[:, None] - found.version
+        return found._replace(weight=found.weight / jnp.maximum(staleness, 1).astype(found.weight.dtype))
+
+    return plain._replace(schedule=schedule)

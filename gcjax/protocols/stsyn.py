@@ -1,0 +1,44 @@
+"""STSyn: straggler-tolerant local SGD (Zhu, Zhang, Cao, Niu, Xu 2022, arXiv 2210.03521)."""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.local_sgd import check_units
+from gcjax.protocols.rounds import Round, rounds, until
+from gcjax.protocols.turns import Work
+from gcjax.stragglers.network import Network
+
+
+def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
+    """STSyn: a round ends when the K-th worker has taken H local steps; everyone who has taken one uploads.
+
+    With P[w] the seconds of H units of worker w, all stop at `the K-th smallest of r[w] + P[w]`, r the time of
+    receiving; the faster ones go on until then. The server adds up what was changed and divides by the number of
+    uploads (Zhu et al. 2022). A step that is not finished is lost.
+
+    Args:
+      num_steps: H, 1 or more.
+      num_waited: K, from 1 to W.
+
+    Raises:
+      ValueError: if there is no step, or K is not between 1 and W.
+    """
+    _checks.integer("num_steps", num_steps, minimum=1)
+    _checks.integer("num_waited", num_waited, minimum=1)
+
+    def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+        del begin
+        stop = jnp.sort(received + work.seconds(first, num_steps))[num_waited - 1]
+        return until(work, first, received, jnp.broadcast_to(stop, first.shape))
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        hint = "No more workers can be waited for than there are."
+        _checks.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
+        check_units(durations, num_steps)
+        found = rounds(rule, durations, network, durations.shape[0])
+        uploads = jnp.maximum((found.worker >= 0).sum(axis=1, keepdims=True), 1)
+        return found._replace(weight=jnp.where(found.worker >= 0, 1 / uploads, 0).astype(found.weight.dtype))
+
+    return Protocol(schedule, max_staleness=lambda num_workers: 0, local=LocalWork())

@@ -1,0 +1,25 @@
+"""What protocols that look at the loss have in common. Letters: E commits."""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.base import Observed
+
+
+def window_of(time: jax.Array, seconds: float, num_windows: int) -> jax.Array:
+    """int32, the window that a time lies in; the last one has no end."""
+    number = jnp.floor(jnp.where(jnp.isfinite(time), time, 0) / seconds)
+    return number.astype(jnp.int32).clip(0, num_windows - 1)
+
+
+def in_window(seen: Observed, window: jax.Array | int, seconds: float) -> jax.Array:
+    """bool[E]: the commits so far that happened in a window."""
+    begin = jnp.asarray(window, jnp.int32).astype(seen.time.dtype) * seconds
+    return (seen.time > begin) & (seen.time <= begin + seconds) & jnp.isfinite(seen.loss)
+
+
+def mean_loss(seen: Observed, window: jax.Array | int, seconds: float) -> jax.Array:
+    """float[]: the mean training loss of the commits of a window; NaN if there are none."""
+    there = in_window(seen, window, seconds)
+    number = there.sum()
+    return jnp.where(number > 0, jnp.where(there, seen.loss, 0).sum() / jnp.maximum(number, 1), jnp.nan)

@@ -1,0 +1,97 @@
+"""Worker-busy synchronous parallel, WBSP (Yang, Hu, Liu, Jin, Yeung, You, Parallel Computing 121, 2024, 103092)."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _checks
+from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.events import Part, Rule, View, simulate, units
+from gcjax.protocols.turns import Work, commits_by_position, commits_by_worker
+from gcjax.stragglers.network import Network
+
+
+def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | None = None) -> Protocol:
+    """Worker-busy synchronous parallel: fast workers go on with local steps until the slowest has made one.
+
+    Every worker takes a local step, pushes what it changed, and takes the next one, without waiting for anybody. With
+    u[v] the pushes of worker v that have arrived since the last commit, the server commits when `min_v u[v] >= 1`,
+    that is on the push of the slowest; the commit applies the mean over the workers of all they have changed. Then
+    everyone reads this version: at once after the push that arrives next. A push that lands between commit and reading
+    counts for the next commit. With equal speeds that is `bsp`.
+
+    Args:
+      eager: the variant of the released code instead: the server applies each push at once (each is a commit, with
+        the factor 1/W), and workers read after one fixed worker has pushed: it reads at once, the others after their
+        next push, so that they do not all read the same version.
+      overlap: whether communication and computing overlap: workers never stop computing; a thread beside pushes what
+        has been changed since its last push, and reads when there is a commit to read. The step that is under way when
+        the parameters arrive is applied to these.
+      trigger: the fixed worker of the eager variant; the one whose sampled units take longest if None.
+
+    Raises:
+      ValueError: if there is a trigger, and the variant is not eager, or it is not a worker.
+    """
+    if trigger is not None:
+        _checks.integer("trigger", trigger)
+        if not eager:
+            raise ValueError(
+                f"trigger is for the eager variant; otherwise the slowest push brings the commit. Got {trigger}."
+            )
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        work = Work.of(durations)
+        turn = _pushes if overlap else units(1)
+        if eager:
+            found = simulate(_eager(_fixed_worker(trigger, durations), turn), work, network)
+            return commits_by_position(found, work, 1.0 / work.num_workers, 1, split=overlap)
+        found = simulate(_committed(turn), work, network, num_commits=work.num_units)
+        # While a push is on its way to one commit, a worker can at most have read the two versions before it.
+        return commits_by_worker(found, work, 1.0 / work.num_workers, passes=3 if overlap else 2)
+
+    passes = (2 if overlap else 1) if eager else (3 if overlap else 2)
+    local = LocalWork(in_flight=overlap, passes=passes)
+    return Protocol(schedule, one_version=False, local=local)
+
+
+def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
+    if trigger is None:
+        return jnp.argmax(durations.sum(axis=0))
+    hint = "The trigger is a worker."
+    return jnp.asarray(_checks.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint))
+
+
+def _everybody(view: View) -> jax.Array:
+    return jnp.ones_like(view.idle)
+
+
+def _committed(turn: Callable[..., Part]) -> Rule:
+    return Rule(lambda view, worker: (view.since > 0).all(), _everybody, turn=turn)
+
+
+def _eager(trigger: jax.Array, turn: Callable[..., Part]) -> Rule:
+    """The rule keeps in mind the version that the trigger's last push made: who has read less, reads."""
+
+    def remember(view: View, worker: jax.Array) -> jax.Array:
+        return jnp.where(worker == trigger, view.commits, view.memory)
+
+    return Rule(
+        lambda view, worker: jnp.ones((), bool),
+        _everybody,
+        pulls=lambda view: view.version < view.memory,
+        memory=lambda num_workers, dtype: jnp.zeros((), jnp.int32),
+        remember=remember,
+        turn=turn,
+    )
+
+
+def _pushes(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> Part:
+    """The communication beside the computing: a push of all steps that are done, of one at least."""
+    del memory
+    origin = jnp.zeros_like(first)
+    send_start = jnp.maximum(ready, work.seconds(origin, first + 1))
+    count = (work.done(origin, send_start) - first).clip(1)
+    stop = work.seconds(origin, first + count)
+    fresh = work.done(origin, ready).clip(first, first + count)
+    return Part(count, work.at(first), stop, jnp.where(jnp.isfinite(stop), send_start, jnp.inf), fresh)
