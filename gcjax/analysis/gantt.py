@@ -68,12 +68,12 @@ def _intervals(units: Columns, seconds: float) -> dict[str, tuple[np.ndarray, np
     """State -> (begin, end) of the units in that state, NaN for all others."""
     begin, end = units["compute_start"], np.minimum(units["compute_end"], seconds)
     failed = units["failed"]
-    cut = ~failed & ~np.isfinite(units["send_start"])
+    cut = ~failed & ~np.isfinite(units["finish"])
     computed = ~failed & ~cut
     return {
         "computing": (np.where(computed, begin, np.nan), end),
         "cut off": (np.where(cut, begin, np.nan), end),
         "failed": (np.where(failed, begin, np.nan), end),
         "receiving": (units["start"], np.where(np.isfinite(begin), begin, units["start"])),
-        "sending": (units["send_start"], units["finish"]),
+        "sending": (units["send_start"], np.where(np.isfinite(units["send_start"]), units["finish"], np.nan)),
     }

@@ -7,7 +7,8 @@ The time of a worker up to a moment is split in three, which add up to one:
 
 - computing: from `compute_start` to `compute_end`, whether or not the unit was cut off or used in the end;
   redundant chunks of a code are computing like any other;
-- communicating: receiving parameters (`start` to `compute_start`) and sending (`send_start` to `finish`);
+- communicating: receiving parameters (`start` to `compute_start`) and sending (`send_start` to `finish`), as far as
+  the worker does not compute at the same time;
 - waiting: everything else. A worker that has failed waits for as long as its unit would never have ended.
 """
 
@@ -30,7 +31,7 @@ class Costs(NamedTuple):
       waiting: float[V], share of the workers' time.
       chunks: float[V], chunks computed to the end, per worker. A chunk that was cut off counts as time only.
       messages: float[V], what a worker has sent on average, in full gradients: d/L numbers are 1/L of one. It
-        counts when the commit that it belongs to happens.
+        counts when it has arrived; a code's, when the commit that it belongs to happens.
       mean_staleness: float[V], over all contributions to the commits so far; NaN before the first.
       max_staleness: float[V], over all contributions to the commits so far; NaN before the first.
     """
@@ -58,6 +59,7 @@ class _Arrays(NamedTuple):
     compute_end: np.ndarray
     send_start: np.ndarray
     finish: np.ndarray
+    horizon: np.ndarray
 
 
 def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: GradientCode | None = None) -> Costs:
@@ -76,8 +78,9 @@ def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: 
     lost = np.isinf(np.asarray(durations))
     computing = _spent(times.compute_start, np.where(lost, times.compute_start, times.compute_end), moments)
     communicating = _spent(times.start, times.compute_start, moments)
-    communicating += _spent(times.send_start, times.finish, moments)
-    completed = np.where(np.isfinite(times.send_start), times.compute_end, np.inf)
+    sent = np.where(np.isfinite(times.send_start), times.finish, np.inf)
+    communicating += _spent(times.send_start, sent, moments) - _hidden(times, moments)
+    completed = np.where(np.isfinite(times.finish), times.compute_end, np.inf)
     mean, largest = _staleness(times, moments)
     with np.errstate(invalid="ignore"):
         computing, communicating = computing / whole, communicating / whole
@@ -105,24 +108,31 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
     return float(times[np.argmax(reached)]) if reached.any() else float("inf")
 
 
-def is_stalled(schedule: Schedule, round_units: int = 1) -> bool:
-    """Whether a run came to a halt because somebody waits for ever, not because the sampled units ran out.
-
-    A run that did not halt has a worker that starts the last round for which units were sampled.
-
-    Args:
-      schedule: of one seed.
-      round_units: `Protocol.round_units`.
-    """
-    start = np.asarray(schedule.start)
-    last_round = (start.shape[0] // round_units - 1) * round_units
-    return not bool(np.isfinite(start[last_round]).any())
+def is_stalled(schedule: Schedule) -> bool:
+    """Whether a run of one seed came to a halt because somebody waits for ever, not because units ran out."""
+    return bool(np.isinf(schedule.horizon))
 
 
 def _spent(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """float[V]: the length of all intervals up to each moment; one without an end has no length."""
     end = np.where(np.isfinite(end), end, begin)
     return _ramp(begin, moments) - _ramp(end, moments)
+
+
+def _hidden(times: _Arrays, moments: np.ndarray) -> np.ndarray:
+    """float[V]: the time of all workers in which they send and compute at once."""
+    total = np.zeros(moments.size)
+    columns = times.compute_start.T, times.compute_end.T, times.send_start.T, times.finish.T
+    for start, end, send, finish in zip(*columns, strict=True):
+        computes, sends = np.isfinite(start) & np.isfinite(end), np.isfinite(send) & np.isfinite(finish)
+        if not (finish[:-1][sends[:-1]] > start[1:][sends[:-1]]).any():
+            continue
+        length = np.cumsum(end[computes] - start[computes], dtype=np.float64)
+        at = np.stack([start[computes], end[computes]], axis=1).ravel()
+        computed = np.stack([np.append(0, length[:-1]), length], axis=1).ravel()
+        begin, stop = (np.minimum(x[sends][None], moments[:, None]) for x in (send, finish))
+        total += (np.interp(stop, at, computed) - np.interp(begin, at, computed)).sum(axis=1)
+    return total
 
 
 def _ramp(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
@@ -140,10 +150,10 @@ def _count(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
 
 def _messages(times: _Arrays, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
     """float[V]: full gradients sent in all."""
-    size = (times.worker >= 0).astype(np.float64)
-    if code is not None:
-        sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(times.work.clip(0))))
-        size *= sent.sum(axis=2) / code.num_blocks
+    if code is None:
+        return _count(times.finish[np.isfinite(times.send_start)], moments).astype(np.float64)
+    sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(times.work.clip(0))))
+    size = (times.worker >= 0) * sent.sum(axis=2) / code.num_blocks
     total = np.concatenate([[0.0], np.cumsum(size.sum(axis=1))])
     return total[_count(times.time, moments)]
 

@@ -101,7 +101,7 @@ def schedules(name: str, protocol: Protocol, setting: Setting) -> Schedule:
     found = jax.jit(jax.vmap(lambda d: protocol(d, setting.network)))(setting.durations)
     schedule: Schedule = jax.tree.map(np.asarray, found)
     last = np.where(np.isfinite(schedule.time), schedule.time, 0).max(axis=1)
-    short = last[(last < setting.seconds) & ~np.array(_stalled(schedule, protocol))]
+    short = last[(last < setting.seconds) & ~np.array(_stalled(schedule))]
     if np.isfinite(setting.seconds) and short.size:
         num_units, end = setting.durations.shape[1], float(short.min())
         enough = int(1.1 * num_units * setting.seconds / max(end, 1e-9)) + 1
@@ -150,7 +150,7 @@ def run(
     )
     runs = _together if setting.mesh is None else _one_by_one
     (trajectory, cut), compile_seconds, run_seconds = runs(train, name, setting, saving, report)
-    return Trials(trajectory, cut, _stalled(schedule, protocol), compile_seconds, run_seconds)
+    return Trials(trajectory, cut, _stalled(schedule), compile_seconds, run_seconds)
 
 
 def _together(
@@ -234,6 +234,6 @@ def _until(schedule: Schedule, seconds: float) -> Schedule:
     )
 
 
-def _stalled(schedule: Schedule, protocol: Protocol) -> list[bool]:
+def _stalled(schedule: Schedule) -> list[bool]:
     seeds = range(len(schedule.time))
-    return [is_stalled(jax.tree.map(lambda x, s=s: x[s], schedule), protocol.round_units) for s in seeds]
+    return [is_stalled(jax.tree.map(lambda x, s=s: x[s], schedule)) for s in seeds]

@@ -70,8 +70,8 @@ def adsp(
     def chosen(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
         work = Work.of(durations)
         messages = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
+        messages = jnp.broadcast_to(messages, (1, work.num_workers))
         length = jnp.maximum(least_interval, seconds / rates.commits.astype(durations.dtype)[:, None] - messages)
-        length = jnp.broadcast_to(length, (num_windows, work.num_workers)).astype(durations.dtype)
 
         def turn(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> Part:
             del memory

@@ -1,5 +1,7 @@
 """Anytime minibatch (Ferdinand, Al-Lawati, Draper, Nokleby, ICLR 2019; Ferdinand et al. 2020)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 import optax
@@ -35,6 +37,12 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         total = jnp.maximum(found.work.clip(0).sum(axis=1, keepdims=True), 1)
         return found._replace(weight=jnp.where(found.worker >= 0, 1 / total, 0).astype(found.weight.dtype))
 
-    # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read.
-    local = LocalWork(optimizer=optax.sgd(1.0), merge=None, frozen=True)
+    # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read. The steps
+    # begin at zero, since a sum that begins at the parameters would lose what is small beside these.
+    local = LocalWork(optimizer=optax.sgd(1.0), merge=None, pulled=_zero, frozen=True)
     return Protocol(schedule, max_staleness=lambda num_workers: 0, local=local)
+
+
+def _zero(mine: Any, read: Any) -> Any:
+    del mine
+    return jax.tree.map(jnp.zeros_like, read)

@@ -34,8 +34,10 @@ class Schedule(NamedTuple):
       start: float[T, W] seconds, when a unit begins: it asks for the parameters; inf if it never does.
       compute_start: float[T, W], when the parameters have arrived and computing begins.
       compute_end: float[T, W], when computing ends, or is cut off.
-      send_start: float[T, W], when sending begins; inf if nothing is sent.
-      finish: float[T, W], when the contribution has arrived; inf if it never does.
+      send_start: float[T, W], when sending begins; inf if the unit ends without a message of its own.
+      finish: float[T, W], when the unit's message has arrived, or it has ended without one; inf if it never ends.
+      horizon: float[], the time at which the first worker would begin a unit that was not sampled; inf if none ever
+        does, because somebody waits for ever.
     """
 
     time: jax.Array
@@ -49,6 +51,7 @@ class Schedule(NamedTuple):
     compute_end: jax.Array
     send_start: jax.Array
     finish: jax.Array
+    horizon: jax.Array
 
 
 def replaced(mine: Any, read: Any) -> Any:
@@ -163,6 +166,26 @@ class Protocol(NamedTuple):
     adaptive: Adaptive | None = None
 
     def __call__(self, durations: jax.Array, network: Network | None = None) -> Schedule:
-        """Computes the schedule of these durations; the network defaults to an instantaneous one."""
+        """Computes the schedule of these durations; the network defaults to an instantaneous one.
+
+        Raises:
+          ValueError: for bad input, or if nobody does any work for any commit (not under `jit` and `vmap`).
+        """
         network = Network() if network is None else network.checked()
-        return self.schedule(_checks.durations(durations), network)
+        schedule = self.schedule(_checks.durations(durations), network)
+        check_work(schedule)
+        return schedule
+
+
+def check_work(schedule: Schedule) -> None:
+    """Raises an error if a schedule, or one of a batch, has commits and nobody has done any work for any of them."""
+    if any(_checks.is_traced(x) for x in (schedule.time, schedule.work)):
+        return
+    happens = np.isfinite(schedule.time)
+    works = happens & (np.asarray(schedule.work) > 0).any(axis=-1)
+    empty = happens.any(axis=-1) & ~works.any(axis=-1)
+    if empty.any():
+        raise ValueError(
+            f"some commit must have work in it; of the {happens.sum(axis=-1).max()} commits of this schedule none has: "
+            "nobody ever finishes a unit before the deadline. Give the rounds more seconds than the fastest unit takes."
+        )

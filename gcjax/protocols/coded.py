@@ -38,17 +38,18 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         num_rounds = _num_rounds(code, durations)
         units = durations[: num_rounds * load].reshape(num_rounds, load, num_workers)
         held = jnp.asarray(code.assignment.chunks.T >= 0)
-        receive = jnp.broadcast_to(jnp.asarray(network.receive_seconds(), units.dtype), (num_workers,))
+        receive = network.received(jnp.zeros(num_workers, units.dtype))
         finish = receive[None, None] + jnp.cumsum(jnp.where(held[None], units, 0), axis=1)
         seconds = jax.vmap(lambda f: rule.time(code, f.T))(finish)
         done = held[None] & (finish <= seconds[:, None, None]) & jnp.isfinite(finish)
         progress = done.sum(axis=1, dtype=jnp.int32)
         count = jax.vmap(code.sent)(progress).sum(axis=2)
         sends, size = count > 0, count.astype(units.dtype) / code.num_blocks
-        send = jnp.where(sends, jax.vmap(network.send_seconds)(size), 0).astype(units.dtype)
+        begun = jnp.where(sends, 0, jnp.inf).astype(units.dtype)
+        send = jnp.where(sends, jax.vmap(network.sent)(begun, size), 0)
         end = jnp.cumsum(seconds + send.max(axis=1))
         begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])
-        timeline = round_timeline(begin, receive, finish, seconds, done, sends, send, held[None])
+        timeline = round_timeline(begin, receive, finish, seconds, done, sends, send, held[None], end[-1])
         shape = (num_rounds, num_workers)
         rounds = jnp.broadcast_to(jnp.arange(num_rounds)[:, None], shape)
         return used_commits(
@@ -73,6 +74,7 @@ def round_timeline(
     sends: jax.Array,
     send: jax.Array,
     held: jax.Array,
+    end: jax.Array,
 ) -> Timeline:
     """The times `[rounds, K, W]` of every unit, from those relative to the begin of its round.
 
@@ -85,25 +87,26 @@ def round_timeline(
       sends: bool[rounds, W], who sends.
       send: float[rounds, W], what sending takes.
       held: bool[1 or rounds, K, W], which units there are.
+      end: float[], when the last round ends.
     """
     before = jnp.concatenate([jnp.broadcast_to(receive[None, None], finish[:, :1].shape), finish[:, :-1]], axis=1)
     stop = seconds[:, None, None]
     begun = held & (before < stop)
     begin = begin[:, None, None]
     first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
-    # The round's one message goes out with the last finished unit, once the round has stopped.
+    # The round's message goes out with the last finished unit, once the round has stopped.
     last = done & (jnp.cumsum(done, axis=1) == done.sum(axis=1, keepdims=True))
     sending = last & sends[:, None, :]
     compute_start = jnp.where(begun, begin + before, jnp.inf)
     compute_end = jnp.where(begun, begin + jnp.minimum(finish, stop), jnp.inf)
-    send_start = jnp.where(sending, begin + stop, jnp.where(done, compute_end, jnp.inf))
+    send_start = jnp.where(sending, begin + stop, jnp.inf)
     return Timeline(
         start=jnp.where(begun & first, jnp.broadcast_to(begin, begun.shape), compute_start),
         compute_start=compute_start,
         compute_end=compute_end,
         send_start=send_start,
-        finish=jnp.where(sending, send_start + send[:, None, :], send_start),
-        horizon=jnp.full((), jnp.inf, finish.dtype),
+        finish=jnp.where(sending, send_start + send[:, None, :], jnp.where(done, compute_end, jnp.inf)),
+        horizon=end,
     )
 
 

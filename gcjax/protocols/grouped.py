@@ -105,10 +105,10 @@ def _rounds(table: np.ndarray, durations: jax.Array, network: Network) -> _Round
     def of_group(worker: jax.Array, there: jax.Array) -> tuple[jax.Array, ...]:
         own = _of_members(network, worker, num_workers)
         received = own.received(jnp.where(there, 0, jnp.inf).astype(durations.dtype))
-        end = received + jnp.where(there, durations[:, worker], jnp.inf)
+        end = received[None] + jnp.where(there[None], durations[:, worker], jnp.inf)
         arrive = jax.vmap(own.sent)(end)
-        whole = jnp.max(jnp.where(there, arrive, -jnp.inf), axis=1)
-        return whole, jnp.broadcast_to(received, end.shape), end, arrive
+        whole = jnp.max(jnp.where(there[None], arrive, -jnp.inf), axis=1)
+        return whole, jnp.broadcast_to(received[None], end.shape), end, arrive
 
     length, *times = jax.vmap(of_group)(worker, there)
     place = jnp.where(there, worker, num_workers).ravel()  # out of bounds: dropped

@@ -50,9 +50,8 @@ def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
         key = jax.random.fold_in(jax.random.fold_in(rng_key, worker), view.clock[worker])
-        drawn = jax.random.choice(key, view.clock.size - 1, (num_sampled,), replace=False)
-        others = drawn + (drawn >= worker)
-        return view.memory.at[worker].set(others.astype(jnp.int32))
+        drawn = jax.random.choice(key, view.clock.size - 1, (num_sampled,), replace=False).astype(jnp.int32)
+        return view.memory.at[worker].set(drawn + (drawn >= worker).astype(jnp.int32))
 
     def ready(view: View) -> jax.Array:
         slowest = jnp.min(view.clock[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)

@@ -48,9 +48,7 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
     """
     work = Work.of(durations)
 
-    def step(
-        state: tuple[jax.Array, jax.Array], index: jax.Array
-    ) -> tuple[tuple[jax.Array, jax.Array], tuple[Turns, jax.Array]]:
+    def step(state: State, index: jax.Array) -> tuple[State, tuple[Turns, jax.Array, jax.Array]]:
         begin, first = state
         received = network.received(jnp.broadcast_to(begin, first.shape))
         done = rule(work, first, received, begin)
@@ -59,6 +57,7 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
         arrive = network.sent(send_start)
         end = jnp.maximum(jnp.max(jnp.where(done.num_units > 0, arrive, -jnp.inf)), jnp.max(done.stop))
         end = jnp.where(there, end, jnp.inf)
+        ran_out = jnp.where(jnp.isfinite(begin) & ~there, begin, jnp.inf)
         everybody = jnp.broadcast_to(index, first.shape)
         turns = Turns(
             first=jnp.where(there, first, work.num_units),
@@ -74,16 +73,16 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
             send_start=send_start,
             arrive=arrive,
         )
-        return (end, jnp.where(there, first + done.begun, first)), (turns, end)
+        return (end, jnp.where(there, first + done.begun, first)), (turns, end, ran_out)
 
     start = jnp.zeros((), durations.dtype), jnp.zeros(work.num_workers, jnp.int32)
-    turns, end = jax.lax.scan(step, start, jnp.arange(num_rounds, dtype=jnp.int32))[1]
+    turns, end, ran_out = jax.lax.scan(step, start, jnp.arange(num_rounds, dtype=jnp.int32))[1]
     used = turns.work > 0
     weight = jnp.where(used, 1.0 / work.num_workers, 0)
     worker = jnp.where(used, turns.position, -1)
     rows = {"worker": worker, "unit": turns.first, "version": turns.version, "work": turns.work}
     rows = {name: jnp.where(used, values, -1) for name, values in rows.items()}
-    found = Simulation(turns, end, jnp.full((), jnp.inf, end.dtype))
+    found = Simulation(turns, end, jnp.minimum(ran_out.min(), end[-1]))
     return used_commits(timeline(found, work), time=end, weight=weight, **rows)
 
 
@@ -100,6 +99,10 @@ def fixed(count: int | jax.Array) -> RoundRule:
 
 def until(work: Work, first: jax.Array, received: jax.Array, stop: jax.Array) -> Round:
     """Every worker does what it can until `stop float[W]`; a unit that is not done by then is cut off."""
-    count = work.done(first, stop - received)
-    cut = work.seconds(first, count) < stop - received
+    guess = work.done(first, stop - received)
+    # A unit may end just at the stop: what counts is the time of its end as it is written elsewhere, rounding included.
+    fewer = (guess > 0) & (received + work.seconds(first, guess) > stop)
+    more = received + work.seconds(first, guess + 1) <= stop
+    count = jnp.where(more, guess + 1, guess - fewer.astype(jnp.int32))
+    cut = received + work.seconds(first, count) < stop
     return Round(count, count + cut.astype(jnp.int32), stop)

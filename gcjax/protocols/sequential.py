@@ -210,17 +210,16 @@ def _protocol(
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         number = _num_rounds(durations, num_workers, num_units)
         units = durations[: number * num_units].reshape(number, num_units, num_workers)
-        receive, send = (
-            jnp.broadcast_to(jnp.asarray(seconds, units.dtype), (num_workers,))
-            for seconds in (network.receive_seconds(), network.send_seconds(num_messages))
-        )
+        receive = network.received(jnp.zeros(num_workers, units.dtype))
         found = rounds(units, receive)
         sends = found.answered & jnp.isfinite(found.seconds)[:, None]
-        sending = jnp.where(sends, send[None], 0)
+        begun = jnp.where(sends, 0, jnp.inf).astype(units.dtype)
+        sending = jnp.where(sends, jax.vmap(lambda ready: network.sent(ready, num_messages))(begun), 0)
         end = jnp.cumsum(found.seconds + sending.max(axis=1))
         begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])
         done = found.held & (found.finish <= found.seconds[:, None, None]) & jnp.isfinite(found.finish)
-        timeline = round_timeline(begin, receive, found.finish, found.seconds, done, sends, sending, found.held)
+        given = receive, found.finish, found.seconds, done, sends, sending, found.held
+        timeline = round_timeline(begin, *given, end[-1])
         job = jnp.arange(number, dtype=jnp.int32)
         time = jnp.where(found.after >= 0, end[(job + found.after).clip(0, number - 1)], jnp.inf)
         order = jnp.argsort(time, stable=True)

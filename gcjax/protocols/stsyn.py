@@ -31,7 +31,10 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
         del begin
         stop = jnp.sort(received + work.seconds(first, num_steps))[num_waited - 1]
-        return until(work, first, received, jnp.broadcast_to(stop, first.shape))
+        done = until(work, first, received, jnp.broadcast_to(stop, first.shape))
+        # If nobody runs out, it is failed workers that the round waits for, for ever.
+        begun = jnp.where(jnp.isinf(stop), jnp.where(first + num_steps > work.num_units, work.num_units, 0), done.begun)
+        return done._replace(begun=begun)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         hint = "No more workers can be waited for than there are."

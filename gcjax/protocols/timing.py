@@ -105,9 +105,7 @@ def used_commits(timeline: Timeline, *, time: jax.Array, weight: jax.Array, **fi
     used = jnp.isfinite(time)[:, None]
     marked = {name: jnp.where(used, value, -1).astype(jnp.int32) for name, value in fields.items()}
     weight = jnp.where(used, weight, 0).astype(time.dtype)
-    times = timeline._asdict()
-    del times["horizon"]
-    return Schedule(time=time, weight=weight, **marked, **times)
+    return Schedule(time=time, weight=weight, **marked, **timeline._asdict())
 
 
 def check_staleness(staleness: float) -> float:

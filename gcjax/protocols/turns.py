@@ -70,16 +70,21 @@ class Work(NamedTuple):
 
     Attributes:
       durations: float[T, W] seconds.
-      before: float[T + 1, W], the sum of all earlier units; inf after one that never ends.
+      before: float[T + 1, W], the sum of all earlier units that end.
+      lost: int32[T + 1, W], how many earlier units never end.
     """
 
     durations: jax.Array
     before: jax.Array
+    lost: jax.Array
 
     @classmethod
     def of(cls, durations: jax.Array) -> "Work":
         """The work of these durations."""
-        return cls(durations, jnp.concatenate([jnp.zeros_like(durations[:1]), jnp.cumsum(durations, axis=0)]))
+        ends = jnp.isfinite(durations)
+        before = jnp.cumsum(jnp.where(ends, durations, 0), axis=0)
+        lost = jnp.cumsum(~ends, axis=0, dtype=jnp.int32)
+        return cls(durations, *(jnp.concatenate([jnp.zeros_like(x[:1]), x]) for x in (before, lost)))
 
     @property
     def num_units(self) -> int:
@@ -93,44 +98,53 @@ class Work(NamedTuple):
 
     def at(self, unit: jax.Array) -> jax.Array:
         """float[W]: the sum of all units before `unit int32[W]` of each worker."""
-        return jnp.take_along_axis(self.before, unit.clip(0, self.num_units)[None], axis=0)[0]
+        return self._at(self.before, unit)
 
     def seconds(self, first: jax.Array, count: jax.Array | int) -> jax.Array:
         """float[W]: how long so many units take from the first one on; inf if they are not all sampled."""
         one = jnp.take_along_axis(self.durations, first.clip(0, self.num_units - 1)[None], axis=0)[0]
         begin, end = self.at(first), self.at(first + count)
-        several = jnp.where(jnp.isfinite(end), end - begin, jnp.inf)
+        lost = self._at(self.lost, first + count) > self._at(self.lost, first)
+        several = jnp.where(lost, jnp.inf, end - begin)
         return jnp.where(first + count > self.num_units, jnp.inf, jnp.where(count == 1, one, several))
 
     def done(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on are done after so many seconds."""
         limit = self.at(first) + seconds
         found = jax.vmap(lambda b, x: jnp.searchsorted(b, x, side="right"), (1, 0))(self.before, limit)
-        known = jnp.isfinite(self.before).sum(axis=0)
-        return (jnp.minimum(found, known).astype(jnp.int32) - 1 - first).clip(0)
+        return (jnp.minimum(found.astype(jnp.int32) - 1, self._never(first)) - first).clip(0)
 
     def until(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on it takes, one at least, to fill so many seconds."""
         limit = self.at(first) + seconds
         found = jax.vmap(lambda b, x: jnp.searchsorted(b, x, side="left"), (1, 0))(self.before, limit)
-        return (found.astype(jnp.int32) - first).clip(1)
+        return (jnp.minimum(found.astype(jnp.int32), self._never(first) + 1) - first).clip(1)
+
+    def _at(self, values: jax.Array, unit: jax.Array) -> jax.Array:
+        return jnp.take_along_axis(values, unit.clip(0, self.num_units)[None], axis=0)[0]
+
+    def _never(self, first: jax.Array) -> jax.Array:
+        """int32[W]: the next unit that never ends; T if there is none."""
+        found = jax.vmap(lambda b, x: jnp.searchsorted(b, x, side="right"), (1, 0))(self.lost, self._at(self.lost, first))
+        return found.astype(jnp.int32) - 1
 
 
 def timeline(found: Simulation, work: Work) -> Timeline:
     """The times of every unit, from those of the turns."""
     unit = jnp.arange(work.num_units, dtype=jnp.int32)
 
-    def of_worker(turns: Turns, durations: jax.Array, before: jax.Array) -> tuple[jax.Array, ...]:
+    def of_worker(turns: Turns, durations: jax.Array, before: jax.Array, lost: jax.Array) -> tuple[jax.Array, ...]:
         index = jnp.searchsorted(turns.first, unit, side="right").astype(jnp.int32) - 1
         turn = Turns(*(x[index.clip(0)] for x in turns))
         offset = unit - turn.first
         real = (index >= 0) & (offset < turn.begun)
         last_begun, last_sent = offset == turn.begun - 1, offset == turn.work - 1
         passed = jnp.where(offset == 0, 0, before[unit] - before[turn.first.clip(0, unit.size)])
-        compute_start = jnp.where(jnp.isfinite(before[unit]), turn.compute_start + passed, jnp.inf)
+        there = lost[unit] == lost[turn.first.clip(0, unit.size)]
+        compute_start = jnp.where(there, turn.compute_start + passed, jnp.inf)
         compute_end = jnp.where(last_begun, turn.stop, jnp.minimum(compute_start + durations, turn.stop))
         sent = jnp.isfinite(turn.send_start) & (offset < turn.work)
-        send_start = jnp.where(last_sent, turn.send_start, compute_end)
+        send_start = jnp.where(last_sent, turn.send_start, jnp.inf)
         finish = jnp.where(last_sent, turn.arrive, compute_end)
         start = jnp.where(offset == 0, turn.begin, compute_start)
         times = (start, compute_start, compute_end)
@@ -138,7 +152,8 @@ def timeline(found: Simulation, work: Work) -> Timeline:
             jnp.where(real & sent, x, jnp.inf) for x in (send_start, finish)
         )
 
-    times = jax.vmap(of_worker, in_axes=1, out_axes=1)(found.turns, work.durations, work.before[:-1])
+    given = found.turns, work.durations, work.before, work.lost
+    times = jax.vmap(of_worker, in_axes=1, out_axes=1)(*given)
     start, compute_start, compute_end, send_start, finish = times
     return Timeline(start, compute_start, compute_end, send_start, finish, found.horizon)
 

@@ -57,9 +57,9 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
 def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
     if trigger is None:
-        return jnp.argmax(durations.sum(axis=0))
+        return jnp.argmax(durations.sum(axis=0)).astype(jnp.int32)
     hint = "The trigger is a worker."
-    return jnp.asarray(_checks.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint))
+    return jnp.asarray(_checks.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint), jnp.int32)
 
 
 def _everybody(view: View) -> jax.Array:

@@ -13,6 +13,8 @@ SCHEMES = {
     "ASP": protocols.asp(),
     "FRC": protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
 }
+NETWORK = stragglers.constant_network(latency=0.05, upload=0.2)
+SCHEDULES = {name: jax.jit(jax.vmap(lambda d, p=protocol: p(d, NETWORK))) for name, protocol in SCHEMES.items()}
 
 
 def durations(failed=()):
@@ -37,15 +39,14 @@ def trajectory(schedule, final=0.99):
 def results(failed=(), final=0.99, value=0.9):
     """Results of all schemes, with the metrics of `trajectory`."""
     units = durations(failed)
-    network = stragglers.constant_network(latency=0.05, upload=0.2)
     metrics, timeline, facts = [], [], {}
     for name, protocol in SCHEMES.items():
-        schedule = jax.tree.map(np.asarray, jax.vmap(lambda d, p=protocol: p(d, network))(jnp.asarray(units)))
+        schedule = jax.tree.map(np.asarray, SCHEDULES[name](jnp.asarray(units)))
         seeds = [jax.tree.map(lambda x, s=s: x[s], schedule) for s in range(S)]
         path = trajectory(schedule, final)
         metrics.append(analysis.metric_columns(name, path, schedule, units, code=protocol.code, num_params=100))
         timeline.append(analysis.timeline_columns(name, seeds[0], units[0], 8.0))
-        facts[name] = {"stalled": [analysis.is_stalled(s, protocol.round_units) for s in seeds]}
+        facts[name] = {"stalled": [analysis.is_stalled(s) for s in seeds]}
     target = analysis.target("accuracy", value, ["accuracy", "train_loss"])
     run = {"target": target._asdict(), "num_workers": W, "timeline_seconds": 8.0, "schemes": facts}
     return analysis.Results(analysis.stack(metrics), analysis.stack(timeline), run)

@@ -96,7 +96,7 @@ def test_the_report_is_written(tmp_path, failed):
 def test_all_states_of_a_worker_are_in_the_timeline():
     found = results(failed=[0]).timeline
     assert found["failed"].any()
-    assert (~found["failed"] & ~np.isfinite(found["send_start"])).any()
+    assert (~found["failed"] & ~np.isfinite(found["finish"])).any()
     assert (found["start"] < 8.0).all()
 
 
