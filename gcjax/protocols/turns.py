@@ -125,7 +125,9 @@ class Work(NamedTuple):
 
     def _never(self, first: jax.Array) -> jax.Array:
         """int32[W]: the next unit that never ends; T if there is none."""
-        found = jax.vmap(lambda b, x: jnp.searchsorted(b, x, side="right"), (1, 0))(self.lost, self._at(self.lost, first))
+        found = jax.vmap(lambda b, x: jnp.searchsorted(b, x, side="right"), (1, 0))(
+            self.lost, self._at(self.lost, first)
+        )
         return found.astype(jnp.int32) - 1
 
 

@@ -1,0 +1,87 @@
+"""Rounds and groups in plain Python loops: local work until a moment that a rule names, then all push."""
+
+import math
+
+import numpy as np
+
+
+def rounds(stop_of, durations, links):
+    """Commits `(time, parts)` of rounds that all begin with the same version.
+
+    Args:
+      stop_of: `(begin, received, ends) -> list of W`, when each worker stops computing; `ends[w]` lists when its coming
+        units would end.
+      durations: float[T, W].
+      links: the time of messages, of each worker.
+    """
+    num_units, num_workers = durations.shape
+    used, now, commits = [0] * num_workers, 0.0, []
+    while True:
+        received = [now + links.latency[w] + links.download[w] for w in range(num_workers)]
+        ends = [(received[w] + np.cumsum(durations[used[w] :, w])).tolist() for w in range(num_workers)]
+        stops = stop_of(now, received, ends)
+        parts, end = [], now
+        for w, stop in enumerate(stops):
+            done = sum(e <= stop for e in ends[w] if math.isfinite(e))
+            last = ends[w][done - 1] if done else received[w]
+            begun = done + (last < stop)
+            if used[w] + begun > num_units or math.isinf(stop):
+                return commits
+            if done:
+                parts.append((w, used[w], len(commits), done))
+            used[w] += begun
+            end = max(end, stop + (links.latency[w] + links.upload[w] if done else 0.0))
+        now = end
+        commits.append((now, parts))
+
+
+def steps(number):
+    """Everybody does `number(begin)` units."""
+
+    def stop_of(begin, received, ends):
+        count = number(begin)
+        return [e[count - 1] if len(e) >= count else math.inf for e in ends]
+
+    return stop_of
+
+
+def first_to_finish(num_steps, num_waited):
+    """All stop when so many workers have done so many steps."""
+
+    def stop_of(begin, received, ends):
+        finished = sorted(e[num_steps - 1] if len(e) >= num_steps else math.inf for e in ends)
+        return [finished[num_waited - 1]] * len(ends)
+
+    return stop_of
+
+
+def for_seconds(seconds):
+    """Everybody computes for the same time."""
+    return lambda begin, received, ends: [r + seconds for r in received]
+
+
+def grouped(groups, durations, links, local_rounds=1, central_seconds=0.0):
+    """Commits of groups that wait within, and not for each other; the lower of two groups comes first."""
+    num_units = durations.shape[0]
+    pushes, begins, out = [], [], math.inf
+    for g, group in enumerate(groups):
+        now = 0.0
+        for first in range(0, num_units - local_rounds + 1, local_rounds):
+            begin = now
+            for unit in range(first, first + local_rounds):
+                messages = [2 * links.latency[w] + links.download[w] + links.upload[w] for w in group]
+                now += max(m + durations[unit, w] for m, w in zip(messages, group, strict=True))
+            now += central_seconds
+            pushes.append((now, g, first))
+            begins.append(begin)
+        out = min(out, now)
+    order = sorted(range(len(pushes)), key=lambda i: pushes[i])
+    times = [pushes[i][0] for i in order]
+    commits = []
+    for i in order:
+        time, g, first = pushes[i]
+        if math.isinf(time) or time > out:
+            break
+        version = min(sum(t <= begins[i] for t in times), len(commits))
+        commits.append((time, [(w, first, version, local_rounds) for w in groups[g]]))
+    return commits

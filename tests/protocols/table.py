@@ -1,0 +1,229 @@
+"""One table of all protocols: how to make each for W workers, what is documented, and its plain-Python reference."""
+
+import functools
+import math
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import codes, protocols
+from gcjax.stragglers.network import Network
+from tests.protocols import rounds_reference as loops
+from tests.protocols import waiting_rules as rules
+from tests.protocols.event_queue import Links, Server
+
+KEY = jax.random.key(5)
+T, W = 8, 3
+RATES = (1, 3)
+
+
+class Case(NamedTuple):
+    """A protocol in the table.
+
+    Attributes:
+      make: `W -> Protocol`.
+      weight: `(W, commit, parts) -> list`, the documented factor of each part `(worker, unit, version, work)`.
+      expected: `(durations, links) -> [(time, parts)]`, the plain-Python reference; None where another module has one.
+      controls: of an adaptive protocol, `protocol -> controls`.
+      stalls: whether a run comes to a halt if one worker fails, so that `is_stalled` must say so.
+    """
+
+    make: Callable
+    weight: Callable
+    expected: Callable | None = None
+    controls: Callable | None = None
+    stalls: bool = False
+
+
+def queue(rule, *parameters):
+    return lambda durations, links: Server(rule(*parameters), durations, links).run()
+
+
+def rounds(stop_of):
+    return lambda durations, links: loops.rounds(stop_of, durations, links)
+
+
+def each(value):
+    """The same factor for all."""
+    return lambda num_workers, commit, parts: [value(num_workers)] * len(parts)
+
+
+def merged(expected):
+    """With the pushes of one worker on one version as one contribution."""
+
+    def run(durations, links):
+        result = []
+        for time, parts in expected(durations, links):
+            keys = sorted({(w, version) for w, _, version, _ in parts})
+            of = {k: [p for p in parts if (p[0], p[2]) == k] for k in keys}
+            rows = [(w, min(p[1] for p in of[w, v]), v, sum(p[3] for p in of[w, v])) for w, v in keys]
+            result.append((time, rows))
+        return result
+
+    return run
+
+
+def halves(num_workers):
+    """Two groups, not in the order of their numbers."""
+    return tuple(tuple(range(g, num_workers, 2)) for g in (1, 0))
+
+
+def grouped(**options):
+    return lambda durations, links: loops.grouped(halves(durations.shape[1]), durations, links, **options)
+
+
+def aware(count):
+    return lambda num_workers, commit, parts: [1 / count / max(1, commit - version) for _, _, version, _ in parts]
+
+
+def adsp_rates(protocol):
+    rates = protocol.adaptive.initial(len(RATES))
+    return rates._replace(commits=jnp.asarray(RATES, jnp.int32))
+
+
+mean, one = each(lambda num_workers: 1 / num_workers), each(lambda num_workers: 1.0)
+half, chunk_mean = each(lambda num_workers: 1 / 2), each(lambda num_workers: 1 / (2 * num_workers))
+P = protocols
+
+CASES = {
+    "adacomm": Case(
+        lambda w: P.adacomm(num_steps=3, seconds=9.0, num_windows=2),
+        mean,
+        rounds(loops.steps(lambda begin: 3 if begin < 9 else 1)),
+        lambda protocol: jnp.asarray([3, 1], jnp.int32),
+        True,
+    ),
+    "adsp": Case(
+        lambda w: P.adsp(seconds=4.0, num_windows=2, least_interval=1.5),
+        mean,
+        queue(rules.Adsp, 4.0, 1.5, RATES),
+        adsp_rates,
+    ),
+    "anytime_minibatch": Case(
+        lambda w: P.anytime_minibatch(seconds=2.5),
+        lambda w, e, parts: [1 / sum(p[3] for p in parts) for _ in parts],
+        rounds(loops.for_seconds(2.5)),
+    ),
+    "asp": Case(lambda w: P.asp(), mean, queue(rules.Rule)),
+    "backup_workers": Case(
+        lambda w: P.backup_workers(num_backup=1),
+        each(lambda w: 1 / (w - 1)),
+        lambda d, links: Server(rules.FirstK(d.shape[1] - 1, True, True), d, links).run(),
+    ),
+    "bsp": Case(lambda w: P.bsp(), mean, rounds(loops.steps(lambda begin: 1)), stalls=True),
+    "coded": Case(lambda w: P.coded(codes.uncoded(w, load=2)), chunk_mean, stalls=True),
+    "diloco": Case(
+        lambda w: P.diloco(num_steps=2), mean, rounds(loops.steps(lambda begin: 2)), stalls=True
+    ),
+    "dssp": Case(lambda w: P.dssp(lower=1, span=2), mean, queue(rules.Dssp, 1, 2), stalls=True),
+    "elastic_averaging": Case(
+        lambda w: P.elastic_averaging(num_steps=2, moving_rate=0.75),
+        each(lambda w: 0.75 / w),
+        queue(rules.Elastic, 2),
+    ),
+    "grouped": Case(lambda w: P.grouped(groups=halves(w)), mean, grouped()),
+    "grouped change": Case(
+        lambda w: P.grouped(groups=halves(w), local_rounds=2, merge="change", central_seconds=0.75),
+        mean,
+        grouped(local_rounds=2, central_seconds=0.75),
+    ),
+    "grouped elastic": Case(
+        lambda w: P.grouped(groups=halves(w), local_rounds=3, merge="elastic", moving_rate=0.5),
+        lambda w, e, parts: [0.5 / 2 / len(parts)] * len(parts),
+        grouped(local_rounds=3),
+    ),
+    "k_async": Case(lambda w: P.k_async(num_contributions=2), half, queue(rules.FirstK, 2, True, False)),
+    "k_batch_async": Case(lambda w: P.k_batch_async(num_contributions=2), half, queue(rules.FirstK, 2, False, False)),
+    "k_batch_sync": Case(lambda w: P.k_batch_sync(num_contributions=2), half, queue(rules.FirstK, 2, False, True)),
+    "k_sync": Case(lambda w: P.k_sync(num_contributions=2), half, queue(rules.FirstK, 2, True, True)),
+    "local_sgd": Case(
+        lambda w: P.local_sgd(num_steps=3), mean, rounds(loops.steps(lambda begin: 3)), stalls=True
+    ),
+    "m_sgc": Case(lambda w: P.m_sgc(w, burst=1, window=2, most=1, rng_key=KEY), None, stalls=True),
+    "progressive_groups": Case(
+        lambda w: P.progressive_groups(num_rounds=1, factor=1.5, no_delay=1.0, order=range(w)[::-1]),
+        mean,
+        lambda d, links: Server(rules.Progressive(1, 1.5, list(range(d.shape[1]))[::-1]), d, links).run(),
+    ),
+    "psp": Case(lambda w: P.psp(num_sampled=1, rng_key=KEY), mean, queue(rules.Psp, 1, 0, KEY)),
+    "psp lenient": Case(
+        lambda w: P.psp(num_sampled=w - 1, staleness=1, rng_key=KEY), mean, queue(rules.Ssp, 1), stalls=True
+    ),
+    "sr_sgc": Case(lambda w: P.sr_sgc(w, burst=1, window=2, most=1, rng_key=KEY), None, stalls=True),
+    "ssp": Case(lambda w: P.ssp(staleness=1), mean, queue(rules.Ssp, 1), stalls=True),
+    "staleness_aware": Case(lambda w: P.staleness_aware(), aware(1), queue(rules.Rule)),
+    "staleness_aware 2": Case(
+        lambda w: P.staleness_aware(num_contributions=2), aware(2), queue(rules.FirstK, 2, False, False)
+    ),
+    "stsyn": Case(
+        lambda w: P.stsyn(num_steps=2, num_waited=2),
+        lambda w, e, parts: [1 / len(parts)] * len(parts),
+        rounds(loops.first_to_finish(2, 2)),
+    ),
+    "worker_busy": Case(lambda w: P.worker_busy(), mean, merged(queue(rules.WorkerBusy))),
+    "worker_busy eager": Case(lambda w: P.worker_busy(eager=True, trigger=1), mean, queue(rules.Eager, 1)),
+    "worker_busy eager overlap": Case(
+        lambda w: P.worker_busy(eager=True, overlap=True), mean, queue(rules.EagerOverlap)
+    ),
+    "worker_busy overlap": Case(lambda w: P.worker_busy(overlap=True), mean, merged(queue(rules.WorkerBusyOverlap))),
+}  # fmt: skip
+
+
+@functools.cache
+def protocol(name, num_workers=W):
+    return CASES[name].make(num_workers)
+
+
+@functools.cache
+def compiled(name, num_workers=W):
+    """The schedule as one program `(durations, network) -> Schedule`, with the controls of the table, if any."""
+    made, controls = protocol(name, num_workers), CASES[name].controls
+    if controls is None:
+        return jax.jit(made.schedule)
+    return jax.jit(lambda durations, network: made.adaptive.schedule(durations, network, controls(made)))
+
+
+def schedule(name, durations, links=None):
+    """The schedule in numpy. The network is always made of arrays, so that one program serves all of a shape."""
+    durations = np.asarray(durations)
+    links = links or no_links(durations.shape[1])
+    values = [np.asarray(x, durations.dtype) for x in links[:3]]
+    server = None if links.server is None else np.asarray(links.server, durations.dtype)
+    network = Network(*values, server)
+    return jax.tree.map(np.asarray, compiled(name, durations.shape[1])(durations, network))
+
+
+def no_links(num_workers):
+    return Links(*[[0.0] * num_workers] * 3)
+
+
+def commits_of(found):
+    """[(time, parts sorted by worker and unit)] of a schedule, and the weights in the same order."""
+    result, weights = [], []
+    for e in range(int(np.isfinite(found.time).sum())):
+        columns = (found.worker[e], found.unit[e], found.version[e], found.work[e], found.weight[e])
+        rows = sorted(row for row in zip(*(c.tolist() for c in columns), strict=True) if row[0] >= 0)
+        result.append((float(found.time[e]), [row[:4] for row in rows]))
+        weights.append([row[4] for row in rows])
+    return result, weights
+
+
+def random_durations(seed, shape=(T, W), failing=0.0):
+    rng = np.random.default_rng(seed)
+    values = rng.exponential(size=shape) * rng.uniform(0.5, 2.0, size=shape[1])
+    return np.where(rng.random(shape) < failing, math.inf, values)
+
+
+def tied_durations(seed, shape=(T, W), failing=0.0):
+    """Few values, all multiples of 1/4, so that sums are exact and many of them equal."""
+    rng = np.random.default_rng(seed)
+    values = rng.choice([0.5, 1.0, 1.25, 2.0, 3.0], size=shape)
+    return np.where(rng.random(shape) < failing, math.inf, values)
+
+
+def random_links(seed, num_workers=W, server=None):
+    rng = np.random.default_rng(seed)
+    return Links(*(rng.choice([0.0, 0.25, 0.5, 1.0], size=num_workers).tolist() for _ in range(3)), server)

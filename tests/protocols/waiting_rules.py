@@ -1,0 +1,230 @@
+"""Who waits for whom, one small class a protocol, for the event queue of `event_queue`."""
+
+import math
+
+import jax
+import numpy as np
+
+
+class Rule:
+    """Asynchronous parallel; the others change what is different."""
+
+    exchanges = cancels = False
+
+    def prepare(self, server):
+        """What is to be kept in mind at first."""
+
+    def ready(self, server, w):
+        return True
+
+    def pulls(self, server, w):
+        return server.version[w] < len(server.commits)
+
+    def commit(self, server, w):
+        """The workers whose pushes are committed now that w's has arrived."""
+        return [w]
+
+    def remember(self, server, w, committed):
+        """What is to be kept in mind after a push of w."""
+
+    def count(self, server, w, first, ready):
+        return 1
+
+    def fresh(self, server, w, first, count, ready):
+        return first
+
+    def sends(self, server, w, first, stop, ready):
+        return stop
+
+
+class Ssp(Rule):
+    def __init__(self, staleness):
+        self.staleness = staleness
+
+    def ready(self, server, w):
+        return server.clock[w] - min(server.clock) <= self.staleness
+
+
+class Psp(Rule):
+    def __init__(self, num_sampled, staleness, rng_key):
+        self.num_sampled, self.staleness, self.rng_key = num_sampled, staleness, rng_key
+
+    def prepare(self, server):
+        self.sample = [[] for _ in server.clock]
+
+    def ready(self, server, w):
+        return all(server.clock[w] - server.clock[v] <= self.staleness for v in self.sample[w])
+
+    def remember(self, server, w, committed):
+        key = jax.random.fold_in(jax.random.fold_in(self.rng_key, w), server.clock[w])
+        others = [v for v in range(server.num_workers) if v != w]
+        drawn = jax.random.choice(key, len(others), (self.num_sampled,), replace=False)
+        self.sample[w] = [others[i] for i in np.asarray(drawn)]
+
+
+class Dssp(Rule):
+    def __init__(self, lower, span):
+        self.lower, self.span = lower, span
+
+    def prepare(self, server):
+        self.pushes = [[] for _ in server.clock]
+        self.granted = [0] * server.num_workers
+        self.free = [False] * server.num_workers
+
+    def ready(self, server, w):
+        return self.free[w] or server.clock[w] - min(server.clock) <= self.lower
+
+    def remember(self, server, w, committed):
+        self.pushes[w].append(server.now)
+        ahead = server.clock[w] - min(server.clock)
+        if self.granted[w] == 0 and ahead > self.lower and server.clock[w] == max(server.clock):
+            self.granted[w] = self.predict(server, w, ahead)
+        self.free[w] = self.granted[w] > 0
+        self.granted[w] = max(self.granted[w] - 1, 0)
+
+    def predict(self, server, fast, ahead):
+        slow = server.clock.index(min(server.clock))
+        if len(self.pushes[fast]) < 2 or len(self.pushes[slow]) < 2:
+            return 0
+        (a, b), (c, d) = self.pushes[fast][-2:], self.pushes[slow][-2:]
+        waits = []
+        for steps in range(min(self.span, self.lower + self.span + 1 - ahead) + 1):
+            mine, k = b + steps * (b - a), 1
+            while d + k * (d - c) < mine:
+                k += 1
+            waits.append(d + k * (d - c) - mine)
+        return waits.index(min(waits))
+
+
+class FirstK(Rule):
+    """The four protocols of the first K gradients."""
+
+    def __init__(self, count, distinct, cancels):
+        self.wanted, self.distinct, self.cancels = count, distinct, cancels
+
+    def ready(self, server, w):
+        return not (self.distinct and server.pending[w])
+
+    def commit(self, server, w):
+        enough = sum(map(len, server.pending)) >= self.wanted
+        return [v for v in range(server.num_workers) if server.pending[v]] if enough else []
+
+
+class WorkerBusy(Rule):
+    """Everybody goes on; a commit when everybody has pushed."""
+
+    def commit(self, server, w):
+        return list(range(server.num_workers)) if all(server.pending) else []
+
+
+class Eager(Rule):
+    """Every push is a commit; all read once after each push of the trigger."""
+
+    def __init__(self, trigger=None):
+        self.trigger = trigger
+
+    def prepare(self, server):
+        self.made = 0
+        if self.trigger is None:
+            sums = np.sum(server.durations, axis=0).tolist()
+            self.trigger = sums.index(max(sums))
+
+    def pulls(self, server, w):
+        return server.version[w] < self.made
+
+    def remember(self, server, w, committed):
+        if w == self.trigger:
+            self.made = len(server.commits)
+
+
+class _Overlap:
+    """Workers never stop computing: step n of w ends at the sum of its first n + 1 durations, whatever is sent."""
+
+    def _ends(self, server, w):
+        return np.cumsum([row[w] for row in server.durations])
+
+    def sends(self, server, w, first, stop, ready):
+        return max(ready, self._ends(server, w)[first])
+
+    def count(self, server, w, first, ready):
+        if first >= server.num_units:
+            return 1
+        done = int((self._ends(server, w) <= self.sends(server, w, first, 0.0, ready)).sum())
+        return max(done - first, 1) if np.isfinite(self._ends(server, w)[first]) else 1
+
+    def fresh(self, server, w, first, count, ready):
+        done = int((self._ends(server, w) <= ready).sum())
+        return min(max(done, first), first + count)
+
+
+class WorkerBusyOverlap(_Overlap, WorkerBusy):
+    pass
+
+
+class EagerOverlap(_Overlap, Eager):
+    pass
+
+
+class Elastic(Rule):
+    exchanges = True
+
+    def __init__(self, num_steps):
+        self.num_steps = num_steps
+
+    def count(self, server, w, first, ready):
+        return self.num_steps
+
+
+class Adsp(Rule):
+    """Commits so many times in a window, by the interval after which a worker pushes."""
+
+    def __init__(self, seconds, least_interval, rates):
+        self.seconds, self.least_interval, self.rates = seconds, least_interval, rates
+
+    def count(self, server, w, first, ready):
+        window = min(int(ready // self.seconds), len(self.rates) - 1)
+        messages = server.alone(w, server.links.upload) + server.alone(w, server.links.download)
+        interval = max(self.least_interval, self.seconds / self.rates[window] - messages)
+        total, number = 0.0, 0
+        while total < interval or number == 0:
+            if first + number >= server.num_units:
+                return number + 1
+            total += server.durations[first + number][w]
+            number += 1
+        return number
+
+
+class Progressive(Rule):
+    """Groups that wait within; all halved after every trial that took too long."""
+
+    def __init__(self, num_rounds, limit, order):
+        self.num_rounds, self.limit, self.order = num_rounds, limit, order
+
+    def prepare(self, server):
+        self.level, self.begin, self.units, self.chosen = 0, 0.0, 0, False
+        self.label = [(0, 0)] * server.num_workers
+
+    def _halved(self, w):
+        """The name of w's group at the level of the moment."""
+        count = min(2**self.level, len(self.order))
+        place = self.order.index(w)
+        return self.level, max(g for g in range(count) if g * len(self.order) // count <= place)
+
+    def ready(self, server, w):
+        return not server.pending[w]
+
+    def commit(self, server, w):
+        self.group = [v for v in range(server.num_workers) if self.label[v] == self.label[w]]
+        return self.group if all(server.pending[v] for v in self.group) else []
+
+    def remember(self, server, w, committed):
+        if not committed:
+            return
+        self.units += len(self.group)
+        if not self.chosen and self.units >= self.num_rounds * server.num_workers:
+            self.chosen = server.now - self.begin <= self.limit
+            most = math.ceil(math.log2(server.num_workers))
+            self.level += not self.chosen and self.level < most
+            self.begin, self.units = server.now, 0
+        for v in self.group:
+            self.label[v] = self._halved(v)
