@@ -145,14 +145,11 @@ def timeline(found: Simulation, work: Work) -> Timeline:
         there = lost[unit] == lost[turn.first.clip(0, unit.size)]
         compute_start = jnp.where(there, turn.compute_start + passed, jnp.inf)
         compute_end = jnp.where(last_begun, turn.stop, jnp.minimum(compute_start + durations, turn.stop))
-        sent = jnp.isfinite(turn.send_start) & (offset < turn.work)
         send_start = jnp.where(last_sent, turn.send_start, jnp.inf)
-        finish = jnp.where(last_sent, turn.arrive, compute_end)
+        finish = jnp.where(last_sent, turn.arrive, jnp.where(offset < turn.work, compute_end, jnp.inf))
         start = jnp.where(offset == 0, turn.begin, compute_start)
-        times = (start, compute_start, compute_end)
-        return *(jnp.where(real, x, jnp.inf) for x in times), *(
-            jnp.where(real & sent, x, jnp.inf) for x in (send_start, finish)
-        )
+        times = start, compute_start, compute_end, send_start, finish
+        return tuple(jnp.where(real, x, jnp.inf) for x in times)
 
     given = found.turns, work.durations, work.before, work.lost
     times = jax.vmap(of_worker, in_axes=1, out_axes=1)(*given)
