@@ -2,11 +2,12 @@
 
 from gcjax.engine import live
 from gcjax.engine.base import Info, Run, State, Training, Trajectory
+from gcjax.engine.checking import check
 from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
 from gcjax.engine.coded import CodedInfo, coded_value_and_grad, shard_chunks
 from gcjax.engine.layout import replicate
 from gcjax.engine.resume import identity, in_pieces
-from gcjax.engine.run import check, required_ring_size, run
+from gcjax.engine.run import required_ring_size, run
 from gcjax.engine.traffic import bytes_sent
 
 __all__ = [

@@ -56,7 +56,8 @@ class Info(NamedTuple):
       staleness: int32[E], the largest staleness among the commit's contributions; -1 for commits not made.
       num_commits: int32[], the commits made.
       versions_alive: int32[], the most past versions that are still to be read at any time: the ring's size must not
-        be below it. 0 if every commit reads the latest version.
+        be below it. 0 if every commit reads the latest version. If the protocol looks at the loss: for the commits so
+        far, each version being kept until it is read last.
     """
 
     loss: jax.Array

@@ -98,7 +98,7 @@ def local_commits(
         def add(c: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
             total, everybody, losses = carry
             piece = jax.tree.map(lambda x: x[c], pieces)
-            me = owner[piece.worker[0].clip(0)]
+            me = owner[piece.worker.max().clip(0)]  # padding may stand before the others
             mine = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, me, keepdims=False), everybody)
             change, new, loss = one(inputs, mine, piece)
             place = jnp.where(piece.work > 0, me, owner.size)  # out of bounds: dropped
@@ -119,7 +119,7 @@ def local_commits(
             works = pieces.work > 0
             mine = jax.tree.map(lambda a, b: jnp.where(works.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, mine)
             total = jax.tree.map(lambda x: jnp.sum(x, axis=0), change)
-            return (total, jnp.sum(pieces.weight * loss)), mine
+            return (total, jnp.sum(_share(pieces) * loss)), mine
 
         total, loss = None, jnp.zeros((), pieces.weight.dtype)
         for i in range(local.passes):
@@ -127,18 +127,23 @@ def local_commits(
             (change, value), everybody = at_once.owned(some, inputs, everybody, part)
             total = change if total is None else jax.tree.map(jnp.add, total, change)
             loss += value
-        return total, everybody, jnp.broadcast_to(mean(loss, pieces.weight.sum()), pieces.work.shape)
+        return total, everybody, jnp.broadcast_to(mean(loss, _share(pieces).sum()), pieces.work.shape)
 
     def commit(inputs: Inputs, schedule: Schedule, index: jax.Array, everybody: Local) -> tuple[Contribution, Local]:
         pieces = _pieces(local, schedule, index)
         dense = pieces.work.shape[0] == local.passes * num_workers and at_once is not None
         total, everybody, losses = (side_by_side if dense else in_turn)(inputs, pieces, everybody)
-        weight = pieces.weight.astype(losses.dtype)
-        loss = mean(jnp.sum(losses * weight), weight.sum())
+        share = _share(pieces).astype(losses.dtype)
+        loss = mean(jnp.sum(losses * share), share.sum())
         gradient = jax.tree.map(jnp.negative, total)
         return Contribution(gradient, loss, jnp.zeros((), schedule.weight.dtype)), everybody
 
     return commit
+
+
+def _share(pieces: Piece) -> jax.Array:
+    """float[C]: what the mean loss of each contribution counts for; all its steps have its weight."""
+    return pieces.weight * pieces.work.astype(pieces.weight.dtype)
 
 
 def _pieces(local: LocalWork, schedule: Schedule, index: jax.Array) -> Piece:

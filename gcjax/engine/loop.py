@@ -65,10 +65,11 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     optimizer = on_server(program)
     possible = schedule.time.shape[0]
     num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or possible).astype(jnp.int32)
-    alive = versions_alive(schedule)
+    # A protocol that looks at the loss shows on the way which versions it needs.
+    alive = versions_alive(schedule) if protocol.adaptive is None else jnp.zeros((), jnp.int32)
     impossible = jnp.any(schedule.version > jnp.arange(possible, dtype=jnp.int32)[:, None])
     params = task.init(_keys(rng_key)[0]) if params is None else params
-    params = _poisoned(params, (alive > options.ring_size) | impossible)
+    params = rings.poisoned(params, (alive > options.ring_size) | impossible)
     params = options.layout.params(params)
     place = _places(program, schedule)
     ring = None if place is None else rings.create(params, options.ring_size, place[0])
@@ -186,15 +187,6 @@ def _places(program: Program, schedule: Schedule) -> jax.Array | None:
     if program.protocol.adaptive is None:
         return rings.places(schedule, size)
     return jnp.arange(schedule.time.shape[0] + 1, dtype=jnp.int32) % size  # nobody knows yet which versions are read
-
-
-def _poisoned(params: Any, poison: jax.Array) -> Any:
-    """All NaN if a version that is not there would be read, so that the run cannot pass for a result."""
-
-    def leaf(x: jax.Array) -> jax.Array:
-        return jnp.where(poison, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
-
-    return jax.tree.map(leaf, params)
 
 
 def evaluated(

@@ -96,3 +96,12 @@ def write(ring: Any, place: jax.Array, params: Any) -> Any:
         return jax.lax.dynamic_update_index_in_dim(x, value, place, axis=0)
 
     return jax.tree.map(leaf, ring, params)
+
+
+def poisoned(params: Any, poison: jax.Array) -> Any:
+    """All NaN if a version that is not there would be read, so that the run cannot pass for a result."""
+
+    def leaf(x: jax.Array) -> jax.Array:
+        return jnp.where(poison, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+
+    return jax.tree.map(leaf, params)

@@ -15,10 +15,11 @@ from jax.sharding import Mesh
 from gcjax import _checks
 from gcjax.engine import resume
 from gcjax.engine.base import Run, Training
+from gcjax.engine.checking import check, check_versions
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.layout import ParamSpecs, layout
 from gcjax.engine.loop import Options, Program, Progress, Source, advance, begin, versions_alive
-from gcjax.protocols.base import Adaptive, Protocol, Schedule
+from gcjax.protocols.base import Adaptive, Protocol, Schedule, check_work
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
@@ -84,8 +85,8 @@ def run(
       Parameters, trajectory, info and schedule.
 
     Raises:
-      ValueError: for bad input, or if the durations are too few for `num_commits`, or the ring too small, or the
-        checkpoints are of another run.
+      ValueError: for bad input, or if the durations are too few for `num_commits`, or nobody does any work for any
+        commit, or the ring is too small, or the checkpoints are of another run.
     """
     _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width, num_evals)
     where = layout(mesh, axis, param_specs)
@@ -95,7 +96,8 @@ def run(
     schedule = _schedule_of(protocol, durations, network, traced) if start is None else start.schedule
     traced = traced or _checks.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
     if not traced:
-        _check_versions(protocol, schedule)
+        check_versions(protocol.one_version, schedule)
+        check_work(schedule)
     possible = schedule.time.shape[0]
     if ring_size is None:
         ring_size = _default_ring_size(protocol, schedule)
@@ -182,39 +184,6 @@ def _final(protocol: Protocol, schedule: Schedule, training: Training, source: S
     return _chosen(protocol.adaptive, *source, training.state.controls)
 
 
-def check(run: Run, *, num_commits: int | None = None) -> None:
-    """Raises an error if a run made under `jit` or `vmap` is not to be trusted.
-
-    Args:
-      run: one run, or a batch of them.
-      num_commits: the commits asked for.
-
-    Raises:
-      ValueError: if the ring was too small, or fewer than `num_commits` commits were made.
-    """
-    made, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
-    kept = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[made.ndim] - 1
-    if needed > kept:
-        raise ValueError(
-            f"the ring keeps {kept} past versions of the parameters, but this schedule still needs {needed} at once. "
-            f"Pass ring_size={needed} or more."
-        )
-    commits = np.arange(run.schedule.time.shape[-1])[:, None]
-    if (np.asarray(run.schedule.version) > commits).any():
-        raise ValueError(
-            "a commit of this schedule reads a version of the parameters that is made later; commit e can read the "
-            "versions 0 to e. Correct the protocol's schedule."
-        )
-    if num_commits is not None and made.min() < num_commits:
-        sampled = run.schedule.start.shape[-2]
-        raise ValueError(
-            f"num_commits={num_commits} asked for, but the durations of {sampled} units a worker give only "
-            f"{made.min()} commits: a worker runs out of sampled units, or waits for a failed one. Sample "
-            f"{-(-sampled * num_commits // max(int(made.min()), 1))} units or more, or use a protocol that does not "
-            "wait for failed workers."
-        )
-
-
 def _check_start(start: Run, num_slots: int, mesh: Mesh | None) -> None:
     """A run can only be gone on with under the arguments that it was begun with."""
     if start.trajectory.time.shape[-1] != num_slots:
@@ -232,18 +201,6 @@ def _check_start(start: Run, num_slots: int, mesh: Mesh | None) -> None:
 
 def _is_zero(value: int | jax.Array) -> bool:
     return isinstance(value, int) and value == 0
-
-
-def _check_versions(protocol: Protocol, schedule: Schedule) -> None:
-    """A protocol that says that all contributions to a commit read one version must keep to it."""
-    if protocol.one_version and schedule.worker.shape[1] > 1:
-        version, real = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0
-        newest = np.where(real, version, -1).max(axis=1, keepdims=True)
-        if (real & (version != newest)).any():
-            raise ValueError(
-                "contributions to one commit of this schedule read different versions, but the protocol says that "
-                "they read the same. Make it with Protocol(schedule, one_version=False)."
-            )
 
 
 def required_ring_size(schedule: Schedule) -> int:

@@ -12,6 +12,7 @@ import jax.numpy as jnp
 
 from gcjax._together import keep_idle, most
 from gcjax.engine.base import Info, State, Training
+from gcjax.engine.ring import poisoned
 from gcjax.protocols.base import Adaptive, Observed, Schedule
 
 Commits = Callable[[Schedule], Callable[[jax.Array, State, Info], tuple[State, Info]]]
@@ -41,7 +42,7 @@ def by_windows(
 
     def going(training: Training) -> jax.Array:
         """Whether there are windows left, or commits of the last one, and evaluations to be made."""
-        judged = (training.trajectory.commit >= 0).sum() - 1
+        judged = (training.trajectory.commit >= 0).sum(dtype=jnp.int32) - 1
         return ((judged < num_evals) & ~_ended(adaptive, training)).astype(jnp.int32)
 
     def piece(training: Training) -> Training:
@@ -61,14 +62,16 @@ def by_windows(
         end = jnp.minimum(in_window, upcoming)
         state, info = commits(schedule)(end, state, info)
         over = (state.commit >= in_window) & ~is_last
-        made = jnp.arange(schedule.time.size) < state.commit
+        made = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
         seen = Observed(state.window, boundary, jnp.where(made, schedule.time, jnp.inf), info.loss)
         chosen = adaptive.next(state.controls, seen)
         controls = jax.tree.map(lambda new, old: jnp.where(over, new, old), chosen, state.controls)
         window = state.window + over.astype(jnp.int32)
+        alive = jnp.maximum(info.versions_alive, _versions_kept(schedule, state.commit))
+        params = poisoned(state.params, alive > options.ring_size)
         training = Training(
-            state._replace(controls=controls, window=window),
-            info._replace(num_commits=total, staleness=_staleness(schedule, total)),
+            state._replace(params=params, controls=controls, window=window),
+            info._replace(num_commits=total, staleness=_staleness(schedule, total), versions_alive=alive),
             training.trajectory,
         )
         judge = (state.commit == upcoming) | _ended(adaptive, training)
@@ -87,3 +90,9 @@ def _staleness(schedule: Schedule, total: jax.Array) -> jax.Array:
     commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)
     stale = jnp.where(schedule.worker >= 0, commits[:, None] - schedule.version, -1).max(axis=1)
     return jnp.where(commits < total, stale, -1)
+
+
+def _versions_kept(schedule: Schedule, made: jax.Array) -> jax.Array:
+    """int32[]: the versions that the commits so far needed; each one is kept until so many have come after it."""
+    stale = _staleness(schedule, made).max()
+    return jnp.where(stale > 0, stale + 1, 0)

@@ -1,0 +1,77 @@
+"""Whether a run is to be trusted: what cannot be said while it is computed is said afterwards."""
+
+import jax
+import numpy as np
+
+from gcjax.engine.base import Run
+from gcjax.protocols.base import Schedule, check_work
+
+
+def check(run: Run, *, num_commits: int | None = None) -> None:
+    """Raises an error if a run made under `jit` or `vmap` is not to be trusted.
+
+    Args:
+      run: one run, or a batch of them.
+      num_commits: the commits asked for.
+
+    Raises:
+      ValueError: if the ring was too small, or nobody has done any work for any commit, or the run has come to its end
+        with fewer than `num_commits` commits.
+    """
+    made, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
+    kept = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[made.ndim] - 1
+    if needed > kept:
+        raise ValueError(
+            f"the ring keeps {kept} past versions of the parameters, but this schedule still needs {needed} at once. "
+            f"Pass ring_size={needed} or more."
+        )
+    commits = np.arange(run.schedule.time.shape[-1])[:, None]
+    if (np.asarray(run.schedule.version) > commits).any():
+        raise ValueError(
+            "a commit of this schedule reads a version of the parameters that is made later; commit e can read the "
+            "versions 0 to e. Correct the protocol's schedule."
+        )
+    check_work(run.schedule)
+    if num_commits is None:
+        return
+    if run.state.window is not None:  # a protocol that looks at the loss may still choose to commit more often
+        made = np.where(np.asarray(run.state.commit) < made, num_commits, made)
+    if made.min() < num_commits:
+        _too_few(run.schedule, made, num_commits)
+
+
+def _too_few(schedule: Schedule, made: np.ndarray, num_commits: int) -> None:
+    """Raises the error of the run, among these, with the fewest commits."""
+    worst, least = np.unravel_index(np.argmin(made), made.shape), int(made.min())
+    start, compute_start, compute_end, horizon = (
+        np.asarray(x)[worst] for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
+    )
+    sampled = start.shape[0]
+    more = f"Sample {-(-sampled * num_commits // max(least, 1))} units or more"
+    lost = np.argwhere(np.isfinite(compute_start) & np.isinf(compute_end))
+    who = f"worker {lost[0, 1]}, which does not return from unit {lost[0, 0]}" if len(lost) else "a failed worker"
+    if np.isinf(horizon):
+        why = f"the run never finishes, since it waits for {who}. Use a protocol that does not wait for failed workers."
+    elif len(lost):
+        why = (
+            f"a worker runs out of sampled units. {more}; but if the protocol waits for {who}, the run never "
+            "finishes, and only a protocol that does not wait for failed workers helps."
+        )
+    else:
+        why = f"a worker runs out of sampled units. {more}."
+    raise ValueError(
+        f"num_commits={num_commits} asked for, but the durations of {sampled} units a worker give only {least} "
+        f"commits: {why}"
+    )
+
+
+def check_versions(one_version: bool, schedule: Schedule) -> None:
+    """A protocol that says that all contributions to a commit read one version must keep to it."""
+    if one_version and schedule.worker.shape[1] > 1:
+        version, real = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0
+        newest = np.where(real, version, -1).max(axis=1, keepdims=True)
+        if (real & (version != newest)).any():
+            raise ValueError(
+                "contributions to one commit of this schedule read different versions, but the protocol says that "
+                "they read the same. Make it with Protocol(schedule, one_version=False)."
+            )
