@@ -17,7 +17,7 @@ from gcjax.protocols.turns import FLOATS, INTEGERS, Simulation, Turns, Work
 from gcjax.stragglers.network import Network
 from gcjax.stragglers.transfers import shared_seconds
 
-IDLE, RECEIVING, COMPUTING, SENDING, ARRIVING = range(5)
+IDLE, RECEIVING, COMPUTING, ANSWERING, SENDING, ARRIVING = range(6)
 
 
 class View(NamedTuple):
@@ -214,6 +214,9 @@ class _Queue(NamedTuple):
         view = state.view
         quiet = self._coming(state).min() > view.now
         may = view.idle & quiet & state.going & self.rule.ready(view)
+        out = may & (state.current.first + state.current.begun >= self.work.num_units)
+        horizon = jnp.where(out.any(), jnp.minimum(state.horizon, view.now), state.horizon)
+        view, state, may = view._replace(idle=view.idle & ~out), state._replace(horizon=horizon), may & ~out
         pulls = may & self.rule.pulls(view) if not self.rule.exchanges else jnp.zeros_like(may)
         first = state.current.first + state.current.begun
         current = state.current._replace(
@@ -249,8 +252,9 @@ class _Queue(NamedTuple):
         if self.rule.exchanges:
             arrive += self._alone(self.network.download)
         new = old._replace(
-            begun=part.num_units, work=part.num_units, fresh=jnp.where(pulled, part.fresh, old.first),
-            compute_start=part.compute_start, stop=part.stop, send_start=sent, arrive=arrive,
+            begin=jnp.minimum(old.begin, part.compute_start), begun=part.num_units, work=part.num_units,
+            fresh=jnp.where(pulled, part.fresh, old.first), compute_start=part.compute_start, stop=part.stop,
+            send_start=sent, arrive=arrive,
         )  # fmt: skip
         phase, until = (COMPUTING, sent) if self._shared else (ARRIVING, arrive)
         return state._replace(
@@ -273,8 +277,8 @@ class _Queue(NamedTuple):
         current = state.current
         if self.rule.takes is None:
             current = current._replace(
-                commit=current.commit.at[worker].set(view.commits),
-                position=current.position.at[worker].set(position),
+                commit=current.commit.at[worker].set(jnp.where(arrives, view.commits, current.commit[worker])),
+                position=current.position.at[worker].set(jnp.where(arrives, position, current.position[worker])),
             )
         state = _written(state._replace(current=current), arrives, worker)
         state = state._replace(
@@ -361,18 +365,21 @@ class _Queue(NamedTuple):
 
     def _go_on(self, state: _State, worker: jax.Array, active: jax.Array) -> _State:
         """The next phase of a worker."""
-        me = (jnp.arange(state.phase.size) == worker) & active
+        me = (jnp.arange(state.phase.size, dtype=jnp.int32) == worker) & active
         phase, now = state.phase, state.view.now
         latency = jnp.broadcast_to(jnp.asarray(self.network.latency, now.dtype), phase.shape)
-        computed, received, sent = (me & (phase == p) for p in (COMPUTING, RECEIVING, SENDING))
-        arrive = jnp.where(sent, now + (1 + self.rule.exchanges) * latency, state.current.arrive)
+        computed, received, answers, sent = (me & (phase == p) for p in (COMPUTING, RECEIVING, ANSWERING, SENDING))
+        arrive = jnp.where(sent, now + latency, state.current.arrive)
         state = state._replace(
             phase=jnp.where(sent, ARRIVING, phase),
             until=jnp.where(sent, arrive, state.until),
             current=state.current._replace(arrive=arrive),
         )
         if self.rule.exchanges:
-            state = self._transfer(state, received, SENDING)
+            state = state._replace(
+                phase=jnp.where(received, ANSWERING, state.phase), until=jnp.where(received, now + latency, state.until)
+            )
+            state = self._transfer(state, answers, SENDING)
             return self._transfer(state, computed, RECEIVING)
         state = self._transfer(state, computed, SENDING)
         return self._compute(state, received, now + latency, received)

@@ -42,7 +42,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         work = Work.of(durations)
-        turn = _pushes if overlap else units(1)
+        turn = _pushes(network.received(jnp.zeros_like(durations[0]))) if overlap else units(1)
         if eager:
             found = simulate(_eager(_fixed_worker(trigger, durations), turn), work, network)
             return commits_by_position(found, work, 1.0 / work.num_workers, 1, split=overlap)
@@ -86,12 +86,21 @@ def _eager(trigger: jax.Array, turn: Callable[..., Part]) -> Rule:
     )
 
 
-def _pushes(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> Part:
-    """The communication beside the computing: a push of all steps that are done, of one at least."""
-    del memory
-    origin = jnp.zeros_like(first)
-    send_start = jnp.maximum(ready, work.seconds(origin, first + 1))
-    count = (work.done(origin, send_start) - first).clip(1)
-    stop = work.seconds(origin, first + count)
-    fresh = work.done(origin, ready).clip(first, first + count)
-    return Part(count, work.at(first), stop, jnp.where(jnp.isfinite(stop), send_start, jnp.inf), fresh)
+def _pushes(began: jax.Array) -> Callable[..., Part]:
+    """The communication beside the computing: a push of all steps that are done, of one at least.
+
+    Args:
+      began: float[W] seconds, when each worker began to compute.
+    """
+
+    def part(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> Part:
+        del memory
+        origin = jnp.zeros_like(first)
+        send_start = jnp.maximum(ready, began + work.seconds(origin, first + 1))
+        count = (work.done(origin, send_start - began) - first).clip(1)
+        stop = began + work.seconds(origin, first + count)
+        fresh = work.done(origin, ready - began).clip(first, first + count)
+        send_start = jnp.where(jnp.isfinite(stop), send_start, jnp.inf)
+        return Part(count, began + work.at(first), stop, send_start, fresh)
+
+    return part

@@ -25,7 +25,7 @@ def shared_seconds(active: jax.Array, own: jax.Array, server: jax.Array) -> jax.
       own: float[W] seconds on the worker's own link.
       server: float[] seconds on the shared link for one alone.
     """
-    return jnp.maximum(own, server * active.sum())
+    return jnp.maximum(own, server * active.sum().astype(server.dtype))
 
 
 def shared_arrivals(ready: jax.Array, size: jax.Array, own: jax.Array, server: jax.Array) -> jax.Array:

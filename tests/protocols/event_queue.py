@@ -9,6 +9,14 @@ from typing import NamedTuple
 TIMES = ("start", "compute_start", "compute_end", "send_start", "finish")
 
 
+class Expected(NamedTuple):
+    """What a reference finds: `[(time, parts)]`, parts `(worker, unit, version, work)`; the horizon, the timeline."""
+
+    commits: list
+    horizon: float
+    times: dict | None = None
+
+
 class Links(NamedTuple):
     """Seconds of each worker's messages, lists of W numbers; and of a message alone on the server's shared link."""
 
@@ -57,7 +65,7 @@ class Server:
             ends = self.ends()
             moment = min([*ends.values(), *(time for time, _ in self.timer.values())], default=math.inf)
             if math.isinf(moment) or moment > self.horizon:
-                return self.commits
+                return Expected(self.commits, self.horizon, self.times)
             self.move(moment, ends)
             while due := [w for w, (time, _) in self.timer.items() if time <= moment]:
                 self.timer.pop(min(due))[1]()
@@ -76,7 +84,7 @@ class Server:
             self.horizon = min(self.horizon, self.now)
             return
         self.turn[w] = turn
-        self.times["start"][turn.first][w] = self.now
+        self.times["start"][turn.first][w] = min(self.now, self.rule.origin(self, w, turn.first, self.now))
         if pulls:
             self.transfer(w, self.links.download, lambda: self.compute(w))
         else:
@@ -86,12 +94,12 @@ class Server:
         turn = self.turn[w]
         turn.count = self.rule.count(self, w, turn.first, self.now)
         turn.fresh = self.rule.fresh(self, w, turn.first, turn.count, self.now)
-        at = self.now
+        at = self.rule.origin(self, w, turn.first, self.now)
         for unit in range(turn.first, turn.first + turn.count):
             self.times["start"][unit][w] = min(self.times["start"][unit][w], at)
             self.times["compute_start"][unit][w] = at
             at += self.durations[unit][w]
-            for name in ("compute_end", "send_start", "finish"):
+            for name in ("compute_end", "finish"):
                 self.times[name][unit][w] = at
         turn.stop = at
         self.timer[w] = self.rule.sends(self, w, turn.first, at, self.now), lambda: self.send(w)
@@ -131,6 +139,9 @@ class Server:
     def cut(self):
         for w, turn in self.turn.items():
             self.used[w] = turn.first + 1
+            begins = self.times["compute_start"][turn.first]
+            if math.isinf(begins[w]) and self.timer.get(w, (math.inf,))[0] <= self.now:
+                begins[w] = self.now  # the parameters arrive at this very moment
             self.timer.pop(w, None), self.moving.pop(w, None)
             for name in TIMES[1:]:
                 value = self.times[name][turn.first][w]

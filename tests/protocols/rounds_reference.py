@@ -4,13 +4,15 @@ import math
 
 import numpy as np
 
+from tests.protocols.event_queue import Expected
+
 
 def rounds(stop_of, durations, links):
-    """Commits `(time, parts)` of rounds that all begin with the same version.
+    """Rounds that all begin with the same version.
 
     Args:
       stop_of: `(begin, received, ends) -> list of W`, when each worker stops computing; `ends[w]` lists when its coming
-        units would end.
+        units would end. None if there are too few of them.
       durations: float[T, W].
       links: the time of messages, of each worker.
     """
@@ -20,13 +22,17 @@ def rounds(stop_of, durations, links):
         received = [now + links.latency[w] + links.download[w] for w in range(num_workers)]
         ends = [(received[w] + np.cumsum(durations[used[w] :, w])).tolist() for w in range(num_workers)]
         stops = stop_of(now, received, ends)
+        if stops is None:
+            return Expected(commits, now)
+        if math.inf in stops:
+            return Expected(commits, math.inf)
         parts, end = [], now
         for w, stop in enumerate(stops):
             done = sum(e <= stop for e in ends[w] if math.isfinite(e))
             last = ends[w][done - 1] if done else received[w]
             begun = done + (last < stop)
-            if used[w] + begun > num_units or math.isinf(stop):
-                return commits
+            if used[w] + begun > num_units:
+                return Expected(commits, now)
             if done:
                 parts.append((w, used[w], len(commits), done))
             used[w] += begun
@@ -40,7 +46,7 @@ def steps(number):
 
     def stop_of(begin, received, ends):
         count = number(begin)
-        return [e[count - 1] if len(e) >= count else math.inf for e in ends]
+        return None if min(map(len, ends)) < count else [e[count - 1] for e in ends]
 
     return stop_of
 
@@ -50,7 +56,8 @@ def first_to_finish(num_steps, num_waited):
 
     def stop_of(begin, received, ends):
         finished = sorted(e[num_steps - 1] if len(e) >= num_steps else math.inf for e in ends)
-        return [finished[num_waited - 1]] * len(ends)
+        stop = finished[num_waited - 1]
+        return None if math.isinf(stop) and min(map(len, ends)) < num_steps else [stop] * len(ends)
 
     return stop_of
 
@@ -61,7 +68,7 @@ def for_seconds(seconds):
 
 
 def grouped(groups, durations, links, local_rounds=1, central_seconds=0.0):
-    """Commits of groups that wait within, and not for each other; the lower of two groups comes first."""
+    """Groups that wait within, and not for each other; the lower of two groups comes first."""
     num_units = durations.shape[0]
     pushes, begins, out = [], [], math.inf
     for g, group in enumerate(groups):
@@ -84,4 +91,4 @@ def grouped(groups, durations, links, local_rounds=1, central_seconds=0.0):
             break
         version = min(sum(t <= begins[i] for t in times), len(commits))
         commits.append((time, [(w, first, version, local_rounds) for w in groups[g]]))
-    return commits
+    return Expected(commits, out)

@@ -1,5 +1,6 @@
 """One table of all protocols: how to make each for W workers, what is documented, and its plain-Python reference."""
 
+import collections
 import functools
 import math
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from tests.protocols.event_queue import Links, Server
 KEY = jax.random.key(5)
 T, W = 8, 3
 RATES = (1, 3)
+TRACES = collections.Counter()
 
 
 class Case(NamedTuple):
@@ -26,7 +28,7 @@ class Case(NamedTuple):
     Attributes:
       make: `W -> Protocol`.
       weight: `(W, commit, parts) -> list`, the documented factor of each part `(worker, unit, version, work)`.
-      expected: `(durations, links) -> [(time, parts)]`, the plain-Python reference; None where another module has one.
+      expected: `(durations, links) -> Expected`, the plain-Python reference; None where another module has one.
       controls: of an adaptive protocol, `protocol -> controls`.
       stalls: whether a run comes to a halt if one worker fails, so that `is_stalled` must say so.
     """
@@ -39,7 +41,8 @@ class Case(NamedTuple):
 
 
 def queue(rule, *parameters):
-    return lambda durations, links: Server(rule(*parameters), durations, links).run()
+    made = rule(*parameters)
+    return lambda durations, links: Server(made, durations, links).run()
 
 
 def rounds(stop_of):
@@ -55,13 +58,13 @@ def merged(expected):
     """With the pushes of one worker on one version as one contribution."""
 
     def run(durations, links):
-        result = []
-        for time, parts in expected(durations, links):
+        found, result = expected(durations, links), []
+        for time, parts in found.commits:
             keys = sorted({(w, version) for w, _, version, _ in parts})
             of = {k: [p for p in parts if (p[0], p[2]) == k] for k in keys}
             rows = [(w, min(p[1] for p in of[w, v]), v, sum(p[3] for p in of[w, v])) for w, v in keys]
             result.append((time, rows))
-        return result
+        return found._replace(commits=result)
 
     return run
 
@@ -148,7 +151,7 @@ CASES = {
         mean,
         lambda d, links: Server(rules.Progressive(1, 1.5, list(range(d.shape[1]))[::-1]), d, links).run(),
     ),
-    "psp": Case(lambda w: P.psp(num_sampled=1, rng_key=KEY), mean, queue(rules.Psp, 1, 0, KEY)),
+    "psp": Case(lambda w: P.psp(num_sampled=1, rng_key=KEY), mean, queue(rules.Psp, 1, 0, KEY), stalls=True),
     "psp lenient": Case(
         lambda w: P.psp(num_sampled=w - 1, staleness=1, rng_key=KEY), mean, queue(rules.Ssp, 1), stalls=True
     ),
@@ -178,12 +181,38 @@ def protocol(name, num_workers=W):
 
 
 @functools.cache
-def compiled(name, num_workers=W):
-    """The schedule as one program `(durations, network) -> Schedule`, with the controls of the table, if any."""
+def quick():
+    """Compiler options for programs that are compiled fast, not for fast programs; None where XLA has others."""
+    options = {"xla_backend_optimization_level": 0, "xla_cpu_use_fusion_emitters": False}
+    try:
+        jax.jit(lambda: 0, compiler_options=options)()
+    except jax.errors.JaxRuntimeError:
+        return None
+    return options
+
+
+def function(name, num_workers=W):
+    """`(durations, network) -> Schedule`, with the controls of the table, if any; `TRACES` counts its tracings."""
     made, controls = protocol(name, num_workers), CASES[name].controls
-    if controls is None:
-        return jax.jit(made.schedule)
-    return jax.jit(lambda durations, network: made.adaptive.schedule(durations, network, controls(made)))
+
+    def run(durations, network):
+        TRACES[name, durations.shape] += 1
+        if controls is None:
+            return made.schedule(durations, network)
+        return made.adaptive.schedule(durations, network, controls(made))
+
+    return run
+
+
+@functools.cache
+def compiled(name, num_workers=W):
+    """The function as a program."""
+    return jax.jit(function(name, num_workers), compiler_options=quick())
+
+
+def shape_of(name):
+    """[T, W]; codes of several units a round get more."""
+    return T * protocol(name).round_units if protocol(name).code else T, W
 
 
 def schedule(name, durations, links=None):

@@ -4,21 +4,36 @@ import numpy as np
 import pytest
 
 from tests.protocols import table
+from tests.protocols.event_queue import TIMES
 from tests.protocols.table import CASES, commits_of, random_durations, random_links, schedule, tied_durations
 
 NAMES = [name for name, case in CASES.items() if case.expected is not None]
 
 
 def check(name, durations, links):
-    found, weights = commits_of(schedule(name, durations, links))
-    expected = [(time, sorted(parts)) for time, parts in CASES[name].expected(durations, links)]
+    result, reference = schedule(name, durations, links), CASES[name].expected(durations, links)
+    found, weights = commits_of(result)
+    expected = [(time, sorted(parts)) for time, parts in reference.commits]
     context = f"{name} {durations.tolist()} {links}"
     assert [parts for _, parts in found] == [parts for _, parts in expected], context
     np.testing.assert_allclose([t for t, _ in found], [t for t, _ in expected], rtol=1e-9, err_msg=context)
     for e, (_, parts) in enumerate(expected):
         documented = CASES[name].weight(durations.shape[1], e, parts)
         np.testing.assert_allclose(weights[e], documented, rtol=1e-6, err_msg=context)
+    np.testing.assert_allclose(result.horizon, reference.horizon, rtol=1e-9, err_msg=context)
+    if reference.times is not None:
+        check_times(result, reference, "overlap" in name)
     return len(found)
+
+
+def check_times(result, reference, overlap):
+    """The times of every unit up to the end of the run; of units pushed by then only, where computing never stops."""
+    finish = np.asarray(reference.times["finish"])
+    end = min(reference.horizon, max([time for time, _ in reference.commits], default=0.0)) * (1 + 1e-9)
+    for name in TIMES:
+        found, expected = getattr(result, name), np.asarray(reference.times[name])
+        both = (np.where((x <= end) & ((finish <= end) | (not overlap)), x, np.inf) for x in (found, expected))
+        np.testing.assert_allclose(*both, rtol=1e-9, err_msg=name)
 
 
 def check_many(name, seeds, shape):
@@ -34,3 +49,9 @@ def check_many(name, seeds, shape):
 @pytest.mark.parametrize("name", NAMES)
 def test_commits_are_those_of_the_event_queue(name, x64):
     assert check_many(name, range(6), (table.T, table.W)) >= 24
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", NAMES)
+def test_commits_of_more_workers_are_those_of_the_event_queue(name, x64):
+    assert check_many(name, range(6, 46), (13, 5)) >= 480

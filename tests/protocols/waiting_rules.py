@@ -1,5 +1,6 @@
 """Who waits for whom, one small class a protocol, for the event queue of `event_queue`."""
 
+import functools
 import math
 
 import jax
@@ -33,6 +34,10 @@ class Rule:
     def fresh(self, server, w, first, count, ready):
         return first
 
+    def origin(self, server, w, first, ready):
+        """When the first unit of a turn begins."""
+        return ready
+
     def sends(self, server, w, first, stop, ready):
         return stop
 
@@ -56,10 +61,14 @@ class Psp(Rule):
         return all(server.clock[w] - server.clock[v] <= self.staleness for v in self.sample[w])
 
     def remember(self, server, w, committed):
-        key = jax.random.fold_in(jax.random.fold_in(self.rng_key, w), server.clock[w])
-        others = [v for v in range(server.num_workers) if v != w]
+        self.sample[w] = self.drawn(w, server.clock[w], server.num_workers)
+
+    @functools.cache  # noqa: B019
+    def drawn(self, w, clock, num_workers):
+        key = jax.random.fold_in(jax.random.fold_in(self.rng_key, w), clock)
+        others = [v for v in range(num_workers) if v != w]
         drawn = jax.random.choice(key, len(others), (self.num_sampled,), replace=False)
-        self.sample[w] = [others[i] for i in np.asarray(drawn)]
+        return [others[i] for i in np.asarray(drawn)]
 
 
 class Dssp(Rule):
@@ -124,24 +133,26 @@ class Eager(Rule):
         self.trigger = trigger
 
     def prepare(self, server):
-        self.made = 0
-        if self.trigger is None:
-            sums = np.sum(server.durations, axis=0).tolist()
-            self.trigger = sums.index(max(sums))
+        sums = np.sum(server.durations, axis=0).tolist()
+        self.made, self.fixed = 0, sums.index(max(sums)) if self.trigger is None else self.trigger
 
     def pulls(self, server, w):
         return server.version[w] < self.made
 
     def remember(self, server, w, committed):
-        if w == self.trigger:
+        if w == self.fixed:
             self.made = len(server.commits)
 
 
 class _Overlap:
-    """Workers never stop computing: step n of w ends at the sum of its first n + 1 durations, whatever is sent."""
+    """Workers never stop computing from the moment that they have received the first parameters."""
 
     def _ends(self, server, w):
-        return np.cumsum([row[w] for row in server.durations])
+        return server.alone(w, server.links.download) + np.cumsum([row[w] for row in server.durations])
+
+    def origin(self, server, w, first, ready):
+        began = server.alone(w, server.links.download)
+        return self._ends(server, w)[first - 1] if first else began
 
     def sends(self, server, w, first, stop, ready):
         return max(ready, self._ends(server, w)[first])

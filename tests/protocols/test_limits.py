@@ -1,0 +1,90 @@
+"""Invariant 4: protocols that are another protocol for some of their parameters."""
+
+import functools
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax import protocols as P
+from gcjax.stragglers.network import Network
+from tests.protocols import table
+from tests.protocols.event_queue import Links
+from tests.protocols.table import KEY, T, W, commits_of, random_durations, random_links, tied_durations
+
+SAME_LINKS = Links([0.25] * W, [0.5] * W, [1.0] * W)
+
+
+@functools.cache
+def program(make):
+    return jax.jit(make().schedule, compiler_options=table.quick())
+
+
+def bsp():
+    return P.bsp()
+
+
+def asp():
+    return P.asp()
+
+
+def ssp():
+    return P.ssp(staleness=1)
+
+
+def local_sgd():
+    return P.local_sgd(num_steps=2)
+
+
+def commits(make, durations, links):
+    network = Network(*(np.asarray(x) for x in links[:3]))
+    return commits_of(jax.tree.map(np.asarray, program(make)(durations, network)))
+
+
+def check_same(one, other, durations, links, weights=True):
+    (a, a_weights), (b, b_weights) = commits(one, durations, links), commits(other, durations, links)
+    assert [parts for _, parts in a] == [parts for _, parts in b] and len(a) > 0
+    np.testing.assert_allclose([t for t, _ in a], [t for t, _ in b], rtol=1e-9)
+    assert not weights or a_weights == b_weights
+
+
+ALWAYS = {
+    "groups of one group": (lambda: P.grouped(groups=[range(W)]), bsp),
+    "groups of one worker each": (lambda: P.grouped(groups=[[w] for w in range(W)]), asp),
+    "K-sync of all": (lambda: P.k_sync(num_contributions=W), bsp),
+    "K-async of all": (lambda: P.k_async(num_contributions=W), bsp),
+    "K-batch-async of one, but for the weight": (lambda: P.k_batch_async(num_contributions=1), asp),
+    "local SGD of one step": (lambda: P.local_sgd(num_steps=1), bsp),
+    "no backup workers": (lambda: P.backup_workers(num_backup=0), bsp),
+    "DSSP that grants nothing": (lambda: P.dssp(lower=1, span=0), ssp),
+    "PSP that looks at everybody": (lambda: P.psp(num_sampled=W - 1, staleness=1, rng_key=KEY), ssp),
+    "PSP that looks at nobody": (lambda: P.psp(num_sampled=0, rng_key=KEY), asp),
+    "progressive groups that are fast enough": (lambda: P.progressive_groups(no_delay=1000.0), bsp),
+}
+EQUAL_SPEEDS = {
+    "WBSP": (P.worker_busy, bsp),
+    "STSyn that waits for all": (lambda: P.stsyn(num_steps=2, num_waited=W), local_sgd),
+}
+
+
+@pytest.mark.parametrize("name", ALWAYS)
+def test_the_limit_is_the_other_protocol(name, x64):
+    for seed in range(3):
+        for durations in (random_durations(seed), tied_durations(seed)):
+            for links in (table.no_links(W), random_links(seed)):
+                check_same(*ALWAYS[name], durations, links, weights="weight" not in name)
+
+
+@pytest.mark.parametrize("name", EQUAL_SPEEDS)
+def test_at_equal_speeds_it_is_the_other_protocol(name, x64):
+    for seed in range(3):
+        durations = np.repeat(tied_durations(seed, (T, 1)), W, axis=1)
+        for links in (table.no_links(W), SAME_LINKS):
+            check_same(*EQUAL_SPEEDS[name], durations, links)
+
+
+def test_staleness_aware_is_asp_with_other_weights(x64):
+    def aware():
+        return P.staleness_aware()
+
+    check_same(aware, asp, random_durations(1), random_links(1), weights=False)

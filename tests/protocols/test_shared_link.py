@@ -1,0 +1,145 @@
+"""Messages that share the server's link: processor sharing against a simulation in plain Python."""
+
+import functools
+import math
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax import protocols
+from gcjax.protocols import bsp, ssp, worker_busy
+from gcjax.stragglers.network import Network
+from tests.protocols import table
+from tests.protocols import waiting_rules as rules
+from tests.protocols.event_queue import Server
+from tests.protocols.table import W, commits_of, merged, queue, random_durations, random_links, tied_durations
+
+M = 5
+SERVER = 0.5
+
+
+@functools.cache
+def link():
+    """`(ready, size, network) -> when the messages have arrived, when the parameters have`."""
+    return jax.jit(lambda ready, size, network: (network.sent(ready, size), network.received(ready)))
+
+
+def arrivals(ready, size, own, server):
+    """When transfers end that have equal parts of a link, one step from event to event; no latency."""
+    left = {w: s for w, s in enumerate(size) if math.isfinite(ready[w])}
+    ends, now = [math.inf] * len(ready), 0.0
+    for w in [w for w, s in left.items() if s == 0]:
+        ends[w] = ready[w]
+        del left[w]
+    while left:
+        active = [w for w in left if ready[w] <= now]
+        rate = {w: min(1 / own[w] if own[w] else math.inf, 1 / (server * len(active))) for w in active}
+        moments = [now + left[w] / rate[w] for w in active] + [ready[w] for w in left if ready[w] > now]
+        then = min(moments)
+        for w in active:
+            left[w] -= (then - now) * rate[w]
+            if left[w] < 1e-9:
+                ends[w] = then
+                del left[w]
+        now = then
+    return ends
+
+
+def draw(seed):
+    rng = np.random.default_rng(seed)
+    ready = rng.exponential(size=M) if seed % 2 else rng.choice([0.0, 0.5, 1.0, 2.0], size=M)
+    ready = np.where(rng.random(M) < 0.15, math.inf, ready)
+    size = rng.choice([0.0, 0.25, 1.0, 3.0], size=M)
+    return ready, size, rng.choice([0.0, 0.25, 0.5, 2.0], size=M), rng.choice([0.25, 1.0])
+
+
+def test_transfers_are_those_of_processor_sharing(x64):
+    for seed in range(60):
+        ready, size, own, server = draw(seed)
+        latency = np.random.default_rng(seed).exponential(size=M)
+        sent, received = link()(ready, size, Network(latency, own, own[::-1].copy(), server))
+        np.testing.assert_allclose(sent, latency + arrivals(ready, size, own, server), rtol=1e-9)
+        np.testing.assert_allclose(received, latency + arrivals(ready, [1.0] * M, own[::-1], server), rtol=1e-9)
+
+
+def test_the_link_carries_no_more_than_it_can_and_is_never_idle_without_need(x64):
+    """Any messages take the link for their size in all, from the first that is ready to the last that arrives."""
+    for seed in range(40):
+        ready, size, _, server = draw(seed)
+        sent, _ = (np.asarray(x) for x in link()(ready, size, Network(0.0 * size, 0.0 * size, 0.0 * size, server)))
+        there = np.isfinite(ready) & (size > 0)
+        assert (sent[there] >= ready[there] + size[there] * server - 1e-9).all()
+        for begin in ready[there]:  # within any window, never above the capacity
+            for end in sent[there]:
+                inside = there & (ready >= begin) & (sent <= end)
+                assert size[inside].sum() * server <= max(end - begin, 0) + 1e-9
+        order = np.argsort(ready[there])
+        busy = 0.0  # without links of their own, the link works whenever there is something to carry
+        for at, amount in zip(ready[there][order], size[there][order], strict=True):
+            busy = max(busy, at) + amount * server
+        np.testing.assert_allclose(sent[there].max(initial=0), busy, rtol=1e-9)
+
+
+def test_alone_a_message_takes_the_time_of_the_slower_link(x64):
+    ready, size = np.full(M, math.inf), np.full(M, 2.0)
+    ready[3] = 1.5
+    for own, seconds in ((0.25, 1.0), (0.75, 1.5)):
+        sent, received = link()(ready, size, Network(size * 0 + 0.125, size * 0 + own, size * 0 + own, SERVER))
+        assert sent[3] == 1.5 + seconds + 0.125 and received[3] == 1.5 + seconds / 2 + 0.125
+        assert np.isinf(np.delete(sent, 3)).all()
+
+
+QUEUES = {
+    "bsp": (bsp, lambda d, links: Server(rules.FirstK(d.shape[1], True, False), d, links).run()),
+    "ssp": (lambda: ssp(staleness=1), queue(rules.Ssp, 1)),
+    "worker_busy": (worker_busy, merged(queue(rules.WorkerBusy))),
+    "k_sync": (lambda: protocols.k_sync(num_contributions=2), queue(rules.FirstK, 2, True, True)),
+    "elastic_averaging": (lambda: protocols.elastic_averaging(num_steps=2), queue(rules.Elastic, 2)),
+    "grouped": (lambda: protocols.grouped(groups=[range(W)]), None),
+}
+DEFAULT = ("bsp", "ssp", "worker_busy")
+MORE = [pytest.param(name, marks=pytest.mark.slow) for name in QUEUES if name not in (*DEFAULT, "grouped")]
+
+
+@functools.cache
+def program(name):
+    return jax.jit(QUEUES[name][0]().schedule, compiler_options=table.quick())
+
+
+def shared(name, durations, links, server):
+    network = Network(*(np.asarray(x) for x in links[:3]), None if server is None else np.asarray(server))
+    found = jax.tree.map(np.asarray, program(name)(durations, network))
+    return *commits_of(found), found
+
+
+def check_same(found, expected):
+    assert [parts for _, parts in found] == [sorted(parts) for _, parts in expected]
+    np.testing.assert_allclose([t for t, _ in found], [t for t, _ in expected], rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", [*DEFAULT, *MORE])
+def test_schedules_with_a_shared_link_are_those_of_the_event_queue(name, x64):
+    for seed in range(6):
+        for durations in (random_durations(seed), tied_durations(seed)):
+            links = random_links(seed, W, SERVER)
+            commits, _, found = shared(name, durations, links, SERVER)
+            expected = QUEUES[name][1](durations, links)
+            check_same(commits, expected.commits)
+            np.testing.assert_allclose(found.horizon, expected.horizon, rtol=1e-9)
+
+
+@pytest.mark.parametrize("name", [*DEFAULT, *MORE])
+def test_a_link_that_nobody_waits_for_is_none(name, x64):
+    for seed in range(3):
+        durations, links = random_durations(seed), random_links(seed)
+        commits, weights, found = shared(name, durations, links, 0.0)
+        expected, others, plain = shared(name, durations, links, None)
+        check_same(commits, expected)
+        assert weights == others
+        np.testing.assert_allclose(found.horizon, plain.horizon, rtol=1e-9)
+
+
+def test_members_of_a_group_share_the_link_of_their_server(x64):
+    durations, links = tied_durations(3), random_links(3)
+    check_same(shared("grouped", durations, links, SERVER)[0], shared("bsp", durations, links, SERVER)[0])
