@@ -171,8 +171,9 @@ class Protocol(NamedTuple):
         Raises:
           ValueError: for bad input, or if nobody does any work for any commit (not under `jit` and `vmap`).
         """
-        network = Network() if network is None else network.checked()
-        schedule = self.schedule(_checks.durations(durations), network)
+        durations = _checks.durations(durations)
+        network = Network() if network is None else network.checked(durations.shape[1])
+        schedule = self.schedule(durations, network)
         check_work(schedule)
         return schedule
 

@@ -34,11 +34,17 @@ class Network(NamedTuple):
     download: Seconds = 0.0
     server: Seconds | None = None
 
-    def checked(self) -> "Network":
-        """The network itself, or a `ValueError` if a value is negative or NaN."""
+    def checked(self, num_workers: int | None = None) -> "Network":
+        """The network itself, or a `ValueError` if a value is negative or NaN, or not one for each of W workers."""
         for name, value in zip(self._fields, self, strict=True):
-            if value is not None:
-                _checks.number(name, value, minimum=0.0)
+            if value is None:
+                continue
+            _checks.number(name, value, minimum=0.0)
+            shape = np.shape(value)
+            if num_workers is not None and shape not in ((), (num_workers,)):
+                raise ValueError(
+                    f"{name} must be a number, or one for each of {num_workers} workers; got shape {shape}."
+                )
         return self
 
     def of(self, params: Any) -> "Network":

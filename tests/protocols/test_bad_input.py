@@ -1,0 +1,125 @@
+"""What protocols and networks refuse: the rule, the value received, what to do."""
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax import protocols as P
+from gcjax import stragglers
+from tests.protocols.table import KEY, T, W, quick, schedule, tied_durations
+
+D = np.ones((4, 3), np.float32)
+LINKS = stragglers.links
+
+
+def fast(made):
+    """The protocol with its schedule as one program."""
+    return made._replace(schedule=jax.jit(made.schedule, compiler_options=quick()))
+
+
+CALLS = {
+    "K > W": (lambda: P.k_sync(num_contributions=4)(D), r"between 1 and 3; got 4\. k_sync takes one .*; k_batch_sync"),
+    "K > W, async": (
+        lambda: P.k_async(num_contributions=4)(D),
+        r"between 1 and 3; got 4\. .*; k_batch_async takes several",
+    ),
+    "K < 1": (lambda: P.k_sync(num_contributions=0), "num_contributions must be a whole number at least 1; got 0"),
+    "K < 1, async": (lambda: P.k_async(num_contributions=0), "at least 1; got 0"),
+    "K < 1, batch": (lambda: P.k_batch_sync(num_contributions=0), "at least 1; got 0"),
+    "K < 1, batch async": (lambda: P.k_batch_async(num_contributions=-1), "at least 1; got -1"),
+    "K not whole": (lambda: P.k_batch_async(num_contributions=1.5), "whole number at least 1; got 1.5"),
+    "K < 1, aware": (lambda: P.staleness_aware(num_contributions=0), "at least 1; got 0"),
+    "b = W": (lambda: P.backup_workers(num_backup=3)(D), r"num_backup must be .* between 0 and 2; got 3\. Somebody"),
+    "b < 0": (lambda: P.backup_workers(num_backup=-1), "num_backup must be a whole number at least 0; got -1"),
+    "staleness < 0": (lambda: P.ssp(staleness=-1), "staleness must be a whole number >= 0, or inf .*; got -1"),
+    "psp staleness < 0": (lambda: P.psp(num_sampled=1, staleness=-2, rng_key=KEY), "staleness must be .*; got -2"),
+    "beta = W": (lambda: P.psp(num_sampled=3, rng_key=KEY)(D), r"num_sampled must be .* between 0 and 2; got 3"),
+    "lower < 0": (lambda: P.dssp(lower=-1), "lower must be a whole number at least 0; got -1"),
+    "span < 0": (lambda: P.dssp(span=-1), "span must be a whole number at least 0; got -1"),
+    "weight < 0": (lambda: P.dssp(weight=-1.0), "weight must be at least 0; got -1"),
+    "groups overlap": (lambda: P.grouped(groups=[[0, 1], [1, 2]]), "in exactly one group; worker 1 is in several"),
+    "a worker is missing": (lambda: P.grouped(groups=[[0], [2]]), "in exactly one group; worker 1 is in none"),
+    "an empty group": (lambda: P.grouped(groups=[[0, 1], []]), "groups must have a worker each"),
+    "no groups": (lambda: P.grouped(groups=[]), "groups must have a worker each"),
+    "groups of other workers": (
+        lambda: P.grouped(groups=[[0, 1]])(D),
+        "groups of 2 workers, the durations have 3 columns",
+    ),
+    "gradients after rounds": (
+        lambda: P.grouped(groups=[[0]], local_rounds=2),
+        "local_rounds=2. Use merge='change' or",
+    ),
+    "an unknown merge": (
+        lambda: P.grouped(groups=[[0]], merge="mean"),
+        "merge must be one of 'change', 'elastic', 'gr",
+    ),
+    "more groups than workers": (lambda: P.contiguous_groups(3, num_groups=4), r"num_groups must be .* 1 and 3; got 4"),
+    "negative speeds": (lambda: P.groups_by_speed([1.0, -1.0], num_groups=2), "seconds must be at least 0; got"),
+    "moving rate > W": (lambda: P.elastic_averaging(num_steps=1, moving_rate=4.0)(D), "at most 3; got 4"),
+    "moving rate > G": (lambda: P.grouped(groups=[[0]], merge="elastic", moving_rate=2.0), "at most 1; got 2"),
+    "an order with gaps": (
+        lambda: P.progressive_groups(order=[0, 1, 3])(D),
+        r"workers 0, \.\.\., 2 once; got \[0, 1, 3\]",
+    ),
+    "an order of fewer": (lambda: P.progressive_groups(order=[0, 1])(D), r"workers 0, \.\.\., 2 once; got \[0, 1\]"),
+    "factor < 1": (lambda: P.progressive_groups(factor=0.5), "factor must be at least 1; got 0.5"),
+    "a trigger that is not eager": (lambda: P.worker_busy(trigger=0), "trigger is for the eager variant; .* Got 0"),
+    "a trigger that is no worker": (
+        lambda: P.worker_busy(eager=True, trigger=3)(D),
+        r"between 0 and 2; got 3\. The trigger",
+    ),
+    "no steps": (lambda: P.local_sgd(num_steps=0), "num_steps must be a whole number at least 1; got 0"),
+    "too few units": (
+        lambda: P.local_sgd(num_steps=5)(D),
+        "5 units of each worker; got durations of 4 units. Sample at",
+    ),
+    "too few units, groups": (
+        lambda: P.grouped(groups=[[0, 1, 2]], local_rounds=5, merge="change")(D),
+        "takes 5 units; got durations of 4 units",
+    ),
+    "STSyn that waits for more": (
+        lambda: P.stsyn(num_steps=1, num_waited=4)(D),
+        r"num_waited must be .* 1 and 3; got 4",
+    ),
+    "no time": (lambda: P.anytime_minibatch(seconds=0.0), "seconds must be above 0 and finite; got 0"),
+    "negative time": (lambda: P.anytime_minibatch(seconds=-1.0), "seconds must be above 0 and finite; got -1"),
+    "endless time": (lambda: P.anytime_minibatch(seconds=np.inf), "seconds must be above 0 and finite; got inf"),
+    "too little time": (
+        lambda: fast(P.anytime_minibatch(seconds=0.5))(D),
+        "nobody ever finishes a unit .* Give the rounds more",
+    ),
+    "no windows": (lambda: P.adsp(num_windows=0), "num_windows must be a whole number at least 1; got 0"),
+    "no interval": (lambda: P.adacomm(num_steps=1, seconds=0.0, num_windows=1), "seconds must be above 0 .*; got 0"),
+    "zero bandwidth": (lambda: LINKS(upload=0.0), "upload bandwidth must be above 0; got 0"),
+    "zero bandwidth of one": (
+        lambda: LINKS(download=np.asarray([1.0, 0.0])),
+        r"download bandwidth must be above 0; got \[",
+    ),
+    "negative bandwidth": (lambda: LINKS(server=-5.0), "server bandwidth must be above 0; got -5"),
+    "negative latency": (lambda: LINKS(latency=-0.1), "latency must be at least 0; got -0.1"),
+    "negative latency, constant": (
+        lambda: stragglers.constant_network(latency=-0.1),
+        "latency must be at least 0; got -0.1",
+    ),
+    "negative upload": (lambda: P.bsp()(D, stragglers.Network(upload=-1.0)), "upload must be at least 0; got -1"),
+    "negative server": (lambda: P.bsp()(D, stragglers.Network(server=-1.0)), "server must be at least 0; got -1"),
+    "a network of other workers": (
+        lambda: P.ssp(staleness=1)(D, stragglers.Network(latency=np.zeros(2))),
+        r"3 workers; got shape \(2,\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", CALLS)
+def test_bad_input(name):
+    call, message = CALLS[name]
+    with pytest.raises(ValueError, match=message):
+        call()
+
+
+@pytest.mark.parametrize("name", ["bsp", "local_sgd", "ssp"])
+def test_a_worker_that_fails_at_once_is_no_error_but_a_run_that_never_finishes(name, x64):
+    durations = tied_durations(0, (T, W))
+    durations[:, 1] = np.inf
+    found = schedule(name, durations)
+    assert (found.worker != 1).all() and np.isinf(found.horizon)

@@ -1,0 +1,47 @@
+"""Expected times between commits under exponential durations (Dutta et al. 2018), in standard errors of the mean."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import protocols
+from tests.protocols import table
+
+NUM_WORKERS, UNITS, SEEDS, RATE = 6, 200, 4, 2.0
+STANDARD_ERRORS = 4.0
+
+
+def harmonic(n):
+    return sum(1 / i for i in range(1, n + 1))
+
+
+def k_sync(k):
+    return (harmonic(NUM_WORKERS) - harmonic(NUM_WORKERS - k)) / RATE
+
+
+def k_batch(k):
+    return k / (NUM_WORKERS * RATE)
+
+
+CASES = {
+    ("k_sync", 2): k_sync,
+    ("k_sync", 6): k_sync,
+    ("k_batch_sync", 4): k_batch,
+    ("k_batch_async", 4): k_batch,
+}
+
+
+@pytest.mark.parametrize(("name", "k"), CASES)
+def test_expected_time_between_commits(name, k, x64):
+    made = getattr(protocols, name)(num_contributions=k)
+    key = jax.random.key(17)
+    durations = jax.random.exponential(key, (SEEDS, UNITS, NUM_WORKERS), jnp.float64) / RATE
+    program = jax.jit(lambda d: made(d).time, compiler_options=table.quick())
+    gaps = [np.diff(t[np.isfinite(t)], prepend=0.0) for t in map(np.asarray, map(program, durations))]
+    # The last commits before the horizon are no fair sample: whoever runs out has been fast. Half of them is.
+    gaps = np.concatenate([g[: len(g) // 2] for g in gaps])
+    assert gaps.size >= 200
+    error = gaps.std() / np.sqrt(gaps.size)
+    assert abs(gaps.mean() - CASES[name, k](k)) <= STANDARD_ERRORS * error
+    assert error < 0.06 * CASES[name, k](k)  # so that the test can tell one formula from another
