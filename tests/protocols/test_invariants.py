@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax import analysis
+from gcjax import analysis, protocols
 from gcjax.stragglers.network import Network
 from tests.protocols import table
 from tests.protocols.table import CASES, W, protocol, random_durations, random_links, schedule, tied_durations
@@ -24,6 +24,10 @@ def run(name, seed, failing=0.0, links=0):
     draw = tied_durations if seed % 2 else random_durations
     shape = table.shape_of(name)
     return schedule(name, draw(seed, shape, failing), NETWORKS[links])
+
+
+def test_every_protocol_is_in_the_table():
+    assert {name.split()[0] for name in CASES} == set(protocols.TABLE)
 
 
 @pytest.mark.parametrize("name", CASES)
