@@ -1,0 +1,64 @@
+"""Claims beside what was found: tables, and in words where a claim does not hold. Letters: S seeds."""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax import analysis
+
+HEADS = ("claim", "ours", "spread over seeds", "holds")
+
+
+class Claim(NamedTuple):
+    """A claim and what was found.
+
+    Attributes:
+      text: the claim.
+      ours: what was found, the mean over seeds.
+      spread: the standard deviation over seeds, or the range.
+      holds: whether it holds here.
+      found: what to say, in a few words, where it does not.
+    """
+
+    text: str
+    ours: str
+    spread: str
+    holds: bool
+    found: str
+
+
+def at_most(text: str, values: np.ndarray, limit: float, unit: str, *, decimals: int = 2) -> Claim:
+    """A claim that a mean over seeds is no larger than a limit.
+
+    Args:
+      text: the claim.
+      values: float[S].
+      limit: its largest value.
+      unit: what is counted, for the table.
+      decimals: to show.
+    """
+    mean = float(values.mean())
+    ours = f"{mean:.{decimals}f} {unit}".strip()
+    found = f"{ours}, the limit being {limit:.{decimals}f}"
+    return Claim(text, ours, spread(values, decimals), mean <= limit, found)
+
+
+def spread(values: np.ndarray, decimals: int) -> str:
+    """The standard deviation over seeds (of the population that they are a sample of)."""
+    return f"± {values.std(ddof=1):.{decimals}f}" if values.size > 1 else "-"
+
+
+def cells(claims: Sequence[Claim]) -> list[list[str]]:
+    """The lines of the table."""
+    return [[c.text, c.ours, c.spread, "yes" if c.holds else "no"] for c in claims]
+
+
+def markdown(claims: Sequence[Claim]) -> str:
+    """The table, and below it where a claim does not hold."""
+    missed = [f"- {c.text}: {c.found}." for c in claims if not c.holds]
+    if missed:
+        words = [f"{len(missed)} of {len(claims)} claims do not hold in this setting:", "", *missed]
+    else:
+        words = ["All of these claims hold in this setting."]
+    return "\n".join([analysis.markdown_table(HEADS, cells(claims)), "", *words])

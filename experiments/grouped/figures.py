@@ -1,0 +1,52 @@
+"""The figure of the study of delays."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+from experiments.grouped.report import Relative
+
+
+def groups(found: Sequence[Relative], factor: float, points: float, path: Path) -> None:
+    """Draws time and loss of accuracy against the number of groups, a row for each rule and set of delayed workers.
+
+    A star is what progressive grouping chose, and came to. The dashed line is the limit.
+    """
+    fixed = [r for r in found if r.outcome.groups]
+    named = dict.fromkeys(r.outcome.delayed.name for r in fixed if r.outcome.delayed.delay)
+    rows = [(rule, name) for rule in dict.fromkeys(r.outcome.rule for r in fixed) for name in named]
+    figure = Figure(figsize=(10, 3.6 * len(rows)), layout="constrained")
+    FigureCanvasAgg(figure)
+    panels = figure.subplots(len(rows), 2, squeeze=False)
+    for (rule, name), (left, right) in zip(rows, panels, strict=True):
+        mine = [r for r in found if r.outcome.rule == rule and r.outcome.delayed.name in (name, "none")]
+        _lines(left, mine, "time")
+        _lines(right, mine, "lost")
+        left.set(title=f"{rule}, {name}", ylabel="time / time without delay")
+        right.set(ylabel="accuracy lost (points)")
+        left.axhline(factor, color="grey", linestyle="--", linewidth=0.8)
+        right.axhline(points, color="grey", linestyle="--", linewidth=0.8)
+        left.legend(fontsize="small", title="delay")
+    figure.savefig(path, dpi=130)
+
+
+def _lines(panel: Axes, found: Sequence[Relative], value: str) -> None:
+    delays = sorted({r.outcome.delayed.delay for r in found})
+    for i, delay in enumerate(delays):
+        colour = f"C{i}"
+        mine = [r for r in found if r.outcome.delayed.delay == delay]
+        fixed = [r for r in mine if r.outcome.groups]
+        values = np.array([getattr(r, value) for r in fixed])
+        error = values.std(axis=1, ddof=1) if values.shape[1] > 1 else None
+        at = [r.outcome.groups for r in fixed]
+        panel.errorbar(at, values.mean(axis=1), error, color=colour, marker="o", capsize=2, label=f"{delay:g} %")
+        for r in mine:
+            if not r.outcome.groups:
+                panel.plot(r.outcome.chosen.mean(), getattr(r, value).mean(), "*", color=colour, markersize=13)
+    panel.set_xscale("log", base=2)
+    panel.set_xlabel("groups")
+    panel.grid(alpha=0.25, linewidth=0.6)

@@ -1,0 +1,207 @@
+"""The tables of the study of delays: every number of groups, the smallest that is good enough, and the claims.
+
+Letters: S seeds.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from rich.table import Table
+
+from experiments.grouped import claims as claim
+from experiments.grouped.claims import Claim
+from experiments.grouped.training import Delayed, Outcome
+from gcjax import analysis
+
+LARGE = 300.0
+"""Percent: the claim about progressive grouping is about larger delays."""
+
+
+class Relative(NamedTuple):
+    """An outcome against the synchronous one without delay, seed by seed.
+
+    Attributes:
+      outcome: what it was.
+      time: float[S], 1 is the time without delay.
+      lost: float[S] percentage points of accuracy.
+    """
+
+    outcome: Outcome
+    time: np.ndarray
+    lost: np.ndarray
+
+    def good(self, factor: float, points: float) -> bool:
+        """Whether the mean time and the mean loss of accuracy are within their limits."""
+        return bool(self.time.mean() <= factor and self.lost.mean() <= points)
+
+
+def relative(outcomes: Sequence[Outcome]) -> list[Relative]:
+    """All outcomes against the first one, which has one group and no delay."""
+    first = outcomes[0]
+    return [Relative(o, o.time / first.time, 100 * (first.accuracy - o.accuracy)) for o in outcomes]
+
+
+def claims(found: Sequence[Relative], factor: float, points: float) -> list[Claim]:
+    """The claims of Basu et al. 2018, as far as these runs are about them."""
+    fixed = [r for r in found if r.outcome.groups]
+    progressive = [r for r in found if not r.outcome.groups]
+    late = f"within {100 * (factor - 1):.0f} % of the time without delay"
+    made = [
+        claim.at_most(
+            f"{_where(r.outcome.delayed)}: progressive grouping finishes {late}", r.time, factor, "times the time"
+        )
+        for r in progressive
+        if r.outcome.delayed.delay > LARGE and len(r.outcome.delayed.workers) == 1
+    ]
+    for what, some in (("progressive grouping", progressive), ("every number of groups", fixed)):
+        if some:
+            worst = max(some, key=lambda r: r.lost.mean())
+            text = f"Accuracy lost against no delay at most {points:g} points: {what}, every delay"
+            made.append(claim.at_most(text, worst.lost, points, f"points ({_name(worst)})"))
+    made.append(_limited(fixed, points))
+    for rule in dict.fromkeys(r.outcome.rule for r in fixed):
+        made += _few_stragglers([r for r in fixed if r.outcome.rule == rule], factor, points)
+    return made
+
+
+def _limited(fixed: Sequence[Relative], points: float) -> Claim:
+    most = max(r.outcome.groups for r in fixed)
+    worst = max((r for r in fixed if r.outcome.groups == most), key=lambda r: r.lost.mean())
+    ours = f"{worst.lost.mean():.2f} points with {most} groups"
+    return Claim(
+        f"The permitted loss of accuracy, {points:g} points, limits the number of groups",
+        ours, claim.spread(worst.lost, 2), bool(worst.lost.mean() > points),
+        f"even {most} groups lose no more than is permitted, {worst.lost.mean():.2f} points",
+    )  # fmt: skip
+
+
+def _few_stragglers(fixed: Sequence[Relative], factor: float, points: float) -> list[Claim]:
+    """Several delayed workers, with as many groups as one needs, and with as many as they need."""
+    made = []
+    for delayed in dict.fromkeys(r.outcome.delayed for r in fixed if len(r.outcome.delayed.workers) > 1):
+        alone = [r for r in fixed if len(r.outcome.delayed.workers) == 1 and r.outcome.delayed.delay == delayed.delay]
+        mine = [r for r in fixed if r.outcome.delayed == delayed]
+        text = f"Few stragglers have little effect: {_where(delayed)}, {mine[0].outcome.rule}"
+        enough = smallest(alone, factor, points)
+        if enough is not None:
+            same = next(r for r in mine if r.outcome.groups == enough)
+            made.append(_both(f"{text}, {enough} groups, enough for one straggler", same, factor, points))
+        best = smallest(mine, factor, points)
+        chosen = min(mine, key=lambda r: r.time.mean() if best is None else abs(r.outcome.groups - best))
+        made.append(_both(f"{text}, the best number of groups, {chosen.outcome.groups}", chosen, factor, points))
+    return made
+
+
+def _both(text: str, found: Relative, factor: float, points: float) -> Claim:
+    ours = f"{found.time.mean():.2f} times the time, {found.lost.mean():.2f} points lost"
+    spread = f"{claim.spread(found.time, 2)}, {claim.spread(found.lost, 2)}"
+    limits = f"{ours}, the limits being {factor:.2f} and {points:.2f}"
+    return Claim(text, ours, spread, found.good(factor, points), limits)
+
+
+def smallest(found: Sequence[Relative], factor: float, points: float) -> int | None:
+    """The smallest number of groups with which the means are within the limits; None if there is none."""
+    good = [r.outcome.groups for r in found if r.good(factor, points)]
+    return min(good) if good else None
+
+
+def table(made: Sequence[Claim]) -> Table:
+    """The claims for the terminal."""
+    return analysis.rich_table("Claims, and the means over seeds", claim.HEADS, claim.cells(made))
+
+
+def markdown(found: Sequence[Relative], made: Sequence[Claim], facts: dict[str, Any]) -> str:
+    """All tables as a Markdown page."""
+    factor, points = facts["factor"], facts["points"]
+    sections = {
+        "Claims": claim.markdown(made),
+        "The smallest number of groups that is good enough": _smallest_table(found, factor, points),
+        **({"Progressive grouping": chosen} if (chosen := _progressive_table(found, factor, points)) else {}),
+        "All numbers of groups": _grid(found, factor, points),
+    }
+    heads = ["# Groups under delays"] + [f"## {head}\n\n{text}" for head, text in sections.items()]
+    return "\n\n".join([*heads, NOTES.format(**facts)])
+
+
+def _smallest_table(found: Sequence[Relative], factor: float, points: float) -> str:
+    """One line a rule and delay; the spread is the range over seeds."""
+    heads = ["delayed", "delay (%)", "rule", "claim", "ours", "spread over seeds", "time", "points lost"]
+    lines, fixed = [], [r for r in found if r.outcome.groups]
+    for rule, delayed in dict.fromkeys((r.outcome.rule, r.outcome.delayed) for r in fixed):
+        mine = [r for r in fixed if (r.outcome.rule, r.outcome.delayed) == (rule, delayed)]
+        best = smallest(mine, factor, points)
+        each = [smallest(_one_seed(mine, s), factor, points) for s in range(mine[0].time.size)]
+        ranged = sorted({n for n in each if n is not None})
+        spread = f"{ranged[0]} to {ranged[-1]}" if len(ranged) > 1 else f"{ranged[0]}" if ranged else "none"
+        spread += f" (none for {each.count(None)} seeds)" if ranged and None in each else ""
+        chosen = next((r for r in mine if r.outcome.groups == best), None)
+        shown = ["-", "-"] if chosen is None else [f"{chosen.time.mean():.2f}", f"{chosen.lost.mean():.2f}"]
+        limit = f"some number within {factor:g} times and {points:g} points"
+        lines.append(
+            [delayed.name, f"{delayed.delay:g}", rule, limit, "none" if best is None else str(best), spread, *shown]
+        )
+    return analysis.markdown_table(heads, lines)
+
+
+def _one_seed(found: Sequence[Relative], seed: int) -> list[Relative]:
+    return [r._replace(time=r.time[seed : seed + 1], lost=r.lost[seed : seed + 1]) for r in found]
+
+
+def _progressive_table(found: Sequence[Relative], factor: float, points: float) -> str:
+    heads = ["delayed", "delay (%)", "groups chosen", *_LIMITED]
+    some = [r for r in found if not r.outcome.groups]
+    lines = [[*_case(r.outcome.delayed), _range(r.outcome.chosen), *_cells(r, factor, points)] for r in some]
+    return analysis.markdown_table(heads, lines) if lines else ""
+
+
+_LIMITED = (
+    *("claim: time", "ours", "spread over seeds"),
+    *("claim: points lost", "ours", "spread over seeds", "both hold", "waiting"),
+)
+
+
+def _grid(found: Sequence[Relative], factor: float, points: float) -> str:
+    heads = ["delayed", "delay (%)", "rule", "groups", *_LIMITED]
+    fixed = [r for r in found if r.outcome.groups]
+    lines = [
+        [*_case(r.outcome.delayed), r.outcome.rule, str(r.outcome.groups), *_cells(r, factor, points)] for r in fixed
+    ]
+    return analysis.markdown_table(heads, lines)
+
+
+def _cells(found: Relative, factor: float, points: float) -> list[str]:
+    time, lost = found.time, found.lost
+    return [
+        f"≤ {factor:g}", f"{time.mean():.3f}", claim.spread(time, 3),
+        f"≤ {points:g}", f"{lost.mean():.2f}", claim.spread(lost, 2),
+        "yes" if found.good(factor, points) else "no",
+        f"{100 * max(0.0, found.outcome.waiting.mean()):.0f} %",
+    ]  # fmt: skip
+
+
+def _case(delayed: Delayed) -> list[str]:
+    return [delayed.name, f"{delayed.delay:g}"]
+
+
+def _where(delayed: Delayed) -> str:
+    return f"{delayed.name} delayed by {delayed.delay:g} %" if delayed.delay else "nobody delayed"
+
+
+def _name(found: Relative) -> str:
+    groups, delayed = found.outcome.groups, found.outcome.delayed
+    return f"{found.outcome.rule}, {groups or 'progressive'} groups, {_where(delayed)}"
+
+
+def _range(values: np.ndarray) -> str:
+    low, high = values.min(), values.max()
+    return str(low) if low == high else f"{low} to {high}"
+
+
+NOTES = """\
+- Time and accuracy are those at the moment at which {num_rounds} units of work for each of {num_workers} workers have
+  been committed, whoever has done them, relative to one group without delay on the same seed. A negative loss is a
+  gain.
+- ± is the standard deviation over {num_seeds} seeds; a claim holds if the mean over seeds is within the limit.
+- Progressive grouping pays for its trials: they are part of its time.
+"""
