@@ -16,8 +16,9 @@ def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
     """AdaComm: long periods between averages at first, when progress counts, short ones at the end.
 
     Waiting as in `local_sgd`, with H[j] steps in the rounds that begin in window j: `H[j] = ceil(sqrt(F[j] / F[0])
-    H[0])`, where F[j] is the mean training loss of the last commits before it; if that is not less than before, H is
-    halved (Wang and Joshi 2019, equations 17 and 18, without the step size).
+    H[0])`, where F[0] is the training loss of the first commit and F[j] the mean of those in the window before; if that
+    is not less than before, H is halved (Wang and Joshi 2019, equations 17 and 18, without the step size). After a
+    window without commits H stays.
 
     Args:
       num_steps: H[0], 1 or more.
@@ -35,7 +36,7 @@ def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
         return jnp.full(count, num_steps, jnp.int32)
 
     def choose(steps: jax.Array, seen: Observed) -> jax.Array:
-        first, last = mean_loss(seen, 0, seconds), mean_loss(seen, seen.window, seconds)
+        first, last = seen.loss[0], mean_loss(seen, seen.window, seconds)
         known = jnp.isfinite(first) & jnp.isfinite(last) & (first > 0)
         wanted = jnp.ceil(jnp.sqrt(jnp.where(known, last / first, 1)) * num_steps)
         now = steps[seen.window]

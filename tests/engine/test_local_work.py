@@ -7,8 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from jax.sharding import PartitionSpec as P
 
-from gcjax import engine, protocols, stragglers, tasks
+from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax.protocols import Schedule
 from tests.engine.by_definition import AdamW, Rule, Sgd, trained, units
 from tests.engine.test_run import assert_close
 
@@ -43,7 +45,7 @@ PROTOCOLS = {
         protocols.grouped(groups=GROUPS, local_rounds=2, merge="elastic"),
         Rule(owner=GROUP_OF, elastic=True),
     ),
-    "adacomm": (protocols.adacomm(num_steps=3, seconds=6.0, num_windows=4), Rule()),
+    "adacomm": (protocols.adacomm(num_steps=3, seconds=11.0, num_windows=4), Rule()),
     "adsp": (protocols.adsp(seconds=4.0, num_windows=3, least_interval=0.5), Rule()),
 }
 NETWORK = stragglers.constant_network(latency=0.05, upload=0.2, download=0.3)
@@ -65,7 +67,7 @@ def durations(key=KEY, num_units=T, speeds=SPEEDS):
 
 
 def run(name, optimizer=SGD, **changes):
-    arguments = {"durations": durations(), "network": NETWORK, "rng_key": KEY, "eval_every": 4} | changes
+    arguments = {"durations": durations(), "network": NETWORK, "rng_key": KEY, "eval_every": 2} | changes
     return engine.run(regression(), PROTOCOLS[name][0], optimizer, arguments.pop("durations"), **arguments)
 
 
@@ -109,3 +111,245 @@ def test_a_run_is_local_work_by_its_definition(name, optimizer, x64):
     for owner, params in wanted.local.items():
         if not PROTOCOLS[name][1].summed:
             assert_close(found.state.local.params[owner], params)
+
+
+def equal(num_units=T):
+    """Everybody takes a second for each unit."""
+    return jnp.ones((num_units, W))
+
+
+PLAIN = optax.sgd(0.1)
+ROUNDS_OF_TWO = PROTOCOLS["local_sgd"][0]
+IDENTITIES = {
+    "one local step is BSP": (protocols.local_sgd(num_steps=1), protocols.bsp(), SGD, durations),
+    "nobody is faster: WBSP is BSP": (PROTOCOLS["worker_busy"][0], protocols.bsp(), SGD, equal),
+    "DiLoCo adding the changes": (protocols.diloco(num_steps=2, outer=optax.sgd(1.0)), ROUNDS_OF_TWO, SGD, durations),
+    "STSyn waiting for all": (protocols.stsyn(num_steps=2, num_waited=W), ROUNDS_OF_TWO, SGD, equal),
+    "the change of one step": (
+        protocols.grouped(groups=GROUPS, merge="change"),
+        protocols.grouped(groups=GROUPS, merge="gradient"),
+        PLAIN,
+        durations,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", IDENTITIES)
+def test_identities(name, x64):
+    one, other, optimizer, make = IDENTITIES[name]
+    runs = [engine.run(regression(), p, optimizer, make(), rng_key=KEY, eval_every=2) for p in (one, other)]
+    assert runs[0].info.num_commits >= 4
+    assert_close(runs[0].params, runs[1].params)
+    made = int(runs[0].info.num_commits)
+    for there in (lambda r: r.info.loss[:made], lambda r: r.schedule.time[:made], lambda r: r.state.commit):
+        assert_close(there(runs[0]), there(runs[1]))
+
+
+def test_small_gradients_of_a_deadline_are_not_lost():
+    """Beside parameters of a million, gradients of a thousandth: their sum is taken before they meet."""
+    task = regression()
+    small = task._replace(
+        init=lambda key: jnp.full(task.data.train.inputs.shape[-1], 1e6),
+        loss=lambda p, batch, key: 1e-3 * jnp.sum(p) + 0.0 * jnp.sum(batch.targets),
+    )
+    optimizer = optax.sgd(1e9)
+    found = engine.run(small, PROTOCOLS["anytime"][0], optimizer, durations(), rng_key=KEY, num_commits=1)
+    np.testing.assert_allclose(found.params, 1e6 - 1e6, atol=1.0)
+
+
+def mesh(size):
+    return jax.make_mesh((size,), ("workers",), devices=jax.devices()[:size])
+
+
+SPREADS = {"side by side": {"front_width": 8}, "mesh of 2": {"mesh": 2}, "mesh of 8": {"mesh": 8}}
+FAST_SPREADS = [
+    ("worker_busy eager overlap", "side by side"),
+    ("worker_busy", "side by side"),
+    ("worker_busy", "mesh of 2"),
+    ("stsyn", "mesh of 8"),
+    ("grouped elastic", "mesh of 2"),
+]
+
+
+@pytest.mark.parametrize(
+    ("name", "spread"),
+    some(FAST_SPREADS, [(n, s) for n in PROTOCOLS for s in SPREADS if (n, s) not in FAST_SPREADS]),
+)
+@pytest.mark.promotes  # optax.adamw does
+def test_it_does_not_matter_where_the_workers_are(name, spread, x64):
+    """One after the other, side by side, on devices that divide the four workers and on devices that do not."""
+    how = dict(SPREADS[spread])
+    size = how.get("mesh")
+    if size:
+        how["mesh"] = mesh(size)
+    found, alone = run(name, **how), result(name)
+    assert_close(found.params, alone.params)
+    assert_close(found.trajectory, alone.trajectory)
+    assert_close(found.info, alone.info)
+    assert_close(found.state.local, alone.state.local)
+    for x in jax.tree.leaves(found.state.local) if size else []:
+        divided = x.shape[0] % size == 0
+        assert x.sharding.spec == (P("workers") if divided else P())
+        assert x.addressable_shards[0].data.shape[0] == (x.shape[0] // size if divided else x.shape[0])
+        assert len(x.sharding.device_set) == size
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["local_sgd", "worker_busy", "worker_busy overlap"])
+def test_twelve_workers_on_eight_devices(name, x64):
+    """Their batches are those of twelve workers; the last devices have fewer of them."""
+    speeds = SPEEDS * 3
+    on = [run(name, durations=durations(speeds=speeds), mesh=where) for where in (None, mesh(8), mesh(4))]
+    for other in on[1:]:
+        assert_close(other.params, on[0].params)
+        assert_close(other.state.local, on[0].state.local)
+    assert jax.tree.leaves(on[2].state.local)[0].sharding.spec == P("workers")
+
+
+def compiled_during(function):
+    """How many programs are compiled meanwhile."""
+    found = []
+
+    def listen(event, duration_secs, **kwargs):
+        found.extend([event] if "backend_compile" in event else [])
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    try:
+        return function(), len(found)
+    finally:
+        jax.monitoring.unregister_event_duration_listener(listen)
+
+
+@pytest.mark.parametrize(
+    "name", some(["worker_busy", "adsp"], [n for n in PROTOCOLS if n not in ("worker_busy", "adsp")])
+)
+@pytest.mark.promotes  # optax.adamw does
+def test_a_batch_is_the_loop_and_a_second_run_compiles_nothing(name, x64):
+    """Other durations, so other numbers of local steps, in the same program."""
+    keys = jax.random.split(jax.random.key(8), 2)
+
+    def one(key):
+        return run(name, durations=durations(key), rng_key=key)
+
+    result(name)
+    draws = [jax.block_until_ready(durations(key)) for key in keys]
+    batch = jax.jit(jax.vmap(one))(keys)
+    engine.check(batch)
+    for i, key in enumerate(keys):
+        single, compiled = compiled_during(lambda i=i, key=key: run(name, durations=draws[i], rng_key=key))
+        assert compiled == 0
+        mine = jax.tree.map(lambda x, i=i: x[i], batch)
+        assert_close((mine.params, mine.trajectory, mine.info), (single.params, single.trajectory, single.info))
+        assert_close(mine.state.local, single.state.local)
+        assert_close(mine.state.controls, single.state.controls)
+        assert_close(mine.schedule.time, single.schedule.time)
+    if name in ("worker_busy", "adsp", "anytime", "stsyn"):
+        assert (batch.schedule.work[0] != batch.schedule.work[1]).any()
+
+
+def bits(tree):
+    return [np.asarray(x).tobytes() for x in jax.tree.leaves(tree)]
+
+
+CUT = ["worker_busy overlap", "adsp"]
+
+
+@pytest.mark.parametrize("name", some(CUT, [n for n in PROTOCOLS if n not in CUT]))
+@pytest.mark.promotes  # optax.adamw does
+def test_a_run_cut_anywhere_and_resumed_gives_the_same_bits(name, x64):
+    """The states of the workers included; and twice the same run has the same bits."""
+    whole = run(name)
+    assert bits(whole) == bits(run(name))
+    for cuts in ([0, 1, 2, 3], [2]):
+        found = None
+        for num_evals in [*cuts, None]:
+            found = run(name, start=found, num_evals=num_evals)
+        assert bits(found) == bits(whole)
+    assert bits(run(name, rng_key=jax.random.key(1))) != bits(whole)
+
+
+@pytest.mark.parametrize("name", CUT)
+@pytest.mark.promotes
+def test_a_killed_run_goes_on_from_its_checkpoint(name, tmp_path, x64):
+    with engine.Checkpoints(tmp_path, every=1) as checkpoints:
+        part = run(name, checkpoints=checkpoints, num_evals=1)
+    assert 0 < part.state.commit < run(name).state.commit
+    with engine.Checkpoints(tmp_path, every=1) as reopened:
+        again = run(name, checkpoints=reopened)
+    assert bits(again) == bits(run(name))
+
+
+@pytest.mark.promotes  # parameters in one type, data in another
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    some(
+        [("worker_busy overlap", "bfloat16")],
+        [(name, dtype) for name in PROTOCOLS for dtype in ("float32", "float64")]
+        + [(name, "bfloat16") for name in PROTOCOLS if name != "worker_busy overlap"],
+    ),
+)
+def test_parameters_keep_their_dtype(name, dtype):
+    with jax.enable_x64(dtype == "float64"):
+        task = regression()
+        params = task.init(KEY).astype(dtype)
+        found = run(name, durations=durations().astype(jnp.float32), params=params)
+        state = found.params, found.state.local.params, found.state.local.opt_state
+        assert {x.dtype for x in jax.tree.leaves(state) if x.dtype != jnp.int32} == {jnp.dtype(dtype)}
+        assert all(np.isfinite(x.astype(np.float32)).all() for x in jax.tree.leaves(state))
+        assert (found.params != params).all()
+
+
+@pytest.mark.promotes
+def test_links_take_the_size_of_the_parameters():
+    """Four numbers of four bytes; at 80 bytes a second a fifth of a second."""
+    links = stragglers.links(upload=80.0, download=160.0, latency=0.25)
+    protocol = PROTOCOLS["local_sgd"][0]
+    found = run("local_sgd", network=links, num_evals=0).schedule
+    wanted = protocol(durations(), stragglers.constant_network(latency=0.25, upload=0.2, download=0.1))
+    assert_close(found.time, wanted.time, 1e-6)
+    half = run("local_sgd", network=links, num_evals=0, params=jnp.zeros(4, jnp.float16)).schedule
+    assert_close(half.time[0], wanted.time[0] - 0.15, 1e-6)
+
+
+def test_a_deadline_before_anything_is_done_is_an_error():
+    late = protocols.anytime_minibatch(seconds=0.01)
+    coded = protocols.coded(codes.uncoded(W), stop=codes.deadline(0.01))
+    for protocol in (late, coded):
+        for call in (lambda p: p(durations()), lambda p: engine.run(regression(), p, SGD, durations(), rng_key=KEY)):
+            with pytest.raises(ValueError, match="some commit must have work in it; of the 12 .* none has"):
+                call(protocol)
+    task = regression()
+    traced = jax.jit(lambda d: engine.run(task, late, SGD, d, rng_key=KEY, num_evals=0))(durations())
+    with pytest.raises(ValueError, match="some commit must have work in it"):
+        engine.check(traced)
+
+
+def test_waiting_for_a_worker_that_never_returns_is_an_error():
+    lost = durations().at[5, 2].set(jnp.inf)
+    with pytest.raises(
+        ValueError, match="only 5 commits: the run never finishes, .* worker 2, .* not return from unit 5"
+    ):
+        engine.run(regression(), protocols.bsp(), SGD, lost, rng_key=KEY, num_commits=8, num_evals=0)
+    with pytest.raises(
+        ValueError, match="a worker runs out of .* units or more; but if .* worker 2, .* never finishes"
+    ):
+        run("worker_busy", durations=lost, num_commits=8, num_evals=0)
+    with pytest.raises(
+        ValueError, match="only 6 commits: a worker runs out of sampled units. Sample 16 units or more.$"
+    ):
+        run("local_sgd", num_commits=8, num_evals=0)
+
+
+def test_padding_may_stand_before_the_contributions(x64):
+    """Of workers who take their steps together, too."""
+    protocol = PROTOCOLS["grouped change"][0]
+    schedule = protocol(durations(), NETWORK)
+    order = np.argsort(np.asarray(schedule.worker) >= 0, axis=1, kind="stable")
+    fields = {n: np.take_along_axis(np.asarray(getattr(schedule, n)), order, 1) for n in Schedule._fields[1:6]}
+    moved = schedule._replace(**{n: jnp.asarray(x) for n, x in fields.items()})
+    assert (moved.worker[:, 0] < 0).any()
+    other = protocol._replace(schedule=lambda d, n: moved)
+    assert_close(
+        engine.run(regression(), other, SGD, durations(), rng_key=KEY, eval_every=2).params,
+        result("grouped change").params,
+    )
