@@ -14,7 +14,7 @@ from gcjax import _checks, analysis, config, processes
 from gcjax.analysis import trials
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
-from gcjax.stragglers import Network, StragglerModel, sample_durations
+from gcjax.stragglers import Links, Network, StragglerModel, sample_durations
 from gcjax.tasks import Task
 
 
@@ -32,7 +32,7 @@ def compare(
     num_seeds: int = 5,
     seed: int = 0,
     seconds: float | None = None,
-    network: Network | None = None,
+    network: Network | Links | None = None,
     optimizers: dict[str, optax.GradientTransformation] | None = None,
     num_evals: int = 100,
     timeline_seconds: float | None = None,
@@ -62,7 +62,7 @@ def compare(
       num_seeds: S; each has its own durations, initial parameters and batches.
       seed: of all randomness.
       seconds: virtual time at which all schemes end; each at the end of its sampled units if None.
-      network: the time of messages; instantaneous if None.
+      network: the time of messages, or links whose messages are as large as the parameters; instantaneous if None.
       optimizers: scheme -> its own optimizer, instead of `optimizer`.
       num_evals: evaluations of a run.
       timeline_seconds: how far the timeline goes; 12 median units of work if None.
@@ -85,7 +85,8 @@ def compare(
     own = _own_optimizers(optimizers or {}, schemes)
     keys = jax.random.split(jax.random.key(seed), num_seeds)
     drawn = _draw(task, stragglers, keys, num_units, num_workers)
-    setting = trials.Setting(task, *drawn, network or Network(), seconds or np.inf, num_evals, mesh, axis)
+    times = Network() if network is None else network.of(jax.eval_shape(task.init, jax.random.key(0)))
+    setting = trials.Setting(task, *drawn, times, seconds or np.inf, num_evals, mesh, axis)
     saving = trials.Saving(out / analysis.CHECKPOINTS, checkpoint_every, checkpoints_kept, config.text())
     schedules = {name: trials.schedules(name, protocol, setting) for name, protocol in schemes.items()}
     done = {}

@@ -24,7 +24,7 @@ import optax
 from gcjax import _gin_errors, registry
 from gcjax._arguments import checked
 from gcjax.progress import Progress
-from gcjax.stragglers.network import constant_network
+from gcjax.stragglers.network import constant_network, links
 
 _OPTAX = (
     "adam",
@@ -98,6 +98,7 @@ def register() -> None:
     _register(key, "key", "gcjax")
     _register(mesh, "mesh", "gcjax")
     _register(constant_network, "constant_network", "gcjax.stragglers")
+    _register(links, "links", "gcjax.stragglers")
 
 
 def load(path: str | Path, bindings: Sequence[str] = ()) -> None:

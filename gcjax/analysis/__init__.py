@@ -3,7 +3,7 @@
 from gcjax.analysis.collect import environment, metric_columns, timeline_columns
 from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
 from gcjax.analysis.report import write_report
-from gcjax.analysis.store import CHECKPOINTS, Results, empty_folder, load, save, stack, unfinished_folder
+from gcjax.analysis.store import CHECKPOINTS, Results, empty_folder, load, save, select, stack, unfinished_folder
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
 from gcjax.analysis.tables import markdown_table, rich_table
 from gcjax.analysis.target import Target, target
@@ -25,6 +25,7 @@ __all__ = [
     "reach_times",
     "rich_table",
     "save",
+    "select",
     "stack",
     "table",
     "target",

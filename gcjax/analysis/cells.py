@@ -29,13 +29,13 @@ def time_to_target(times: np.ndarray, ends: np.ndarray, stalled: list[bool]) -> 
     return f"not reached by t={_extent(ends)}"
 
 
-def percent(shares: list[float]) -> str:
+def percent(shares: list[float] | np.ndarray) -> str:
     """The mean of shares in percent; those of runs that did not begin (NaN) are left out."""
     finite = np.asarray(shares)[np.isfinite(shares)]
-    return f"{100 * finite.mean():.0f} %" if finite.size else "-"
+    return f"{round(100 * finite.mean()) + 0:d} %" if finite.size else "-"
 
 
-def staleness(mean: list[float], largest: list[float]) -> str:
+def staleness(mean: list[float] | np.ndarray, largest: list[float] | np.ndarray) -> str:
     """The mean over seeds, and the largest in brackets."""
     seen = np.isfinite(mean)
     if not seen.any():

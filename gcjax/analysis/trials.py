@@ -36,11 +36,12 @@ class Setting(NamedTuple):
       durations: float[S, T, W] seconds.
       params: the initial parameters, every leaf [S, ...]; made once, since that takes long to compile.
       keys: [S] JAX keys, of the batches.
-      network: the time of messages.
+      network: the time of messages, the same for all seeds.
       seconds: virtual time at which a run ends; inf for the end of the sampled units.
       num_evals: evaluations of a run.
       mesh: the devices to run on; one if None.
       axis: of the mesh, along which the workers lie.
+      networks: the time of messages of each seed, every field [S, ...], if they have different ones.
     """
 
     task: Task
@@ -52,6 +53,15 @@ class Setting(NamedTuple):
     num_evals: int
     mesh: Mesh | None = None
     axis: str = "workers"
+    networks: Network | None = None
+
+    @property
+    def network_of_each(self) -> Network:
+        """The time of messages of each seed, every field [S, ...]."""
+        if self.networks is not None:
+            return self.networks
+        number = len(self.durations)
+        return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (number, *jnp.shape(x))), self.network)
 
 
 class Saving(NamedTuple):
@@ -72,6 +82,14 @@ class Saving(NamedTuple):
     def checkpoints(self, *names: str) -> engine.Checkpoints:
         """Those of one run."""
         return engine.Checkpoints(self.folder.joinpath(*map(_file_name, names)), every=self.every, keep=self.keep)
+
+
+class _Given(NamedTuple):
+    """What each seed has of its own, by the names of `run`; every field [S, ...]."""
+
+    durations: jax.Array
+    network: Network
+    rng_key: jax.Array
 
 
 class Trials(NamedTuple):
@@ -98,19 +116,23 @@ def schedules(name: str, protocol: Protocol, setting: Setting) -> Schedule:
     Raises:
       ValueError: if the sampled units do not last for the time asked for.
     """
-    found = jax.jit(jax.vmap(lambda d: protocol(d, setting.network)))(setting.durations)
+    found = jax.jit(jax.vmap(lambda d, n: protocol(d, n)))(setting.durations, setting.network_of_each)
     schedule: Schedule = jax.tree.map(np.asarray, found)
-    last = np.where(np.isfinite(schedule.time), schedule.time, 0).max(axis=1)
-    short = last[(last < setting.seconds) & ~np.array(_stalled(schedule))]
-    if np.isfinite(setting.seconds) and short.size:
-        num_units, end = setting.durations.shape[1], float(short.min())
+    _check_lasting(name, schedule, setting)
+    return schedule
+
+
+def _check_lasting(name: str, schedule: Schedule, setting: Setting) -> None:
+    """Checks that the sampled units last for the time asked for."""
+    end = float(np.min(schedule.horizon))
+    if np.isfinite(setting.seconds) and end < setting.seconds:
+        num_units = setting.durations.shape[1]
         enough = int(1.1 * num_units * setting.seconds / max(end, 1e-9)) + 1
         raise ValueError(
             f"num_units must last for all of the {setting.seconds:g} seconds; {num_units} units a worker are "
             f"used up after {end:.4g} seconds in scheme '{name}'. Sample about {enough} units, or run for "
             "fewer seconds."
         )
-    return schedule
 
 
 def run(
@@ -137,15 +159,13 @@ def run(
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another run.
     """
     report(0.0)
-    ending = protocol._replace(schedule=lambda *given: _until(protocol.schedule(*given), setting.seconds))
     in_time = np.isfinite(schedule.time) & (schedule.time <= setting.seconds)
     num_commits = max(1, int(in_time.sum(axis=1).max()))
     train = partial(
         engine.run,
-        protocol=ending,
+        protocol=_ending(protocol, setting.seconds),
         optimizer=optimizer,
-        network=setting.network,
-        num_commits=num_commits,
+        num_commits=None if protocol.adaptive is not None else num_commits,  # it may come to make more of them
         eval_every=-(-num_commits // setting.num_evals),
     )
     runs = _together if setting.mesh is None else _one_by_one
@@ -154,37 +174,40 @@ def run(
 
 
 def _together(
-    train: Callable[..., engine.Run], name: str, setting: Setting, saving: Saving, report: Callable[[float], None]
+    train: partial[engine.Run], name: str, setting: Setting, saving: Saving, report: Callable[[float], None]
 ) -> tuple[Outcome, float, float]:
     """All seeds in one program."""
 
     def progress(done: int, total: int) -> None:
         report(_COMPILING + (1 - _COMPILING) * int(done) / max(int(total), 1))
 
-    def start(data: Any, durations: jax.Array, params: Any, key: jax.Array) -> engine.Run:
+    def start(data: Any, given: _Given, params: Any) -> engine.Run:
         task = setting.task._replace(data=data)
-        return train(task, durations=durations, rng_key=key, params=params, progress=progress, num_evals=0)
+        return train(task, **given._asdict(), params=params, progress=progress, num_evals=0)
 
-    def go_on(data: Any, durations: jax.Array, key: jax.Array, so_far: engine.Training, *rest: Any) -> engine.Training:
+    def go_on(data: Any, given: _Given, so_far: engine.Training, *rest: Any) -> engine.Training:
         schedule, num_evals = rest
         task, run = setting.task._replace(data=data), engine.Run.of(so_far, schedule)
-        more = train(task, durations=durations, rng_key=key, progress=progress, start=run, num_evals=num_evals)
-        return more.training
+        return train(task, **given._asdict(), progress=progress, start=run, num_evals=num_evals).training
 
-    data, durations, keys = setting.task.data, setting.durations, setting.keys
+    data, own = setting.task.data, _Given(setting.durations, setting.network_of_each, setting.keys)
     begin = time.perf_counter()
-    first = jax.jit(jax.vmap(start, in_axes=(None, 0, 0, 0)))(data, durations, setting.params, keys)
-    program = jax.jit(jax.vmap(go_on, in_axes=(None, 0, 0, 0, 0, None)), donate_argnums=3)
-    schedule, given = first.schedule, (data, durations, setting.params, keys, first.schedule)
-    compiled = program.lower(data, durations, keys, first.training, schedule, jnp.int32(0)).compile()
+    first = jax.jit(jax.vmap(start, in_axes=(None, 0, 0)))(data, own, setting.params)
+    program = jax.jit(jax.vmap(go_on, in_axes=(None, 0, 0, 0, None)), donate_argnums=2)
+    schedule, given = first.schedule, (data, own, setting.params, first.schedule)
+    compiled = program.lower(data, own, first.training, schedule, jnp.int32(0)).compile()
     middle = time.perf_counter()
 
     def advance(training: engine.Training, num_evals: int) -> engine.Training:
-        return compiled(data, durations, keys, training, schedule, jnp.int32(num_evals))
+        return compiled(data, own, training, schedule, jnp.int32(num_evals))
 
     identity = engine.identity(saving.config, scheme=name, given=given)
     with saving.checkpoints(name) as checkpoints:
         training = engine.in_pieces(advance, first.training, first.trajectory.time.shape[1] - 1, checkpoints, identity)
+    adaptive = train.keywords["protocol"].adaptive
+    if adaptive is not None:  # what it was in the end
+        schedule = jax.jit(jax.vmap(adaptive.schedule))(own.durations, own.network, training.state.controls)
+        _check_lasting(name, schedule, setting)
     result = jax.block_until_ready(engine.Run.of(training, schedule))
     end = time.perf_counter()
     engine.check(result)
@@ -192,18 +215,20 @@ def _together(
 
 
 def _one_by_one(
-    train: Callable[..., engine.Run], name: str, setting: Setting, saving: Saving, report: Callable[[float], None]
+    train: partial[engine.Run], name: str, setting: Setting, saving: Saving, report: Callable[[float], None]
 ) -> tuple[Outcome, float, float]:
     """Each seed on all devices of the mesh."""
     runs, ends = [], [time.perf_counter()]
     for i, key in enumerate(setting.keys):
-        durations, params = jax.tree.map(lambda x, i=i: x[i], (setting.durations, setting.params))
+        whole = setting.durations, setting.params, setting.network_of_each
+        durations, params, network = jax.tree.map(lambda x, i=i: x[i], whole)
         with saving.checkpoints(name, str(i)) as checkpoints:
             run = train(
                 setting.task,
                 durations=durations,
                 rng_key=key,
                 params=params,
+                network=network,
                 num_commits=None,  # each seed has its own number
                 mesh=setting.mesh,
                 axis=setting.axis,
@@ -219,6 +244,18 @@ def _one_by_one(
 def _file_name(name: str) -> str:
     """A name for a folder: letters and digits stay, and different names stay different."""
     return urllib.parse.quote(name, safe=" ()=,") if name.strip(".") else name.replace(".", "%2E")
+
+
+def _ending(protocol: Protocol, seconds: float) -> Protocol:
+    """The protocol, ending after so many seconds."""
+
+    def ends(schedule: Callable[..., Schedule]) -> Callable[..., Schedule]:
+        return lambda *given: _until(schedule(*given), seconds)
+
+    adaptive = protocol.adaptive
+    if adaptive is not None:
+        adaptive = adaptive._replace(schedule=ends(adaptive.schedule))
+    return protocol._replace(schedule=ends(protocol.schedule), adaptive=adaptive)
 
 
 def _until(schedule: Schedule, seconds: float) -> Schedule:

@@ -21,15 +21,13 @@ class Rates(NamedTuple):
     Attributes:
       commits: int32[windows], the commits that each worker makes in a window.
       searching: bool[], whether the next window tries one commit more.
-      best: float[], the best reward of the search so far.
-      level: float[], the loss that rewards are compared at: that of the window in which the search began.
+      best: float[], the best reward of the search so far; -1 if there is none.
       least: float[], the least mean loss of a window since the search ended.
     """
 
     commits: jax.Array
     searching: jax.Array
     best: jax.Array
-    level: jax.Array
     least: jax.Array
 
 
@@ -46,10 +44,10 @@ def adsp(
     Workers take local steps all the time. Each commits, that is pushes what it has changed and reads the newest
     version, after the first step that ends `interval = max(least_interval, Γ / C - O)` or more after it read; O is the
     time of its messages, Γ the length of a window, and C the commits that each makes in a window. The search begins
-    with C = 1 and tries one more in each window; the reward of a window is 1 / t, t being when `1 / (a² t + b) + c`,
-    fitted to its losses, reaches the loss of the search's first window. The first C whose reward is below the best is
-    given up for the one before. When the loss of a window has risen by 30 % over the least one since, the search
-    begins again (Hu et al. 2020, algorithms 1 and 2). The server adds a push with the weight 1/W.
+    with C = 1 and tries one more in each window; the reward of a window is `a²`, from fitting
+    `1 / (a² t + b) + c` to its losses. The first C whose reward is below the best is given up for the one before. When
+    the loss of a window has risen by 30 % over the least one since, the search begins again (Hu et al. 2020,
+    algorithms 1 and 2). The server adds a push with the weight 1/W.
 
     Args:
       seconds: Γ.
@@ -86,7 +84,7 @@ def adsp(
 
     def initial(count: int) -> Rates:
         zero = jnp.zeros((), jnp.result_type(float))
-        return Rates(jnp.ones(count, jnp.int32), zero == 0, zero - 1, zero * jnp.nan, zero + jnp.inf)
+        return Rates(jnp.ones(count, jnp.int32), zero == 0, zero - 1, zero + jnp.inf)
 
     def choose(rates: Rates, seen: Observed) -> Rates:
         return _searched(rates, seen, seconds, most_commits, rise)
@@ -100,8 +98,7 @@ def _searched(rates: Rates, seen: Observed, seconds: float, most_commits: int, r
     now, dtype = rates.commits[seen.window], rates.best.dtype
     loss = mean_loss(seen, seen.window, seconds).astype(dtype)
     known = jnp.isfinite(loss)
-    level = jnp.where(rates.searching & jnp.isnan(rates.level), loss, rates.level)
-    reward = jnp.where(known, _reward(seen, seconds, level), -1).astype(dtype)
+    reward = jnp.where(known, _reward(seen, seconds), -1).astype(dtype)
     better = rates.searching & ((reward > rates.best) | ~known)  # a window without a commit says nothing
     goes_on = better & (now < most_commits)
     ends = rates.searching & ~goes_on
@@ -113,31 +110,26 @@ def _searched(rates: Rates, seen: Observed, seconds: float, most_commits: int, r
         jnp.where(jnp.arange(rates.commits.size) > seen.window, coming, rates.commits),
         goes_on | again,
         jnp.where(again, -1, jnp.maximum(reward, rates.best)),
-        jnp.where(again, jnp.nan, level),
         least,
     )
 
 
-def _reward(seen: Observed, seconds: float, level: jax.Array) -> jax.Array:
-    """float[]: 1 over the time that the fitted loss takes to come to a level; 0 if it does not fall."""
+def _reward(seen: Observed, seconds: float) -> jax.Array:
+    """float[]: how fast 1 / (loss - c) grows in a window, for the c that fits best; 0 if it does not."""
     there = in_window(seen, seen.window, seconds)
     t = jnp.where(there, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
     loss = jnp.where(there, seen.loss, 0).astype(t.dtype)
-    least = jnp.min(jnp.where(there, loss, jnp.inf))
-    asymptotes = jnp.minimum(least, level) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
+    asymptotes = jnp.min(jnp.where(there, loss, jnp.inf)) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
 
     def fit(c: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """1 / (loss - c) = a² t + b by least squares; its error in the loss, and the reward."""
+        """1 / (loss - c) = a² t + b by least squares: its error in the loss, and a²."""
         y = jnp.where(there, 1 / (loss - c), 0)
         n, st, sy = there.sum().astype(t.dtype), t.sum(), y.sum()
-        spread = n * (t * t).sum() - st * st
-        slope = (n * (t * y).sum() - st * sy) / spread
-        offset = (sy - slope * st) / n
-        line = slope * t + offset
+        slope = (n * (t * y).sum() - st * sy) / (n * (t * t).sum() - st * st)
+        line = slope * t + (sy - slope * st) / n
         error = jnp.where(there, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
-        when = (1 / (level - c) - offset) / slope
-        reward = jnp.where(slope > 0, 1 / jnp.maximum(when, seconds / 1000), 0)
-        return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(jnp.isfinite(reward), reward, 0)
+        return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(slope > 0, slope, 0)
 
     errors, rewards = jax.vmap(fit)(asymptotes)
-    return jnp.where(there.sum() >= 3, rewards[jnp.argmin(errors)], 0)
+    best = jnp.argmin(errors)
+    return jnp.where((there.sum() >= 3) & jnp.isfinite(errors[best]), rewards[best], 0)

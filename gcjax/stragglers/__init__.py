@@ -4,7 +4,7 @@ from gcjax.registry import Entry
 from gcjax.stragglers.base import StragglerModel, sample_durations
 from gcjax.stragglers.bursty import bursty, conforms
 from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
-from gcjax.stragglers.heterogeneous import scaled, worker_speeds
+from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
 from gcjax.stragglers.iid import (
     bimodal,
     constant,
@@ -15,13 +15,14 @@ from gcjax.stragglers.iid import (
     weibull,
 )
 from gcjax.stragglers.markov import markov
-from gcjax.stragglers.network import Network, constant_network
+from gcjax.stragglers.network import Links, Network, constant_network, links
 from gcjax.stragglers.traces import read_trace, replay, write_trace
 
 TABLE: dict[str, Entry] = {
     "bimodal": Entry(bimodal),
     "bursty": Entry(bursty, "Krishnan et al. 2023"),
     "constant": Entry(constant),
+    "delayed": Entry(delayed, "Yang et al. 2024"),
     "exponential": Entry(exponential),
     "failed_count": Entry(failed_count, "Ramamoorthy et al. 2024"),
     "failed_probability": Entry(failed_probability),
@@ -37,6 +38,7 @@ TABLE: dict[str, Entry] = {
 
 __all__ = [
     "TABLE",
+    "Links",
     "Network",
     "StragglerModel",
     "bimodal",
@@ -44,11 +46,13 @@ __all__ = [
     "conforms",
     "constant",
     "constant_network",
+    "delayed",
     "exponential",
     "failed_count",
     "failed_probability",
     "failed_workers",
     "independent",
+    "links",
     "markov",
     "pareto",
     "read_trace",

@@ -67,6 +67,44 @@ def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...]
     return StragglerModel(init, _Scaled(model.sample))
 
 
+class _Delay(NamedTuple):
+    inner: Any
+    seconds: jax.Array
+
+
+@dataclasses.dataclass(frozen=True)
+class _Delayed:
+    """The sample function of `delayed`; equal for equal inner models, so that it compiles once."""
+
+    inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
+
+    def __call__(self, state: _Delay, rng_key: jax.Array) -> tuple[jax.Array, _Delay]:
+        seconds, inner = self.inner(state.inner, rng_key)
+        return state.seconds + seconds, state._replace(inner=inner)
+
+
+def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ...] | None = None) -> StragglerModel:
+    """Makes some workers sleep after every unit, on top of what the model says (Yang et al. 2024, section 5).
+
+    Args:
+      model: the times without the delay.
+      seconds: of the delay, a number or one a worker.
+      workers: whom it concerns, by number; everyone if None.
+
+    Raises:
+      ValueError: if the delay is negative or not finite, or there is no such worker.
+    """
+    _checks.number("seconds", seconds, finite=True)
+
+    def init(rng_key: jax.Array, num_workers: int) -> _Delay:
+        delay = per_worker("seconds", seconds, num_workers)
+        if workers is not None:
+            delay = jnp.where(members(workers, num_workers), delay, 0.0)
+        return _Delay(model.init(rng_key, num_workers), delay)
+
+    return StragglerModel(init, _Delayed(model.sample))
+
+
 def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:
     """Returns bool[W]: who is among `workers`; raises `ValueError` for a worker that does not exist."""
     mask = np.zeros(num_workers, bool)

@@ -11,6 +11,7 @@ MODELS = {
     "bimodal": lambda x: stragglers.bimodal(fast=1.0, slow=x + 1, probability=0.3),
     "bursty": lambda x: stragglers.bursty(base=0.1, slowdown=x + 1, burst=2, window=4, most=3, probability=0.5),
     "constant": lambda x: stragglers.constant(seconds=x * jnp.arange(1.0, 1.0 + NUM_WORKERS)),
+    "delayed": lambda x: stragglers.delayed(stragglers.exponential(), seconds=x, workers=(0, 2)),
     "exponential": lambda x: stragglers.exponential(mean=x),
     "failed_count": lambda x: stragglers.failed_count(stragglers.exponential(mean=x), count=2, period=3),
     "failed_probability": lambda x: stragglers.failed_probability(
