@@ -1,12 +1,23 @@
-"""Eight CPU devices, the option --slow, and strict numerics in the folders that are clean under it."""
+"""Eight CPU devices, compiled programs shared, the option --slow, strict numerics in the folders clean under it."""
 
 import os
+import tempfile
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
-import hypothesis
-import jax
-import pytest
+# Compiling is most of the time of all tests. What one module or command has compiled, later ones take from a folder:
+# one for each worker of pytest-xdist, since JAX does not write its files at once.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER")
+if WORKER is None:
+    PROGRAMS = tempfile.TemporaryDirectory(prefix="gcjax-programs-", ignore_cleanup_errors=True)
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS.name
+else:
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(os.environ["JAX_COMPILATION_CACHE_DIR"], WORKER)
+os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+
+import hypothesis  # noqa: E402
+import jax  # noqa: E402
+import pytest  # noqa: E402
 
 # Test folders in which JAX promotes neither types nor ranks silently.
 STRICT = {"codes", "engine", "protocols", "stragglers", "tasks"}

@@ -1,4 +1,4 @@
-"""The command line, as a subprocess."""
+"""The command line: runs as subprocesses; what only answers, in this one."""
 
 import os
 import pty
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from gcjax import registry
+from gcjax import cli, registry
 
 ROOT = Path(__file__).parent.parent
 CONFIG = """
@@ -38,9 +38,24 @@ def gcjax(*arguments, cwd=ROOT):
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
 
-def refused(*arguments, cwd=ROOT):
+@pytest.fixture
+def here(capsys, monkeypatch):
+    """A command in this process, which spares importing everything again."""
+    monkeypatch.chdir(ROOT)
+
+    def run(*arguments):
+        try:
+            status = cli.main([str(argument) for argument in arguments])
+        except SystemExit as end:  # of the parser
+            status = end.code
+        said = capsys.readouterr()
+        return subprocess.CompletedProcess(arguments, status, said.out, said.err)
+
+    return run
+
+
+def refused(done):
     """What a command says that ends with status 2, without a traceback."""
-    done = gcjax(*arguments, cwd=cwd)
     assert done.returncode == 2, done
     assert done.stderr.startswith("gcjax: ")
     assert "Traceback" not in done.stderr
@@ -58,7 +73,7 @@ def config(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(config):
     out = config.parent / "out"
-    return out, gcjax("run", config, "--set", "compare.num_units = 50", "--out", out)
+    return out, gcjax("run", config, "--set", "compare.target = 0.25", "--out", out)
 
 
 def test_run_writes_a_folder_and_prints_the_table(finished):
@@ -67,7 +82,7 @@ def test_run_writes_a_folder_and_prints_the_table(finished):
     assert "partial" in done.stdout
     assert f"Written to {out}" in done.stdout
     assert (out / "summary.md").is_file()
-    assert "num_units = 50" in (out / "operative.gin").read_text()
+    assert "target = 0.25" in (out / "operative.gin").read_text()
 
 
 def test_run_is_quiet_when_nobody_watches(finished):
@@ -88,25 +103,26 @@ def test_report_rebuilds_the_summary_and_figures(finished):
     assert done.stdout.strip() == run.stdout.rpartition("Written to")[0].strip()
 
 
-def test_run_refuses_a_folder_that_is_not_empty(finished, config):
+def test_run_refuses_a_folder_that_is_not_empty(finished, config, here):
     out, _ = finished
-    assert "must be new or empty" in refused("run", config, "--out", out)
+    assert "must be new or empty" in refused(here("run", config, "--out", out))
 
 
-def test_run_refuses_bad_config(config, tmp_path):
-    assert "small.gin" in refused("run", config.parent / "smal.gin", "--out", tmp_path / "a")
-    assert "Did you mean learning_rate" in refused("run", config, "--set", "sgd.learning_rat = 1", "--out", tmp_path)
-    assert "between 0 and 1; got 2" in refused("run", config, "--set", "compare.target = 2.0", "--out", tmp_path)
+def test_run_refuses_bad_config(config, tmp_path, here):
+    run = ("run", config, "--out", tmp_path, "--set")
+    assert "small.gin" in refused(gcjax("run", config.parent / "smal.gin", "--out", tmp_path / "a"))
+    assert "Did you mean learning_rate" in refused(here(*run, "sgd.learning_rat = 1"))
+    assert "between 0 and 1; got 2" in refused(here(*run, "compare.target = 2.0"))
 
 
-def test_report_shows_the_tables_of_a_study(tmp_path):
+def test_report_shows_the_tables_of_a_study(tmp_path, here):
     (tmp_path / "summary.md").write_text("# Codes\n\n| Code | Load |\n| --- | ---: |\n| FRC | 4 |\n")
-    done = gcjax("report", tmp_path)
+    done = here("report", tmp_path)
     assert done.returncode == 0 and "FRC" in done.stdout
 
 
-def test_report_refuses_other_folders(tmp_path):
-    assert "gcjax run" in refused("report", tmp_path)
+def test_report_refuses_other_folders(tmp_path, here):
+    assert "gcjax run" in refused(here("report", tmp_path))
 
 
 def test_list_shows_every_name():
@@ -119,23 +135,24 @@ def test_list_shows_every_name():
             assert entry.paper in done.stdout
 
 
-def test_list_of_one_kind():
-    done = gcjax("list", "protocol")
+def test_list_of_one_kind(here):
+    done = here("list", "protocol")
     assert "ssp" in done.stdout
     assert "cyclic" not in done.stdout
-    assert "Did you mean protocol" in refused("list", "protocl")
+    assert "Did you mean protocol" in refused(here("list", "protocl"))
 
 
-def test_help_names_the_commands():
-    done = gcjax("--help")
+def test_help_names_the_commands(here):
+    done = here("--help")
     assert done.returncode == 0
     assert all(name in done.stdout for name in ("run", "list", "report"))
-    assert gcjax().returncode == 2
+    assert here().returncode == 2
 
 
 def test_a_progress_bar_shows_on_a_terminal(config, tmp_path):
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "gcjax", "run", str(config), "--out", str(tmp_path / "out")]
+    command += ["--set", "compare.schemes = {'BSP': @bsp()}"]
     environment = {**os.environ, "TERM": "xterm", "XLA_FLAGS": ""}
     with subprocess.Popen(command, cwd=ROOT, env=environment, stdout=follower, stderr=follower) as process:
         os.close(follower)
@@ -144,7 +161,7 @@ def test_a_progress_bar_shows_on_a_terminal(config, tmp_path):
             shown += chunk
         assert process.wait(timeout=300) == 0
     text = shown.decode()
-    assert "ASP" in text
+    assert "BSP" in text
     assert "%" in text
     assert "0:00" in text
 

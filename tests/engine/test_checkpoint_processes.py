@@ -78,6 +78,7 @@ def run_processes(folder, num_processes):
         port = free.getsockname()[1]
     start = partial(subprocess.Popen, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     environment = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"}
+    environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # several processes, some of them killed
     children = []
     try:
         for i in range(num_processes):

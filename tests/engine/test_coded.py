@@ -89,7 +89,7 @@ def test_partial_progress_gives_what_the_plan_says(name, accumulate, devices, x6
     for seed in range(3):
         progress = np.random.default_rng(seed).integers(0, code.assignment.load + 1, code.assignment.num_workers)
         progress[seed] = 0  # nothing from this one
-        coding = code.plan(progress)
+        coding = jax.jit(code.plan)(progress)
         matrices = codes.chunk_coefficients(code.assignment, coding.encode, coding.decode)
         _, gradient, info = step(params(), batch, progress)
         assert_close(gradient, _estimate(matrices, chunks))

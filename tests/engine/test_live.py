@@ -238,7 +238,7 @@ def test_bad_input_is_refused():
 
 
 def start(command):
-    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "JAX_ENABLE_COMPILATION_CACHE": "false"}
     return subprocess.Popen(
         [sys.executable, *command], stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment,
         start_new_session=True,

@@ -45,6 +45,13 @@ def written(tmp_path_factory):
     return out, small(out, progress=report), shown, steps
 
 
+@pytest.fixture(scope="module")
+def again(tmp_path_factory):
+    """A scheme for the second time, and the same with an optimizer of its own that changes nothing."""
+    schemes = {"slow": protocols.bsp(), "BSP": protocols.bsp()}
+    return small(tmp_path_factory.mktemp("again"), schemes=schemes, optimizers={"slow": optax.sgd(0.0)})
+
+
 def test_everything_is_written(written):
     out, results, shown, _ = written
     names = {"operative.gin", "run.json", "metrics.parquet", "timeline.parquet", "summary.md"}
@@ -77,12 +84,11 @@ def test_all_schemes_begin_with_the_same_parameters(written):
         assert len(first) == 1
 
 
-def test_seeds_differ_and_the_same_seed_repeats(written, tmp_path):
+def test_seeds_differ_and_the_same_seed_repeats(written, again):
     _, results, *_ = written
-    first, second = results.seeds("ASP")
+    first, second = results.seeds("BSP")
     assert first["time"][-1] != second["time"][-1]
-    again = small(tmp_path, schemes={"ASP": protocols.asp()})
-    for mine, other in zip(results.seeds("ASP"), again.seeds("ASP"), strict=True):
+    for mine, other in zip(results.seeds("BSP"), again.seeds("BSP"), strict=True):
         for name in ("time", "accuracy", "train_loss"):
             np.testing.assert_array_equal(mine[name], other[name])
 
@@ -157,17 +163,15 @@ def test_progress_goes_from_nothing_to_all(written):
     assert max(share for _, share in steps) == pytest.approx(1.0)
 
 
-def test_a_scheme_may_have_its_own_optimizer(tmp_path):
-    schemes = {"slow": protocols.asp(), "fast": protocols.asp()}
-    results = small(tmp_path, schemes=schemes, optimizers={"slow": optax.sgd(0.0)})
-    slow, fast = (results.seeds(name)[0]["accuracy"] for name in ("slow", "fast"))
+def test_a_scheme_may_have_its_own_optimizer(again):
+    slow, fast = (again.seeds(name)[0]["accuracy"] for name in ("slow", "BSP"))
     assert slow[-1] == slow[0] == fast[0]
     assert fast[-1] > 0.5
 
 
 def test_a_target_that_nobody_reaches_is_an_error_after_everything_is_written(tmp_path):
     with pytest.raises(ValueError, match=r"No scheme reached the target accuracy 1; the best value was 0\.\d+"):
-        small(tmp_path, schemes={"ASP": protocols.asp()}, target=1.0, seconds=20.0)
+        small(tmp_path, schemes={"BSP": protocols.bsp()}, target=1.0, seconds=20.0)
     assert "not reached" in (tmp_path / "summary.md").read_text()
 
 

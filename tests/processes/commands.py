@@ -130,6 +130,7 @@ def group(folder, number, *arguments, ranks=None, own=None, out="out", port=None
     (folder / "elsewhere").mkdir(exist_ok=True)
     path = os.pathsep.join(filter(None, [str(ROOT), str(folder), os.environ.get("PYTHONPATH")]))
     environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu", "PYTHONPATH": path}
+    environment["JAX_ENABLE_COMPILATION_CACHE"] = "false"  # a killed process could leave half a file
     processes = {}
     try:
         for rank in range(number) if ranks is None else ranks:

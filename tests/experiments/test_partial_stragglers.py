@@ -14,7 +14,7 @@ from experiments.partial_stragglers.assignments import balanced
 from gcjax import cli, codes, progress, stragglers
 from gcjax.codes.arrivals import arrival_decoder
 
-CONFIGS = Path(__file__).parent.parent / "configs" / "partial_stragglers"
+CONFIGS = Path(__file__).parents[2] / "configs" / "partial_stragglers"
 KEY = jax.random.key(3)
 SPEEDS = stragglers.worker_speeds(stragglers.exponential(mean=1.0))
 
@@ -115,7 +115,7 @@ def test_partial_errors_are_those_of_pinv(x64, monkeypatch, num_blocks, by_table
     finish = finish_of(assignment)
     found = simulate.partial_errors(code, deadlines)(finish)
     estimate = simulate.estimate(code, deadlines)(finish)
-    rows = np.asarray(code.plan(jnp.asarray(assignment.loads)).decode)[:, 0]
+    rows = np.asarray(jax.jit(code.plan)(jnp.asarray(assignment.loads)).decode)[:, 0]
     times = np.asarray(finish)
     for s in range(times.shape[2]):
         for d, deadline in enumerate(deadlines):
@@ -133,7 +133,7 @@ def test_original_errors_count_whole_workers_only(x64):
     code = codes.partial(assignment, num_blocks=2, rng_key=KEY)
     finish = finish_of(assignment)
     found = simulate.original_errors(code)(*simulate.arrivals(assignment, finish, deadlines))
-    matrix = dense(assignment, np.asarray(code.plan(jnp.asarray(assignment.loads)).encode)[:, 0])
+    matrix = dense(assignment, np.asarray(jax.jit(code.plan)(jnp.asarray(assignment.loads)).encode)[:, 0])
     for s in range(4):
         last = np.asarray(finish)[assignment.loads - 1, np.arange(20), s]
         for d, deadline in enumerate(deadlines):
