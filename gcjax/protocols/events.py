@@ -278,7 +278,7 @@ class _Queue(NamedTuple):
         if self.rule.takes is None:
             current = current._replace(
                 commit=current.commit.at[worker].set(jnp.where(arrives, view.commits, current.commit[worker])),
-                position=current.position.at[worker].set(jnp.where(arrives, position, current.position[worker])),
+                position=current.position.at[worker].set(position),
             )
         state = _written(state._replace(current=current), arrives, worker)
         state = state._replace(

@@ -147,9 +147,9 @@ CASES = {
     ),
     "m_sgc": Case(lambda w: P.m_sgc(w, burst=1, window=2, most=1, rng_key=KEY), None, stalls=True),
     "progressive_groups": Case(
-        lambda w: P.progressive_groups(num_rounds=1, factor=1.5, no_delay=1.0, order=range(w)[::-1]),
+        lambda w: P.progressive_groups(num_rounds=1, factor=2.0, no_delay=1.0, order=range(w)[::-1]),
         mean,
-        lambda d, links: Server(rules.Progressive(1, 1.5, list(range(d.shape[1]))[::-1]), d, links).run(),
+        lambda d, links: Server(rules.Progressive(1, 2.0, list(range(d.shape[1]))[::-1]), d, links).run(),
     ),
     "psp": Case(lambda w: P.psp(num_sampled=1, rng_key=KEY), mean, queue(rules.Psp, 1, 0, KEY), stalls=True),
     "psp lenient": Case(
