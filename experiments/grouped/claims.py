@@ -39,9 +39,14 @@ def at_most(text: str, values: np.ndarray, limit: float, unit: str, *, decimals:
       decimals: to show.
     """
     mean = float(values.mean())
-    ours = f"{mean:.{decimals}f} {unit}".strip()
+    ours = f"{rounded(mean, decimals)} {unit}".strip()
     found = f"{ours}, the limit being {limit:.{decimals}f}"
     return Claim(text, ours, spread(values, decimals), mean <= limit, found)
+
+
+def rounded(value: float, decimals: int) -> str:
+    """So many decimals, and no minus before a zero."""
+    return f"{round(float(value), decimals) + 0.0:.{decimals}f}"
 
 
 def spread(values: np.ndarray, decimals: int) -> str:

@@ -22,7 +22,8 @@ from gcjax import _checks, analysis, config
 from gcjax.analysis import trials
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol, contiguous_groups
-from gcjax.stragglers import Links, Network, StragglerModel
+from gcjax.stragglers import Network, StragglerModel
+from gcjax.stragglers.network import Links
 from gcjax.tasks import Task
 
 

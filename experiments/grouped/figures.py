@@ -48,5 +48,7 @@ def _lines(panel: Axes, found: Sequence[Relative], value: str) -> None:
             if not r.outcome.groups:
                 panel.plot(r.outcome.chosen.mean(), getattr(r, value).mean(), "*", color=colour, markersize=13)
     panel.set_xscale("log", base=2)
+    counts = sorted({r.outcome.groups for r in found if r.outcome.groups})
+    panel.set_xticks(counts, list(map(str, counts)))
     panel.set_xlabel("groups")
     panel.grid(alpha=0.25, linewidth=0.6)

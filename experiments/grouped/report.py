@@ -94,7 +94,7 @@ def _few_stragglers(fixed: Sequence[Relative], factor: float, points: float) -> 
 
 
 def _both(text: str, found: Relative, factor: float, points: float) -> Claim:
-    ours = f"{found.time.mean():.2f} times the time, {found.lost.mean():.2f} points lost"
+    ours = f"{found.time.mean():.2f} times the time, {claim.rounded(found.lost.mean(), 2)} points lost"
     spread = f"{claim.spread(found.time, 2)}, {claim.spread(found.lost, 2)}"
     limits = f"{ours}, the limits being {factor:.2f} and {points:.2f}"
     return Claim(text, ours, spread, found.good(factor, points), limits)
@@ -136,7 +136,7 @@ def _smallest_table(found: Sequence[Relative], factor: float, points: float) -> 
         spread = f"{ranged[0]} to {ranged[-1]}" if len(ranged) > 1 else f"{ranged[0]}" if ranged else "none"
         spread += f" (none for {each.count(None)} seeds)" if ranged and None in each else ""
         chosen = next((r for r in mine if r.outcome.groups == best), None)
-        shown = ["-", "-"] if chosen is None else [f"{chosen.time.mean():.2f}", f"{chosen.lost.mean():.2f}"]
+        shown = ["-", "-"] if chosen is None else [f"{chosen.time.mean():.2f}", claim.rounded(chosen.lost.mean(), 2)]
         limit = f"some number within {factor:g} times and {points:g} points"
         lines.append(
             [delayed.name, f"{delayed.delay:g}", rule, limit, "none" if best is None else str(best), spread, *shown]
@@ -174,7 +174,7 @@ def _cells(found: Relative, factor: float, points: float) -> list[str]:
     time, lost = found.time, found.lost
     return [
         f"≤ {factor:g}", f"{time.mean():.3f}", claim.spread(time, 3),
-        f"≤ {points:g}", f"{lost.mean():.2f}", claim.spread(lost, 2),
+        f"≤ {points:g}", claim.rounded(lost.mean(), 2), claim.spread(lost, 2),
         "yes" if found.good(factor, points) else "no",
         f"{100 * max(0.0, found.outcome.waiting.mean()):.0f} %",
     ]  # fmt: skip
@@ -190,7 +190,7 @@ def _where(delayed: Delayed) -> str:
 
 def _name(found: Relative) -> str:
     groups, delayed = found.outcome.groups, found.outcome.delayed
-    return f"{found.outcome.rule}, {groups or 'progressive'} groups, {_where(delayed)}"
+    return f"{found.outcome.rule}, groups: {groups or 'progressive'}, {_where(delayed)}"
 
 
 def _range(values: np.ndarray) -> str:
