@@ -150,6 +150,7 @@ CASES = {
         lambda w: P.progressive_groups(num_rounds=1, factor=2.0, no_delay=1.0, order=range(w)[::-1]),
         mean,
         lambda d, links: Server(rules.Progressive(1, 2.0, list(range(d.shape[1]))[::-1]), d, links).run(),
+        stalls=True,  # where the group of all has been fast enough before
     ),
     "psp": Case(lambda w: P.psp(num_sampled=1, rng_key=KEY), mean, queue(rules.Psp, 1, 0, KEY), stalls=True),
     "psp lenient": Case(
