@@ -1,0 +1,166 @@
+"""Protocols that look at the loss: what they choose, and that the run follows it."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import engine, protocols
+from gcjax.protocols import Observed
+from tests.engine.test_local_work import KEY, NETWORK, PROTOCOLS, SGD, durations, regression, result, run
+from tests.engine.test_run import assert_close
+
+pytestmark = pytest.mark.promotes  # 64-bit sums of 32-bit numbers
+ADAPTIVE = ["adacomm", "adsp"]
+
+
+@functools.cache
+def schedule_of(name):
+    return jax.jit(PROTOCOLS[name][0].adaptive.schedule)
+
+
+def numbers(name, controls, value):
+    """The controls with these numbers of steps or commits."""
+    return (
+        jnp.asarray(value, jnp.int32) if name == "adacomm" else controls._replace(commits=jnp.asarray(value, jnp.int32))
+    )
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_later_windows_do_not_change_earlier_commits(name, x64):
+    adaptive, schedule = PROTOCOLS[name][0].adaptive, schedule_of(name)
+    first, count = adaptive.initial(adaptive.num_windows), adaptive.num_windows
+    draw, changed = np.random.default_rng(0), 0
+    for _ in range(30):
+        d, window = durations(jax.random.key(draw.integers(99))), draw.integers(count - 1)
+        value = draw.integers(1, 6, count)
+        other = np.where(np.arange(count) > window, draw.integers(1, 6, count), value)
+        one, two = (schedule(d, NETWORK, numbers(name, first, v)) for v in (value, other))
+        made = np.asarray(one.time) <= (window + 1) * adaptive.seconds
+        assert (made == (np.asarray(two.time) <= (window + 1) * adaptive.seconds)).all()
+        for field in ("time", "worker", "unit", "version", "work", "weight"):
+            np.testing.assert_array_equal(getattr(one, field)[made], getattr(two, field)[made])
+        changed += made.any() and not np.array_equal(one.time, two.time)
+    assert changed > 10
+
+
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_the_schedule_of_a_run_is_the_one_that_was_followed(name, x64):
+    found = result(name)
+    schedule = schedule_of(name)(durations(), NETWORK, found.state.controls)
+    jax.tree.map(np.testing.assert_array_equal, found.schedule, schedule)
+    made = int(found.info.num_commits)
+    assert made == np.isfinite(schedule.time).sum() == found.state.commit >= 4
+    stale = np.where(schedule.worker >= 0, np.arange(len(schedule.time))[:, None] - schedule.version, -1).max(axis=1)
+    np.testing.assert_array_equal(found.info.staleness, np.where(np.arange(stale.size) < made, stale, -1))
+    commit = np.asarray(found.trajectory.commit)
+    judged = commit > 0
+    np.testing.assert_array_equal(commit[judged], [*range(2, made, 2), made])
+    np.testing.assert_array_equal(found.trajectory.time[judged], schedule.time[commit[judged] - 1])
+    assert np.isfinite(found.info.loss[:made]).all() and np.isnan(found.info.loss[made:]).all()
+    initial = PROTOCOLS[name][0](durations(), NETWORK)
+    assert not np.array_equal(initial.time, schedule.time)  # it has changed its mind
+
+
+def test_adacomm_chooses_by_its_formula(x64):
+    """`H[j] = ceil(sqrt(F[j] / F[0]) H[0])`, or half of what it was if that is not less."""
+    found, adaptive = result("adacomm"), PROTOCOLS["adacomm"][0].adaptive
+    time, loss = np.asarray(found.schedule.time), np.asarray(found.info.loss)
+    mean = [
+        loss[(time > j * adaptive.seconds) & (time <= (j + 1) * adaptive.seconds)].mean()
+        for j in range(adaptive.num_windows - 1)
+    ]
+    steps = [3]
+    for value in mean:
+        wanted = int(np.ceil(np.sqrt(value / loss[0]) * 3))
+        steps.append(wanted if wanted < steps[-1] else max(steps[-1] // 2, 1))
+    np.testing.assert_array_equal(found.state.controls, steps)
+    begin = np.concatenate([[0.0], time[:-1]])
+    for e in range(int(found.info.num_commits)):
+        window = min(int(begin[e] // adaptive.seconds), adaptive.num_windows - 1)
+        assert (np.asarray(found.schedule.work)[e] == steps[window]).all()
+
+
+def fed(adaptive, losses_of_windows, num_windows):
+    """The controls after each window, when these are the losses of its commits, at equal distances."""
+    seconds, size = adaptive.seconds, 120
+    time, loss = np.full(size, np.inf), np.full(size, np.nan)
+    controls, found, made = adaptive.initial(num_windows), [], 0
+    choose = jax.jit(adaptive.next)
+    for window, losses in enumerate(losses_of_windows):
+        there = slice(made, made + len(losses))
+        time[there] = window * seconds + (np.arange(len(losses)) + 1) * seconds / max(len(losses), 1)
+        loss[there], made = losses, made + len(losses)
+        seen = Observed(jnp.int32(window), jnp.asarray((window + 1) * seconds), jnp.asarray(time), jnp.asarray(loss))
+        controls = choose(controls, seen)
+        found.append(controls)
+    return found
+
+
+def test_adacomm_follows_what_it_is_shown(x64):
+    """Down with the square root; half if the loss has not fallen enough; the same after a window without commits."""
+    adaptive = protocols.adacomm(num_steps=12, seconds=4.0, num_windows=6).adaptive
+    found = fed(adaptive, [[9.0, 1.35, 1.35], [1.0], [1.0], [], [36.0]], 6)
+    assert np.asarray(found[-1]).tolist() == [12, 8, 4, 2, 2, 1]
+    assert np.asarray(fed(adaptive, [[], [9.0, 1.35, 1.35]], 6)[-1]).tolist() == [12, 12, 8, 8, 8, 8]
+
+
+def curves(speeds, start=2.0, end=0.1):
+    """Losses `1 / (a² t + b) + c` of one window after another, each with its speed a²; a negative one rises."""
+    last, windows = start, []
+    for speed in speeds:
+        t = np.arange(1, 9) * 4.0 / 8
+        losses = 1 / (0.3 * speed * t + 1 / (last - end)) + end if speed > 0 else last - speed * t
+        windows.append(losses)
+        last = losses[-1]
+    return windows
+
+
+def test_adsp_searches_for_the_rate(x64):
+    """Up while the loss falls faster, back by one when it does not, at rest until the loss has risen by 30 %."""
+    found = fed(PROTOCOLS["adsp"][0].adaptive, curves([1, 1.5, 2, 2.5, 1.5, 1.5, 1.5, -0.001, -0.1, 1, 2]), 12)
+    assert np.asarray(found[-1].commits).tolist() == [1, 2, 3, 4, 5, 4, 4, 4, 4, 1, 2, 3]
+    assert [bool(c.searching) for c in found] == [True] * 4 + [False] * 4 + [True] * 3
+    for j, controls in enumerate(found):  # what has been, stays
+        np.testing.assert_array_equal(controls.commits[: j + 1], found[-1].commits[: j + 1])
+
+
+def test_a_ring_that_is_too_small_is_an_error(x64):
+    with pytest.raises(ValueError, match=r"the ring keeps 1 past versions .* needs \d+ at once. Pass ring_size="):
+        run("adsp", ring_size=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ring_size", [1, 2])
+def test_with_a_ring_that_is_too_small_no_number_is_left_under_jit(ring_size, x64):
+    task = regression()
+    jitted = jax.jit(
+        lambda d: engine.run(task, PROTOCOLS["adsp"][0], SGD, d, rng_key=KEY, eval_every=2, ring_size=ring_size)
+    )
+    found = jitted(durations())
+    assert np.isnan(found.params).all() and np.isnan(found.trajectory.metrics["train_loss"]).any()
+    with pytest.raises(ValueError, match=f"keeps {ring_size} past versions"):
+        engine.check(found)
+
+
+@pytest.mark.slow
+def test_the_smallest_ring_is_enough(x64):
+    """A version is kept until it is read last; with one place less it is an error."""
+    needed = int(result("adsp").info.versions_alive)
+    assert needed == result("adsp").info.staleness.max() + 1 > 2
+    assert_close(run("adsp", ring_size=needed).params, result("adsp").params)
+
+
+@pytest.mark.slow
+def test_fewer_commits_at_first_than_asked_for_are_no_error(x64):
+    """The first choice would make fewer commits than the run does in the end."""
+    made, initial = int(result("adsp").info.num_commits), PROTOCOLS["adsp"][0](durations(), NETWORK)
+    assert made > np.isfinite(initial.time).sum()
+    part = run("adsp", num_commits=made, num_evals=1)
+    assert part.state.commit == 2
+    whole = run("adsp", num_commits=made, start=part)
+    assert_close(whole.params, result("adsp").params)
+    with pytest.raises(ValueError, match=f"only {made} commits"):
+        run("adsp", num_commits=made + 1)
