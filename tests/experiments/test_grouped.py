@@ -76,7 +76,8 @@ def test_progressive_grouping_pays_for_its_trials(tmp_path):
     found = finals(study("delays", tmp_path / "out", "group_delays.num_groups = (1,)"))
     for seed in range(2):
         time = {key[:3]: row["time"] for key, row in found.items() if key[3] == seed}
-        assert time[0, "none", 0.0] == time[1, "none", 0.0] < time[0, "one", 400.0] < time[1, "one", 400.0]
+        assert time[0, "none", 0.0] == pytest.approx(time[1, "none", 0.0], rel=1e-5)  # stays with one group
+        assert time[1, "none", 0.0] < time[0, "one", 400.0] < time[1, "one", 400.0]
         assert found[0, "none", 0.0, seed]["accuracy"] == found[1, "none", 0.0, seed]["accuracy"]
 
 
@@ -217,14 +218,14 @@ def test_hybrid_config(tmp_path, capsys):
         "compare.num_evals = 5",
         "compare.num_units = 30",
         "compare.seconds = 25.0",
-        "compare.target = 0.5",
+        "compare.target = 0.2",
         "digits.hidden = (8,)",
     )
     out = tmp_path / "out"
     assert cli.main(["run", str(CONFIGS / "hybrid.gin"), "--out", str(out), *arguments(tiny)]) == 0
     assert {"claims.md", "summary.md", "metrics.parquet"} <= {file.name for file in out.iterdir()}
     text = (out / "claims.md").read_text()
-    assert "| Less time to accuracy 0.5 than BSP | 0." in text and "no more waiting than BSP" in text
+    assert "| Less time to accuracy 0.2 than BSP | 0." in text and "no more waiting than BSP" in text
     assert "groups by speed" in capsys.readouterr().out
 
 
