@@ -1,5 +1,4 @@
-"""All protocols and some codes on the same durations: who wins under which stragglers, at what cost of messages.
-messages.
+"""All protocols and some codes on the same durations: who wins under which stragglers, and at what cost of messages.
 
 gcjax run configs/protocols.gin
 """

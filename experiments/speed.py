@@ -25,6 +25,7 @@ import rich.table
 import gcjax
 from experiments.speed_codes import large_plans, roofline
 from experiments.speed_partial import reproduction
+from experiments.speed_protocols import python_loop, schedules, seeds, training
 from experiments.timing import KEY, Row, alternate, ratio
 from gcjax import codes, engine, protocols, stragglers, tasks
 
@@ -173,6 +174,10 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "large": large_plans,
     "roofline": roofline,
     "reproduction": reproduction,
+    "schedules": schedules,
+    "training": training,
+    "python": python_loop,
+    "seeds": seeds,
     "recompilation": second_run,
     "mesh": on_mesh,
     "demo": demo,

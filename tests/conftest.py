@@ -5,14 +5,15 @@ import tempfile
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
-# Compiling is most of the time of all tests. What one module or command has compiled, later ones take from a folder:
-# one for each worker of pytest-xdist, since JAX does not write its files at once.
+# Compiling is most of the time of all tests, so it is done with few optimisations, and once: what one module has
+# compiled, later ones take from a folder; one for each worker of pytest-xdist, since JAX does not write its files at once.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 if WORKER is None:
     PROGRAMS = tempfile.TemporaryDirectory(prefix="gcjax-programs-", ignore_cleanup_errors=True)
     os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS.name
 else:
     os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(os.environ["JAX_COMPILATION_CACHE_DIR"], WORKER)
+os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
 import hypothesis  # noqa: E402

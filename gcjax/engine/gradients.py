@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from gcjax._together import most
 from gcjax.codes.base import Coding, GradientCode, chunk_coefficients
 from gcjax.engine.messages import assembled, decoded, shares, worker_messages
 from gcjax.engine.ring import Versions
@@ -80,8 +81,15 @@ def weighted_loss(task: Task, params: Any, weights: jax.Array, batches: Any, key
     return jnp.sum(weights.astype(losses.dtype) * losses)
 
 
-def unit_gradients(task: Task, one_version: bool, spread: Spread) -> CommitGradient:
-    """Plain gradients: each contribution is the gradient on its unit's batch, at the version it read."""
+def unit_gradients(task: Task, one_version: bool, spread: Spread, *, padded: bool = False) -> CommitGradient:
+    """Plain gradients: each contribution is the gradient on its unit's batch, at the version it read.
+
+    Args:
+      task: what is trained.
+      one_version: whether all contributions to a commit read the same version.
+      spread: how they are spread over devices.
+      padded: whether they are computed one after the other on one device, so that padding costs nothing.
+    """
 
     def batches(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
         weight = jnp.where(units.worker >= 0, units.weight, 0)
@@ -104,9 +112,20 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread) -> CommitGradi
         weight = weight.astype(losses.dtype)
         return total, (losses * weight).sum(), weight.sum()
 
+    def one_by_one(inputs: Inputs, units: Units) -> tuple[Any, jax.Array, jax.Array]:
+        def add(i: jax.Array, sums: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
+            unit = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i), units)
+            return jax.tree.map(jnp.add, sums, of_many(inputs, unit))
+
+        shapes = jax.eval_shape(of_many, inputs, jax.tree.map(lambda x: x[:1], units))
+        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+        return jax.lax.fori_loop(0, most((units.worker >= 0).sum(dtype=jnp.int32)), add, zero)
+
     def gradient(inputs: Inputs, schedule: Schedule, commit: jax.Array) -> Contribution:
         units = Units(*(getattr(schedule, name)[commit] for name in Units._fields))
-        if one_version:
+        if padded and spread.size == 1:
+            total, value, weight = one_by_one(inputs, units)
+        elif one_version:
             shared = inputs.versions.read(units.version.max().clip(0)), inputs.data, inputs.rng_key
             total, value, weight = spread.total(of_one_version, shared, units)
         else:

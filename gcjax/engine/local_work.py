@@ -94,21 +94,25 @@ def local_commits(
 
     def in_turn(inputs: Inputs, pieces: Piece, everybody: Local) -> tuple[Any, Local, jax.Array]:
         """One contribution after the other."""
+        used = pieces.work > 0
+        count = used.sum(dtype=jnp.int32)
+        order = jnp.argsort(~used, stable=True) if used.size > 1 else jnp.arange(used.size)
 
-        def add(c: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
+        def add(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
             total, everybody, losses = carry
-            piece = jax.tree.map(lambda x: x[c], pieces)
+            piece = jax.tree.map(lambda x: x[order[i]], pieces)
             me = owner[piece.worker.max().clip(0)]  # padding may stand before the others
             mine = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, me, keepdims=False), everybody)
             change, new, loss = one(inputs, mine, piece)
-            place = jnp.where(piece.work > 0, me, owner.size)  # out of bounds: dropped
-            everybody = jax.tree.map(lambda x, value: x.at[place].set(value, mode="drop"), everybody, new)
-            return jax.tree.map(jnp.add, total, change), everybody, losses.at[c].set(loss)
+            new = keep_idle(i < count, new, mine)
+            everybody = jax.tree.map(
+                lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, me, axis=0), everybody, new
+            )
+            return jax.tree.map(jnp.add, total, change), everybody, losses.at[order[i]].set(loss)
 
         zero = jax.tree.map(jnp.zeros_like, inputs.versions.params)
-        number = pieces.work.shape[0]
-        start = zero, everybody, jnp.zeros(number, pieces.weight.dtype)
-        return jax.lax.fori_loop(0, number, add, start)
+        start = zero, everybody, jnp.zeros(used.size, pieces.weight.dtype)
+        return jax.lax.fori_loop(0, most(count), add, start)
 
     def side_by_side(inputs: Inputs, pieces: Piece, everybody: Local) -> tuple[Any, Local, jax.Array]:
         """All workers at once, pass by pass."""

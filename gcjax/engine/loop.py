@@ -156,7 +156,7 @@ def _commits_of(program: Program, data: Any, rng_key: jax.Array, schedule: Sched
         at_once = spread if spread.size > 1 or options.front_width > 1 else None
         local = local_commits(task, protocol.local, optimizer, schedule.start.shape[1], at_once)
     if protocol.code is None:
-        gradient = unit_gradients(task, protocol.one_version, apart)
+        gradient = unit_gradients(task, protocol.one_version, apart, padded=protocol.padded)
     else:
         on_mesh = mesh_estimate(task, protocol.code, options.layout)
         gradient = coded_gradients(protocol.code, on_mesh or estimate_on_one_device(task, protocol.code))

@@ -152,6 +152,8 @@ class Protocol(NamedTuple):
       max_staleness: pure function `num_workers -> int`, the largest staleness that the protocol allows; None if it
         sets no bound.
       round_units: the units of each worker in a round; 1 where a unit is a round or there are none.
+      padded: whether commits can have far fewer contributions than C, the padding behind them, so that those that there
+        are had better be computed one after the other.
       local: what contributions are where workers take steps of their own; None where they push gradients.
       adaptive: how the protocol looks at the loss; None if it does not. `schedule` is then the schedule of a run whose
         loss never makes it change its mind.
@@ -162,6 +164,7 @@ class Protocol(NamedTuple):
     one_version: bool = True
     max_staleness: Callable[[int], int] | None = None
     round_units: int = 1
+    padded: bool = False
     local: LocalWork | None = None
     adaptive: Adaptive | None = None
 

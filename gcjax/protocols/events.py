@@ -298,11 +298,12 @@ class _Queue(NamedTuple):
         return self._cut_off(state, commits) if self.rule.cancels else state
 
     def _take(self, state: _State, taken: jax.Array, commit: jax.Array) -> _State:
-        """Marks the last message of some workers as part of a commit, each in its worker's place."""
+        """Marks the last message of some workers as part of a commit, one after the other."""
         everybody = jnp.arange(taken.size)
+        position = jnp.cumsum(taken, dtype=jnp.int32) - 1
         place = jnp.where(taken, state.turn - 1, state.integers.shape[0]), everybody
         integers = state.integers.at[(*place, INTEGERS.index("commit"))].set(commit, mode="drop")
-        integers = integers.at[(*place, INTEGERS.index("position"))].set(everybody.astype(jnp.int32), mode="drop")
+        integers = integers.at[(*place, INTEGERS.index("position"))].set(position, mode="drop")
         return state._replace(integers=integers)
 
     def _cut_off(self, state: _State, commits: jax.Array) -> _State:

@@ -61,7 +61,7 @@ def progressive_groups(
         rule = _rule(table, num_rounds * work.num_workers, limit)
         return commits_by_position(simulate(rule, work, network), work, 1.0 / work.num_workers, work.num_workers)
 
-    return Protocol(schedule)
+    return Protocol(schedule, padded=True)
 
 
 def _levels(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
