@@ -175,3 +175,4 @@ def _extend_path(file: Path) -> None:
     for folder in (str(Path.cwd()), above):
         if folder is not None and folder not in sys.path:
             sys.path.insert(0, folder)
+            gin.add_config_file_search_path(folder)  # for what the file includes

@@ -6,7 +6,7 @@ import tempfile
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
 # Compiling is most of the time of all tests, so it is done with few optimisations, and once: what one module has
-# compiled, later ones take from a folder; one for each worker of pytest-xdist, since JAX does not write its files at once.
+# compiled, later ones take from a folder; one for each worker of pytest-xdist, since JAX writes its files piecemeal.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER")
 if WORKER is None:
     PROGRAMS = tempfile.TemporaryDirectory(prefix="gcjax-programs-", ignore_cleanup_errors=True)

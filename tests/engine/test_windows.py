@@ -64,6 +64,43 @@ def test_the_schedule_of_a_run_is_the_one_that_was_followed(name, x64):
     assert not np.array_equal(initial.time, schedule.time)  # it has changed its mind
 
 
+@pytest.mark.parametrize("name", ADAPTIVE)
+def test_it_chooses_once_a_window_by_what_has_happened(name, x64):
+    """The same controls come out when the windows' commits are shown one window after the other."""
+    found, adaptive = result(name), PROTOCOLS[name][0].adaptive
+    controls, choose = adaptive.initial(adaptive.num_windows), jax.jit(adaptive.next)
+    for window in range(adaptive.num_windows - 1):
+        end = (window + 1) * adaptive.seconds
+        there = found.schedule.time <= end
+        time, loss = jnp.where(there, found.schedule.time, jnp.inf), jnp.where(there, found.info.loss, jnp.nan)
+        controls = choose(controls, Observed(jnp.int32(window), jnp.asarray(end), time, loss))
+    assert_close(found.state.controls, controls)
+
+
+@pytest.mark.slow
+def test_only_what_has_happened_is_seen_and_the_end_is_judged(x64):
+    """A protocol that writes down at each window how many commits it sees, with their times and with their losses."""
+    adacomm = PROTOCOLS["adacomm"][0]
+    inner = adacomm.adaptive
+
+    def look(controls, seen):
+        steps, counts = controls
+        new = jnp.stack([jnp.isfinite(x).sum(dtype=jnp.int32) for x in (seen.time, seen.loss)])
+        return inner.next(steps, seen), counts.at[seen.window].set(new)
+
+    adaptive = inner._replace(
+        initial=lambda n: (inner.initial(n), jnp.zeros((n, 2), jnp.int32)),
+        schedule=lambda d, n, controls: inner.schedule(d, n, controls[0]),
+        next=look,
+    )
+    protocol = adacomm._replace(adaptive=adaptive)
+    found = engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, eval_every=3, network=NETWORK)
+    made = [int((found.schedule.time <= (j + 1) * inner.seconds).sum()) for j in range(inner.num_windows - 1)]
+    assert found.state.controls[1][:-1].tolist() == [[n, n] for n in made]
+    assert made[-1] < found.info.num_commits == 8
+    assert found.trajectory.commit[:4].tolist() == [0, 3, 6, 8]
+
+
 def test_adacomm_chooses_by_its_formula(x64):
     """`H[j] = ceil(sqrt(F[j] / F[0]) H[0])`, or half of what it was if that is not less."""
     found, adaptive = result("adacomm"), PROTOCOLS["adacomm"][0].adaptive

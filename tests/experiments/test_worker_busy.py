@@ -1,0 +1,126 @@
+"""The WBSP study and the map of all protocols, at a tiny size; their tables on made-up rows."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from experiments import cells, protocols, worker_busy
+from gcjax import cli
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+WBSP = (
+    "worker_busy_claims.num_workers = 4",
+    "worker_busy_claims.num_units = 60",
+    "worker_busy_claims.seconds = None",
+    "worker_busy_claims.target = 0.3",
+    "worker_busy_claims.num_seeds = 2",
+    "worker_busy_claims.num_evals = 8",
+    "worker_busy_claims.settings = {'H1': @h1/delayed(), 'H3': @h3/delayed()}",
+    "worker_busy_claims.methods = {'WBSP': @committed/worker_busy(), 'WBSP overlap': @overlap/worker_busy()}",
+    "worker_busy_claims.others = {'BSP': @bsp(), 'ADSP': @adsp()}",
+    "adsp.seconds = 4.0",
+    "adsp.least_interval = 0.5",
+    "adsp.num_windows = 3",
+    "delayed.workers = (2, 3)",
+    "digits.num_chunks = 4",
+    "digits.hidden = (8,)",
+)
+MAP = (
+    "num_workers = 4",
+    "protocol_map.num_units = 24",
+    "protocol_map.target = 0.3",
+    "protocol_map.num_seeds = 2",
+    "protocol_map.num_evals = 6",
+    "protocol_map.regimes = {'persistent': @persistent/scaled()}",
+    "protocol_map.schemes = {'BSP': @bsp(), 'ASP': @asp(), 'frc': @frc/coded()}",
+    "protocol_map.optimizers = {}",
+    "fractional_repetition.num_stragglers = 1",
+    "persistent/scaled.workers = (3,)",
+    "digits.hidden = (8,)",
+)
+
+
+def run(config, out, bindings):
+    given = [part for binding in bindings for part in ("--set", binding)]
+    assert cli.main(["run", str(CONFIGS / config), "--out", str(out), *given]) == 0
+    return out
+
+
+def made_up(reach):
+    """Rows of two cells for schemes with these times, {scheme: {cell: [seed]}}."""
+    rows = [(s, c, i, t) for s, each in reach.items() for c, times in each.items() for i, t in enumerate(times)]
+    names = ("scheme", "cell", "seed", "reach")
+    found = {name: np.array([row[k] for row in rows]) for k, name in enumerate(names)}
+    return found | {"computing": np.full(len(rows), 0.6), "stalled": np.isinf(found["reach"])}
+
+
+@pytest.fixture(scope="module")
+def wbsp(tmp_path_factory):
+    return run("worker_busy/digits.gin", tmp_path_factory.mktemp("wbsp") / "out", WBSP)
+
+
+def test_wbsp_writes_rows_claims_and_a_figure(wbsp, capsys):
+    names = {"results.parquet", "summary.md", "time.png", "run.json", "operative.gin"}
+    assert {file.name for file in wbsp.iterdir()} == names
+    rows = pq.read_table(wbsp / "results.parquet").to_pylist()
+    assert len(rows) == 4 * 2 * 2
+    by = {(r["scheme"], r["cell"], r["seed"]): r for r in rows}
+    for cell in ("H1", "H3"):
+        assert by["WBSP overlap", cell, 0]["computing"] > by["WBSP", cell, 0]["computing"]
+        assert by["WBSP", cell, 0]["computing"] > by["BSP", cell, 0]["computing"]
+    assert by["BSP", "H3", 0]["computing"] < by["BSP", "H1", 0]["computing"]
+    text = (wbsp / "summary.md").read_text()
+    assert "up to 60 %" in text and "55 to 72 %" in text and "± " in text
+    assert json.loads((wbsp / "run.json").read_text())["num_seeds"] == 2
+    assert cli.main(["report", str(wbsp)]) == 0
+    assert "Worker-busy" in capsys.readouterr().out
+
+
+def test_claims_are_judged_seed_by_seed_against_the_fastest_other():
+    reach = {"WBSP": {"H": [4.0, 4.0]}, "BSP": {"H": [10.0, 40.0]}, "ASP": {"H": [20.0, 10.0]}}
+    first, shares, computing = worker_busy._claims(made_up(reach), "H", ["WBSP"], ["BSP", "ASP"])
+    assert (first.ours, first.spread, first.holds) == ("60 %", "± 0.0", "yes")
+    assert (shares.ours, shares.holds) == ("60 to 60 %", "yes")
+    assert (computing.ours, computing.holds) == ("60 %", "no")
+    reach["WBSP"]["H"] = [4.0, np.inf]
+    never = worker_busy._claims(made_up(reach), "H", ["WBSP"], ["BSP", "ASP"])[0]
+    assert (never.ours, never.holds) == ("target not reached", "no")
+
+
+def test_map_names_the_fastest_in_every_cell(tmp_path):
+    out = run("protocols.gin", tmp_path / "out", MAP)
+    names = {"results.parquet", "summary.md", "map.png", "run.json", "operative.gin"}
+    assert {file.name for file in out.iterdir()} == names
+    rows = pq.read_table(out / "results.parquet").to_pylist()
+    assert len(rows) == 3 * 3 * 2
+    dear, free = (
+        np.mean([r["communicating"] for r in rows if r["cell"] == f"persistent, {name}"]) for name in ("dear", "free")
+    )
+    assert dear > free == 0
+    assert (out / "summary.md").read_text().count("**") % 2 == 0
+
+
+def test_cells_of_the_map():
+    reach = {
+        "A": {"x": [1.0, 3.0], "y": [np.inf, np.inf]},
+        "B": {"x": [3.0, 3.1], "y": [5.0, 5.0]},
+        "C": {"x": [9.0, 9.0], "y": [4.0, np.inf]},
+    }
+    found = made_up(reach)
+    found["stalled"][(found["scheme"] == "C")] = False
+    (_, ax, ay), (_, bx, by), (_, cx, cy) = protocols._rows(found, ["A", "B", "C"], ["x", "y"])
+    assert (ax, ay) == ("**2.0 ± 1.4**", "never")
+    assert (bx, by) == ("3.0 ± 0.1 *", "**5.0 ± 0.0**") or (bx, by) == ("3.1 ± 0.1 *", "**5.0 ± 0.0**")
+    assert (cx, cy) == ("9.0 ± 0.0", "-")
+
+
+def test_bad_input(tmp_path):
+    same = (*WBSP, "worker_busy_claims.others = {'WBSP': @bsp()}")
+    given = [part for binding in same for part in ("--set", binding)]
+    assert cli.main(["run", str(CONFIGS / "worker_busy/digits.gin"), "--out", str(tmp_path / "a"), *given]) == 2
+    study = cells.Study(None, None, {"nobody": None}, 4, 10, 2, 0, 0.5, "accuracy")
+    with pytest.raises(ValueError, match="optimizers must be those of schemes"):
+        cells.measured({"BSP": None}, {}, study, tmp_path, None)
