@@ -84,7 +84,7 @@ def local_commits(
     def one(inputs: Inputs, mine: Local, piece: Piece) -> tuple[Any, Local, jax.Array]:
         read = inputs.versions.read(piece.version.clip(0))
         fresh = piece.version != mine.version
-        start = _where(fresh, local.pulled(mine.params, read), mine.params)
+        start = jax.lax.cond(fresh, local.pulled, lambda mine, read: mine, mine.params, read)
         opt_state = _fresh_state(local, optimizer, mine, fresh)
         before = mine.params if local.in_flight else start
         params, opt_state, loss = steps(inputs, piece, start, before, read, opt_state, fresh)
