@@ -20,10 +20,7 @@ WBSP = (
     "worker_busy_claims.num_evals = 8",
     "worker_busy_claims.settings = {'H1': @h1/delayed(), 'H3': @h3/delayed()}",
     "worker_busy_claims.methods = {'WBSP': @committed/worker_busy(), 'WBSP overlap': @overlap/worker_busy()}",
-    "worker_busy_claims.others = {'BSP': @bsp(), 'ADSP': @adsp()}",
-    "adsp.seconds = 4.0",
-    "adsp.least_interval = 0.5",
-    "adsp.num_windows = 3",
+    "worker_busy_claims.others = {'BSP': @bsp()}",
     "delayed.workers = (2, 3)",
     "digits.num_chunks = 4",
     "digits.hidden = (8,)",
@@ -66,7 +63,7 @@ def test_wbsp_writes_rows_claims_and_a_figure(wbsp, capsys):
     names = {"results.parquet", "summary.md", "time.png", "run.json", "operative.gin"}
     assert {file.name for file in wbsp.iterdir()} == names
     rows = pq.read_table(wbsp / "results.parquet").to_pylist()
-    assert len(rows) == 4 * 2 * 2
+    assert len(rows) == 3 * 2 * 2
     by = {(r["scheme"], r["cell"], r["seed"]): r for r in rows}
     for cell in ("H1", "H3"):
         assert by["WBSP overlap", cell, 0]["computing"] > by["WBSP", cell, 0]["computing"]
