@@ -3,6 +3,7 @@
 Letters: S seeds.
 """
 
+import json
 import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -154,9 +155,13 @@ def pick(found: Columns, scheme: str, cell: str, column: str) -> np.ndarray:
     return values
 
 
-def save(found: Columns, out: Path) -> None:
-    """Writes the rows to `results.parquet`."""
+def save(found: Columns, study: Study, out: Path) -> None:
+    """Writes the rows to `results.parquet`, and what was run to `operative.gin` and `run.json`."""
     pq.write_table(pa.table({key: pa.array(column.tolist()) for key, column in found.items()}), out / "results.parquet")
+    (out / "operative.gin").write_text(config.operative())
+    names = ("seed", "num_seeds", "num_workers", "num_units", "target", "metric")
+    facts = {**{name: getattr(study, name) for name in names}, **analysis.environment()}
+    (out / "run.json").write_text(json.dumps(facts, indent=1) + "\n")
 
 
 def _report(progress: Progress, name: str, index: int, number: int, fraction: float) -> None:

@@ -3,7 +3,6 @@
 gcjax run configs/protocols.gin
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -87,10 +86,7 @@ def protocol_map(
     )
     places = {f"{r}, {n}": cells.Cell(model, net) for r, model in regimes.items() for n, net in networks.items()}
     found = cells.measured(schemes, places, study, out, progress)
-    cells.save(found, out)
-    (out / "operative.gin").write_text(config.operative())
-    facts = {"seed": seed, "num_seeds": num_seeds, "num_workers": num_workers, "num_units": num_units}
-    (out / "run.json").write_text(json.dumps({**facts, "target": target, **analysis.environment()}, indent=1) + "\n")
+    cells.save(found, study, out)
     rows = _rows(found, list(schemes), list(places))
     heads = ("Scheme", *places)
     notes = NOTES.format(metric=metric, target=target, seeds=num_seeds, units=num_units)

@@ -5,7 +5,6 @@ gcjax run configs/worker_busy/digits.gin
 Claims and set-ups: Yang, Hu, Liu, Jin, Yeung, You, Parallel Computing 121 (2024) 103092.
 """
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
@@ -177,10 +176,7 @@ def _write(
     parts = ["# Worker-busy synchronous parallel", "", "## Claims", "", analysis.markdown_table(heads, made), ""]
     parts += ["## All methods", "", analysis.markdown_table(names, lines), "", notes]
     (out / "summary.md").write_text("\n".join(parts))
-    (out / "operative.gin").write_text(config.operative())
-    facts = {"seed": study.seed, "num_seeds": study.num_seeds, "target": study.target, **analysis.environment()}
-    (out / "run.json").write_text(json.dumps(facts, indent=1) + "\n")
-    cells.save(found, out)
+    cells.save(found, study, out)
     _figure(found, settings, out / "time.png")
     progress.show(analysis.rich_table("Claims", heads, made))
     progress.show(analysis.rich_table("All methods", names, lines))

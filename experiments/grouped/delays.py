@@ -63,8 +63,8 @@ def group_delays(
       stragglers: who is slow when nobody is delayed.
       optimizer: of all runs.
       num_workers: W.
-      num_rounds: R; a run ends when W·R units of work have been committed.
-      num_units: T, the units of work sampled for each worker. Fast workers do more than R.
+      num_rounds: a run ends when so many times W units of work have been committed.
+      num_units: T, the units of work sampled for each worker. Fast workers do more than `num_rounds`.
       delayed: name -> the workers that are delayed together.
       delays: percent of the time of a unit that is added; the case without delay is always there.
       num_groups: the numbers of groups of consecutive workers; 1 among them.

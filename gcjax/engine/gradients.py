@@ -81,6 +81,12 @@ def weighted_loss(task: Task, params: Any, weights: jax.Array, batches: Any, key
     return jnp.sum(weights.astype(losses.dtype) * losses)
 
 
+def unit_inputs(task: Task, data: Any, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> tuple[Any, jax.Array]:
+    """The batch of a unit and the key of its loss, the same under every protocol."""
+    key = jax.random.fold_in(jax.random.fold_in(rng_key, worker), unit)
+    return task.unit_batch(data, rng_key, worker, unit), key
+
+
 def unit_gradients(task: Task, one_version: bool, spread: Spread, *, padded: bool = False) -> CommitGradient:
     """Plain gradients: each contribution is the gradient on its unit's batch, at the version it read.
 
@@ -94,9 +100,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, padded: boo
     def batches(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
         weight = jnp.where(units.worker >= 0, units.weight, 0)
         worker, unit = units.worker.clip(0), units.unit.clip(0)
-        batch = jax.vmap(lambda w, n: task.unit_batch(data, rng_key, w, n))(worker, unit)
-        keys = jax.vmap(lambda w, n: jax.random.fold_in(jax.random.fold_in(rng_key, w), n))(worker, unit)
-        return weight, batch, keys
+        return weight, *jax.vmap(lambda w, n: unit_inputs(task, data, rng_key, w, n))(worker, unit)
 
     def of_one_version(shared: tuple[Any, Any, jax.Array], units: Units) -> tuple[Any, jax.Array, jax.Array]:
         params, data, rng_key = shared

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from gcjax._together import keep_idle, most
-from gcjax.engine.gradients import Contribution, Inputs, mean, weighted_loss
+from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.tasks.base import Task
@@ -79,18 +79,7 @@ def local_commits(
         commit has fewer contributions than workers.
     """
     owner = jnp.asarray(owners(local, num_workers))
-    steps = _steps(task, local, local.optimizer or optimizer)
-
-    def one(inputs: Inputs, mine: Local, piece: Piece) -> tuple[Any, Local, jax.Array]:
-        read = inputs.versions.read(piece.version.clip(0))
-        fresh = piece.version != mine.version
-        start = jax.lax.cond(fresh, local.pulled, lambda mine, read: mine, mine.params, read)
-        opt_state = _fresh_state(local, optimizer, mine, fresh)
-        before = mine.params if local.in_flight else start
-        params, opt_state, loss = steps(inputs, piece, start, before, read, opt_state, fresh)
-        change, params = local.pushed(params, start, read, piece.weight)
-        change = jax.tree.map(lambda x: piece.weight.astype(x.dtype) * x, change)
-        return change, Local(params, opt_state, piece.version), loss
+    one = _contribution(task, local, local.optimizer or optimizer)
 
     def in_turn(inputs: Inputs, pieces: Piece, everybody: Local) -> tuple[Any, Local, jax.Array]:
         """One contribution after the other."""
@@ -164,17 +153,33 @@ def _pieces(local: LocalWork, schedule: Schedule, index: jax.Array) -> Piece:
     return Piece(worker[None], unit[None], share[None], version[one], work[one], whole)
 
 
+def _contribution(
+    task: Task, local: LocalWork, optimizer: optax.GradientTransformation
+) -> Callable[[Inputs, Local, Piece], tuple[Any, Local, jax.Array]]:
+    """`(inputs, mine, piece) -> (weighted change, mine, mean loss)`."""
+    steps = _steps(task, local, optimizer)
+
+    def one(inputs: Inputs, mine: Local, piece: Piece) -> tuple[Any, Local, jax.Array]:
+        read = inputs.versions.read(piece.version.clip(0))
+        fresh = piece.version != mine.version
+        start = jax.lax.cond(fresh, local.pulled, lambda mine, read: mine, mine.params, read)
+        before = mine.params if local.in_flight else start
+        params, opt_state, loss = steps(inputs, piece, start, before, read, mine.opt_state, fresh)
+        change, params = local.pushed(params, start, read, piece.weight)
+        change = jax.tree.map(lambda x: piece.weight.astype(x.dtype) * x, change)
+        return change, Local(params, opt_state, piece.version), loss
+
+    return one
+
+
 def _steps(task: Task, local: LocalWork, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
     """`(inputs, piece, start, before, read, opt_state, fresh) -> (params, opt_state, mean loss)`."""
 
     def gradient(inputs: Inputs, piece: Piece, i: jax.Array, params: Any) -> tuple[jax.Array, Any]:
-        worker, unit, key = piece.worker.clip(0), piece.unit.clip(0) + i, inputs.rng_key
+        worker, unit, given = piece.worker.clip(0), piece.unit.clip(0) + i, (task, inputs.data, inputs.rng_key)
         if not local.together:
-            batch_key = jax.random.fold_in(jax.random.fold_in(key, worker[0]), unit[0])
-            batch = task.unit_batch(inputs.data, key, worker[0], unit[0])
-            return jax.value_and_grad(task.loss)(params, batch, batch_key)
-        batches = jax.vmap(lambda w, n: task.unit_batch(inputs.data, key, w, n))(worker, unit)
-        keys = jax.vmap(lambda w, n: jax.random.fold_in(jax.random.fold_in(key, w), n))(worker, unit)
+            return jax.value_and_grad(task.loss)(params, *unit_inputs(*given, worker[0], unit[0]))
+        batches, keys = jax.vmap(lambda w, n: unit_inputs(*given, w, n))(worker, unit)
         return jax.value_and_grad(lambda p: weighted_loss(task, p, piece.share, batches, keys))(params)
 
     def steps(
@@ -197,12 +202,6 @@ def _steps(task: Task, local: LocalWork, optimizer: optax.GradientTransformation
         return params, opt_state, total / jnp.maximum(piece.work, 1).astype(total.dtype)
 
     return steps
-
-
-def _fresh_state(local: LocalWork, optimizer: optax.GradientTransformation, mine: Local, fresh: jax.Array) -> Any:
-    if not local.reset:
-        return mine.opt_state
-    return _where(fresh, (local.optimizer or optimizer).init(mine.params), mine.opt_state)
 
 
 def _where(condition: jax.Array, one: Any, other: Any) -> Any:

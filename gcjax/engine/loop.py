@@ -83,7 +83,7 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     info = Info(
         loss=jnp.full(possible, jnp.nan, schedule.time.dtype),
         residual=jnp.zeros(possible, schedule.time.dtype),
-        staleness=jnp.where(jnp.arange(possible, dtype=jnp.int32) < num_commits, _staleness(schedule), -1),
+        staleness=jnp.where(jnp.arange(possible, dtype=jnp.int32) < num_commits, rings.staleness(schedule), -1),
         num_commits=num_commits,
         versions_alive=alive,
     )
@@ -276,10 +276,4 @@ def versions_alive(schedule: Schedule) -> jax.Array:
     """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one."""
     if schedule.time.ndim > 1:
         return jax.vmap(versions_alive)(schedule)
-    return jnp.where(_staleness(schedule).max() <= 0, 0, rings.versions_alive(schedule))
-
-
-def _staleness(schedule: Schedule) -> jax.Array:
-    """int32[E]: the largest staleness of each commit; -1 for commits that are not used."""
-    commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]
-    return jnp.where(schedule.worker >= 0, commits - schedule.version, -1).max(axis=1)
+    return jnp.where(rings.staleness(schedule).max() <= 0, 0, rings.versions_alive(schedule))

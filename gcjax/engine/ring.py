@@ -43,6 +43,12 @@ def last_reader(schedule: Schedule) -> jax.Array:
     return jnp.full(num_commits + 1, -1, jnp.int32).at[version].max(commits, mode="drop")
 
 
+def staleness(schedule: Schedule) -> jax.Array:
+    """int32[E]: the largest staleness of each commit; -1 for commits that are not used."""
+    commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]
+    return jnp.where(schedule.worker >= 0, commits - schedule.version, -1).max(axis=1)
+
+
 def versions_alive(schedule: Schedule) -> jax.Array:
     """int32[]: the most versions alive at once."""
     last = last_reader(schedule)

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from gcjax._together import keep_idle, most
 from gcjax.engine.base import Info, State, Training
-from gcjax.engine.ring import poisoned
+from gcjax.engine.ring import poisoned, staleness
 from gcjax.protocols.base import Adaptive, Observed, Schedule
 
 Commits = Callable[[Schedule], Callable[[jax.Array, State, Info], tuple[State, Info]]]
@@ -71,7 +71,7 @@ def by_windows(
         params = poisoned(state.params, alive > options.ring_size)
         training = Training(
             state._replace(params=params, controls=controls, window=window),
-            info._replace(num_commits=total, staleness=_staleness(schedule, total), versions_alive=alive),
+            info._replace(num_commits=total, staleness=_until(schedule, total), versions_alive=alive),
             training.trajectory,
         )
         judge = (state.commit == upcoming) | _ended(adaptive, training)
@@ -86,13 +86,13 @@ def _ended(adaptive: Adaptive, training: Training) -> jax.Array:
     return (training.state.window >= adaptive.num_windows - 1) & (training.state.commit >= training.info.num_commits)
 
 
-def _staleness(schedule: Schedule, total: jax.Array) -> jax.Array:
-    commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)
-    stale = jnp.where(schedule.worker >= 0, commits[:, None] - schedule.version, -1).max(axis=1)
-    return jnp.where(commits < total, stale, -1)
+def _until(schedule: Schedule, number: jax.Array) -> jax.Array:
+    """int32[E]: the largest staleness of each of so many commits; -1 for the others."""
+    commits = jnp.arange(schedule.time.size, dtype=jnp.int32)
+    return jnp.where(commits < number, staleness(schedule), -1)
 
 
 def _versions_kept(schedule: Schedule, made: jax.Array) -> jax.Array:
     """int32[]: the versions that the commits so far needed; each one is kept until so many have come after it."""
-    stale = _staleness(schedule, made).max()
+    stale = _until(schedule, made).max()
     return jnp.where(stale > 0, stale + 1, 0)

@@ -79,8 +79,7 @@ def adsp(
             stop = ready + work.seconds(first, number)
             return Part(number, ready, stop, stop, first)
 
-        always = Rule(lambda view, worker: jnp.ones((), bool), lambda view: jnp.ones_like(view.idle), turn=turn)
-        return commits_by_position(simulate(always, work, network), work, 1.0 / work.num_workers, 1)
+        return commits_by_position(simulate(Rule(turn=turn), work, network), work, 1.0 / work.num_workers, 1)
 
     def initial(count: int) -> Rates:
         zero = jnp.zeros((), jnp.result_type(float))

@@ -87,7 +87,6 @@ class LocalWork(NamedTuple):
       owner: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
       passes: the contributions that a worker can have in one commit. If a commit has passes * W of them, contribution c
         comes from worker c % W.
-      reset: whether the state of the local optimizer begins anew at each pull.
     """
 
     optimizer: optax.GradientTransformation | None = None
@@ -99,7 +98,6 @@ class LocalWork(NamedTuple):
     together: bool = False
     owner: Callable[[int], np.ndarray] | None = None
     passes: int = 1
-    reset: bool = False
 
 
 class Observed(NamedTuple):

@@ -78,7 +78,7 @@ def _rule(lower: int, span: int) -> Rule:
     def ready(view: View) -> jax.Array:
         return view.memory.free | (view.clock - view.clock.min() <= lower)
 
-    return Rule(lambda view, worker: jnp.ones((), bool), ready, memory=memory, remember=remember)
+    return Rule(ready=ready, memory=memory, remember=remember)
 
 
 def _grant(pushes: _Pushes, clock: jax.Array, fast: jax.Array, span: int, most: jax.Array) -> jax.Array:

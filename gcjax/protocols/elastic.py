@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.events import Rule, View, simulate, units
+from gcjax.protocols.events import Rule, simulate, units
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
@@ -28,7 +28,7 @@ def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
     """
     _checks.integer("num_steps", num_steps, minimum=1)
     _checks.number("moving_rate", moving_rate, finite=True)
-    rule = Rule(_always, _everybody, turn=units(num_steps), exchanges=True)
+    rule = Rule(turn=units(num_steps), exchanges=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         work = Work.of(durations)
@@ -57,12 +57,3 @@ def _pulled_together(mine: Any, base: Any, read: Any, weight: jax.Array) -> tupl
     del base
     change = jax.tree.map(jnp.subtract, mine, read)
     return change, jax.tree.map(lambda x, c: x - weight.astype(c.dtype) * c, mine, change)
-
-
-def _always(view: View, worker: jax.Array) -> jax.Array:
-    del view, worker
-    return jnp.ones((), bool)
-
-
-def _everybody(view: View) -> jax.Array:
-    return jnp.ones_like(view.idle)

@@ -71,6 +71,15 @@ def units(count: int) -> Callable[[Work, jax.Array, jax.Array, Any], Part]:
     return part
 
 
+def _each(view: View, worker: jax.Array) -> jax.Array:
+    del view, worker
+    return jnp.ones((), bool)
+
+
+def _everybody(view: View) -> jax.Array:
+    return jnp.ones_like(view.idle)
+
+
 def _behind(view: View) -> jax.Array:
     return view.version < view.commits
 
@@ -84,8 +93,9 @@ class Rule(NamedTuple):
     """A protocol's rule; all functions are pure.
 
     Attributes:
-      commits: `(view, worker) -> bool[]`, whether the message of this worker, counted already, brings a commit.
-      ready: `(view) -> bool[W]`, who may begin a turn; asked for idle workers only.
+      commits: `(view, worker) -> bool[]`, whether the message of this worker, counted already, brings a commit; each
+        does if it is not said.
+      ready: `(view) -> bool[W]`, who may begin a turn; asked for idle workers only. Everybody if it is not said.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters.
       turn: `(work, first, ready, memory) -> Part`, what a worker does that has the parameters at `ready float[W]`.
@@ -95,8 +105,8 @@ class Rule(NamedTuple):
       exchanges: whether the parameters are received after computing and before sending, not before computing.
     """
 
-    commits: Callable[[View, jax.Array], jax.Array]
-    ready: Callable[[View], jax.Array]
+    commits: Callable[[View, jax.Array], jax.Array] = _each
+    ready: Callable[[View], jax.Array] = _everybody
     takes: Callable[[View, jax.Array], jax.Array] | None = None
     pulls: Callable[[View], jax.Array] = _behind
     turn: Callable[[Work, jax.Array, jax.Array, Any], Part] = units(1)
@@ -231,7 +241,7 @@ class _Queue(NamedTuple):
             commit=jnp.where(may, -1, state.current.commit),
         )
         version = jnp.where(pulls, view.commits, view.version)
-        current = current._replace(version=jnp.where(may, version, current.version))
+        current = current._replace(version=version)
         state = state._replace(current=current, view=view._replace(idle=view.idle & ~may, version=version))
         if not self._shared:
             return self._compute(

@@ -26,17 +26,17 @@ def grouped(
 ) -> Protocol:
     """Grouped servers: synchronous within a group, asynchronous between the groups.
 
-    Each group has a server, which waits for all its members; after R such rounds it pushes to the central server, which
+    Each group has a server, which waits for all its members; after H such rounds it pushes to the central server, which
     applies the push on arrival, and reads the newest version. With D the seconds of a unit and its messages:
-    `F[n, g] = F[n-1, g] + sum over R rounds of max_{w in g} D[w]` (Basu et al. 2018; the same in the hybrid of
+    `F[n, g] = F[n-1, g] + sum over H rounds of max_{w in g} D[w]` (Basu et al. 2018; the same in the hybrid of
     synchronous groups by workers' speed). One group is `bsp`, groups of one are `asp`. Members' messages share the link
     of their own group's server, if links are shared.
 
     Args:
       groups: the workers of each group, for example `contiguous_groups(16, num_groups=4)`.
-      local_rounds: R, 1 or more.
-      merge: what a group pushes: "gradient", the mean gradient of its members, weighted by size / W (R = 1);
-        "change", what R steps with its members' mean gradients have changed, weighted by size / W; "elastic", as
+      local_rounds: H, 1 or more.
+      merge: what a group pushes: "gradient", the mean gradient of its members, weighted by size / W (H = 1);
+        "change", what H steps with its members' mean gradients have changed, weighted by size / W; "elastic", as
         `elastic_averaging` does, with α = moving_rate / G.
       moving_rate: of the elastic merge.
       central_seconds: what a group's exchange with the central server takes.

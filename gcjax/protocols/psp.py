@@ -57,4 +57,4 @@ def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
         slowest = jnp.min(view.clock[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
         return view.clock - slowest <= staleness
 
-    return Rule(lambda view, worker: jnp.ones((), bool), ready, memory=memory, remember=remember)
+    return Rule(ready=ready, memory=memory, remember=remember)

@@ -3,7 +3,6 @@
 import math
 
 import jax
-import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.protocols.base import Protocol, Schedule
@@ -32,7 +31,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     if weight is not None:
         _checks.number("weight", weight)
 
-    rule = Rule(lambda view, worker: jnp.ones((), bool), lambda view: view.clock - view.clock.min() <= staleness)
+    rule = Rule(ready=lambda view: view.clock - view.clock.min() <= staleness)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         factor = 1.0 / durations.shape[1] if weight is None else weight

@@ -62,12 +62,8 @@ def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
     return jnp.asarray(_checks.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint), jnp.int32)
 
 
-def _everybody(view: View) -> jax.Array:
-    return jnp.ones_like(view.idle)
-
-
 def _committed(turn: Callable[..., Part]) -> Rule:
-    return Rule(lambda view, worker: (view.since > 0).all(), _everybody, turn=turn)
+    return Rule(lambda view, worker: (view.since > 0).all(), turn=turn)
 
 
 def _eager(trigger: jax.Array, turn: Callable[..., Part]) -> Rule:
@@ -77,8 +73,6 @@ def _eager(trigger: jax.Array, turn: Callable[..., Part]) -> Rule:
         return jnp.where(worker == trigger, view.commits, view.memory)
 
     return Rule(
-        lambda view, worker: jnp.ones((), bool),
-        _everybody,
         pulls=lambda view: view.version < view.memory,
         memory=lambda num_workers, dtype: jnp.zeros((), jnp.int32),
         remember=remember,

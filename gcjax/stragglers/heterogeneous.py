@@ -15,18 +15,34 @@ from gcjax.stragglers.iid import Parameter, constant
 
 class _State(NamedTuple):
     inner: Any
-    factor: jax.Array
+    value: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
-class _Scaled:
-    """The sample function of `scaled`; equal for equal inner models, so that it compiles once."""
+class _Changed:
+    """The sample function of times changed by a value of each worker; equal for equal inner models: compiled once."""
 
     inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
+    operation: Callable[[jax.Array, jax.Array], jax.Array]
 
     def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
         seconds, inner = self.inner(state.inner, rng_key)
-        return state.factor * seconds, state._replace(inner=inner)
+        return self.operation(state.value, seconds), state._replace(inner=inner)
+
+
+def _changed(
+    model: StragglerModel, operation: Callable[[jax.Array, jax.Array], jax.Array], name: str, value: Parameter,
+    neutral: float, workers: tuple[int, ...] | None,
+) -> StragglerModel:  # fmt: skip
+    """A model with the times of some workers changed by a value, a number or one a worker."""
+
+    def init(rng_key: jax.Array, num_workers: int) -> _State:
+        values = per_worker(name, value, num_workers)
+        if workers is not None:
+            values = jnp.where(members(workers, num_workers), values, neutral)
+        return _State(model.init(rng_key, num_workers), values)
+
+    return StragglerModel(init, _Changed(model.sample, operation))
 
 
 def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerModel:
@@ -58,29 +74,7 @@ def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...]
     """
     _checks.number("factor", factor, above=True, finite=True)
 
-    def init(rng_key: jax.Array, num_workers: int) -> _State:
-        factors = per_worker("factor", factor, num_workers)
-        if workers is not None:
-            factors = jnp.where(members(workers, num_workers), factors, 1.0)
-        return _State(model.init(rng_key, num_workers), factors)
-
-    return StragglerModel(init, _Scaled(model.sample))
-
-
-class _Delay(NamedTuple):
-    inner: Any
-    seconds: jax.Array
-
-
-@dataclasses.dataclass(frozen=True)
-class _Delayed:
-    """The sample function of `delayed`; equal for equal inner models, so that it compiles once."""
-
-    inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
-
-    def __call__(self, state: _Delay, rng_key: jax.Array) -> tuple[jax.Array, _Delay]:
-        seconds, inner = self.inner(state.inner, rng_key)
-        return state.seconds + seconds, state._replace(inner=inner)
+    return _changed(model, jnp.multiply, "factor", factor, 1.0, workers)
 
 
 def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ...] | None = None) -> StragglerModel:
@@ -96,13 +90,7 @@ def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ..
     """
     _checks.number("seconds", seconds, finite=True)
 
-    def init(rng_key: jax.Array, num_workers: int) -> _Delay:
-        delay = per_worker("seconds", seconds, num_workers)
-        if workers is not None:
-            delay = jnp.where(members(workers, num_workers), delay, 0.0)
-        return _Delay(model.init(rng_key, num_workers), delay)
-
-    return StragglerModel(init, _Delayed(model.sample))
+    return _changed(model, jnp.add, "seconds", seconds, 0.0, workers)
 
 
 def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:
