@@ -1,0 +1,1 @@
+"""The synchronous program algebra: what protocols guarantee, checked on small instances."""

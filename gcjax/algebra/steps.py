@@ -1,0 +1,111 @@
+"""Atomic steps: what a step of a trace can be, and which steps two commands can take together.
+
+A step is taken by the program or by its environment, and leads to a state. Every parallel operator of the algebra is
+one table of steps that go together: Hayes, Meinicke, Winter, Colvin, "A synchronous program algebra", Formal Aspects of
+Computing 31 (2019).
+
+Letters: S states, A steps.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+PROGRAM, ENVIRONMENT = 0, 1
+
+
+class Space(NamedTuple):
+    """The states and the steps that traces are made of; hashable, so that it can be static under `jit`.
+
+    Attributes:
+      num_states: S.
+      kinds: of each step, PROGRAM or ENVIRONMENT.
+      targets: the state that each step leads to.
+      complements: of each step, the one that it makes an internal step with (CCS); -1 if none.
+      internal: that internal step; -1 if there is none.
+    """
+
+    num_states: int
+    kinds: tuple[int, ...]
+    targets: tuple[int, ...]
+    complements: tuple[int, ...]
+    internal: int = -1
+
+    @property
+    def num_steps(self) -> int:
+        """A, the different steps that there are."""
+        return len(self.kinds)
+
+
+StepTable = Callable[[Space], np.ndarray]
+"""`space -> int32[n, 3]`: the pairs of steps that go together, and the step that they make: left, right, both."""
+
+
+def shared_memory(num_states: int) -> Space:
+    """The space of programs that share a memory: a step of either kind to each state, A = 2 S.
+
+    Step `kind * S + s` leads to state s.
+    """
+    if num_states < 1:
+        raise ValueError(f"num_states must be at least 1; got {num_states}.")
+    states = tuple(range(num_states))
+    count = 2 * num_states
+    return Space(num_states, (PROGRAM,) * num_states + (ENVIRONMENT,) * num_states, states * 2, (-1,) * count)
+
+
+def events(num_pairs: int) -> Space:
+    """The space of event-based programs: one state, and a program step for each event.
+
+    Step 0 is the internal event, steps 2 p + 1 and 2 p + 2 are event p and its complement, and the last step is the
+    only one of the environment: an environment that names events is not associative under CCS.
+    """
+    if num_pairs < 1:
+        raise ValueError(f"num_pairs must be at least 1; got {num_pairs}.")
+    number = 2 * num_pairs + 1
+    complements = [-1] + [e + 1 if e % 2 else e - 1 for e in range(1, number)] + [-1]
+    return Space(1, (PROGRAM,) * number + (ENVIRONMENT,), (0,) * (number + 1), tuple(complements), internal=0)
+
+
+def parallel(space: Space) -> np.ndarray:
+    """Shared memory, `||`: the program's step is a step of the other's environment; two programs never step at once."""
+    return _table(space, _interleaved)
+
+
+def conjunction(space: Space) -> np.ndarray:
+    """Weak conjunction: both take the same step."""
+    return _table(space, lambda left, right: left == right)
+
+
+def csp(space: Space) -> np.ndarray:
+    """As in CSP: programs step together if they take the same step, otherwise as `parallel`."""
+    return _table(space, lambda left, right: _interleaved(left, right) or left == right)
+
+
+def ccs(space: Space) -> np.ndarray:
+    """As in CCS: a step and its complement make an internal step, otherwise as `parallel`.
+
+    Raises:
+      ValueError: if the space has no complements.
+    """
+    if space.internal < 0:
+        raise ValueError("CCS needs steps with complements: make the space by events(num_pairs=...).")
+    meets = [(a, b, space.internal) for a, b in enumerate(space.complements) if b >= 0]
+    return np.concatenate([parallel(space), np.asarray(meets, np.int32)])
+
+
+class _Step(NamedTuple):
+    kind: int
+    target: int
+    number: int
+
+
+def _interleaved(left: _Step, right: _Step) -> bool:
+    return left.target == right.target and ENVIRONMENT in (left.kind, right.kind)
+
+
+def _table(space: Space, together: Callable[[_Step, _Step], bool]) -> np.ndarray:
+    """The pairs that go together; what both make is the program's step if one of the two is."""
+    every = [_Step(k, t, a) for a, (k, t) in enumerate(zip(space.kinds, space.targets, strict=True))]
+    rows = [(a.number, b.number, min(a, b).number) for a in every for b in every if together(a, b)]
+    return np.asarray(rows, np.int32)
