@@ -66,7 +66,7 @@ def grouped(
         number = durations.shape[0] // local_rounds
         between = each.length[: number * local_rounds].reshape(number, local_rounds, -1)
         pushes = bounded_staleness(between.sum(axis=1) + central_seconds, Network(), np.inf)
-        central = commits_on_arrival(pushes, 1.0)
+        central = commits_on_arrival(pushes, 1.0, np.inf)
         group, used = central.worker[:, 0], central.worker >= 0
         worker = jnp.where(used, jnp.asarray(table)[group], -1)
         fields = {"unit": central.unit * local_rounds, "version": central.version, "work": central.work * local_rounds}

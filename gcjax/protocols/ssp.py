@@ -36,7 +36,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         factor = 1.0 / durations.shape[1] if weight is None else weight
         if network.server is None:
-            return commits_on_arrival(bounded_staleness(durations, network, staleness), factor)
+            return commits_on_arrival(bounded_staleness(durations, network, staleness), factor, staleness)
         work = Work.of(durations)  # messages get in each other's way: an event queue
         return commits_by_position(simulate(rule, work, network), work, factor, 1)
 

@@ -1,6 +1,7 @@
 """The max-plus law of bounded staleness, and how a timeline becomes a list of commits."""
 
 import math
+from functools import partial
 from typing import NamedTuple
 
 import jax
@@ -77,18 +78,26 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
     return Timeline(start, compute_start, compute_end, compute_end, finish, horizon)
 
 
-def commits_on_arrival(timeline: Timeline, weight: float | jax.Array) -> Schedule:
+@partial(jax.jit, static_argnums=2)
+def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness: float) -> Schedule:
     """Every unit is a commit of its own, in the order of arrival; ties go to the worker with the lower number.
 
-    The version that a unit reads is the number of commits at or before its start. E = T·W, C = 1.
+    A unit reads all that has arrived when it starts. By the law of `bounded_staleness` it starts with the arrival of the
+    worker's last unit, or of the last of those that it waited for, whatever is later. E = T·W, C = 1.
     """
-    num_units = timeline.finish.shape[0]
+    num_units, num_workers = timeline.finish.shape
     arrivals = timeline.finish.T.ravel()
-    order = jnp.argsort(arrivals, stable=True)
+    order = _order(arrivals)
     time = arrivals[order]
-    started = timeline.start.T.ravel()[order]
+    number = jnp.arange(time.size, dtype=jnp.int32)
+    last = jnp.append(time[1:] != time[:-1], True)  # of those that arrive at one moment
+    upto = jax.lax.cummin(jnp.where(last, number + 1, time.size), reverse=True)
+    seen = jnp.zeros_like(upto).at[order].set(upto, unique_indices=True).reshape(num_workers, num_units)
+    version = _later(seen, 1)
+    if staleness < num_units:
+        version = jnp.maximum(version, _later(seen.max(axis=0, keepdims=True), int(staleness) + 1))
     # A unit of no length starts at the time of its own commit, which it cannot have read.
-    version = jnp.minimum(jnp.searchsorted(time, started, side="right"), jnp.arange(time.size, dtype=jnp.int32))
+    version = jnp.minimum(version.ravel()[order], number)
     return used_commits(
         timeline,
         time=jnp.where(time <= timeline.horizon, time, jnp.inf),
@@ -98,6 +107,25 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array) -> Schedul
         work=jnp.ones((time.size, 1)),
         weight=jnp.broadcast_to(jnp.asarray(weight, time.dtype), (time.size, 1)),
     )
+
+
+def _later(values: jax.Array, count: int) -> jax.Array:
+    """With each row moved on by so many places, behind zeros."""
+    return jnp.pad(values, ((0, 0), (count, 0)))[:, : values.shape[1]]
+
+
+def _order(times: jax.Array) -> jax.Array:
+    """int32[n]: the stable order of times that are not negative.
+
+    XLA sorts plain integers several times faster than pairs. The bits of a float32 >= 0 grow with it, so they and the
+    place of each time make one integer of 64 bits.
+    """
+    if times.dtype != jnp.float32:
+        return jnp.argsort(times, stable=True).astype(jnp.int32)
+    with jax.enable_x64(True):
+        bits = jax.lax.bitcast_convert_type(jnp.abs(times), jnp.uint32).astype(jnp.uint64)
+        packed = jnp.left_shift(bits, jnp.uint64(32)) | jax.lax.iota(jnp.uint64, times.size)
+        return jax.lax.sort(packed, is_stable=False).astype(jnp.uint32).astype(jnp.int32)
 
 
 def used_commits(timeline: Timeline, *, time: jax.Array, weight: jax.Array, **fields: jax.Array) -> Schedule:
