@@ -1,0 +1,196 @@
+"""A command of the bounded model: the traces that it accepts, and the operators that need no step table.
+
+A command accepts a trace as terminated, as incomplete (it can do these steps, and may be able to go on) or as aborted
+(it can do them, and then anything may happen). What is accepted is closed: prefixes of any trace are incomplete, an
+aborted trace is also terminated and incomplete, and so is whatever follows it, as aborted.
+
+**Orientation.** `c >= d` says that d refines c: every trace of d is one of c. Choice is union, `abort` is the largest
+command and `magic` the smallest. The papers of Hayes and others write refinement upside down, with `abort` at the
+bottom and choice as meet; all laws here are turned.
+
+Letters: S states, A steps, N words of at most n steps (see `gcjax.algebra.traces`).
+"""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.algebra.traces import Model, words
+
+TERMINATED, INCOMPLETE, ABORTED = 0, 1, 2
+STATUSES = ("terminated", "incomplete", "aborted")
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True, eq=False)
+class Command:
+    """The traces that a command accepts; a pytree, so `jit` and `vmap` take it.
+
+    Written with operators, from the one that binds most: `c >> d` is `sequence`, `c & d` is `weak_conjunction`,
+    `c | d` is `choice`; `c >= d` (d refines c) and `c == d` are Python bools, so not for use under `jit`.
+
+    Attributes:
+      traces: bool[3, S, N]: whether it accepts the trace, by status, start and word.
+      model: the traces that there are.
+    """
+
+    traces: jax.Array
+    model: Model = dataclasses.field(metadata={"static": True})
+
+    @property
+    def terminated(self) -> tuple[jax.Array, ...]:
+        """For each length k, bool of shape `(S,) + (A,) * k`."""
+        return self._by_length(TERMINATED)
+
+    @property
+    def incomplete(self) -> tuple[jax.Array, ...]:
+        """For each length k, bool of shape `(S,) + (A,) * k`."""
+        return self._by_length(INCOMPLETE)
+
+    @property
+    def aborted(self) -> tuple[jax.Array, ...]:
+        """For each length k, bool of shape `(S,) + (A,) * k`."""
+        return self._by_length(ABORTED)
+
+    def _by_length(self, status: int) -> tuple[jax.Array, ...]:
+        space = self.model.space
+        shapes = [(space.num_states,) + (space.num_steps,) * k for k in range(self.model.num_steps + 1)]
+        return tuple(self.traces[status, :, s].reshape(x) for s, x in zip(self.model.levels, shapes, strict=True))
+
+    def __rshift__(self, other: "Command") -> "Command":
+        """First this, then the other."""
+        return sequence(self, other)
+
+    def __or__(self, other: "Command") -> "Command":
+        """This or the other."""
+        return choice(self, other)
+
+    def __and__(self, other: "Command") -> "Command":
+        """Weak conjunction, not `meet`."""
+        from gcjax.algebra.synchronise import weak_conjunction  # it is built on this class
+
+        return weak_conjunction(self, other)
+
+    def __ge__(self, other: "Command") -> bool:
+        """Whether the other refines this."""
+        return bool(includes(self, other))
+
+    def __le__(self, other: "Command") -> bool:
+        """Whether this refines the other."""
+        return bool(includes(other, self))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both accept the same traces."""
+        return isinstance(other, Command) and self <= other and other <= self
+
+    __hash__ = None  # type: ignore[assignment]  # equal commands are not the same object
+
+
+def same_model(*commands: Command) -> Model:
+    """The model of all these commands.
+
+    Raises:
+      ValueError: if they are not of one model.
+    """
+    first = commands[0].model
+    for other in commands[1:]:
+        if other.model != first:
+            raise ValueError(f"Commands must be of one model; got {_describe(first)} and {_describe(other.model)}.")
+    return first
+
+
+def _describe(model: Model) -> str:
+    space = model.space
+    return f"{space.num_states} states, {space.num_steps} steps, traces of at most {model.num_steps}"
+
+
+@jax.jit
+def choice(c: Command, d: Command) -> Command:
+    """What one of the two can do: union."""
+    return Command(c.traces | d.traces, same_model(c, d))
+
+
+@jax.jit
+def meet(c: Command, d: Command) -> Command:
+    """What both can do: intersection. Unlike `weak_conjunction` it takes away what follows one's abort."""
+    return Command(c.traces & d.traces, same_model(c, d))
+
+
+@jax.jit
+def sequence(c: Command, d: Command) -> Command:
+    """First c, and then d from the state in which c terminates."""
+    model = same_model(c, d)
+    prefix, suffix, end = words(model)
+    middle = end[:, prefix]  # [S, n + 1, N], the state after the first j steps
+    after = c.traces[TERMINATED][:, prefix] & d.traces[:, middle, suffix]
+    return Command(after.any(axis=2) | c.traces.at[TERMINATED].set(c.traces[ABORTED]), model)
+
+
+def closed(model: Model, traces: jax.Array) -> Command:
+    """The smallest command that accepts these traces.
+
+    Args:
+      model: the traces that there are.
+      traces: bool[3, S, N], by status (terminated, incomplete, aborted), start and word.
+    """
+    aborted = _followed(model, traces[ABORTED])
+    incomplete = traces.any(axis=0) | aborted
+    incomplete = incomplete.at[:, 0].set(True)
+    steps = model.space.num_steps
+    for level, above in zip(model.levels[:0:-1], model.levels[-2::-1], strict=True):
+        children = incomplete[:, level].reshape(incomplete.shape[0], -1, steps)
+        incomplete = incomplete.at[:, above].set(incomplete[:, above] | children.any(axis=-1))
+    return Command(jnp.stack([traces[TERMINATED] | aborted, incomplete, aborted]), model)
+
+
+def abort_closed(model: Model, traces: jax.Array) -> Command:
+    """As `closed`, for traces of which every prefix is among the incomplete ones already."""
+    aborted = _followed(model, traces[ABORTED])
+    return Command(jnp.stack([traces[TERMINATED] | aborted, traces[INCOMPLETE] | aborted, aborted]), model)
+
+
+def _followed(model: Model, aborted: jax.Array) -> jax.Array:
+    """bool[S, N], the traces of which a prefix is among these."""
+    return aborted[:, words(model).prefix].any(axis=1)
+
+
+def includes(c: Command, d: Command) -> jax.Array:
+    """bool[], whether every trace of d is one of c: `c >= d`, also under `jit`."""
+    same_model(c, d)
+    return ~jnp.any(d.traces & ~c.traces)
+
+
+def equal(c: Command, d: Command) -> jax.Array:
+    """bool[], whether both accept the same traces: `c == d`, also under `jit`."""
+    same_model(c, d)
+    return jnp.all(c.traces == d.traces)
+
+
+def relation(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
+    """A relation on the states of a model as a JAX array.
+
+    Raises:
+      ValueError: if it is not of shape [S, S] and bool.
+    """
+    return _table(name, value, (model.space.num_states,) * 2, "S, S")
+
+
+def states(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
+    """A set of states of a model as a JAX array.
+
+    Raises:
+      ValueError: if it is not of shape [S] and bool.
+    """
+    return _table(name, value, (model.space.num_states,), "S")
+
+
+def _table(name: str, value: jax.Array | np.ndarray, shape: tuple[int, ...], letters: str) -> jax.Array:
+    array = jnp.asarray(value)
+    if array.shape != shape or array.dtype != bool:
+        raise ValueError(
+            f"{name} must be bool[{letters}] with S = {shape[0]}, the states of the model; "
+            f"got {array.dtype} of shape {array.shape}."
+        )
+    return array

@@ -1,0 +1,31 @@
+"""Repetition, as fixed points. A trace of n steps is settled after n + 2 rounds, so these are exact."""
+
+from collections.abc import Callable
+
+import jax
+
+from gcjax.algebra.command import Command, choice, sequence
+from gcjax.algebra.primitives import abort, magic, nil
+
+
+@jax.jit
+def star(c: Command) -> Command:
+    """Any finite number of times c: the least `x = nil or c;x`."""
+    return _fixed_point(lambda x: choice(nil(c.model), sequence(c, x)), magic(c.model))
+
+
+@jax.jit
+def omega(c: Command) -> Command:
+    """Any number of times c, forever included: the greatest `x = nil or c;x`."""
+    return _fixed_point(lambda x: choice(nil(c.model), sequence(c, x)), abort(c.model))
+
+
+@jax.jit
+def infinite(c: Command) -> Command:
+    """Forever c: the greatest `x = c;x`."""
+    return _fixed_point(lambda x: sequence(c, x), abort(c.model))
+
+
+def _fixed_point(function: Callable[[Command], Command], first: Command) -> Command:
+    """Each round settles traces of one more step; one round is for the empty trace, one for what c does after it."""
+    return jax.lax.fori_loop(0, first.model.num_steps + 2, lambda _, x: function(x), first)

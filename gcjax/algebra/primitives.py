@@ -1,0 +1,87 @@
+"""The smallest commands: doing nothing, everything, a test, one step.
+
+Letters: S states, A steps.
+"""
+
+from collections.abc import Iterable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.algebra.command import INCOMPLETE, TERMINATED, Command, choice, relation, sequence, states
+from gcjax.algebra.steps import ENVIRONMENT, PROGRAM
+from gcjax.algebra.traces import Model
+
+
+def magic(model: Model) -> Command:
+    """Can do nothing, not even terminate: the smallest command."""
+    return Command(jnp.zeros(model.shape, bool).at[INCOMPLETE, :, 0].set(True), model)
+
+
+def abort(model: Model) -> Command:
+    """Can do anything: the largest command."""
+    return Command(jnp.ones(model.shape, bool), model)
+
+
+def nil(model: Model) -> Command:
+    """Terminates at once."""
+    return test(model, np.ones(model.space.num_states, bool))
+
+
+def test(model: Model, p: jax.Array | np.ndarray) -> Command:
+    """Terminates at once if the state is in the set p: bool[S]; otherwise `magic`."""
+    nothing = magic(model)
+    return Command(nothing.traces.at[TERMINATED, :, 0].set(states(model, "p", p)), model)
+
+
+def assertion(model: Model, p: jax.Array | np.ndarray) -> Command:
+    """Terminates at once if the state is in the set p: bool[S]; otherwise aborts."""
+    p = states(model, "p", p)
+    return choice(test(model, p), sequence(test(model, ~p), abort(model)))
+
+
+def program_step(
+    model: Model, r: jax.Array | np.ndarray | None = None, *, steps: Iterable[int] | None = None
+) -> Command:
+    """One step of the program, then termination.
+
+    Args:
+      model: the traces that there are.
+      r: bool[S, S], from which state the step leads to which; all if None.
+      steps: the steps that it can be, by their numbers in the space, which name the events there; all of the program
+        if None.
+    """
+    return _step(model, PROGRAM, r, steps)
+
+
+def environment_step(
+    model: Model, r: jax.Array | np.ndarray | None = None, *, steps: Iterable[int] | None = None
+) -> Command:
+    """One step of the environment, then termination; the arguments are those of `program_step`."""
+    return _step(model, ENVIRONMENT, r, steps)
+
+
+def atomic(model: Model, allowed: jax.Array | np.ndarray) -> Command:
+    """One step, then termination.
+
+    Args:
+      model: the traces that there are.
+      allowed: bool[S, A], which steps it can be from which state.
+    """
+    space = model.space
+    traces = magic(model).traces
+    return Command(traces.at[: INCOMPLETE + 1, :, 1 : 1 + space.num_steps].set(allowed), model)
+
+
+def _step(model: Model, kind: int, r: jax.Array | np.ndarray | None, steps: Iterable[int] | None) -> Command:
+    space = model.space
+    own = np.asarray(space.kinds) == kind
+    if steps is not None:
+        chosen = sorted(steps)
+        for step in chosen:
+            _checks.choice("steps", str(step), map(str, np.flatnonzero(own).tolist()))
+        own = np.isin(np.arange(space.num_steps), chosen)
+    leads = relation(model, "r", np.ones((space.num_states,) * 2, bool) if r is None else r)
+    return atomic(model, leads[:, np.asarray(space.targets)] & own)

@@ -1,0 +1,83 @@
+"""Whether one command refines another, and the shortest trace that says no."""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.algebra.command import ABORTED, INCOMPLETE, STATUSES, TERMINATED, Command, same_model
+from gcjax.algebra.steps import PROGRAM, Space
+
+
+class Trace(NamedTuple):
+    """One trace; its `str` is a line a step.
+
+    Attributes:
+      space: what the numbers of steps mean.
+      start: the state in which it starts.
+      steps: the number of each step.
+      status: "terminated", "incomplete" or "aborted".
+    """
+
+    space: Space
+    start: int
+    steps: tuple[int, ...]
+    status: str
+
+    def __str__(self) -> str:
+        """The kind of each step, the states before and after, and the status."""
+        states = [self.start, *(self.space.targets[a] for a in self.steps)]
+        moves = zip(self.steps, states, states[1:], strict=False)
+        lines = [f"{i}. {_describe(self.space, *move)}" for i, move in enumerate(moves, start=1)]
+        return "\n".join([f"start in state {self.start}", *lines, self.status])
+
+
+class Refinement(NamedTuple):
+    """The answer of `refines`; true in a condition if it holds.
+
+    Attributes:
+      trace: the shortest trace of the command that the specification does not have; None if there is none.
+    """
+
+    trace: Trace | None
+
+    def __bool__(self) -> bool:
+        """Whether the command refines the specification."""
+        return self.trace is None
+
+    def __str__(self) -> str:
+        """In words."""
+        return "It refines." if self.trace is None else f"The specification has no such trace:\n{self.trace}"
+
+
+def refines(spec: Command, command: Command) -> Refinement:
+    """Whether `spec >= command`: every trace of the command is one of the specification.
+
+    Raises:
+      ValueError: if they are of different models.
+    """
+    model = same_model(spec, command)
+    extra = np.asarray(command.traces & ~spec.traces)
+    words = np.flatnonzero(extra.any(axis=(0, 1)))
+    if not words.size:
+        return Refinement(None)
+    length = len(model.steps(int(words[0])))
+    at_length = extra[:, :, model.levels[length]]
+    # Steps that cannot be done say most; an aborted trace is terminated too, which says less.
+    status = next(s for s in (INCOMPLETE, ABORTED, TERMINATED) if at_length[s].any())
+    start, word = np.argwhere(at_length[status])[0].tolist()
+    return Refinement(Trace(model.space, start, model.steps(model.levels[length].start + word), STATUSES[status]))
+
+
+def accepts(command: Command, trace: Trace) -> bool:
+    """Whether a command accepts a trace."""
+    word = command.model.word(trace.steps)
+    return bool(command.traces[STATUSES.index(trace.status), trace.start, word])
+
+
+def _describe(space: Space, step: int, before: int, after: int) -> str:
+    kind = "program" if space.kinds[step] == PROGRAM else "environment"
+    if space.internal < 0:
+        return f"{kind:<11} {before} -> {after}"
+    if step == space.internal:
+        return f"{kind:<11} internal event"
+    return f"{kind:<11} event {step}" if space.kinds[step] == PROGRAM else f"{kind:<11} step"

@@ -1,0 +1,103 @@
+"""Commands side by side: every parallel operator is one step table, lifted from steps to traces.
+
+Traces are put together step by step, from the same start. A command that has aborted goes together with whatever the
+other can do so far, and both together have aborted then. Hayes, Meinicke, Winter, Colvin, "A synchronous program
+algebra", Formal Aspects of Computing 31 (2019).
+
+Letters: S states, A steps, N words, R rows of the step table, P pairs of words that go together.
+"""
+
+import functools
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.algebra import steps
+from gcjax.algebra.command import ABORTED, INCOMPLETE, TERMINATED, Command, abort_closed, same_model
+from gcjax.algebra.steps import StepTable
+from gcjax.algebra.traces import Model, count_words, longest, readable
+
+LIMIT_PAIRS = 2**24
+"""The most pairs of words that a step table may put together."""
+
+
+def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
+    """The operator that puts two commands together as the table says for their steps.
+
+    Args:
+      step_table: a function of the space, see `gcjax.algebra.steps`; give the same one again for what is compiled
+        to be used again.
+
+    Raises:
+      ValueError: by the operator, if the commands are of different models, or have too many pairs of traces.
+    """
+
+    @jax.jit
+    def together(c: Command, d: Command) -> Command:
+        model = same_model(c, d)
+        left, right, both = pairs(step_table, model)
+        one, other = c.traces[:, :, left], d.traces[:, :, right]
+        found = jnp.stack(
+            [
+                one[TERMINATED] & other[TERMINATED],
+                one[INCOMPLETE] & other[INCOMPLETE],
+                one[ABORTED] & other[INCOMPLETE] | one[INCOMPLETE] & other[ABORTED],
+            ]
+        )
+        return abort_closed(model, jnp.zeros(model.shape, bool).at[:, :, both].max(found))
+
+    return together
+
+
+@functools.lru_cache(maxsize=16)
+def pairs(step_table: StepTable, model: Model) -> np.ndarray:
+    """int32[3, P], the words that go together and the word that they make.
+
+    Raises:
+      ValueError: if there are more than `LIMIT_PAIRS` of them.
+    """
+    table = step_table(model.space)
+    rows = len(table)
+    number = count_words(rows, model.num_steps)
+    if number > LIMIT_PAIRS:
+        raise ValueError(
+            f"At most {LIMIT_PAIRS} pairs of traces can be put together; a table of {rows} rows makes {readable(number)} for "
+            f"num_steps={model.num_steps}. " + longest(lambda n: count_words(rows, n) <= LIMIT_PAIRS)
+        )
+    levels = [np.zeros((3, 1), np.int32)]
+    for _ in range(model.num_steps):
+        words = levels[-1][:, :, None] * model.space.num_steps + 1 + table.T[:, None, :]
+        levels.append(words.reshape(3, -1).astype(np.int32))
+    return np.concatenate(levels, axis=1)
+
+
+def parallel(c: Command, d: Command) -> Command:
+    """Both over a shared memory, `c || d`: a step of one is a step of the other's environment."""
+    return _parallel(c, d)
+
+
+def weak_conjunction(c: Command, d: Command) -> Command:
+    """What both agree to do, `c & d`, until one aborts: then anything may happen."""
+    return _weak_conjunction(c, d)
+
+
+def csp_parallel(c: Command, d: Command) -> Command:
+    """Both side by side as in CSP: they may also take the same step at once."""
+    return _csp(c, d)
+
+
+def ccs_parallel(c: Command, d: Command) -> Command:
+    """Both side by side as in CCS: a step and its complement may make an internal step.
+
+    Raises:
+      ValueError: if the space has no complements; see `gcjax.algebra.steps.events`.
+    """
+    return _ccs(c, d)
+
+
+_parallel = synchronise(steps.parallel)
+_weak_conjunction = synchronise(steps.conjunction)
+_csp = synchronise(steps.csp)
+_ccs = synchronise(steps.ccs)

@@ -1,0 +1,136 @@
+"""All traces of at most so many steps, numbered.
+
+A word is a sequence of steps, a trace a start and a word. Words are the nodes of a tree with A children each, numbered
+level by level: the empty word is 0, word w followed by step a is `A * w + 1 + a`. The words of k steps are therefore
+one slice, in the order of an array of shape `(A,) * k`.
+
+Letters: S states, A steps, n the most steps of a trace, N words of at most n steps.
+"""
+
+import dataclasses
+import functools
+import itertools
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax import _checks
+from gcjax.algebra.steps import Space
+
+LIMIT_BITS = 2**23
+"""The largest command: 3 statuses x S states x N words."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Model:
+    """The bounded model: all traces of a space up to a length. Hashable, so that it can be static under `jit`.
+
+    Attributes:
+      space: the states and steps.
+      num_steps: n, the most steps of a trace.
+
+    Raises:
+      ValueError: if a command of this size is above `LIMIT_BITS`; the message says what would fit.
+    """
+
+    space: Space
+    num_steps: int
+
+    def __post_init__(self) -> None:
+        """Checks the size, before any array of it is made."""
+        _checks.integer("num_steps", self.num_steps, minimum=1)
+        states, steps = self.space.num_states, self.space.num_steps
+        bits = 3 * states * count_words(steps, self.num_steps)
+        if bits > LIMIT_BITS:
+            raise ValueError(
+                f"A command must have at most {LIMIT_BITS} bits; {states} states, {steps} steps and traces of "
+                f"num_steps={self.num_steps} make {readable(bits)}. "
+                + longest(lambda n: 3 * states * count_words(steps, n) <= LIMIT_BITS)
+            )
+
+    @property
+    def num_words(self) -> int:
+        """N."""
+        return count_words(self.space.num_steps, self.num_steps)
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """Of the array of a command: statuses, states, words."""
+        return 3, self.space.num_states, self.num_words
+
+    @property
+    def levels(self) -> list[slice]:
+        """For each length k, which words have it."""
+        ends = [0] + [count_words(self.space.num_steps, k) for k in range(self.num_steps + 1)]
+        return [slice(a, b) for a, b in itertools.pairwise(ends)]
+
+    def word(self, steps: Sequence[int]) -> int:
+        """The number of the word that consists of these steps."""
+        return functools.reduce(lambda word, step: self.space.num_steps * word + 1 + step, steps, 0)
+
+    def steps(self, word: int) -> tuple[int, ...]:
+        """The steps of a word, from its number."""
+        found: list[int] = []
+        while word:
+            word, step = divmod(word - 1, self.space.num_steps)
+            found.insert(0, step)
+        return tuple(found)
+
+
+class Words(NamedTuple):
+    """Tables over all words.
+
+    Attributes:
+      prefix: int32[n + 1, N], the first j steps of each word; the word itself if it is shorter.
+      suffix: int32[n + 1, N], what comes after these.
+      end: int32[S, N], the state in which a trace ends that starts in s.
+    """
+
+    prefix: np.ndarray
+    suffix: np.ndarray
+    end: np.ndarray
+
+
+@functools.lru_cache(maxsize=16)
+def words(model: Model) -> Words:
+    """The tables of a model."""
+    steps, number = model.space.num_steps, model.num_steps
+    prefix = np.concatenate([_prefixes(steps, k, number) for k in range(number + 1)], axis=1)
+    suffix = np.concatenate([_suffixes(steps, k, number) for k in range(number + 1)], axis=1)
+    last = (np.arange(model.num_words) - 1) % steps
+    end = np.broadcast_to(np.asarray(model.space.targets)[last], model.shape[1:]).copy()
+    end[:, 0] = np.arange(model.space.num_states)
+    return Words(prefix.astype(np.int32), suffix.astype(np.int32), end.astype(np.int32))
+
+
+def count_words(steps: int, number: int) -> int:
+    """The words of at most `number` steps if there are `steps` of them."""
+    return (steps ** (number + 1) - 1) // (steps - 1) if steps > 1 else number + 1
+
+
+def readable(number: int) -> str:
+    """A number, or how large it is at least."""
+    return str(number) if number < 2**63 else f"more than 2**{number.bit_length() - 1}"
+
+
+def longest(fits: Callable[[int], bool]) -> str:
+    """A sentence with the largest num_steps that fits."""
+    number = 0
+    while fits(number + 1):
+        number += 1
+    return f"num_steps={number} would fit." if number else "No trace of one step would fit: take fewer states."
+
+
+def _prefixes(steps: int, length: int, number: int) -> np.ndarray:
+    """int[number + 1, steps**length], for the words of one length."""
+    digits = np.arange(steps**length)
+    kept = np.minimum(np.arange(number + 1), length)
+    return np.stack([count_words(steps, j - 1) + digits // steps ** (length - j) for j in kept.tolist()])
+
+
+def _suffixes(steps: int, length: int, number: int) -> np.ndarray:
+    """As `_prefixes`, what comes after."""
+    digits = np.arange(steps**length)
+    rest = length - np.minimum(np.arange(number + 1), length)
+    return np.stack([count_words(steps, j - 1) + digits % steps**j for j in rest.tolist()])
