@@ -109,7 +109,7 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
 
 
 def is_stalled(schedule: Schedule) -> bool:
-    """Whether a run of one seed came to a halt because somebody waits for ever, not because units ran out."""
+    """Whether a run of one seed came to a halt over a worker that never ends a unit, not because units ran out."""
     return bool(np.isinf(schedule.horizon))
 
 

@@ -47,18 +47,13 @@ def _too_few(schedule: Schedule, made: np.ndarray, num_commits: int) -> None:
         np.asarray(x)[worst] for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
     )
     sampled = start.shape[0]
-    more = f"Sample {-(-sampled * num_commits // max(least, 1))} units or more"
     lost = np.argwhere(np.isfinite(compute_start) & np.isinf(compute_end))
     who = f"worker {lost[0, 1]}, which does not return from unit {lost[0, 0]}" if len(lost) else "a failed worker"
     if np.isinf(horizon):
         why = f"the run never finishes, since it waits for {who}. Use a protocol that does not wait for failed workers."
-    elif len(lost):
-        why = (
-            f"a worker runs out of sampled units. {more}; but if the protocol waits for {who}, the run never "
-            "finishes, and only a protocol that does not wait for failed workers helps."
-        )
     else:
-        why = f"a worker runs out of sampled units. {more}."
+        units = -(-sampled * num_commits // max(least, 1))
+        why = f"a worker runs out of sampled units. Sample {units} units or more."
     raise ValueError(
         f"num_commits={num_commits} asked for, but the durations of {sampled} units a worker give only {least} "
         f"commits: {why}"

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
-from gcjax.protocols.events import Part, Rule, simulate
+from gcjax.protocols.events import simulate
+from gcjax.protocols.rules import Part, Rule
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.protocols.windows import in_window, mean_loss, window_of
 from gcjax.stragglers.network import Network

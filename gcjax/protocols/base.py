@@ -37,7 +37,7 @@ class Schedule(NamedTuple):
       send_start: float[T, W], when sending begins; inf if the unit ends without a message of its own.
       finish: float[T, W], when the unit's message has arrived, or it has ended without one; inf if it never ends.
       horizon: float[], the time at which the first worker would begin a unit that was not sampled; inf if none ever
-        does, because somebody waits for ever.
+        does, because somebody is waited for that never ends a unit.
     """
 
     time: jax.Array

@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.events import Rule, simulate, units
+from gcjax.protocols.events import simulate
+from gcjax.protocols.rules import Rule, units
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 

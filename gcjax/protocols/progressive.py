@@ -9,8 +9,9 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.events import Rule, View, simulate
+from gcjax.protocols.events import simulate
 from gcjax.protocols.groups import in_order, members
+from gcjax.protocols.rules import Rule, View
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 

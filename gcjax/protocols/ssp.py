@@ -6,7 +6,8 @@ import jax
 
 from gcjax import _checks
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.events import Rule, simulate
+from gcjax.protocols.events import simulate
+from gcjax.protocols.rules import Rule
 from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network

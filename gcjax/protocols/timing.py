@@ -82,7 +82,7 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
 def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness: float) -> Schedule:
     """Every unit is a commit of its own, in the order of arrival; ties go to the worker with the lower number.
 
-    A unit reads all that has arrived when it starts. By the law of `bounded_staleness` it starts with the arrival of the
+    A unit reads all that has arrived when it starts. By the law of `bounded_staleness` that is the arrival of the
     worker's last unit, or of the last of those that it waited for, whatever is later. E = T·W, C = 1.
     """
     num_units, num_workers = timeline.finish.shape

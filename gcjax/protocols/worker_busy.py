@@ -7,7 +7,8 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.events import Part, Rule, View, simulate, units
+from gcjax.protocols.events import simulate
+from gcjax.protocols.rules import Part, Rule, View, units
 from gcjax.protocols.turns import Work, commits_by_position, commits_by_worker
 from gcjax.stragglers.network import Network
 
@@ -63,7 +64,7 @@ def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
 
 
 def _committed(turn: Callable[..., Part]) -> Rule:
-    return Rule(lambda view, worker: (view.since > 0).all(), turn=turn)
+    return Rule(lambda view, worker: (view.since > 0).all(), turn=turn, everybody=True)
 
 
 def _eager(trigger: jax.Array, turn: Callable[..., Part]) -> Rule:

@@ -64,7 +64,8 @@ class Server:
                 self.begin(w)
             ends = self.ends()
             moment = min([*ends.values(), *(time for time, _ in self.timer.values())], default=math.inf)
-            if math.isinf(moment) or moment > self.horizon:
+            hopeless = moment > self.now and self.rule.hopeless(self)
+            if math.isinf(moment) or moment > self.horizon or hopeless:
                 return Expected(self.commits, self.horizon, self.times)
             self.move(moment, ends)
             while due := [w for w, (time, _) in self.timer.items() if time <= moment]:

@@ -167,12 +167,14 @@ CASES = {
         lambda w, e, parts: [1 / len(parts)] * len(parts),
         rounds(loops.first_to_finish(2, 2)),
     ),
-    "worker_busy": Case(lambda w: P.worker_busy(), mean, merged(queue(rules.WorkerBusy))),
+    "worker_busy": Case(lambda w: P.worker_busy(), mean, merged(queue(rules.WorkerBusy)), stalls=True),
     "worker_busy eager": Case(lambda w: P.worker_busy(eager=True, trigger=1), mean, queue(rules.Eager, 1)),
     "worker_busy eager overlap": Case(
         lambda w: P.worker_busy(eager=True, overlap=True), mean, queue(rules.EagerOverlap)
     ),
-    "worker_busy overlap": Case(lambda w: P.worker_busy(overlap=True), mean, merged(queue(rules.WorkerBusyOverlap))),
+    "worker_busy overlap": Case(
+        lambda w: P.worker_busy(overlap=True), mean, merged(queue(rules.WorkerBusyOverlap)), stalls=True
+    ),
 }  # fmt: skip
 
 

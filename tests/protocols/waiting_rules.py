@@ -25,6 +25,10 @@ class Rule:
         """The workers whose pushes are committed now that w's has arrived."""
         return [w]
 
+    def hopeless(self, server):
+        """Whether there can be no commit any more, although somebody goes on."""
+        return False
+
     def remember(self, server, w, committed):
         """What is to be kept in mind after a push of w."""
 
@@ -124,6 +128,9 @@ class WorkerBusy(Rule):
 
     def commit(self, server, w):
         return list(range(server.num_workers)) if all(server.pending) else []
+
+    def hopeless(self, server):
+        return any(math.isinf(time) and not server.pending[w] for w, (time, _) in server.timer.items())
 
 
 class Eager(Rule):
