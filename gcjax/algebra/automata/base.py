@@ -1,0 +1,167 @@
+"""Finite automata over program and environment steps: commands whose traces may be of any length.
+
+A configuration is a control state and the shared state. A run starts in an initial configuration and takes steps; its
+trace is the states and steps it goes through. Every run is an incomplete trace, a run that ends in a terminating
+configuration is a terminated one, and a run that ends in an aborting one may go on in any way: what an automaton does
+after it may abort is not looked at.
+
+Letters: Q control states, S shared states, A steps, E transitions.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.algebra.steps import Space
+
+MAX_ENTRIES = 2**28
+"""The most entries an array of transitions may have, one byte each."""
+
+
+class Automaton(NamedTuple):
+    """A finite automaton over a space. Make it by the constructors and operators, or by `automaton`, which checks it.
+
+    Written with operators as `gcjax.algebra.command.Command`: `c >> d` is `sequence`, `c & d` is `weak_conjunction`,
+    `c | d` is `choice`, and `c >= d` says that d refines c. `refines` also gives the counterexample.
+
+    Attributes:
+      space: the states and steps.
+      transitions: bool[Q, S, A, Q], whether control state q in shared state s may take step a to control state q'.
+      initial: bool[Q, S], the configurations in which a run may start; at least one for every shared state.
+      terminating: bool[Q, S].
+      aborting: bool[Q, S].
+    """
+
+    space: Space
+    transitions: np.ndarray
+    initial: np.ndarray
+    terminating: np.ndarray
+    aborting: np.ndarray
+
+    @property
+    def num_controls(self) -> int:
+        """Q."""
+        return int(self.transitions.shape[0])
+
+    def __rshift__(self, other: "Automaton") -> "Automaton":
+        """First this, then the other."""
+        from gcjax.algebra.automata.operators import sequence  # they are built on this class
+
+        return sequence(self, other)
+
+    def __or__(self, other: "Automaton") -> "Automaton":
+        """This or the other."""
+        from gcjax.algebra.automata.operators import choice
+
+        return choice(self, other)
+
+    def __and__(self, other: "Automaton") -> "Automaton":
+        """Weak conjunction, not `meet`."""
+        from gcjax.algebra.automata.products import weak_conjunction
+
+        return weak_conjunction(self, other)
+
+    def __ge__(self, other: object) -> bool:
+        """Whether the other refines this."""
+        from gcjax.algebra.automata.inclusion import refines
+
+        return bool(refines(self, other)) if isinstance(other, Automaton) else NotImplemented
+
+    def __le__(self, other: object) -> bool:
+        """Whether this refines the other."""
+        return other >= self if isinstance(other, Automaton) else NotImplemented
+
+    def __eq__(self, other: object) -> bool:
+        """Whether both have the same traces."""
+        return isinstance(other, Automaton) and self <= other and other <= self
+
+    def __ne__(self, other: object) -> bool:
+        """The opposite of `==`; a tuple has its own."""
+        return not self == other
+
+    @property
+    def deterministic(self) -> bool:
+        """Whether a trace has at most one run: such an automaton can observe another one step by step."""
+        return bool(self.initial.sum(axis=0).max() <= 1 and self.transitions.sum(axis=-1).max() <= 1)
+
+
+def automaton(
+    space: Space, transitions: np.ndarray, initial: np.ndarray, terminating: np.ndarray, aborting: np.ndarray
+) -> Automaton:
+    """An automaton from its arrays (see `Automaton`).
+
+    Raises:
+      ValueError: if the shapes do not fit the space or each other, the arrays are not boolean, or a state has no
+        initial control state.
+    """
+    shape = np.shape(transitions)
+    controls = shape[0] if shape else 0
+    states = (controls, space.num_states)
+    expected = (controls, space.num_states, space.num_steps, controls)
+    if controls < 1 or shape != expected:
+        raise ValueError(
+            f"transitions must be bool[Q, {space.num_states}, {space.num_steps}, Q] in a space of "
+            f"{space.num_states} states and {space.num_steps} steps, with Q >= 1; got shape {shape}."
+        )
+    check_size(space, controls)
+    for name, value in (("initial", initial), ("terminating", terminating), ("aborting", aborting)):
+        if np.shape(value) != states:
+            raise ValueError(f"{name} must be bool{list(states)}, as the transitions are; got shape {np.shape(value)}.")
+    arrays = [np.asarray(value) for value in (transitions, initial, terminating, aborting)]
+    if any(array.dtype != np.bool_ for array in arrays):
+        raise ValueError(f"an automaton's arrays must be boolean; got {', '.join(str(a.dtype) for a in arrays)}.")
+    without = np.flatnonzero(~arrays[1].any(axis=0))
+    if without.size:
+        raise ValueError(
+            f"every state must have an initial control state; got none for {without.size} states, state {without[0]} "
+            "first. Where it can do nothing, give it one without transitions."
+        )
+    return Automaton(space, *arrays)
+
+
+def check_size(space: Space, num_controls: int) -> None:
+    """Raises `ValueError` if the transitions of so many control states would not fit."""
+    per_pair = space.num_states * space.num_steps
+    entries = num_controls**2 * per_pair
+    if entries > MAX_ENTRIES:
+        fits = int((MAX_ENTRIES // per_pair) ** 0.5)
+        advice = f"{fits} control states fit" if fits else f"no automaton over {space.num_states} states fits"
+        raise ValueError(
+            f"an automaton must have at most {MAX_ENTRIES} possible transitions (Q²·S·A); got {entries} for "
+            f"{num_controls} control states, {space.num_states} states and {space.num_steps} steps: {advice}."
+        )
+
+
+def check_same_space(left: Automaton, right: Automaton) -> None:
+    """Raises `ValueError` if two automata are over different spaces."""
+    if left.space != right.space:
+        sizes = [f"{a.space.num_states} states and {a.space.num_steps} steps" for a in (left, right)]
+        raise ValueError(
+            f"both automata must be over the same space; got {sizes[0]}, and {sizes[1]}. Make both from one space."
+        )
+
+
+def check_states(space: Space, name: str, value: np.ndarray) -> np.ndarray:
+    """A set of states as bool[S], or `ValueError`."""
+    return _table(space, name, value, "S")
+
+
+def check_relation(space: Space, name: str, value: np.ndarray) -> np.ndarray:
+    """A relation on states as bool[S, S], or `ValueError`."""
+    return _table(space, name, value, "S, S")
+
+
+def check_steps(space: Space, name: str, value: np.ndarray) -> np.ndarray:
+    """Which steps each state allows as bool[S, A], or `ValueError`."""
+    return _table(space, name, value, "S, A")
+
+
+def _table(space: Space, name: str, value: np.ndarray, letters: str) -> np.ndarray:
+    sizes = {"S": space.num_states, "A": space.num_steps}
+    array = np.asarray(value)
+    if array.shape != tuple(sizes[letter] for letter in letters.split(", ")) or array.dtype != np.bool_:
+        raise ValueError(
+            f"{name} must be bool[{letters}] with S = {space.num_states} states and A = {space.num_steps} steps, those "
+            f"of the space; got {array.dtype} of shape {array.shape}."
+        )
+    return array

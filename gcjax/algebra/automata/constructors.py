@@ -1,0 +1,107 @@
+"""The smallest commands as automata: doing nothing, everything, a test, one step, any number of steps.
+
+Letters: Q control states, S shared states, A steps.
+"""
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from gcjax import _checks
+from gcjax.algebra.automata.base import Automaton, check_relation, check_size, check_states, check_steps
+from gcjax.algebra.steps import ENVIRONMENT, PROGRAM, Space
+
+
+def nil(space: Space) -> Automaton:
+    """Terminates at once."""
+    return _still(space, terminating=_states(space, True), aborting=_states(space, False))
+
+
+def magic(space: Space) -> Automaton:
+    """Can do nothing, not even terminate: the smallest command."""
+    return _still(space, terminating=_states(space, False), aborting=_states(space, False))
+
+
+def abort(space: Space) -> Automaton:
+    """Can do anything: the largest command."""
+    return _still(space, terminating=_states(space, False), aborting=_states(space, True))
+
+
+def test(space: Space, p: np.ndarray) -> Automaton:
+    """Terminates at once if the state is in the set p: bool[S]; otherwise `magic`."""
+    return _still(space, terminating=check_states(space, "p", p), aborting=_states(space, False))
+
+
+def assertion(space: Space, p: np.ndarray) -> Automaton:
+    """Terminates at once if the state is in the set p: bool[S]; otherwise aborts."""
+    holds = check_states(space, "p", p)
+    return _still(space, terminating=holds, aborting=~holds)
+
+
+def program_step(space: Space, r: np.ndarray | None = None, *, steps: Iterable[int] | None = None) -> Automaton:
+    """One step of the program, then termination.
+
+    Args:
+      space: the states and steps.
+      r: bool[S, S], from which state the step leads to which; all if None.
+      steps: the steps that it can be, by their numbers in the space, which name the events there; all of the program
+        if None.
+    """
+    return atomic(space, steps_within(space, PROGRAM, "r", r, steps))
+
+
+def environment_step(space: Space, r: np.ndarray | None = None, *, steps: Iterable[int] | None = None) -> Automaton:
+    """One step of the environment, then termination; the arguments are those of `program_step`."""
+    return atomic(space, steps_within(space, ENVIRONMENT, "r", r, steps))
+
+
+def atomic(space: Space, allowed: np.ndarray) -> Automaton:
+    """One step, then termination; allowed: bool[S, A], which steps it can be from which state."""
+    check_size(space, 2)
+    transitions = np.zeros((2, space.num_states, space.num_steps, 2), bool)
+    transitions[0, :, :, 1] = check_steps(space, "allowed", allowed)
+    first = np.repeat([[True], [False]], space.num_states, axis=1)
+    return Automaton(space, transitions, initial=first, terminating=~first, aborting=np.zeros_like(first))
+
+
+def skip(space: Space) -> Automaton:
+    """Lets the environment do any number of steps."""
+    return always(space, steps_within(space, ENVIRONMENT))
+
+
+def chaos(space: Space) -> Automaton:
+    """Any number of steps of any kind, without aborting."""
+    return always(space, np.ones((space.num_states, space.num_steps), bool))
+
+
+def always(space: Space, allowed: np.ndarray) -> Automaton:
+    """Any number of steps; allowed: bool[S, A], which steps they can be from which state."""
+    check_size(space, 1)
+    every = np.ones((1, space.num_states), bool)
+    steps = check_steps(space, "allowed", allowed)
+    return Automaton(space, steps[None, :, :, None], initial=every, terminating=every, aborting=~every)
+
+
+def steps_within(
+    space: Space, kind: int, name: str = "r", r: np.ndarray | None = None, steps: Iterable[int] | None = None
+) -> np.ndarray:
+    """bool[S, A], the steps of a kind that keep within a relation, and are among the steps if these are given."""
+    own = np.asarray(space.kinds) == kind
+    if steps is not None:
+        chosen = sorted(steps)
+        for step in chosen:
+            _checks.choice("steps", str(step), map(str, np.flatnonzero(own).tolist()))
+        own = np.isin(np.arange(space.num_steps), chosen)
+    if r is None:
+        return np.broadcast_to(own, (space.num_states, space.num_steps))
+    return check_relation(space, name, r)[:, np.asarray(space.targets)] & own
+
+
+def _states(space: Space, value: bool) -> np.ndarray:
+    return np.full(space.num_states, value)
+
+
+def _still(space: Space, *, terminating: np.ndarray, aborting: np.ndarray) -> Automaton:
+    check_size(space, 1)
+    transitions = np.zeros((1, space.num_states, space.num_steps, 1), bool)
+    return Automaton(space, transitions, _states(space, True)[None], terminating[None], aborting[None])
