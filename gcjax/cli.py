@@ -1,4 +1,4 @@
-"""The command line: run an experiment, list what can be named, rebuild a report.
+"""The command line: run an experiment, list what can be named, rebuild a report, check a protocol.
 
 Heavy modules are imported by the command that needs them, so that `gcjax --help` answers at once.
 """
@@ -16,7 +16,7 @@ USER_ERROR = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit status: 0, or 2 if the user has to change something.
+    """Runs one command and returns the exit status: 0, 1 if a check fails, or 2 if the user has to change something.
 
     A process of several ends with status 3 if another one was lost; see `gcjax.processes`.
 
@@ -25,14 +25,14 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     options = _parser().parse_args(arguments)
     try:
-        options.command(options)
+        status: int | None = options.command(options)
     except ValueError as error:
         print(f"gcjax: {error}", file=sys.stderr)
         return USER_ERROR
     except KeyboardInterrupt:
         print("gcjax: interrupted", file=sys.stderr)
         return 130
-    return 0
+    return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_run, _add_list, _add_report):
+    for add in (_add_run, _add_list, _add_report, _add_check):
         add(commands)
     return parser
 
@@ -93,6 +93,20 @@ def _add_report(commands: Any) -> None:
     parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
     parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
     parser.set_defaults(command=_report)
+
+
+def _add_check(commands: Any) -> None:
+    parser = commands.add_parser(
+        "check", help="check what a protocol guarantees, on a small instance",
+        description="Explores all states of a small instance of a protocol: whether each component keeps to its "
+        "guarantee, and whether the property holds. Ends with status 1 and a shortest counterexample if not.",
+    )  # fmt: skip
+    parser.add_argument("protocol", metavar="PROTOCOL", help="a specification, as in 'gcjax list specification'")
+    parser.add_argument(
+        "parameters", metavar="--PARAMETER N", nargs=argparse.REMAINDER,
+        help="of the specification, e.g. --workers 3 --staleness 2",
+    )  # fmt: skip
+    parser.set_defaults(command=_check)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -202,6 +216,12 @@ def _report(options: argparse.Namespace) -> None:
     results = analysis.load(folder)
     analysis.write_report(results, folder)
     progress.console().print(analysis.table(results))
+
+
+def _check(options: argparse.Namespace) -> int:
+    from gcjax import checking
+
+    return checking.run(options.protocol, options.parameters)
 
 
 if __name__ == "__main__":

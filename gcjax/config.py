@@ -91,7 +91,7 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
 def register() -> None:
     """Makes every entry of the registry, and some of optax and JAX, known to config files; once."""
     for kind in registry.kinds().values():
-        for name, entry in kind.entries.items():
+        for name, entry in kind.entries.items() if kind.in_configs else ():
             _register(entry.factory, name, kind.module)
     for name in _OPTAX:
         _register(getattr(optax, name), name, "optax")

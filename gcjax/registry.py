@@ -15,9 +15,12 @@ _TABLES = {
     "deadline": ("gcjax.engine.live", "TABLE"),
     "protocol": ("gcjax.protocols", "TABLE"),
     "groups": ("gcjax.protocols", "GROUPS"),
+    "specification": ("gcjax.algebra.specifications", "SPECIFICATIONS"),
     "straggler": ("gcjax.stragglers", "TABLE"),
     "task": ("gcjax.tasks", "TABLE"),
 }
+
+_NOT_IN_CONFIGS = ("specification",)  # they are named as the protocols
 
 
 class Entry(NamedTuple):
@@ -43,15 +46,20 @@ class Kind(NamedTuple):
     Attributes:
       module: the module in whose name they are known, in Python and in config files.
       entries: name -> entry.
+      in_configs: whether config files can name them.
     """
 
     module: str
     entries: dict[str, Entry]
+    in_configs: bool = True
 
 
 def kinds() -> dict[str, Kind]:
     """All entries by kind; the subpackages are imported only now, since they import `Entry` from here."""
-    return {name: Kind(module, getattr(import_module(module), table)) for name, (module, table) in _TABLES.items()}
+    return {
+        name: Kind(module, getattr(import_module(module), table), name not in _NOT_IN_CONFIGS)
+        for name, (module, table) in _TABLES.items()
+    }
 
 
 def select(name: str | None = None) -> dict[str, Kind]:

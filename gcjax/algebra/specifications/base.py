@@ -1,0 +1,216 @@
+"""What a specification of a protocol is: what its components do, what they promise each other, what is to hold.
+
+A protocol is put together from components: workers 0, ..., W-1, and then its servers, if they take steps of their own.
+Each has a program (the moves that it makes) and a guarantee (a relation that contains them, written independently); it
+relies on the guarantees of the others. A program step of one component is an environment step of all others.
+
+All functions are pure, cheap, and take a traced component, so that they can be mapped over many steps. Guarantees and
+properties are about states with absolute numbers, as a run counts them, and do not change if versions or clocks are
+counted from elsewhere: only `normalise` knows how states are kept finite.
+
+Fields that mean the same have the same name everywhere: `clock` the units that a worker has pushed, `version` the
+commits so far, `read` the version read last, `work` the pushes or units that are not in a commit yet, `busy` whether a
+worker is between reading and pushing.
+
+Letters: W workers, C components, D entries of a state.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+
+State = Any
+"""A NamedTuple of small integer arrays; each protocol has its own."""
+
+Numbers = Any
+"""An integer array of either library."""
+
+Relation = Callable[[State, State, jax.Array], jax.Array]
+"""`(before, after, component) -> bool[]`."""
+
+MOST_CODES = 2**62
+
+
+class Action(NamedTuple):
+    """One thing that a component can do.
+
+    Attributes:
+      name: of the action.
+      move: pure function `(state, component) -> (after, enabled bool[])`; `after` counts only if it is enabled.
+    """
+
+    name: str
+    move: Callable[[State, jax.Array], tuple[State, jax.Array]]
+
+
+class Role(NamedTuple):
+    """What components of one sort do and promise.
+
+    Attributes:
+      actions: the program.
+      writes: pure function `component -> state` of bools that broadcast to the arrays: what the component may change.
+      rule: what holds for its steps besides that nothing else changes.
+      steps: pure function `(state, component) -> [states]`, which contains every step that the guarantee allows, and
+        may contain others; if None, whatever can be written is tried out, which is only possible for few entries.
+    """
+
+    actions: tuple[Action, ...]
+    writes: Callable[[jax.Array], State]
+    rule: Relation
+    steps: Callable[[State, jax.Array], list[State]] | None = None
+
+
+def always(state: State) -> jax.Array:
+    """Holds in every state."""
+    del state
+    return jnp.ones((), bool)
+
+
+def any_step(before: State, after: State, component: jax.Array) -> jax.Array:
+    """Holds for every step."""
+    del before, after, component
+    return jnp.ones((), bool)
+
+
+def unchanged(state: State) -> State:
+    """Counts everything as it is; for states that are finite by themselves."""
+    return state
+
+
+class Specification(NamedTuple):
+    """A protocol as programs, guarantees and a property.
+
+    Attributes:
+      name: of the protocol and its parameters, for people.
+      num_workers: W.
+      initial: the first state.
+      sizes: like a state; normalised entries lie in [0, size).
+      worker: what workers do.
+      claim: the property in a sentence.
+      server: what servers do, if they take steps of their own.
+      num_servers: how many there are.
+      invariant: the property, of a state.
+      step_property: the property, of a step.
+      rely: what a component relies on; if None, that each step of the others is in the guarantee of its component.
+      normalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
+        clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
+    """
+
+    name: str
+    num_workers: int
+    initial: State
+    sizes: State
+    worker: Role
+    claim: str
+    server: Role | None = None
+    num_servers: int = 0
+    invariant: Callable[[State], jax.Array] = always
+    step_property: Relation = any_step
+    rely: Relation | None = None
+    normalise: Callable[[State], State] = unchanged
+
+    @property
+    def num_components(self) -> int:
+        """C: the workers, and then the servers."""
+        return self.num_workers + self.num_servers
+
+    def component_name(self, component: int) -> str:
+        """For example "worker 2"."""
+        if component < self.num_workers:
+            return f"worker {component}"
+        return "server" if self.num_servers == 1 else f"server {component - self.num_workers}"
+
+    def roles(self) -> list[tuple[Role, range]]:
+        """The roles, and the components that have each."""
+        workers = [(self.worker, range(self.num_workers))]
+        if self.server is None:
+            return workers
+        return [*workers, (self.server, range(self.num_workers, self.num_components))]
+
+    def guarantee(self, before: State, after: State, component: jax.Array) -> jax.Array:
+        """bool[]: whether a step is one that the component promises to keep to."""
+        found = _keeps(self.worker, before, after, component)
+        if self.server is None:
+            return found
+        return jnp.where(component < self.num_workers, found, _keeps(self.server, before, after, component))
+
+
+def _keeps(role: Role, before: State, after: State, component: jax.Array) -> jax.Array:
+    writes = role.writes(component)
+    frame = [(w | (a == b)).all() for w, a, b in zip(writes, before, after, strict=True)]
+    return jnp.stack([*frame, jnp.asarray(role.rule(before, after, component))]).all()
+
+
+class Layout(NamedTuple):
+    """States as rows of numbers, and as one number each.
+
+    Attributes:
+      example: a state, for its type and the shapes of its arrays.
+      sizes: int64[D].
+      strides: int64[D], the weight of each entry in the number of a state.
+    """
+
+    example: State
+    sizes: np.ndarray
+    strides: np.ndarray
+
+    def flat(self, state: State) -> jax.Array:
+        """int32[D]."""
+        return jnp.concatenate([jnp.asarray(x).astype(jnp.int32).reshape(-1) for x in state])
+
+    def state(self, row: Any) -> State:
+        """The state of a row, of either library."""
+        sections = np.cumsum([np.size(x) for x in self.example])
+        parts = [
+            row[end - np.size(x) : end].reshape(np.shape(x)) for x, end in zip(self.example, sections, strict=True)
+        ]
+        return type(self.example)(*parts)
+
+    def codes(self, rows: np.ndarray) -> np.ndarray:
+        """int64[n], the number of each row; -1 where an entry is out of its range."""
+        inside = ((rows >= 0) & (rows < self.sizes)).all(axis=1)
+        return np.where(inside, rows.astype(np.int64) @ self.strides, -1)
+
+
+def layout(specification: Specification) -> Layout:
+    """How the states of a specification are written down.
+
+    Raises:
+      ValueError: if there are more states than can be numbered.
+    """
+    shapes = [np.shape(x) for x in specification.initial]
+    sizes = [
+        np.broadcast_to(np.asarray(x, np.int64), s).ravel() for x, s in zip(specification.sizes, shapes, strict=True)
+    ]
+    flat = np.concatenate(sizes)
+    total = math.prod(flat.tolist())
+    if total > MOST_CODES:
+        fits = int(math.log(MOST_CODES) / math.log(total) * specification.num_workers)
+        raise ValueError(
+            f"the states of {specification.name} must have numbers below 2^62; {flat.size} entries with up to "
+            f"{flat.max()} values make {total:.2g} of them. Use about {fits} workers, or smaller parameters."
+        )
+    strides = np.concatenate([[1], np.cumprod(flat[:0:-1])])[::-1]
+    return Layout(specification.initial, flat, strides.copy())
+
+
+def own(size: int, index: jax.Array) -> jax.Array:
+    """bool[size]: which entry is the component's own."""
+    return jnp.arange(size) == index
+
+
+def zeros(num: int) -> np.ndarray:
+    """int32[num], for a first state."""
+    return np.zeros(num, np.int32)
+
+
+def check_workers(workers: int, *, minimum: int = 1) -> int:
+    """The number of workers of an instance that is to be explored."""
+    hint = "Small instances are explored whole."
+    return _checks.integer("workers", workers, minimum=minimum, maximum=16, hint=hint)

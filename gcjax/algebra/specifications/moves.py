@@ -1,0 +1,187 @@
+"""The steps out of many states at once: those of the programs, and those that the environment may take.
+
+Letters: N states at once, C components, A actions, D entries of a state, S steps that a guarantee may allow, B steps
+judged at once.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.algebra.specifications.base import Layout, Role, Specification
+
+MOST_TRIED = 1 << 18
+AT_ONCE = 1 << 20
+JUDGED_AT_ONCE = 1 << 13
+
+
+class Moves(NamedTuple):
+    """Steps, one after the other.
+
+    Attributes:
+      state: int[n], which of the states they begin in.
+      component: int[n], who takes them.
+      action: int[n], what it does, counted through all roles; -1 for steps of the environment.
+      after: int32[n, D], where they lead.
+      guaranteed: bool[n], whether the component guarantees them.
+      relied: bool[n], whether the component that is looked at relies on them; of the environment only.
+    """
+
+    state: np.ndarray
+    component: np.ndarray
+    action: np.ndarray
+    after: np.ndarray
+    guaranteed: np.ndarray
+    relied: np.ndarray
+
+
+class Stepper:
+    """The steps out of states, by functions of arrays of fixed sizes, each of which is compiled once.
+
+    Attributes:
+      specification: whose steps.
+      layout: how its states are written down.
+      actions: of all roles, one after the other: the action, and the number of its role.
+      chunk: N, the states that are looked at together.
+    """
+
+    def __init__(self, specification: Specification, layout: Layout):
+        """Prepares the functions; nothing is compiled yet."""
+        roles = specification.roles()
+        self.specification, self.layout = specification, layout
+        self.actions = [(action, number) for number, (role, _) in enumerate(roles) for action in role.actions]
+        self._others = [_Others(specification, layout, role, who) for role, who in roles]
+        self._program = jax.jit(jax.vmap(self._of_programs))
+        self._judge = jax.jit(jax.vmap(self._judged))
+        width = specification.num_components * len(self.actions) + sum(other.width for other in self._others)
+        self.chunk = int(min(1024, max(8, AT_ONCE // (width * layout.sizes.size))))
+
+    def program(self, rows: np.ndarray) -> Moves:
+        """The moves of all components from n <= N states, int32[n, D]."""
+        after, taken = (np.asarray(x)[: rows.shape[0]] for x in self._program(_padded(rows, self.chunk)))
+        state, component, action = np.nonzero(taken)
+        nothing = np.ones(state.size, bool)
+        return Moves(state, component, action, after[taken], nothing, nothing)
+
+    def environment(self, rows: np.ndarray, component: int) -> Moves:
+        """What the others may do to a component, and all that they guarantee."""
+        padded = _padded(rows, self.chunk)
+        found = [other.moves(padded, rows.shape[0], component) for other in self._others]
+        return Moves(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+    def judge(self, before: np.ndarray, moves: Moves) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of steps from states int32[n, D]: whether they are guaranteed, and right, and the normalised states after.
+
+        Returns:
+          bool[n], bool[n], int32[n, D].
+        """
+        parts = []
+        for start in range(0, before.shape[0], JUDGED_AT_ONCE):
+            part = slice(start, start + JUDGED_AT_ONCE)
+            arrays = [before[part], moves.after[part], moves.component[part].astype(np.int32)]
+            found = self._judge(*(_padded(x, JUDGED_AT_ONCE) for x in arrays))
+            parts.append([np.asarray(x)[: arrays[0].shape[0]] for x in found])
+        if not parts:
+            return np.zeros(0, bool), np.zeros(0, bool), before
+        guaranteed, holds, normal = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
+        return guaranteed, holds, normal
+
+    def _judged(self, before: jax.Array, after: jax.Array, component: jax.Array) -> tuple[jax.Array, ...]:
+        spec, layout = self.specification, self.layout
+        old, new = layout.state(before), layout.state(after)
+        holds = spec.invariant(new) & spec.step_property(old, new, component)
+        return spec.guarantee(old, new, component), holds, layout.flat(spec.normalise(new))
+
+    def _of_programs(self, row: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """int32[C, A, D] and bool[C, A]."""
+        spec, layout = self.specification, self.layout
+        before = layout.state(row)
+
+        def of(component: jax.Array) -> tuple[jax.Array, jax.Array]:
+            part = (component >= spec.num_workers).astype(jnp.int32)
+            moves = [(action.move(before, component), part == number) for action, number in self.actions]
+            after = jnp.stack([layout.flat(state) for (state, _), _ in moves])
+            return after, jnp.stack([jnp.asarray(enabled) & mine for (_, enabled), mine in moves])
+
+        return jax.vmap(of)(jnp.arange(spec.num_components))
+
+
+class _Others:
+    """The steps that the guarantees of the components of one role allow."""
+
+    def __init__(self, specification: Specification, layout: Layout, role: Role, who: range):
+        self.specification, self.layout, self.role, self.who = specification, layout, role, who
+        if role.steps is None:
+            self.places, self.values = tried(specification, layout, role, who)
+            self.width = len(who) * self.values.shape[0]
+        else:
+            self.width = len(who) * len(role.steps(specification.initial, jnp.asarray(who.start)))
+        self._allowed = jax.jit(jax.vmap(self._of_state, (0, None)))
+
+    def moves(self, rows: np.ndarray, count: int, component: int) -> Moves:
+        """From the first so many of the states int32[N, D]; not those of the component itself."""
+        guaranteed, relied, *after = (np.asarray(x)[:count] for x in self._allowed(rows, component))
+        there = guaranteed | relied
+        there[:, np.asarray(self.who) == component] = False
+        state, other, step = np.nonzero(there)
+        if after:
+            new = after[0][there]
+        else:
+            new = rows[state]
+            new[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
+        action = np.full_like(state, -1)
+        return Moves(state, other + self.who.start, action, new, guaranteed[there], relied[there])
+
+    def _of_state(self, row: jax.Array, looked_at: jax.Array) -> tuple[jax.Array, ...]:
+        """bool[components, S] twice, and int32[components, S, D] if the role gives the steps."""
+        before = self.layout.state(row)
+
+        def allowed(after: jax.Array, component: jax.Array) -> tuple[jax.Array, jax.Array]:
+            state = self.layout.state(after)
+            guaranteed = self.specification.guarantee(before, state, component)
+            rely = self.specification.rely
+            return guaranteed, guaranteed if rely is None else rely(before, state, looked_at)
+
+        def of(component: jax.Array, places: Any) -> tuple[jax.Array, ...]:
+            if self.role.steps is None:
+                return jax.vmap(lambda v: allowed(row.at[places].set(v), component))(jnp.asarray(self.values))
+            after = jnp.stack([self.layout.flat(state) for state in self.role.steps(before, component)])
+            return *jax.vmap(lambda x: allowed(x, component))(after), after
+
+        places = jnp.asarray(self.places) if self.role.steps is None else jnp.asarray(self.who)
+        return jax.vmap(of)(jnp.asarray(self.who), places)
+
+
+def tried(specification: Specification, layout: Layout, role: Role, who: range) -> tuple[np.ndarray, np.ndarray]:
+    """All that components could write: everything within the sizes, and one above.
+
+    Returns:
+      The entries that each may write, int[components, entries], and the values to try, int32[S, entries].
+
+    Raises:
+      ValueError: if there are too many.
+    """
+    with jax.ensure_compile_time_eval():
+        places = np.stack([np.flatnonzero(_written(layout, role, component)) for component in who])
+    tops = layout.sizes[places].max(axis=0)
+    number = int(np.prod(tops + 1.0))
+    if number > MOST_TRIED:
+        raise ValueError(
+            f"a {specification.component_name(who.start)} of {specification.name} must have at most {MOST_TRIED} ways "
+            f"to write what it may, for all of them are tried out; it has {number}. Use fewer workers or smaller "
+            f"parameters, or give the steps of the role."
+        )
+    return places, np.indices(tops + 1).reshape(tops.size, -1).T.astype(np.int32)
+
+
+def _written(layout: Layout, role: Role, component: int) -> np.ndarray:
+    """bool[D]."""
+    writes = zip(role.writes(jnp.asarray(component)), layout.example, strict=True)
+    return np.concatenate([np.broadcast_to(np.asarray(mask), np.shape(x)).ravel() for mask, x in writes])
+
+
+def _padded(rows: np.ndarray, size: int) -> np.ndarray:
+    """With the first one again and again, up to a fixed number."""
+    return np.concatenate([rows, np.broadcast_to(rows[:1], (size - rows.shape[0], *rows.shape[1:]))])

@@ -1,0 +1,118 @@
+"""What `gcjax check` does: an instance of a protocol's specification, checked and shown as tables."""
+
+import inspect
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from rich.table import Table
+from rich.text import Text
+
+from gcjax.algebra.specifications import SPECIFICATIONS, Finding, Result, Specification, check
+from gcjax.progress import console
+from gcjax.registry import nearest
+
+
+def run(name: str, arguments: Sequence[str]) -> int:
+    """Checks a protocol and prints what was found.
+
+    Args:
+      name: of the specification.
+      arguments: its parameters, for example `["--workers", "3", "--staleness=2"]`.
+
+    Returns:
+      The exit status: 0 if everything holds, 1 if not.
+
+    Raises:
+      ValueError: if there is no such protocol, or it does not take these parameters.
+    """
+    result = check(instance(name, arguments))
+    for table in tables(result):
+        console().print(table, "")
+    return 0 if result.holds else 1
+
+
+def instance(name: str, arguments: Sequence[str]) -> Specification:
+    """The specification of a protocol, with parameters as on the command line.
+
+    Raises:
+      ValueError: as `run`.
+    """
+    if name not in SPECIFICATIONS:
+        raise ValueError(f"There is no specification '{name}'. {nearest(name, SPECIFICATIONS)}")
+    factory = SPECIFICATIONS[name].factory
+    takes = {n: p.default for n, p in inspect.signature(factory).parameters.items() if isinstance(p.default, int)}
+    given = _given(name, arguments, takes)
+    return factory(**given)
+
+
+def _given(name: str, arguments: Sequence[str], takes: dict[str, int]) -> dict[str, int]:
+    """Numbers by name, from `--name value` and `--name=value`."""
+    known = ", ".join(f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in takes.items())
+    words = [word for argument in arguments for word in argument.split("=", 1)]
+    flags, values = words[::2], words[1::2]
+    for flag in flags:
+        if not flag.startswith("--") or flag[2:].replace("-", "_") not in takes:
+            raise ValueError(f"{name} takes {known}; got {flag!r}.")
+    if len(flags) > len(values):
+        raise ValueError(f"{flags[-1]} needs a number. {name} takes {known}.")
+    bad = [(flag, value) for flag, value in zip(flags, values, strict=True) if not value.lstrip("-").isdigit()]
+    if bad:
+        raise ValueError(f"{bad[0][0]} must be a whole number; got {bad[0][1]!r}. {name} takes {known}.")
+    return {flag[2:].replace("-", "_"): int(value) for flag, value in zip(flags, values, strict=True)}
+
+
+def tables(result: Result) -> list[Table]:
+    """The findings, and the counterexample if there is one."""
+    found = Table(title=result.specification.name, title_justify="left", show_edge=False, pad_edge=False)
+    for column in ("Part", "States", "Transitions", "Result"):
+        found.add_column(column, no_wrap=column == "Part", justify="right" if column[0] in "ST" else "left")
+    for part in _merged(result):
+        counts = [f"{number:,}" if part.states else "" for number in (part.states, part.transitions)]
+        found.add_row(part.part, *counts, Text(_said(result, part)))
+    return [found, *_counterexample(result)]
+
+
+def _merged(result: Result) -> list[Finding]:
+    """Components that gave the same are told once."""
+    groups: dict[tuple[Any, ...], list[Finding]] = {}
+    for part in result.components:
+        groups.setdefault((part.part.split()[0], *part[1:5]), []).append(part)
+    merged = []
+    for same in groups.values():
+        first = same[0].part
+        names = f"each of {len(same)} {first.split()[0]}s alone" if len(same) > 1 else first
+        merged.append(same[0]._replace(part=names))
+    return [*merged, result.composition, result.product, result.progress]
+
+
+def _said(result: Result, part: Finding) -> str:
+    if not part.holds:
+        steps = len(part.counterexample)
+        return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {part.reason}"
+    if part is result.composition:
+        gives = "so the property follows" if result.by_composition else "but not every component keeps to its part"
+        return f"each relies only on what the others guarantee, {gives}"
+    if part is result.progress:
+        return "somebody can always move (tried out: no law gives it; without fairness)"
+    return f"holds: {result.specification.claim}"
+
+
+def _counterexample(result: Result) -> list[Table]:
+    """Of the first part that fails, all together before one alone, since only programs take steps there."""
+    order = (result.product, result.progress, *result.components, result.composition)
+    failing = [part for part in order if not part.holds]
+    if not failing:
+        return []
+    part = failing[0]
+    title = f"A shortest counterexample ({part.part}: {part.reason})"
+    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    steps = part.counterexample
+    state = steps[0].before if steps else result.specification.initial
+    for column in ("Step", "Who", "Does", *state._fields):
+        table.add_column(column, no_wrap=True)
+    rows: list[tuple[str, str, str, Any]] = [("", "", "", state)]
+    rows += [(str(n), step.component, step.action, step.after) for n, step in enumerate(steps, 1)]
+    for number, who, does, after in rows:
+        table.add_row(number, who, does, *(" ".join(map(str, np.ravel(x).tolist())) for x in after))
+    return [table]

@@ -1,0 +1,187 @@
+"""Specifications: counts against formulas, what holds, and broken variants, each caught by the right part."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax.algebra import specifications
+from gcjax.algebra.specifications import SPECIFICATIONS, Action, check, clocks, explore, ssp, worker_busy
+from gcjax.algebra.specifications.base import layout
+from gcjax.algebra.specifications.moves import Stepper
+
+FAILING = {"worker_busy_eager"}
+SMALL = {}  # name -> the parameters of the smallest instance that shows what there is
+
+
+def small(name, **parameters):
+    return SPECIFICATIONS[name].factory(**{"workers": 2, **SMALL.get(name, {}), **parameters})
+
+
+def failing(result):
+    """The parts that fail, each named once."""
+    return {part.part.split()[0] for part in result.findings if not part.holds}
+
+
+@pytest.mark.parametrize("name", SPECIFICATIONS)
+def test_the_specification_holds(name):
+    result = check(small(name))
+    assert failing(result) == (set() if name not in FAILING else {"worker", "all"})
+    assert result.by_composition == result.product.holds
+    assert result.product.states > 1
+
+
+@pytest.mark.parametrize("name", SPECIFICATIONS)
+def test_normalising_loses_nothing(name):
+    """Random walks with absolute numbers have the same moves, guarantees and properties as the normalised states."""
+    specification = small(name)
+    stepper = Stepper(specification, layout(specification))
+    random = np.random.default_rng(0)
+    rows = np.repeat(np.asarray(stepper.layout.flat(specification.initial))[None], 8, axis=0)
+    normal = rows
+    for _ in range(25):
+        moves, same = stepper.program(rows), stepper.program(normal)
+        assert all(np.array_equal(x, y) for x, y in zip(moves[:3], same[:3], strict=True))
+        judged = stepper.judge(rows[moves.state], moves)
+        for x, y in zip(judged, stepper.judge(normal[same.state], same), strict=True):
+            np.testing.assert_array_equal(x, y)
+        assert judged[0].all()
+        chosen = [random.choice(np.flatnonzero(moves.state == walk)) for walk in range(len(rows))]
+        rows, normal = moves.after[chosen], judged[2][chosen]
+
+
+@pytest.mark.parametrize("workers, staleness, number", [(4, 3, 369), (3, 2, 37), (1, 5, 1)])
+def test_ssp_has_the_states_that_the_formula_says(workers, staleness, number):
+    assert (staleness + 2) ** workers - (staleness + 1) ** workers == number
+    assert explore(ssp(workers=workers, staleness=staleness)).states == number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers, staleness, number", [(8, 1, 6305), (6, 3, 11529)])
+def test_large_instances_of_ssp(workers, staleness, number):
+    result = check(ssp(workers=workers, staleness=staleness))
+    assert result.holds and result.product.states == number
+
+
+def changed(numbers, place, value):
+    return tuple(value if i == place else x for i, x in enumerate(numbers))
+
+
+def test_exploring_agrees_with_plain_python():
+    found, level, seen = explore(specifications.ssp_cached(workers=2, staleness=1)), [((0, 0), (0, 0))], set()
+    edges = 0
+    while level:
+        clock, read = level.pop()
+        least = min(read)
+        state = tuple(c - least for c in clock), tuple(r - least for r in read)
+        if state in seen:
+            continue
+        seen.add(state)
+        clock, read = state
+        for w in range(2):
+            if clock[w] - read[w] <= 1:
+                level.append((changed(clock, w, clock[w] + 1), read))
+                edges += 1
+            if read[w] < min(clock):
+                level.append((clock, changed(read, w, min(clock))))
+                edges += 1
+    assert (found.states, found.transitions) == (len(seen), edges)
+
+
+def test_a_component_alone_may_reach_more():
+    result = check(specifications.bsp(workers=3, staleness=1))
+    assert result.holds
+    assert result.components[0].states > result.product.states == 7
+
+
+def test_the_eager_variant_fails_after_four_steps():
+    steps = check(SPECIFICATIONS["worker_busy_eager"].factory(workers=3, trigger=2)).product.counterexample
+    assert [step.action for step in steps] == ["push", "pull", "push", "pull"]
+    slow, fast = steps[0].component, steps[2].component
+    assert [step.component for step in steps] == [slow, slow, fast, fast]
+    assert slow == "worker 2" != fast
+    read = np.asarray(steps[-1].after.read)
+    assert (read[2], read[int(fast[-1])]) == (1, 2)
+    for before, after in itertools.pairwise(steps):
+        jax.tree.map(np.testing.assert_array_equal, before.after, after.before)
+
+
+# Broken variants.
+
+
+def with_move(specification, move, *, server=False):
+    """Another program of the first action."""
+    role = specification.server if server else specification.worker
+    role = role._replace(actions=(Action("broken", move), *role.actions[1:]))
+    return specification._replace(server=role) if server else specification._replace(worker=role)
+
+
+def test_a_program_that_goes_too_far_breaks_its_guarantee():
+    result = check(clocks.bounded("broken", 2, program=2, guarantee=1))
+    assert failing(result) == {"worker", "all"}
+    assert result.components[0].reason == "takes a step that it does not guarantee"
+    steps = result.product.counterexample
+    assert len(steps) == 3 and {step.component for step in steps} == {steps[0].component}
+    assert steps[-1].before.clock.max() == 2
+
+
+def test_a_server_that_commits_without_an_upload_breaks_its_guarantee():
+    whole = worker_busy(workers=2)
+
+    def early(state, server):
+        after, _ = whole.server.actions[0].move(state, server)
+        return after, (state.work > 0).any()
+
+    result = check(with_move(whole, early, server=True))
+    assert failing(result) == {"server", "all"}
+    assert [step.action for step in result.product.counterexample] == ["push", "broken"]
+
+
+def test_a_rely_that_asks_for_too_much_is_caught_by_composition():
+    def nobody_moves(before, after, component):
+        return (before.clock == after.clock).all()
+
+    result = check(ssp(workers=2, staleness=1)._replace(rely=nobody_moves))
+    assert failing(result) == {"composition"}
+    assert not result.by_composition
+    assert len(result.composition.counterexample) == 1
+
+    def somebody_moves(before, after, component):
+        return (after.clock - before.clock).sum() == 1
+
+    found = check(ssp(workers=2, staleness=1)._replace(rely=somebody_moves)).composition
+    assert not found.holds and "do something" in found.reason
+
+
+def test_a_guarantee_that_is_too_weak_fails_alone_and_not_together():
+    def anything(before, after, worker):
+        return after.clock[worker] == before.clock[worker] + 1
+
+    whole = ssp(workers=2, staleness=1)._replace(rely=None)
+    result = check(whole._replace(worker=whole.worker._replace(rule=anything)))
+    assert failing(result) == {"worker"}
+    assert result.product.holds and not result.by_composition
+    assert result.components[0].counterexample[-1].action == "environment"
+
+
+def test_a_barrier_that_dead_locks_is_caught_by_progress_only():
+    whole = ssp(workers=2, staleness=0)
+
+    def push(state, worker):
+        after, enabled = whole.worker.actions[0].move(state, worker)
+        return after, enabled & (worker == 0)
+
+    result = check(with_move(whole, push))
+    assert failing(result) == {"progress"}
+    assert len(result.progress.counterexample) == 1
+
+
+def test_bad_sizes_are_told():
+    with pytest.raises(ValueError, match="between 1 and 16; got 17"):
+        ssp(workers=17)
+    with pytest.raises(ValueError, match=r"below 2\^62; 16 entries .* Use about"):
+        explore(ssp(workers=16, staleness=20))
+    narrow = ssp(workers=2, staleness=3)._replace(sizes=clocks.Clocks(np.full(2, 3)))
+    with pytest.raises(ValueError, match="must stay within clock 3 3; got clock"):
+        explore(narrow)
