@@ -21,17 +21,9 @@ def generator(key):
     return np.random.default_rng(np.asarray(jax.random.key_data(key)).tolist())
 
 
-def random_automaton(random, space, controls, density=0.15):
-    shape = (controls, space.num_states)
-    initial = random.random(shape) < 0.4
-    initial[0] |= ~initial.any(axis=0)
-    return automata.automaton(
-        space,
-        transitions=random.random((*shape, space.num_steps, controls)) < density,
-        initial=initial,
-        terminating=random.random(shape) < 0.4,
-        aborting=random.random(shape) < 0.1,
-    )
+def random_automaton(random, space, controls, moves=2):
+    key = jax.random.key(int(random.integers(2**31)))
+    return automata.random_automaton(space, num_controls=controls, num_moves=moves, rng_key=key)
 
 
 def relation(random, states=2):
@@ -66,7 +58,7 @@ def test_iterations_agree_with_the_bounded_model(name, key):
 @pytest.mark.parametrize("key", KEYS)
 def test_event_based_products_agree_with_the_bounded_model(key):
     random = generator(key)
-    left, right = random_automaton(random, EVENTS, 3, 0.3), random_automaton(random, EVENTS, 2, 0.3)
+    left, right = random_automaton(random, EVENTS, 3, 4), random_automaton(random, EVENTS, 2, 3)
     for name in ("ccs_parallel", "csp_parallel"):
         assert same(getattr(commands, name)(unfold(left), unfold(right)), getattr(automata, name)(left, right))
 
@@ -103,9 +95,9 @@ def some_specification(random):
     observed = automata.guarantee(SHARED, relations[0]) & automata.rely(SHARED, relations[1])
     kinds = [
         lambda: observed & automata.specification(SHARED, relations[2]),
-        lambda: random_automaton(random, SHARED, 3, 0.4),
-        lambda: random_automaton(random, SHARED, 6, 0.3),
-        lambda: random_automaton(random, SHARED, 4, 0.3) | observed,
+        lambda: random_automaton(random, SHARED, 3, 5),
+        lambda: random_automaton(random, SHARED, 6, 7),
+        lambda: random_automaton(random, SHARED, 4, 5) | observed,
     ]
     return kinds[random.integers(4)]()
 
@@ -115,7 +107,7 @@ def test_refinement_agrees_with_the_bounded_model():
     for key in jax.random.split(KEYS[2], 80):
         random = generator(key)
         spec = some_specification(random)
-        loose = random_automaton(random, SHARED, 3, 0.1)
+        loose = random_automaton(random, SHARED, 3)
         automaton = loose if random.random() < 0.4 else automata.meet(loose, spec)
         if random.random() < 0.3:
             automaton = automaton >> automata.program_step(SHARED, relation(random))
@@ -261,7 +253,7 @@ def reached_by_hand(automaton):
 
 @pytest.mark.parametrize("key", KEYS)
 def test_reachable_agrees_with_a_search_by_hand(key):
-    automaton = random_automaton(generator(key), steps.shared_memory(4), 30, 0.004)
+    automaton = random_automaton(generator(key), steps.shared_memory(4), 30, 1)
     automaton = automaton._replace(initial=np.arange(30)[:, None] == np.zeros(4, int))
     assert np.array_equal(automata.reachable(automaton), reached_by_hand(automaton))
     kept = automata.pruned(automaton)

@@ -29,6 +29,7 @@ from gcjax.algebra.automata.products import (
     synchronise,
     weak_conjunction,
 )
+from gcjax.algebra.automata.random_automata import random_automaton
 from gcjax.algebra.automata.reachability import pruned, reachable
 from gcjax.algebra.automata.unfolding import traces
 
@@ -55,6 +56,7 @@ __all__ = [
     "parallel",
     "program_step",
     "pruned",
+    "random_automaton",
     "reachable",
     "refines",
     "rely",

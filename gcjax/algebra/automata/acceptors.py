@@ -11,7 +11,7 @@ from typing import Protocol
 import numpy as np
 
 from gcjax.algebra.automata.base import MAX_ENTRIES, Automaton
-from gcjax.algebra.automata.moves import gather, moves
+from gcjax.algebra.automata.moves import moves
 
 NOTHING, UNKNOWN = -1, -2
 
@@ -51,16 +51,15 @@ class Observer:
     """The control states of a deterministic specification."""
 
     def __init__(self, automaton: Automaton):
-        """Tables of the one control state that follows."""
+        """A set is the one control state in it."""
         self._automaton = automaton
-        transitions = automaton.transitions
-        self._next = np.where(transitions.any(axis=-1), transitions.argmax(axis=-1), NOTHING)
         self.initial = automaton.initial.argmax(axis=0)
         self.num_sets = automaton.num_controls
 
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """See `Acceptor`."""
-        return self._next[sets, states, steps]
+        followers = self._automaton.transitions[sets, states, steps]
+        return np.where(followers.any(axis=1), followers.argmax(axis=1), NOTHING)
 
     def terminating(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
         """See `Acceptor`."""
@@ -122,7 +121,7 @@ class Subsets:
     def _followers(self, sets: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """bool[N, Q], the control states after a state and step (together: a row) from any in the sets."""
         place, control = np.nonzero(_unpacked(self._words[sets], self._count))
-        source, taken = gather(self._moves.offsets, control * self._next.shape[1] + rows[place])
+        source, taken = self._moves.from_rows(control * self._next.shape[1] + rows[place])
         followers = np.zeros((sets.size, self._count), bool)
         followers[place[source], self._moves.controls[taken]] = True
         return followers

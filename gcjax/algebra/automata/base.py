@@ -82,7 +82,10 @@ class Automaton(NamedTuple):
     @property
     def deterministic(self) -> bool:
         """Whether a trace has at most one run: such an automaton can observe another one step by step."""
-        return bool(self.initial.sum(axis=0).max() <= 1 and self.transitions.sum(axis=-1).max() <= 1)
+        one = self.num_controls == 1
+        return one or bool(
+            self.initial.sum(axis=0).max() <= 1 and self.transitions.sum(axis=-1, dtype=np.uint16).max() <= 1
+        )
 
 
 def automaton(

@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax.algebra.automata.acceptors import NOTHING, Acceptor, Observer, Subsets
 from gcjax.algebra.automata.base import MAX_ENTRIES, Automaton, check_same_space
-from gcjax.algebra.automata.moves import gather, moves
+from gcjax.algebra.automata.moves import moves
 from gcjax.algebra.refinement import Refinement, Trace
 
 BLOCK = 2**21
@@ -71,7 +71,6 @@ class _Search:
     def __init__(self, spec: Acceptor, automaton: Automaton):
         self._spec, self._automaton, self._moves = spec, automaton, moves(automaton)
         self._states = automaton.space.num_states
-        self._offsets = self._moves.offsets[:: automaton.space.num_steps]
         self._seen = np.zeros((automaton.initial.size, 0), bool)
         self.layers: list[_Layer] = []
 
@@ -102,7 +101,7 @@ class _Search:
 
     def _after(self, layer: _Layer) -> _Layer:
         """All pairs one step further."""
-        source, taken = gather(self._offsets, layer.configurations)
+        source, taken = self._moves.from_configurations(layer.configurations)
         steps = self._moves.steps[taken]
         sets = self._spec.after(layer.sets[source], layer.configurations[source] % self._states, steps)
         return _Layer(self._moves.configurations[taken], sets, source, steps)

@@ -16,30 +16,39 @@ class Moves(NamedTuple):
     """The transitions of an automaton as lists, ordered by control state, state, step and next control state.
 
     Attributes:
-      offsets: int64[Q S A + 1], where the transitions of a control state, state and step begin.
+      rows: int64[E], the control state, state and step as one number, (q S + s) A + a.
+      offsets: int64[Q S + 1], where the transitions of a configuration begin.
       steps: int64[E].
       controls: int64[E], the control state after the step.
       configurations: int64[E], the configuration after the step.
     """
 
+    rows: np.ndarray
     offsets: np.ndarray
     steps: np.ndarray
     controls: np.ndarray
     configurations: np.ndarray
 
+    def from_configurations(self, configurations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All transitions from them: for each its place in what was asked for, and its place in the lists."""
+        return _ranges(self.offsets[configurations], self.offsets[configurations + 1])
+
+    def from_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """All transitions of rows: for each its place in what was asked for, and its place in the lists."""
+        return _ranges(np.searchsorted(self.rows, rows), np.searchsorted(self.rows, rows, side="right"))
+
 
 def moves(automaton: Automaton) -> Moves:
     """Lists the transitions."""
-    space, count = automaton.space, automaton.num_controls
-    flat = np.flatnonzero(automaton.transitions)
-    offsets = np.searchsorted(flat, np.arange(count * space.num_states * space.num_steps + 1) * count)
-    steps, controls = flat // count % space.num_steps, flat % count
-    return Moves(offsets, steps, controls, controls * space.num_states + np.asarray(space.targets)[steps])
+    space = automaton.space
+    rows, controls = np.divmod(np.flatnonzero(automaton.transitions), automaton.num_controls)
+    offsets = np.searchsorted(rows, np.arange(automaton.initial.size + 1) * space.num_steps)
+    steps = rows % space.num_steps
+    return Moves(rows, offsets, steps, controls, controls * space.num_states + np.asarray(space.targets)[steps])
 
 
-def gather(offsets: np.ndarray, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All entries of the rows: for each entry the place of its row in `rows`, and the place of the entry itself."""
-    counts = offsets[rows + 1] - offsets[rows]
-    before = np.cumsum(counts) - counts
-    source = np.repeat(np.arange(rows.size), counts)
-    return source, np.arange(source.size) + (offsets[rows] - before)[source]
+def _ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """All numbers of ranges: for each the place of its range, and itself."""
+    counts = stops - starts
+    source = np.repeat(np.arange(starts.size), counts)
+    return source, np.arange(source.size) + (starts + counts - np.cumsum(counts))[source]

@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax.algebra import steps
 from gcjax.algebra.automata.base import MAX_ENTRIES, Automaton, check_same_space, check_size
-from gcjax.algebra.automata.moves import gather, moves
+from gcjax.algebra.automata.moves import moves
 from gcjax.algebra.steps import StepTable
 
 BLOCK = 2**21
@@ -96,8 +96,8 @@ def _expansion(left: Automaton, right: Automaton, table: np.ndarray) -> Callable
         one, other = np.divmod(pair, second)
         starts = (np.stack([one, other]) * space.num_states + state) * space.num_steps
         rows = starts[:, :, None] + table.T[:2, None]
-        row, mine = gather(first_moves.offsets, rows[0].ravel())
-        source, yours = gather(second_moves.offsets, rows[1].ravel()[row])
+        row, mine = first_moves.from_rows(rows[0].ravel())
+        source, yours = second_moves.from_rows(rows[1].ravel()[row])
         place, together = np.divmod(row[source], len(table))
         after = first_moves.controls[mine[source]] * second + second_moves.controls[yours]
         return pair[place], state[place], table[together, 2], after

@@ -20,7 +20,7 @@ SMALLEST = 2**10
 def reachable(automaton: Automaton) -> np.ndarray:
     """bool[Q, S], the configurations that runs go through; what follows an abort is not looked at."""
     found = moves(automaton)
-    sources = np.repeat(np.arange(automaton.initial.size), np.diff(found.offsets[:: automaton.space.num_steps]))
+    sources = np.repeat(np.arange(automaton.initial.size), np.diff(found.offsets))
     taken = ~automaton.aborting.ravel()[sources]
     initial = automaton.initial.ravel()
     # Sizes are rounded up, so that few of them are compiled; what is added is never reached.
