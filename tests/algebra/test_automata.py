@@ -138,6 +138,8 @@ def test_laws_hold_at_all_lengths(key):
     assert automata.omega(c) == automata.star(c) | automata.infinite(c)
     assert automata.infinite(c) == automata.omega(c) >> automata.magic(SHARED)
     assert c >= automata.meet(c, d) and c | d >= c
+    assert automata.meet(automata.abort(SHARED), c) == c
+    assert c & automata.abort(SHARED) == automata.abort(SHARED)
 
 
 def test_laws_that_do_not_hold_are_refuted():
@@ -265,6 +267,7 @@ def test_products_leave_out_pairs_that_cannot_be_reached():
     three = step >> step >> step
     assert three.num_controls == 6
     assert (three & three).num_controls == 1 + 4 + 4 + 1  # those that are as far as each other; 36 pairs in all
+    assert (three & three._replace(aborting=three.initial)).num_controls == 1  # nothing is looked at after an abort
 
 
 def test_bad_input_is_refused():
