@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax.algebra import automata, commands, steps
+from gcjax.algebra.automata import acceptors, inclusion
 from gcjax.algebra.commands import Model, accepts
 
 SHARED, EVENTS = steps.shared_memory(2), steps.events(1)
@@ -302,3 +303,18 @@ def test_sizes_that_do_not_fit_are_refused():
     many = automata.Automaton(SHARED, *(np.zeros((20000, *shape), bool) for shape in ((2, 0), (2,), (2,), (2,))))
     with pytest.raises(ValueError, match="got 800000000, .* the right one may have 6710 control states"):
         automata.parallel(many, many)
+
+
+def test_too_many_sets_are_refused(monkeypatch):
+    random = generator(KEYS[0])
+    spec, automaton = (
+        random_automaton(random, SHARED, 6, 7)._replace(aborting=np.zeros((6, 2), bool)),
+        automata.chaos(SHARED),
+    )
+    spec = spec._replace(terminating=np.ones((6, 2), bool))
+    monkeypatch.setattr(inclusion, "MAX_ENTRIES", 2)
+    with pytest.raises(ValueError, match=r"at most 2 pairs; got \d+ sets .* for 2 configurations: at most 1 sets fit"):
+        automata.refines(spec, automaton)
+    monkeypatch.setattr(acceptors, "MAX_ENTRIES", 8)
+    with pytest.raises(ValueError, match="at most 1 sets of the specification's 6 control states over 2 states and 4"):
+        automata.refines(spec, automaton)
