@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_run, _add_list, _add_report, _add_check):
+    for add in (_add_run, _add_list, _add_report, _add_check, _add_algebra):
         add(commands)
     return parser
 
@@ -107,6 +107,20 @@ def _add_check(commands: Any) -> None:
         help="of the specification, e.g. --workers 3 --staleness 2",
     )  # fmt: skip
     parser.set_defaults(command=_check)
+
+
+def _add_algebra(commands: Any) -> None:
+    parser = commands.add_parser("algebra", help="try the laws of the program algebra")
+    laws = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
+        "laws",
+        help="try every law on random commands; status 1 if one comes out otherwise than the table says",
+    )
+    laws.add_argument("--states", metavar="S", type=int, default=2, help="states, at least 2 (default: 2)")
+    laws.add_argument("--steps", metavar="N", type=int, default=4, help="steps of the longest trace (default: 4)")
+    laws.add_argument("--instances", metavar="B", type=int, default=32, help="random instances (default: 32)")
+    laws.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the random commands (default: 0)")
+    laws.add_argument("--page", metavar="FILE", help="try nothing, write the table as a Markdown page")
+    laws.set_defaults(command=_laws)
 
 
 def _run(options: argparse.Namespace) -> None:
@@ -202,6 +216,28 @@ def _list(options: argparse.Namespace) -> None:
         for entry_name, entry in sorted(kind.entries.items()):
             table.add_row(entry_name, Text(entry.summary), Text(entry.paper))
         progress.console().print(table, "")
+
+
+def _laws(options: argparse.Namespace) -> int:
+    import jax
+
+    from gcjax import progress
+    from gcjax.algebra import laws
+
+    if options.page:
+        Path(options.page).write_text(laws.markdown())
+        return 0
+    key = jax.random.key(options.seed)
+    results = laws.check_all(
+        num_states=options.states, num_steps=options.steps, num_instances=options.instances, rng_key=key
+    )
+    console = progress.console()
+    console.print(laws.table(results))
+    for surprising in (False, True):
+        console.print(laws.counterexamples(results, expected=not surprising), markup=False, highlight=False)
+    wrong = sum(not result.expected for result in results)
+    console.print(f"{len(results)} laws, {wrong} otherwise than expected.", highlight=False)
+    return 1 if wrong else 0
 
 
 def _report(options: argparse.Namespace) -> None:

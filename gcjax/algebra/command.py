@@ -156,12 +156,14 @@ def _followed(model: Model, aborted: jax.Array) -> jax.Array:
     return aborted[:, words(model).prefix].any(axis=1)
 
 
+@jax.jit
 def includes(c: Command, d: Command) -> jax.Array:
     """bool[], whether every trace of d is one of c: `c >= d`, also under `jit`."""
     same_model(c, d)
     return ~jnp.any(d.traces & ~c.traces)
 
 
+@jax.jit
 def equal(c: Command, d: Command) -> jax.Array:
     """bool[], whether both accept the same traces: `c == d`, also under `jit`."""
     same_model(c, d)

@@ -3,6 +3,7 @@
 Letters: S states, A steps.
 """
 
+import functools
 from collections.abc import Iterable
 
 import jax
@@ -17,12 +18,14 @@ from gcjax.algebra.traces import Model
 
 def magic(model: Model) -> Command:
     """Can do nothing, not even terminate: the smallest command."""
-    return Command(jnp.zeros(model.shape, bool).at[INCOMPLETE, :, 0].set(True), model)
+    traces = np.zeros(model.shape, bool)
+    traces[INCOMPLETE, :, 0] = True
+    return Command(jnp.asarray(traces), model)
 
 
 def abort(model: Model) -> Command:
     """Can do anything: the largest command."""
-    return Command(jnp.ones(model.shape, bool), model)
+    return Command(jnp.asarray(np.ones(model.shape, bool)), model)
 
 
 def nil(model: Model) -> Command:
@@ -30,12 +33,14 @@ def nil(model: Model) -> Command:
     return test(model, np.ones(model.space.num_states, bool))
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def test(model: Model, p: jax.Array | np.ndarray) -> Command:
     """Terminates at once if the state is in the set p: bool[S]; otherwise `magic`."""
     nothing = magic(model)
     return Command(nothing.traces.at[TERMINATED, :, 0].set(states(model, "p", p)), model)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def assertion(model: Model, p: jax.Array | np.ndarray) -> Command:
     """Terminates at once if the state is in the set p: bool[S]; otherwise aborts."""
     p = states(model, "p", p)
@@ -63,6 +68,7 @@ def environment_step(
     return _step(model, ENVIRONMENT, r, steps)
 
 
+@functools.partial(jax.jit, static_argnums=0)
 def atomic(model: Model, allowed: jax.Array | np.ndarray) -> Command:
     """One step, then termination.
 
@@ -84,4 +90,9 @@ def _step(model: Model, kind: int, r: jax.Array | np.ndarray | None, steps: Iter
             _checks.choice("steps", str(step), map(str, np.flatnonzero(own).tolist()))
         own = np.isin(np.arange(space.num_steps), chosen)
     leads = relation(model, "r", np.ones((space.num_states,) * 2, bool) if r is None else r)
-    return atomic(model, leads[:, np.asarray(space.targets)] & own)
+    return _leading(model, leads, own)
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _leading(model: Model, r: jax.Array, own: np.ndarray) -> Command:
+    return atomic(model, r[:, np.asarray(model.space.targets)] & own)

@@ -44,5 +44,10 @@ def specification(model: Model, q: jax.Array | np.ndarray) -> Command:
     It is the choice over all states s of `test(s) >> chaos >> test(image of s under q)`.
     """
     q = relation(model, "q", q)
-    ends = jnp.take_along_axis(q, jnp.asarray(words(model).end), axis=1)
-    return Command(chaos(model).traces.at[TERMINATED].set(ends), model)
+    return _ending(chaos(model), q)
+
+
+@jax.jit
+def _ending(c: Command, q: jax.Array) -> Command:
+    ends = jnp.take_along_axis(q, jnp.asarray(words(c.model).end), axis=1)
+    return Command(c.traces.at[TERMINATED].set(c.traces[TERMINATED] & ends), c.model)

@@ -63,8 +63,9 @@ def pairs(step_table: StepTable, model: Model) -> np.ndarray:
     number = count_words(rows, model.num_steps)
     if number > LIMIT_PAIRS:
         raise ValueError(
-            f"At most {LIMIT_PAIRS} pairs of traces can be put together; a table of {rows} rows makes {readable(number)} for "
-            f"num_steps={model.num_steps}. " + longest(lambda n: count_words(rows, n) <= LIMIT_PAIRS)
+            f"At most {LIMIT_PAIRS} pairs of traces can be put together; a table of {rows} rows makes "
+            f"{readable(number)} for num_steps={model.num_steps}. "
+            + longest(lambda n: count_words(rows, n) <= LIMIT_PAIRS)
         )
     levels = [np.zeros((3, 1), np.int32)]
     for _ in range(model.num_steps):

@@ -1,0 +1,146 @@
+"""What the terms of laws mean in the bounded model, for many random instances at once.
+
+Every operator is compiled once for a model, and all laws share these programs: compiling each law as a whole would take
+minutes.
+
+Letters: B instances, S states, A steps.
+"""
+
+import functools
+import zlib
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.algebra import commands, random_commands
+from gcjax.algebra.command import Command
+from gcjax.algebra.laws import terms
+from gcjax.algebra.laws.terms import Term
+from gcjax.algebra.traces import Model
+
+Operators = Mapping[str, Callable[..., Any]]
+"""Name -> `(model, *values) -> value`, for one instance."""
+
+_DRAW = {
+    terms.COMMAND: random_commands.command,
+    terms.STEP: random_commands.step,
+    terms.SET: random_commands.states,
+    terms.RELATION: random_commands.relation,
+}
+
+
+def happens(model: Model, a: Command) -> Command:
+    """The command `<a>` of event-based programs: a, with the environment's steps around it."""
+    around = commands.skip(model)
+    return around >> a >> around
+
+
+def by_start(model: Model, q: jax.Array) -> Command:
+    """The choice over all states s of `test(s) >> chaos >> test(image of s)`: the definition of a specification."""
+    anything = commands.chaos(model)
+    starts = np.eye(model.space.num_states, dtype=bool)
+    parts = [commands.test(model, s) >> anything >> commands.test(model, q[i]) for i, s in enumerate(starts)]
+    return functools.reduce(commands.choice, parts)
+
+
+def reflexive_transitive(relation: jax.Array) -> jax.Array:
+    """bool[S, S], the closure of a relation."""
+    reached = relation | jnp.eye(len(relation), dtype=bool)
+    for _ in range(len(relation).bit_length()):
+        reached = _composed(reached, reached)
+    return reached
+
+
+def _composed(r: jax.Array, q: jax.Array) -> jax.Array:
+    return (r[:, :, None] & q[None]).any(axis=1)
+
+
+def _on_commands(*names: str) -> dict[str, Callable[..., Any]]:
+    """Operators that find the model in their arguments."""
+
+    def drop(function: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.wraps(function)(lambda model, *values: function(*values))
+
+    return {name: drop(getattr(commands, name)) for name in names}
+
+
+OPERATORS: Operators = {
+    **{name: getattr(commands, name) for name in ("nil", "magic", "abort", "skip", "chaos", "test", "assertion")},
+    **{name: getattr(commands, name) for name in ("guarantee", "rely", "specification")},
+    **{name: getattr(commands, name) for name in ("program_step", "environment_step")},
+    **_on_commands("choice", "meet", "sequence", "star", "omega", "infinite"),
+    **_on_commands("parallel", "weak_conjunction", "csp_parallel", "ccs_parallel"),
+    "any_step": lambda model: commands.program_step(model) | commands.environment_step(model),
+    "any_program_step": commands.program_step,
+    "any_environment_step": commands.environment_step,
+    "internal": lambda model: commands.program_step(model, steps=[model.space.internal]),
+    "event": lambda model: commands.program_step(model, steps=[1]),
+    "coevent": lambda model: commands.program_step(model, steps=[model.space.complements[1]]),
+    "happens": happens,
+    "by_start": by_start,
+    "all_states": lambda model: np.ones(model.space.num_states, bool),
+    "no_states": lambda model: np.zeros(model.space.num_states, bool),
+    "everything": lambda model: np.ones((model.space.num_states,) * 2, bool),
+    "nothing": lambda model: np.zeros((model.space.num_states,) * 2, bool),
+    "union": lambda model, r, q: r | q,
+    "intersection": lambda model, r, q: r & q,
+    "complement": lambda model, r: ~r,
+    "composition": lambda model, r, q: _composed(r, q),
+    "restriction": lambda model, p, r: r & p[:, None],
+    "reflexive_transitive": lambda model, r: reflexive_transitive(r),
+}
+
+
+class Instances:
+    """Values for all terms, in B random instances; each term is evaluated once."""
+
+    def __init__(self, model: Model, rng_key: jax.Array, *, num: int, operators: Operators = OPERATORS):
+        """Draws nothing yet.
+
+        Args:
+          model: the traces that there are.
+          rng_key: what all variables are drawn from.
+          num: B.
+          operators: what the names in the terms mean.
+        """
+        self._model, self._num, self._operators = model, num, operators
+        self._keys = rng_key
+        self._drawn: dict[str, Any] = {}
+
+    def values(self, term: Term, known: dict[Any, Any] | None = None) -> Any:
+        """The value of a term in each instance, with a leading axis [B].
+
+        Args:
+          term: the term.
+          known: values of terms; those of all parts of this term are added.
+        """
+        if term.arguments is None:
+            return self._variable(term)
+        known = {} if known is None else known
+        key = _key(term)
+        if key not in known:
+            arguments = [self.values(x, known) for x in term.arguments]
+            known[key] = self._over_instances(self._operators[term.name], arguments)
+        return known[key]
+
+    def _variable(self, term: Term) -> Any:
+        if term.name not in self._drawn:
+            key = jax.random.fold_in(self._keys, zlib.crc32(term.name.encode()))
+            draw, keys = _DRAW[term.sort], jax.random.split(key, self._num)
+            self._drawn[term.name] = self._over_instances(draw, [keys])
+        return self._drawn[term.name]
+
+    def _over_instances(self, function: Callable[..., Any], arguments: list[Any]) -> Any:
+        """An operator in each instance; one without arguments is the same in all of them."""
+        bound = functools.partial(function, self._model)
+        if arguments:
+            return jax.vmap(bound)(*arguments)
+        return jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, (self._num, *x.shape))), bound())
+
+
+def _key(term: Term) -> Any:
+    """Equal for equal terms."""
+    return term.name, term.sort, term.arguments and tuple(map(_key, term.arguments))

@@ -1,0 +1,62 @@
+"""The table of laws for people: on a documentation page and in a terminal."""
+
+from collections.abc import Sequence
+
+from rich.table import Table
+from rich.text import Text
+
+from gcjax.algebra.laws.check import Result
+from gcjax.algebra.laws.table import LAWS, Law
+
+_INTRODUCTION = """# The laws of the algebra
+
+<!-- written by: gcjax algebra laws --page docs/algebra_laws.md -->
+
+Every row is tried on random commands of the bounded model, with two states and traces of four steps unless asked
+otherwise: `gcjax algebra laws --states 3 --steps 3`. Cutting traces at a length respects all operators, so a law that
+holds is exact for these traces, and a counterexample is a real one.
+
+`c >= d` says that d refines c: every trace of d is one of c. The papers write it upside down. Programs: c, d, e;
+atomic steps: a, b; sets of states: p, u; relations: r, g, q. `or` is choice, `meet` intersection, `;` sequence, `∥`
+parallel over a shared memory, `&` weak conjunction, `csp` and `ccs` parallel over events; `tau` is a test, `{p}` an
+assertion, `pi` a step of the program, `eps` one of the environment, `p◁r` is r from states in p, and `q1·q2` is first
+q1, then q2. `pi{e}` is an event, `pi{e'}` its complement, `pi{i}` the internal one.
+
+The model has no infinite traces and says nothing on whether a program terminates: the rows at the end are out of its
+reach.
+"""
+
+
+def markdown(laws: Sequence[Law] = LAWS) -> str:
+    """The documentation page."""
+    parts = [_INTRODUCTION]
+    for section in dict.fromkeys(law.section for law in laws):
+        parts.append(f"## {section[0].upper()}{section[1:]}\n")
+        parts.append("| Name | Law | Assumes | Source | |\n| --- | --- | --- | --- | --- |")
+        parts += [f"| {' | '.join(_cells(law))} |" for law in laws if law.section == section]
+        parts.append("")
+    return "\n".join(parts)
+
+
+def _cells(law: Law) -> tuple[str, ...]:
+    claims = ", ".join(f"`{claim}`" for claim in law.claims)
+    return law.name, claims, law.condition, law.source, law.kind
+
+
+def table(results: Sequence[Result]) -> Table:
+    """For the terminal: what became of each law."""
+    shown = Table(show_edge=False, pad_edge=False)
+    for head in ("Law", "", "Source", "Outcome"):
+        shown.add_column(head)
+    for result in results:
+        law = result.law
+        text = "\n".join(map(str, law.claims)) or law.condition
+        mark = "" if result.expected else "bold red"
+        shown.add_row(Text(law.title), Text(text), Text(law.source), Text(result.outcome, style=mark))
+    return shown
+
+
+def counterexamples(results: Sequence[Result], *, expected: bool) -> str:
+    """The counterexamples of the laws that came out as the table says, or otherwise."""
+    found = [x for x in results if x.expected == expected and x.counterexample]
+    return "\n\n".join(f"{x.law.title}\n{x.counterexample}" for x in found)

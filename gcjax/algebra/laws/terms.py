@@ -1,0 +1,144 @@
+"""Terms of the algebra as data: a law is two of them, and both its text and its test come from these.
+
+Operators as on commands: `c >> d`, `c & d`, `c | d`; on sets and relations `&`, `|` and `~` are those of sets. `@` is
+the synchronisation of the law's instance. `==` and `>=` make a claim.
+"""
+
+import dataclasses
+from typing import Literal, NamedTuple
+
+COMMAND, STEP, SET, RELATION = "command", "step", "set", "relation"
+
+SYMBOLS = {
+    "choice": " or ",
+    "meet": " meet ",
+    "sequence": ";",
+    "parallel": " ∥ ",
+    "weak_conjunction": " & ",
+    "csp_parallel": " csp ",
+    "ccs_parallel": " ccs ",
+    "union": " or ",
+    "intersection": " and ",
+    "composition": "·",
+    "restriction": "◁",
+}
+_CONSTANTS = {"any_step": "Atomic", "any_environment_step": "eps(all)", "any_program_step": "pi(all)"}
+_CONSTANTS |= {"internal": "pi{i}", "event": "pi{e}", "coevent": "pi{e'}", "any_event": "pi(events)"}
+_CONSTANTS |= {"everything": "all", "nothing": "none", "all_states": "all", "no_states": "none"}
+_AFTER = {"star": "*", "omega": "^w", "infinite": "^inf", "reflexive_transitive": "*"}
+_BEFORE = {"program_step": "pi", "environment_step": "eps", "test": "tau", "specification": "spec"}
+_BEFORE |= {"guarantee": "guar", "rely": "rely"}
+_AROUND = {"assertion": "{{{}}}", "happens": "<{}>", "by_start": "or over s: tau({{s}});chaos;tau({}(s))"}
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Term:
+    """An operator and its arguments, or a variable if the operator is None.
+
+    Attributes:
+      name: of the operator or variable.
+      sort: what it is: a command, a step, a set of states or a relation.
+      arguments: the terms that the operator is applied to; None for a variable.
+    """
+
+    name: str
+    sort: str = COMMAND
+    arguments: "tuple[Term, ...] | None" = ()
+
+    def __rshift__(self, other: "Term") -> "Term":
+        """In sequence."""
+        return Term("sequence", COMMAND, (self, other))
+
+    def __or__(self, other: "Term") -> "Term":
+        """A choice of commands, a union of sets."""
+        return self._either("choice", "union", other)
+
+    def __and__(self, other: "Term") -> "Term":
+        """The weak conjunction of commands, the intersection of sets."""
+        return self._either("weak_conjunction", "intersection", other)
+
+    def __matmul__(self, other: "Term") -> "Term":
+        """Synchronised, by the instance of the law."""
+        return Term("synchronise", COMMAND, (self, other))
+
+    def __invert__(self) -> "Term":
+        """The complement of a set or relation."""
+        return Term("complement", self.sort, (self,))
+
+    def __eq__(self, other: object) -> "Claim":  # type: ignore[override]  # a claim, not an answer
+        """The claim that both are the same."""
+        assert isinstance(other, Term)
+        return Claim(self, "=", other)
+
+    def __ge__(self, other: "Term") -> "Claim":
+        """The claim that the other refines this."""
+        return Claim(self, ">=", other)
+
+    __hash__ = object.__hash__
+
+    def __str__(self) -> str:
+        """As people write it."""
+        return _text(self)
+
+    def _either(self, commands: str, sets: str, other: "Term") -> "Term":
+        if self.sort in (SET, RELATION):
+            return Term(sets, self.sort, (self, other))
+        return Term(commands, COMMAND, (self, other))
+
+
+class Claim(NamedTuple):
+    """What a law says of two terms: the same, or the right one refines the left one."""
+
+    left: Term
+    relation: Literal["=", ">="]
+    right: Term
+
+    def __str__(self) -> str:
+        """As people write it."""
+        return f"{self.left} {self.relation} {self.right}"
+
+    def instance(self, operator: str) -> "Claim":
+        """With an operator in the place of `@`."""
+        return Claim(_replace(self.left, operator), self.relation, _replace(self.right, operator))
+
+
+def variables(sort: str, names: str) -> list[Term]:
+    """Variables of one sort, named by words."""
+    return [Term(name, sort, None) for name in names.split()]
+
+
+def apply(name: str, *arguments: Term, sort: str = COMMAND) -> Term:
+    """The operator of this name."""
+    return Term(name, sort, arguments)
+
+
+def _replace(term: Term, operator: str) -> Term:
+    if term.arguments is None:
+        return term
+    name = operator if term.name == "synchronise" else term.name
+    if term.name == "identity_step":
+        name = "any_step" if operator == "weak_conjunction" else "any_environment_step"
+    return Term(name, term.sort, tuple(_replace(x, operator) for x in term.arguments))
+
+
+def _text(term: Term) -> str:
+    if not term.arguments:
+        return _CONSTANTS.get(term.name, term.name)
+    if term.name in SYMBOLS:
+        left, right = term.arguments
+        return _inside(left, term, also=term.name) + SYMBOLS[term.name] + _inside(right, term)
+    (only,) = term.arguments
+    if term.name in _AFTER:
+        return _inside(only) + _AFTER[term.name]
+    if term.name == "complement":
+        return "not " + _inside(only)
+    if term.name in _AROUND:
+        return _AROUND[term.name].format(only)
+    return f"{_BEFORE.get(term.name, term.name)}({only})"
+
+
+def _inside(term: Term, outer: Term | None = None, also: str = "") -> str:
+    """A term inside another one, in parentheses where they help."""
+    loose = term.name in SYMBOLS and term.arguments
+    binds = outer is not None and outer.name != "sequence" and term.name == "sequence"
+    return f"({term})" if loose and not binds and term.name != also else str(term)
