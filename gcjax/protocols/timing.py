@@ -8,10 +8,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax._together import most
 from gcjax.protocols.base import Schedule
 from gcjax.stragglers.network import Network
 
 Pair = tuple[jax.Array, jax.Array]
+Four = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 class Timeline(NamedTuple):
@@ -83,27 +85,26 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     """Every unit is a commit of its own, in the order of arrival; ties go to the worker with the lower number.
 
     A unit reads all that has arrived when it starts. By the law of `bounded_staleness` that is the arrival of the
-    worker's last unit, or of the last of those that it waited for, whatever is later. E = T·W, C = 1.
+    worker's last unit, or of the last of those that it waited for, whatever is later. All that arrives at one moment is
+    dealt with before anybody starts at that moment; a unit of no length arrives after what it waited for. E = T·W,
+    C = 1.
     """
     num_units, num_workers = timeline.finish.shape
-    arrivals = timeline.finish.T.ravel()
-    order = _order(arrivals)
-    time = arrivals[order]
-    number = jnp.arange(time.size, dtype=jnp.int32)
-    last = jnp.append(time[1:] != time[:-1], True)  # of those that arrive at one moment
-    upto = jax.lax.cummin(jnp.where(last, number + 1, time.size), reverse=True)
+    arrivals, turn = timeline.finish.T.ravel(), _turn(timeline, staleness).T.ravel()
+    order = _order(arrivals, turn)
+    time, turn = arrivals[order], turn[order]
+    last = jnp.append((time[1:] != time[:-1]) | (turn[1:] != turn[:-1]), True)  # of those that arrive together
+    upto = jax.lax.cummin(jnp.where(last, jnp.arange(1, time.size + 1, dtype=jnp.int32), time.size), reverse=True)
     seen = jnp.zeros_like(upto).at[order].set(upto, unique_indices=True).reshape(num_workers, num_units)
     version = _later(seen, 1)
     if staleness < num_units:
         version = jnp.maximum(version, _later(seen.max(axis=0, keepdims=True), int(staleness) + 1))
-    # A unit of no length starts at the time of its own commit, which it cannot have read.
-    version = jnp.minimum(version.ravel()[order], number)
     return used_commits(
         timeline,
         time=jnp.where(time <= timeline.horizon, time, jnp.inf),
         worker=(order // num_units)[:, None],
         unit=(order % num_units)[:, None],
-        version=version[:, None],
+        version=version.ravel()[order][:, None],
         work=jnp.ones((time.size, 1)),
         weight=jnp.broadcast_to(jnp.asarray(weight, time.dtype), (time.size, 1)),
     )
@@ -114,18 +115,53 @@ def _later(values: jax.Array, count: int) -> jax.Array:
     return jnp.pad(values, ((0, 0), (count, 0)))[:, : values.shape[1]]
 
 
-def _order(times: jax.Array) -> jax.Array:
-    """int32[n]: the stable order of times that are not negative.
+def _turn(timeline: Timeline, staleness: float) -> jax.Array:
+    """int32[T, W]: 0 for a unit that takes time; otherwise one more than what it waited for at the same moment."""
+    num_units, num_workers = timeline.finish.shape
+    depth = int(staleness) + 1 if staleness < num_units else 1
 
-    XLA sorts plain integers several times faster than pairs. The bits of a float32 >= 0 grow with it, so they and the
-    place of each time make one integer of 64 bits.
+    def step(state: Four, unit: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Four, jax.Array]:
+        free, own, slowest, others = state
+        index, start, finish = unit
+        waited = jnp.maximum(
+            jnp.where(free == start, own, -1), jnp.where(slowest[index % depth] == start, others[index % depth], -1)
+        )
+        turn = jnp.where((finish == start) & jnp.isfinite(finish), waited + 1, 0)
+        latest = finish.max()
+        if staleness < num_units:
+            slowest = slowest.at[index % depth].set(latest)
+            others = others.at[index % depth].set(jnp.max(jnp.where(finish == latest, turn, -1)))
+        return (finish, turn, slowest, others), turn
+
+    zero, none = jnp.zeros(num_workers, timeline.start.dtype), jnp.full(num_workers, -1, jnp.int32)
+    rows = jnp.full(depth, 0.0 if staleness < num_units else -1.0, zero.dtype), jnp.full(depth, -1, jnp.int32)
+    units = jnp.arange(num_units, dtype=jnp.int32), timeline.start, timeline.finish
+    return jax.lax.scan(step, (zero, none, *rows), units)[1]
+
+
+def _order(times: jax.Array, turn: jax.Array) -> jax.Array:
+    """int32[n]: the stable order by times that are not negative, and then by turn.
+
+    XLA sorts plain integers several times faster than tuples. The bits of a float32 >= 0 grow with it, so with the turn
+    and the place of each time they make one integer of 64 bits, unless somebody has very many turns at one moment.
     """
+
+    def by_all(times: jax.Array, turn: jax.Array) -> jax.Array:
+        place = jnp.arange(times.size, dtype=jnp.int32)
+        return jax.lax.sort((times, turn, place), num_keys=2, is_stable=True)[2]
+
     if times.dtype != jnp.float32:
-        return jnp.argsort(times, stable=True).astype(jnp.int32)
-    with jax.enable_x64(True):
-        bits = jax.lax.bitcast_convert_type(jnp.abs(times), jnp.uint32).astype(jnp.uint64)
-        packed = jnp.left_shift(bits, jnp.uint64(32)) | jax.lax.iota(jnp.uint64, times.size)
-        return jax.lax.sort(packed, is_stable=False).astype(jnp.uint32).astype(jnp.int32)
+        return by_all(times, turn)
+    bits = max(times.size - 1, 1).bit_length()
+
+    def packed(times: jax.Array, turn: jax.Array) -> jax.Array:
+        with jax.enable_x64(True):
+            high, middle = (x.astype(jnp.uint64) for x in (jax.lax.bitcast_convert_type(times, jnp.uint32), turn))
+            key = jnp.left_shift(high, jnp.uint64(32)) | jnp.left_shift(middle, jnp.uint64(bits))
+            key = jax.lax.sort(key | jax.lax.iota(jnp.uint64, times.size), is_stable=False)
+            return (key & jnp.uint64((1 << bits) - 1)).astype(jnp.int32)
+
+    return jax.lax.cond(most(turn.max()) < 1 << (32 - bits), packed, by_all, jnp.abs(times), turn)
 
 
 def used_commits(timeline: Timeline, *, time: jax.Array, weight: jax.Array, **fields: jax.Array) -> Schedule:

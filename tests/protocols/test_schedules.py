@@ -16,7 +16,7 @@ from gcjax.stragglers.network import Network
 from tests.protocols import reference
 
 KEY = jax.random.key(11)
-TIMES = st.sampled_from([0.5, 1.0, 1.25, 2.0, 3.0, 7.5, math.inf])
+TIMES = st.sampled_from([0.0, 0.5, 1.0, 1.25, 2.0, 3.0, 7.5, math.inf])
 
 
 @functools.cache
