@@ -1,16 +1,21 @@
 """What `gcjax check` does: an instance of a protocol's specification, checked and shown as tables."""
 
 import inspect
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from rich.table import Table
 from rich.text import Text
 
+from gcjax import _checks, codes
 from gcjax.algebra.specifications import SPECIFICATIONS, Finding, Result, Specification, check
 from gcjax.progress import console
 from gcjax.registry import nearest
+
+MOST_PROGRESS = 1 << 20
 
 
 def run(name: str, arguments: Sequence[str]) -> int:
@@ -42,8 +47,47 @@ def instance(name: str, arguments: Sequence[str]) -> Specification:
         raise ValueError(f"There is no specification '{name}'. {nearest(name, SPECIFICATIONS)}")
     factory = SPECIFICATIONS[name].factory
     takes = {n: p.default for n, p in inspect.signature(factory).parameters.items() if isinstance(p.default, int)}
-    given = _given(name, arguments, takes)
-    return factory(**given)
+    parameters = {**takes, **_given(name, arguments, takes)}
+    return factory(**parameters, **_FROM_CODES.get(name, _nothing)(parameters))
+
+
+def _nothing(parameters: dict[str, int]) -> dict[str, Any]:
+    return {}
+
+
+def _cyclic_mds(parameters: dict[str, int]) -> dict[str, Any]:
+    """What a cyclic MDS code can decode, so that the specification is about a code that there is."""
+    workers, stragglers = parameters["workers"], parameters["stragglers"]
+    _checks.integer("workers", workers, minimum=2, maximum=8, hint="All progress of a code is tried out.")
+    code = codes.cyclic_mds(workers, num_stragglers=stragglers)
+    return {"decodable": decodable(code)}
+
+
+_FROM_CODES: dict[str, Callable[[dict[str, int]], dict[str, Any]]] = {"coded": _cyclic_mds}
+
+
+def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarray:
+    """What the specification of a coded round takes: which progress decodes the exact sum.
+
+    Args:
+      code: of few workers, since all (K + 1)^W states of progress are tried out.
+      tolerance: the largest residual that counts as exact.
+
+    Returns:
+      bool[K+1, ..., K+1], one axis a worker.
+
+    Raises:
+      ValueError: if there are too many.
+    """
+    workers, load = code.assignment.num_workers, code.assignment.load
+    if (load + 1) ** workers > MOST_PROGRESS:
+        raise ValueError(
+            f"a table of what can be decoded must have at most {MOST_PROGRESS} entries; {workers} workers with "
+            f"{load} chunks each have {(load + 1) ** workers}. Use a smaller code."
+        )
+    progress = np.indices((load + 1,) * workers).reshape(workers, -1).T
+    residual = jax.lax.map(lambda p: code.plan(p).residual, jnp.asarray(progress, jnp.int32), batch_size=1024)
+    return np.asarray(residual <= tolerance).reshape((load + 1,) * workers)
 
 
 def _given(name: str, arguments: Sequence[str], takes: dict[str, int]) -> dict[str, int]:

@@ -1,8 +1,10 @@
 """`gcjax check`: tables, exit status, errors."""
 
+import itertools
+
 import pytest
 
-from gcjax import cli
+from gcjax import checking, cli, codes
 
 
 @pytest.fixture
@@ -34,11 +36,33 @@ def test_what_fails_ends_with_1_and_a_counterexample(gcjax):
     ]  # fmt: skip
 
 
+def test_a_coded_round_is_checked_with_a_code(gcjax):
+    status, out, _ = gcjax("coded", "--workers", "3", "--stragglers", "1")
+    assert status == 0
+    assert "coded(3 workers, load 2)" in out
+
+
+@pytest.mark.parametrize("workers", [3, *(pytest.param(w, marks=pytest.mark.slow) for w in (4, 5))])
+def test_the_table_of_a_code_has_all_that_can_be_decoded(workers):
+    code = codes.cyclic_mds(workers, num_stragglers=1)
+    table = checking.decodable(code)
+    assert table.shape == (3,) * workers
+    for progress in itertools.product(range(3), repeat=workers):
+        # Any W - 1 whole workers decode, fewer may; what has not been computed cannot be in the sum.
+        assert table[progress] >= (sum(p == 2 for p in progress) >= workers - 1)
+        held = {int(c) for w, p in enumerate(progress) if p == 2 for c in code.assignment.chunks[w]}
+        assert not table[progress] or len(held) == workers
+    with pytest.raises(ValueError, match="at most 1048576 entries; 20 workers with 2 chunks each have 3486784401"):
+        checking.decodable(codes.cyclic_mds(20, num_stragglers=1))
+
+
 @pytest.mark.parametrize(
     "arguments, said",
     [
         (("sspp",), "Did you mean ssp"),
         (("ssp", "--stale", "2"), "ssp takes --workers (default 3), --staleness (default 2); got '--stale'"),
+        (("coded", "--stragglers", "3"), "num_stragglers must be a whole number between 0 and 2; got 3"),
+        (("grouped", "--groups", "9"), "groups must be a whole number between 1 and 4; got 9"),
         (("ssp", "2"), "ssp takes --workers"),
         (("ssp", "--workers"), "--workers needs a number"),
         (("ssp", "--workers", "two"), "--workers must be a whole number; got 'two'"),

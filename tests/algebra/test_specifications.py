@@ -6,13 +6,23 @@ import jax
 import numpy as np
 import pytest
 
+from gcjax import protocols
 from gcjax.algebra import specifications
 from gcjax.algebra.specifications import SPECIFICATIONS, Action, check, clocks, explore, ssp, worker_busy
 from gcjax.algebra.specifications.base import layout
 from gcjax.algebra.specifications.moves import Stepper
 
 FAILING = {"worker_busy_eager"}
-SMALL = {}  # name -> the parameters of the smallest instance that shows what there is
+SMALL = {  # what the smallest instance that shows what there is takes besides two workers
+    "coded": {"workers": 3},
+    "grouped": {"workers": 3},
+    "k_async": {"workers": 3},
+    "k_sync": {"workers": 3},
+    "m_sgc": {"workers": 3},
+    "progressive_groups": {"workers": 3},
+    "psp": {"workers": 3},
+    "sr_sgc": {"workers": 3},
+}
 
 
 def small(name, **parameters):
@@ -32,6 +42,49 @@ def test_the_specification_holds(name):
     assert result.product.states > 1
 
 
+def test_every_protocol_has_a_specification():
+    assert set(protocols.TABLE) <= set(SPECIFICATIONS)
+    for name, entry in protocols.TABLE.items():
+        assert SPECIFICATIONS[name].paper == entry.paper
+
+
+# The others would try out more than there is room for, or are made of the same functions.
+TRIED = [
+    "k_async",
+    *(
+        pytest.param(n, marks=pytest.mark.slow)
+        for n in ("adacomm", "coded", "grouped", "sr_sgc", "stsyn", "worker_busy")
+    ),
+]
+
+
+@pytest.mark.parametrize("name", TRIED)
+def test_the_steps_of_a_role_are_all_that_it_guarantees(name):
+    whole = SPECIFICATIONS[name].factory(workers=2)
+    tried = whole._replace(server=whole.server._replace(steps=None))
+    steppers = [Stepper(specification, layout(specification)) for specification in (whole, tried)]
+    rows = reached(steppers[0], 8)[: steppers[1].chunk]
+
+    def guaranteed(stepper):
+        moves = stepper.environment(rows, -1)
+        columns = np.concatenate([moves.state[:, None], moves.component[:, None], moves.after], axis=1)
+        return {tuple(row) for row in columns[stepper.judge(rows[moves.state], moves).guaranteed].tolist()}
+
+    given, all_of_them = (guaranteed(stepper) for stepper in steppers)
+    assert given == all_of_them
+    assert any(component >= whole.num_workers for _, component, *_ in given)
+
+
+def reached(stepper, levels):
+    """Some states, normalised, by breadth first."""
+    rows = np.asarray(stepper.layout.flat(stepper.specification.initial))[None]
+    for _ in range(levels):
+        moves = stepper.program(rows)
+        found = np.concatenate([rows, stepper.judge(rows[moves.state], moves).normal])
+        rows = np.unique(found, axis=0)[: stepper.chunk]
+    return rows
+
+
 @pytest.mark.parametrize("name", SPECIFICATIONS)
 def test_normalising_loses_nothing(name):
     """Random walks with absolute numbers have the same moves, guarantees and properties as the normalised states."""
@@ -46,9 +99,9 @@ def test_normalising_loses_nothing(name):
         judged = stepper.judge(rows[moves.state], moves)
         for x, y in zip(judged, stepper.judge(normal[same.state], same), strict=True):
             np.testing.assert_array_equal(x, y)
-        assert judged[0].all()
-        chosen = [random.choice(np.flatnonzero(moves.state == walk)) for walk in range(len(rows))]
-        rows, normal = moves.after[chosen], judged[2][chosen]
+        assert judged.guaranteed.all()
+        chosen = [random.choice(np.flatnonzero((moves.state == n) & judged.explored)) for n in range(len(rows))]
+        rows, normal = moves.after[chosen], judged.normal[chosen]
 
 
 @pytest.mark.parametrize("workers, staleness, number", [(4, 3, 369), (3, 2, 37), (1, 5, 1)])
@@ -177,9 +230,81 @@ def test_a_barrier_that_dead_locks_is_caught_by_progress_only():
     assert len(result.progress.counterexample) == 1
 
 
+def test_k_sync_with_one_gradient_less_breaks_its_guarantee():
+    whole = SPECIFICATIONS["k_sync"].factory(workers=3, num_contributions=2)
+
+    def early(state, server):
+        after, _ = whole.server.actions[0].move(state, server)
+        return after, state.work.sum() == 1
+
+    result = check(with_move(whole, early, server=True))
+    assert {"server", "all"} <= failing(result)
+    assert [step.action for step in result.product.counterexample] == ["read", "unit", "broken"]
+
+
+def test_an_early_commit_of_a_code_breaks_its_guarantee_and_the_property():
+    whole = SPECIFICATIONS["coded"].factory(workers=3, stragglers=1)
+
+    def early(state, server):
+        after, _ = whole.server.actions[0].move(state, server)
+        return after, state.work.any()
+
+    broken = with_move(whole, early, server=True)
+    assert failing(check(broken)) == {"server", "all"}
+    # Where the guarantee is as wrong as the program, the property still tells.
+    rule = lambda before, after, server: (after.version == before.version + 1) & (after.work == 0).all()  # noqa: E731
+    result = check(broken._replace(server=broken.server._replace(rule=rule)))
+    assert result.product.reason == "the property does not hold"
+    assert len(result.product.counterexample) == 3
+
+
+def test_a_code_that_full_progress_does_not_decode_stops_for_ever():
+    never = np.zeros((2, 2), bool)
+    assert failing(check(SPECIFICATIONS["coded"].factory(workers=2, decodable=never))) == {"progress"}
+
+
+def test_a_group_that_does_not_wait_for_its_members_is_caught():
+    whole = SPECIFICATIONS["grouped"].factory(workers=2, groups=1)
+
+    def push(state, server):
+        after, _ = whole.server.actions[0].move(state, server)
+        return after, (server == 2) & (state.stage[0] == 0) & state.work.any()
+
+    result = check(with_move(whole, push, server=True))
+    assert failing(result) == {"server", "all"}
+    assert [step.action for step in result.product.counterexample] == ["unit", "broken"]
+
+
+@pytest.mark.parametrize("name", ["sr_sgc", "m_sgc"])
+def test_a_server_that_waits_for_nobody_decodes_too_late(name):
+    whole = SPECIFICATIONS[name].factory(workers=3)
+
+    def impatient(state, server):
+        return whole.server.actions[0].move(state, server)[0], state.answered.any()
+
+    found = explore(with_move(whole, impatient, server=True))
+    assert set(found.failures) == {"guarantee", "property"}
+
+
+def test_a_round_that_takes_old_reads_breaks_its_property():
+    whole = SPECIFICATIONS["local_sgd"].factory(workers=2, num_steps=1)
+    actions = whole.worker.actions
+
+    def unit(state, worker):
+        return actions[1].move(state, worker)[0], (state.work[worker] < 1) & (state.read[worker] >= 0)
+
+    broken = whole._replace(worker=whole.worker._replace(actions=(actions[0], Action("unit", unit))))
+    assert explore(broken).failures["property"][-1].action == "unit"
+
+
 def test_bad_sizes_are_told():
     with pytest.raises(ValueError, match="between 1 and 16; got 17"):
         ssp(workers=17)
+    with pytest.raises(ValueError, match="axis a worker, each of length load"):
+        SPECIFICATIONS["coded"].factory(workers=3, decodable=np.ones((2, 3, 2), bool))
+    whole = SPECIFICATIONS["m_sgc"].factory(workers=3)
+    with pytest.raises(ValueError, match="at most 262144 ways to write .* Use fewer workers"):
+        check(whole._replace(server=whole.server._replace(steps=None)))
     with pytest.raises(ValueError, match=r"below 2\^62; 16 entries .* Use about"):
         explore(ssp(workers=16, staleness=20))
     narrow = ssp(workers=2, staleness=3)._replace(sizes=clocks.Clocks(np.full(2, 3)))

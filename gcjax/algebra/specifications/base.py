@@ -65,6 +65,12 @@ class Role(NamedTuple):
     rule: Relation
     steps: Callable[[State, jax.Array], list[State]] | None = None
 
+    def keeps(self, before: State, after: State, component: jax.Array) -> jax.Array:
+        """bool[]: whether a step of a component of this role is in its guarantee."""
+        same = zip(self.writes(component), before, after, strict=True)
+        frame = [jnp.all(mask | (old == new)) for mask, old, new in same]
+        return jnp.stack([*frame, jnp.asarray(self.rule(before, after, component))]).all()
+
 
 def always(state: State) -> jax.Array:
     """Holds in every state."""
@@ -98,6 +104,8 @@ class Specification(NamedTuple):
       invariant: the property, of a state.
       step_property: the property, of a step.
       rely: what a component relies on; if None, that each step of the others is in the guarantee of its component.
+      explored: whether what comes after a state is looked at; where infinitely many states cannot be told apart by a
+        `normalise`, this keeps them finite, and the protocol's docstring says why nothing is lost.
       normalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
         clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
     """
@@ -113,6 +121,7 @@ class Specification(NamedTuple):
     invariant: Callable[[State], jax.Array] = always
     step_property: Relation = any_step
     rely: Relation | None = None
+    explored: Callable[[State], jax.Array] = always
     normalise: Callable[[State], State] = unchanged
 
     @property
@@ -135,16 +144,10 @@ class Specification(NamedTuple):
 
     def guarantee(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step is one that the component promises to keep to."""
-        found = _keeps(self.worker, before, after, component)
+        found = self.worker.keeps(before, after, component)
         if self.server is None:
             return found
-        return jnp.where(component < self.num_workers, found, _keeps(self.server, before, after, component))
-
-
-def _keeps(role: Role, before: State, after: State, component: jax.Array) -> jax.Array:
-    writes = role.writes(component)
-    frame = [(w | (a == b)).all() for w, a, b in zip(writes, before, after, strict=True)]
-    return jnp.stack([*frame, jnp.asarray(role.rule(before, after, component))]).all()
+        return jnp.where(component < self.num_workers, found, self.server.keeps(before, after, component))
 
 
 class Layout(NamedTuple):

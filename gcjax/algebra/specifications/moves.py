@@ -25,16 +25,30 @@ class Moves(NamedTuple):
       component: int[n], who takes them.
       action: int[n], what it does, counted through all roles; -1 for steps of the environment.
       after: int32[n, D], where they lead.
-      guaranteed: bool[n], whether the component guarantees them.
-      relied: bool[n], whether the component that is looked at relies on them; of the environment only.
     """
 
     state: np.ndarray
     component: np.ndarray
     action: np.ndarray
     after: np.ndarray
-    guaranteed: np.ndarray
-    relied: np.ndarray
+
+
+class Judged(NamedTuple):
+    """What is known of steps.
+
+    Attributes:
+      guaranteed: bool[n], whether the component guarantees them.
+      relied: bool[n], whether the component that is looked at relies on them.
+      holds: bool[n], whether the property holds, of the step and the state after.
+      explored: bool[n], whether what comes after is to be looked at.
+      normal: int32[n, D], the normalised state after.
+    """
+
+    guaranteed: Any
+    relied: Any
+    holds: Any
+    explored: Any
+    normal: Any
 
 
 class Stepper:
@@ -54,7 +68,7 @@ class Stepper:
         self.actions = [(action, number) for number, (role, _) in enumerate(roles) for action in role.actions]
         self._others = [_Others(specification, layout, role, who) for role, who in roles]
         self._program = jax.jit(jax.vmap(self._of_programs))
-        self._judge = jax.jit(jax.vmap(self._judged))
+        self._judge = jax.jit(jax.vmap(self._judged, (0, 0, 0, None)))
         width = specification.num_components * len(self.actions) + sum(other.width for other in self._others)
         self.chunk = int(min(1024, max(8, AT_ONCE // (width * layout.sizes.size))))
 
@@ -62,37 +76,33 @@ class Stepper:
         """The moves of all components from n <= N states, int32[n, D]."""
         after, taken = (np.asarray(x)[: rows.shape[0]] for x in self._program(_padded(rows, self.chunk)))
         state, component, action = np.nonzero(taken)
-        nothing = np.ones(state.size, bool)
-        return Moves(state, component, action, after[taken], nothing, nothing)
+        return Moves(state, component, action, after[taken])
 
     def environment(self, rows: np.ndarray, component: int) -> Moves:
-        """What the others may do to a component, and all that they guarantee."""
+        """What the others guarantee, or a component relies on; and more, which `judge` finds out."""
         padded = _padded(rows, self.chunk)
         found = [other.moves(padded, rows.shape[0], component) for other in self._others]
         return Moves(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
 
-    def judge(self, before: np.ndarray, moves: Moves) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Of steps from states int32[n, D]: whether they are guaranteed, and right, and the normalised states after.
-
-        Returns:
-          bool[n], bool[n], int32[n, D].
-        """
+    def judge(self, before: np.ndarray, moves: Moves, looked_at: int = 0) -> Judged:
+        """Judges steps from states int32[n, D], as one component sees them."""
         parts = []
         for start in range(0, before.shape[0], JUDGED_AT_ONCE):
             part = slice(start, start + JUDGED_AT_ONCE)
             arrays = [before[part], moves.after[part], moves.component[part].astype(np.int32)]
-            found = self._judge(*(_padded(x, JUDGED_AT_ONCE) for x in arrays))
+            found = self._judge(*(_padded(x, JUDGED_AT_ONCE) for x in arrays), looked_at)
             parts.append([np.asarray(x)[: arrays[0].shape[0]] for x in found])
         if not parts:
-            return np.zeros(0, bool), np.zeros(0, bool), before
-        guaranteed, holds, normal = (np.concatenate(arrays) for arrays in zip(*parts, strict=True))
-        return guaranteed, holds, normal
+            return Judged(*(np.zeros(0, bool),) * 4, before)
+        return Judged(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
-    def _judged(self, before: jax.Array, after: jax.Array, component: jax.Array) -> tuple[jax.Array, ...]:
+    def _judged(self, before: jax.Array, after: jax.Array, component: jax.Array, looked_at: jax.Array) -> Judged:
         spec, layout = self.specification, self.layout
         old, new = layout.state(before), layout.state(after)
+        guaranteed = spec.guarantee(old, new, component)
+        relied = guaranteed if spec.rely is None else spec.rely(old, new, looked_at)
         holds = spec.invariant(new) & spec.step_property(old, new, component)
-        return spec.guarantee(old, new, component), holds, layout.flat(spec.normalise(new))
+        return Judged(guaranteed, relied, holds, spec.explored(new), layout.flat(spec.normalise(new)))
 
     def _of_programs(self, row: jax.Array) -> tuple[jax.Array, jax.Array]:
         """int32[C, A, D] and bool[C, A]."""
@@ -109,49 +119,54 @@ class Stepper:
 
 
 class _Others:
-    """The steps that the guarantees of the components of one role allow."""
+    """The steps that components of one role may take as an environment."""
 
     def __init__(self, specification: Specification, layout: Layout, role: Role, who: range):
         self.specification, self.layout, self.role, self.who = specification, layout, role, who
         if role.steps is None:
             self.places, self.values = tried(specification, layout, role, who)
             self.width = len(who) * self.values.shape[0]
+            self._allowed = jax.jit(jax.vmap(self._of_values, (0, None)))
         else:
-            self.width = len(who) * len(role.steps(specification.initial, jnp.asarray(who.start)))
-        self._allowed = jax.jit(jax.vmap(self._of_state, (0, None)))
+            self.width = len(who) * len(jax.eval_shape(role.steps, specification.initial, who.start))
+            self._given = jax.jit(jax.vmap(self._of_steps))
 
     def moves(self, rows: np.ndarray, count: int, component: int) -> Moves:
         """From the first so many of the states int32[N, D]; not those of the component itself."""
-        guaranteed, relied, *after = (np.asarray(x)[:count] for x in self._allowed(rows, component))
-        there = guaranteed | relied
+        if self.role.steps is None:
+            there = np.array(self._allowed(rows, component)[:count])
+        else:
+            given = np.asarray(self._given(rows)[:count])
+            there = np.ones(given.shape[:3], bool)
         there[:, np.asarray(self.who) == component] = False
         state, other, step = np.nonzero(there)
-        if after:
-            new = after[0][there]
+        if self.role.steps is None:
+            after = rows[state]
+            after[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
         else:
-            new = rows[state]
-            new[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
-        action = np.full_like(state, -1)
-        return Moves(state, other + self.who.start, action, new, guaranteed[there], relied[there])
+            after = given[there]
+        return Moves(state, other + self.who.start, np.full_like(state, -1), after)
 
-    def _of_state(self, row: jax.Array, looked_at: jax.Array) -> tuple[jax.Array, ...]:
-        """bool[components, S] twice, and int32[components, S, D] if the role gives the steps."""
-        before = self.layout.state(row)
+    def _of_values(self, row: jax.Array, looked_at: jax.Array) -> jax.Array:
+        """bool[components, S]: which values are guaranteed, or relied on."""
+        before, rely = self.layout.state(row), self.specification.rely
 
-        def allowed(after: jax.Array, component: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def allowed(after: jax.Array, component: jax.Array) -> jax.Array:
             state = self.layout.state(after)
-            guaranteed = self.specification.guarantee(before, state, component)
-            rely = self.specification.rely
-            return guaranteed, guaranteed if rely is None else rely(before, state, looked_at)
+            guaranteed = self.role.keeps(before, state, component)
+            return guaranteed if rely is None else guaranteed | rely(before, state, looked_at)
 
-        def of(component: jax.Array, places: Any) -> tuple[jax.Array, ...]:
-            if self.role.steps is None:
-                return jax.vmap(lambda v: allowed(row.at[places].set(v), component))(jnp.asarray(self.values))
-            after = jnp.stack([self.layout.flat(state) for state in self.role.steps(before, component)])
-            return *jax.vmap(lambda x: allowed(x, component))(after), after
+        def of(component: jax.Array, places: jax.Array) -> jax.Array:
+            return jax.vmap(lambda values: allowed(row.at[places].set(values), component))(jnp.asarray(self.values))
 
-        places = jnp.asarray(self.places) if self.role.steps is None else jnp.asarray(self.who)
-        return jax.vmap(of)(jnp.asarray(self.who), places)
+        return jax.vmap(of)(jnp.asarray(self.who), jnp.asarray(self.places))
+
+    def _of_steps(self, row: jax.Array) -> jax.Array:
+        """int32[components, S, D]."""
+        assert self.role.steps is not None
+        steps, before = self.role.steps, self.layout.state(row)
+        of = jax.vmap(lambda component: jnp.stack([self.layout.flat(x) for x in steps(before, component)]))
+        return of(jnp.asarray(self.who))
 
 
 def tried(specification: Specification, layout: Layout, role: Role, who: range) -> tuple[np.ndarray, np.ndarray]:

@@ -115,14 +115,16 @@ class _Search:
         else:
             own, others = moves.component == self.component, self.stepper.environment(rows, self.component)
             moves = Moves(*(np.concatenate([x[own], y]) for x, y in zip(moves, others, strict=True)))
-        guaranteed, holds, normal = self.stepper.judge(rows[moves.state], moves)
+        judged = self.stepper.judge(rows[moves.state], moves, self.component or 0)
         program = moves.action >= 0
-        self._look("guarantee", program & ~guaranteed, moves, first)
-        self._look("rely", ~program & ~moves.relied, moves, first)
-        self._look("property", moves.relied & ~holds, moves, first)
-        self.transitions += int(moves.relied.sum())
+        taken = program | judged.relied
+        self._look("guarantee", program & ~judged.guaranteed, moves, first)
+        self._look("rely", ~program & judged.guaranteed & ~judged.relied, moves, first)
+        self._look("property", taken & ~judged.holds, moves, first)
+        self.transitions += int(taken.sum())
         came = np.stack([first + moves.state, moves.component, moves.action], axis=1)
-        return moves.after[moves.relied], normal[moves.relied], came[moves.relied]
+        followed = taken & judged.explored
+        return moves.after[followed], judged.normal[followed], came[followed]
 
     def _look(self, kind: str, bad: np.ndarray, moves: Moves, first: int) -> None:
         """The first step that is bad, if there is one."""

@@ -1,0 +1,280 @@
+"""Asynchronous pushes: of single workers, and of groups that are synchronous inside (Basu et al. 2018).
+
+Each group has a server, which is an environment of all others; the central server is the version that they share. A
+group is known by its lowest worker, and so is its server; the servers of other workers do nothing. A worker on its own
+is a group of one. Times are left open: any group may be next.
+
+`others` counts the pushes of other groups since a group has read; it is there to say what is promised: a push is stale
+by at most these. Version, read and `others` can all grow without bound, but only `version - read - others` matters, so
+that states are kept with `others` at 0.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, State, check_workers, own, zeros
+
+PUSHED = 1
+
+
+class Groups(NamedTuple):
+    """The state; arrays [W] that belong to a group have its entry at its lowest worker.
+
+    Attributes:
+      version: int[], the pushes so far.
+      group: int[W], the group of each worker.
+      work: int[W], the units of each since its group has read (with an exchange: has pushed).
+      read: int[W], the version that each group has read last.
+      others: int[W], the pushes of others since then.
+      stage: int[W], 1 from a group's push to its read (with an exchange: from its read to its push).
+      level: int[], how often groups have been halved, or are to be.
+    """
+
+    version: Numbers
+    group: Numbers
+    work: Numbers
+    read: Numbers
+    others: Numbers
+    stage: Numbers
+    level: Numbers
+
+
+class _Rule(NamedTuple):
+    """What the protocols differ in.
+
+    Attributes:
+      levels: int[levels, W], the group of each worker when groups have been halved so often.
+      num_steps: H, the units of each member before a push.
+      exact: whether there are never more.
+      exchanges: whether a group reads just before it pushes, not after.
+    """
+
+    levels: np.ndarray
+    num_steps: int
+    exact: bool = True
+    exchanges: bool = False
+
+
+def asp(*, workers: int = 3) -> Specification:
+    """ASP: nobody waits, and a push is stale by at most the pushes of others since its read (Dean et al. 2012).
+
+    Args:
+      workers: W.
+    """
+    return _alone("asp", workers, 1)
+
+
+def elastic_averaging(*, workers: int = 3, num_steps: int = 2) -> Specification:
+    """EASGD: nobody waits, and a push is stale by at most the pushes of others during its exchange.
+
+    After H steps a worker receives the server's parameters and pushes the difference (Zhang et al. 2015).
+
+    Args:
+      workers: W.
+      num_steps: H.
+    """
+    return _alone("elastic_averaging", workers, num_steps, exchanges=True)
+
+
+def adsp(*, workers: int = 3) -> Specification:
+    """ADSP: nobody waits, and a push is stale by at most the pushes of others since its read.
+
+    A worker pushes after any number of steps, one or more; which one the search makes it is left open (Hu et al. 2020).
+
+    Args:
+      workers: W.
+    """
+    return _alone("adsp", workers, 1, exact=False)
+
+
+def grouped(*, workers: int = 4, groups: int = 2, num_steps: int = 1) -> Specification:
+    """Groups: BSP inside, and a group's push is stale by at most the pushes of other groups since its read.
+
+    Args:
+      workers: W.
+      groups: how many; neighbours are together.
+      num_steps: H, the rounds between two pushes.
+    """
+    check_workers(workers)
+    _checks.integer("groups", groups, minimum=1, maximum=workers)
+    name = f"grouped({workers} workers, {groups} groups, {num_steps} steps)"
+    return _specification(name, workers, _Rule(_blocks(workers, groups)[None], num_steps))
+
+
+def progressive_groups(*, workers: int = 4) -> Specification:
+    """Progressive grouping: the same, while groups are halved after their next push.
+
+    When a trial is over, and whether it was fast enough, is left open (Basu et al. 2018).
+
+    Args:
+      workers: W.
+    """
+    check_workers(workers)
+    counts = [min(2**level, workers) for level in range((workers - 1).bit_length() + 1)]
+    levels = np.stack([_blocks(workers, count) for count in counts])
+    return _specification(f"progressive_groups({workers} workers)", workers, _Rule(levels, 1))
+
+
+def _alone(name: str, workers: int, num_steps: int, **options: bool) -> Specification:
+    check_workers(workers)
+    rule = _Rule(np.arange(workers)[None], num_steps, **options)
+    return _specification(
+        f"{name}({workers} workers" + (f", {num_steps} steps)" if num_steps > 1 else ")"), workers, rule
+    )
+
+
+def _blocks(workers: int, count: int) -> np.ndarray:
+    """int[W]: the lowest worker of each worker's group; as `gcjax.protocols.contiguous_groups` cuts."""
+    parts = np.array_split(np.arange(workers), count)
+    return np.concatenate([np.full(part.size, part[0]) for part in parts])
+
+
+def _specification(name: str, workers: int, given: _Rule) -> Specification:
+    _checks.integer("num_steps", given.num_steps, minimum=1)
+    each, zero = zeros(workers), np.int32(0)
+    first = given.levels[0].astype(np.int32)
+    program = _Program(workers, given)
+
+    def normalise(state: Groups) -> Groups:
+        there = state.group == jnp.arange(workers)
+        ahead = jnp.where(there, state.version - state.read - state.others, 0)
+        work = state.work if given.exact else jnp.minimum(state.work, given.num_steps)
+        return state._replace(version=jnp.ones_like(state.version), work=work, read=1 - ahead, others=0 * state.others)
+
+    inside = f"{given.num_steps} unit{'s' * (given.num_steps > 1)} of each member" if given.exact else "work"
+    return Specification(
+        name,
+        workers,
+        initial=Groups(zero, first, each, each, each, each, zero),
+        sizes=Groups(2, each + workers, each + given.num_steps + 1, each + 2, each + 1, each + 2, len(given.levels)),
+        worker=Role(
+            (Action("unit", program.unit),),
+            lambda worker: Groups(False, False, own(workers, worker), False, False, False, False),
+            program.unit_rule,
+        ),
+        claim=f"a push has {inside} in it, and is stale by at most the others' pushes since its read",
+        server=Role(program.actions(), lambda server: Groups(*(True,) * 7), program.server_rule, program.steps),
+        num_servers=workers,
+        invariant=program.invariant,
+        step_property=program.push_property,
+        normalise=normalise,
+    )
+
+
+class _Program(NamedTuple):
+    workers: int
+    given: _Rule
+
+    def members(self, state: Groups, server: jax.Array) -> jax.Array:
+        """bool[W]; nobody, if the server's worker is not the lowest of its group."""
+        return state.group == server - self.workers
+
+    def unit(self, state: Groups, worker: jax.Array) -> tuple[Groups, jax.Array]:
+        mine = state.group == state.group[worker]
+        slowest = jnp.min(jnp.where(mine, state.work, state.work[worker]))
+        room = (state.work[worker] < self.given.num_steps) | (not self.given.exact)
+        may = (state.stage[state.group[worker]] == 0) & (state.work[worker] == slowest) & room
+        return state._replace(work=state.work.at[worker].add(1)), may
+
+    def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
+        was = before.work[worker]
+        ahead = (before.group == before.group[worker]) & (before.work < was)
+        bounded = (was < self.given.num_steps) | (not self.given.exact)
+        return (after.work[worker] == was + 1) & ~ahead.any() & bounded & (before.stage[before.group[worker]] == 0)
+
+    def actions(self) -> tuple[Action, ...]:
+        push, read = Action("push", self.push), Action("read", self.read)
+        if self.given.exchanges:
+            return Action("read", self.exchange), push
+        return (push, Action("push, halve", self._halve), read) if len(self.given.levels) > 1 else (push, read)
+
+    def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        mine, label = self.members(state, server), own(self.workers, server - self.workers)
+        done = (state.work >= self.given.num_steps) | ~mine
+        stage = PUSHED if not self.given.exchanges else 0
+        after = state._replace(
+            version=state.version + 1,
+            others=state.others + (self._leads(state) & ~label),
+            stage=jnp.where(label, stage, state.stage),
+            work=jnp.where(mine, 0, state.work) if self.given.exchanges else state.work,
+        )
+        return after, mine.any() & done.all() & (state.stage[server - self.workers] != stage)
+
+    def _halve(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        after, enabled = self.push(state, server)
+        return after._replace(level=state.level + 1), enabled & (state.level < len(self.given.levels) - 1)
+
+    def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        """Reading, after a push; a group that is to be halved falls apart."""
+        mine = self.members(state, server)
+        after = state._replace(
+            group=jnp.where(mine, jnp.asarray(self.given.levels)[state.level], state.group),
+            read=jnp.where(mine, state.version, state.read),
+            others=jnp.where(mine, 0, state.others),
+            stage=jnp.where(mine, 0, state.stage),
+            work=jnp.where(mine, 0, state.work),
+        )
+        return after, mine.any() & (state.stage[server - self.workers] == PUSHED)
+
+    def exchange(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        """Reading, before a push."""
+        mine, label = self.members(state, server), own(self.workers, server - self.workers)
+        done = (state.work >= self.given.num_steps) | ~mine
+        after = state._replace(
+            read=jnp.where(label, state.version, state.read),
+            others=jnp.where(label, 0, state.others),
+            stage=jnp.where(label, 1, state.stage),
+        )
+        return after, mine.any() & done.all() & (state.stage[server - self.workers] == 0)
+
+    def steps(self, state: Groups, server: jax.Array) -> list[State]:
+        return [action.move(state, server)[0] for action in self.actions()]
+
+    def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
+        """A server pushes and reads by turns, for its own members; others' pushes are counted, the rest stays."""
+        mine, label = before.group == server - self.workers, jnp.maximum(server - self.workers, 0)
+        pushes = after.version == before.version + 1
+        counts = after.others == before.others + jnp.where(self._leads(before) & ~mine & pushes, 1, 0)
+        same = [getattr(after, name) == getattr(before, name) for name in ("group", "work", "read", "stage")]
+        left_alone = (jnp.stack([*same, counts]).all(axis=0) | mine).all()
+        turn = (after.stage[label] == 1 - before.stage[label]) & (after.stage * mine <= own(self.workers, label)).all()
+        push_from = 1 if self.given.exchanges else 0
+        pushed = pushes & (before.stage[label] == push_from) & self._pushed(before, after, mine)
+        read = (after.version == before.version) & (before.stage[label] != push_from) & self._read(before, after, mine)
+        renewed = ((after.work == (before.work if self.given.exchanges else 0)) | ~mine).all()
+        reset = ((after.work == (0 if self.given.exchanges else before.work)) | ~mine).all()
+        return mine.any() & left_alone & turn & ((pushed & reset) | (read & renewed))
+
+    def _pushed(self, before: Groups, after: Groups, mine: jax.Array) -> jax.Array:
+        """A push has all units of each member in it; it may bring on the next halving."""
+        done = (before.work == self.given.num_steps) | ((before.work > self.given.num_steps) & (not self.given.exact))
+        kept = (after.read == before.read) & (after.others == before.others) & (after.group == before.group)
+        halves = after.level - before.level
+        return ((done & kept) | ~mine).all() & (halves >= 0) & (halves <= 1) & (after.level < len(self.given.levels))
+
+    def _read(self, before: Groups, after: Groups, mine: jax.Array) -> jax.Array:
+        """The newest version is read, by all the groups into which a group falls apart if it is to be halved."""
+        newest = (after.read == before.version) & (after.others == 0)
+        halved = after.group == jnp.asarray(self.given.levels)[before.level]
+        return ((newest & halved) | ~mine).all() & (after.level == before.level)
+
+    def invariant(self, state: Groups) -> jax.Array:
+        """Groups are whole, and nobody is more than one unit ahead within one."""
+        same = state.group[:, None] == state.group[None]
+        near = (jnp.abs(state.work[:, None] - state.work[None]) <= 1) | ~same
+        return near.all() & (state.group[state.group] == state.group).all()
+
+    def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
+        """How stale a push is, and what is in it."""
+        mine, label = before.group == server - self.workers, jnp.maximum(server - self.workers, 0)
+        stale = before.version - before.read[label] <= before.others[label]
+        units = (before.work == self.given.num_steps) | ((before.work >= self.given.num_steps) & (not self.given.exact))
+        return (after.version == before.version) | (stale & (units | ~mine).all())
+
+    def _leads(self, state: Groups) -> jax.Array:
+        """bool[W]: which workers are the lowest of a group."""
+        return state.group == jnp.arange(self.workers)
