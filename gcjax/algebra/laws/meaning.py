@@ -106,9 +106,14 @@ class Instances:
           num: B.
           operators: what the names in the terms mean.
         """
-        self._model, self._num, self._operators = model, num, operators
-        self._keys = rng_key
+        self._model, self._key, self._num, self._operators = model, rng_key, num, operators
         self._drawn: dict[str, Any] = {}
+
+    def by(self, operators: Operators) -> "Instances":
+        """The same instances, with another meaning of the names."""
+        other = Instances(self._model, self._key, num=self._num, operators=operators)
+        other._drawn = self._drawn
+        return other
 
     def values(self, term: Term, known: dict[Any, Any] | None = None) -> Any:
         """The value of a term in each instance, with a leading axis [B].
@@ -128,7 +133,7 @@ class Instances:
 
     def _variable(self, term: Term) -> Any:
         if term.name not in self._drawn:
-            key = jax.random.fold_in(self._keys, zlib.crc32(term.name.encode()))
+            key = jax.random.fold_in(self._key, zlib.crc32(term.name.encode()))
             draw, keys = _DRAW[term.sort], jax.random.split(key, self._num)
             self._drawn[term.name] = self._over_instances(draw, [keys])
         return self._drawn[term.name]
