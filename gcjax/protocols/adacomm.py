@@ -7,6 +7,7 @@ from gcjax import _checks
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.rounds import Round, fixed, rounds
+from gcjax.protocols.single import single
 from gcjax.protocols.turns import Work
 from gcjax.protocols.windows import mean_loss, window_of
 from gcjax.stragglers.network import Network
@@ -30,7 +31,7 @@ def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
     """
     _checks.integer("num_steps", num_steps, minimum=1)
     _checks.integer("num_windows", num_windows, minimum=1)
-    _checks.number("seconds", seconds, above=True, finite=True)
+    single("seconds", seconds, above=True, finite=True)
 
     def initial(count: int) -> jax.Array:
         return jnp.full(count, num_steps, jnp.int32)

@@ -9,6 +9,7 @@ from gcjax import _checks
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Part, Rule
+from gcjax.protocols.single import single
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.protocols.windows import in_window, mean_loss, window_of
 from gcjax.stragglers.network import Network
@@ -60,11 +61,11 @@ def adsp(
     Raises:
       ValueError: if a time is negative, or there is no window, or a number is out of its range.
     """
-    _checks.number("seconds", seconds, above=True, finite=True)
+    single("seconds", seconds, above=True, finite=True)
     _checks.integer("num_windows", num_windows, minimum=1)
-    _checks.number("least_interval", least_interval, finite=True)
+    single("least_interval", least_interval, finite=True)
     _checks.integer("most_commits", most_commits, minimum=1)
-    _checks.number("rise", rise, minimum=1.0)
+    single("rise", rise, minimum=1.0)
 
     def chosen(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
         work = Work.of(durations)

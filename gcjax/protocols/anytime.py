@@ -6,9 +6,9 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from gcjax import _checks
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.rounds import Round, rounds, until
+from gcjax.protocols.single import single
 from gcjax.protocols.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -26,7 +26,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     Raises:
       ValueError: if the time is not above 0. `Protocol` also raises one if nobody ever finishes anything in it.
     """
-    _checks.number("seconds", seconds, above=True, finite=True)
+    single("seconds", seconds, above=True, finite=True)
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
         del begin

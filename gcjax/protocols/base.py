@@ -173,10 +173,18 @@ class Protocol(NamedTuple):
           ValueError: for bad input, or if nobody does any work for any commit (not under `jit` and `vmap`).
         """
         durations = _checks.durations(durations)
-        network = Network() if network is None else network.checked(durations.shape[1])
+        network = _checked_network(network, durations.shape[1])
         schedule = self.schedule(durations, network)
         check_work(schedule)
         return schedule
+
+
+def _checked_network(network: Network | None, num_workers: int) -> Network:
+    if network is not None and not isinstance(network, Network):
+        raise ValueError(
+            f"network must be a Network; got {network!r}. One of bandwidths becomes one by links(...).of(params)."
+        )
+    return Network() if network is None else network.checked(num_workers)
 
 
 def check_work(schedule: Schedule) -> None:

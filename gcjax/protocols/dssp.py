@@ -9,6 +9,7 @@ from gcjax import _checks
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, View
+from gcjax.protocols.single import single
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
@@ -43,7 +44,7 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     _checks.integer("lower", lower)
     _checks.integer("span", span)
     if weight is not None:
-        _checks.number("weight", weight)
+        single("weight", weight, finite=True)
     rule = _rule(lower, span)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:

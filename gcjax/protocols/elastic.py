@@ -9,6 +9,7 @@ from gcjax import _checks
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, units
+from gcjax.protocols.single import single
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
@@ -28,12 +29,12 @@ def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
       ValueError: if there is no step, or the rate is negative, or above W.
     """
     _checks.integer("num_steps", num_steps, minimum=1)
-    _checks.number("moving_rate", moving_rate, finite=True)
+    single("moving_rate", moving_rate, finite=True)
     rule = Rule(turn=units(num_steps), exchanges=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         work = Work.of(durations)
-        _checks.number("moving_rate", moving_rate, maximum=float(work.num_workers))
+        single("moving_rate", moving_rate, maximum=float(work.num_workers))
         number = max(1, work.num_units // num_steps)
         found = simulate(rule, work, network, num_turns=number, num_commits=number * work.num_workers)
         turns = found.turns

@@ -10,6 +10,7 @@ from gcjax import _checks
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, checked_groups, members
+from gcjax.protocols.single import single
 from gcjax.protocols.timing import Timeline, bounded_staleness, commits_on_arrival, used_commits
 from gcjax.stragglers.network import Network
 
@@ -47,8 +48,8 @@ def grouped(
     groups = checked_groups(groups)
     _checks.integer("local_rounds", local_rounds, minimum=1)
     _checks.choice("merge", merge, MERGES)
-    _checks.number("moving_rate", moving_rate, maximum=float(len(groups)))
-    _checks.number("central_seconds", central_seconds, finite=True)
+    single("moving_rate", moving_rate, maximum=float(len(groups)))
+    single("central_seconds", central_seconds, finite=True)
     if merge == "gradient" and local_rounds > 1:
         raise ValueError(
             f"groups that make several rounds on their own push what these changed; got merge='gradient' with "

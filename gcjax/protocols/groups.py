@@ -50,6 +50,8 @@ def groups_by_speed(seconds: Sequence[float], *, num_groups: int) -> tuple[tuple
     Raises:
       ValueError: if there are more groups than workers, or a time is negative.
     """
+    if isinstance(seconds, str) or np.ndim(seconds) != 1:
+        raise ValueError(f"seconds must be a sequence, one number for each worker; got {seconds!r}.")
     _checks.number("seconds", seconds)
     return in_order(np.argsort(np.asarray(seconds, np.float64), kind="stable").tolist(), num_groups)
 
@@ -64,6 +66,11 @@ def in_order(workers: Sequence[int], num_groups: int) -> tuple[tuple[int, ...], 
 
 def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
     """The groups, if every worker 0, ..., W - 1 is in exactly one; W is the number of workers in them."""
+    try:
+        groups = tuple(tuple(group) for group in groups)
+    except TypeError:
+        example = "((0, 1), (2, 3))"
+        raise ValueError(f"groups must name the workers of each, for example {example}; got {groups!r}.") from None
     if len(groups) == 0 or any(len(group) == 0 for group in groups):
         raise ValueError(f"groups must have a worker each; got {groups!r}.")
     flat = [_checks.integer("a worker of a group", w) for group in groups for w in group]
@@ -73,6 +80,16 @@ def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
         what = f"worker {twice[0]} is in several" if twice else f"worker {missing[0]} is in none"
         raise ValueError(f"every worker 0, ..., {max(flat)} must be in exactly one group; {what}: {groups!r}.")
     return tuple(tuple(int(w) for w in group) for group in groups)
+
+
+def checked_order(order: Sequence[int] | None, num_workers: int) -> list[int]:
+    """The order of the workers 0, ..., W - 1; by their numbers if None."""
+    if order is None:
+        return list(range(num_workers))
+    named = list(order) if np.iterable(order) else []
+    if any(isinstance(w, str) for w in named) or sorted(named) != list(range(num_workers)):
+        raise ValueError(f"order must name each of the workers 0, ..., {num_workers - 1} once; got {order!r}.")
+    return [int(w) for w in named]
 
 
 def members(groups: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:

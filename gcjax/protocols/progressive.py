@@ -10,8 +10,9 @@ import numpy as np
 from gcjax import _checks
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
-from gcjax.protocols.groups import in_order, members
+from gcjax.protocols.groups import checked_order, in_order, members
 from gcjax.protocols.rules import Rule, View
+from gcjax.protocols.single import single
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
@@ -51,9 +52,9 @@ def progressive_groups(
       ValueError: if a number is out of its range, or the order is not one of all workers.
     """
     _checks.integer("num_rounds", num_rounds, minimum=1)
-    _checks.number("factor", factor, minimum=1.0)
+    single("factor", factor, minimum=1.0)
     if no_delay is not None:
-        _checks.number("no_delay", no_delay, above=True, finite=True)
+        single("no_delay", no_delay, above=True, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         work = Work.of(durations)
@@ -67,9 +68,7 @@ def progressive_groups(
 
 def _levels(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
     """int32[levels, W]: the group of each worker with 1, 2, 4, ... groups, numbered through over all levels."""
-    order = list(range(num_workers)) if order is None else [int(w) for w in order]
-    if sorted(order) != list(range(num_workers)):
-        raise ValueError(f"order must name each of the workers 0, ..., {num_workers - 1} once; got {order!r}.")
+    order = checked_order(order, num_workers)
     rows: list[np.ndarray] = []
     count = 1
     while True:

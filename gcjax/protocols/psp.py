@@ -7,6 +7,7 @@ from gcjax import _checks
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, View
+from gcjax.protocols.single import single
 from gcjax.protocols.timing import check_staleness
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
@@ -31,7 +32,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
     _checks.integer("num_sampled", num_sampled)
     check_staleness(staleness)
     if weight is not None:
-        _checks.number("weight", weight)
+        single("weight", weight, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         work = Work.of(durations)

@@ -4,10 +4,10 @@ import math
 
 import jax
 
-from gcjax import _checks
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule
+from gcjax.protocols.single import single
 from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
 from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
@@ -30,7 +30,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     """
     check_staleness(staleness)
     if weight is not None:
-        _checks.number("weight", weight)
+        single("weight", weight, finite=True)
 
     rule = Rule(ready=lambda view: view.clock - view.clock.min() <= staleness)
 

@@ -16,7 +16,7 @@ Seconds = float | jax.Array
 
 
 class Network(NamedTuple):
-    """Time between a worker and the server; each entry a number or f32[W], one a worker.
+    """Time between a worker and the server; each entry but `server` a number or f32[W], one a worker.
 
     A message of the size of a full gradient (or of all parameters) is the unit of size. The default network is
     instantaneous. `Links` makes one of bandwidths in bytes a second.
@@ -35,17 +35,19 @@ class Network(NamedTuple):
     server: Seconds | None = None
 
     def checked(self, num_workers: int | None = None) -> "Network":
-        """The network itself, or a `ValueError` if a value is negative or NaN, or not one for each of W workers."""
-        for name, value in zip(self._fields, self, strict=True):
-            if value is None:
-                continue
-            _checks.number(name, value, minimum=0.0)
-            shape = np.shape(value)
+        """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker."""
+        fields = self._asdict()
+        if self.server is None:
+            del fields["server"]
+        network = self._replace(**{name: _seconds(name, value) for name, value in fields.items()})
+        _check_one_link("server", network.server)
+        for name in ("latency", "upload", "download"):
+            shape = np.shape(getattr(network, name))
             if num_workers is not None and shape not in ((), (num_workers,)):
                 raise ValueError(
                     f"{name} must be a number, or one for each of {num_workers} workers; got shape {shape}."
                 )
-        return self
+        return network
 
     def of(self, params: Any) -> "Network":
         """The network itself: its times do not depend on the model."""
@@ -116,19 +118,19 @@ class Links(NamedTuple):
 
 
 def constant_network(
-    latency: float = 0.0, upload: float = 0.0, download: float = 0.0, server: float | None = None
+    latency: Seconds = 0.0, upload: Seconds = 0.0, download: Seconds = 0.0, server: float | None = None
 ) -> Network:
-    """A network whose times do not change; seconds, each a number or f32[W].
+    """A network whose times do not change.
 
     Args:
-      latency: seconds before a message of any size arrives.
-      upload: seconds that a full gradient takes towards the server, besides the latency.
-      download: seconds that the parameters take towards a worker, besides the latency.
+      latency: seconds before a message of any size arrives; a number, or one for each worker.
+      upload: seconds that a full gradient takes towards the server, besides the latency; a number, or one for each.
+      download: seconds that the parameters take towards a worker, besides the latency; a number, or one for each.
       server: seconds that a full gradient takes on the server's link, which concurrent transfers share; None if they
         do not share one.
 
     Raises:
-      ValueError: if a value is negative or NaN.
+      ValueError: if a value is negative or NaN, or the shared link is given more than one.
     """
     return Network(latency, upload, download, server).checked()
 
@@ -152,12 +154,30 @@ def links(
         all of it.
 
     Raises:
-      ValueError: if a bandwidth is zero or negative, or the latency is negative.
+      ValueError: if a bandwidth is zero or negative, the latency is negative, or the shared link has several ones.
     """
-    _checks.number("latency", latency)
+    latency = _seconds("latency", latency)
     for name, value in {"upload": upload, "download": download, "server": server}.items():
-        _checks.number(f"{name} bandwidth", value, above=True)
+        _check_number(f"{name} bandwidth", value, above=True)
+    _check_one_link("server bandwidth", server)
     return Links(latency, upload, download, server, shared)
+
+
+def _check_number(name: str, value: Any, *, above: bool = False) -> None:
+    if value is None or isinstance(value, (str, bytes)):
+        raise ValueError(f"{name} must be a number, or one for each worker; got {value!r}.")
+    _checks.number(name, value, above=above)
+
+
+def _check_one_link(name: str, value: Any) -> None:
+    if value is not None and np.shape(value) != ():
+        raise ValueError(f"{name} must be one number, since all workers share the server's link; got {value!r}.")
+
+
+def _seconds(name: str, value: Any) -> Any:
+    """Seconds, checked; as an array where a config file gives a tuple."""
+    _check_number(name, value)
+    return jnp.asarray(value, jnp.result_type(float)) if isinstance(value, (tuple, list)) else value
 
 
 def _num_bytes(params: Any) -> int:

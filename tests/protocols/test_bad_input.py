@@ -36,7 +36,7 @@ CALLS = {
     "beta = W": (lambda: P.psp(num_sampled=3, rng_key=KEY)(D), r"num_sampled must be .* between 0 and 2; got 3"),
     "lower < 0": (lambda: P.dssp(lower=-1), "lower must be a whole number at least 0; got -1"),
     "span < 0": (lambda: P.dssp(span=-1), "span must be a whole number at least 0; got -1"),
-    "weight < 0": (lambda: P.dssp(weight=-1.0), "weight must be at least 0; got -1"),
+    "weight < 0": (lambda: P.dssp(weight=-1.0), "weight must be at least 0 and finite; got -1"),
     "groups overlap": (lambda: P.grouped(groups=[[0, 1], [1, 2]]), "in exactly one group; worker 1 is in several"),
     "a worker is missing": (lambda: P.grouped(groups=[[0], [2]]), "in exactly one group; worker 1 is in none"),
     "an empty group": (lambda: P.grouped(groups=[[0, 1], []]), "groups must have a worker each"),
@@ -107,7 +107,60 @@ CALLS = {
         lambda: P.ssp(staleness=1)(D, stragglers.Network(latency=np.zeros(2))),
         r"3 workers; got shape \(2,\)",
     ),
+    "a server link of each": (lambda: LINKS(server=(1.0, 2.0)), "server bandwidth must be one number, since"),
+    "a server link of each, constant": (
+        lambda: stragglers.constant_network(server=(1.0, 2.0, 3.0)),
+        "server must be one number, since all workers share",
+    ),
+    "no latency": (lambda: stragglers.constant_network(latency=None), "latency must be a number, or .*; got None"),
+    "text as bandwidth": (lambda: LINKS(upload="3"), "upload bandwidth must be a number, or .*; got '3'"),
+    "no network": (lambda: P.bsp()(D, (1.0, 2.0)), r"network must be a Network; got \(1.0, 2.0\)\. One of bandwidths"),
+    "links for durations": (
+        lambda: P.bsp()(D, LINKS(upload=1.0)),
+        r"network must be a Network; got Links\(.*of\(params",
+    ),
+    "groups that are a number": (lambda: P.grouped(groups=2), r"groups must name the workers of each, .*; got 2"),
+    "groups that are workers": (lambda: P.grouped(groups=(0, 1)), r"groups must name the workers .*; got \(0, 1\)"),
+    "one speed": (lambda: P.groups_by_speed(1.0, num_groups=1), "seconds must be a sequence, one number .*; got 1.0"),
+    "speeds in rows": (lambda: P.groups_by_speed(np.ones((2, 2)), num_groups=1), "seconds must be a sequence, one"),
+    "an order that is a number": (lambda: P.progressive_groups(order=3)(D), r"workers 0, \.\.\., 2 once; got 3"),
+    "an order of halves": (lambda: P.progressive_groups(order=[0, 1, 2.5])(D), r"2 once; got \[0, 1, 2.5\]"),
+    "endless weight": (lambda: P.ssp(staleness=1, weight=np.inf), "weight must be at least 0 and finite; got inf"),
 }
+
+NUMBERS = {
+    "adacomm": lambda value: P.adacomm(num_steps=1, seconds=value, num_windows=1),
+    "adsp, interval": lambda value: P.adsp(num_windows=1, least_interval=value),
+    "adsp, rise": lambda value: P.adsp(num_windows=1, rise=value),
+    "adsp, seconds": lambda value: P.adsp(num_windows=1, seconds=value),
+    "anytime_minibatch": lambda value: P.anytime_minibatch(seconds=value),
+    "dssp": lambda value: P.dssp(weight=value),
+    "elastic_averaging": lambda value: P.elastic_averaging(num_steps=1, moving_rate=value),
+    "grouped, central": lambda value: P.grouped(groups=[[0, 1]], central_seconds=value),
+    "grouped, rate": lambda value: P.grouped(groups=[[0, 1]], merge="elastic", moving_rate=value),
+    "progressive_groups, factor": lambda value: P.progressive_groups(factor=value),
+    "progressive_groups, no_delay": lambda value: P.progressive_groups(no_delay=value),
+    "psp": lambda value: P.psp(num_sampled=1, rng_key=KEY, weight=value),
+    "ssp": lambda value: P.ssp(staleness=1, weight=value),
+}
+
+
+@pytest.mark.parametrize("name", NUMBERS)
+@pytest.mark.parametrize("value", [(1.0, 1.0), "1", True], ids=str)
+def test_what_is_one_number_is_nothing_else(name, value):
+    assert NUMBERS[name](1.0)
+    with pytest.raises(ValueError, match="must be one number; got"):
+        NUMBERS[name](value)
+
+
+def test_a_tuple_gives_each_worker_its_own_messages():
+    each = (0.1, 0.2, 0.3)
+    for name in ("latency", "upload", "download"):
+        of_tuple, of_array = (stragglers.constant_network(**{name: x}) for x in (each, np.float32(each)))
+        assert np.shape(getattr(of_tuple, name)) == (3,)
+        np.testing.assert_array_equal(P.bsp()(D, of_tuple).time, P.bsp()(D, of_array).time)
+    np.testing.assert_allclose(LINKS(latency=each).of(1).latency, each)
+    np.testing.assert_allclose(P.bsp()(D, stragglers.Network(latency=each)).finish[0], 1 + 2 * np.float32(each))
 
 
 @pytest.mark.parametrize("name", CALLS)
