@@ -36,6 +36,7 @@ def test_what_fails_ends_with_1_and_a_counterexample(gcjax):
     ]  # fmt: skip
 
 
+@pytest.mark.slow
 def test_a_coded_round_is_checked_with_a_code(gcjax):
     status, out, _ = gcjax("coded", "--workers", "3", "--stragglers", "1")
     assert status == 0

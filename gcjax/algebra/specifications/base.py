@@ -56,14 +56,14 @@ class Role(NamedTuple):
       actions: the program.
       writes: pure function `component -> state` of bools that broadcast to the arrays: what the component may change.
       rule: what holds for its steps besides that nothing else changes.
-      steps: pure function `(state, component) -> [states]`, which contains every step that the guarantee allows, and
-        may contain others; if None, whatever can be written is tried out, which is only possible for few entries.
+      only_actions: whether every step that the guarantee allows leads where some action would, enabled or not. An
+        environment then takes these steps; otherwise all that can be written is tried out, which needs few entries.
     """
 
     actions: tuple[Action, ...]
     writes: Callable[[jax.Array], State]
     rule: Relation
-    steps: Callable[[State, jax.Array], list[State]] | None = None
+    only_actions: bool = False
 
     def keeps(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step of a component of this role is in its guarantee."""

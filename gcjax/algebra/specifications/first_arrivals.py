@@ -165,7 +165,7 @@ def _goes_on(name: str, workers: int, count: int, *, distinct: bool) -> Specific
             (Action("commit", commit),),
             lambda server: Turns(True, False, False, True),
             committed,
-            lambda state, server: [commit(state, server)[0]],
+            only_actions=True,
         ),
         num_servers=1,
         invariant=lambda state: (state.work.sum() <= count) & (state.read <= state.version).all(),

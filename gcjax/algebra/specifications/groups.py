@@ -16,7 +16,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, State, check_workers, own, zeros
+from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
 
 PUSHED = 1
 
@@ -157,7 +157,7 @@ def _specification(name: str, workers: int, given: _Rule) -> Specification:
             program.unit_rule,
         ),
         claim=f"a push has {inside} in it, and is stale by at most the others' pushes since its read",
-        server=Role(program.actions(), lambda server: Groups(*(True,) * 7), program.server_rule, program.steps),
+        server=Role(program.actions(), lambda server: Groups(*(True,) * 7), program.server_rule, only_actions=True),
         num_servers=workers,
         invariant=program.invariant,
         step_property=program.push_property,
@@ -230,9 +230,6 @@ class _Program(NamedTuple):
             stage=jnp.where(label, 1, state.stage),
         )
         return after, mine.any() & done.all() & (state.stage[server - self.workers] == 0)
-
-    def steps(self, state: Groups, server: jax.Array) -> list[State]:
-        return [action.move(state, server)[0] for action in self.actions()]
 
     def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """A server pushes and reads by turns, for its own members; others' pushes are counted, the rest stays."""

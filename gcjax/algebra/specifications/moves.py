@@ -66,7 +66,7 @@ class Stepper:
         roles = specification.roles()
         self.specification, self.layout = specification, layout
         self.actions = [(action, number) for number, (role, _) in enumerate(roles) for action in role.actions]
-        self._others = [_Others(specification, layout, role, who) for role, who in roles]
+        self._others = [_Others(specification, layout, *role) for role in roles if not role[0].only_actions]
         self._program = jax.jit(jax.vmap(self._of_programs))
         self._judge = jax.jit(jax.vmap(self._judged, (0, 0, 0, None)))
         width = specification.num_components * len(self.actions) + sum(other.width for other in self._others)
@@ -74,15 +74,22 @@ class Stepper:
 
     def program(self, rows: np.ndarray) -> Moves:
         """The moves of all components from n <= N states, int32[n, D]."""
-        after, taken = (np.asarray(x)[: rows.shape[0]] for x in self._program(_padded(rows, self.chunk)))
-        state, component, action = np.nonzero(taken)
-        return Moves(state, component, action, after[taken])
+        after, enabled, _ = (np.asarray(x)[: rows.shape[0]] for x in self._program(_padded(rows, self.chunk)))
+        return _moves(after, enabled)
 
-    def environment(self, rows: np.ndarray, component: int) -> Moves:
-        """What the others guarantee, or a component relies on; and more, which `judge` finds out."""
-        padded = _padded(rows, self.chunk)
-        found = [other.moves(padded, rows.shape[0], component) for other in self._others]
-        return Moves(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+    def alone(self, rows: np.ndarray, component: int) -> Moves:
+        """The moves of one component, and what the others may do to it.
+
+        The latter contains all that they guarantee and all that the component relies on, and more, which `judge` finds
+        out.
+        """
+        padded, count = _padded(rows, self.chunk), rows.shape[0]
+        after, enabled, tried_so = (np.asarray(x)[:count] for x in self._program(padded))
+        mine = (np.arange(after.shape[1]) == component)[None, :, None]
+        given = _moves(after, tried_so & ~mine)
+        found = [other.moves(padded, count, component) for other in self._others]
+        parts = [_moves(after, enabled & mine), given._replace(action=np.full_like(given.action, -1)), *found]
+        return Moves(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def judge(self, before: np.ndarray, moves: Moves, looked_at: int = 0) -> Judged:
         """Judges steps from states int32[n, D], as one component sees them."""
@@ -104,50 +111,48 @@ class Stepper:
         holds = spec.invariant(new) & spec.step_property(old, new, component)
         return Judged(guaranteed, relied, holds, spec.explored(new), layout.flat(spec.normalise(new)))
 
-    def _of_programs(self, row: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """int32[C, A, D] and bool[C, A]."""
+    def _of_programs(self, row: jax.Array) -> tuple[jax.Array, ...]:
+        """int32[C, A, D] and bool[C, A], twice: what is enabled, and what an environment may do even so."""
         spec, layout = self.specification, self.layout
         before = layout.state(row)
 
-        def of(component: jax.Array) -> tuple[jax.Array, jax.Array]:
+        def of(component: jax.Array) -> tuple[jax.Array, ...]:
             part = (component >= spec.num_workers).astype(jnp.int32)
-            moves = [(action.move(before, component), part == number) for action, number in self.actions]
-            after = jnp.stack([layout.flat(state) for (state, _), _ in moves])
-            return after, jnp.stack([jnp.asarray(enabled) & mine for (_, enabled), mine in moves])
+            moves = [action.move(before, component) for action, _ in self.actions]
+            mine = part == jnp.asarray([number for _, number in self.actions])
+            after = jnp.stack([layout.flat(state) for state, _ in moves])
+            enabled = jnp.stack([jnp.asarray(enabled) for _, enabled in moves])
+            given = jnp.asarray([spec.roles()[number][0].only_actions for _, number in self.actions])
+            return after, enabled & mine, mine & given
 
         return jax.vmap(of)(jnp.arange(spec.num_components))
 
 
+def _moves(after: np.ndarray, which: np.ndarray) -> Moves:
+    """Some of the steps int32[n, C, A, D]."""
+    state, component, action = np.nonzero(which)
+    return Moves(state, component, action, after[which])
+
+
 class _Others:
-    """The steps that components of one role may take as an environment."""
+    """The steps that components of one role may take as an environment, where all is tried out."""
 
     def __init__(self, specification: Specification, layout: Layout, role: Role, who: range):
         self.specification, self.layout, self.role, self.who = specification, layout, role, who
-        if role.steps is None:
-            self.places, self.values = tried(specification, layout, role, who)
-            self.width = len(who) * self.values.shape[0]
-            self._allowed = jax.jit(jax.vmap(self._of_values, (0, None)))
-        else:
-            self.width = len(who) * len(jax.eval_shape(role.steps, specification.initial, who.start))
-            self._given = jax.jit(jax.vmap(self._of_steps))
+        self.places, self.values = tried(specification, layout, role, who)
+        self.width = len(who) * self.values.shape[0]
+        self._allowed = jax.jit(jax.vmap(self._of_state, (0, None)))
 
     def moves(self, rows: np.ndarray, count: int, component: int) -> Moves:
         """From the first so many of the states int32[N, D]; not those of the component itself."""
-        if self.role.steps is None:
-            there = np.array(self._allowed(rows, component)[:count])
-        else:
-            given = np.asarray(self._given(rows)[:count])
-            there = np.ones(given.shape[:3], bool)
+        there = np.array(self._allowed(rows, component)[:count])
         there[:, np.asarray(self.who) == component] = False
         state, other, step = np.nonzero(there)
-        if self.role.steps is None:
-            after = rows[state]
-            after[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
-        else:
-            after = given[there]
+        after = rows[state]
+        after[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
         return Moves(state, other + self.who.start, np.full_like(state, -1), after)
 
-    def _of_values(self, row: jax.Array, looked_at: jax.Array) -> jax.Array:
+    def _of_state(self, row: jax.Array, looked_at: jax.Array) -> jax.Array:
         """bool[components, S]: which values are guaranteed, or relied on."""
         before, rely = self.layout.state(row), self.specification.rely
 
@@ -160,13 +165,6 @@ class _Others:
             return jax.vmap(lambda values: allowed(row.at[places].set(values), component))(jnp.asarray(self.values))
 
         return jax.vmap(of)(jnp.asarray(self.who), jnp.asarray(self.places))
-
-    def _of_steps(self, row: jax.Array) -> jax.Array:
-        """int32[components, S, D]."""
-        assert self.role.steps is not None
-        steps, before = self.role.steps, self.layout.state(row)
-        of = jax.vmap(lambda component: jnp.stack([self.layout.flat(x) for x in steps(before, component)]))
-        return of(jnp.asarray(self.who))
 
 
 def tried(specification: Specification, layout: Layout, role: Role, who: range) -> tuple[np.ndarray, np.ndarray]:
@@ -186,7 +184,7 @@ def tried(specification: Specification, layout: Layout, role: Role, who: range) 
         raise ValueError(
             f"a {specification.component_name(who.start)} of {specification.name} must have at most {MOST_TRIED} ways "
             f"to write what it may, for all of them are tried out; it has {number}. Use fewer workers or smaller "
-            f"parameters, or give the steps of the role."
+            f"parameters, or let the role take only the steps of its actions."
         )
     return places, np.indices(tops + 1).reshape(tops.size, -1).T.astype(np.int32)
 

@@ -107,14 +107,13 @@ class _Search:
         Returns:
           Where they lead: as counted from before, int32[n, D]; normalised; how they came about, int[n, 3].
         """
-        moves = self.stepper.program(rows)
         if self.component is None:
+            moves = self.stepper.program(rows)
             stuck = np.setdiff1d(np.arange(rows.shape[0]), moves.state)
             if stuck.size:
                 self._fail("progress", self._way(first + int(stuck[0])))
         else:
-            own, others = moves.component == self.component, self.stepper.environment(rows, self.component)
-            moves = Moves(*(np.concatenate([x[own], y]) for x, y in zip(moves, others, strict=True)))
+            moves = self.stepper.alone(rows, self.component)
         judged = self.stepper.judge(rows[moves.state], moves, self.component or 0)
         program = moves.action >= 0
         taken = program | judged.relied

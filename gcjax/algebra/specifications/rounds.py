@@ -123,7 +123,7 @@ def adacomm(*, workers: int = 3, num_steps: int = 2) -> Specification:
             actions,
             lambda server: Periods(True, False, True, True),
             rule,
-            lambda state, server: [action.move(state, server)[0] for action in actions],
+            only_actions=True,
         ),
         worker=found.worker._replace(
             actions=(_READ, _unit(lambda state, worker: state.work[worker] < state.length)),
@@ -233,7 +233,7 @@ def rounds(
             (Action("commit", commit),),
             lambda server: Rounds(True, False, True),
             rule,
-            lambda state, server: [commit(state, server)[0]],
+            only_actions=True,
         ),
         num_servers=1,
         invariant=invariant,

@@ -187,7 +187,7 @@ def _specification(
             (Action("end round", move),),
             lambda server: new(*(True,) * len(first)),
             server_rule,
-            lambda state, server: [move(state, server)[0]],
+            only_actions=True,
         ),
         num_servers=1,
         step_property=step_property,

@@ -63,10 +63,7 @@ def worker_busy(*, workers: int = 3) -> Specification:
     def step_property(before: Busy, after: Busy, component: jax.Array) -> jax.Array:
         return (after.version == before.version) | (before.work >= 1).all()
 
-    def steps(state: Busy, server: jax.Array) -> list[Busy]:
-        return [commit(state, server)[0]]
-
-    server = Role((Action("commit", commit),), lambda c: Busy(True, True, True, False, False), committed, steps)
+    server = Role((Action("commit", commit),), lambda c: Busy(True, True, True, False, False), committed, True)
     found = _specification(f"worker_busy({workers} workers)", workers, Role((_PUSH, *_BEGIN), _mine(workers), _works))
     return found._replace(server=server, num_servers=1, step_property=step_property)
 
