@@ -27,12 +27,12 @@ def test_what_holds_ends_with_0(gcjax):
 
 
 def test_what_fails_ends_with_1_and_a_counterexample(gcjax):
-    status, out, _ = gcjax("worker_busy_eager", "--workers", "2")
+    status, out, _ = gcjax("worker_busy_eager", "--workers", "3", "--trigger", "2")
     assert status == 1
     assert "fails after 4 steps: the property does not hold" in out
     steps = [line.split("│") for line in out.splitlines() if line[:1] in "1234" and "worker" in line]
     assert [(step[1].strip(), step[2].strip()) for step in steps[-4:]] == [
-        ("worker 0", "push"), ("worker 0", "pull"), ("worker 1", "push"), ("worker 1", "pull"),
+        ("worker 2", "push"), ("worker 2", "pull"), ("worker 0", "push"), ("worker 0", "pull"),
     ]  # fmt: skip
 
 

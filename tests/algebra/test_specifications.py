@@ -25,8 +25,8 @@ SMALL = {  # what the smallest instance that shows what there is takes besides t
 }
 # Of those that are made of the same functions, the default run has the largest.
 ALIKE = {
-    "adsp", "anytime_minibatch", "asp", "backup_workers", "diloco", "elastic_averaging", "grouped", "k_batch_async",
-    "k_batch_sync", "k_sync", "local_sgd", "staleness_aware",
+    "adsp", "anytime_minibatch", "asp", "backup_workers", "coded", "diloco", "elastic_averaging", "grouped",
+    "k_batch_async", "k_batch_sync", "k_sync", "local_sgd", "m_sgc", "staleness_aware", "stsyn", "worker_busy_eager",
 }  # fmt: skip
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in SPECIFICATIONS]
 
@@ -55,15 +55,10 @@ def test_every_protocol_has_a_specification():
 
 
 # The others would try out more than there is room for, or are made of the same functions.
-TRIED = [
-    "k_async",
-    *(
-        pytest.param(n, marks=pytest.mark.slow)
-        for n in ("adacomm", "coded", "grouped", "sr_sgc", "stsyn", "worker_busy")
-    ),
-]
+TRIED = ["adacomm", "coded", "grouped", "k_async", "sr_sgc", "stsyn", "worker_busy"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TRIED)
 def test_actions_lead_to_all_that_a_role_guarantees(name):
     whole = SPECIFICATIONS[name].factory(workers=2)
