@@ -1,10 +1,11 @@
 """Units of work whose times are drawn independently: transient stragglers.
 
-Every parameter is a number, an array f32[W] with one entry a worker, or a traced value. Letters: W workers.
+Every parameter is a number, an array f32[W] or a sequence with one entry a worker, or a traced value.
+Letters: W workers.
 """
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
@@ -13,7 +14,8 @@ import jax.numpy as jnp
 from gcjax import _checks
 from gcjax.stragglers.base import StragglerModel, per_worker
 
-Parameter = float | jax.Array
+Parameter = float | jax.Array | Sequence[float]
+"""A number, or one for each worker; config files know these as tuples."""
 
 
 @dataclasses.dataclass(frozen=True)

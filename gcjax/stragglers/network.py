@@ -3,6 +3,7 @@
 Letters: W workers.
 """
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -13,6 +14,9 @@ from gcjax import _checks
 from gcjax.stragglers.transfers import shared_arrivals
 
 Seconds = float | jax.Array
+
+Given = float | jax.Array | Sequence[float]
+"""A number, or one for each worker; config files know these as tuples."""
 
 
 class Network(NamedTuple):
@@ -118,7 +122,7 @@ class Links(NamedTuple):
 
 
 def constant_network(
-    latency: Seconds = 0.0, upload: Seconds = 0.0, download: Seconds = 0.0, server: float | None = None
+    latency: Given = 0.0, upload: Given = 0.0, download: Given = 0.0, server: float | None = None
 ) -> Network:
     """A network whose times do not change.
 
@@ -132,23 +136,24 @@ def constant_network(
     Raises:
       ValueError: if a value is negative or NaN, or the shared link is given more than one.
     """
-    return Network(latency, upload, download, server).checked()
+    own = {"latency": latency, "upload": upload, "download": download}
+    return Network(**{name: _seconds(name, value) for name, value in own.items()}, server=server).checked()
 
 
 def links(
     *,
-    latency: Seconds = 0.0,
-    upload: Seconds = np.inf,
-    download: Seconds = np.inf,
+    latency: Given = 0.0,
+    upload: Given = np.inf,
+    download: Given = np.inf,
     server: float = np.inf,
     shared: bool = True,
 ) -> Links:
     """A network by its bandwidths; the sizes of messages come from the model and the code.
 
     Args:
-      latency: seconds before a message of any size arrives; a number or f32[W].
-      upload: bytes a second from each worker; a number or f32[W].
-      download: bytes a second to each worker; a number or f32[W].
+      latency: seconds before a message of any size arrives; a number, or one for each worker.
+      upload: bytes a second from each worker; a number, or one for each.
+      download: bytes a second to each worker; a number, or one for each.
       server: bytes a second of the server's link, in each direction.
       shared: whether concurrent transfers share the server's link in equal parts (processor sharing), or each can have
         all of it.
@@ -156,11 +161,10 @@ def links(
     Raises:
       ValueError: if a bandwidth is zero or negative, the latency is negative, or the shared link has several ones.
     """
-    latency = _seconds("latency", latency)
     for name, value in {"upload": upload, "download": download, "server": server}.items():
         _check_number(f"{name} bandwidth", value, above=True)
     _check_one_link("server bandwidth", server)
-    return Links(latency, upload, download, server, shared)
+    return Links(_seconds("latency", latency), _array(upload), _array(download), server, shared)
 
 
 def _check_number(name: str, value: Any, *, above: bool = False) -> None:
@@ -175,8 +179,13 @@ def _check_one_link(name: str, value: Any) -> None:
 
 
 def _seconds(name: str, value: Any) -> Any:
-    """Seconds, checked; as an array where a config file gives a tuple."""
+    """Seconds, checked."""
     _check_number(name, value)
+    return _array(value)
+
+
+def _array(value: Any) -> Any:
+    """A sequence as an array, anything else as it is."""
     return jnp.asarray(value, jnp.result_type(float)) if isinstance(value, (tuple, list)) else value
 
 

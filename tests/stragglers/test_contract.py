@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from gcjax import stragglers
+from gcjax._arguments import checked
 from gcjax.stragglers.base import _sample_units
+from gcjax.stragglers.iid import Parameter
 from tests.stragglers.models import MODELS, NUM_WORKERS
 
 KEY = jax.random.key(0)
@@ -103,3 +105,17 @@ def test_a_users_own_model_may_close_over_traced_values():
     means = jnp.array([1.0, 2.0])
     seconds = jax.vmap(lambda mean: sample(own(mean), num_units=3))(means)
     np.testing.assert_array_equal(seconds[1, :, 0], [2.0, 3.0, 4.0])
+
+
+@pytest.mark.parametrize("name", ["bimodal", "bursty", "constant", "delayed", "exponential", "markov", "scaled"])
+def test_config_files_can_give_each_worker_its_own_number(name):
+    """Gin knows tuples, not arrays; what it may give is said by the annotations."""
+    factory = stragglers.TABLE[name].factory
+    parameters = [p for p, wanted in inspect.get_annotations(factory, eval_str=True).items() if wanted == Parameter]
+    shares = {"probability", "persistence"}
+    each = {p: tuple((w + 1.5) / (10 if p in shares else 1) for w in range(NUM_WORKERS)) for p in parameters}
+    rest = {"model": stragglers.constant(), "window": 2, "burst": 1, "most": 1}
+    given = {p: x for p, x in rest.items() if p in inspect.signature(factory).parameters}
+    made = checked(factory, name)(**given, **each)
+    of_arrays = factory(**given, **{p: np.float32(x) for p, x in each.items()})
+    np.testing.assert_array_equal(sample(made), sample(of_arrays))
