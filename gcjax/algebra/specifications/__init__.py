@@ -9,7 +9,7 @@ A check explores all states of an instance, with a shortest counterexample if so
 from gcjax.algebra.specifications.base import Action, Role, Specification
 from gcjax.algebra.specifications.check import Finding, Result, check, states_per_second
 from gcjax.algebra.specifications.clocks import bsp, ssp, ssp_cached
-from gcjax.algebra.specifications.coded import coded
+from gcjax.algebra.specifications.coded import Decodable, coded
 from gcjax.algebra.specifications.first_arrivals import (
     backup_workers,
     k_async,
@@ -58,6 +58,7 @@ SPECIFICATIONS: dict[str, Entry] = {
 __all__ = [
     "SPECIFICATIONS",
     "Action",
+    "Decodable",
     "Exploration",
     "Finding",
     "Result",

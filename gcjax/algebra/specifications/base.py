@@ -214,6 +214,5 @@ def zeros(num: int) -> np.ndarray:
 
 
 def check_workers(workers: int, *, minimum: int = 1) -> int:
-    """The number of workers of an instance that is to be explored."""
-    hint = "Small instances are explored whole."
-    return _checks.integer("workers", workers, minimum=minimum, maximum=16, hint=hint)
+    """The number of workers: few where all states are to be explored, any number to hold a schedule against."""
+    return _checks.integer("workers", workers, minimum=minimum)

@@ -90,10 +90,10 @@ def relative(state: Clocks) -> Clocks:
 
 
 class Cached(NamedTuple):
-    """Attributes: clock: int[W], the units pushed; read: int[W], up to which clock a worker has seen everybody's."""
+    """Attributes: clock: int[W], the units pushed; seen: int[W], up to which clock a worker has seen everybody's."""
 
     clock: Numbers
-    read: Numbers
+    seen: Numbers
 
 
 def ssp_cached(*, workers: int = 3, staleness: int = 2) -> Specification:
@@ -110,25 +110,25 @@ def ssp_cached(*, workers: int = 3, staleness: int = 2) -> Specification:
     _checks.integer("staleness", staleness)
 
     def push(state: Cached, worker: jax.Array) -> tuple[Cached, jax.Array]:
-        fresh = state.clock[worker] - state.read[worker] <= staleness
+        fresh = state.clock[worker] - state.seen[worker] <= staleness
         return state._replace(clock=state.clock.at[worker].add(1)), fresh
 
     def refresh(state: Cached, worker: jax.Array) -> tuple[Cached, jax.Array]:
         slowest = state.clock.min()
-        return state._replace(read=state.read.at[worker].set(slowest)), state.read[worker] < slowest
+        return state._replace(seen=state.seen.at[worker].set(slowest)), state.seen[worker] < slowest
 
     def rule(before: Cached, after: Cached, worker: jax.Array) -> jax.Array:
-        was, now, seen, sees = (x[worker] for x in (before.clock, after.clock, before.read, after.read))
+        was, now, seen, sees = (x[worker] for x in (before.clock, after.clock, before.seen, after.seen))
         pushes = (now == was + 1) & (was <= seen + staleness) & (sees == seen)
         return pushes | ((now == was) & (sees > seen) & (sees <= before.clock.min()))
 
     def invariant(state: Cached) -> jax.Array:
-        old = state.clock - state.read <= staleness + 1
-        return (old & (state.read <= state.clock.min())).all()
+        old = state.clock - state.seen <= staleness + 1
+        return (old & (state.seen <= state.clock.min())).all()
 
     def normalise(state: Cached) -> Cached:
-        least = state.read.min()
-        return Cached(state.clock - least, state.read - least)
+        least = state.seen.min()
+        return Cached(state.clock - least, state.seen - least)
 
     return Specification(
         f"ssp_cached({workers} workers, staleness {staleness})",

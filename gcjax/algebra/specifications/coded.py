@@ -1,5 +1,8 @@
 """Rounds of a gradient code: no commit without a set of messages that can be decoded (Tandon et al. 2017)."""
 
+from collections.abc import Callable
+from typing import NamedTuple
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,7 +12,19 @@ from gcjax.algebra.specifications.base import Specification, check_workers
 from gcjax.algebra.specifications.rounds import Rounds, rounds
 
 
-def coded(*, workers: int = 3, stragglers: int = 1, decodable: np.ndarray | None = None) -> Specification:
+class Decodable(NamedTuple):
+    """What a code can decode.
+
+    Attributes:
+      load: K, the chunks of a worker.
+      whether: pure function `progress int[W] -> bool[]`, whether so many chunks of each worker can be decoded.
+    """
+
+    load: int
+    whether: Callable[[jax.Array], jax.Array]
+
+
+def coded(*, workers: int = 3, stragglers: int = 1, decodable: Decodable | np.ndarray | None = None) -> Specification:
     """A coded round: no commit without a decodable set, all of it from the version that the commit replaces.
 
     Workers do their chunks in order until the server commits, which it does when their progress can be decoded; which
@@ -18,30 +33,31 @@ def coded(*, workers: int = 3, stragglers: int = 1, decodable: np.ndarray | None
     Args:
       workers: W.
       stragglers: how many workers may be missing, if nothing else is said.
-      decodable: bool[K+1, ..., K+1], one axis a worker: whether this progress can be decoded; if None, whatever all but
-        so many workers have done, with a load of one.
+      decodable: which progress can be decoded, as a function, or as a table bool[K+1, ..., K+1] with one axis a worker;
+        if None, whatever all but so many workers have done, with a load of one.
     """
     check_workers(workers)
-    table = _whole(workers, stragglers) if decodable is None else np.asarray(decodable, bool)
+    if decodable is None:
+        _checks.integer("stragglers", stragglers, maximum=workers - 1)
+        code = Decodable(1, lambda progress: (progress > 0).sum() >= workers - stragglers)
+    else:
+        code = decodable if isinstance(decodable, Decodable) else _looked_up(np.asarray(decodable, bool), workers)
+    return rounds(
+        f"coded({workers} workers, load {code.load})",
+        workers,
+        most=code.load,
+        enough=lambda state: code.whether(state.work),
+        claim="no commit without a decodable set, all of it from the version that the commit replaces",
+    )
+
+
+def _looked_up(table: np.ndarray, workers: int) -> Decodable:
+    """What a table says."""
     if table.ndim != workers or len(set(table.shape)) != 1 or table.shape[0] < 2:
         raise ValueError(
             f"decodable must have one axis a worker, each of length load + 1; got shape {table.shape} for {workers} "
             "workers."
         )
-
-    def enough(state: Rounds) -> jax.Array:
-        strides = np.cumprod([1, *table.shape[:0:-1]])[::-1]
-        return jnp.asarray(table.ravel())[(state.work * jnp.asarray(strides.copy())).sum()]
-
-    return rounds(
-        f"coded({workers} workers, load {table.shape[0] - 1})",
-        workers,
-        most=table.shape[0] - 1,
-        enough=enough,
-        claim="no commit without a decodable set, all of it from the version that the commit replaces",
-    )
-
-
-def _whole(workers: int, stragglers: int) -> np.ndarray:
-    _checks.integer("stragglers", stragglers, maximum=workers - 1)
-    return np.indices((2,) * workers).sum(axis=0) >= workers - stragglers
+    strides = np.cumprod([1, *table.shape[:0:-1]])[::-1].copy()
+    flat = table.ravel()
+    return Decodable(table.shape[0] - 1, lambda work: jnp.asarray(flat)[(work * jnp.asarray(strides)).sum()])

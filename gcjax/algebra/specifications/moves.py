@@ -141,18 +141,21 @@ class _Others:
         self.specification, self.layout, self.role, self.who = specification, layout, role, who
         self.places, self.values = tried(specification, layout, role, who)
         self.width = len(who) * self.values.shape[0]
-        self._allowed = jax.jit(jax.vmap(self._of_state, (0, None)))
+        # The tables are arguments: as constants XLA would compute with them while it compiles.
+        self._allowed = jax.jit(jax.vmap(self._of_state, (0, None, None, None, None)))
 
     def moves(self, rows: np.ndarray, count: int, component: int) -> Moves:
         """From the first so many of the states int32[N, D]; not those of the component itself."""
-        there = np.array(self._allowed(rows, component)[:count])
+        there = np.array(self._allowed(rows, component, np.asarray(self.who), self.places, self.values)[:count])
         there[:, np.asarray(self.who) == component] = False
         state, other, step = np.nonzero(there)
         after = rows[state]
         after[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
         return Moves(state, other + self.who.start, np.full_like(state, -1), after)
 
-    def _of_state(self, row: jax.Array, looked_at: jax.Array) -> jax.Array:
+    def _of_state(
+        self, row: jax.Array, looked_at: jax.Array, who: jax.Array, places: jax.Array, values: jax.Array
+    ) -> jax.Array:
         """bool[components, S]: which values are guaranteed, or relied on."""
         before, rely = self.layout.state(row), self.specification.rely
 
@@ -161,10 +164,10 @@ class _Others:
             guaranteed = self.role.keeps(before, state, component)
             return guaranteed if rely is None else guaranteed | rely(before, state, looked_at)
 
-        def of(component: jax.Array, places: jax.Array) -> jax.Array:
-            return jax.vmap(lambda values: allowed(row.at[places].set(values), component))(jnp.asarray(self.values))
+        def of(component: jax.Array, place: jax.Array) -> jax.Array:
+            return jax.vmap(lambda value: allowed(row.at[place].set(value), component))(values)
 
-        return jax.vmap(of)(jnp.asarray(self.who), jnp.asarray(self.places))
+        return jax.vmap(of)(who, places)
 
 
 def tried(specification: Specification, layout: Layout, role: Role, who: range) -> tuple[np.ndarray, np.ndarray]:
