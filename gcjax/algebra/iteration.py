@@ -1,4 +1,4 @@
-"""Repetition, as fixed points. A trace of n steps is settled after n + 2 rounds, so these are exact."""
+"""Repetition, as fixed points. A trace of n steps is settled after n + 1 rounds, so these are exact."""
 
 from collections.abc import Callable
 
@@ -27,5 +27,5 @@ def infinite(c: Command) -> Command:
 
 
 def _fixed_point(function: Callable[[Command], Command], first: Command) -> Command:
-    """Each round settles traces of one more step; one round is for the empty trace, one for what c does after it."""
-    return jax.lax.fori_loop(0, first.model.num_steps + 2, lambda _, x: function(x), first)
+    """Each round settles the traces of one more step, the first round the empty one."""
+    return jax.lax.fori_loop(0, first.model.num_steps + 1, lambda _, x: function(x), first)

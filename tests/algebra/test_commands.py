@@ -81,6 +81,7 @@ def test_closed_adds_prefixes_and_what_follows_an_abort():
     sets = TraceSets(TWO)
     expected = sets.close({("aborted", 1, (0,)), ("terminated", 0, (2, 1, 3))})
     assert sets.of(cm.closed(TWO, jnp.asarray(traces))) == expected
+    assert cm.closed(TWO, jnp.zeros(TWO.shape, bool)) == cm.magic(TWO)
 
 
 def test_fields_have_an_axis_for_each_step():
