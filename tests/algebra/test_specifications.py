@@ -46,6 +46,8 @@ def test_the_specification_holds(name):
     assert failing(result) == (set() if name not in FAILING else {"worker", "all"})
     assert result.by_composition == result.product.holds
     assert result.product.states > 1
+    if result.holds:  # what the others guarantee contains what they do
+        assert all(part.states >= result.product.states for part in result.components)
 
 
 def test_every_protocol_has_a_specification():
@@ -208,6 +210,26 @@ def test_a_rely_that_asks_for_too_much_is_caught_by_composition():
     assert not found.holds and "do something" in found.reason
 
 
+def test_a_rely_that_asks_for_too_little_fails_alone():
+    def left_alone(before, after, component):
+        return after.clock[component] == before.clock[component]
+
+    result = check(ssp(workers=2, staleness=1)._replace(rely=left_alone))
+    assert failing(result) == {"worker"}
+
+
+def test_a_program_that_writes_what_belongs_to_others_breaks_its_guarantee():
+    whole = ssp(workers=2, staleness=1)
+
+    def push(state, worker):
+        after, enabled = whole.worker.actions[0].move(state, worker)
+        return after._replace(clock=after.clock.at[1 - worker].set(after.clock.max())), enabled
+
+    result = check(with_move(whole, push))
+    assert failing(result) == {"worker", "all"}
+    assert result.product.reason == "takes a step that it does not guarantee"
+
+
 def test_a_guarantee_that_is_too_weak_fails_alone_and_not_together():
     def anything(before, after, worker):
         return after.clock[worker] == before.clock[worker] + 1
@@ -274,6 +296,19 @@ def test_a_group_that_does_not_wait_for_its_members_is_caught():
     result = check(with_move(whole, push, server=True))
     assert failing(result) == {"server", "all"}
     assert [step.action for step in result.product.counterexample] == ["unit", "broken"]
+
+
+def test_a_group_that_does_not_read_is_found_by_its_staleness():
+    whole = SPECIFICATIONS["grouped"].factory(workers=2, groups=2)
+    push, read = whole.server.actions
+
+    def keep(state, server):
+        after, enabled = read.move(state, server)
+        return after._replace(read=state.read), enabled
+
+    broken = whole._replace(server=whole.server._replace(actions=(push, Action("keep", keep))))
+    found = explore(broken).failures
+    assert [step.action for step in found["property"]] == ["unit", "push", "keep", "unit", "push"]
 
 
 @pytest.mark.parametrize("name", ["sr_sgc", pytest.param("m_sgc", marks=pytest.mark.slow)])
