@@ -73,7 +73,8 @@ def grouped(
         fields = {"unit": central.unit * local_rounds, "version": central.version, "work": central.work * local_rounds}
         rows = {name: jnp.where(worker >= 0, jnp.broadcast_to(x, worker.shape), -1) for name, x in fields.items()}
         weight = jnp.where(worker >= 0, jnp.asarray(strength, durations.dtype)[group], 0)
-        begin = (pushes.start[:, None] + jnp.cumsum(between, axis=1) - between).reshape(-1, between.shape[2])
+        before = jnp.pad(jnp.cumsum(between[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
+        begin = (pushes.start[:, None] + before).reshape(-1, between.shape[2])
         times = _timeline(each, begin, group_of, durations.shape[0], pushes.horizon)
         return used_commits(times, time=central.time, weight=weight, worker=worker, **rows)
 

@@ -6,6 +6,7 @@ one or several units, and ends when its message arrives, or when it is cut off.
 Letters: T units sampled per worker, W workers, J turns of a worker, E commits, C contributions to a commit.
 """
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -68,23 +69,39 @@ class Simulation(NamedTuple):
 class Work(NamedTuple):
     """The sampled units, for looking up how long any stretch of them takes.
 
+    A stretch is the sum of two entries of a table and never a difference of two sums, which would lose a short stretch
+    behind a long unit, also one that was cut off. At level k >= 1 the units lie in blocks of `2**k`; an entry is the
+    sum from its unit to the middle of its block, or from the middle to the unit. A stretch between two units that lie
+    in two halves of a block is the sum of both their entries. Level 0 are the durations (a disjoint sparse table).
+
+    Letters: K = 1 + the binary digits of T - 1, the levels.
+
     Attributes:
       durations: float[T, W] seconds.
-      before: float[T + 1, W], the sum of all earlier units that end.
-      lost: int32[T + 1, W], how many earlier units never end.
+      sums: float[K, T, W] seconds; inf where a unit never ends.
     """
 
     durations: jax.Array
-    before: jax.Array
-    lost: jax.Array
+    sums: jax.Array
 
     @classmethod
     def of(cls, durations: jax.Array) -> "Work":
         """The work of these durations."""
-        ends = jnp.isfinite(durations)
-        before = jnp.cumsum(jnp.where(ends, durations, 0), axis=0)
-        lost = jnp.cumsum(~ends, axis=0, dtype=jnp.int32)
-        return cls(durations, *(jnp.concatenate([jnp.zeros_like(x[:1]), x]) for x in (before, lost)))
+        num_units, num_workers = durations.shape
+        levels = (num_units - 1).bit_length()
+        behind = sofar = jnp.pad(durations, ((0, 2**levels - num_units), (0, 0)))
+        sums = [behind]
+        for level in range(levels):  # both are sums inside of blocks of 2**level: to the end, and from the beginning
+            halves = behind.reshape(-1, 2, 2**level, num_workers), sofar.reshape(-1, 2, 2**level, num_workers)
+            (left_behind, right_behind), (left_sofar, right_sofar) = ((x[:, 0], x[:, 1]) for x in halves)
+
+            def whole(left: jax.Array, right: jax.Array) -> jax.Array:
+                return jnp.stack([left, right], axis=1).reshape(-1, num_workers)
+
+            sums.append(whole(left_behind, right_sofar))
+            behind = whole(left_behind + right_behind[:, :1], right_behind)
+            sofar = whole(left_sofar, left_sofar[:, -1:] + right_sofar)
+        return cls(durations, jnp.stack(sums)[:, :num_units])
 
     @property
     def num_units(self) -> int:
@@ -96,65 +113,57 @@ class Work(NamedTuple):
         """W."""
         return int(self.durations.shape[1])
 
-    def at(self, unit: jax.Array) -> jax.Array:
-        """float[W]: the sum of all units before `unit int32[W]` of each worker."""
-        return self._at(self.before, unit)
-
     def seconds(self, first: jax.Array, count: jax.Array | int) -> jax.Array:
-        """float[W]: how long so many units take from the first one on; inf if they are not all sampled."""
-        one = jnp.take_along_axis(self.durations, first.clip(0, self.num_units - 1)[None], axis=0)[0]
-        begin, end = self.at(first), self.at(first + count)
-        lost = self._at(self.lost, first + count) > self._at(self.lost, first)
-        several = jnp.where(lost, jnp.inf, end - begin)
-        return jnp.where(first + count > self.num_units, jnp.inf, jnp.where(count == 1, one, several))
+        """float[..., W]: how long so many units take from the first one on; inf if they are not all sampled."""
+        last = first + count - 1
+        begin, end = first.clip(0, self.num_units - 1), last.clip(0, self.num_units - 1)
+        worker = jnp.broadcast_to(jnp.arange(self.num_workers, dtype=first.dtype), first.shape)
+        if isinstance(count, int) and count == 1:
+            total = self.durations[begin, worker]
+        else:
+            level = 32 - jax.lax.clz(begin ^ end)
+            total = self.sums[level, begin, worker] + jnp.where(level > 0, self.sums[level, end, worker], 0)
+            total = jnp.where(last < first, 0, total)
+        return jnp.where(last >= self.num_units, jnp.inf, total)
 
     def done(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on are done after so many seconds."""
-        limit = self.at(first) + seconds
-        found = jax.vmap(lambda b, x: jnp.searchsorted(b, x, side="right"), (1, 0))(self.before, limit)
-        return (jnp.minimum(found.astype(jnp.int32) - 1, self._never(first)) - first).clip(0)
+        return self._most(first, lambda passed: (passed <= seconds) & jnp.isfinite(passed))
 
     def until(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on it takes, one at least, to fill so many seconds."""
-        limit = self.at(first) + seconds
-        found = jax.vmap(lambda b, x: jnp.searchsorted(b, x, side="left"), (1, 0))(self.before, limit)
-        return (jnp.minimum(found.astype(jnp.int32), self._never(first) + 1) - first).clip(1)
+        return (self._most(first, lambda passed: (passed < seconds) & jnp.isfinite(passed)) + 1).clip(1)
 
-    def _at(self, values: jax.Array, unit: jax.Array) -> jax.Array:
-        return jnp.take_along_axis(values, unit.clip(0, self.num_units)[None], axis=0)[0]
+    def _most(self, first: jax.Array, fits: Callable[[jax.Array], jax.Array]) -> jax.Array:
+        """int32[W]: the most units from the first one on whose seconds fit, by bisection."""
+        bits = self.num_units.bit_length()
 
-    def _never(self, first: jax.Array) -> jax.Array:
-        """int32[W]: the next unit that never ends; T if there is none."""
-        found = jax.vmap(lambda b, x: jnp.searchsorted(b, x, side="right"), (1, 0))(
-            self.lost, self._at(self.lost, first)
-        )
-        return found.astype(jnp.int32) - 1
+        def step(i: jax.Array, count: jax.Array) -> jax.Array:
+            more = count + jnp.left_shift(jnp.int32(1), bits - 1 - i)
+            return jnp.where(fits(self.seconds(first, more)), more, count)
+
+        return jax.lax.fori_loop(0, bits, step, jnp.zeros_like(first))
 
 
 def timeline(found: Simulation, work: Work) -> Timeline:
     """The times of every unit, from those of the turns."""
     unit = jnp.arange(work.num_units, dtype=jnp.int32)
 
-    def of_worker(turns: Turns, durations: jax.Array, before: jax.Array, lost: jax.Array) -> tuple[jax.Array, ...]:
+    def of_worker(turns: Turns) -> tuple[jax.Array, Turns]:
         index = jnp.searchsorted(turns.first, unit, side="right").astype(jnp.int32) - 1
-        turn = Turns(*(x[index.clip(0)] for x in turns))
-        offset = unit - turn.first
-        real = (index >= 0) & (offset < turn.begun)
-        last_begun, last_sent = offset == turn.begun - 1, offset == turn.work - 1
-        passed = jnp.where(offset == 0, 0, before[unit] - before[turn.first.clip(0, unit.size)])
-        there = lost[unit] == lost[turn.first.clip(0, unit.size)]
-        compute_start = jnp.where(there, turn.compute_start + passed, jnp.inf)
-        compute_end = jnp.where(last_begun, turn.stop, jnp.minimum(compute_start + durations, turn.stop))
-        send_start = jnp.where(last_sent, turn.send_start, jnp.inf)
-        finish = jnp.where(last_sent, turn.arrive, jnp.where(offset < turn.work, compute_end, jnp.inf))
-        start = jnp.where(offset == 0, turn.begin, compute_start)
-        times = start, compute_start, compute_end, send_start, finish
-        return tuple(jnp.where(real, x, jnp.inf) for x in times)
+        return index, Turns(*(x[index.clip(0)] for x in turns))
 
-    given = found.turns, work.durations, work.before, work.lost
-    times = jax.vmap(of_worker, in_axes=1, out_axes=1)(*given)
-    start, compute_start, compute_end, send_start, finish = times
-    return Timeline(start, compute_start, compute_end, send_start, finish, found.horizon)
+    index, turn = jax.vmap(of_worker, in_axes=1, out_axes=1)(found.turns)
+    offset = unit[:, None] - turn.first
+    real = (index >= 0) & (offset < turn.begun)
+    last_begun, last_sent = offset == turn.begun - 1, offset == turn.work - 1
+    compute_start = turn.compute_start + work.seconds(turn.first, offset)
+    compute_end = jnp.where(last_begun, turn.stop, jnp.minimum(compute_start + work.durations, turn.stop))
+    send_start = jnp.where(last_sent, turn.send_start, jnp.inf)
+    finish = jnp.where(last_sent, turn.arrive, jnp.where(offset < turn.work, compute_end, jnp.inf))
+    start = jnp.where(offset == 0, turn.begin, compute_start)
+    times = Timeline(start, compute_start, compute_end, send_start, finish, found.horizon)
+    return jax.tree.map(lambda x: jnp.where(real, x, jnp.inf), times)._replace(horizon=found.horizon)
 
 
 def commits_by_position(

@@ -96,6 +96,6 @@ def _pushes(began: jax.Array) -> Callable[..., Part]:
         stop = began + work.seconds(origin, first + count)
         fresh = work.done(origin, ready - began).clip(first, first + count)
         send_start = jnp.where(jnp.isfinite(stop), send_start, jnp.inf)
-        return Part(count, began + work.at(first), stop, send_start, fresh)
+        return Part(count, began + work.seconds(origin, first), stop, send_start, fresh)
 
     return part

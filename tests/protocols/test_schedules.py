@@ -237,7 +237,7 @@ def test_dtypes_vmap_and_no_recompilation(protocol, wide):
     [
         (lambda: protocols.ssp(staleness=-1), "staleness must be a whole number >= 0, or inf .* got -1"),
         (lambda: protocols.ssp(staleness=1.5), "got 1.5"),
-        (lambda: protocols.asp(weight=-2.0), "weight must be at least 0; got -2"),
+        (lambda: protocols.asp(weight=-2.0), "weight must be at least 0 and finite; got -2"),
         (lambda: protocols.bsp()(jnp.asarray([[1.0, -1.0]])), "got -1.0 for unit 0 of worker 1"),
         (lambda: protocols.bsp()(jnp.asarray([[1.0, math.nan]])), "got nan for unit 0 of worker 1"),
         (lambda: protocols.bsp()(jnp.ones((3, 2)), Network(latency=-0.5)), "latency must be at least 0; got -0.5"),

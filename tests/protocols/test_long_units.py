@@ -1,0 +1,67 @@
+"""Units that are far longer than the others, and are cut off or waited for, spoil nothing else."""
+
+import math
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import protocols as P
+from gcjax.protocols.turns import Work
+from tests.protocols.table import quick
+
+LONG = (1e6, 1e8, 1e30)
+T = 40
+
+
+def one_long(seconds, dtype=np.float32, row=0):
+    durations = np.full((T, 2), 0.125, dtype)
+    durations[row, 0] = seconds
+    return durations
+
+
+def schedule(protocol, durations):
+    return jax.tree.map(np.asarray, jax.jit(protocol.schedule, compiler_options=quick())(durations, P.base.Network()))
+
+
+@pytest.mark.parametrize("long", [math.inf, *LONG])
+@pytest.mark.parametrize("wide", [False, True])
+def test_stretches_are_sums_of_their_own_units(long, wide):
+    with jax.enable_x64(wide):
+        durations = np.random.default_rng(0).choice([0.0, 0.25, 1.0, 3.0], (11, 3)).astype(float)
+        durations[[4, 7], [0, 2]] = long
+        work = Work.of(jnp.asarray(durations))
+        firsts, counts = (np.int32(x.ravel()) for x in np.mgrid[0:12, 0:13])
+        wanted = 2.5
+        found = jax.jit(jax.vmap(lambda f, n: (work.seconds(f, n), work.done(f, wanted), work.until(f, wanted))))
+        with jax.numpy_dtype_promotion("standard"):
+            seconds, done, until = found(np.repeat(firsts[:, None], 3, 1), np.repeat(counts[:, None], 3, 1))
+        for row, (first, count) in enumerate(zip(firsts, counts, strict=True)):
+            for worker in range(3):
+                rest = durations[first:, worker].tolist()
+                passed = [math.fsum(rest[:n]) for n in range(len(rest) + 1)]
+                expected = passed[count] if count < len(passed) else math.inf
+                np.testing.assert_allclose(seconds[row, worker], expected, rtol=1e-6)
+                assert done[row, worker] == sum(p <= wanted for p in passed) - 1
+                assert until[row, worker] == max(1, sum(p < wanted for p in passed))
+
+
+@pytest.mark.parametrize("long", LONG)
+@pytest.mark.parametrize("wide", [False, True])
+def test_a_unit_that_is_cut_off_only_costs_its_round(long, wide):
+    with jax.enable_x64(wide):
+        durations = one_long(long, float if wide else np.float32)
+        found = schedule(P.anytime_minibatch(seconds=1.25), durations)
+        assert found.work[:4].tolist() == [[-1, 10], [10, 10], [10, 10], [10, 10]]
+        np.testing.assert_allclose(found.time[:4], [1.25, 2.5, 3.75, 5.0])
+        np.testing.assert_allclose(found.compute_end[1:31, 0], 1.25 + 0.125 * np.arange(1, 31))
+        found = schedule(P.stsyn(num_steps=4, num_waited=1), durations)
+        assert found.work[:10].tolist() == [[-1, 4]] + [[4, 4]] * 9
+        np.testing.assert_allclose(found.time[:10], 0.5 * np.arange(1, 11))
+
+
+def test_groups_begin_when_the_round_before_has_ended():
+    durations = one_long(1e8, row=1)
+    found = schedule(P.grouped(groups=[[0], [1]], local_rounds=4, merge="change"), durations)
+    np.testing.assert_array_equal(found.start[1], [0.125, 0.125])
