@@ -15,8 +15,8 @@ def check(run: Run, *, num_commits: int | None = None) -> None:
       num_commits: the commits asked for.
 
     Raises:
-      ValueError: if the ring was too small, or nobody has done any work for any commit, or the run has come to its end
-        with fewer than `num_commits` commits.
+      ValueError: if the ring was too small, or the units were used up before the first commit, or nobody has done any
+        work for any commit, or the run has come to its end with fewer than `num_commits` commits.
     """
     made, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
     kept = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[made.ndim] - 1

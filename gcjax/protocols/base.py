@@ -170,7 +170,8 @@ class Protocol(NamedTuple):
         """Computes the schedule of these durations; the network defaults to an instantaneous one.
 
         Raises:
-          ValueError: for bad input, or if nobody does any work for any commit (not under `jit` and `vmap`).
+          ValueError: for bad input, or if the units are used up before the first commit, or nobody does any work for
+            any commit (not under `jit` and `vmap`).
         """
         durations = _checks.durations(durations)
         network = _checked_network(network, durations.shape[1])
@@ -188,10 +189,18 @@ def _checked_network(network: Network | None, num_workers: int) -> Network:
 
 
 def check_work(schedule: Schedule) -> None:
-    """Raises an error if a schedule, or one of a batch, has commits and nobody has done any work for any of them."""
-    if any(_checks.is_traced(x) for x in (schedule.time, schedule.work)):
+    """Raises an error if a schedule, or one of a batch, has no commit since units run out, or no work in any of them.
+
+    One without a commit because somebody is waited for for ever is what it is: `gcjax.analysis.is_stalled` says so.
+    """
+    if any(_checks.is_traced(x) for x in (schedule.time, schedule.work, schedule.horizon)):
         return
     happens = np.isfinite(schedule.time)
+    if (~happens.any(axis=-1) & np.isfinite(schedule.horizon)).any():
+        raise ValueError(
+            f"some commit must happen; the {schedule.start.shape[-2]} units sampled for each worker are used up before "
+            "the first one. Sample more units, or choose a protocol whose commits take less work."
+        )
     works = happens & (np.asarray(schedule.work) > 0).any(axis=-1)
     empty = happens.any(axis=-1) & ~works.any(axis=-1)
     if empty.any():

@@ -364,6 +364,18 @@ def test_more_commits_than_sampled_is_an_error():
         engine.run(regression(), protocols.bsp(), SGD, durations(), rng_key=KEY, num_commits=20)
 
 
+def test_no_commit_at_all_is_an_error_unless_somebody_is_waited_for():
+    task, protocol, d = regression(), protocols.anytime_minibatch(seconds=1000.0), durations()
+    with pytest.raises(ValueError, match="some commit must happen; the 8 units .* Sample more units"):
+        engine.run(task, protocol, SGD, d, rng_key=KEY)
+    batch = jax.jit(jax.vmap(lambda d: engine.run(task, protocol, SGD, d, rng_key=KEY)))(jnp.stack([d, 1000 * d]))
+    assert batch.info.num_commits.tolist() == [0, 2]
+    with pytest.raises(ValueError, match="some commit must happen; the 8 units"):
+        engine.check(batch)
+    lost = engine.run(task, protocols.bsp(), SGD, d.at[0, 1].set(jnp.inf), rng_key=KEY)
+    assert lost.info.num_commits == 0
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [

@@ -88,6 +88,11 @@ CALLS = {
         lambda: fast(P.anytime_minibatch(seconds=0.5))(D),
         "nobody ever finishes a unit .* Give the rounds more",
     ),
+    "too few units for a batch": (
+        lambda: fast(P.k_batch_sync(num_contributions=100))(D),
+        "some commit must happen; the 4 units sampled for each worker are used up before .*Sample more units",
+    ),
+    "too few units for a while": (lambda: fast(P.anytime_minibatch(seconds=100.0))(D), "the 4 units sampled for each"),
     "no windows": (lambda: P.adsp(num_windows=0), "num_windows must be a whole number at least 1; got 0"),
     "no interval": (lambda: P.adacomm(num_steps=1, seconds=0.0, num_windows=1), "seconds must be above 0 .*; got 0"),
     "zero bandwidth": (lambda: LINKS(upload=0.0), "upload bandwidth must be above 0; got 0"),
