@@ -19,7 +19,7 @@ from gcjax.engine.checking import check, check_versions
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.layout import ParamSpecs, layout
 from gcjax.engine.loop import Options, Program, Progress, Source, advance, begin, versions_alive
-from gcjax.protocols.base import Adaptive, Protocol, Schedule, check_work
+from gcjax.protocols.base import Adaptive, Protocol, Schedule, check_work, checked_network
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
@@ -91,7 +91,7 @@ def run(
     _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width, num_evals)
     where = layout(mesh, axis, param_specs)
     durations = _checks.durations(durations)
-    network = _network(network, task, params)
+    network = _network(network, task, params, durations.shape[1])
     traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, params, network, task.data, start)))
     schedule = _schedule_of(protocol, durations, network, traced) if start is None else start.schedule
     traced = traced or _checks.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
@@ -163,13 +163,11 @@ def _run_now(
     return result
 
 
-def _network(network: Network | Links | None, task: Task, params: Any) -> Network:
-    """The network for the parameters of a run."""
-    if network is None:
-        return Network()
-    if params is None and isinstance(network, Links):
-        params = jax.eval_shape(task.init, jax.random.key(0))
-    return network.of(params)
+def _network(network: Network | Links | None, task: Task, params: Any, num_workers: int) -> Network:
+    """The network for the parameters and the workers of a run."""
+    if isinstance(network, Links):
+        network = network.of(jax.eval_shape(task.init, jax.random.key(0)) if params is None else params)
+    return checked_network(network, num_workers)
 
 
 @partial(jax.jit, static_argnums=0)
@@ -216,7 +214,7 @@ def _schedule(protocol: Protocol, durations: jax.Array, network: Network) -> Sch
 def _schedule_of(protocol: Protocol, durations: jax.Array, network: Network, traced: bool) -> Schedule:
     if traced:
         return protocol.schedule(durations, network)
-    return _schedule(protocol, durations, network.checked())
+    return _schedule(protocol, durations, network)
 
 
 def _default_ring_size(protocol: Protocol, schedule: Schedule) -> int:

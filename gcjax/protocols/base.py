@@ -174,13 +174,14 @@ class Protocol(NamedTuple):
             any commit (not under `jit` and `vmap`).
         """
         durations = _checks.durations(durations)
-        network = _checked_network(network, durations.shape[1])
+        network = checked_network(network, durations.shape[1])
         schedule = self.schedule(durations, network)
         check_work(schedule)
         return schedule
 
 
-def _checked_network(network: Network | None, num_workers: int) -> Network:
+def checked_network(network: Network | None, num_workers: int) -> Network:
+    """The network for so many workers, the default one if None; a `ValueError` if it is none, or of others."""
     if network is not None and not isinstance(network, Network):
         raise ValueError(
             f"network must be a Network; got {network!r}. One of bandwidths becomes one by links(...).of(params)."
