@@ -16,7 +16,8 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
 
     With P[w] the seconds of H units of worker w, all stop at `the K-th smallest of r[w] + P[w]`, r the time of
     receiving; the faster ones go on until then. The server adds up what was changed and divides by the number of
-    uploads (Zhu et al. 2022). A step that is not finished is lost.
+    uploads (Zhu et al. 2022). A step that is not finished is lost. A round in which more than W - K workers fail never
+    ends.
 
     Args:
       num_steps: H, 1 or more.
@@ -32,9 +33,10 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
         del begin
         stop = jnp.sort(received + work.seconds(first, num_steps))[num_waited - 1]
         done = until(work, first, received, jnp.broadcast_to(stop, first.shape))
-        # If nobody runs out, it is failed workers that the round waits for, for ever.
-        begun = jnp.where(jnp.isinf(stop), jnp.where(first + num_steps > work.num_units, work.num_units, 0), done.begun)
-        return done._replace(begun=begun)
+        sampled = jnp.minimum(num_steps, work.num_units - first)
+        lost = jnp.isinf(work.seconds(first, sampled)).sum() > first.size - num_waited
+        # Too many failed workers: the round never ends, even if another one has no unit left. Otherwise units run out.
+        return done._replace(begun=jnp.where(jnp.isinf(stop), jnp.where(lost, 0, work.num_units), done.begun))
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         hint = "No more workers can be waited for than there are."

@@ -57,7 +57,8 @@ def first_to_finish(num_steps, num_waited):
     def stop_of(begin, received, ends):
         finished = sorted(e[num_steps - 1] if len(e) >= num_steps else math.inf for e in ends)
         stop = finished[num_waited - 1]
-        return None if math.isinf(stop) and min(map(len, ends)) < num_steps else [stop] * len(ends)
+        lost = sum(math.inf in e[:num_steps] for e in ends)
+        return None if math.isinf(stop) and lost <= len(ends) - num_waited else [stop] * len(ends)
 
     return stop_of
 

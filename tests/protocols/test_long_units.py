@@ -7,9 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gcjax import analysis
 from gcjax import protocols as P
 from gcjax.protocols.turns import Work
-from tests.protocols.table import quick
+from tests.protocols import rounds_reference as loops
+from tests.protocols import table
+from tests.protocols.table import commits_of, quick
 
 LONG = (1e6, 1e8, 1e30)
 T = 40
@@ -65,3 +68,20 @@ def test_groups_begin_when_the_round_before_has_ended():
     durations = one_long(1e8, row=1)
     found = schedule(P.grouped(groups=[[0], [1]], local_rounds=4, merge="change"), durations)
     np.testing.assert_array_equal(found.start[1], [0.125, 0.125])
+
+
+@pytest.mark.parametrize("waited", [2, 3])
+def test_stsyn_never_finishes_with_too_many_lost_workers_whoever_runs_out_first(waited, x64):
+    """With K = W one is too many; with K = 2 of 3 it is two. The fast worker is soon out of units."""
+    links, program = table.no_links(3), P.stsyn(num_steps=2, num_waited=waited)
+    for fast in (0.25, 0.5, 1.0):
+        for lost in (1, 2):
+            durations = np.ones((8, 3))
+            durations[:, 0], durations[3:, 1 : 1 + lost] = fast, math.inf
+            found, expected = (
+                schedule(program, durations),
+                loops.rounds(loops.first_to_finish(2, waited), durations, links),
+            )
+            assert commits_of(found)[0] == expected.commits
+            assert found.horizon == expected.horizon
+            assert analysis.is_stalled(found) == (lost > 3 - waited)
