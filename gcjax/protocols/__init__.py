@@ -5,6 +5,7 @@ from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.bsp import bsp
+from gcjax.protocols.checking import Kept, check
 from gcjax.protocols.coded import coded
 from gcjax.protocols.dssp import dssp
 from gcjax.protocols.elastic import elastic_averaging
@@ -58,6 +59,7 @@ __all__ = [
     "GROUPS",
     "TABLE",
     "Adaptive",
+    "Kept",
     "LocalWork",
     "Observed",
     "Protocol",
@@ -68,6 +70,7 @@ __all__ = [
     "asp",
     "backup_workers",
     "bsp",
+    "check",
     "coded",
     "contiguous_groups",
     "diloco",

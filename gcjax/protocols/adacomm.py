@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.rounds import Round, fixed, rounds
@@ -57,4 +58,10 @@ def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
         return chosen(durations, network, initial(num_windows))
 
     adaptive = Adaptive(initial, chosen, choose, float(seconds), num_windows)
-    return Protocol(schedule, max_staleness=lambda num_workers: 0, local=LocalWork(), adaptive=adaptive)
+    return Protocol(
+        schedule,
+        max_staleness=lambda num_workers: 0,
+        local=LocalWork(),
+        adaptive=adaptive,
+        specification=lambda num_workers: specifications.adacomm(workers=num_workers, num_steps=num_steps),
+    )

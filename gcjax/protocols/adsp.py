@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Part, Rule
@@ -91,7 +92,12 @@ def adsp(
         return _searched(rates, seen, seconds, most_commits, rise)
 
     adaptive = Adaptive(initial, chosen, choose, float(seconds), num_windows)
-    return Protocol(lambda d, n: chosen(d, n, initial(num_windows)), local=LocalWork(), adaptive=adaptive)
+    return Protocol(
+        lambda d, n: chosen(d, n, initial(num_windows)),
+        local=LocalWork(),
+        adaptive=adaptive,
+        specification=lambda num_workers: specifications.adsp(workers=num_workers),
+    )
 
 
 def _searched(rates: Rates, seen: Observed, seconds: float, most_commits: int, rise: float) -> Rates:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 
+from gcjax.algebra import specifications
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.rounds import Round, rounds, until
 from gcjax.protocols.single import single
@@ -40,7 +41,12 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read. The steps
     # begin at zero, since a sum that begins at the parameters would lose what is small beside these.
     local = LocalWork(optimizer=optax.sgd(1.0), merge=None, pulled=_zero, frozen=True)
-    return Protocol(schedule, max_staleness=lambda num_workers: 0, local=local)
+    return Protocol(
+        schedule,
+        max_staleness=lambda num_workers: 0,
+        local=local,
+        specification=lambda num_workers: specifications.anytime_minibatch(workers=num_workers),
+    )
 
 
 def _zero(mine: Any, read: Any) -> Any:

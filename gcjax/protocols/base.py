@@ -12,6 +12,7 @@ import numpy as np
 import optax
 
 from gcjax import _checks
+from gcjax.algebra.specifications import Specification
 from gcjax.codes.base import GradientCode
 from gcjax.stragglers.network import Network
 
@@ -155,6 +156,7 @@ class Protocol(NamedTuple):
       local: what contributions are where workers take steps of their own; None where they push gradients.
       adaptive: how the protocol looks at the loss; None if it does not. `schedule` is then the schedule of a run whose
         loss never makes it change its mind.
+      specification: pure function `num_workers -> Specification`, what the protocol promises; None if nobody has said.
     """
 
     schedule: Callable[[jax.Array, Network], Schedule]
@@ -165,6 +167,7 @@ class Protocol(NamedTuple):
     padded: bool = False
     local: LocalWork | None = None
     adaptive: Adaptive | None = None
+    specification: Callable[[int], Specification] | None = None
 
     def __call__(self, durations: jax.Array, network: Network | None = None) -> Schedule:
         """Computes the schedule of these durations; the network defaults to an instantaneous one.

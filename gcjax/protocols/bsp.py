@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from gcjax.algebra import specifications
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.rounds import fixed, rounds
 from gcjax.protocols.timing import bounded_staleness, used_commits
@@ -32,4 +33,8 @@ def bsp() -> Protocol:
             weight=jnp.full(everybody, 1.0 / num_workers),
         )
 
-    return Protocol(schedule, max_staleness=lambda num_workers: 0)
+    return Protocol(
+        schedule,
+        max_staleness=lambda num_workers: 0,
+        specification=lambda num_workers: specifications.bsp(workers=num_workers),
+    )

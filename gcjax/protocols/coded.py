@@ -1,9 +1,13 @@
 """Rounds of a gradient code (Tandon et al. 2017; Ramamoorthy, Meng, Girimaji 2024)."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
+from gcjax.algebra import specifications
 from gcjax.codes.base import GradientCode
+from gcjax.codes.conditioning import MOSTLY_EXACT
 from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.timing import Timeline, used_commits
@@ -62,7 +66,18 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
             weight=jnp.full(shape, 1.0 / code.assignment.num_chunks),
         )
 
-    return Protocol(schedule, code, max_staleness=lambda num_workers: 0, round_units=code.assignment.load)
+    def promise(num_workers: int) -> specifications.Specification:
+        tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
+        known = specifications.Decodable(code.assignment.load, lambda done: code.plan(done).residual < tolerance)
+        return specifications.coded(workers=num_workers, decodable=known)
+
+    return Protocol(
+        schedule,
+        code,
+        max_staleness=lambda num_workers: 0,
+        round_units=code.assignment.load,
+        specification=promise if rule.exact else None,
+    )
 
 
 def round_timeline(

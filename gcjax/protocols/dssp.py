@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, View
@@ -55,7 +56,11 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     def max_staleness(num_workers: int) -> int:
         return (num_workers - 1) * (2 * (lower + span) + 1)
 
-    return Protocol(schedule, max_staleness=max_staleness)
+    return Protocol(
+        schedule,
+        max_staleness=max_staleness,
+        specification=lambda num_workers: specifications.dssp(workers=num_workers, lower=lower, span=span),
+    )
 
 
 def _rule(lower: int, span: int) -> Rule:

@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, units
@@ -42,7 +43,12 @@ def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
         found = found._replace(turns=turns._replace(version=jnp.minimum(read, turns.commit)))
         return commits_by_position(found, work, moving_rate / work.num_workers, 1)
 
-    return Protocol(schedule, round_units=num_steps, local=elastic())
+    return Protocol(
+        schedule,
+        round_units=num_steps,
+        local=elastic(),
+        specification=lambda num_workers: specifications.elastic_averaging(workers=num_workers, num_steps=num_steps),
+    )
 
 
 def elastic() -> LocalWork:

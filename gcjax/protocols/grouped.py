@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, checked_groups, members
@@ -78,7 +79,10 @@ def grouped(
         times = _timeline(each, begin, group_of, durations.shape[0], pushes.horizon)
         return used_commits(times, time=central.time, weight=weight, worker=worker, **rows)
 
-    return Protocol(schedule, round_units=local_rounds, local=_local(merge, group_of))
+    def promise(num_workers: int) -> specifications.Specification:
+        return specifications.grouped(workers=num_workers, groups=groups, num_steps=local_rounds)
+
+    return Protocol(schedule, round_units=local_rounds, local=_local(merge, group_of), specification=promise)
 
 
 def _local(merge: str, group_of: np.ndarray) -> LocalWork | None:

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, View
@@ -30,7 +31,11 @@ def k_sync(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1, or above W.
     """
-    return _first_of(_among("k_sync", "k_batch_sync", num_contributions), distinct=True, cancels=True)
+    return _first_of(_among("k_sync", "k_batch_sync", num_contributions), distinct=True, cancels=True)._replace(
+        specification=lambda num_workers: specifications.k_sync(
+            workers=num_workers, num_contributions=num_contributions
+        )
+    )
 
 
 def k_batch_sync(*, num_contributions: int) -> Protocol:
@@ -47,7 +52,11 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
       ValueError: if K is below 1.
     """
     _checks.integer("num_contributions", num_contributions, minimum=1)
-    return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=True)
+    return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=True)._replace(
+        specification=lambda num_workers: specifications.k_batch_sync(
+            workers=num_workers, num_contributions=num_contributions
+        )
+    )
 
 
 def k_async(*, num_contributions: int) -> Protocol:
@@ -62,7 +71,11 @@ def k_async(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1, or above W.
     """
-    return _first_of(_among("k_async", "k_batch_async", num_contributions), distinct=True, cancels=False)
+    return _first_of(_among("k_async", "k_batch_async", num_contributions), distinct=True, cancels=False)._replace(
+        specification=lambda num_workers: specifications.k_async(
+            workers=num_workers, num_contributions=num_contributions
+        )
+    )
 
 
 def k_batch_async(*, num_contributions: int) -> Protocol:
@@ -79,7 +92,11 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
       ValueError: if K is below 1.
     """
     _checks.integer("num_contributions", num_contributions, minimum=1)
-    return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=False)
+    return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=False)._replace(
+        specification=lambda num_workers: specifications.k_batch_async(
+            workers=num_workers, num_contributions=num_contributions
+        )
+    )
 
 
 def backup_workers(*, num_backup: int) -> Protocol:
@@ -99,7 +116,9 @@ def backup_workers(*, num_backup: int) -> Protocol:
         hint = "Somebody must be waited for."
         return num_workers - _checks.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
 
-    return _first_of(width, distinct=True, cancels=True)
+    return _first_of(width, distinct=True, cancels=True)._replace(
+        specification=lambda num_workers: specifications.backup_workers(workers=num_workers, num_backup=num_backup)
+    )
 
 
 def _among(name: str, other: str, count: int) -> Callable[[int], int]:

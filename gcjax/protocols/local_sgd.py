@@ -1,9 +1,12 @@
 """Local SGD (Stich, ICLR 2019) and DiLoCo (Douillard et al. 2023, arXiv 2311.08105)."""
 
+from collections.abc import Callable
+
 import jax
 import optax
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.rounds import fixed, rounds
 from gcjax.stragglers.network import Network
@@ -21,7 +24,7 @@ def local_sgd(*, num_steps: int) -> Protocol:
     Raises:
       ValueError: if there is no step.
     """
-    return _averaged(num_steps, LocalWork())
+    return _averaged(num_steps, LocalWork(), specifications.local_sgd)
 
 
 def diloco(
@@ -45,17 +48,23 @@ def diloco(
       ValueError: if there is no step.
     """
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else outer
-    return _averaged(num_steps, LocalWork(optimizer=inner, merge=outer))
+    return _averaged(num_steps, LocalWork(optimizer=inner, merge=outer), specifications.diloco)
 
 
-def _averaged(num_steps: int, local: LocalWork) -> Protocol:
+def _averaged(num_steps: int, local: LocalWork, promise: Callable[..., specifications.Specification]) -> Protocol:
     _checks.integer("num_steps", num_steps, minimum=1)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         check_units(durations, num_steps)
         return rounds(fixed(num_steps), durations, network, durations.shape[0] // num_steps)
 
-    return Protocol(schedule, max_staleness=lambda num_workers: 0, round_units=num_steps, local=local)
+    return Protocol(
+        schedule,
+        max_staleness=lambda num_workers: 0,
+        round_units=num_steps,
+        local=local,
+        specification=lambda num_workers: promise(workers=num_workers, num_steps=num_steps),
+    )
 
 
 def check_units(durations: jax.Array, num_steps: int) -> None:

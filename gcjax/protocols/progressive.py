@@ -8,6 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.groups import checked_order, in_order, members
@@ -63,7 +64,10 @@ def progressive_groups(
         rule = _rule(table, num_rounds * work.num_workers, limit)
         return commits_by_position(simulate(rule, work, network), work, 1.0 / work.num_workers, work.num_workers)
 
-    return Protocol(schedule, padded=True)
+    def promise(num_workers: int) -> specifications.Specification:
+        return specifications.progressive_groups(workers=num_workers, order=order)
+
+    return Protocol(schedule, padded=True, specification=promise)
 
 
 def _levels(num_workers: int, order: Sequence[int] | None) -> np.ndarray:

@@ -1,9 +1,12 @@
 """Probabilistic synchronous parallel (Wang, Catterall, Mortier, 2017, arXiv 1709.07772)."""
 
+import math
+
 import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, View
@@ -42,7 +45,14 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
         found = simulate(_rule(num_sampled, staleness, rng_key), work, network)
         return commits_by_position(found, work, factor, 1)
 
-    return Protocol(schedule)
+    return Protocol(
+        schedule,
+        specification=lambda num_workers: (
+            specifications.psp(workers=num_workers, num_sampled=num_sampled, staleness=int(staleness))
+            if math.isfinite(staleness)
+            else specifications.asp(workers=num_workers)
+        ),
+    )
 
 
 def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:

@@ -4,6 +4,7 @@ import math
 
 import jax
 
+from gcjax.algebra import specifications
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule
@@ -45,7 +46,12 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
         # While a worker is busy with unit n, another one can finish its units n-s, ..., n+s.
         return int((num_workers - 1) * (2 * staleness + 1))
 
-    return Protocol(schedule, max_staleness=None if math.isinf(staleness) else max_staleness)
+    def promise(num_workers: int) -> specifications.Specification:
+        if math.isinf(staleness):
+            return specifications.asp(workers=num_workers)
+        return specifications.ssp(workers=num_workers, staleness=int(staleness))
+
+    return Protocol(schedule, max_staleness=None if math.isinf(staleness) else max_staleness, specification=promise)
 
 
 def asp(*, weight: float | None = None) -> Protocol:

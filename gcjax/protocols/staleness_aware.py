@@ -3,6 +3,7 @@
 import jax
 import jax.numpy as jnp
 
+from gcjax.algebra import specifications
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.k_sync import k_batch_async
 from gcjax.protocols.ssp import asp
@@ -29,4 +30,9 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
         staleness = jnp.arange(found.time.size, dtype=jnp.int32)[:, None] - found.version
         return found._replace(weight=found.weight / jnp.maximum(staleness, 1).astype(found.weight.dtype))
 
-    return plain._replace(schedule=schedule)
+    return plain._replace(
+        schedule=schedule,
+        specification=lambda num_workers: specifications.staleness_aware(
+            workers=num_workers, num_contributions=num_contributions
+        ),
+    )

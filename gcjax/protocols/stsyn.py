@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.rounds import Round, rounds, until
@@ -46,4 +47,11 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
         uploads = jnp.maximum((found.worker >= 0).sum(axis=1, keepdims=True), 1)
         return found._replace(weight=jnp.where(found.worker >= 0, 1 / uploads, 0).astype(found.weight.dtype))
 
-    return Protocol(schedule, max_staleness=lambda num_workers: 0, local=LocalWork())
+    return Protocol(
+        schedule,
+        max_staleness=lambda num_workers: 0,
+        local=LocalWork(),
+        specification=lambda num_workers: specifications.stsyn(
+            workers=num_workers, num_steps=num_steps, num_waited=num_waited
+        ),
+    )

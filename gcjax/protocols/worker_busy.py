@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Part, Rule, View, units
@@ -53,7 +54,12 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     passes = (2 if overlap else 1) if eager else (3 if overlap else 2)
     local = LocalWork(in_flight=overlap, passes=passes)
-    return Protocol(schedule, one_version=False, local=local)
+    return Protocol(
+        schedule,
+        one_version=False,
+        local=local,
+        specification=lambda num_workers: specifications.worker_busy(workers=num_workers),
+    )
 
 
 def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:

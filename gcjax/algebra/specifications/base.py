@@ -89,6 +89,22 @@ def unchanged(state: State) -> State:
     return state
 
 
+class Grouping(NamedTuple):
+    """What the protocols differ in.
+
+    Attributes:
+      levels: int[levels, W], the group of each worker when groups have been halved so often.
+      num_steps: H, the units of each member before a push.
+      exact: whether there are never more.
+      exchanges: whether a group reads just before it pushes, not after.
+    """
+
+    levels: np.ndarray
+    num_steps: int
+    exact: bool = True
+    exchanges: bool = False
+
+
 class Specification(NamedTuple):
     """A protocol as programs, guarantees and a property.
 
@@ -108,6 +124,7 @@ class Specification(NamedTuple):
         `normalise`, this keeps them finite, and the protocol's docstring says why nothing is lost.
       normalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
         clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
+      grouping: how workers are grouped, where groups push on their own; None elsewhere.
     """
 
     name: str
@@ -123,6 +140,7 @@ class Specification(NamedTuple):
     rely: Relation | None = None
     explored: Callable[[State], jax.Array] = always
     normalise: Callable[[State], State] = unchanged
+    grouping: Grouping | None = None
 
     @property
     def num_components(self) -> int:

@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Specification, check_workers
-from gcjax.algebra.specifications.rounds import Rounds, rounds
+from gcjax.algebra.specifications.rounds import rounds
 
 
 class Decodable(NamedTuple):

@@ -9,6 +9,8 @@ by at most these. Version, read and `others` can all grow without bound, but onl
 that states are kept with `others` at 0.
 """
 
+import itertools
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax
@@ -16,7 +18,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.algebra.specifications.base import Action, Grouping, Numbers, Role, Specification, check_workers, own, zeros
 
 PUSHED = 1
 
@@ -41,22 +43,6 @@ class Groups(NamedTuple):
     others: Numbers
     stage: Numbers
     level: Numbers
-
-
-class _Rule(NamedTuple):
-    """What the protocols differ in.
-
-    Attributes:
-      levels: int[levels, W], the group of each worker when groups have been halved so often.
-      num_steps: H, the units of each member before a push.
-      exact: whether there are never more.
-      exchanges: whether a group reads just before it pushes, not after.
-    """
-
-    levels: np.ndarray
-    num_steps: int
-    exact: bool = True
-    exchanges: bool = False
 
 
 def asp(*, workers: int = 3) -> Specification:
@@ -91,49 +77,65 @@ def adsp(*, workers: int = 3) -> Specification:
     return _alone("adsp", workers, 1, exact=False)
 
 
-def grouped(*, workers: int = 4, groups: int = 2, num_steps: int = 1) -> Specification:
+def grouped(*, workers: int = 4, groups: int | Sequence[Sequence[int]] = 2, num_steps: int = 1) -> Specification:
     """Groups: BSP inside, and a group's push is stale by at most the pushes of other groups since its read.
 
     Args:
       workers: W.
-      groups: how many; neighbours are together.
+      groups: how many, neighbours together; or the workers of each.
       num_steps: H, the rounds between two pushes.
     """
     check_workers(workers)
-    _checks.integer("groups", groups, minimum=1, maximum=workers)
-    name = f"grouped({workers} workers, {groups} groups, {num_steps} steps)"
-    return _specification(name, workers, _Rule(_blocks(workers, groups)[None], num_steps))
+    if isinstance(groups, int):
+        _checks.integer("groups", groups, minimum=1, maximum=workers)
+        parts = _cut(range(workers), groups)
+    else:
+        parts = [list(part) for part in groups]
+    name = f"grouped({workers} workers, {len(parts)} groups, {num_steps} steps)"
+    return _specification(name, workers, Grouping(_labels(workers, parts)[None], num_steps))
 
 
-def progressive_groups(*, workers: int = 4) -> Specification:
+def progressive_groups(*, workers: int = 4, order: Sequence[int] | None = None) -> Specification:
     """Progressive grouping: the same, while groups are halved after their next push.
 
     When a trial is over, and whether it was fast enough, is left open (Basu et al. 2018).
 
     Args:
       workers: W.
+      order: of the workers; neighbours stay together longest. By their numbers if None.
     """
     check_workers(workers)
     counts = [min(2**level, workers) for level in range((workers - 1).bit_length() + 1)]
-    levels = np.stack([_blocks(workers, count) for count in counts])
-    return _specification(f"progressive_groups({workers} workers)", workers, _Rule(levels, 1))
+    line = range(workers) if order is None else order
+    levels = np.stack([_labels(workers, _cut(line, count)) for count in counts])
+    return _specification(f"progressive_groups({workers} workers)", workers, Grouping(levels, 1))
 
 
 def _alone(name: str, workers: int, num_steps: int, **options: bool) -> Specification:
     check_workers(workers)
-    rule = _Rule(np.arange(workers)[None], num_steps, **options)
+    rule = Grouping(np.arange(workers)[None], num_steps, **options)
     return _specification(
         f"{name}({workers} workers" + (f", {num_steps} steps)" if num_steps > 1 else ")"), workers, rule
     )
 
 
-def _blocks(workers: int, count: int) -> np.ndarray:
-    """int[W]: the lowest worker of each worker's group; as `gcjax.protocols.contiguous_groups` cuts."""
-    parts = np.array_split(np.arange(workers), count)
-    return np.concatenate([np.full(part.size, part[0]) for part in parts])
+def _cut(line: Sequence[int], count: int) -> list[list[int]]:
+    """So many groups of neighbours; twice as many are halves of these, as in `gcjax.protocols.contiguous_groups`."""
+    bounds = [i * len(line) // count for i in range(count + 1)]
+    return [list(line[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
-def _specification(name: str, workers: int, given: _Rule) -> Specification:
+def _labels(workers: int, groups: list[list[int]]) -> np.ndarray:
+    """int[W]: the lowest worker of each worker's group."""
+    if sorted(worker for group in groups for worker in group) != list(range(workers)):
+        raise ValueError(f"groups must have each of the {workers} workers once; got {groups}.")
+    labels = np.zeros(workers, np.int32)
+    for group in groups:
+        labels[group] = min(group)
+    return labels
+
+
+def _specification(name: str, workers: int, given: Grouping) -> Specification:
     _checks.integer("num_steps", given.num_steps, minimum=1)
     each, zero = zeros(workers), np.int32(0)
     first = given.levels[0].astype(np.int32)
@@ -162,12 +164,13 @@ def _specification(name: str, workers: int, given: _Rule) -> Specification:
         invariant=program.invariant,
         step_property=program.push_property,
         normalise=normalise,
+        grouping=given,
     )
 
 
 class _Program(NamedTuple):
     workers: int
-    given: _Rule
+    given: Grouping
 
     def members(self, state: Groups, server: jax.Array) -> jax.Array:
         """bool[W]; nobody, if the server's worker is not the lowest of its group."""
