@@ -51,6 +51,8 @@ def number(
         return value
     try:
         array = np.asarray(value, dtype=np.float64)
+        if value is None or (isinstance(value, (tuple, list)) and None in np.asarray(value, dtype=object)):
+            raise TypeError  # for numpy, None is NaN
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number or an array of numbers; got {value!r}.") from None
     low = array > minimum if above else array >= minimum
@@ -84,19 +86,41 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}.{hint}")
 
 
+def rng_key(value: Any) -> Any:
+    """Checks that a value is one JAX random key, of the new kind or the old, and returns it unchanged."""
+    dtype, shape = getattr(value, "dtype", None), np.shape(value) if hasattr(value, "dtype") else None
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if (typed and shape == ()) or (dtype == np.uint32 and shape is not None and len(shape) == 1):
+        return value
+    got = repr(value) if dtype is None else f"an array of shape {shape} and dtype {dtype}"
+    raise ValueError(f"rng_key must be one JAX random key, for example jax.random.key(0); got {got}.")
+
+
 def durations(value: Any) -> Any:
-    """Checks an array `[T, W]` of seconds, no NaN, nothing negative, and returns it as a JAX array."""
-    shape = np.shape(value)
+    """Checks an array `[T, W]` of seconds, no NaN, nothing negative, and returns it as a JAX array.
+
+    Types of 16 bits or less, in which times soon stop to grow, become float32.
+    """
+    if not is_traced(value):
+        try:
+            value = value if isinstance(value, jax.Array) else np.asarray(value)
+        except ValueError:
+            raise ValueError(
+                "durations must have as many units for each worker; got rows of several lengths."
+            ) from None
+    shape, dtype = np.shape(value), value.dtype
     if len(shape) != 2 or 0 in shape:
         raise ValueError(
             f"durations must have shape [T, W] with T, W >= 1; got shape {shape}. "
             "Make them with gcjax.stragglers.sample_durations."
         )
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"durations must be floating point seconds; got dtype {dtype}.")
+    if dtype.itemsize < 4:
+        value = value.astype(jnp.float32)
     if is_traced(value):
         return value
     array = np.asarray(value)
-    if array.dtype.kind != "f":
-        raise ValueError(f"durations must be floating point seconds; got dtype {array.dtype}.")
     bad = np.isnan(array) | (array < 0)
     if bad.any():
         unit, worker = np.argwhere(bad)[0]

@@ -63,7 +63,7 @@ def random_regular(num_workers: int, *, load: int, rng_key: jax.Array) -> Assign
             "a regular graph needs load < num_workers and num_workers * load even; "
             f"got num_workers={num_workers}, load={load}. Change either by one."
         )
-    seed = int(jax.random.bits(rng_key))
+    seed = int(jax.random.bits(_checks.rng_key(rng_key)))
     return from_graph(nx.random_regular_graph(load, num_workers, seed=seed))
 
 

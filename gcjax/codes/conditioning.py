@@ -96,7 +96,7 @@ def conditioning(
     workers = code.assignment.num_workers
     _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=workers)
     _checks.integer("num_masks", num_masks, minimum=1)
-    mask_key, gradient_key = jax.random.split(rng_key)
+    mask_key, gradient_key = jax.random.split(_checks.rng_key(rng_key))
     masks, exhaustive = straggler_masks(workers, num_stragglers, num_masks=num_masks, rng_key=mask_key)
     progress = np.where(masks, 0, code.assignment.loads).astype(np.int32)
     shape = (code.assignment.num_chunks, code.num_blocks, width)

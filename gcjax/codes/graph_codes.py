@@ -58,7 +58,7 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
             "a graph code needs a replication that divides 2 W and is smaller than the vertices 2 W / R; got "
             f"num_workers={num_workers}, replication={replication}. Use num_workers={near} or {near + replication}."
         )
-    graph = nx.random_regular_graph(replication, vertices, seed=int(jax.random.bits(rng_key)))
+    graph = nx.random_regular_graph(replication, vertices, seed=int(jax.random.bits(_checks.rng_key(rng_key))))
     return whole_workers(optimal_decoding(edges(graph)))
 
 

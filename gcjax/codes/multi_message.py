@@ -59,6 +59,7 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
     levels = [_checks.integer("each of levels", level, minimum=1, maximum=num_workers) for level in levels]
     if not levels or sorted(set(levels)) != levels:
         raise ValueError(f"levels must be chunk counts that increase, for example (1, 3); got {tuple(levels)}.")
+    _checks.rng_key(rng_key)
     coefficients = np.zeros((num_workers, len(levels), levels[-1], 1))
     for m, level in enumerate(levels):
         coefficients[:, m, :level, 0] = cyclic_coefficients(num_workers, level - 1, jax.random.fold_in(rng_key, level))

@@ -111,7 +111,7 @@ def order_chunks(assignment: Assignment, *, copies: int = 1) -> Assignment:
 
 def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
     """Every worker processes its chunks in a uniformly random order."""
-    draws = np.asarray(jax.random.uniform(rng_key, assignment.chunks.shape, dtype=jnp.float32))
+    draws = np.asarray(jax.random.uniform(_checks.rng_key(rng_key), assignment.chunks.shape, dtype=jnp.float32))
     order = np.argsort(np.where(assignment.chunks >= 0, draws, 2.0), axis=1, kind="stable")
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))
 

@@ -91,6 +91,7 @@ def run(
     _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width, num_evals)
     where = layout(mesh, axis, param_specs)
     durations = _checks.durations(durations)
+    _checks.rng_key(rng_key)
     network = _network(network, task, params, durations.shape[1])
     traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, params, network, task.data, start)))
     schedule = _schedule_of(protocol, durations, network, traced) if start is None else start.schedule

@@ -37,7 +37,8 @@ def random_groups(num_workers: int, *, num_groups: int, rng_key: jax.Array) -> t
       ValueError: if there are more groups than workers.
     """
     _checks.integer("num_workers", num_workers, minimum=1)
-    return in_order(np.asarray(jax.random.permutation(rng_key, num_workers)).tolist(), num_groups)
+    order = jax.random.permutation(_checks.rng_key(rng_key), num_workers)
+    return in_order(np.asarray(order).tolist(), num_groups)
 
 
 def groups_by_speed(seconds: Sequence[float], *, num_groups: int) -> tuple[tuple[int, ...], ...]:

@@ -30,9 +30,10 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
       weight: the factor of a gradient when it is applied; 1/W if None.
 
     Raises:
-      ValueError: if there are fewer than β others, or the staleness is negative or not whole.
+      ValueError: if there are fewer than β others, or the staleness is negative or not whole, or the key is none.
     """
     _checks.integer("num_sampled", num_sampled)
+    _checks.rng_key(rng_key)
     check_staleness(staleness)
     if weight is not None:
         single("weight", weight, finite=True)

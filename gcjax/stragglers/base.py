@@ -51,7 +51,7 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
     num_workers = _checks.integer("num_workers", num_workers, minimum=1)
     if not isinstance(model, StragglerModel):
         raise ValueError(f"model must be a StragglerModel; got {model!r}. Was the factory called?")
-    init_key, unit_key = jax.random.split(rng_key)
+    init_key, unit_key = jax.random.split(_checks.rng_key(rng_key))
     return _sample_units(model.sample, num_units, model.init(init_key, num_workers), unit_key)
 
 

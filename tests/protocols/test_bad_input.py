@@ -1,11 +1,12 @@
 """What protocols and networks refuse: the rule, the value received, what to do."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from gcjax import codes, stragglers
 from gcjax import protocols as P
-from gcjax import stragglers
 from tests.protocols.table import KEY, T, W, quick, schedule, tied_durations
 
 D = np.ones((4, 3), np.float32)
@@ -93,6 +94,27 @@ CALLS = {
         "some commit must happen; the 4 units sampled for each worker are used up before .*Sample more units",
     ),
     "too few units for a while": (lambda: fast(P.anytime_minibatch(seconds=100.0))(D), "the 4 units sampled for each"),
+    "rows of several lengths": (lambda: P.bsp()([[1.0, 2.0], [1.0]]), "units for each worker; got rows of several"),
+    "whole durations": (lambda: P.bsp()([[1, 2]]), "durations must be floating point seconds; got dtype int"),
+    "no number": (lambda: P.ssp(staleness=1)(D, stragglers.Network(latency=[0.1, None, 0.1])), "got .*None"),
+    "no factor": (
+        lambda: stragglers.scaled(stragglers.exponential(mean=1.0), factor=None),
+        "factor must be .* got None",
+    ),
+    "a seed for a key": (lambda: P.psp(num_sampled=1, rng_key=3), r"rng_key must be one JAX .*random.key\(0\); got 3"),
+    "several keys": (
+        lambda: P.random_groups(4, num_groups=2, rng_key=jax.random.split(KEY)),
+        r"rng_key must be one JAX random key, .*; got an array of shape \(2,\) and dtype key",
+    ),
+    "a seed for a key, durations": (
+        lambda: stragglers.sample_durations(stragglers.exponential(mean=1.0), 3, 4, 3),
+        "rng_key must be one JAX random key, .*; got 3",
+    ),
+    "a seed for a key, codes": (
+        lambda: codes.cyclic_repetition(5, num_stragglers=1, rng_key=np.ones(2, np.float32)),
+        r"rng_key must be one JAX random key, .*; got an array of shape \(2,\) and dtype float32",
+    ),
+    "a seed for a key, graphs": (lambda: codes.random_regular(5, load=2, rng_key=None), "rng_key must be .*; got None"),
     "no windows": (lambda: P.adsp(num_windows=0), "num_windows must be a whole number at least 1; got 0"),
     "no interval": (lambda: P.adacomm(num_steps=1, seconds=0.0, num_windows=1), "seconds must be above 0 .*; got 0"),
     "zero bandwidth": (lambda: LINKS(upload=0.0), "upload bandwidth must be above 0; got 0"),
@@ -183,3 +205,17 @@ def test_a_worker_that_fails_at_once_is_no_error_but_a_run_that_never_finishes(n
     durations[:, 1] = np.inf
     found = schedule(name, durations)
     assert (found.worker != 1).all() and np.isinf(found.horizon)
+
+
+@pytest.mark.parametrize("traced", [False, True])
+def test_durations_of_few_bits_become_float32(traced):
+    made = P.local_sgd(num_steps=2)
+    for dtype in (jnp.bfloat16, jnp.float16):
+        given = jnp.asarray(np.tile([0.5, 3.0, 1.0], (400, 1)), dtype)
+        found = (jax.jit(lambda d: made(d)) if traced else made)(given)
+        assert found.time.dtype == jnp.float32 and found.time[-1] == 1200
+
+
+def test_old_keys_are_keys():
+    one, other = (P.random_groups(9, num_groups=2, rng_key=key(3)) for key in (jax.random.key, jax.random.PRNGKey))
+    assert one == other
