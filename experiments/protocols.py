@@ -139,7 +139,7 @@ def _figure(
     found: cells.Columns, schemes: Sequence[str], regimes: Sequence[str], networks: Sequence[str], path: Path
 ) -> None:
     """A panel for each regime: schemes against the cost of messages, coloured by time over the best; the best named."""
-    figure = Figure(figsize=(2.4 + 2.6 * len(regimes), 1.6 + 0.27 * len(schemes)), layout="constrained")
+    figure = Figure(figsize=(2.4 + 2.6 * len(regimes), max(3.8, 1.6 + 0.27 * len(schemes))), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(regimes), squeeze=False, sharey=True)[0]
     for panel, regime in zip(panels, regimes, strict=True):

@@ -7,6 +7,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from experiments.grouped.report import Relative
 
@@ -31,6 +32,11 @@ def groups(found: Sequence[Relative], factor: float, points: float, path: Path) 
         left.axhline(factor, color="grey", linestyle="--", linewidth=0.8)
         right.axhline(points, color="grey", linestyle="--", linewidth=0.8)
         left.legend(fontsize="small", title="delay")
+    star = Line2D(
+        [], [], color="black", marker="*", linestyle="", markersize=13, label="chosen by progressive grouping"
+    )
+    dashed = Line2D([], [], color="grey", linestyle="--", linewidth=0.8, label="limit")
+    figure.legend(handles=[star, dashed], loc="outside upper center", ncols=2, frameon=False)
     figure.savefig(path, dpi=130)
 
 

@@ -72,7 +72,9 @@ def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: flo
     mine, theirs = (np.array([seed[name][-1] for seed in results.seeds(s)]) for s in (hybrid, other))
     sign = 1 if results.facts["target"]["higher_is_better"] else -1
     text = f"Correctness kept: at most {points:g} points of {name} less in the end than {other}"
-    return claims.at_most(text, 100 * sign * (theirs - mine), points, "points less")
+    less = 100 * sign * (theirs - mine)
+    claim = claims.at_most(text, less, points, "points less")
+    return claim if less.mean() >= 0 else claim._replace(ours=f"{claims.rounded(-less.mean(), 2)} points more")
 
 
 def _less_waiting(results: analysis.Results, hybrid: str, other: str) -> Claim:

@@ -7,6 +7,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
+from matplotlib.ticker import MaxNLocator
 
 from gcjax.analysis.store import Columns, Results, select
 
@@ -48,6 +49,7 @@ def _label(panels: np.ndarray, number: int, columns: int) -> None:
         panel.tick_params(labelbottom=True)
     for panel in panels[::columns]:
         panel.set_ylabel("worker")
+        panel.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
 
 
 def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -> None:

@@ -8,8 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.figure import Figure
 
-from experiments.grouped import claims, delays, hybrid, report, training
+from experiments.grouped import claims, delays, figures, hybrid, report, training
 from experiments.grouped.training import Delayed, Outcome
 from gcjax import analysis, cli, progress, protocols, stragglers, tasks
 
@@ -253,6 +254,21 @@ def test_hybrid_claims(tmp_path, waiting, points, holds):
     assert [claim.holds for claim in made] == list(map(bool, holds))
     assert made[0].ours == "0.50 times the time" and made[1].ours == "0.50 points less"
     assert f"| {100 * waiting:.0f} % against 40 % |" in (tmp_path / "claims.md").read_text()
+
+
+def test_more_accuracy_is_not_called_less_than_none(tmp_path):
+    made = hybrid.hybrid_groups(
+        lambda **given: compared(0.1), hybrid="BSP", synchronous="groups", others=(), points=2.5, out=tmp_path,
+        progress=progress.silent(),
+    )  # fmt: skip
+    assert made[1].ours == "0.50 points more" and made[1].holds
+
+
+def test_the_figure_says_what_stars_and_dashed_lines_are(tmp_path, monkeypatch):
+    drawn = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: drawn.append(figure))
+    figures.groups(made_up(), 1.2, 2.5, tmp_path / "groups.png")
+    assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["chosen by progressive grouping", "limit"]
 
 
 def test_hybrid_needs_schemes_that_are_compared(tmp_path):
