@@ -18,8 +18,12 @@ from gcjax.algebra.specifications import Specification, shown
 from gcjax.protocols.base import Schedule
 from gcjax.protocols.group_history import GroupHistory, group_blocks, group_history
 from gcjax.protocols.history import FIELDS, Fields, History, blocks, history, pushes_only, together
+from gcjax.protocols.sequential_history import SequentialHistory, sequential_blocks, sequential_history
 
 BROKEN = ("guarantee", "property", "arrival")
+LEAST = 64  # steps that are looked at at once
+
+AnyHistory = History | GroupHistory | SequentialHistory
 
 
 class Kept(NamedTuple):
@@ -94,9 +98,7 @@ def check(schedule: Schedule, specification: Specification) -> Kept:
     return Kept(specification, found.kind.size)
 
 
-def _observed(
-    schedule: Schedule, specification: Specification
-) -> tuple[History | GroupHistory, Iterator[tuple[slice, Fields]]]:
+def _observed(schedule: Schedule, specification: Specification) -> tuple[AnyHistory, Iterator[tuple[slice, Fields]]]:
     """The events of a schedule, as far as the states of a specification tell of them, and the states after them."""
     names = type(specification.initial)._fields
     initial = {name: np.asarray(x, np.int32)[None] for name, x in zip(names, specification.initial, strict=True)}
@@ -104,6 +106,10 @@ def _observed(
     if grouping is not None:
         groups = group_history(schedule, grouping.levels, exchanges=grouping.exchanges)
         return groups, group_blocks(groups, initial)
+    if specification.round_units:
+        slots = len(getattr(specification.initial, "plain", [0]))  # SR-SGC does one task in a round
+        rounds = sequential_history(schedule, round_units=specification.round_units, slots=slots)
+        return rounds, sequential_blocks(rounds, specification)
     _check_fields(specification, names)
     found = history(schedule)
     if not specification.num_servers:
@@ -152,7 +158,7 @@ def _judge(same: _Same) -> Callable[[Any, Any, np.ndarray], jax.Array]:
 def _broken(specification: Specification, before: Fields, after: Fields, component: np.ndarray) -> np.ndarray:
     """bool[B, 2]; the steps are padded to a power of two with the first state, so that few sizes are compiled."""
     count = component.size
-    padding = (1 << (count - 1).bit_length()) - count
+    padding = max(LEAST, 1 << (count - 1).bit_length()) - count
 
     def padded(x: np.ndarray, fill: np.ndarray) -> np.ndarray:
         return np.concatenate([x, np.broadcast_to(fill, (padding, *x.shape[1:]))])
@@ -165,7 +171,7 @@ def _broken(specification: Specification, before: Fields, after: Fields, compone
 
 def _first(
     specification: Specification,
-    found: History | GroupHistory,
+    found: AnyHistory,
     part: slice,
     before: Fields,
     after: Fields,

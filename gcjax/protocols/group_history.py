@@ -7,12 +7,12 @@ Letters: W workers, E commits, C contributions to a commit, X events, B events o
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from gcjax.protocols.base import Schedule
-from gcjax.protocols.history import BLOCK, Fields, Host, on_host, slots
+from gcjax.protocols.history import BLOCK, ROUNDING, Fields, Host, on_host, slots
 
 UNIT, PUSH, READ = range(3)
 
@@ -24,7 +24,7 @@ class GroupHistory(NamedTuple):
       kind: UNIT of a worker, PUSH or READ of a group's server.
       worker: int32, the component: the worker, or W + the lowest worker of the group.
       unit: int32, the unit; the commit of a PUSH, and of a READ the one that the group pushed before (with an exchange:
-        pushes next).
+        pushes next; -1 if there is none).
       time: float seconds.
       late: bool, of a PUSH: whether something in it had not arrived.
       num_workers: W.
@@ -92,7 +92,7 @@ def group_history(schedule: Schedule, levels: np.ndarray, *, exchanges: bool) ->
     counts = done.steps[commit, worker]
     units = np.repeat(done.unit[commit, worker], counts) + slots(counts)
     finish = host.finish[(done.unit + done.steps - 1).clip(0), np.arange(num_workers)]
-    late = (np.where(done.member, finish, 0) > time[:, None] * (1 + 1e-5)).any(axis=1)
+    late = (np.where(done.member, finish, 0) > time[:, None] * (1 + ROUNDING)).any(axis=1)
     at = _read_places(time, version[reads], done.member[reads], asked)
     at = np.minimum(at, reads if exchanges else np.where(done.member, follows, number).min(axis=1)[reads])
     by_commit = np.repeat(commit, counts)
@@ -115,7 +115,28 @@ def group_history(schedule: Schedule, levels: np.ndarray, *, exchanges: bool) ->
     when = np.concatenate([np.minimum(finish[by_commit, owner], time[by_commit]), time, asked])[order]
     lates = np.concatenate([np.zeros(units.size, bool), late, np.zeros(reads.size, bool)])[order]
     level = _levels(kind, what, done.member, group, levels)
-    return GroupHistory(kind, who, what, when, lates, num_workers, exchanges, done.member, label, version, group, level)
+    columns = kind, who, what, when, lates, num_workers, exchanges, done.member, label, version, group, level
+    found = GroupHistory(*columns)
+    return found if exchanges else _with_first_read(found, done, levels[0])
+
+
+def _with_first_read(found: GroupHistory, done: _Work, group: np.ndarray) -> GroupHistory:
+    """All begin with version 0: that somebody's first units are on another one is a READ out of turn, at the begin."""
+    first = np.cumsum(done.member, axis=0) * done.member == 1
+    wrong = (first & (done.version != 0)).any(axis=0)
+    if not wrong.any():
+        return found
+    leader, version = np.argmax(wrong), np.where(first, done.version, 0).sum(axis=0)
+    who = found.num_workers + leader
+    event: dict[str, Any] = {"kind": READ, "worker": who, "unit": -1, "time": 0, "late": False, "level": 0}
+    row: dict[str, Any] = {"member": wrong, "label": leader, "version": version, "group": group}  # of commit -1
+
+    def joined(name: str) -> Any:
+        old = getattr(found, name)
+        parts = ([event[name]], old) if name in event else (old, np.asarray(row[name])[None])
+        return np.concatenate(parts).astype(old.dtype)
+
+    return found._replace(**{name: joined(name) for name in (*event, *row)})
 
 
 def _work(host: Host) -> _Work:

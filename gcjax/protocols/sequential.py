@@ -21,6 +21,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.algebra import specifications
 from gcjax.codes.base import GradientCode
 from gcjax.codes.multi_message import clustered
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
@@ -122,7 +123,8 @@ def sr_sgc(
         work = code.assignment.load * done.astype(jnp.int32)
         return Rounds(after, work, seconds, finish, jnp.ones(finish.shape, bool), ~late)
 
-    return _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, rounds)
+    made = _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, rounds)
+    return made._replace(specification=_promise(specifications.sr_sgc, bursts))
 
 
 def m_sgc(
@@ -198,7 +200,15 @@ def m_sgc(
         after = jnp.where(jnp.pad(whole, (0, delay))[delay:], delay, -1).astype(jnp.int32)
         return Rounds(after, size * jnp.pad(work, ((0, delay), (0, 0)))[delay:], seconds, finish, held, ~late)
 
-    return _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, rounds)
+    made = _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, rounds)
+    return made._replace(specification=_promise(specifications.m_sgc, bursts))
+
+
+def _promise(
+    promised: Callable[..., specifications.Specification], bursts: Bursts
+) -> Callable[[int], specifications.Specification]:
+    given = {"burst": bursts.burst, "window": bursts.window, "most": bursts.most}
+    return lambda num_workers: promised(workers=num_workers, **given)
 
 
 def _protocol(

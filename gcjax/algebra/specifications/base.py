@@ -125,6 +125,7 @@ class Specification(NamedTuple):
       normalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
         clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
       grouping: how workers are grouped, where groups push on their own; None elsewhere.
+      round_units: the units of a worker in a round, where rounds follow each other whatever is committed; 0 elsewhere.
     """
 
     name: str
@@ -141,6 +142,7 @@ class Specification(NamedTuple):
     explored: Callable[[State], jax.Array] = always
     normalise: Callable[[State], State] = unchanged
     grouping: Grouping | None = None
+    round_units: int = 0
 
     @property
     def num_components(self) -> int:

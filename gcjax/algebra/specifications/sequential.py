@@ -91,7 +91,8 @@ def sr_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) 
     zero = np.int32(0)
     first = Repeated(zero, *(np.zeros(shape, np.int32) for shape in (workers, (window - 1, workers), (burst, workers))))
     name = f"sr_sgc({workers} workers, burst {burst}, window {window}, {most} late)"
-    return _specification(name, first, burst, burst, most, move, in_time)
+    found = _specification(name, first, burst, burst, most, move, in_time)
+    return found._replace(round_units=workers - needed + 1)
 
 
 def m_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) -> Specification:
@@ -135,7 +136,8 @@ def m_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) -
     first = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
     name = f"m_sgc({workers} workers, burst {burst}, window {window}, {most} late)"
     found = _specification(name, first, slots - 1, burst, most, move, in_time)
-    return found._replace(sizes=found.sizes._replace(plain=np.full(shapes[2], window)))
+    sizes = found.sizes._replace(plain=np.full(shapes[2], window))
+    return found._replace(sizes=sizes, round_units=slots * (most + 1 if coded else 1))
 
 
 def _specification(
