@@ -99,9 +99,21 @@ def _add_check(commands: Any) -> None:
     parser = commands.add_parser(
         "check", help="check what a protocol guarantees, on a small instance",
         description="Explores all states of a small instance of a protocol: whether each component keeps to its "
-        "guarantee, and whether the property holds. Ends with status 1 and a shortest counterexample if not.",
+        "guarantee, and whether the property holds. Ends with status 1 and a shortest counterexample if not. With "
+        "--schedule, holds what runs against what is promised: the schedules of all schemes of a config.",
     )  # fmt: skip
-    parser.add_argument("protocol", metavar="PROTOCOL", help="a specification, as in 'gcjax list specification'")
+    parser.add_argument(
+        "--schedule",
+        metavar="CONFIG",
+        help="check the schedules of an experiment's config, e.g. configs/quickstart.gin",
+    )
+    parser.add_argument(
+        "--set", dest="bindings", metavar="BINDING", action="append", default=[],
+        help="with --schedule: a gin statement that wins over the file; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "protocol", metavar="PROTOCOL", nargs="?", help="a specification, as in 'gcjax list specification'"
+    )
     parser.add_argument(
         "parameters", metavar="--PARAMETER N", nargs=argparse.REMAINDER,
         help="of the specification, e.g. --workers 3 --staleness 2",
@@ -255,6 +267,12 @@ def _report(options: argparse.Namespace) -> None:
 
 
 def _check(options: argparse.Namespace) -> int:
+    if (options.schedule is None) == (options.protocol is None):
+        raise ValueError("check takes either a PROTOCOL or --schedule CONFIG; see gcjax check --help.")
+    if options.schedule is not None:
+        from gcjax import _schedules
+
+        return _schedules.run(options.schedule, options.bindings)
     from gcjax import checking
 
     return checking.run(options.protocol, options.parameters)

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gcjax.protocols.base import Schedule
-from gcjax.protocols.history import BLOCK, Fields, Host, on_host, slots
+from gcjax.protocols.history import BLOCK, ROUNDING, Fields, Host, on_host, slots
 
 UNIT, PUSH, READ = range(3)
 
@@ -92,7 +92,7 @@ def group_history(schedule: Schedule, levels: np.ndarray, *, exchanges: bool) ->
     counts = done.steps[commit, worker]
     units = np.repeat(done.unit[commit, worker], counts) + slots(counts)
     finish = host.finish[(done.unit + done.steps - 1).clip(0), np.arange(num_workers)]
-    late = (np.where(done.member, finish, 0) > time[:, None] * (1 + 1e-5)).any(axis=1)
+    late = (np.where(done.member, finish, 0) > time[:, None] * (1 + ROUNDING)).any(axis=1)
     at = _read_places(time, version[reads], done.member[reads], asked)
     at = np.minimum(at, reads if exchanges else np.where(done.member, follows, number).min(axis=1)[reads])
     by_commit = np.repeat(commit, counts)

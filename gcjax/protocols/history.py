@@ -17,6 +17,7 @@ BEGIN, PUSH, COMMIT = range(3)
 BLOCK = 1 << 20  # numbers in an array of a block, more or less
 
 
+ROUNDING = 1e-5  # by which sums of times may differ
 FIELDS = {
     "version": "int32[B], the commits so far",
     "start": "int32[B], the version with which the round has begun: the newest one",
@@ -124,7 +125,7 @@ def history(schedule: Schedule) -> History:
 
     number = mixed(commit, begins.version).astype(np.int32)
     none = np.zeros(at.size, bool)
-    late = np.concatenate([units.arrival > host.time[units.commit] * (1 + 1e-5), np.zeros(made.size, bool)])
+    late = np.concatenate([units.arrival > host.time[units.commit], np.zeros(made.size, bool)])
     return History(
         mixed(kind, np.full(at.size, BEGIN)),
         mixed(worker, begins.worker).astype(np.int32),
@@ -187,13 +188,21 @@ def _units(schedule: Host) -> _Units:
     rows = np.repeat(np.arange(commit.size), count)
     offset = slots(count)
     commit, worker, version, unit = commit[rows], worker[rows], version[rows], first[rows] + offset
-    # A message carries its unit and those before it that were not sent by themselves.
+    # A message carries its unit and those before it that were not sent by themselves. What no message of the commit
+    # carries is known without one, as the progress of a coded round is.
     sent = np.isfinite(schedule.send_start)
     num_units = sent.shape[0]
     places = np.where(sent, np.arange(num_units)[:, None], num_units)
     carried = np.minimum.accumulate(places[::-1], axis=0)[::-1]
     last = carried[unit, worker]
-    arrival = np.where(last < num_units, schedule.finish[last.clip(max=num_units - 1), worker], schedule.time[commit])
+    owner = np.full((num_units + 1, sent.shape[1]), -1, np.int32)
+    owner[unit, worker] = commit
+    known = owner[last, worker] != commit
+    arrival = schedule.finish[np.where(known, unit, last), worker]
+    arrival = np.where(
+        arrival <= schedule.time[commit] * (1 + ROUNDING), np.minimum(arrival, schedule.time[commit]), arrival
+    )
+    last = np.where(known, num_units + commit, last)
     arrival = np.where(np.isfinite(arrival), arrival, schedule.time[commit])
     order = np.lexsort((unit, worker))
     commit, worker, unit, version, arrival, last = (x[order] for x in (commit, worker, unit, version, arrival, last))

@@ -102,7 +102,7 @@ def _count(workers: int, count: int, distinct: bool) -> int:
 def _cut_off(name: str, workers: int, count: int, *, distinct: bool) -> Specification:
     """Rounds, since a commit cuts off all others."""
     _count(workers, count, distinct)
-    each = f"one gradient each of {count} workers" if distinct else f"{count} gradients"
+    each = f"one gradient each of {count} workers" if distinct else f"{count} gradient{'s' * (count > 1)}"
     return rounds(
         f"{name}({workers} workers, takes {count})",
         workers,
@@ -149,7 +149,11 @@ def _goes_on(name: str, workers: int, count: int, *, distinct: bool) -> Specific
         read = (state.read >= state.version).astype(jnp.int32)
         return state._replace(version=jnp.ones_like(state.version), read=read)
 
-    each = f"one gradient each of {count} workers, who then read a newer version" if distinct else f"{count} gradients"
+    each = (
+        f"one gradient each of {count} workers, who then read a newer version"
+        if distinct
+        else f"{count} gradient{'s' * (count > 1)}"
+    )
     return Specification(
         f"{name}({workers} workers, takes {count})",
         workers,

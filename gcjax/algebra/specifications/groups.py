@@ -193,7 +193,9 @@ class _Program(NamedTuple):
         push, read = Action("push", self.push), Action("read", self.read)
         if self.given.exchanges:
             return Action("read", self.exchange), push
-        return (push, Action("push, halve", self._halve), read) if len(self.given.levels) > 1 else (push, read)
+        if len(self.given.levels) == 1:
+            return push, read
+        return push, Action("push, halve", self._halve), read, Action("read, not yet halved", self._whole)
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         mine, label = self.members(state, server), own(self.workers, server - self.workers)
@@ -222,6 +224,11 @@ class _Program(NamedTuple):
             work=jnp.where(mine, 0, state.work),
         )
         return after, mine.any() & (state.stage[server - self.workers] == PUSHED)
+
+    def _whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        """The same for a group that had pushed before it was decided that groups are halved."""
+        after, enabled = self.read(state, server)
+        return after._replace(group=state.group), enabled & (after.group != state.group).any()
 
     def exchange(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """Reading, before a push."""
@@ -257,10 +264,12 @@ class _Program(NamedTuple):
         return ((done & kept) | ~mine).all() & (halves >= 0) & (halves <= 1) & (after.level < len(self.given.levels))
 
     def _read(self, before: Groups, after: Groups, mine: jax.Array) -> jax.Array:
-        """The newest version is read, by all the groups into which a group falls apart if it is to be halved."""
+        """The newest version is read, by all the groups into which a group falls apart, if it does."""
         newest = (after.read == before.version) & (after.others == 0)
         halved = after.group == jnp.asarray(self.given.levels)[before.level]
-        return ((newest & halved) | ~mine).all() & (after.level == before.level)
+        whole = after.group == before.group
+        apart = (halved | ~mine).all() | (whole | ~mine).all()
+        return (newest | ~mine).all() & apart & (after.level == before.level)
 
     def invariant(self, state: Groups) -> jax.Array:
         """Groups are whole, and nobody is more than one unit ahead within one."""

@@ -1,0 +1,78 @@
+"""`gcjax check --schedule`: the schedules of a config against what the protocols promise."""
+
+import pytest
+
+from gcjax import cli
+
+CONFIG = """
+import experiments.compare
+run.experiment = @compare
+compare.schemes = {'BSP': @bsp(), 'WBSP': @worker_busy(), 'ignore': @coded()}
+compare.task = @linear_regression()
+compare.stragglers = @exponential()
+compare.optimizer = @sgd()
+compare.network = @links()
+compare.num_workers = 3
+compare.num_units = 8
+compare.target = 0.1
+linear_regression.num_chunks = 3
+links.upload = 100.0
+sgd.learning_rate = 0.1
+coded.code = @ignore_stragglers()
+coded.stop = @deadline()
+deadline.seconds = 1.0
+ignore_stragglers.num_workers = 3
+ignore_stragglers.num_stragglers = 1
+"""
+
+
+@pytest.fixture
+def gcjax(tmp_path, capsys):
+    file = tmp_path / "some.gin"
+
+    def run(*arguments, text=CONFIG):
+        file.write_text(text)
+        status = cli.main(["check", "--schedule", str(file), *arguments])
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return run
+
+
+def test_schemes_that_keep_their_promises_end_with_0(gcjax):
+    status, out, err = gcjax()
+    assert (status, err) == (0, "")
+    rows = {line.split("│")[0].strip(): line for line in out.splitlines() if "│" in line}
+    assert "keeps to it: nobody is more than 1 ahead of anybody" in rows["BSP"]
+    assert "keeps to it" in rows["WBSP"]
+    assert "promises nothing that can be checked" in rows["ignore"]
+
+
+def test_one_that_does_not_ends_with_1_and_the_step(gcjax):
+    status, out, _ = gcjax("--set", "worker_busy.eager = True")
+    assert status == 1
+    assert "breaks its guarantee" in out
+    assert "WBSP: server: commit 0 at" in out
+    assert "after:  version 1" in out
+
+
+def test_regimes_and_networks_are_gone_through(gcjax):
+    text = CONFIG.replace("import experiments.compare", "import experiments.protocols").replace(
+        "@compare", "@protocol_map"
+    )
+    text = text.replace("compare.", "protocol_map.").replace("protocol_map.network = @links()\n", "")
+    text = text.replace("protocol_map.stragglers = @exponential()", "protocol_map.regimes = {'often': @exponential()}")
+    text += "protocol_map.networks = {'dear': @links(), 'free': @constant_network()}\n"
+    status, out, err = gcjax(text=text)
+    assert (status, err) == (0, "")
+    assert out.count("often, dear") == out.count("often, free") == 3
+
+
+def test_bad_input_ends_with_2(gcjax, capsys):
+    other = "import experiments.codes\nrun.experiment = @compare_codes\n"
+    status, _, err = gcjax(text=other)
+    assert status == 2
+    assert "must have schemes, num_workers, num_units" in err
+    assert cli.main(["check"]) == 2
+    assert "either a PROTOCOL or --schedule CONFIG" in capsys.readouterr().err
+    assert cli.main(["check", "ssp", "--schedule", "x.gin"]) == 2
