@@ -1,23 +1,53 @@
-"""The README's Python blocks run, one after the other, in one session."""
+"""The Python blocks of the README and of the page on the algebra run, one after the other, in one session each."""
 
 import re
 from pathlib import Path
+from typing import Any
 
-README = Path(__file__).parent.parent / "README.md"
+import pytest
+
+ROOT = Path(__file__).parent.parent
+README, ALGEBRA = ROOT / "README.md", ROOT / "docs" / "algebra.md"
+
+
+def session_of(page: Path) -> dict[str, Any]:
+    session: dict[str, Any] = {}
+    for block in re.findall(r"```python\n(.*?)```", page.read_text(), flags=re.DOTALL):
+        exec(compile(block, page.name, "exec"), session)
+    return session
 
 
 def test_code_blocks_run(capsys):
-    blocks = re.findall(r"```python\n(.*?)```", README.read_text(), flags=re.DOTALL)
-    assert len(blocks) >= 4
-    session = {}
-    for block in blocks:
-        exec(compile(block, "README.md", "exec"), session)
-    assert capsys.readouterr().out.startswith("True")
+    session = session_of(README)
+    printed = capsys.readouterr().out
+    assert printed.startswith("True") and "steps keep to ssp(20 workers, staleness 3)" in printed
     assert session["runs"].trajectory.metrics["accuracy"].shape[0] == 4
     assert float(session["run"].trajectory.metrics["accuracy"][-1]) > 0.8
 
 
-def test_figures_and_files_it_names_exist():
-    text = README.read_text()
-    for path in re.findall(r"\]\((docs/[^)]+)\)|`((?:gcjax|tests|configs)/[\w/.]+)`", text):
-        assert (README.parent / (path[0] or path[1])).exists(), path
+def test_page_on_the_algebra_says_what_its_blocks_print(capsys):
+    session_of(ALGEBRA)
+    printed = capsys.readouterr().out.splitlines()
+    assert printed[:2] == ["It refines."] * 2 and printed[2].startswith("The specification has no such trace")
+    assert printed[8:11] == ["It refines."] * 3
+    said = ALGEBRA.read_text().splitlines()
+    shown = [*printed[2:8], *(f"# {line}" for line in printed[11:15]), f"# {printed[15]}"]
+    assert [line for line in shown if not any(text.endswith(line) for text in said)] == []
+    assert printed[16] == "It refines." and printed[17:] == printed[2:8]
+
+
+def test_every_specification_is_in_the_table():
+    from gcjax.algebra.specifications import SPECIFICATIONS
+
+    rows = [line for line in ALGEBRA.read_text().splitlines() if line.startswith("| `")]
+    names = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in rows)))
+    assert set(SPECIFICATIONS) <= names
+
+
+@pytest.mark.parametrize("page", [README, ALGEBRA], ids=lambda page: page.name)
+def test_figures_and_files_it_names_exist(page):
+    text = page.read_text()
+    for path in re.findall(r"\]\(([^):#]+)\)", text):
+        assert (page.parent / path).exists(), path
+    for path in re.findall(r"`((?:gcjax|tests|configs)/[\w/.]+)`", text):
+        assert (ROOT / path).exists(), path
