@@ -23,6 +23,7 @@ import rich
 import rich.table
 
 import gcjax
+from experiments.speed_algebra import algebra
 from experiments.speed_codes import large_plans, roofline
 from experiments.speed_partial import reproduction
 from experiments.speed_protocols import python_loop, schedules, seeds, training
@@ -178,6 +179,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "training": training,
     "python": python_loop,
     "seeds": seeds,
+    "algebra": algebra,
     "recompilation": second_run,
     "mesh": on_mesh,
     "demo": demo,

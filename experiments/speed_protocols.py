@@ -125,8 +125,15 @@ def _protocols() -> dict[str, Protocol]:
 
 
 def training() -> list[Row]:
-    """A run over its bare gradient evaluations in a scan, for every protocol: MLP 64-128-10, batch 32, 16 workers."""
-    task, optimizer = tasks.digits(NUM_WORKERS, batch_size=32), optax.sgd(0.1)
+    """A run over its bare gradient evaluations in a scan, for every protocol: MLP 64-128-10, 16 workers.
+
+    With batches of 32 the network is so small that the overhead shows at its worst; 256 is more like a real gradient.
+    """
+    return [row for batch_size in (32, 256) for row in _training(batch_size)]
+
+
+def _training(batch_size: int) -> list[Row]:
+    task, optimizer = tasks.digits(NUM_WORKERS, batch_size=batch_size), optax.sgd(0.1)
     durations = _durations(160, NUM_WORKERS)
     bare, params = _bare(task), task.init(KEY)
     rows = []
@@ -140,7 +147,8 @@ def training() -> list[Row]:
         seconds, plain = alternate(ours, partial(bare, task.data, params, count), repeats=5)
         cost = 1 / ratio(seconds, plain)
         note = f"{int(count) / statistics.median(seconds):,.0f} gradients/s, schedule included"
-        rows.append(Row(f"{name}: run over bare gradients", f"{cost:.2f}", "<= 1.15", cost <= 1.15, note))
+        what = f"{name}: run over bare gradients, batch {batch_size}"
+        rows.append(Row(what, f"{cost:.2f}", "<= 1.15", cost <= 1.15, note))
     return rows
 
 
