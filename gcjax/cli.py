@@ -233,13 +233,15 @@ def _list(options: argparse.Namespace) -> None:
 def _laws(options: argparse.Namespace) -> int:
     import jax
 
-    from gcjax import progress
+    from gcjax import _checks, progress
     from gcjax.algebra import laws
 
     if options.page:
         Path(options.page).write_text(laws.markdown())
         return 0
-    key = jax.random.key(options.seed)
+    hint = "All of them are tried at once."
+    _checks.integer("instances", options.instances, minimum=1, maximum=1024, hint=hint)
+    key = jax.random.key(_checks.integer("seed", options.seed, maximum=2**32 - 1))
     results = laws.check_all(
         num_states=options.states, num_steps=options.steps, num_instances=options.instances, rng_key=key
     )

@@ -17,9 +17,10 @@ import numpy as np
 from gcjax.algebra.specifications import Specification, shown
 from gcjax.protocols.base import Schedule
 from gcjax.protocols.group_history import GroupHistory, group_blocks, group_history
-from gcjax.protocols.history import FIELDS, Fields, History, blocks, history, pushes_only, together
+from gcjax.protocols.history import BEGIN, FIELDS, Fields, History, blocks, history, together
 from gcjax.protocols.sequential_history import SequentialHistory, sequential_blocks, sequential_history
 
+CLOCKS = {"clock", "granted", "free"}
 BROKEN = ("guarantee", "property", "arrival")
 LEAST = 64  # steps that are looked at at once
 
@@ -62,7 +63,7 @@ class Kept(NamedTuple):
         why = {
             "guarantee": f"is not a step that the {self.who.split()[0]} guarantees",
             "property": f"breaks the property: {self.specification.claim}",
-            "arrival": "uses a unit that had not arrived",
+            "arrival": "uses what was not there yet",
         }[self.broken]
         what = f"{self.who}: {self.does} {self.unit} at {self.time:g} s {why}, in {self.specification.name}."
         return f"{what}\n  before: {shown(self.before)}\n  after:  {shown(self.after)}"
@@ -72,7 +73,8 @@ def check(schedule: Schedule, specification: Specification) -> Kept:
     """Whether a schedule keeps to a specification.
 
     The schedule becomes a history: workers begin (and read), push, and the server commits. Each of these steps must be
-    in the guarantee of who takes it, and the property must hold at it and after it.
+    in the guarantee of who takes it, and the property must hold at it and after it. Where a specification knows clocks
+    only, so that beginning a unit and pushing it are one step, that step must be allowed when the unit begins.
 
     Args:
       schedule: of one run.
@@ -91,7 +93,9 @@ def check(schedule: Schedule, specification: Specification) -> Kept:
     last = {name: np.asarray(x, np.int32)[None] for name, x in zip(state._fields, specification.initial, strict=True)}
     for part, after in parts:
         before = {name: np.concatenate([last[name], after[name][:-1]]) for name in state._fields}
-        bad = np.c_[_broken(specification, before, after, found.worker[part]), found.late[part]]
+        judged = _at_begin if set(state._fields) <= CLOCKS else _at_each
+        before, after, broken = judged(specification, found, part, before, after)
+        bad = np.c_[broken, found.late[part]]
         if bad.any():
             return _first(specification, found, part, before, after, bad)
         last = {name: x[-1:] for name, x in after.items()}
@@ -114,9 +118,33 @@ def _observed(schedule: Schedule, specification: Specification) -> tuple[AnyHist
     found = history(schedule)
     if not specification.num_servers:
         found = together(found)
-    if not {"read", "seen", "busy"} & set(names):
-        found = pushes_only(found)
     return found, blocks(found, initial)
+
+
+def _at_each(
+    specification: Specification, found: AnyHistory, part: slice, before: Fields, after: Fields
+) -> tuple[Fields, Fields, np.ndarray]:
+    return before, after, _broken(specification, before, after, found.worker[part])
+
+
+def _at_begin(
+    specification: Specification, found: AnyHistory, part: slice, before: Fields, after: Fields
+) -> tuple[Fields, Fields, np.ndarray]:
+    """As if each unit that begins were pushed at once; it must be the next one of its worker."""
+    rows = np.flatnonzero(found.kind[part] == BEGIN)
+    worker, place = found.worker[part][rows], np.arange(rows.size)
+    now = {name: x[rows] for name, x in before.items()}
+    then = {**now, "clock": now["clock"].copy()}
+    then["clock"][place, worker] += 1
+    broken = np.zeros((found.worker[part].size, 2), bool)
+    if rows.size:
+        broken[rows] = _broken(specification, now, then, worker)
+        broken[rows, 0] |= found.unit[part][rows] != now["clock"][place, worker]
+    told = {**after, "clock": after["clock"]}
+    if broken.any():
+        told["clock"] = after["clock"].copy()
+        told["clock"][rows] = then["clock"]
+    return before, told, broken
 
 
 def _check_fields(specification: Specification, names: tuple[str, ...]) -> None:

@@ -60,7 +60,8 @@ class History(NamedTuple):
       num_workers: W.
       floor: int32[E + 1], how many units of everybody each version contains.
       commits: bool, whether it makes a commit.
-      late: bool, of a PUSH: whether the commit it is in was made before it had arrived.
+      late: bool, of a PUSH: whether the commit it is in was made before it had arrived; of a BEGIN: whether the version
+        read had not been made.
       length: int32[E], the most units of a worker in each commit.
       taken: int32[E + 1], how many units are in earlier commits, for each commit.
       taker: int32[units in commits], their workers, by commit.
@@ -125,9 +126,12 @@ def history(schedule: Schedule) -> History:
 
     number = mixed(commit, begins.version).astype(np.int32)
     none = np.zeros(at.size, bool)
-    late = np.concatenate([units.arrival > host.time[units.commit], np.zeros(made.size, bool)])
+    backwards = np.append(False, np.diff(host.time[made]) < 0)
+    late = np.concatenate([units.arrival > host.time[units.commit], backwards])
+    kinds = mixed(kind, np.full(at.size, BEGIN))
+    early = (kinds == BEGIN) & (number > np.cumsum(kinds == COMMIT))
     return History(
-        mixed(kind, np.full(at.size, BEGIN)),
+        kinds,
         mixed(worker, begins.worker).astype(np.int32),
         number,
         mixed(unit, begins.unit).astype(np.int32),
@@ -135,7 +139,7 @@ def history(schedule: Schedule) -> History:
         num_workers,
         _floor(units, num_workers, made.size),
         mixed(kind == COMMIT, none),
-        mixed(late, none),
+        mixed(late, none) | early,
         _length(units, num_workers, made.size),
         np.append(0, np.cumsum(np.bincount(units.commit, minlength=made.size))),
         units.worker[np.argsort(units.commit, kind="stable")],
@@ -154,25 +158,31 @@ def together(found: History) -> History:
     return found._replace(commits=commits[kept], **{name: getattr(found, name)[kept] for name in fields})
 
 
-def pushes_only(found: History) -> History:
-    """Without the beginnings, for specifications that say nothing of reading."""
-    kept = found.kind != BEGIN
-    fields = ("kind", "worker", "number", "unit", "time", "late", "commits")
-    return found._replace(**{name: getattr(found, name)[kept] for name in fields})
-
-
 def on_host(schedule: Schedule) -> Host:
     """What is needed of a schedule, on the host.
 
     Raises:
-      ValueError: if it is of a batch.
+      ValueError: if it is of a batch, or is no schedule at all.
     """
     if np.ndim(schedule.time) != 1:
         raise ValueError(
             f"a history is of one run; this schedule is of a batch, its times have shape {np.shape(schedule.time)}. "
             "Take one of it with jax.tree.map(lambda x: x[i], schedule)."
         )
-    return Host(*(np.asarray(getattr(schedule, name)) for name in Host._fields))
+    host = Host(*(np.asarray(getattr(schedule, name)) for name in Host._fields))
+    used = (host.worker >= 0) & np.isfinite(host.time)[:, None]
+    num_units, num_workers = host.start.shape
+    right = {
+        "times must be numbers": not np.isnan(host.time).any(),
+        f"workers must be below {num_workers}": (host.worker < num_workers).all(),
+        f"units must be among the {num_units} sampled ones": (
+            ~used | ((host.unit >= 0) & (host.unit < num_units))
+        ).all(),
+    }
+    for rule, holds in right.items():
+        if not holds:
+            raise ValueError(f"{rule} in a schedule; in this one they do otherwise. Correct the protocol's schedule.")
+    return host
 
 
 def slots(counts: np.ndarray) -> np.ndarray:
@@ -188,6 +198,11 @@ def _units(schedule: Host) -> _Units:
     rows = np.repeat(np.arange(commit.size), count)
     offset = slots(count)
     commit, worker, version, unit = commit[rows], worker[rows], version[rows], first[rows] + offset
+    if unit.size and unit.max() >= schedule.start.shape[0]:
+        raise ValueError(
+            f"contributions must consist of the {schedule.start.shape[0]} sampled units; one has unit {unit.max()}. "
+            "Correct the protocol's schedule."
+        )
     # A message carries its unit and those before it that were not sent by themselves. What no message of the commit
     # carries is known without one, as the progress of a coded round is.
     sent = np.isfinite(schedule.send_start)
@@ -203,7 +218,6 @@ def _units(schedule: Host) -> _Units:
         arrival <= schedule.time[commit] * (1 + ROUNDING), np.minimum(arrival, schedule.time[commit]), arrival
     )
     last = np.where(known, num_units + commit, last)
-    arrival = np.where(np.isfinite(arrival), arrival, schedule.time[commit])
     order = np.lexsort((unit, worker))
     commit, worker, unit, version, arrival, last = (x[order] for x in (commit, worker, unit, version, arrival, last))
     new = np.append(True, (worker[1:] != worker[:-1]) | (last[1:] != last[:-1])) if unit.size else np.zeros(0, bool)

@@ -98,7 +98,9 @@ def test_run_is_the_plain_loop(name, x64):
     assert_close(run.params, plain_loop(task, run.schedule, SGD, KEY, PROTOCOLS[name].code))
 
 
-@pytest.mark.parametrize("name", ["asp", "bsp", "frc", "partial L=2"])
+@pytest.mark.parametrize(
+    "name", ["asp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bsp", "frc", "partial L=2"))]
+)
 def test_dropout_follows_the_unit_or_the_chunk(name, x64):
     task = tasks.digits(num_chunks=W, batch_size=3, hidden=(5,), dropout=0.5)
     run = engine.run(task, PROTOCOLS[name], SGD, durations(6), rng_key=KEY)
@@ -233,7 +235,9 @@ def test_mixed_versions_must_be_announced():
         engine.run(regression(), mixed, SGD, durations(), rng_key=KEY)
 
 
-@pytest.mark.parametrize("transform", [jax.jit, lambda f: lambda x: jax.vmap(f)(x[None])[0]])
+@pytest.mark.parametrize(
+    "transform", [jax.jit, pytest.param(lambda f: lambda x: jax.vmap(f)(x[None])[0], marks=pytest.mark.slow)]
+)
 def test_parameters_of_optimizer_and_protocol_may_be_traced(transform):
     task, d = regression(), durations()
     code = codes.uncoded(W)
@@ -250,6 +254,7 @@ def test_parameters_of_optimizer_and_protocol_may_be_traced(transform):
         np.testing.assert_allclose(transform(function)(value), function(0.3), rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_training_loss_does_not_depend_on_the_number_of_blocks(x64):
     uneven = np.arange(W)[:, None] <= np.arange(W)[None] + 2
     assignment = codes.from_matrix(uneven.astype(int))

@@ -95,12 +95,12 @@ def test_who_is_too_far_ahead_is_named():
     durations = jnp.ones((8, W)).at[:, 2].set(10.0)
     kept = check(quick(protocols.ssp(staleness=4), durations), SSP[2])
     assert not kept and (kept.broken, kept.who, kept.does, kept.unit, kept.time) == (
-        "guarantee", "worker 0", "push", 3, 4.0,
+        "guarantee", "worker 0", "begin", 3, 3.0,
     )  # fmt: skip
     np.testing.assert_array_equal(kept.before.clock, [3, 3, 0])
     np.testing.assert_array_equal(kept.after.clock, [4, 3, 0])
     kept = check(quick(protocols.asp(), durations), specifications.ssp(workers=W, staleness=5))
-    assert (kept.broken, kept.who, kept.unit, kept.time) == ("guarantee", "worker 0", 6, 7.0)
+    assert (kept.broken, kept.who, kept.unit, kept.time) == ("guarantee", "worker 0", 6, 6.0)
     assert check(quick(protocols.ssp(staleness=2), durations), specifications.ssp(workers=W, staleness=4))
 
 
@@ -300,7 +300,7 @@ def test_words():
     broken = str(check(changed(found, "version", (0, 0), 1), promise("k_sync")))
     assert "is not a step that the worker guarantees" in broken
     early = changed(schedule("bsp"), "time", 0, 0.01)
-    assert "uses a unit that had not arrived, in bsp(3 workers" in str(check(early, promise("bsp")))
+    assert "uses what was not there yet, in bsp(3 workers" in str(check(early, promise("bsp")))
 
 
 def test_bad_input():
@@ -315,3 +315,29 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"the states of ssp\(3 workers, staleness 1\) also have"):
         state = specifications.Decodable
         check(found, promise("ssp")._replace(initial=state(np.int32(0), np.int32(0))))
+
+
+def test_a_version_that_is_not_there_yet_is_caught_where_only_clocks_count():
+    whole = schedule("ssp")
+    promised = promise("ssp")
+    assert check(whole, promised)
+    used = np.flatnonzero(np.isfinite(whole.time))
+    one = used[3]
+    ahead = whole._replace(version=np.asarray(whole.version).copy())
+    ahead.version[one] = one + 1
+    kept = check(ahead, promised)
+    assert (kept.broken, kept.does) == ("arrival", "begin")
+
+
+def test_who_begins_too_early_is_caught_even_if_nobody_is_ahead_when_it_pushes():
+    durations = jnp.asarray([[1.0, 2.0, 2.0], [10.0, 9.0, 9.0], [10.0, 10.0, 10.0]])
+    kept = check(quick(protocols.asp(), durations), promise("bsp"))
+    assert (kept.broken, kept.who, kept.does, kept.unit, kept.time) == ("guarantee", "worker 0", "begin", 1, 1.0)
+
+
+def test_what_was_cut_off_cannot_be_in_a_commit():
+    whole = schedule("k_sync")
+    lost = np.argwhere(np.isfinite(whole.start) & np.isinf(whole.finish))[0]
+    at = np.flatnonzero(np.isfinite(whole.time) & (whole.time >= whole.start[tuple(lost)]))[0]
+    taken = changed(changed(whole, "worker", (at, 0), lost[1]), "unit", (at, 0), lost[0])
+    assert not check(taken, promise("k_sync"))

@@ -12,7 +12,7 @@ import numpy as np
 from gcjax.algebra.specifications.base import Layout, Specification, State, layout
 from gcjax.algebra.specifications.moves import Moves, Stepper
 
-MOST_STATES = 4_000_000
+MOST_STATES = 1_000_000
 ENVIRONMENT = "environment"
 
 
