@@ -240,7 +240,7 @@ def _laws(options: argparse.Namespace) -> int:
         Path(options.page).write_text(laws.markdown())
         return 0
     hint = "All of them are tried at once."
-    _checks.integer("instances", options.instances, minimum=1, maximum=1024, hint=hint)
+    _checks.integer("num_instances", options.instances, minimum=1, maximum=1024, hint=hint)
     key = jax.random.key(_checks.integer("seed", options.seed, maximum=2**32 - 1))
     results = laws.check_all(
         num_states=options.states, num_steps=options.steps, num_instances=options.instances, rng_key=key

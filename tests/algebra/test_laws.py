@@ -169,7 +169,7 @@ def test_the_command_writes_the_page(tmp_path):
             ["--states", "1"],
             "num_states must be a whole number at least 2; got 1. With one state a relation says nothing.",
         ),
-        (["--instances", "0"], "num_instances must be a whole number at least 1; got 0."),
+        (["--instances", "0"], "num_instances must be a whole number between 1 and 1024; got 0."),
         (["--states", "4", "--steps", "9"], "num_steps=6 would fit."),
     ],
 )
