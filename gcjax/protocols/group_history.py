@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gcjax.protocols.base import Schedule
-from gcjax.protocols.history import BLOCK, ROUNDING, Fields, Host, on_host, slots
+from gcjax.protocols.history import ROUNDING, Fields, Host, in_blocks, on_host, slots
 
 UNIT, PUSH, READ = range(3)
 
@@ -212,12 +212,7 @@ def group_blocks(found: GroupHistory, initial: Fields) -> Iterator[tuple[slice, 
       found: the history.
       initial: all fields before the first event; arrays [1] or [1, W].
     """
-    size, last = max(BLOCK // found.num_workers, 1), initial
-    for begin in range(0, found.kind.size, size):
-        part = slice(begin, min(begin + size, found.kind.size))
-        after = _after(found, part, last)
-        yield part, after
-        last = {name: x[-1:] for name, x in after.items()}
+    return in_blocks(found.kind.size, found.num_workers, initial, lambda part, last: _after(found, part, last))
 
 
 def _after(found: GroupHistory, part: slice, last: Fields) -> Fields:

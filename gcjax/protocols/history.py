@@ -6,7 +6,7 @@ was promised. Only work that is in a commit counts: what was cancelled, or is pe
 Letters: T units sampled per worker, W workers, E commits, C contributions to a commit, X events, B events of a block.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 import numpy as np
@@ -15,8 +15,6 @@ from gcjax.protocols.base import Schedule
 
 BEGIN, PUSH, COMMIT = range(3)
 BLOCK = 1 << 20  # numbers in an array of a block, more or less
-
-
 ROUNDING = 1e-5  # by which sums of times may differ
 FIELDS = {
     "version": "int32[B], the commits so far",
@@ -279,12 +277,26 @@ def blocks(found: History, initial: Fields) -> Iterator[tuple[slice, Fields]]:
       found: the history.
       initial: the fields asked for, before the first event; arrays [1] or [1, W].
     """
-    size, last = max(BLOCK // found.num_workers, 1), initial
-    for begin in range(0, found.kind.size, size):
-        part = slice(begin, min(begin + size, found.kind.size))
-        after = _after(found, part, last)
-        yield part, after
-        last = {name: x[-1:] for name, x in after.items()}
+    return in_blocks(found.kind.size, found.num_workers, initial, lambda part, last: _after(found, part, last))
+
+
+def in_blocks(
+    number: int, num_workers: int, initial: Fields, after: Callable[[slice, Fields], Fields]
+) -> Iterator[tuple[slice, Fields]]:
+    """So many events, in blocks that are not too large.
+
+    Args:
+      number: of the events.
+      num_workers: W.
+      initial: the fields before the first event; arrays [1] or [1, W].
+      after: `(part, last) -> fields` after each event of a part, if the last ones before it are these.
+    """
+    size, last = max(BLOCK // num_workers, 1), initial
+    for begin in range(0, number, size):
+        part = slice(begin, min(begin + size, number))
+        found = after(part, last)
+        yield part, found
+        last = {name: x[-1:] for name, x in found.items()}
 
 
 def _after(found: History, part: slice, last: Fields) -> Fields:
