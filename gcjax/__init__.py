@@ -1,7 +1,30 @@
-"""gcjax: gradient coding and synchronisation protocols for distributed training, in JAX."""
+"""gcjax: gradient coding and synchronisation protocols for distributed training, in JAX.
 
-from gcjax import codes, engine, processes, protocols, stragglers, tasks
+Nothing is imported before it is used, so `import gcjax` takes no time.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gcjax import codes, engine, processes, protocols, stragglers, tasks
+    from gcjax.comparable import comparable
 
 __version__ = "0.1.0"
 
-__all__ = ["codes", "engine", "processes", "protocols", "stragglers", "tasks"]
+__all__ = ["codes", "comparable", "engine", "processes", "protocols", "stragglers", "tasks"]
+
+_MODULES = ("codes", "engine", "processes", "protocols", "stragglers", "tasks")
+_FUNCTIONS = {"comparable": "gcjax.comparable"}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        return importlib.import_module(f"gcjax.{name}")
+    if name in _FUNCTIONS:
+        return getattr(importlib.import_module(_FUNCTIONS[name]), name)
+    raise AttributeError(f"module 'gcjax' has no attribute '{name}'")
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *__all__])

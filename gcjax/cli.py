@@ -40,7 +40,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_run, _add_list, _add_report, _add_check, _add_algebra):
+    for add in (_add_run, _add_sweep, _add_list, _add_report, _add_check, _add_algebra):
         add(commands)
     return parser
 
@@ -58,8 +58,29 @@ def _add_run(commands: Any) -> None:
         help="go on with the run in DIR, or the newest unfinished one of this config, from its last checkpoint; if "
         "there is none, start it",
     )  # fmt: skip
+    parser.add_argument(
+        "--no-cache", dest="cache", action="store_false",
+        help="compile everything anew; without it, compiled programs are kept in the user's cache folder "
+        "(~/.cache/gcjax, up to 1 GiB; JAX_COMPILATION_CACHE_DIR says another one)",
+    )  # fmt: skip
     _add_distributed(parser)
     parser.set_defaults(command=_run)
+
+
+def _add_sweep(commands: Any) -> None:
+    parser = commands.add_parser(
+        "sweep", help="run a config for all combinations of some values, and write one table",
+        description="Runs all combinations in this process, where what they share is compiled once.",
+    )  # fmt: skip
+    parser.add_argument("config", metavar="CONFIG", help="a .gin file whose experiment is a comparison")
+    parser.add_argument(
+        "--over", metavar="PARAMETER=VALUES", action="append", required=True,
+        help="values with commas between them, e.g. 'ssp.staleness=0,1,3'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help="as in run")
+    parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-sweep-TIME)")
+    parser.add_argument("--no-cache", dest="cache", action="store_false", help="as in run")
+    parser.set_defaults(command=_sweep)
 
 
 def _add_distributed(parser: argparse.ArgumentParser) -> None:
@@ -136,8 +157,10 @@ def _add_algebra(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from gcjax import config, processes, progress
+    from gcjax import cached_programs, config, processes, progress
 
+    if options.cache:
+        cached_programs.keep()
     with _together(options):
         processes.share(lambda: config.load(options.config, options.bindings))
         processes.agree("config", _agreed())
@@ -145,6 +168,19 @@ def _run(options: argparse.Namespace) -> None:
         with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as shown:
             config.start(out, shown)
             shown.show(f"Written to {out}")
+
+
+def _sweep(options: argparse.Namespace) -> None:
+    from gcjax import cached_programs, progress, sweep
+    from gcjax.analysis import empty_folder
+
+    if options.cache:
+        cached_programs.keep()
+    sweep.combinations(options.over)  # before a folder is made
+    out = empty_folder(options.out or _default_folder(f"{Path(options.config).stem}-sweep"))
+    with progress.bar() as shown:
+        sweep.run(options.config, options.bindings, options.over, out, shown)
+        shown.show(f"Written to {out}")
 
 
 def _together(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:

@@ -23,6 +23,7 @@ import optax
 
 from gcjax import _gin_errors, registry
 from gcjax._arguments import checked
+from gcjax.comparable import comparable
 from gcjax.progress import Progress
 from gcjax.stragglers.network import constant_network, links
 
@@ -94,7 +95,7 @@ def register() -> None:
         for name, entry in kind.entries.items() if kind.in_configs else ():
             _register(entry.factory, name, kind.module)
     for name in _OPTAX:
-        _register(getattr(optax, name), name, "optax")
+        _register(comparable(getattr(optax, name)), name, "optax")
     _register(key, "key", "gcjax")
     _register(mesh, "mesh", "gcjax")
     _register(constant_network, "constant_network", "gcjax.stragglers")

@@ -3,7 +3,18 @@
 from gcjax.analysis.collect import environment, metric_columns, timeline_columns
 from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
 from gcjax.analysis.report import write_report
-from gcjax.analysis.store import CHECKPOINTS, Results, empty_folder, load, save, select, stack, unfinished_folder
+from gcjax.analysis.store import (
+    CHECKPOINTS,
+    Results,
+    empty_folder,
+    file_name,
+    load,
+    save,
+    select,
+    stack,
+    unfinished_folder,
+    write_table,
+)
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
 from gcjax.analysis.tables import markdown_table, rich_table
 from gcjax.analysis.target import Target, target
@@ -17,6 +28,7 @@ __all__ = [
     "costs",
     "empty_folder",
     "environment",
+    "file_name",
     "is_stalled",
     "load",
     "markdown",
@@ -33,4 +45,5 @@ __all__ = [
     "timeline_columns",
     "unfinished_folder",
     "write_report",
+    "write_table",
 ]

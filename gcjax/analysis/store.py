@@ -5,6 +5,7 @@ by then; `timeline.parquet` the units of the first rounds; `run.json` what the r
 """
 
 import json
+import urllib.parse
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -53,6 +54,11 @@ def stack(parts: list[Columns]) -> Columns:
     return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
 
+def file_name(name: str) -> str:
+    """A name for a file or folder: letters and digits stay, and different names stay different."""
+    return urllib.parse.quote(name, safe=" ()=,") if name.strip(".") else name.replace(".", "%2E")
+
+
 def empty_folder(path: str | Path) -> Path:
     """Makes a folder for a run.
 
@@ -82,9 +88,14 @@ def unfinished_folder(path: str | Path) -> Path:
 
 def save(results: Results, folder: Path) -> None:
     """Writes `metrics.parquet`, `timeline.parquet` and `run.json`."""
-    pq.write_table(pa.table(results.metrics), folder / "metrics.parquet")
-    pq.write_table(pa.table(results.timeline), folder / "timeline.parquet")
+    write_table(results.metrics, folder / "metrics.parquet")
+    write_table(results.timeline, folder / "timeline.parquet")
     (folder / "run.json").write_text(json.dumps(results.facts, indent=2) + "\n")
+
+
+def write_table(columns: Columns, path: Path) -> None:
+    """Writes columns as a Parquet file."""
+    pq.write_table(pa.table(columns), path)
 
 
 def load(path: str | Path) -> Results:

@@ -39,12 +39,12 @@ class Row(NamedTuple):
 
 def table(results: Results) -> Table:
     """The summary for the terminal."""
-    return rich_table("Mean ± standard deviation over seeds; time is virtual", _heads(results), rows(results))
+    return rich_table("Mean ± standard deviation over seeds; time is virtual", heads(results), rows(results))
 
 
 def markdown(results: Results) -> str:
     """The summary as a Markdown page, with what its columns mean."""
-    return "\n".join(["# Summary", "", markdown_table(_heads(results), rows(results)), "", NOTES])
+    return "\n".join(["# Summary", "", markdown_table(heads(results), rows(results)), "", NOTES])
 
 
 def rows(results: Results) -> list[Row]:
@@ -69,7 +69,8 @@ def best_value(results: Results) -> tuple[float, str]:
     return float(sign * values[best]), str(results.metrics["scheme"][best])
 
 
-def _heads(results: Results) -> Row:
+def heads(results: Results) -> Row:
+    """The heads of the columns of `rows`."""
     target = results.facts["target"]
     metric = target["metric"].replace("_", " ")
     relation = "" if target["higher_is_better"] else "≤ "

@@ -4,7 +4,6 @@ Letters: S seeds, T units sampled per worker, W workers.
 """
 
 import time
-import urllib.parse
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -18,6 +17,8 @@ from jax.sharding import Mesh
 
 from gcjax import engine
 from gcjax.analysis.metrics import is_stalled
+from gcjax.analysis.store import file_name
+from gcjax.comparable import comparable
 from gcjax.protocols import Protocol, Schedule
 from gcjax.stragglers import Network
 from gcjax.tasks import Task
@@ -81,7 +82,7 @@ class Saving(NamedTuple):
 
     def checkpoints(self, *names: str) -> engine.Checkpoints:
         """Those of one run."""
-        return engine.Checkpoints(self.folder.joinpath(*map(_file_name, names)), every=self.every, keep=self.keep)
+        return engine.Checkpoints(self.folder.joinpath(*map(file_name, names)), every=self.every, keep=self.keep)
 
 
 class _Given(NamedTuple):
@@ -116,10 +117,14 @@ def schedules(name: str, protocol: Protocol, setting: Setting) -> Schedule:
     Raises:
       ValueError: if the sampled units do not last for the time asked for.
     """
-    found = jax.jit(jax.vmap(lambda d, n: protocol(d, n)))(setting.durations, setting.network_of_each)
-    schedule: Schedule = jax.tree.map(np.asarray, found)
+    schedule: Schedule = jax.tree.map(np.asarray, _schedules(protocol, setting.durations, setting.network_of_each))
     _check_lasting(name, schedule, setting)
     return schedule
+
+
+@partial(jax.jit, static_argnums=0)
+def _schedules(schedule: Callable[..., Schedule], *given: Any) -> Schedule:
+    return jax.vmap(schedule)(*given)
 
 
 def _check_lasting(name: str, schedule: Schedule, setting: Setting) -> None:
@@ -161,61 +166,88 @@ def run(
     report(0.0)
     in_time = np.isfinite(schedule.time) & (schedule.time <= setting.seconds)
     num_commits = max(1, int(in_time.sum(axis=1).max()))
-    train = partial(
-        engine.run,
+    training = _Training(
         protocol=_ending(protocol, setting.seconds),
         optimizer=optimizer,
         num_commits=None if protocol.adaptive is not None else num_commits,  # it may come to make more of them
         eval_every=-(-num_commits // setting.num_evals),
     )
     runs = _together if setting.mesh is None else _one_by_one
-    (trajectory, cut), compile_seconds, run_seconds = runs(train, name, setting, saving, report)
+    (trajectory, cut), compile_seconds, run_seconds = runs(training, name, setting, saving, report)
     return Trials(trajectory, cut, _stalled(schedule), compile_seconds, run_seconds)
 
 
+class _Training(NamedTuple):
+    """How a scheme is trained, by the names of `engine.run`: static, so that equal ones are compiled once."""
+
+    protocol: Protocol
+    optimizer: optax.GradientTransformation
+    num_commits: int | None
+    eval_every: int
+
+
+@partial(jax.jit, static_argnums=(0, 1))
+def _begin(training: _Training, task: Task, data: Any, own: _Given, params: Any) -> engine.Run:
+    """The runs of all seeds before their first commit."""
+
+    def one(own: _Given, params: Any) -> engine.Run:
+        whole = task._replace(data=data)
+        return engine.run(whole, **training._asdict(), **own._asdict(), params=params, num_evals=0)
+
+    return jax.vmap(one)(own, params)
+
+
+@partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
+def _advance(
+    training: _Training, task: Task, data: Any, own: _Given, so_far: engine.Training, *rest: Any
+) -> engine.Training:
+    """Goes on with the runs of all seeds; the rest are their schedules, and how many evaluations there are to be."""
+    schedules, num_evals = rest
+
+    def one(own: _Given, so_far: engine.Training, schedule: Schedule) -> engine.Training:
+        start, whole = engine.Run.of(so_far, schedule), task._replace(data=data)
+        return engine.run(whole, **training._asdict(), **own._asdict(), start=start, num_evals=num_evals).training
+
+    return jax.vmap(one)(own, so_far, schedules)
+
+
 def _together(
-    train: partial[engine.Run], name: str, setting: Setting, saving: Saving, report: Callable[[float], None]
+    training: _Training, name: str, setting: Setting, saving: Saving, report: Callable[[float], None]
 ) -> tuple[Outcome, float, float]:
     """All seeds in one program."""
+    task, data = setting.task._replace(data=None), setting.task.data
+    own = _Given(setting.durations, setting.network_of_each, setting.keys)
 
-    def progress(done: int, total: int) -> None:
-        report(_COMPILING + (1 - _COMPILING) * int(done) / max(int(total), 1))
+    def advance(so_far: engine.Training, num_evals: int) -> engine.Training:
+        return _advance(training, task, data, own, so_far, schedule, jnp.int32(num_evals))
 
-    def start(data: Any, given: _Given, params: Any) -> engine.Run:
-        task = setting.task._replace(data=data)
-        return train(task, **given._asdict(), params=params, progress=progress, num_evals=0)
+    def progress(so_far: engine.Training) -> None:
+        share = so_far.state.commit.sum() / jnp.maximum(so_far.info.num_commits.sum(), 1)
+        report(_COMPILING + (1 - _COMPILING) * float(share))
 
-    def go_on(data: Any, given: _Given, so_far: engine.Training, *rest: Any) -> engine.Training:
-        schedule, num_evals = rest
-        task, run = setting.task._replace(data=data), engine.Run.of(so_far, schedule)
-        return train(task, **given._asdict(), progress=progress, start=run, num_evals=num_evals).training
-
-    data, own = setting.task.data, _Given(setting.durations, setting.network_of_each, setting.keys)
     begin = time.perf_counter()
-    first = jax.jit(jax.vmap(start, in_axes=(None, 0, 0)))(data, own, setting.params)
-    program = jax.jit(jax.vmap(go_on, in_axes=(None, 0, 0, 0, None)), donate_argnums=2)
-    schedule, given = first.schedule, (data, own, setting.params, first.schedule)
-    compiled = program.lower(data, own, first.training, schedule, jnp.int32(0)).compile()
+    first = _begin(training, task, data, own, setting.params)
+    schedule = first.schedule
+    so_far = jax.block_until_ready(advance(first.training, 0))
     middle = time.perf_counter()
-
-    def advance(training: engine.Training, num_evals: int) -> engine.Training:
-        return compiled(data, own, training, schedule, jnp.int32(num_evals))
-
-    identity = engine.identity(saving.config, scheme=name, given=given)
+    identity = engine.identity(saving.config, scheme=name, given=(data, own, setting.params, schedule))
     with saving.checkpoints(name) as checkpoints:
-        training = engine.in_pieces(advance, first.training, first.trajectory.time.shape[1] - 1, checkpoints, identity)
-    adaptive = train.keywords["protocol"].adaptive
+        so_far = engine.in_pieces(
+            advance, so_far, first.trajectory.time.shape[1] - 1,
+            checkpoints=checkpoints, identity=identity, report=progress,
+        )  # fmt: skip
+    adaptive = training.protocol.adaptive
     if adaptive is not None:  # what it was in the end
-        schedule = jax.jit(jax.vmap(adaptive.schedule))(own.durations, own.network, training.state.controls)
+        schedule = _schedules(adaptive.schedule, own.durations, own.network, so_far.state.controls)
         _check_lasting(name, schedule, setting)
-    result = jax.block_until_ready(engine.Run.of(training, schedule))
+    result = jax.block_until_ready(engine.Run.of(so_far, schedule))
     end = time.perf_counter()
     engine.check(result)
     return (result.trajectory, result.schedule), middle - begin, end - middle
 
 
 def _one_by_one(
-    train: partial[engine.Run], name: str, setting: Setting, saving: Saving, report: Callable[[float], None]
+    training: _Training, name: str, setting: Setting, saving: Saving, report: Callable[[float], None]
 ) -> tuple[Outcome, float, float]:
     """Each seed on all devices of the mesh."""
     runs, ends = [], [time.perf_counter()]
@@ -223,13 +255,13 @@ def _one_by_one(
         whole = setting.durations, setting.params, setting.network_of_each
         durations, params, network = jax.tree.map(lambda x, i=i: x[i], whole)
         with saving.checkpoints(name, str(i)) as checkpoints:
-            run = train(
+            run = engine.run(
                 setting.task,
+                **training._replace(num_commits=None)._asdict(),  # each seed has its own number
                 durations=durations,
                 rng_key=key,
                 params=params,
                 network=network,
-                num_commits=None,  # each seed has its own number
                 mesh=setting.mesh,
                 axis=setting.axis,
                 checkpoints=checkpoints,
@@ -241,11 +273,7 @@ def _one_by_one(
     return jax.tree.map(lambda *x: np.stack(x), *runs), ends[1] - ends[0], ends[-1] - ends[1]
 
 
-def _file_name(name: str) -> str:
-    """A name for a folder: letters and digits stay, and different names stay different."""
-    return urllib.parse.quote(name, safe=" ()=,") if name.strip(".") else name.replace(".", "%2E")
-
-
+@comparable
 def _ending(protocol: Protocol, seconds: float) -> Protocol:
     """The protocol, ending after so many seconds."""
 

@@ -13,8 +13,10 @@ from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.least_squares import least_squares
 from gcjax.codes.whole import whole_workers
+from gcjax.comparable import comparable
 
 
+@comparable
 def one_step(assignment: Assignment) -> GradientCode:
     """One-step decoding: all sums get the same weight, N over the chunks in them (Charles et al. 2017, section 3).
 
@@ -34,6 +36,7 @@ def one_step(assignment: Assignment) -> GradientCode:
     )
 
 
+@comparable
 def optimal_decoding(assignment: Assignment, *, num_iterations: int | None = None) -> GradientCode:
     """Optimal decoding: the weights of the sums with the least residual (Charles et al. 2017, section 4). L = M = 1.
 
@@ -53,6 +56,7 @@ def optimal_decoding(assignment: Assignment, *, num_iterations: int | None = Non
     )
 
 
+@comparable
 def expander(num_workers: int, *, load: int, rng_key: jax.Array) -> GradientCode:
     """A random regular graph, in all likelihood an expander, with fixed decoding (Raviv et al. 2018, section V).
 

@@ -3,7 +3,6 @@
 from typing import Any
 
 import jax
-import networkx as nx
 import numpy as np
 
 from gcjax import _checks
@@ -57,6 +56,8 @@ def random_regular(num_workers: int, *, load: int, rng_key: jax.Array) -> Assign
     Raises:
       ValueError: if no such graph exists (`num_workers * load` odd, or `load >= num_workers`).
     """
+    import networkx as nx
+
     _check_load(num_workers, load)
     if load >= num_workers or (num_workers * load) % 2:
         raise ValueError(
@@ -89,6 +90,8 @@ def from_graph(graph: Any) -> Assignment:
     Raises:
       ValueError: if the graph is directed, or a vertex has no neighbour.
     """
+    import networkx as nx
+
     if not isinstance(graph, nx.Graph):
         adjacency = np.asarray(graph)
         if adjacency.ndim != 2 or not np.array_equal(adjacency, adjacency.T):

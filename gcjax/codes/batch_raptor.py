@@ -10,10 +10,12 @@ from gcjax import _checks
 from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.bernoulli import drawn
 from gcjax.codes.fixed import fixed_code
+from gcjax.comparable import comparable
 
 _Peeling = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
+@comparable
 def batch_raptor(
     num_workers: int, *, num_chunks: int, num_stragglers: int, error: float, rng_key: jax.Array
 ) -> GradientCode:

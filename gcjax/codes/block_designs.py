@@ -9,6 +9,7 @@ from gcjax.codes import designs
 from gcjax.codes.assignments import from_matrix
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
+from gcjax.comparable import comparable
 
 
 def block_design(num_workers: int, *, load: int) -> Assignment:
@@ -24,6 +25,7 @@ def block_design(num_workers: int, *, load: int) -> Assignment:
     return from_matrix(designs.incidence(_design(num_workers, load)))
 
 
+@comparable
 def bibd(num_workers: int, *, load: int) -> GradientCode:
     """A block design with constant decoding, which is optimal for it: who is missing does not matter, only how many.
 

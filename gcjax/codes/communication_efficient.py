@@ -7,8 +7,10 @@ from gcjax.codes.assignments import cyclic
 from gcjax.codes.base import GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import chebyshev_generator, check_tolerance, interpolating_coefficients
+from gcjax.comparable import comparable
 
 
+@comparable
 def communication_efficient(
     num_workers: int,
     *,

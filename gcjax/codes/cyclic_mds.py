@@ -6,8 +6,10 @@ from gcjax.codes.assignments import cyclic
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import as_blocks, check_tolerance
+from gcjax.comparable import comparable
 
 
+@comparable
 def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     """Cyclic MDS code: the coefficients of all workers are shifts of one polynomial, and nothing is random.
 

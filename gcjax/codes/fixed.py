@@ -11,6 +11,7 @@ import numpy as np
 
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float, residual
 from gcjax.codes.least_squares import least_squares
+from gcjax.comparable import comparable
 
 Decode = Callable[[jax.Array, jax.Array], jax.Array]
 """`(progress int[W], encode float[W, M, K, L]) -> decode float[W, M, L]`; entries of messages not sent are ignored."""
@@ -19,6 +20,7 @@ Completion = Callable[[jax.Array], jax.Array]
 """`arrivals float[W, M] -> float[]`: from when messages are ready, the earliest time of an exact decode."""
 
 
+@comparable
 def fixed_code(
     assignment: Assignment,
     coefficients: np.ndarray,

@@ -6,16 +6,14 @@ Chunks are the vertices of a graph, workers its edges: a worker holds two chunks
 from typing import Any
 
 import jax
-import networkx as nx
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import connected_components
 
 from gcjax import _checks
 from gcjax.codes.approximate import optimal_decoding
 from gcjax.codes.assignments import from_pairs
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.whole import whole_workers
+from gcjax.comparable import comparable
 
 
 def edges(graph: Any) -> Assignment:
@@ -27,6 +25,8 @@ def edges(graph: Any) -> Assignment:
     Raises:
       ValueError: if the graph is directed, or has a loop or a vertex without an edge.
     """
+    import networkx as nx
+
     if not isinstance(graph, nx.Graph) or graph.is_directed() or nx.number_of_selfloops(graph):
         raise ValueError(f"edges needs an undirected networkx graph without loops; got {graph!r}.")
     index = {vertex: i for i, vertex in enumerate(sorted(graph.nodes))}
@@ -35,6 +35,7 @@ def edges(graph: Any) -> Assignment:
     return from_pairs(workers, ends.ravel(), num_workers=len(ends), num_chunks=len(index))
 
 
+@comparable
 def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> GradientCode:
     """A random regular graph, a worker an edge, with optimal decoding. L = M = 1, K = 2, N = 2 W / R.
 
@@ -48,6 +49,8 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
     Raises:
       ValueError: if there is no such graph: R must divide 2 W, and be smaller than the vertices.
     """
+    import networkx as nx
+
     _checks.integer("num_workers", num_workers, minimum=1)
     _checks.integer("replication", replication, minimum=1)
     vertices, rest = divmod(2 * num_workers, replication)
@@ -80,6 +83,9 @@ def graph_error(assignment: Assignment, finished: np.ndarray) -> float:
     n = assignment.num_chunks
     u, v = assignment.chunks[np.asarray(finished, bool)].T.astype(np.int64)
     # In the double cover a piece falls apart into two, with the sides exchanged, iff it is bipartite.
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
     cover = csr_matrix((np.ones(2 * u.size), (np.concatenate([u, u + n]), np.concatenate([v + n, v]))), (2 * n, 2 * n))
     label = connected_components(cover, directed=False)[1]
     bipartite = label[:n] != label[n:]

@@ -9,6 +9,7 @@ from gcjax import _checks
 from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import round_robin, unit_messages
+from gcjax.comparable import comparable
 
 
 def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) -> Assignment:
@@ -36,6 +37,7 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
     return round_robin(num_chunks, _loads(each, num_chunks, replication))
 
 
+@comparable
 def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: int, rng_key: jax.Array) -> GradientCode:
     """Heterogeneity-aware code: loads follow the speeds, and any s stragglers are tolerated. L = M = 1.
 

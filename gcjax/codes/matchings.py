@@ -1,8 +1,6 @@
 """Orders of regular assignments by perfect matchings: every chunk stands equally often at every position."""
 
 import numpy as np
-from scipy.sparse import csr_matrix
-from scipy.sparse.csgraph import maximum_bipartite_matching
 
 from gcjax.codes.base import Assignment, Holders
 
@@ -21,6 +19,9 @@ def by_matchings(assignment: Assignment, inverse: Holders) -> Assignment:
     The holders of a chunk are split into groups of K, as if each group had a chunk of its own; then there are as many
     chunks as workers, all with K neighbours, and perfect matchings can be peeled off one by one (König).
     """
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import maximum_bipartite_matching
+
     workers, load = assignment.num_workers, assignment.load
     rows = inverse.workers.ravel()  # the workers of a group
     columns = np.repeat(np.arange(workers), load)  # the groups; R/K of them in turn stand for one chunk

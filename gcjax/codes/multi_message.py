@@ -14,8 +14,10 @@ from gcjax.codes.assignments import cyclic
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.replication import cyclic_coefficients
+from gcjax.comparable import comparable
 
 
+@comparable
 def multi_message(assignment: Assignment) -> GradientCode:
     """Uncoded computation with multi-message communication (UC-MMC): each finished chunk is a message of its own.
 
@@ -41,6 +43,7 @@ def multi_message(assignment: Assignment) -> GradientCode:
     return fixed_code(assignment, identity, needs=needs, decode=decode, completion=completion)
 
 
+@comparable
 def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax.Array) -> GradientCode:
     """Gradient coding with multi-message communication (GC-MMC): message m combines the first `levels[m]` chunks.
 
@@ -72,6 +75,7 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
     return fixed_code(cyclic(num_workers, load=levels[-1]), coefficients, needs=needs, guaranteed=guaranteed)
 
 
+@comparable
 def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
     """Clustering: workers and chunks are split into clusters, each with a copy of the code (Ozfatura et al. 2019).
 

@@ -1,7 +1,6 @@
 """Lower bounds on `q_max` over all orders: upper bounds on the smallest spare (see `gcjax.codes.spare`)."""
 
 import numpy as np
-from scipy.optimize import linprog
 
 from gcjax.codes.base import Assignment, Holders
 from gcjax.codes.spare import FAR, Rests, rests_of, spare
@@ -92,6 +91,8 @@ def by_counting(rests: Rests, some: np.ndarray, copies: int, bound: int) -> int:
 
 def _refuted(value: int, supply: np.ndarray, kinds: np.ndarray, numbers: np.ndarray, copies: int) -> bool:
     """Whether prices prove that not all chunks can have the spare `value`."""
+    from scipy.optimize import linprog
+
     load, chunks = supply.size, numbers.sum()
     cost = np.concatenate([-supply, numbers]) / chunks
     limits = [(-1.0, 1.0)] * load + [(-float(k + copies), float(k + copies)) for k in kinds]

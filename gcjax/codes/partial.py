@@ -26,8 +26,10 @@ from gcjax.codes.base import (
     host_generator,
 )
 from gcjax.codes.small_systems import min_norm_solver
+from gcjax.comparable import comparable
 
 
+@comparable
 def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array | None = None) -> GradientCode:
     """The partial-straggler code: exact when every chunk has L finished holders, best approximation before.
 

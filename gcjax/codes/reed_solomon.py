@@ -6,8 +6,10 @@ from gcjax import _checks
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import as_blocks, check_tolerance, round_robin, unit_messages
+from gcjax.comparable import comparable
 
 
+@comparable
 def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, points: str = "chebyshev") -> GradientCode:
     """Reed-Solomon code: any n-s workers decode, with any number of chunks and loads that differ by at most one.
 

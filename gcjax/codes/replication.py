@@ -8,8 +8,10 @@ from gcjax import _checks
 from gcjax.codes.assignments import cyclic, repetition
 from gcjax.codes.base import GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
+from gcjax.comparable import comparable
 
 
+@comparable
 def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientCode:
     """Fractional repetition code (FRC): one finished worker of each group of s+1 is enough (Tandon 2017, section 3.1).
 
@@ -36,6 +38,7 @@ def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientC
     return fixed_code(assignment, np.ones((num_workers, size)), decode=decode, completion=completion)
 
 
+@comparable
 def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Array) -> GradientCode:
     """Cyclic repetition code (CRC): any n-s workers decode (Tandon 2017, algorithms 1 and 2).
 

@@ -5,8 +5,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress
+from gcjax.comparable import comparable
 
 
+@comparable
 def side_by_side(*codes: GradientCode) -> GradientCode:
     """One code for all workers and chunks of several: those of the first code come first.
 

@@ -8,8 +8,6 @@ chunks, one unit each, to the chunks, L units each, reaches N·L. The least such
 from typing import Any
 
 import numpy as np
-from scipy.sparse import csr_array
-from scipy.sparse.csgraph import maximum_flow
 
 from gcjax import _checks
 from gcjax.codes.base import Assignment, Holders, holders
@@ -130,6 +128,9 @@ def _in_time(assignment: Assignment, edges: tuple[np.ndarray, ...], fits: np.nda
     tails = np.concatenate([np.full(workers, source), worker, 1 + workers + np.arange(chunks)])
     heads = np.concatenate([1 + np.arange(workers), chunk, np.full(chunks, sink)])
     room = np.concatenate([fits.sum(axis=1), np.ones(worker.size), np.full(chunks, copies)]).astype(np.int32)
+    from scipy.sparse import csr_array
+    from scipy.sparse.csgraph import maximum_flow
+
     graph = csr_array((room, (tails.astype(np.int32), heads.astype(np.int32))), shape=(sink + 1, sink + 1))
     flow = maximum_flow(graph, source, sink)
     if flow.flow_value < chunks * copies:

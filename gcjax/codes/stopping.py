@@ -8,6 +8,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.codes.base import Assignment, GradientCode
+from gcjax.comparable import comparable
 
 
 class StoppingRule(NamedTuple):
@@ -23,11 +24,13 @@ class StoppingRule(NamedTuple):
     exact: bool
 
 
+@comparable
 def decodable() -> StoppingRule:
     """Stop as soon as the sum of all chunk gradients can be decoded exactly."""
     return StoppingRule(lambda code, finish: code.completion(finish), exact=True)
 
 
+@comparable
 def deadline(seconds: float) -> StoppingRule:
     """Stop after so many seconds, or earlier if everybody has finished everything.
 
@@ -39,6 +42,7 @@ def deadline(seconds: float) -> StoppingRule:
     return StoppingRule(lambda code, finish: jnp.minimum(seconds, everybody.time(code, finish)), exact=False)
 
 
+@comparable
 def first_of(*rules: StoppingRule) -> StoppingRule:
     """Stop as soon as one of the rules says so."""
     if not rules or not all(isinstance(rule, StoppingRule) for rule in rules):
@@ -50,6 +54,7 @@ def first_of(*rules: StoppingRule) -> StoppingRule:
     return StoppingRule(time, exact=all(rule.exact for rule in rules))
 
 
+@comparable
 def erasure_head(num_workers: int) -> StoppingRule:
     """Stop when the sum can be decoded exactly or so many workers have finished, whichever comes first.
 
@@ -62,6 +67,7 @@ def erasure_head(num_workers: int) -> StoppingRule:
     return first_of(decodable(), fastest(num_workers))
 
 
+@comparable
 def fastest(num_workers: int) -> StoppingRule:
     """Stop as soon as so many workers have finished their whole load.
 
@@ -78,6 +84,7 @@ def fastest(num_workers: int) -> StoppingRule:
     return StoppingRule(time, exact=False)
 
 
+@comparable
 def all_workers() -> StoppingRule:
     """Stop when every worker has finished its whole load."""
     return StoppingRule(lambda code, finish: last_finish(code.assignment, finish).max(), exact=False)

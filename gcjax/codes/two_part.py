@@ -6,8 +6,10 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
+from gcjax.comparable import comparable
 
 
+@comparable
 def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
     """Every worker first processes chunks that nobody else holds, and then those of a code.
 

@@ -8,8 +8,10 @@ from gcjax import _checks
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.partial import partial
+from gcjax.comparable import comparable
 
 
+@comparable
 def uncoded(num_workers: int, *, load: int = 1) -> GradientCode:
     """Every chunk is held by one worker; the sum is exact iff everybody has finished. N = W·load, L = M = 1.
 
@@ -25,6 +27,7 @@ def uncoded(num_workers: int, *, load: int = 1) -> GradientCode:
     return partial(Assignment(chunks, num_workers * load))
 
 
+@comparable
 def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
     """No redundancy: sum what has arrived and scale it up by N / (number that arrived) (Chen et al. 2016).
 

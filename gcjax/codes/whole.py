@@ -5,8 +5,10 @@ import jax.numpy as jnp
 
 from gcjax.codes.base import Coding, GradientCode, check_progress
 from gcjax.codes.stopping import last_finish
+from gcjax.comparable import comparable
 
 
+@comparable
 def whole_workers(code: GradientCode) -> GradientCode:
     """The same code, with workers that send nothing before their whole load is done.
 

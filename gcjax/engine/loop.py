@@ -32,7 +32,6 @@ from gcjax.protocols.base import Protocol, Schedule
 from gcjax.stragglers.network import Network
 from gcjax.tasks.base import Task
 
-Progress = Callable[[int, int], None]
 Carry = tuple[State, Info]
 Commits = Callable[[jax.Array, State, Info], Carry]
 Source = tuple[jax.Array, Network]
@@ -46,7 +45,6 @@ class Options(NamedTuple):
     eval_every: int
     ring_size: int
     front_width: int
-    progress: Progress | None
     layout: Layout
 
 
@@ -196,8 +194,6 @@ def evaluated(
     state, info, trajectory = training
     poisoned = info.versions_alive > options.ring_size
     metrics = {k: jnp.where(poisoned, jnp.nan, v) for k, v in task.metrics(state.params, data).items()}
-    if options.progress is not None:
-        jax.debug.callback(options.progress, state.commit, info.num_commits)
     time = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)
     slot = jnp.where(slot < 0, trajectory.time.size, slot)  # out of bounds: dropped
     trajectory = Trajectory(

@@ -1,4 +1,7 @@
-"""Runs that survive being killed: they go forward in pieces, with a checkpoint after each."""
+"""Runs in pieces: between two of them there is a checkpoint, or a word of how far the run is.
+
+A program that reports from within could not be kept on disk, and has to come back to the host for it; pieces can.
+"""
 
 import hashlib
 from collections.abc import Callable
@@ -11,10 +14,17 @@ import numpy as np
 from gcjax.engine.checkpoint import Checkpoints
 
 _T = TypeVar("_T")
+_REPORTS = 100
 
 
 def in_pieces(
-    advance: Callable[[_T, int], _T], training: _T, num_evals: int, checkpoints: Checkpoints, identity: str
+    advance: Callable[[_T, int], _T],
+    training: _T,
+    num_evals: int,
+    *,
+    checkpoints: Checkpoints | None = None,
+    identity: str = "",
+    report: Callable[[_T], None] | None = None,
 ) -> _T:
     """Goes on from the newest checkpoint, or from the given beginning, to the end.
 
@@ -24,22 +34,34 @@ def in_pieces(
       advance: `(training, num_evals) -> training`, goes on until so many evaluations have been made; may donate.
       training: the beginning, a pytree of arrays; restored arrays go where these are.
       num_evals: the evaluations of the whole run, the first one not counted.
-      checkpoints: where they are, and after how many evaluations there is one.
-      identity: see `identity`.
+      checkpoints: where they are, and after how many evaluations there is one; none if None.
+      identity: see `identity`; of the checkpoints.
+      report: called with what has been trained so far after each piece, some hundred times in all.
 
     Raises:
       ValueError: if the checkpoints are of another run, or all are damaged.
     """
-    restored = checkpoints.restore(training, identity)
-    done = 0
-    if restored is not None:
-        done, training = restored
-    while done < num_evals:
-        done = min(done + checkpoints.every, num_evals)
-        training = advance(training, done)
-        checkpoints.save(done, training, identity)
-    checkpoints.wait()
+    restored = None if checkpoints is None else checkpoints.restore(training, identity)
+    done, training = (0, training) if restored is None else restored
+    for end in _ends(done, num_evals, checkpoints, report is not None):
+        training = advance(training, end)
+        if report is not None:
+            report(jax.block_until_ready(training))
+        if checkpoints is not None and (end == num_evals or end % checkpoints.every == 0):
+            checkpoints.save(end, training, identity)
+    if checkpoints is not None:
+        checkpoints.wait()
     return training
+
+
+def _ends(done: int, num_evals: int, checkpoints: Checkpoints | None, reports: bool) -> list[int]:
+    """The evaluations at which a piece ends."""
+    ends = {num_evals}
+    if checkpoints is not None:
+        ends.update(range(checkpoints.every, num_evals, checkpoints.every))
+    if reports:
+        ends.update(range(0, num_evals, max(1, num_evals // _REPORTS)))
+    return sorted(end for end in ends if end > done)
 
 
 def identity(text: str, **values: Any) -> str:

@@ -3,8 +3,9 @@
 The schedule comes first: timing never depends on gradient values. Then the commits are made in order.
 """
 
+from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -18,10 +19,24 @@ from gcjax.engine.base import Run, Training
 from gcjax.engine.checking import check, check_versions
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.layout import ParamSpecs, layout
-from gcjax.engine.loop import Options, Program, Progress, Source, advance, begin, versions_alive
+from gcjax.engine.loop import Options, Program, Source, advance, begin, versions_alive
 from gcjax.protocols.base import Adaptive, Protocol, Schedule, check_work, checked_network
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
+
+
+class Pieces(NamedTuple):
+    """What happens between the pieces of a run; see `run`."""
+
+    checkpoints: Checkpoints | None
+    identity: str
+    progress: Callable[[int, int], None] | None
+
+    @property
+    def report(self) -> Callable[[Training], None] | None:
+        """Says how far a training is."""
+        progress = self.progress
+        return progress and (lambda training: progress(int(training.state.commit), int(training.info.num_commits)))
 
 
 def run(
@@ -37,7 +52,7 @@ def run(
     eval_every: int | None = None,
     ring_size: int | None = None,
     front_width: int | None = None,
-    progress: Progress | None = None,
+    progress: Callable[[int, int], None] | None = None,
     mesh: Mesh | None = None,
     axis: str = "workers",
     param_specs: ParamSpecs | None = None,
@@ -66,7 +81,8 @@ def run(
         staleness; more if the schedule needs more and is known, as it is not under `jit` and `vmap`.
       front_width: the most commits computed at once; by default 1, which is fastest on a small CPU, or one a device
         along the mesh axis.
-      progress: called on the host with (commits made, commits in all) at every evaluation, in no certain order.
+      progress: called between the pieces of the run with (commits made, commits in all), up to a hundred times, at
+        evaluations. Not under `jit`.
       mesh: the devices to run on. The contributions to a commit are computed in parallel along one axis (where a
         commit has only one: the commits of a front), the messages of coded workers where the workers are; results
         are those of one device up to rounding. With several processes, all call this with the same arguments.
@@ -110,19 +126,18 @@ def run(
     every = min(eval_every or max(1, possible // 100), possible)
     program = Program(
         task._replace(data=None), protocol, optimizer,
-        Options(num_commits, every, ring_size, front_width, progress, where),
+        Options(num_commits, every, ring_size, front_width, where),
     )  # fmt: skip
     if start is not None:
         _check_start(start, 1 + -(-(num_commits or possible) // every), where.mesh)
     last = possible if num_evals is None else num_evals
     source = None if protocol.adaptive is None else (durations, network)
     if not traced:
-        saving = None if checkpoints is None else (checkpoints, identity)
-        return _run_now(program, schedule, task.data, rng_key, params, start, last, saving, source)
-    if checkpoints is not None:
-        raise ValueError(
-            "checkpoints are written between the pieces of a run, so they cannot be used under jit or vmap."
-        )
+        pieces = Pieces(checkpoints, identity, progress)
+        return _run_now(program, schedule, task.data, rng_key, params, start, last, pieces, source)
+    for name, value in {"checkpoints": checkpoints, "progress": progress}.items():
+        if value is not None:
+            raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")
     training = begin(program, schedule, task.data, rng_key, params) if start is None else start.training
     if not _is_zero(last):
         training = advance(program, schedule, task.data, rng_key, training, jnp.asarray(last, jnp.int32), source)
@@ -137,7 +152,7 @@ def _run_now(
     params: Any,
     start: Run | None,
     last: int | jax.Array,
-    saving: tuple[Checkpoints, str] | None,
+    pieces: Pieces,
     source: Source | None,
 ) -> Run:
     """A run that is not inside of a `jit`: compiled, checked, and with checkpoints if there is a place for them."""
@@ -150,14 +165,16 @@ def _run_now(
     def go_on(training: Training, num_evals: int | jax.Array) -> Training:
         return _advance(program, schedule, data, rng_key, training, put(jnp.asarray(num_evals, jnp.int32)), source)
 
-    if saving is not None:
-        checkpoints, text = saving
+    if pieces.checkpoints is None and pieces.progress is None:
+        training = training if _is_zero(last) else go_on(training, last)
+    else:
         number = schedule.time.shape[0] if source is not None else int(training.info.num_commits)
         last = min(int(last), -(-number // options.eval_every))
         counts = {"num_commits": options.num_commits, "eval_every": options.eval_every}
-        training = resume.in_pieces(go_on, training, last, checkpoints, resume.identity(text, **counts, **given))
-    elif not _is_zero(last):
-        training = go_on(training, last)
+        name = "" if pieces.checkpoints is None else resume.identity(pieces.identity, **counts, **given)
+        training = resume.in_pieces(
+            go_on, training, last, checkpoints=pieces.checkpoints, identity=name, report=pieces.report
+        )
     result = Run.of(training, _final(program.protocol, schedule, training, source))
     if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
         check(result, num_commits=options.num_commits)

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.rounds import Round, fixed, rounds
@@ -14,6 +15,7 @@ from gcjax.protocols.windows import mean_loss, window_of
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
     """AdaComm: long periods between averages at first, when progress counts, short ones at the end.
 

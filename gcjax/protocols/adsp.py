@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Part, Rule
@@ -34,6 +35,7 @@ class Rates(NamedTuple):
     least: jax.Array
 
 
+@comparable
 def adsp(
     *,
     seconds: float = 60.0,

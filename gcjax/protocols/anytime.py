@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.rounds import Round, rounds, until
 from gcjax.protocols.single import single
@@ -14,6 +15,7 @@ from gcjax.protocols.turns import Work
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def anytime_minibatch(*, seconds: float) -> Protocol:
     """Anytime minibatch: everybody computes for the same time, and each gradient counts by the work that is in it.
 

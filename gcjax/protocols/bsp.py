@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.rounds import fixed, rounds
 from gcjax.protocols.timing import bounded_staleness, used_commits
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def bsp() -> Protocol:
     """Bulk synchronous parallel: every round waits for everybody and applies the mean (Valiant 1990).
 

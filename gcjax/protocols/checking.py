@@ -156,23 +156,9 @@ def _check_fields(specification: Specification, names: tuple[str, ...]) -> None:
         )
 
 
-class _Same:
-    """A specification as a key: it has arrays, so it is the same as itself only."""
-
-    def __init__(self, specification: Specification):
-        self.specification = specification
-
-    def __hash__(self) -> int:
-        return id(self.specification)
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, _Same) and other.specification is self.specification
-
-
 @lru_cache(maxsize=32)
-def _judge(same: _Same) -> Callable[[Any, Any, np.ndarray], jax.Array]:
+def _judge(specification: Specification) -> Callable[[Any, Any, np.ndarray], jax.Array]:
     """`(before, after, component) -> bool[B, 2]`: whether each step breaks the guarantee, and the property."""
-    specification = same.specification
 
     def one(before: Any, after: Any, component: jax.Array) -> jax.Array:
         nothing = jnp.stack([(a == b).all() for a, b in zip(before, after, strict=True)]).all()
@@ -194,7 +180,7 @@ def _broken(specification: Specification, before: Fields, after: Fields, compone
     state: Any = type(specification.initial)
     states = (state(*(padded(x[name], before[name][:1]) for name in state._fields)) for x in (before, after))
     was, now = states
-    return np.asarray(_judge(_Same(specification))(was, now, padded(component, component[:1])))[:count]
+    return np.asarray(_judge(specification)(was, now, padded(component, component[:1])))[:count]
 
 
 def _first(

@@ -9,11 +9,13 @@ from gcjax.algebra import specifications
 from gcjax.codes.base import GradientCode
 from gcjax.codes.conditioning import MOSTLY_EXACT
 from gcjax.codes.stopping import StoppingRule, decodable
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.timing import Timeline, used_commits
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
     """Rounds of a gradient code: all work on their chunks in order until the stopping rule holds, then all decode.
 
@@ -67,9 +69,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         )
 
     def promise(num_workers: int) -> specifications.Specification:
-        tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
-        known = specifications.Decodable(code.assignment.load, lambda done: code.plan(done).residual < tolerance)
-        return specifications.coded(workers=num_workers, decodable=known)
+        return specifications.coded(workers=num_workers, decodable=_decodable(code))
 
     return Protocol(
         schedule,
@@ -78,6 +78,13 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         round_units=code.assignment.load,
         specification=promise if rule.exact else None,
     )
+
+
+@comparable
+def _decodable(code: GradientCode) -> specifications.Decodable:
+    """From which progress the code decodes."""
+    tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
+    return specifications.Decodable(code.assignment.load, lambda done: code.plan(done).residual < tolerance)
 
 
 def round_timeline(

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, View
@@ -24,6 +25,7 @@ class _Pushes(NamedTuple):
     free: jax.Array
 
 
+@comparable
 def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Protocol:
     """Dynamic SSP: the staleness threshold moves in [lower, lower + span], by what is predicted to cost least waiting.
 

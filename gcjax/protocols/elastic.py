@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, units
@@ -15,6 +16,7 @@ from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
     """Asynchronous EASGD: workers explore on their own, tied to the server's parameters by an elastic force.
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, checked_groups, members
@@ -18,6 +19,7 @@ from gcjax.stragglers.network import Network
 MERGES = ("gradient", "change", "elastic")
 
 
+@comparable
 def grouped(
     *,
     groups: Groups,

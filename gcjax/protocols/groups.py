@@ -7,10 +7,12 @@ import jax
 import numpy as np
 
 from gcjax import _checks
+from gcjax.comparable import comparable
 
 Groups = Sequence[Sequence[int]]
 
 
+@comparable
 def contiguous_groups(num_workers: int, *, num_groups: int) -> tuple[tuple[int, ...], ...]:
     """Groups of workers with consecutive numbers, as equal as possible.
 
@@ -25,6 +27,7 @@ def contiguous_groups(num_workers: int, *, num_groups: int) -> tuple[tuple[int, 
     return in_order(range(num_workers), num_groups)
 
 
+@comparable
 def random_groups(num_workers: int, *, num_groups: int, rng_key: jax.Array) -> tuple[tuple[int, ...], ...]:
     """Groups that are drawn at random, as equal as possible.
 
@@ -41,6 +44,7 @@ def random_groups(num_workers: int, *, num_groups: int, rng_key: jax.Array) -> t
     return in_order(np.asarray(order).tolist(), num_groups)
 
 
+@comparable
 def groups_by_speed(seconds: Sequence[float], *, num_groups: int) -> tuple[tuple[int, ...], ...]:
     """Groups of workers that are about as fast, as equal in size as possible.
 

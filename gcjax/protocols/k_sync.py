@@ -11,6 +11,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, View
@@ -18,6 +19,7 @@ from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def k_sync(*, num_contributions: int) -> Protocol:
     """K-sync: a commit takes the first gradients of K workers; the others are cut off and begin anew.
 
@@ -38,6 +40,7 @@ def k_sync(*, num_contributions: int) -> Protocol:
     )
 
 
+@comparable
 def k_batch_sync(*, num_contributions: int) -> Protocol:
     """K-batch-sync: a commit takes the first K gradients, several of a fast worker; the others are cut off.
 
@@ -59,6 +62,7 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
     )
 
 
+@comparable
 def k_async(*, num_contributions: int) -> Protocol:
     """K-async: a commit takes gradients of K workers, each on the version that it read; the others go on.
 
@@ -78,6 +82,7 @@ def k_async(*, num_contributions: int) -> Protocol:
     )
 
 
+@comparable
 def k_batch_async(*, num_contributions: int) -> Protocol:
     """K-batch-async: a commit takes any K gradients, each on the version that it read; nobody waits.
 
@@ -99,6 +104,7 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
     )
 
 
+@comparable
 def backup_workers(*, num_backup: int) -> Protocol:
     """Backup workers: of W workers, a round waits for the first W - b, and drops what the others do (Chen et al. 2016).
 

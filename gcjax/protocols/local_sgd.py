@@ -7,11 +7,13 @@ import optax
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.rounds import fixed, rounds
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def local_sgd(*, num_steps: int) -> Protocol:
     """Local SGD: everybody takes H steps on parameters of its own, then all take the mean of the parameters.
 
@@ -27,6 +29,7 @@ def local_sgd(*, num_steps: int) -> Protocol:
     return _averaged(num_steps, LocalWork(), specifications.local_sgd)
 
 
+@comparable
 def diloco(
     *,
     num_steps: int,

@@ -9,6 +9,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.groups import checked_order, in_order, members
@@ -28,6 +29,7 @@ class Trial(NamedTuple):
     chosen: jax.Array
 
 
+@comparable
 def progressive_groups(
     *,
     num_rounds: int = 10,

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, View
@@ -16,6 +17,7 @@ from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: float | None = None) -> Protocol:
     """Probabilistic synchronous parallel: at its barrier a worker looks at a random sample of the others only.
 

@@ -27,6 +27,7 @@ from gcjax.codes.multi_message import clustered
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.codes.side_by_side import side_by_side
 from gcjax.codes.uncoded import uncoded
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.coded import pad_units, round_timeline
 from gcjax.protocols.timing import used_commits
@@ -62,6 +63,7 @@ class Rounds(NamedTuple):
     answered: jax.Array
 
 
+@comparable
 def sr_sgc(
     num_workers: int,
     *,
@@ -127,6 +129,7 @@ def sr_sgc(
     return made._replace(specification=_promise(specifications.sr_sgc, bursts))
 
 
+@comparable
 def m_sgc(
     num_workers: int,
     *,

@@ -5,6 +5,7 @@ import math
 import jax
 
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule
@@ -14,6 +15,7 @@ from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     """Stale synchronous parallel: wait only for those more than `staleness` units behind (Ho et al. 2013).
 
@@ -54,6 +56,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     return Protocol(schedule, max_staleness=None if math.isinf(staleness) else max_staleness, specification=promise)
 
 
+@comparable
 def asp(*, weight: float | None = None) -> Protocol:
     """Asynchronous parallel: nobody waits; a gradient is applied on arrival (Dean et al. 2012).
 

@@ -4,12 +4,14 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.k_sync import k_batch_async
 from gcjax.protocols.ssp import asp
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def staleness_aware(*, num_contributions: int = 1) -> Protocol:
     """n-softsync with step sizes divided by the staleness.
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.rounds import Round, rounds, until
@@ -12,6 +13,7 @@ from gcjax.protocols.turns import Work
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
     """STSyn: a round ends when the K-th worker has taken H local steps; everyone who has taken one uploads.
 

@@ -7,6 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
+from gcjax.comparable import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Part, Rule, View, units
@@ -14,6 +15,7 @@ from gcjax.protocols.turns import Work, commits_by_position, commits_by_worker
 from gcjax.stragglers.network import Network
 
 
+@comparable
 def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | None = None) -> Protocol:
     """Worker-busy synchronous parallel: fast workers go on with local steps until the slowest has made one.
 

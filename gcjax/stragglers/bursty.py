@@ -11,6 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
+from gcjax.comparable import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter
 
@@ -55,6 +56,7 @@ class _Bursty:
         return seconds, state._replace(unit=state.unit + 1)
 
 
+@comparable
 def bursty(
     *,
     base: Parameter = 1.0,

@@ -10,11 +10,13 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.comparable import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.failing import Count, FailureState, check_range, failing
 from gcjax.stragglers.heterogeneous import members
 
 
+@comparable
 def failed_workers(
     model: StragglerModel,
     *,
@@ -40,6 +42,7 @@ def failed_workers(
     return failing(model, _choose_given, lambda num: members(workers, num), forever, onset, latest_onset, period)
 
 
+@comparable
 def failed_count(
     model: StragglerModel,
     *,
@@ -74,6 +77,7 @@ def failed_count(
     return failing(model, _choose_counted, counts, forever, onset, latest_onset, period)
 
 
+@comparable
 def failed_probability(
     model: StragglerModel,
     *,

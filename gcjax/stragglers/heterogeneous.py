@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
+from gcjax.comparable import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter, constant
 
@@ -45,6 +46,7 @@ def _changed(
     return StragglerModel(init, _Changed(model.sample, operation))
 
 
+@comparable
 def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerModel:
     """Each worker draws its time a unit once and keeps it (Ramamoorthy et al. 2024: Exp(1)).
 
@@ -61,6 +63,7 @@ def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerM
     return StragglerModel(init, constant().sample)
 
 
+@comparable
 def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...] | None = None) -> StragglerModel:
     """Makes some workers slower or faster than the model says.
 
@@ -77,6 +80,7 @@ def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...]
     return _changed(model, jnp.multiply, "factor", factor, 1.0, workers)
 
 
+@comparable
 def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ...] | None = None) -> StragglerModel:
     """Makes some workers sleep after every unit, on top of what the model says (Yang et al. 2024, section 5).
 

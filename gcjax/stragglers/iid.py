@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
+from gcjax.comparable import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 
 Parameter = float | jax.Array | Sequence[float]
@@ -43,6 +44,7 @@ def independent(draw: Callable[..., jax.Array], **parameters: Parameter) -> Stra
     return StragglerModel(init, _Independent(draw))
 
 
+@comparable
 def constant(*, seconds: Parameter = 1.0) -> StragglerModel:
     """Every unit takes the same time, which may differ from worker to worker.
 
@@ -55,6 +57,7 @@ def constant(*, seconds: Parameter = 1.0) -> StragglerModel:
     return independent(_constant, seconds=_checks.number("seconds", seconds))
 
 
+@comparable
 def exponential(*, mean: Parameter = 1.0) -> StragglerModel:
     """Exponential times.
 
@@ -67,6 +70,7 @@ def exponential(*, mean: Parameter = 1.0) -> StragglerModel:
     return independent(_exponential, mean=_positive("mean", mean))
 
 
+@comparable
 def shifted_exponential(*, shift: Parameter, mean: Parameter) -> StragglerModel:
     """A fixed time plus an exponential one (Lee et al. 2018).
 
@@ -81,6 +85,7 @@ def shifted_exponential(*, shift: Parameter, mean: Parameter) -> StragglerModel:
     return independent(_shifted_exponential, shift=shift, mean=_positive("mean", mean))
 
 
+@comparable
 def pareto(*, minimum: Parameter, shape: Parameter) -> StragglerModel:
     """Pareto times, with a power-law tail: P(time > t) = (minimum / t)^shape.
 
@@ -94,6 +99,7 @@ def pareto(*, minimum: Parameter, shape: Parameter) -> StragglerModel:
     return independent(_pareto, minimum=_positive("minimum", minimum), shape=_positive("shape", shape))
 
 
+@comparable
 def weibull(*, scale: Parameter, shape: Parameter) -> StragglerModel:
     """Weibull times: P(time > t) = exp(-(t / scale)^shape); heavier than exponential for shapes below 1.
 
@@ -107,6 +113,7 @@ def weibull(*, scale: Parameter, shape: Parameter) -> StragglerModel:
     return independent(_weibull, scale=_positive("scale", scale), shape=_positive("shape", shape))
 
 
+@comparable
 def bimodal(*, fast: Parameter, slow: Parameter, probability: Parameter) -> StragglerModel:
     """Each unit is slow with a probability, whatever happened before.
 

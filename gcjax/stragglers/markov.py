@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
+from gcjax.comparable import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter, constant
 
@@ -45,6 +46,7 @@ class _Markov:
         return seconds, state._replace(base=base, slow=slow)
 
 
+@comparable
 def markov(
     *,
     probability: Parameter,

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 
 from gcjax import _checks
+from gcjax.comparable import comparable
 from gcjax.stragglers.base import StragglerModel
 
 _OURS = ("worker", "unit", "seconds")
@@ -28,6 +29,7 @@ class _State(NamedTuple):
     unit: jax.Array
 
 
+@comparable
 def replay(*, trace: str | Path | np.ndarray | jax.Array) -> StragglerModel:
     """Measured times, again in their order.
 

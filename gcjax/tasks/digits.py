@@ -1,7 +1,6 @@
 """Handwritten digits that come with scikit-learn, for which nothing must be downloaded."""
 
 import numpy as np
-from sklearn.datasets import load_digits
 
 from gcjax import _checks
 from gcjax.tasks.base import Task
@@ -48,6 +47,8 @@ def digits(
 
 
 def _digits(test_fraction: float, seed: int) -> Images:
+    from sklearn.datasets import load_digits  # takes a second
+
     raw = load_digits()
     order = np.random.default_rng(seed).permutation(len(raw.target))
     inputs, targets = raw.images[order][..., None], raw.target[order].astype(np.int32)

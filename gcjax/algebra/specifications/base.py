@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
+from gcjax.comparable import frozen
 
 State = Any
 """A NamedTuple of small integer arrays; each protocol has its own."""
@@ -143,6 +144,18 @@ class Specification(NamedTuple):
     normalise: Callable[[State], State] = unchanged
     grouping: Grouping | None = None
     round_units: int = 0
+
+    def __eq__(self, other: object) -> bool:
+        """Equal specifications have the same states and were made from equal arguments."""
+        return isinstance(other, Specification) and frozen(tuple(self)) == frozen(tuple(other))
+
+    def __ne__(self, other: object) -> bool:
+        """The opposite of `==`; a tuple has its own."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Of the contents, so that what is compiled for a specification is there for an equal one."""
+        return hash(frozen(tuple(self)))
 
     @property
     def num_components(self) -> int:

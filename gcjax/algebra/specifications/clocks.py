@@ -13,6 +13,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.comparable import comparable
 
 
 class Clocks(NamedTuple):
@@ -21,6 +22,7 @@ class Clocks(NamedTuple):
     clock: Numbers
 
 
+@comparable
 def ssp(*, workers: int = 3, staleness: int = 2) -> Specification:
     """SSP: nobody is more than s + 1 units ahead of anybody.
 
@@ -34,6 +36,7 @@ def ssp(*, workers: int = 3, staleness: int = 2) -> Specification:
     return bounded("ssp", workers, program=staleness, guarantee=staleness)
 
 
+@comparable
 def bsp(*, workers: int = 3, staleness: int = 0) -> Specification:
     """BSP refines SSP(s): its program keeps to the guarantee of SSP, and nobody is more than one unit ahead.
 
@@ -96,6 +99,7 @@ class Cached(NamedTuple):
     seen: Numbers
 
 
+@comparable
 def ssp_cached(*, workers: int = 3, staleness: int = 2) -> Specification:
     """SSP with cached reads: what a worker has seen is at most s + 1 units old.
 

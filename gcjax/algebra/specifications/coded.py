@@ -10,6 +10,7 @@ import numpy as np
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Specification, check_workers
 from gcjax.algebra.specifications.rounds import rounds
+from gcjax.comparable import comparable
 
 
 class Decodable(NamedTuple):
@@ -24,6 +25,7 @@ class Decodable(NamedTuple):
     whether: Callable[[jax.Array], jax.Array]
 
 
+@comparable
 def coded(*, workers: int = 3, stragglers: int = 1, decodable: Decodable | np.ndarray | None = None) -> Specification:
     """A coded round: no commit without a decodable set, all of it from the version that the commit replaces.
 

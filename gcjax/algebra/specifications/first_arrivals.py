@@ -14,6 +14,7 @@ import numpy as np
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
 from gcjax.algebra.specifications.rounds import rounds
+from gcjax.comparable import comparable
 
 
 class Turns(NamedTuple):
@@ -32,6 +33,7 @@ class Turns(NamedTuple):
     work: Numbers
 
 
+@comparable
 def k_sync(*, workers: int = 3, num_contributions: int = 2) -> Specification:
     """K-sync: a commit takes one gradient each of K workers, on the version that it replaces.
 
@@ -42,6 +44,7 @@ def k_sync(*, workers: int = 3, num_contributions: int = 2) -> Specification:
     return _cut_off("k_sync", workers, num_contributions, distinct=True)
 
 
+@comparable
 def k_batch_sync(*, workers: int = 3, num_contributions: int = 2) -> Specification:
     """K-batch-sync: a commit takes K gradients, all on the version that it replaces.
 
@@ -52,6 +55,7 @@ def k_batch_sync(*, workers: int = 3, num_contributions: int = 2) -> Specificati
     return _cut_off("k_batch_sync", workers, num_contributions, distinct=False)
 
 
+@comparable
 def backup_workers(*, workers: int = 3, num_backup: int = 1) -> Specification:
     """Backup workers: a commit takes one gradient each of W - b workers, on the version that it replaces.
 
@@ -64,6 +68,7 @@ def backup_workers(*, workers: int = 3, num_backup: int = 1) -> Specification:
     return _cut_off("backup_workers", workers, workers - num_backup, distinct=True)
 
 
+@comparable
 def k_async(*, workers: int = 3, num_contributions: int = 2) -> Specification:
     """K-async: a commit takes one gradient each of K workers, who then read a newer version than before.
 
@@ -74,6 +79,7 @@ def k_async(*, workers: int = 3, num_contributions: int = 2) -> Specification:
     return _goes_on("k_async", workers, num_contributions, distinct=True)
 
 
+@comparable
 def k_batch_async(*, workers: int = 3, num_contributions: int = 2) -> Specification:
     """K-batch-async: a commit takes K gradients, and nobody waits.
 
@@ -84,6 +90,7 @@ def k_batch_async(*, workers: int = 3, num_contributions: int = 2) -> Specificat
     return _goes_on("k_batch_async", workers, num_contributions, distinct=False)
 
 
+@comparable
 def staleness_aware(*, workers: int = 3, num_contributions: int = 1) -> Specification:
     """Staleness-aware: a commit takes K gradients, and nobody waits; the factors are left out.
 

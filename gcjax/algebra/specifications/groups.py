@@ -19,6 +19,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Grouping, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.comparable import comparable
 
 PUSHED = 1
 
@@ -45,6 +46,7 @@ class Groups(NamedTuple):
     level: Numbers
 
 
+@comparable
 def asp(*, workers: int = 3) -> Specification:
     """ASP: nobody waits, and a push is stale by at most the pushes of others since its read (Dean et al. 2012).
 
@@ -54,6 +56,7 @@ def asp(*, workers: int = 3) -> Specification:
     return _alone("asp", workers, 1)
 
 
+@comparable
 def elastic_averaging(*, workers: int = 3, num_steps: int = 2) -> Specification:
     """EASGD: nobody waits, and a push is stale by at most the pushes of others during its exchange.
 
@@ -66,6 +69,7 @@ def elastic_averaging(*, workers: int = 3, num_steps: int = 2) -> Specification:
     return _alone("elastic_averaging", workers, num_steps, exchanges=True)
 
 
+@comparable
 def adsp(*, workers: int = 3) -> Specification:
     """ADSP: nobody waits, and a push is stale by at most the pushes of others since its read.
 
@@ -77,6 +81,7 @@ def adsp(*, workers: int = 3) -> Specification:
     return _alone("adsp", workers, 1, exact=False)
 
 
+@comparable
 def grouped(*, workers: int = 4, groups: int | Sequence[Sequence[int]] = 2, num_steps: int = 1) -> Specification:
     """Groups: BSP inside, and a group's push is stale by at most the pushes of other groups since its read.
 
@@ -95,6 +100,7 @@ def grouped(*, workers: int = 4, groups: int | Sequence[Sequence[int]] = 2, num_
     return _specification(name, workers, Grouping(_labels(workers, parts)[None], num_steps))
 
 
+@comparable
 def progressive_groups(*, workers: int = 4, order: Sequence[int] | None = None) -> Specification:
     """Progressive grouping: the same, while groups are halved after their next push.
 

@@ -14,6 +14,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.comparable import comparable
 
 
 class Rounds(NamedTuple):
@@ -49,6 +50,7 @@ class Periods(NamedTuple):
 Condition = Callable[[Any], jax.Array]
 
 
+@comparable
 def local_sgd(*, workers: int = 3, num_steps: int = 2) -> Specification:
     """Local SGD: a commit takes H steps of everybody, from the version that it replaces.
 
@@ -61,6 +63,7 @@ def local_sgd(*, workers: int = 3, num_steps: int = 2) -> Specification:
     return _averaged("local_sgd", workers, num_steps)
 
 
+@comparable
 def diloco(*, workers: int = 3, num_steps: int = 2) -> Specification:
     """DiLoCo: a commit takes H steps of everybody, from the version that it replaces.
 
@@ -84,6 +87,7 @@ def _averaged(name: str, workers: int, num_steps: int) -> Specification:
     )
 
 
+@comparable
 def adacomm(*, workers: int = 3, num_steps: int = 2) -> Specification:
     """AdaComm: the number of steps changes from round to round, and all take the same number in a round.
 
@@ -133,6 +137,7 @@ def adacomm(*, workers: int = 3, num_steps: int = 2) -> Specification:
     )
 
 
+@comparable
 def anytime_minibatch(*, workers: int = 3) -> Specification:
     """Anytime minibatch: whatever is in a commit was computed on the version that it replaces.
 
@@ -152,6 +157,7 @@ def anytime_minibatch(*, workers: int = 3) -> Specification:
     )
 
 
+@comparable
 def stsyn(*, workers: int = 3, num_steps: int = 2, num_waited: int = 2) -> Specification:
     """STSyn: K workers have taken H steps at a commit, and all steps are from the version that it replaces.
 

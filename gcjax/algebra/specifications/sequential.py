@@ -15,6 +15,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own
+from gcjax.comparable import comparable
 
 
 class Repeated(NamedTuple):
@@ -54,6 +55,7 @@ class Multiplexed(NamedTuple):
 Move = Callable[[Any, jax.Array], tuple[Any, jax.Array]]
 
 
+@comparable
 def sr_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) -> Specification:
     """SR-SGC: every job can be decoded B rounds after it began.
 
@@ -95,6 +97,7 @@ def sr_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) 
     return found._replace(round_units=workers - needed + 1)
 
 
+@comparable
 def m_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) -> Specification:
     """M-SGC: every job can be decoded W - 2 + B rounds after it began.
 

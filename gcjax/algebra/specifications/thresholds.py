@@ -13,6 +13,7 @@ import numpy as np
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
 from gcjax.algebra.specifications.clocks import Clocks, relative
+from gcjax.comparable import comparable
 
 
 class Granted(NamedTuple):
@@ -29,6 +30,7 @@ class Granted(NamedTuple):
     free: Numbers
 
 
+@comparable
 def dssp(*, workers: int = 3, lower: int = 1, span: int = 2) -> Specification:
     """DSSP refines SSP(lower + span): nobody is more than lower + span + 1 units ahead of anybody.
 
@@ -82,6 +84,7 @@ def _bit(state: Granted, worker: jax.Array) -> jax.Array:
     return (state.free[worker] >= 0) & (state.free[worker] <= 1)
 
 
+@comparable
 def psp(*, workers: int = 3, num_sampled: int = 1, staleness: int = 0) -> Specification:
     """PSP: each worker is at most s + 1 units ahead of at least β others.
 

@@ -18,6 +18,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.comparable import comparable
 
 MOST_WORK = 2
 
@@ -40,6 +41,7 @@ class Busy(NamedTuple):
     busy: Numbers
 
 
+@comparable
 def worker_busy(*, workers: int = 3) -> Specification:
     """WBSP: all that read in a round read the same version, and everybody is in each commit.
 
@@ -68,6 +70,7 @@ def worker_busy(*, workers: int = 3) -> Specification:
     return found._replace(server=server, num_servers=1, step_property=step_property)
 
 
+@comparable
 def worker_busy_eager(*, workers: int = 3, trigger: int = 0) -> Specification:
     """Eager WBSP: all that read in a round read the same version; this does not hold.
 

@@ -15,6 +15,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.base import GradientCode
+from gcjax.comparable import comparable
 
 RECENT = 5
 """The chunks of a worker, its latest ones, whose median time is what its next chunk is expected to take."""
@@ -68,6 +69,7 @@ class Extension(NamedTuple):
     at_least: int
 
 
+@comparable
 def fixed(seconds: float) -> DeadlineRule:
     """A round lasts so many seconds, or until all work is done.
 
@@ -78,6 +80,7 @@ def fixed(seconds: float) -> DeadlineRule:
     return DeadlineRule(lambda situation: float(seconds))
 
 
+@comparable
 def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
     """Time for all chunks of a usual worker: load times (median + tolerance times the median absolute deviation).
 
@@ -102,6 +105,7 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
     return DeadlineRule(seconds)
 
 
+@comparable
 def until_decodable() -> DeadlineRule:
     """Until the sum can be decoded exactly: at the predicted moment, then by extensions.
 
@@ -115,6 +119,7 @@ def until_decodable() -> DeadlineRule:
     return DeadlineRule(seconds, exact=True)
 
 
+@comparable
 def whole_load() -> DeadlineRule:
     """No deadline: everybody finishes its load, all wait for the slowest."""
     return DeadlineRule(lambda situation: np.inf)

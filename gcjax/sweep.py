@@ -1,0 +1,127 @@
+"""A grid of settings of one config, run one after the other in one process, and one table of all of them."""
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gcjax import analysis, config, progress
+from gcjax.analysis import summary
+from gcjax.analysis.store import Columns
+
+_CLOSING = {"(": ")", "[": "]", "{": "}"}
+
+
+def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, shown: progress.Progress) -> None:
+    """Runs a config for all combinations of some values, each in a folder of its own, and writes what came out.
+
+    What combinations have in common is compiled once. Besides the folders, `out` gets `summary.md`, a row a scheme and
+    combination, and `sweep.parquet`, a row a seed, with a column for each parameter.
+
+    Args:
+      path: a config whose experiment writes `gcjax.analysis.Results`, as `compare` does.
+      bindings: gin statements that win over the file, the same for all.
+      over: `PARAMETER=VALUE,VALUE,...` each.
+      out: the folder to write; empty.
+      shown: tells a person how far it is.
+
+    Raises:
+      ValueError: if the config cannot be read with one of the combinations, before any of them is run; or whatever the
+        experiment objects to before it has results, or if it writes something else.
+    """
+    grid = combinations(over)
+    for combination in grid:
+        config.load(path, [*bindings, *combination])
+    parts, rows = [], []
+    for i, combination in enumerate(grid):
+        config.load(path, [*bindings, *combination])
+        folder = analysis.empty_folder(out / folder_name(combination))
+        results = _results(folder, _part(shown, ", ".join(combination), i, len(grid)))
+        values = [binding.partition("=")[2].strip() for binding in combination]
+        rows += [(*values, *row) for row in summary.rows(results)]
+        parts.append(_columns(_names(combination), values, results))
+    heads = [*_names(grid[0]), *summary.heads(results)]
+    analysis.write_table(analysis.stack(parts), out / "sweep.parquet")
+    (out / "summary.md").write_text(f"# Sweep\n\n{analysis.markdown_table(heads, rows)}\n\n{summary.NOTES}")
+    shown.show(analysis.rich_table(f"All combinations of {path}", heads, rows))
+
+
+def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
+    """The bindings of every combination, the last parameter changing fastest.
+
+    Args:
+      over: `PARAMETER=VALUE,VALUE,...` each; commas inside of brackets and quotes belong to a value.
+
+    Raises:
+      ValueError: if one of them has no parameter or no value, or a parameter is there twice.
+    """
+    axes, names = [], []
+    for text in over:
+        name, equals, values = (part.strip() for part in text.partition("="))
+        choices = [value.strip() for value in _split(values)]
+        if not name or not equals or not all(choices):
+            raise ValueError(f"--over needs PARAMETER=VALUE,VALUE,..., as 'ssp.staleness=0,1,3'; got {text!r}.")
+        if name in names:
+            raise ValueError(f"--over needs each parameter once; got {name} twice. List all its values together.")
+        names.append(name)
+        axes.append([f"{name} = {value}" for value in choices])
+    return list(itertools.product(*axes))
+
+
+def folder_name(combination: Sequence[str]) -> str:
+    """A folder's name for a combination, for example "ssp.staleness=3, sgd.learning_rate=0.1"."""
+    return analysis.file_name(", ".join(binding.replace(" = ", "=") for binding in combination))
+
+
+def _split(text: str) -> Iterator[str]:
+    """The parts between commas that are in no bracket and no quotes."""
+    part, expected = "", []
+    for letter in text:
+        if expected and letter == expected[-1]:
+            expected.pop()
+        elif letter in "'\"" and not (expected and expected[-1] in "'\""):
+            expected.append(letter)
+        elif letter in _CLOSING and not (expected and expected[-1] in "'\""):
+            expected.append(_CLOSING[letter])
+        if letter == "," and not expected:
+            yield part
+            part = ""
+        else:
+            part += letter
+    yield part
+
+
+def _results(folder: Path, shown: progress.Progress) -> analysis.Results:
+    """What the config's experiment writes; that no scheme has reached the target is a result, too."""
+    try:
+        config.start(folder, shown)
+    except ValueError:
+        if not (folder / "run.json").exists():
+            raise
+    return analysis.load(folder)
+
+
+def _names(combination: Sequence[str]) -> list[str]:
+    return [binding.partition("=")[0].strip() for binding in combination]
+
+
+def _part(shown: progress.Progress, label: str, index: int, number: int) -> progress.Progress:
+    """The progress of one combination among all of them; what it shows is in its folder."""
+    update: Callable[[str, float], None] = shown.update
+    return progress.Progress(
+        update=lambda name, share: update(f"{label}: {name}", (index + share) / number), show=lambda _: None
+    )
+
+
+def _columns(names: Sequence[str], values: Sequence[str], results: analysis.Results) -> Columns:
+    """A row for every seed of every scheme: when it reached the target, and what it had at the end."""
+    parts = []
+    for scheme in results.schemes:
+        seeds = results.seeds(scheme)
+        count = len(seeds)
+        last: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
+        given = {name: np.full(count, value, object) for name, value in zip(names, values, strict=True)}
+        parts.append({**given, **last, "time_to_target": analysis.reach_times(results, scheme)})
+    return analysis.stack(parts)

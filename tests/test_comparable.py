@@ -1,0 +1,134 @@
+"""Equal arguments make equal objects, and equal objects are compiled once."""
+
+import contextlib
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax.comparable import comparable
+from tests.codes.helpers import exact_codes
+from tests.protocols.table import CASES
+
+KEY = jax.random.key(3)
+
+
+@contextlib.contextmanager
+def compilations():
+    """The programs that XLA compiles, or takes from the disk, in a block."""
+    names, watched = [], [True]
+
+    def listen(event, duration, **_):
+        if watched and event.endswith("backend_compile_duration"):
+            names.append(event)
+
+    jax.monitoring.register_event_duration_secs_listener(listen)
+    yield names
+    watched.clear()
+
+
+@pytest.mark.parametrize("name", sorted(CASES))
+def test_equal_protocols(name):
+    case = CASES[name]
+    first, second = case.make(3), case.make(3)
+    assert first == second and hash(first) == hash(second)
+
+
+OWN_CLOSURE = {"whole uneven"}  # made in the tests, with a function of its own as argument
+
+
+def test_equal_codes():
+    for (name, first, _), (_, second, _) in zip(exact_codes(), exact_codes(), strict=True):
+        if name not in OWN_CLOSURE:
+            same_code(name, first, second)
+
+
+def same_code(name, first, second):
+    assert first == second and hash(first) == hash(second), name
+    assert protocols.coded(first) == protocols.coded(second)
+    assert protocols.coded(first).code == first
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (protocols.ssp(staleness=3), protocols.ssp(staleness=4)),
+        (protocols.ssp(staleness=3), protocols.ssp(staleness=3, weight=0.5)),
+        (protocols.ssp(staleness=3, weight=1), protocols.ssp(staleness=3, weight=1.0)),  # other types, other programs
+        (protocols.k_sync(num_contributions=2), protocols.k_async(num_contributions=2)),
+        (codes.deadline(1.0), codes.deadline(2.0)),
+        (codes.partial(codes.cyclic(4, load=2)), codes.partial(codes.cyclic(4, load=3))),
+        (
+            codes.partial(codes.cyclic(4, load=2), num_blocks=2, rng_key=KEY),
+            codes.partial(codes.cyclic(4, load=2), num_blocks=2, rng_key=jax.random.key(4)),
+        ),
+        (
+            codes.fixed_code(codes.cyclic(3, load=1), np.ones((3, 1))),
+            codes.fixed_code(codes.cyclic(3, load=1), np.full((3, 1), 2.0)),
+        ),
+        (protocols.diloco(num_steps=2), protocols.diloco(num_steps=2, inner=optax.sgd(0.1))),
+    ],
+)  # fmt: skip
+def test_other_arguments_make_other_objects(one, other):
+    assert one != other
+
+
+def test_a_closure_among_the_arguments_equals_itself_only():
+    def decode(factor):
+        return lambda progress, encode: factor * jnp.ones((3, 1, 1), encode.dtype)
+
+    one, two = decode(1.0), decode(2.0)
+    make = functools.partial(codes.fixed_code, codes.cyclic(3, load=1), np.ones((3, 1)))
+    assert make(decode=one) == make(decode=one)
+    assert make(decode=one) != make(decode=two)
+
+
+def test_what_a_factory_makes_of_a_closure_of_its_own_is_equal():
+    @comparable
+    def scaled(factor):
+        return codes.fixed_code(
+            codes.cyclic(3, load=1), np.ones((3, 1)), decode=lambda progress, encode: factor * jnp.ones((3, 1, 1))
+        )
+
+    assert scaled(2.0) == scaled(2.0)
+    assert scaled(2.0) != scaled(3.0)
+
+
+def test_objects_of_other_types_of_floats_differ(x64):
+    wide = codes.cyclic_repetition(5, num_stragglers=1, rng_key=KEY)
+    with jax.enable_x64(False):
+        narrow = codes.cyclic_repetition(5, num_stragglers=1, rng_key=KEY)
+    assert wide != narrow
+    assert wide.plan(jnp.array([2, 2, 2, 2, 0])).decode.dtype == np.float64
+
+
+def test_traced_arguments_leave_a_factory_as_it_is():
+    durations = jnp.ones((6, 3))
+    times = jax.jit(lambda weight: protocols.ssp(staleness=1, weight=weight)(durations).weight)(0.25)
+    assert (times == 0.25).all()
+
+
+def test_what_is_written_inline_compiles_nothing_twice():
+    task = tasks.linear_regression(4, num_examples=32, num_features=3)
+    durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), KEY, 10, 4)
+    sgd = comparable(optax.sgd)
+
+    def run():
+        for protocol in (
+            protocols.ssp(staleness=1),
+            protocols.local_sgd(num_steps=2),
+            protocols.coded(codes.partial(codes.cyclic(4, load=2))),
+        ):
+            engine.run(task, protocol, sgd(0.1), durations, rng_key=KEY)
+
+    run()
+    with compilations() as names:
+        run()
+    assert not names
+    with compilations() as names:
+        engine.run(task, protocols.ssp(staleness=2), sgd(0.1), durations, rng_key=KEY)
+    assert names  # the count sees what is compiled
