@@ -21,8 +21,8 @@ def keep() -> Path | None:
     Returns:
       The folder; None if it cannot be written, which is said on stderr.
     """
-    if jax.config.jax_compilation_cache_dir:
-        return Path(jax.config.jax_compilation_cache_dir)
+    if _is_set():
+        return Path(jax.config.jax_compilation_cache_dir or "")
     try:
         path = folder()
         path.mkdir(parents=True, exist_ok=True)
@@ -35,6 +35,10 @@ def keep() -> Path | None:
         jax.config.update("jax_compilation_cache_max_size", MAX_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     return path
+
+
+def _is_set() -> bool:
+    return bool(jax.config.jax_compilation_cache_dir)
 
 
 def folder() -> Path:
