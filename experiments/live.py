@@ -206,7 +206,7 @@ def _replayed(run: runtime.LiveRun, code: codes.GradientCode) -> float:
     trace, deadline = run.rounds.trace, float(np.median(run.rounds.deadline))
     stop = codes.deadline(deadline) if np.isfinite(deadline) else codes.all_workers()
     durations = stragglers.sample_durations(
-        stragglers.replay(trace=trace), jax.random.key(0), len(trace), code.assignment.num_workers
+        stragglers.replay(trace=trace, start="recorded"), jax.random.key(0), len(trace), code.assignment.num_workers
     )
     return float(np.median(np.diff(np.asarray(protocols.coded(code, stop=stop)(durations).time))))
 
