@@ -220,6 +220,8 @@ def test_bad_input_is_refused():
         go(task, code, deadline=3.0)
     with pytest.raises(ValueError, match="max_residual must be at least 0"):
         go(task, code, max_residual=-1.0)
+    with pytest.raises(ValueError, match="optimizer must be an optax.GradientTransformation.*got 0.1"):
+        live.train(task, code, 0.1, rng_key=KEY, num_rounds=2)
     with pytest.raises(ValueError, match="num_rounds must be a whole number at least 1"):
         go(task, code, num_rounds=0)
     undecodable = codes.partial(codes.from_matrix(np.ones((4, 1), int)), num_blocks=2, rng_key=KEY)
