@@ -299,5 +299,7 @@ def test_four_processes_with_a_slow_one_keep_their_round_time_and_their_loss(tmp
             assert row["train_loss"] == pytest.approx(base["train_loss"], rel=1e-3)
         assert 1 < rows[scheme, "one stopped 1 s"]["longest_round"] < 2.5
     assert rows["coded", "one slow"]["train_loss"] == pytest.approx(rows["uncoded", "one slow"]["train_loss"], rel=0.2)
+    heads, *lines = [line for line in (folder / "summary.md").read_text().splitlines() if line.startswith("| ")]
+    assert "who is slow" in heads and len(lines) == 1 + len(rows) == 11
     trace = stragglers.read_trace(folder / "coded-one-slow.csv")
     assert trace.shape == (20 * 8, 4) and 2.5 < np.nanmedian(trace[:, 1]) / np.nanmedian(trace) < 3.5
