@@ -18,8 +18,8 @@ class Losses(NamedTuple):
       weighted: `(params, chunks, weights, *args) -> (float[], aux)`, weighted sums over the leading axis of the chunks.
     """
 
-    one: Callable[..., jax.Array]
-    weighted: Callable[..., jax.Array]
+    one: Callable[..., tuple[jax.Array, Any]]
+    weighted: Callable[..., tuple[jax.Array, Any]]
 
 
 def losses_of(loss: Callable[..., Any], has_aux: bool) -> Losses:
