@@ -51,7 +51,11 @@ def replay(
       ValueError: if the trace is not of this form, or a worker has no measured unit, or there is no such choice, or W
         is not P for recorded workers.
     """
-    seconds = read_trace(trace) if isinstance(trace, (str, Path)) else trace
+    return _of_array(read_trace(trace) if isinstance(trace, (str, Path)) else trace, start, workers)
+
+
+def _of_array(seconds: np.ndarray | jax.Array, start: str, workers: str) -> StragglerModel:
+    """The model, which depends on nothing but the arguments; a file may change."""
     if not _checks.is_traced(seconds):
         seconds = _filled(checked_trace(seconds))
     drawn = _checks.choice("workers", workers, WORKERS) == "drawn"
