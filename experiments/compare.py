@@ -152,6 +152,7 @@ def _facts(done: dict[str, trials.Trials], setting: trials.Setting, timeline_sec
         for name, each in done.items()
     }
     counts = {"num_seeds": num_seeds, "num_workers": num_workers, "num_units": num_units}
+    counts["distinct_durations"] = len({each.tobytes() for each in durations})
     return {**counts, "timeline_seconds": float(horizon), "schemes": schemes, **analysis.environment()}
 
 

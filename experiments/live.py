@@ -26,11 +26,14 @@ import optax
 from rich.table import Table
 
 from experiments.interrupt import interrupted
-from gcjax import _checks, codes, config, processes, protocols, stragglers, tasks
+from gcjax import _checks, analysis, codes, config, processes, protocols, stragglers, tasks
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
 
 SLOW = 1  # the worker that is slow, or is stopped
+HEADS = (
+    "scheme", "who is slow", "round", "ratio", "replayed", "longest", "all rounds", "exact", "train loss", "accuracy",
+)  # fmt: skip
 
 
 class Scheme(NamedTuple):
@@ -73,7 +76,7 @@ def live(
 
     Without a code all wait for everybody's whole load. Under both schemes a worker computes as many chunk gradients a
     round, of batches of the same size; with the code each chunk is computed `replication` times. The folder:
-    `operative.gin`, `live.json`, and the chunk times of each run as `SCHEME-SCENARIO.csv`, which
+    `operative.gin`, `live.json`, `summary.md`, and the chunk times of each run as `SCHEME-SCENARIO.csv`, which
     `gcjax.stragglers.replay` takes.
 
     Args:
@@ -206,7 +209,7 @@ def _replayed(run: runtime.LiveRun, code: codes.GradientCode) -> float:
     trace, deadline = run.rounds.trace, float(np.median(run.rounds.deadline))
     stop = codes.deadline(deadline) if np.isfinite(deadline) else codes.all_workers()
     durations = stragglers.sample_durations(
-        stragglers.replay(trace=trace), jax.random.key(0), len(trace), code.assignment.num_workers
+        stragglers.replay(trace=trace, start="recorded"), jax.random.key(0), len(trace), code.assignment.num_workers
     )
     return float(np.median(np.diff(np.asarray(protocols.coded(code, stop=stop)(durations).time))))
 
@@ -221,19 +224,27 @@ def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
     if processes.is_first():
         (out / "operative.gin").write_text(config.operative())
         (out / "live.json").write_text(json.dumps(rows, indent=2) + "\n")
+        page = f"# Live deadlines\n\nMedian of {rows[0]['num_rounds']} rounds.\n\n"
+        (out / "summary.md").write_text(page + analysis.markdown_table(HEADS, _cells(rows)) + "\n")
     progress.show(table(rows))
 
 
 def table(rows: list[dict[str, Any]]) -> Table:
     """The rows for a person; the ratio is that of round times, to the same scheme with nobody slow."""
     shown = Table(title=f"median of {rows[0]['num_rounds']} rounds", title_justify="left")
-    for name in ("scheme", "who is slow"):
-        shown.add_column(name)
-    for name in ("round", "ratio", "replayed", "longest", "all rounds", "exact", "train loss", "accuracy"):
-        shown.add_column(name, justify="right")
+    for i, head in enumerate(HEADS):
+        shown.add_column(head, justify="right" if i > 1 else "left")
+    for row in _cells(rows):
+        shown.add_row(*row)
+    return shown
+
+
+def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """The text of each row, by HEADS."""
+    texts = []
     base = {row["scheme"]: row["round_seconds"] for row in reversed(rows) if row["scenario"] == "nobody slow"}
     for row in rows:
-        cells = [
+        numbers = [
             f"{1000 * row['round_seconds']:.0f} ms",
             f"{row['round_seconds'] / base[row['scheme']]:.2f}",
             f"{1000 * row['replayed_round']:.0f} ms",
@@ -243,8 +254,8 @@ def table(rows: list[dict[str, Any]]) -> Table:
             f"{row['train_loss']:.4f}",
             f"{row['accuracy']:.3f}",
         ]
-        shown.add_row(row["scheme"], row["scenario"], *cells)
-    return shown
+        texts.append([row["scheme"], row["scenario"], *numbers])
+    return texts
 
 
 def start(arguments: list[str], num_processes: int) -> int:

@@ -20,7 +20,7 @@ def transformer(
     code: codes.GradientCode, *, model: stragglers.StragglerModel, deadline: float, text: str, width: int, depth: int,
     optimizer: optax.GradientTransformation, num_steps: int, seed: int, out: Path, progress: Progress,
 ) -> list[float]:  # fmt: skip
-    """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline a step; writes the losses to `losses.csv`."""
+    """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline a step; writes `losses.csv`, `summary.md`."""
     mesh, key = jax.make_mesh((jax.device_count(),), ("workers",)), jax.random.key(seed)
     load, num_workers = code.assignment.load, code.assignment.num_workers
     net, book = (
@@ -52,7 +52,10 @@ def transformer(
         params, state, value, info = step(params, state, batch, done[i])
         losses.append(float(value))
         progress.update(f"loss {value:.2f}, residual {info.residual:.2f}", (i + 1) / num_steps)
+    outcome = f"loss {losses[0]:.3f} before, {np.mean(losses[-20:]):.3f} at the end"
     if processes.is_first():
         np.savetxt(out / "losses.csv", losses)
-    progress.show(f"loss {losses[0]:.3f} before, {np.mean(losses[-20:]):.3f} at the end")
+        (out / "operative.gin").write_text(config.operative())
+        (out / "summary.md").write_text(f"# Transformer\n\n{num_steps} steps: {outcome}\n")
+    progress.show(outcome)
     return losses

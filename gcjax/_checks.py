@@ -96,6 +96,16 @@ def rng_key(value: Any) -> Any:
     raise ValueError(f"rng_key must be one JAX random key, for example jax.random.key(0); got {got}.")
 
 
+def optimizer(name: str, value: Any) -> Any:
+    """Checks that a value is an optax optimizer, by its two functions, and returns it unchanged."""
+    if not (callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))):
+        hint = " Was the factory called?" if callable(value) else ""
+        raise ValueError(
+            f"{name} must be an optax.GradientTransformation, for example optax.sgd(0.1); got {value!r}.{hint}"
+        )
+    return value
+
+
 def durations(value: Any) -> Any:
     """Checks an array `[T, W]` of seconds, no NaN, nothing negative, and returns it as a JAX array.
 

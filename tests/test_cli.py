@@ -121,6 +121,17 @@ def test_report_shows_the_tables_of_a_study(tmp_path, here):
     assert done.returncode == 0 and "FRC" in done.stdout
 
 
+def test_report_takes_the_folder_of_a_training_step_of_ones_own(tmp_path, here):
+    small = ("num_steps = 2", "width = 4", "depth = 0", "code = @uncoded()", "optimizer = @sgd()")
+    bindings = ["uncoded.num_workers = 2", "sgd.learning_rate = 0.1", *(f"transformer.{b}" for b in small)]
+    sets = [part for binding in bindings for part in ("--set", binding)]
+    ran = here("run", "configs/transformer.gin", *sets, "--out", tmp_path / "out")
+    assert ran.returncode == 0, ran.stderr
+    done = here("report", tmp_path / "out")
+    assert done.returncode == 0 and f"2 steps: {ran.stdout.splitlines()[0]}" in done.stdout
+    assert "transformer.num_steps = 2" in (tmp_path / "out" / "operative.gin").read_text()
+
+
 def test_report_refuses_other_folders(tmp_path, here):
     assert "gcjax run" in refused(here("report", tmp_path))
 

@@ -39,12 +39,26 @@ class Row(NamedTuple):
 
 def table(results: Results) -> Table:
     """The summary for the terminal."""
-    return rich_table("Mean ± standard deviation over seeds; time is virtual", heads(results), rows(results))
+    shown = rich_table("Mean ± standard deviation over seeds; time is virtual", heads(results), rows(results))
+    shown.caption, shown.caption_justify = same_durations(results), "left"
+    return shown
 
 
 def markdown(results: Results) -> str:
     """The summary as a Markdown page, with what its columns mean."""
-    return "\n".join(["# Summary", "", markdown_table(heads(results), rows(results)), "", NOTES])
+    same = same_durations(results)
+    notes = NOTES if same is None else f"{NOTES}- {same}\n"
+    return "\n".join(["# Summary", "", markdown_table(heads(results), rows(results)), "", notes])
+
+
+def same_durations(results: Results) -> str | None:
+    """A sentence, if seeds had the same durations: then ± is not, or not only, over stragglers."""
+    number, distinct = (results.facts.get(name) for name in ("num_seeds", "distinct_durations"))
+    if distinct is None or distinct == number:
+        return None
+    if distinct == 1:
+        return f"All {number} seeds had the same durations: ± is over parameters and batches, not over stragglers."
+    return f"{number} seeds had only {distinct} different durations: ± over stragglers is too small."
 
 
 def rows(results: Results) -> list[Row]:

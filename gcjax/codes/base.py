@@ -5,7 +5,7 @@ M messages a worker sends.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -99,7 +99,8 @@ class GradientCode(NamedTuple):
       assignment: who computes what, in which order.
       num_blocks: L, the blocks a gradient is cut into; a message has d/L numbers.
       num_messages: M, the messages a worker sends in a round.
-      plan: pure function `progress int32[W] -> Coding`; `progress[w]` counts the chunks that w has finished.
+      plan: pure function `progress int32[W] -> Coding`; `progress[w]` counts the chunks that w has finished. The codes
+        of this package, here and below, take lists too, and bool[W] for who has finished the whole load.
       completion: pure function `finish float[W, K] -> float[]`: from the time at which each worker finishes each of
         its chunks, the earliest time at which the sum can be decoded exactly; inf if never.
       sent: pure function `progress int[W] -> bool[W, M]`: which messages a worker sends at this progress.
@@ -168,12 +169,22 @@ def residual(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> ja
     return jnp.sqrt(jnp.sum(error**2))
 
 
-def check_progress(assignment: Assignment, progress: jax.Array) -> jax.Array:
-    """Checks that `progress` is int[W] and, where it is known, that it stays within the loads."""
-    shape, dtype = np.shape(progress), jnp.result_type(progress)
+def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
+    """Checks that `progress` is int[W] or bool[W] and, where it is known, that it stays within the loads.
+
+    Lists, tuples and arrays of NumPy are taken as well.
+
+    Returns:
+      int32[W]; for bool[W], who has arrived, the whole load of those and nothing of the others.
+    """
+    progress = _array("progress", progress)
+    shape, dtype = progress.shape, progress.dtype
+    if shape == (assignment.num_workers,) and jnp.issubdtype(dtype, jnp.bool_):
+        return jnp.where(jnp.asarray(progress), jnp.asarray(assignment.loads), 0)
     if shape != (assignment.num_workers,) or not jnp.issubdtype(dtype, jnp.integer):
         raise ValueError(
-            f"progress must be int[{assignment.num_workers}], one count a worker; got {dtype}{list(shape)}. "
+            f"progress must be int[{assignment.num_workers}], one count of finished chunks a worker, or "
+            f"bool[{assignment.num_workers}], who has finished the whole load; got {dtype}{list(shape)}. "
             "Was it made for another assignment?"
         )
     if not isinstance(progress, jax.core.Tracer):
@@ -186,3 +197,27 @@ def check_progress(assignment: Assignment, progress: jax.Array) -> jax.Array:
                 f"which holds {assignment.loads[w]} chunks."
             )
     return jnp.asarray(progress, jnp.int32)
+
+
+def check_finish(assignment: Assignment, finish: Any) -> jax.Array:
+    """Checks that `finish` is float[W, K]; takes whole numbers, lists, tuples and arrays of NumPy as well."""
+    finish = _array("finish", finish)
+    shape = (assignment.num_workers, assignment.load)
+    if jnp.issubdtype(finish.dtype, jnp.integer):
+        finish = jnp.asarray(finish, default_float())
+    if finish.shape != shape or not jnp.issubdtype(finish.dtype, jnp.floating):
+        raise ValueError(
+            f"finish must be float{list(shape)}, when each worker finishes each of its chunks; got "
+            f"{finish.dtype}{list(finish.shape)}. From one time a chunk for each worker, completion_time makes it."
+        )
+    return jnp.asarray(finish)
+
+
+def _array(name: str, value: Any) -> Any:
+    """An array as it is; anything else as one, also if it holds traced values."""
+    if isinstance(value, (jax.Array, np.ndarray)):
+        return value
+    try:
+        return jnp.asarray(value)
+    except (TypeError, ValueError, OverflowError):
+        raise ValueError(f"{name} must be an array, or a list of numbers; got {value!r}.") from None

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float, residual
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress, default_float, residual
 from gcjax.codes.least_squares import least_squares
 from gcjax.comparable import comparable
 
@@ -56,12 +56,15 @@ def fixed_code(
     slots = np.arange(assignment.load, dtype=np.int32)
     weigh = decode or _ignoring_progress(least_squares(assignment, num_messages, num_blocks))
 
-    def sent(progress: jax.Array) -> jax.Array:
+    def enough(progress: jax.Array) -> jax.Array:
         return progress[:, None] >= jnp.asarray(needs, progress.dtype)
+
+    def sent(progress: jax.Array) -> jax.Array:
+        return enough(check_progress(assignment, progress))
 
     def plan(progress: jax.Array) -> Coding:
         progress = check_progress(assignment, progress)
-        ready, done = sent(progress)[:, :, None, None], (slots[None] < progress[:, None])[:, None, :, None]
+        ready, done = enough(progress)[:, :, None, None], (slots[None] < progress[:, None])[:, None, :, None]
         encode = jnp.where(ready & done, jnp.asarray(coefficients, default_float()), 0)
         weights = jnp.where(ready[..., 0], weigh(progress, encode).astype(encode.dtype), 0)
         return Coding(encode, weights, residual(assignment, encode, weights))
@@ -71,6 +74,7 @@ def fixed_code(
         return jnp.where(needs <= assignment.loads[:, None], reached, jnp.inf)
 
     def when(finish: jax.Array) -> jax.Array:
+        finish = check_finish(assignment, finish)
         if completion is not None:
             return completion(arrivals(finish))
         found = bisection(assignment, num_blocks, plan, finish)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.assignments import cyclic
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress, gather_by_chunk, holders
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.replication import cyclic_coefficients
 from gcjax.comparable import comparable
@@ -109,7 +109,7 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         code.num_blocks,
         code.num_messages,
         plan,
-        completion=lambda finish: jax.vmap(code.completion)(apart(finish)).max(),
-        sent=lambda progress: together(jax.vmap(code.sent)(apart(progress))),
+        completion=lambda finish: jax.vmap(code.completion)(apart(check_finish(assignment, finish))).max(),
+        sent=lambda progress: together(jax.vmap(code.sent)(apart(check_progress(assignment, progress)))),
         whole_workers=code.whole_workers,
     )

@@ -19,6 +19,7 @@ from gcjax.codes.base import (
     Assignment,
     Coding,
     GradientCode,
+    check_finish,
     check_progress,
     default_float,
     gather_by_chunk,
@@ -74,13 +75,17 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         return Coding(encode, decode, jnp.sqrt(distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:
+        finish = check_finish(assignment, finish)
         if inverse.workers.shape[1] < num_blocks:
             return jnp.full((), jnp.inf, finish.dtype)
         held = gather_by_chunk(finish, inverse)
         arrivals = jnp.sort(jnp.where(inverse.workers >= 0, held, jnp.inf), axis=1)
         return arrivals[:, num_blocks - 1].max()
 
-    return GradientCode(assignment, num_blocks, 1, plan, completion, sent=lambda progress: progress[:, None] > 0)
+    def sent(progress: jax.Array) -> jax.Array:
+        return check_progress(assignment, progress)[:, None] > 0
+
+    return GradientCode(assignment, num_blocks, 1, plan, completion, sent)
 
 
 def _rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.ndarray:

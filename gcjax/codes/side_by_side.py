@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress
 from gcjax.comparable import comparable
 
 
@@ -50,9 +50,11 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
         )
 
     def completion(finish: jax.Array) -> jax.Array:
+        finish = check_finish(assignment, finish)
         return jnp.stack([code.completion(part) for code, part in zip(codes, apart(finish), strict=True)]).max()
 
     def sent(progress: jax.Array) -> jax.Array:
+        progress = check_progress(assignment, progress)
         return jnp.concatenate(
             [padded(code.sent(part), {1: num_messages}) for code, part in zip(codes, apart(progress), strict=True)]
         )

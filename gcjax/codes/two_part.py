@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress, default_float
 from gcjax.comparable import comparable
 
 
@@ -48,9 +48,11 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         )
 
     def completion(finish: jax.Array) -> jax.Array:
+        finish = check_finish(assignment, finish)
         return jnp.maximum(finish[:, num_uncoded - 1].max(), code.completion(finish[:, num_uncoded:]))
 
     def sent(progress: jax.Array) -> jax.Array:
+        progress = check_progress(assignment, progress)
         uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
         return jnp.concatenate([uncoded, code.sent(coded_progress(progress))], axis=1)
 

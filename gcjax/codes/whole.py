@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from gcjax.codes.base import Coding, GradientCode, check_progress
+from gcjax.codes.base import Coding, GradientCode, check_finish, check_progress
 from gcjax.codes.stopping import last_finish
 from gcjax.comparable import comparable
 
@@ -27,8 +27,10 @@ def whole_workers(code: GradientCode) -> GradientCode:
         return code.plan(whole(check_progress(code.assignment, progress)))
 
     def completion(finish: jax.Array) -> jax.Array:
+        finish = check_finish(code.assignment, finish)
         return code.completion(jnp.broadcast_to(last_finish(code.assignment, finish)[:, None], finish.shape))
 
-    return code._replace(
-        plan=plan, completion=completion, sent=lambda progress: code.sent(whole(progress)), whole_workers=True
-    )
+    def sent(progress: jax.Array) -> jax.Array:
+        return code.sent(whole(check_progress(code.assignment, progress)))
+
+    return code._replace(plan=plan, completion=completion, sent=sent, whole_workers=True)

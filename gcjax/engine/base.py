@@ -6,7 +6,9 @@ Letters: E commits, V evaluations, C contributions to a commit.
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
+from gcjax import _checks
 from gcjax.protocols.base import Schedule
 
 
@@ -111,3 +113,22 @@ class Run(NamedTuple):
     def params(self) -> Any:
         """The parameters at the end."""
         return self.state.params
+
+    def final(self, metric: str) -> jax.Array:
+        """A metric at the last evaluation that was made: that of `params`, if the run has come to its end.
+
+        The last entries of `trajectory.metrics` are NaN where the run ended with fewer commits than were possible.
+
+        Args:
+          metric: one of the task's.
+
+        Returns:
+          float[]; [S] of a batch of S runs made by `vmap`.
+
+        Raises:
+          ValueError: if there is no such metric.
+        """
+        commit, metrics = self.trajectory.commit, self.trajectory.metrics
+        values = metrics[_checks.choice("metric", metric, metrics)]
+        last = (commit >= 0).sum(axis=-1, keepdims=True) - 1
+        return jnp.take_along_axis(values, last, axis=-1)[..., 0]

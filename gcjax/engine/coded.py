@@ -17,6 +17,7 @@ from gcjax.codes.base import Coding, GradientCode, check_progress
 from gcjax.engine.collectives import all_sum, estimate_from_messages
 from gcjax.engine.gradients import Chunks, Estimate, chunk_batch, mean, weighted_loss
 from gcjax.engine.layout import Layout
+from gcjax.engine.losses import Losses, losses_of, weighted_sum
 from gcjax.engine.messages import assembled, shares, worker_messages
 from gcjax.engine.spread import checked_axis, on_each_device, pad
 from gcjax.tasks.base import Task
@@ -34,27 +35,16 @@ class CodedInfo(NamedTuple):
     contributed: jax.Array
 
 
-class Losses(NamedTuple):
-    """A loss in the two forms that coding needs.
-
-    Attributes:
-      one: `(params, chunk, *args) -> float[]`.
-      weighted: `(params, chunks, weights, *args) -> float[]`, the weighted sum over the leading axis of the chunks.
-    """
-
-    one: Callable[..., jax.Array]
-    weighted: Callable[..., jax.Array]
-
-
 def coded_value_and_grad(
-    loss: Callable[..., jax.Array],
+    loss: Callable[..., Any],
     code: GradientCode,
     mesh: Mesh,
     axis: str = "workers",
     *,
     message_dtype: Any = None,
     accumulate: bool = False,
-) -> Callable[..., tuple[jax.Array, Any, CodedInfo]]:
+    has_aux: bool = False,
+) -> Callable[..., tuple[Any, Any, CodedInfo]]:
     """A gradient code's replacement for `jax.value_and_grad` in a data-parallel training step.
 
     With L = M = 1 encoding and decoding are weights in the loss: one backward pass a device and one all-reduce of d
@@ -72,16 +62,20 @@ def coded_value_and_grad(
         own dtype by default.
       accumulate: form the gradient chunk by chunk in one accumulator, which needs the memory of one chunk instead of
         K; always so for L > 1.
+      has_aux: whether the loss returns `(loss, aux)`. Every leaf of aux is a float of the chunk, of any shape; where
+        the losses are float[B], those of its examples, [B, ...]. Chunks are not told apart: aux is averaged over them
+        with the weights of `value`, so that it belongs to the same chunks.
 
     Returns:
       A pure function `(params, batch, progress, *args) -> (value, gradient, info)`. Every leaf of `batch` is
       [W, K, ...] or [W', K, ...] with its first axis sharded over `axis` (see `shard_chunks`); `progress` is int32[W],
-      the chunks that each worker has finished; `args` go to the loss as they are. `gradient`, like `params`, is the
-      estimate of the mean of the N chunk gradients, `value` the mean loss of the chunks in it.
+      the chunks that each worker has finished, or bool[W], who has finished the whole load; `args` go to the loss as
+      they are. `gradient`, like `params`, is the estimate of the mean of the N chunk gradients, `value` the mean loss
+      of the chunks in it, or with `has_aux` this and the mean of aux, `(value, aux)`.
 
     Raises:
       ValueError: if the mesh has no such axis; when called, if the batch or the progress do not fit the code, or the
-        batch is known not to be sharded over the axis.
+        batch is known not to be sharded over the axis, or the loss returns something else.
 
     Source: Tandon et al. 2017 (L = 1); Ye and Abbe 2018, Ramamoorthy et al. 2024 (L > 1).
     """
@@ -91,18 +85,22 @@ def coded_value_and_grad(
         )
     plain_mesh = checked_axis(mesh, axis)
     estimate = estimate_on_mesh(
-        _losses(loss), code, plain_mesh, axis, message_dtype=message_dtype, accumulate=accumulate
+        losses_of(loss, has_aux), code, plain_mesh, axis, message_dtype=message_dtype, accumulate=accumulate
     )
 
-    def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[jax.Array, Any, CodedInfo]:
+    def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[Any, Any, CodedInfo]:
         coding = code.plan(progress)
         scaled = coding._replace(decode=coding.decode / code.assignment.num_chunks)
-        gradient, value = estimate(params, batch, scaled, *args)
-        return value, gradient, CodedInfo(coding.residual, jnp.any(coding.decode != 0, axis=(1, 2)))
+        gradient, (value, aux) = estimate(params, batch, scaled, *args)
+        return (
+            (value, aux) if has_aux else value,
+            gradient,
+            CodedInfo(coding.residual, jnp.any(coding.decode != 0, axis=(1, 2))),
+        )
 
     compiled = jax.jit(step)
 
-    def coded(params: Any, batch: Any, progress: jax.Array, *args: Any) -> tuple[jax.Array, Any, CodedInfo]:
+    def coded(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
         _check_batch(batch, code, plain_mesh, axis)
         return compiled(params, batch, check_progress(code.assignment, progress), args)
 
@@ -111,8 +109,8 @@ def coded_value_and_grad(
 
 def estimate_on_mesh(
     losses: Losses, code: GradientCode, mesh: Mesh, axis: str, *, message_dtype: Any = None, accumulate: bool = False
-) -> Callable[..., tuple[Any, jax.Array]]:
-    """`(params, batch, coding, *args) -> (gradient, value)`: the estimate of the sum, as the coding decodes it.
+) -> Callable[..., tuple[Any, tuple[jax.Array, Any]]]:
+    """`(params, batch, coding, *args) -> (gradient, (value, aux))`: the estimate of the sum, as the coding decodes it.
 
     Every leaf of `batch` is [W, K, ...] or [W', K, ...]; all of this runs under `jit`.
     """
@@ -121,16 +119,16 @@ def estimate_on_mesh(
 
     def part(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
-    ) -> tuple[Any, jax.Array]:
+    ) -> tuple[Any, tuple[jax.Array, Any]]:
         bound = Losses(
             lambda params, chunk: losses.one(params, chunk, *args),
             lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
         )
-        gradient, value, weight = form(bound, params, batch, encode, decode, axis, message_dtype)
-        value, weight = jax.lax.psum((value, weight), axis)
-        return gradient, mean(value, weight)
+        gradient, values, weight = form(bound, params, batch, encode, decode, axis, message_dtype)
+        values, weight = jax.lax.psum((values, weight), axis)
+        return gradient, jax.tree.map(lambda x: mean(x, weight.astype(x.dtype)), values)
 
-    def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, jax.Array]:
+    def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
         size = mesh.shape[axis]
         batch = jax.tree.map(lambda x: pad_workers(x, size), batch)
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.
@@ -150,15 +148,20 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
         return None
     slots = _slots(code, mesh.shape[axis])
 
-    def one(params: Any, chunk: jax.Array, chunks: Chunks) -> jax.Array:
-        return task.loss(params, *chunk_batch(task, chunks, chunk))
+    def one(params: Any, chunk: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
+        return task.loss(params, *chunk_batch(task, chunks, chunk)), ()
 
-    def weighted(params: Any, slots: jax.Array, weights: jax.Array, chunks: Chunks) -> jax.Array:
+    def weighted(params: Any, slots: jax.Array, weights: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
         batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(slots)
-        return weighted_loss(task, params, weights, batches, keys)
+        return weighted_loss(task, params, weights, batches, keys), ()
 
     on_mesh = estimate_on_mesh(Losses(one, weighted), code, mesh, axis)
-    return lambda params, chunks, coding: on_mesh(params, jnp.asarray(slots), coding, chunks)
+
+    def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
+        gradient, (value, _) = on_mesh(params, jnp.asarray(slots), coding, chunks)
+        return gradient, value
+
+    return estimate
 
 
 def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "workers") -> Any:
@@ -204,45 +207,24 @@ def _slots(code: GradientCode, size: int) -> np.ndarray:
     return np.pad(chunks, ((0, -chunks.shape[0] % size), (0, 0)))
 
 
-def _losses(loss: Callable[..., jax.Array]) -> Losses:
-    """Both forms from what a user gives: the loss of a chunk, or those of its examples."""
-
-    def one(params: Any, chunk: Any, *args: Any) -> jax.Array:
-        value = loss(params, chunk, *args)
-        return value.mean() if value.ndim else value
-
-    def weighted(params: Any, chunks: Any, weights: jax.Array, *args: Any) -> jax.Array:
-        shape = jax.eval_shape(lambda c: loss(params, c, *args), jax.tree.map(lambda x: x[0], chunks)).shape
-        if len(shape) > 1:
-            raise ValueError(f"the loss must be float[], or float[B] for the B examples of a chunk; got shape {shape}.")
-        if shape:
-            merged = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chunks)
-            each = loss(params, merged, *args).reshape(-1, *shape)
-            return (weights.astype(each.dtype) * each.mean(axis=1)).sum()
-        values = jax.vmap(lambda c: loss(params, c, *args))(chunks)
-        return (weights.astype(values.dtype) * values).sum()
-
-    return Losses(one, weighted)
-
-
 def _weighted(
     losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
-) -> tuple[Any, jax.Array, jax.Array]:
+) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
     """L = M = 1: one backward pass through all chunks of the device, one sum over the devices."""
     weights = shares(encode, decode).reshape(-1)
     chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
-    value, gradient = jax.value_and_grad(lambda p: losses.weighted(p, chunks, weights))(params)
-    return all_sum(gradient, axis, message_dtype), value, weights.sum().astype(value.dtype)
+    values, gradient = jax.value_and_grad(lambda p: losses.weighted(p, chunks, weights), has_aux=True)(params)
+    return all_sum(gradient, axis, message_dtype), values, weights.sum().astype(values[0].dtype)
 
 
 def _streamed(
     losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
-) -> tuple[Any, jax.Array, jax.Array]:
+) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
     """Any L and M: the chunks of each worker, one after the other, into its messages."""
-    messages, values = worker_messages(losses.one, params, batch, encode)
+    messages, values = worker_messages(losses.one, params, batch, encode, has_aux=True)
     estimate = estimate_from_messages(messages, decode, axis, message_dtype)
-    weights = shares(encode, decode).astype(values.dtype)
-    return assembled(estimate, params), (values * weights).sum(), weights.sum()
+    weights = shares(encode, decode).astype(values[0].dtype)
+    return assembled(estimate, params), weighted_sum(weights, values), weights.sum()
 
 
 def _check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:

@@ -13,8 +13,8 @@ from jax.flatten_util import ravel_pytree
 
 
 def worker_messages(
-    loss: Callable[[Any, Any], jax.Array], params: Any, chunks: Any, encode: jax.Array
-) -> tuple[jax.Array, jax.Array]:
+    loss: Callable[[Any, Any], Any], params: Any, chunks: Any, encode: jax.Array, *, has_aux: bool = False
+) -> tuple[jax.Array, Any]:
     """Every worker adds its chunk gradients, one after the other, to its messages.
 
     Args:
@@ -22,17 +22,19 @@ def worker_messages(
       params: pytree with d numbers.
       chunks: pytree, every leaf [V, K, ...].
       encode: float[V, M, K, L].
+      has_aux: whether the loss is `(params, chunk) -> (float[], aux)`.
 
     Returns:
-      The messages float[V, M, ceil(d / L)], added up in float32 or wider, and the losses float[V, K].
+      The messages float[V, M, ceil(d / L)], added up in float32 or wider, and the losses float[V, K]; with `has_aux`
+      these and aux, every leaf [V, K, ...].
     """
     num_workers, num_messages, _, num_blocks = encode.shape
     flat = ravel_pytree(params)[0]
     dtype = accumulator(flat.dtype)
 
-    def add(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        def work(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, jax.Array]:
-            value, gradient = jax.value_and_grad(loss)(params, chunk)
+    def add(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
+        def work(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, Any]:
+            value, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
             return combined(coefficients, blocks(gradient, num_blocks).astype(dtype)), value
 
         added, values = jax.vmap(work)(*slot)
@@ -41,7 +43,7 @@ def worker_messages(
     empty = jnp.zeros((num_workers, num_messages, -(-flat.size // num_blocks)), dtype)
     slots = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), chunks), jnp.moveaxis(encode, 2, 0)
     messages, values = jax.lax.scan(add, empty, slots)
-    return messages, values.T
+    return messages, jax.tree.map(lambda x: x.swapaxes(0, 1), values)
 
 
 def combined(coefficients: jax.Array, rows: jax.Array) -> jax.Array:

@@ -104,6 +104,7 @@ def run(
       ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all, or nobody
         does any work for any commit, or the ring is too small, or the checkpoints are of another run.
     """
+    _checks.optimizer("optimizer", optimizer)
     _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width, num_evals)
     where = layout(mesh, axis, param_specs)
     durations = _checks.durations(durations)

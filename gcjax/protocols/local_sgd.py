@@ -48,9 +48,11 @@ def diloco(
       outer: the optimizer of the server.
 
     Raises:
-      ValueError: if there is no step.
+      ValueError: if there is no step, or an optimizer is none.
     """
-    outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else outer
+    outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _checks.optimizer("outer", outer)
+    if inner is not None:
+        _checks.optimizer("inner", inner)
     return _averaged(num_steps, LocalWork(optimizer=inner, merge=outer), specifications.diloco)
 
 

@@ -16,7 +16,8 @@ from gcjax.stragglers.iid import (
 )
 from gcjax.stragglers.markov import markov
 from gcjax.stragglers.network import Links, Network, constant_network, links
-from gcjax.stragglers.traces import read_trace, replay, write_trace
+from gcjax.stragglers.trace_files import read_trace, write_trace
+from gcjax.stragglers.traces import replay
 
 TABLE: dict[str, Entry] = {
     "bimodal": Entry(bimodal),

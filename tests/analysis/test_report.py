@@ -35,6 +35,19 @@ def test_a_scheme_that_waits_for_a_failed_worker_never_reaches_the_target():
     assert rows["BSP"].chunks.startswith("> ")
 
 
+@pytest.mark.parametrize(
+    ("distinct", "said"),
+    [(1, "All 5 seeds had the same durations"), (3, "5 seeds had only 3 different durations"), (5, None), (None, None)],
+)
+def test_seeds_with_the_same_durations_are_said(distinct, said):
+    found = results()
+    found = found._replace(facts={**found.facts, "num_seeds": 5, "distinct_durations": distinct})
+    console = Console(file=io.StringIO(), width=200)
+    console.print(summary.table(found))
+    for text in (summary.markdown(found), console.file.getvalue()):
+        assert said in text if said else "durations" not in text
+
+
 def test_what_was_spent_is_counted_up_to_the_target():
     found = results()
     times = analysis.reach_times(found, "ASP")

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from gcjax import codes
 from gcjax.codes import Coding, small_systems
+from gcjax.codes.base import check_progress
 from tests.codes.helpers import KEY, all_or_nothing, decoded, distance, distances, exact_codes, without
 
 CODES = exact_codes()
@@ -49,6 +50,39 @@ def test_float32_and_no_recompilation(name, code, tolerated):
     chex.assert_type(list(plan(jnp.asarray(code.assignment.loads))), jnp.float32)
     plan(jnp.zeros(code.assignment.num_workers, jnp.int32))
     assert plan._cache_size() == 1
+
+
+@pytest.mark.parametrize(("name", "code", "tolerated"), CODES, ids=IDS)
+def test_lists_and_masks_are_taken_and_nonsense_is_refused(name, code, tolerated):
+    a = code.assignment
+    mask = [w % 2 == 0 for w in range(a.num_workers)]
+    counts = (np.array(mask) * a.loads).tolist()
+    expected = code.sent(jnp.asarray(counts))
+    for progress in (counts, tuple(counts), np.array(counts), mask, np.array(mask), jnp.asarray(mask)):
+        np.testing.assert_array_equal(code.sent(progress), expected)
+        assert jax.eval_shape(lambda p=progress: code.plan(p)).encode.shape[0] == a.num_workers
+    assert jax.eval_shape(code.plan, counts).residual.shape == ()  # a list of traced values
+    for rows in ([[1.0] * a.load] * a.num_workers, np.ones(a.chunks.shape, int)):
+        assert jax.eval_shape(lambda rows=rows: code.completion(rows)).shape == ()
+    for function in (code.plan, code.sent):
+        for progress in ([0.5] * a.num_workers, counts[1:], 1, "all", None, [None] * a.num_workers):
+            with pytest.raises(ValueError, match="progress must be"):
+                function(progress)
+    for finish in ([1.0] * a.num_workers, [[1.0], [1.0, 2.0]], 1.0, np.array(mask)):
+        with pytest.raises(ValueError, match="finish must be"):
+            code.completion(finish)
+
+
+def test_a_mask_counts_whole_loads():
+    """Eagerly, under jit, and with a mask that is not known yet."""
+    code = all_or_nothing()
+    np.testing.assert_array_equal(code.assignment.loads, [3, 2])
+    for mask, loads in (([True, False], [3, 0]), ([False, True], [0, 2])):
+        assert check_progress(code.assignment, mask).tolist() == loads
+        assert check_progress(code.assignment, mask).dtype == jnp.int32
+        done = jax.jit(lambda mask: check_progress(code.assignment, mask))
+        assert done(jnp.asarray(mask)).tolist() == loads == done(mask).tolist()
+        np.testing.assert_array_equal(code.plan(mask).encode, code.plan(loads).encode)
 
 
 @given(st.data())

@@ -109,6 +109,63 @@ def _estimate(matrices, chunks):
     return unravel(jnp.asarray(total.reshape(-1)[: flat.size] / n))
 
 
+@pytest.mark.parametrize("name", ["partial", "partial L=2", "crc"])
+@pytest.mark.parametrize("per_example", [False, True])
+def test_aux_is_averaged_as_the_value_is(name, per_example, x64):
+    """Leaves of any shape; here aux has the loss itself, and where the inputs of the chunk lie."""
+    code, on = CODES[name], mesh(4)
+    chunks = data(code.assignment.num_chunks)
+
+    def loss(p, chunk):
+        aux = {"loss": each(p, chunk), "inputs": chunk[0].astype(jnp.float32)}
+        return (each(p, chunk), aux) if per_example else jax.tree.map(lambda x: x.mean(axis=0), (aux["loss"], aux))
+
+    step = engine.coded_value_and_grad(loss, code, on, has_aux=True)
+    plain = engine.coded_value_and_grad(each, code, on)
+    batch = engine.shard_chunks(chunks, code, on)
+    progress = np.where(code.whole_workers, code.assignment.loads, 2).astype(np.int32)
+    progress[1] = 0
+    for done in (code.assignment.loads, progress):
+        (value, aux), gradient, info = step(params(), batch, done)
+        assert_close((value, gradient, info), plain(params(), batch, done))
+        assert_close(aux["loss"], value)
+        coding = jax.jit(code.plan)(done)
+        matrices = codes.chunk_coefficients(code.assignment, coding.encode, coding.decode)
+        weights = np.einsum("caa->c", matrices)
+        mean = (weights[:, None] * chunks[0].mean(axis=1)).sum(axis=0) / weights.sum()
+        np.testing.assert_allclose(aux["inputs"], mean, rtol=1e-4, atol=1e-5)
+        assert aux["inputs"].dtype == jnp.float32 and aux["inputs"].shape == (FEATURES,)
+
+
+@pytest.mark.parametrize("name", ["partial", "partial L=2"])
+def test_losses_that_return_something_else_are_refused(name):
+    code, on = CODES[name], mesh(4)
+    batch = engine.shard_chunks(data(code.assignment.num_chunks), code, on)
+
+    def refuse(match, loss, **options):
+        with pytest.raises(ValueError, match=match):
+            engine.coded_value_and_grad(loss, code, on, **options)(params(), batch, code.assignment.loads)
+
+    refuse("got a tuple. If it returns .loss, aux., pass has_aux=True", lambda p, c: (chunk_mean(p, c), p))
+    refuse("the loss must be an array .*; got a float", lambda p, c: 1.0)
+    refuse("must return .loss, aux.; got an array", chunk_mean, has_aux=True)
+    refuse("must be floats; got int32.. for aux.'n'.", lambda p, c: (chunk_mean(p, c), {"n": 3}), has_aux=True)
+    refuse(r"float\[5, ...\].*got float32\[7, 4\]", lambda p, c: (each(p, c), p["w"]), has_aux=True)
+
+
+@pytest.mark.parametrize("name", ["partial", "partial L=2"])
+def test_progress_may_be_a_list_or_a_mask(name):
+    code, on = CODES[name], mesh(4)
+    batch = engine.shard_chunks(data(code.assignment.num_chunks), code, on)
+    step = engine.coded_value_and_grad(each, code, on)
+    mask = np.arange(code.assignment.num_workers) % 3 > 0
+    counts = (mask * code.assignment.load).tolist()
+    expected = step(params(), batch, jnp.asarray(counts))
+    for progress in (counts, mask, mask.tolist()):
+        jax.tree.map(np.testing.assert_array_equal, step(params(), batch, progress), expected)
+    np.testing.assert_array_equal(expected[2].contributed, mask)
+
+
 def test_a_second_axis_may_shard_the_parameters(x64):
     on = mesh(4, 2)
     sharding = {"w": PartitionSpec(None, "model"), "b": PartitionSpec("model")}

@@ -220,6 +220,8 @@ def test_bad_input_is_refused():
         go(task, code, deadline=3.0)
     with pytest.raises(ValueError, match="max_residual must be at least 0"):
         go(task, code, max_residual=-1.0)
+    with pytest.raises(ValueError, match="optimizer must be an optax.GradientTransformation.*got 0.1"):
+        live.train(task, code, 0.1, rng_key=KEY, num_rounds=2)
     with pytest.raises(ValueError, match="num_rounds must be a whole number at least 1"):
         go(task, code, num_rounds=0)
     undecodable = codes.partial(codes.from_matrix(np.ones((4, 1), int)), num_blocks=2, rng_key=KEY)
@@ -297,5 +299,7 @@ def test_four_processes_with_a_slow_one_keep_their_round_time_and_their_loss(tmp
             assert row["train_loss"] == pytest.approx(base["train_loss"], rel=1e-3)
         assert 1 < rows[scheme, "one stopped 1 s"]["longest_round"] < 2.5
     assert rows["coded", "one slow"]["train_loss"] == pytest.approx(rows["uncoded", "one slow"]["train_loss"], rel=0.2)
+    heads, *lines = [line for line in (folder / "summary.md").read_text().splitlines() if line.startswith("| ")]
+    assert "who is slow" in heads and len(lines) == 1 + len(rows) == 11
     trace = stragglers.read_trace(folder / "coded-one-slow.csv")
     assert trace.shape == (20 * 8, 4) and 2.5 < np.nanmedian(trace[:, 1]) / np.nanmedian(trace) < 3.5

@@ -112,7 +112,7 @@ def test_the_recorded_trace_replays_the_rounds():
     happened = simulated(pairs(), live.fixed(3.0), one_slow)
     trace = happened.trace
     assert trace.shape == (6 * K, W) and np.isnan(trace).any() and not np.isinf(trace).any()
-    durations = stragglers.sample_durations(stragglers.replay(trace=trace), KEY, len(trace), W)
+    durations = stragglers.sample_durations(stragglers.replay(trace=trace, start="recorded"), KEY, len(trace), W)
     schedule = protocols.coded(pairs(), stop=codes.deadline(3.0))(durations)
     np.testing.assert_array_equal(schedule.work, happened.progress)
     np.testing.assert_allclose(np.diff(schedule.time), happened.seconds[1:], rtol=1e-5)

@@ -294,6 +294,29 @@ def test_vmap_over_seeds_and_straggler_parameters_is_the_loop(name, x64):
         assert_close(single.info, jax.tree.map(lambda x: x[i], batch.info))  # noqa: B023
 
 
+@pytest.mark.parametrize("name", ["asp", "bsp"])
+def test_the_final_metric_is_that_of_the_last_parameters(name, x64):
+    task = regression()
+
+    def train(key):
+        return engine.run(task, PROTOCOLS[name], SGD, durations(key=key), rng_key=key, eval_every=2)
+
+    keys = jax.random.split(KEY, 3)
+    batch = jax.jit(jax.vmap(train))(keys)
+    finals = batch.final("train_loss")
+    assert finals.shape == (3,) and np.isfinite(finals).all()
+    if name == "asp":  # the trajectory has room for more evaluations
+        assert np.isnan(batch.trajectory.metrics["train_loss"][:, -1]).any()
+    for key, value in zip(keys, finals, strict=True):
+        run = train(key)
+        assert_close(run.final("train_loss"), task.metrics(run.params, task.data)["train_loss"])
+        assert_close(run.final("train_loss"), value)
+    with pytest.raises(
+        ValueError, match="metric must be one of 'distance', .*got 'train_los'. Did you mean 'train_loss'"
+    ):
+        run.final("train_los")
+
+
 def test_no_recompilation_on_the_second_call():
     from jax._src import test_util
 
@@ -392,6 +415,8 @@ def test_no_commit_at_all_is_an_error_unless_somebody_is_waited_for():
         ({"network": (1.0, 2.0)}, r"network must be a Network; got \(1.0, 2.0\)"),
         ({"durations": jnp.full((3, W), jnp.nan)}, "got nan for unit 0 of worker 0"),
         ({"protocol": protocols.coded(codes.uncoded(3))}, "the code has 3, the task 6"),
+        ({"optimizer": 0.1}, r"optimizer must be an optax.GradientTransformation, .*sgd\(0.1\); got 0.1\.$"),
+        ({"optimizer": optax.sgd}, "optimizer must be an optax.GradientTransformation.*Was the factory called"),
     ],
 )
 def test_bad_input(change, message):

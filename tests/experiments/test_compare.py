@@ -68,6 +68,21 @@ def test_everything_is_written(written):
     assert results.schemes == ["ASP", "BSP", "FRC"]
 
 
+@pytest.mark.parametrize(
+    ("model", "distinct", "said"),
+    [
+        (stragglers.exponential(), 2, None),
+        (stragglers.replay(trace=np.full((3, W), 1.5), workers="drawn"), 1, "All 2 seeds had the same durations"),
+    ],
+)
+def test_whether_seeds_had_the_same_durations_is_said(model, distinct, said, tmp_path):
+    results = small(tmp_path, schemes={"BSP": protocols.bsp()}, stragglers=model)
+    assert results.facts["distinct_durations"] == distinct
+    assert ("durations" in (tmp_path / "summary.md").read_text()) == (said is not None)
+    if said:
+        assert said in (tmp_path / "summary.md").read_text()
+
+
 def test_bsp_stops_when_a_worker_fails(written):
     _, results, *_ = written
     assert analysis.markdown(results).count("| BSP |") == 1

@@ -69,6 +69,8 @@ CALLS = {
         lambda: P.worker_busy(eager=True, trigger=3)(D),
         r"between 0 and 2; got 3\. The trigger",
     ),
+    "a rate inside": (lambda: P.diloco(num_steps=2, inner=0.1), "inner must be an optax.GradientTrans.*; got 0.1"),
+    "a rate outside": (lambda: P.diloco(num_steps=2, outer=0.7), "outer must be an optax.GradientTrans.*; got 0.7"),
     "no steps": (lambda: P.local_sgd(num_steps=0), "num_steps must be a whole number at least 1; got 0"),
     "too few units": (
         lambda: P.local_sgd(num_steps=5)(D),

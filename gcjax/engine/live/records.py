@@ -33,8 +33,9 @@ class Round(NamedTuple):
     def trace(self) -> np.ndarray:
         """float32[E·K, W]: the chunk times of all rounds, as `gcjax.stragglers.replay` and `write_trace` take them.
 
-        As in `gcjax.protocols.coded`, round e is the units e·K, ..., e·K + K-1. A chunk that was not reached has no
-        time (NaN), which is not the same as having failed (inf).
+        `replay(trace=..., start="recorded")` gives these very rounds: as in `gcjax.protocols.coded`, round e is the
+        units e·K, ..., e·K + K-1. A chunk that was not reached has no time (NaN), which is not the same as having
+        failed (inf).
         """
         return self.chunk_seconds.reshape(-1, self.chunk_seconds.shape[-1])
 

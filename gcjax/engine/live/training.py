@@ -73,6 +73,7 @@ def train(
       ValueError: for bad input; if there is not one process a worker; or if even everybody's full work leaves a
         residual above what the rule or `max_residual` allows.
     """
+    _checks.optimizer("optimizer", optimizer)
     _check_arguments(task, code, num_rounds, deadline, max_residual)
     rule = deadlines.adaptive() if deadline is None else deadline
     goal = _goal(code, rule, max_residual)

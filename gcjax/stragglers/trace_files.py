@@ -1,0 +1,179 @@
+"""Measured times in files: CSV, Parquet, or an array of NumPy.
+
+A table has the columns `worker`, `unit` (both counted from 0) and `seconds`, a row for each unit of work of each
+worker; `inf` is a failed worker, an empty cell a unit that was not measured. `write_trace` adds a column `rows`, the
+rows of the whole file, so that a file of which the end is missing is known as such. The live runtime writes such
+files, one unit for each chunk of each round (`gcjax.engine.live`).
+
+Letters: T units of work, W workers.
+"""
+
+import io
+import os
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as parquet
+
+_OURS = ("worker", "unit", "seconds")
+_ROWS = "rows"
+_ALIBABA = ("worker", "time", "batch_time_norm")
+_WITH_ROWS_IN_ERRORS = csv.ReadOptions(use_threads=False)
+_SPARSEST = 100
+"""At most so many cells of the array for a row of the file: a wrong number must not ask for all of the memory."""
+
+
+def write_trace(path: str | Path, seconds: Any) -> None:
+    """Writes measured times as a CSV file; `read_trace` gives the same bits back.
+
+    Args:
+      path: the file, which is overwritten.
+      seconds: float[T, W], NaN where not measured, inf for a failed worker.
+
+    Raises:
+      ValueError: if the array is not of this form.
+    """
+    seconds = checked_trace(seconds)
+    unit, worker = np.indices(seconds.shape)
+    values = pa.array(seconds.astype(np.float64).ravel(), mask=np.isnan(seconds).ravel())
+    columns = (worker.ravel(), unit.ravel(), values, np.full(seconds.size, seconds.size))
+    csv.write_csv(pa.table(dict(zip((*_OURS, _ROWS), columns, strict=True))), path)
+
+
+def read_trace(path: str | Path) -> np.ndarray:
+    """Reads measured times; what kind of file it is, is seen from how it begins.
+
+    Three layouts of a table, CSV or Parquet, are known: the one that `write_trace` writes, where `rows` may be missing;
+    the public one of jobs of the Alibaba Cluster Trace Program, with the columns `worker`, `time` (a training step; the
+    recorded steps in order become the units) and `batch_time_norm`; and a column for each worker, named 0 to W-1, with
+    a row for each unit. The second has only ratios, so they are divided by their median: a typical unit takes a second.
+
+    Args:
+      path: a CSV or Parquet file, or an array float[T, W] in a .npy file.
+
+    Returns:
+      float64[T, W] seconds, NaN for units without a time; workers in the order of their numbers.
+
+    Raises:
+      ValueError: if there is no such file, or a part of it is missing, or it has none of the layouts, or says two times
+        for one unit, or leaves out more than 99 of 100 units, or its array is of another form.
+
+    Warns:
+      UserWarning: if the last line of a CSV file without the column `rows` does not end: it may have been cut.
+    """
+    try:
+        data = pa.input_stream(os.fspath(path)).read()
+        if data.startswith(b"\x93NUMPY"):
+            return checked_trace(np.load(io.BytesIO(data), allow_pickle=False)).astype(np.float64)
+        is_table = data.startswith(b"PAR1")
+        source = pa.BufferReader(data)
+        table = parquet.ParquetFile(source).read() if is_table else csv.read_csv(source, _WITH_ROWS_IN_ERRORS)
+    except (OSError, EOFError, MemoryError, ValueError) as error:  # pa.ArrowInvalid is a ValueError
+        raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
+    if not is_table and _ROWS not in table.column_names:
+        _warn_of_a_cut(path, data)
+    return _from_table(path, table)
+
+
+def checked_trace(seconds: Any) -> np.ndarray:
+    """The array as float[T, W] of seconds >= 0, inf, or NaN."""
+    array = np.asarray(seconds)
+    if array.ndim != 2 or 0 in array.shape or array.dtype.kind != "f":
+        raise ValueError(f"a trace must be float[T, W] with T, W >= 1; got {array.dtype}{list(array.shape)}.")
+    if (array < 0).any():
+        unit, worker = np.argwhere(array < 0)[0]
+        raise ValueError(
+            f"a trace must hold seconds >= 0, inf for a failed worker, NaN for no measurement; got "
+            f"{array[unit, worker]:g} for unit {unit} of worker {worker}."
+        )
+    return array
+
+
+def _from_table(path: str | Path, table: pa.Table) -> np.ndarray:
+    names = table.column_names
+    if len(set(names)) < len(names):
+        raise ValueError(f"the columns of a trace must have different names; {path} has {_listed(names)}.")
+    if not table.num_rows:
+        raise ValueError(f"A trace must have rows; {path} has none.")
+    if set(_OURS) <= set(names):
+        if _ROWS in names:
+            _check_whole(path, _numbers(path, table, _ROWS))
+        return _in_ours(path, *(_numbers(path, table, name) for name in _OURS))
+    if set(_ALIBABA) <= set(names):
+        return _in_alibaba(path, *(_numbers(path, table, name) for name in _ALIBABA))
+    each = [str(worker) for worker in range(len(names))]
+    if names and set(names) == set(each):
+        return checked_trace(np.stack([_numbers(path, table, name) for name in each], axis=1))
+    raise ValueError(
+        f"A trace must have the columns {', '.join(_OURS)}, or {', '.join(_ALIBABA)}, or one for each worker with the "
+        f"names 0 to W-1; {path} has {_listed(names)}. Of anything else make an array float[T, W] of seconds: replay "
+        "takes it as it is, and write_trace saves it."
+    )
+
+
+def _in_ours(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    for name, values in (("worker", worker), ("unit", unit)):
+        if not ((values >= 0) & (values == np.round(values))).all():
+            raise ValueError(f"the column {name} of a trace must hold whole numbers from 0; {path} does not.")
+    return checked_trace(_cells(path, worker, unit, seconds))
+
+
+def _in_alibaba(path: str | Path, worker: np.ndarray, step: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    workers, steps = (np.unique(values, return_inverse=True)[1] for values in (worker, step))
+    return checked_trace(_cells(path, workers, steps, ratio / np.nanmedian(ratio)))
+
+
+def _cells(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """float64[T, W] from rows in any order."""
+    if (float(unit.max()) + 1) * (float(worker.max()) + 1) > _SPARSEST * len(worker):
+        raise ValueError(
+            f"A trace must have a row for at least one in {_SPARSEST} of the units of its workers, whose numbers "
+            f"count from 0; {path} goes up to worker {worker.max():.0f} and unit {unit.max():.0f}, but has "
+            f"{len(worker)} rows. Is a number wrong? Otherwise number the workers and units anew, without gaps."
+        )
+    unit, worker = unit.astype(np.int64), worker.astype(np.int64)
+    table = np.full((unit.max() + 1, worker.max() + 1), np.nan)
+    rows, counts = np.unique(np.stack([unit, worker]), axis=1, return_counts=True)
+    if counts.max() > 1:
+        unit, worker = rows[:, counts.argmax()]
+        raise ValueError(
+            f"A trace must have one row a unit of a worker; {path} has several for unit {unit}, worker {worker}."
+        )
+    table[unit, worker] = seconds
+    return table
+
+
+def _numbers(path: str | Path, table: pa.Table, name: str) -> np.ndarray:
+    """A column as float64, NaN for empty cells."""
+    try:
+        return table[name].cast(pa.float64()).to_numpy()
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        raise ValueError(f"the column {name} of a trace must hold numbers; that of {path} does not.") from None
+
+
+def _check_whole(path: str | Path, rows: np.ndarray) -> None:
+    wrong = rows[rows != len(rows)]  # NaN differs from everything
+    if wrong.size:
+        raise ValueError(
+            f"the column rows of a trace must hold the number of rows of the file; {path} has {len(rows)} rows and "
+            f"says {wrong[0]:.0f}. Part of it is missing; if rows were left out on purpose, leave out the column too."
+        )
+
+
+def _warn_of_a_cut(path: str | Path, data: bytes) -> None:
+    if not data.endswith((b"\n", b"\r")):
+        lines = data.splitlines()
+        shown = lines[-1].decode(errors="replace")
+        warnings.warn(
+            f"The last line of {path} does not end with a line break: line {len(lines)}, {shown!r}. If the file was "
+            "cut, its last number is too short, and rows are missing.",
+            stacklevel=3,
+        )
+
+
+def _listed(names: list[str]) -> str:
+    return ", ".join(map(repr, names))

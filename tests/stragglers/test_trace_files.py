@@ -1,0 +1,162 @@
+"""Measured times in files: what is written is read, all layouts are understood, and what is cut is known as such."""
+
+import warnings
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as parquet
+import pytest
+
+from gcjax import stragglers
+
+NAN, INF = np.nan, np.inf
+SECONDS = np.array([[1.0, 20.0], [NAN, 40.0], [5.25, INF]])
+
+
+@pytest.fixture(autouse=True)
+def no_warnings():
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        yield
+
+
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_a_trace_is_read_as_it_was_written(tmp_path, dtype):
+    seconds = np.random.default_rng(0).exponential(size=(7, 3)).astype(dtype)
+    seconds[2, 1], seconds[5:, 2], seconds[6] = INF, NAN, NAN
+    stragglers.write_trace(tmp_path / "trace.csv", seconds)
+    read = stragglers.read_trace(tmp_path / "trace.csv")
+    assert read.dtype == np.float64
+    np.testing.assert_array_equal(read.astype(dtype), seconds)
+    lines = (tmp_path / "trace.csv").read_text().replace('"', "").splitlines()
+    assert lines[0] == "worker,unit,seconds,rows" and lines[-1] == "2,6,,21"
+
+
+def test_a_file_of_our_own_is_refused_wherever_it_is_cut(tmp_path):
+    """All but the line break at the end is needed."""
+    stragglers.write_trace(tmp_path / "trace.csv", SECONDS)
+    data = (tmp_path / "trace.csv").read_bytes()
+    for end in range(len(data) - 1):
+        (tmp_path / "cut.csv").write_bytes(data[:end])
+        with pytest.raises(ValueError, match="trace|parse"):
+            stragglers.read_trace(tmp_path / "cut.csv")
+    (tmp_path / "cut.csv").write_bytes(data[:-1])
+    np.testing.assert_array_equal(stragglers.read_trace(tmp_path / "cut.csv"), SECONDS)
+
+
+def test_rows_that_are_missing_are_said(tmp_path):
+    stragglers.write_trace(tmp_path / "trace.csv", SECONDS)
+    lines = (tmp_path / "trace.csv").read_text().splitlines()
+    (tmp_path / "cut.csv").write_text("\n".join(lines[:-2]) + "\n")
+    with pytest.raises(ValueError, match="has 4 rows and says 6. Part of it is missing"):
+        stragglers.read_trace(tmp_path / "cut.csv")
+
+
+def test_a_last_line_that_does_not_end_is_warned_of(tmp_path):
+    (tmp_path / "trace.csv").write_text("worker,unit,seconds\n0,0,1\n1,0,2.5")
+    with pytest.warns(UserWarning, match="line 3, '1,0,2.5'. If the file was cut, its last number is too short"):
+        assert stragglers.read_trace(tmp_path / "trace.csv").shape == (1, 2)
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_the_public_layout_of_alibaba(tmp_path, kind):
+    """Steps are recorded every so often; ratios become multiples of their median; rows come in any order."""
+    rows = ["0,7,50,11,600", "1,2,50,1,100", "2,7,50,1,200", "3,2,50,11,", "4,2,50,25,300", "5,7,50,25,900"]
+    file = tmp_path / "job.csv"
+    file.write_text("\n".join([",worker,gpu,time,batch_time_norm", *rows]) + "\n")
+    if kind == "parquet":
+        parquet.write_table(csv.read_csv(file), tmp_path / "job.parquet")
+        file = tmp_path / "job.parquet"
+    np.testing.assert_allclose(stragglers.read_trace(file) * 300, [[100, 200], [NAN, 600], [300, 900]])
+
+
+def test_parquet_with_our_columns(tmp_path):
+    stragglers.write_trace(tmp_path / "trace.csv", SECONDS)
+    table = csv.read_csv(tmp_path / "trace.csv")
+    for columns in (table, table.drop_columns(["rows"]).take([5, 2, 1, 0, 4, 3])):
+        parquet.write_table(columns, tmp_path / "trace.parquet")
+        np.testing.assert_array_equal(stragglers.read_trace(tmp_path / "trace.parquet"), SECONDS)
+    parquet.write_table(table.slice(0, 4), tmp_path / "trace.parquet")
+    with pytest.raises(ValueError, match="has 4 rows and says 6"):
+        stragglers.read_trace(tmp_path / "trace.parquet")
+
+
+def test_a_column_for_each_worker(tmp_path):
+    """In the order of their numbers, which is not that of the alphabet."""
+    seconds = np.random.default_rng(0).exponential(size=(3, 12))
+    table = pa.table({str(w): seconds[:, w] for w in sorted(range(12), key=str)})
+    parquet.write_table(table, tmp_path / "trace.parquet")
+    csv.write_csv(table, tmp_path / "trace.csv")
+    for name in ("trace.parquet", "trace.csv"):
+        np.testing.assert_array_equal(stragglers.read_trace(tmp_path / name), seconds)
+
+
+def test_an_array_of_numpy(tmp_path):
+    np.save(tmp_path / "trace.npy", SECONDS.astype(np.float32))
+    read = stragglers.read_trace(tmp_path / "trace.npy")
+    assert read.dtype == np.float64
+    np.testing.assert_array_equal(read, SECONDS)
+    whole = (tmp_path / "trace.npy").read_bytes()
+    (tmp_path / "trace.npy").write_bytes(whole[:-3])
+    with pytest.raises(ValueError, match="can be read; got .*trace.npy"):
+        stragglers.read_trace(tmp_path / "trace.npy")
+    (tmp_path / "trace.npy").write_bytes(whole.replace(b"(3, 2), }" + 12 * b" ", b"(3000000000, 20000), }"))
+    with pytest.raises(ValueError, match="can be read; got .*trace.npy"):
+        stragglers.read_trace(tmp_path / "trace.npy")
+
+
+def test_an_array_of_objects_is_not_unpickled(tmp_path):
+    np.save(tmp_path / "trace.npy", np.array([[1.0, None]], object), allow_pickle=True)
+    with pytest.raises(ValueError, match="allow_pickle=False"):
+        stragglers.read_trace(tmp_path / "trace.npy")
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        ("worker,seconds\n0,1\n", "columns worker, unit, seconds, or worker, time, batch_time_norm, .*'worker'"),
+        ("worker,unit,seconds\n", "must have rows"),
+        ("worker,unit,seconds\n0,0,1\n0,0,2\n", "several for unit 0, worker 0"),
+        ("worker,unit,seconds\n0,0,1\n0,1,-2\n", "seconds >= 0.*got -2 for unit 1 of worker 0"),
+        ("worker,unit,seconds\n-1,0,1\n", "column worker of a trace must hold whole numbers"),
+        ("worker,unit,seconds\n0,0.5,1\n", "column unit of a trace must hold whole numbers"),
+        ("worker,unit,seconds\n0,,1\n", "column unit of a trace must hold whole numbers"),
+        ("worker,unit,seconds\n0,0,fast\n", "column seconds of a trace must hold numbers"),
+        ("worker,unit,seconds\n0,0,1\n0,1\n", "Row #3: Expected 3 columns, got 2: 0,1"),
+        ("worker,unit,seconds\n0,0,1\n200000000,0,1\n", "goes up to worker 200000000 and unit 0, but has 2 rows"),
+        ("worker,unit,seconds\n0,0,1\n0,1e300,1\n", "but has 2 rows"),
+        ("worker,unit,seconds\n0,0,1\n0,inf,1\n", "but has 2 rows"),
+        ("worker,unit,seconds,rows\n0,0,1,\n", "says nan"),
+        ("0,1,3\n1,2,3\n", "names 0 to W-1; .* '0', '1', '3'"),
+        ("0,1,1\n1,2,3\n", "different names"),
+        ("", "can be read"),
+    ],
+)
+def test_a_file_that_is_not_a_trace_is_refused(tmp_path, text, match):
+    (tmp_path / "trace.csv").write_text(text)
+    with pytest.raises(ValueError, match=match):
+        stragglers.read_trace(tmp_path / "trace.csv")
+
+
+def test_parquet_that_is_not_a_trace_is_refused(tmp_path):
+    table = pa.table({"rank": [0, 1], "duration": [1.0, 2.0]})
+    parquet.write_table(table, tmp_path / "trace.parquet")
+    with pytest.raises(ValueError, match="'rank', 'duration'. Of anything else make an array"):
+        stragglers.read_trace(tmp_path / "trace.parquet")
+    data = (tmp_path / "trace.parquet").read_bytes()
+    (tmp_path / "trace.parquet").write_bytes(data[:-5])
+    with pytest.raises(ValueError, match="can be read; got .*trace.parquet"):
+        stragglers.read_trace(tmp_path / "trace.parquet")
+    parquet.write_table(pa.table({"0": [[1.0], [2.0]]}), tmp_path / "trace.parquet")
+    with pytest.raises(ValueError, match="column 0 of a trace must hold numbers"):
+        stragglers.read_trace(tmp_path / "trace.parquet")
+
+
+def test_bad_arrays_are_not_written(tmp_path):
+    with pytest.raises(ValueError, match="got int64"):
+        stragglers.write_trace(tmp_path / "t.csv", np.ones((2, 2), int))
+    with pytest.raises(ValueError, match="can be read; got .*nowhere"):
+        stragglers.read_trace(tmp_path / "nowhere.csv")
+    with pytest.raises(ValueError, match="can be read"):
+        stragglers.read_trace(tmp_path)
