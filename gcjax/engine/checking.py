@@ -3,6 +3,7 @@
 import jax
 import numpy as np
 
+from gcjax import _checks
 from gcjax.engine.base import Run
 from gcjax.protocols.base import Protocol, Schedule, check_work
 from gcjax.protocols.structure import check_structure
@@ -60,6 +61,7 @@ def _too_few(schedule: Schedule, made: np.ndarray, num_commits: int) -> None:
     else:
         units = -(-sampled * num_commits // max(least, 1))
         why = f"a worker runs out of sampled units. Sample {units} units or more."
+        why += _checks.transposed(start.shape)
     raise ValueError(
         f"num_commits={num_commits} asked for, but the durations of {sampled} units a worker give only {least} "
         f"commits: {why}"

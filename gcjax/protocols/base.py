@@ -220,6 +220,7 @@ def check_work(schedule: Schedule) -> None:
         raise ValueError(
             f"some commit must happen; the {schedule.start.shape[-2]} units sampled for each worker are used up before "
             "the first one. Sample more units, or choose a protocol whose commits take less work."
+            + _checks.transposed(schedule.start.shape[-2:])
         )
     works = happens & (np.asarray(schedule.work) > 0).any(axis=-1)
     empty = happens.any(axis=-1) & ~works.any(axis=-1)
