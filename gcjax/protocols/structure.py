@@ -139,8 +139,8 @@ def _check_order(schedule: "Schedule", before: str, after: str) -> None:
         return
     n, w = np.nonzero(~fits)
     bad = ~_before(early[n, w], late[n, w])
-    if before == "send_start":
-        bad &= ~np.isposinf(early[n, w])  # a unit may end without a message of its own
+    if before in ("compute_start", "send_start"):
+        bad &= ~np.isposinf(early[n, w])  # cut off before it computes, or ended without a message of its own
     if bad.any():
         n, w = n[bad][0], w[bad][0]
         value = f"{before} {early[n, w]:g} s and {after} {late[n, w]:g} s"

@@ -6,8 +6,8 @@ smallest case that breaks the contract. Nothing here needs a test runner.
 
 from gcjax.testing.codes import check_code
 from gcjax.testing.contract import ContractError
-
-
-
+from gcjax.testing.protocols import check_protocol
+from gcjax.testing.stragglers import check_straggler_model
+from gcjax.testing.tasks import check_task
 
 __all__ = ["ContractError", "check_code", "check_protocol", "check_straggler_model", "check_task"]
