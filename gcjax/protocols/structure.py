@@ -1,7 +1,7 @@
 """What must hold of every schedule, whatever the protocol; checked whenever a protocol is used outside of `jit`.
 
-These are rules about one schedule alone, cheap enough to be checked always. What a protocol promises beyond them is said
-by its specification (`gcjax.protocols.check`), and `gcjax.testing.check_protocol` tries many durations.
+These are rules about one schedule alone, cheap enough to be checked always. What a protocol promises beyond them is
+said by its specification (`gcjax.protocols.check`), and `gcjax.testing.check_protocol` tries many durations.
 
 Letters: T units sampled per worker, W workers, E commits, C contributions to a commit, B commits of a block.
 """

@@ -57,7 +57,9 @@ def check_code(
     """
     require(isinstance(code, GradientCode), f"a code must be a gcjax.codes.GradientCode; got {type(code).__name__}")
     _check_assignment(code.assignment)
-    generator = np.random.default_rng(0 if rng_key is None else np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
+    generator = np.random.default_rng(
+        0 if rng_key is None else np.asarray(jax.random.key_data(rng_key)).ravel().tolist()
+    )
     _check_types(code)
     masks, chain = _masks(code, num_masks, generator), _chain(code, generator)
     progress = np.concatenate([masks, _partial(code, num_masks, generator), chain])
@@ -100,7 +102,9 @@ def _check_assignment(assignment: Assignment) -> None:
     held = chunks >= 0
     for w, (row, there) in enumerate(zip(chunks, held, strict=True)):
         require(there[: there.sum()].all(), rule, f"worker {w} has {shown(row)}")
-        require(len(set(row[there])) == there.sum(), "a worker must hold a chunk once only", f"worker {w}: {shown(row)}")
+        require(
+            len(set(row[there])) == there.sum(), "a worker must hold a chunk once only", f"worker {w}: {shown(row)}"
+        )
 
 
 def _check_types(code: GradientCode) -> None:
@@ -123,7 +127,9 @@ def _check_types(code: GradientCode) -> None:
             when = "with" if wide else "without"
             require(got.dtype == dtype, f"{name} must be {jnp.dtype(dtype)} {when} 64-bit types; it is {got.dtype}")
         rule = f"sent must be bool{[w, code.num_messages]}"
-        require(sent.dtype == bool and sent.shape == (w, code.num_messages), f"{rule}; it is {sent.dtype}{list(sent.shape)}")
+        require(
+            sent.dtype == bool and sent.shape == (w, code.num_messages), f"{rule}; it is {sent.dtype}{list(sent.shape)}"
+        )
 
 
 def _masks(code: GradientCode, number: int, generator: np.random.Generator) -> np.ndarray:
@@ -198,7 +204,9 @@ def _check_messages(code: GradientCode, tried: _Tried, chain: int) -> None:
     require(not bad.any(), "a worker that has finished nothing must send nothing", _smallest(tried, bad))
     if code.whole_workers:
         bad = (tried.sent.any(axis=2) & (tried.progress < code.assignment.loads)).any(axis=1)
-        require(not bad.any(), "with whole_workers, nothing is sent before the whole load is done", _smallest(tried, bad))
+        require(
+            not bad.any(), "with whole_workers, nothing is sent before the whole load is done", _smallest(tried, bad)
+        )
     gone = (tried.sent[-chain:-1] & ~tried.sent[-chain + 1 :]).any(axis=(1, 2))
     bad = np.concatenate([np.zeros(len(tried.progress) - len(gone), bool), gone])
     require(not gone.any(), "a message that is sent must stay so with further progress", _smallest(tried, bad))
@@ -255,7 +263,7 @@ def _check_completion(code: GradientCode, every, number: int, generator: np.rand
 
 
 def _finish(held: np.ndarray, generator: np.random.Generator) -> np.ndarray:
-    """float64[Q, W, K]: when workers finish their chunks; at once, in order, at random, some at the same time, some never."""
+    """float64[Q, W, K]: when workers finish their chunks; together, in order, at random, with ties, some never."""
     workers = held.shape[0]
     equal, ordered = np.ones(workers), 1.0 + np.arange(workers)
     drawn = [generator.exponential(size=workers) for _ in range(4)]

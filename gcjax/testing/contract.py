@@ -61,12 +61,11 @@ def _same(left: Any, right: Any) -> bool:
 
 def close(left: Any, right: Any, tolerance: float) -> bool:
     """Whether the arrays of two pytrees are the same up to rounding; infinities and NaN must be equal."""
-    one, other = jax.tree.leaves(left), jax.tree.leaves(right)
-    return all(
-        np.shape(a) == np.shape(b)
-        and np.allclose(np.asarray(a, np.float64), np.asarray(b, np.float64), rtol=tolerance, atol=tolerance, equal_nan=True)
-        for a, b in zip(one, other, strict=True)
-    )  # fmt: skip
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        one, other = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        if one.shape != other.shape or not np.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True):
+            return False
+    return True
 
 
 def shown(array: Any) -> str:

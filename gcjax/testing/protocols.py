@@ -73,7 +73,9 @@ def check_protocol(
     if num_workers is None:
         num_workers = 4 if protocol.code is None else protocol.code.assignment.num_workers
     shape = (8 * protocol.round_units if num_units is None else num_units), num_workers
-    generator = np.random.default_rng(0 if rng_key is None else np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
+    generator = np.random.default_rng(
+        0 if rng_key is None else np.asarray(jax.random.key_data(rng_key)).ravel().tolist()
+    )
     _check_types(protocol, shape)
     with jax.enable_x64(True):
         run = protocol.schedule if hasattr(protocol.schedule, "_cache_size") else jax.jit(protocol.schedule)
@@ -155,7 +157,9 @@ def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
             given = jax.ShapeDtypeStruct(shape, dtype)
             schedule = called("schedule", jax.eval_shape, protocol.schedule, given, Network())
         made = type(schedule).__name__
-        require(isinstance(schedule, Schedule), f"a protocol must make a gcjax.protocols.Schedule; this one made {made}")
+        require(
+            isinstance(schedule, Schedule), f"a protocol must make a gcjax.protocols.Schedule; this one made {made}"
+        )
         try:
             check_shapes(schedule, shape)
         except ValueError as error:
