@@ -7,14 +7,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gcjax import codes, engine, processes, protocols, stragglers, tasks
+    from gcjax import codes, engine, processes, protocols, stragglers, tasks, testing
     from gcjax.comparable import comparable
 
 __version__ = "0.1.0"
 
-__all__ = ["codes", "comparable", "engine", "processes", "protocols", "stragglers", "tasks"]
+__all__ = ["codes", "comparable", "engine", "processes", "protocols", "stragglers", "tasks", "testing"]
 
-_MODULES = ("codes", "engine", "processes", "protocols", "stragglers", "tasks")
+_MODULES = ("codes", "engine", "processes", "protocols", "stragglers", "tasks", "testing")
 _FUNCTIONS = {"comparable": "gcjax.comparable"}
 
 

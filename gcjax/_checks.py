@@ -141,5 +141,20 @@ def durations(value: Any) -> Any:
     return jnp.asarray(value, jax.dtypes.canonicalize_dtype(array.dtype))
 
 
+def transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:
+    """What an error about durations of a shape [T, W] adds if they look like [W, T]; nothing if they do not.
+
+    They do if there are as many rows as workers, where their number is known, and otherwise if there are less units
+    than workers: that is no error by itself.
+    """
+    rows, columns = shape
+    if rows < columns if num_workers is None else rows == num_workers != columns:
+        return (
+            f" Durations are [T, W]: these are {rows} units of {columns} workers. If they should be {columns} units of "
+            f"{rows} workers, pass them transposed, durations.T."
+        )
+    return ""
+
+
 def _shorten(array: np.ndarray) -> str:
     return f"{array.item():g}" if array.ndim == 0 else np.array2string(array, threshold=8, precision=6)

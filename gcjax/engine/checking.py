@@ -3,33 +3,40 @@
 import jax
 import numpy as np
 
+from gcjax import _checks
 from gcjax.engine.base import Run
-from gcjax.protocols.base import Schedule, check_work
+from gcjax.protocols.base import Protocol, Schedule, check_work
+from gcjax.protocols.structure import check_structure
 
 
-def check(run: Run, *, num_commits: int | None = None) -> None:
+def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None = None) -> None:
     """Raises an error if a run made under `jit` or `vmap` is not to be trusted.
 
     Args:
       run: one run, or a batch of them.
+      protocol: of the run. Without it, three rules of its schedule are left out: that no unit is in two commits, that
+        the weights add up to a mean, and that there is work in every contribution.
       num_commits: the commits asked for.
 
     Raises:
-      ValueError: if the ring was too small, or the units were used up before the first commit, or nobody has done any
-        work for any commit, or the run has come to its end with fewer than `num_commits` commits.
+      ValueError: if the schedule breaks a rule that all keep to, or the ring was too small, or the units were used up
+        before the first commit, or nobody has done any work for any commit, or the run has come to its end with fewer
+        than `num_commits` commits.
     """
+    check_structure(run.schedule, protocol)
+    if protocol is not None:
+        check_versions(protocol.one_version, run.schedule)
+    check_made(run, num_commits=num_commits)
+
+
+def check_made(run: Run, *, num_commits: int | None = None) -> None:
+    """As `check`, if the schedule itself has been checked."""
     made, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
     kept = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[made.ndim] - 1
     if needed > kept:
         raise ValueError(
             f"the ring keeps {kept} past versions of the parameters, but this schedule still needs {needed} at once. "
             f"Pass ring_size={needed} or more."
-        )
-    commits = np.arange(run.schedule.time.shape[-1])[:, None]
-    if (np.asarray(run.schedule.version) > commits).any():
-        raise ValueError(
-            "a commit of this schedule reads a version of the parameters that is made later; commit e can read the "
-            "versions 0 to e. Correct the protocol's schedule."
         )
     check_work(run.schedule)
     if num_commits is None:
@@ -54,6 +61,7 @@ def _too_few(schedule: Schedule, made: np.ndarray, num_commits: int) -> None:
     else:
         units = -(-sampled * num_commits // max(least, 1))
         why = f"a worker runs out of sampled units. Sample {units} units or more."
+        why += _checks.transposed(start.shape)
     raise ValueError(
         f"num_commits={num_commits} asked for, but the durations of {sampled} units a worker give only {least} "
         f"commits: {why}"
@@ -62,9 +70,9 @@ def _too_few(schedule: Schedule, made: np.ndarray, num_commits: int) -> None:
 
 def check_versions(one_version: bool, schedule: Schedule) -> None:
     """A protocol that says that all contributions to a commit read one version must keep to it."""
-    if one_version and schedule.worker.shape[1] > 1:
+    if one_version and schedule.worker.shape[-1] > 1:
         version, real = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0
-        newest = np.where(real, version, -1).max(axis=1, keepdims=True)
+        newest = np.where(real, version, -1).max(axis=-1, keepdims=True)
         if (real & (version != newest)).any():
             raise ValueError(
                 "contributions to one commit of this schedule read different versions, but the protocol says that "

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax._together import most
-from gcjax.codes.base import Coding, GradientCode, chunk_coefficients
+from gcjax.codes.base import Coding, GradientCode, chunk_coefficients, residual
 from gcjax.engine.messages import assembled, decoded, shares, worker_messages
 from gcjax.engine.ring import Versions
 from gcjax.engine.spread import Spread
@@ -149,7 +149,8 @@ def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
         chunks = Chunks(inputs.data, inputs.rng_key, first_unit // code.assignment.load)
         params = inputs.versions.read(version)
         total, value = estimate(params, chunks, coding._replace(decode=coding.decode * weight))
-        return Contribution(total, value, coding.residual)
+        # Of the coefficients that are used, whatever the code says of itself.
+        return Contribution(total, value, residual(code.assignment, coding.encode, coding.decode))
 
     return gradient
 

@@ -16,11 +16,12 @@ from jax.sharding import Mesh
 from gcjax import _checks
 from gcjax.engine import resume
 from gcjax.engine.base import Run, Training
-from gcjax.engine.checking import check, check_versions
+from gcjax.engine.checking import check_made, check_versions
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.layout import ParamSpecs, layout
 from gcjax.engine.loop import Options, Program, Source, advance, begin, versions_alive
-from gcjax.protocols.base import Adaptive, Protocol, Schedule, check_work, checked_network
+from gcjax.protocols.base import Adaptive, Protocol, Schedule, check_schedule, checked_network
+from gcjax.protocols.structure import check_structure
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
@@ -113,9 +114,10 @@ def run(
     traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, params, network, task.data, start)))
     schedule = _schedule_of(protocol, durations, network, traced) if start is None else start.schedule
     traced = traced or _checks.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
+    if start is None:
+        check_schedule(schedule, protocol, durations.shape)
     if not traced:
         check_versions(protocol.one_version, schedule)
-        check_work(schedule)
     possible = schedule.time.shape[0]
     if ring_size is None:
         ring_size = _default_ring_size(protocol, schedule)
@@ -178,7 +180,9 @@ def _run_now(
         )
     result = Run.of(training, _final(program.protocol, schedule, training, source))
     if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
-        check(result, num_commits=options.num_commits)
+        if source is not None:
+            check_structure(result.schedule, program.protocol)
+        check_made(result, num_commits=options.num_commits)
     return result
 
 

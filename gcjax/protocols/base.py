@@ -14,6 +14,7 @@ import optax
 from gcjax import _checks
 from gcjax.algebra.specifications import Specification
 from gcjax.codes.base import GradientCode
+from gcjax.protocols.structure import check_shapes, check_structure
 from gcjax.stragglers.network import Network
 
 
@@ -157,6 +158,8 @@ class Protocol(NamedTuple):
       adaptive: how the protocol looks at the loss; None if it does not. `schedule` is then the schedule of a run whose
         loss never makes it change its mind.
       specification: pure function `num_workers -> Specification`, what the protocol promises; None if nobody has said.
+      max_weight: the most that the weights of a commit add up to, so that it is a weighted mean; None if there is no
+        bound. With a code: the most that each weight can be, times N; with several `passes`: as often as there are.
     """
 
     schedule: Callable[[jax.Array, Network], Schedule]
@@ -168,18 +171,19 @@ class Protocol(NamedTuple):
     local: LocalWork | None = None
     adaptive: Adaptive | None = None
     specification: Callable[[int], Specification] | None = None
+    max_weight: float | None = 1.0
 
     def __call__(self, durations: jax.Array, network: Network | None = None) -> Schedule:
         """Computes the schedule of these durations; the network defaults to an instantaneous one.
 
         Raises:
           ValueError: for bad input, or if the units are used up before the first commit, or nobody does any work for
-            any commit (not under `jit` and `vmap`).
+            any commit, or the schedule breaks a rule of schedules (under `jit` and `vmap`: its shapes and types only).
         """
         durations = _checks.durations(durations)
         network = checked_network(network, durations.shape[1])
         schedule = self.schedule(durations, network)
-        check_work(schedule)
+        check_schedule(schedule, self, durations.shape)
         return schedule
 
 
@@ -190,6 +194,18 @@ def checked_network(network: Network | None, num_workers: int) -> Network:
             f"network must be a Network; got {network!r}. One of bandwidths becomes one by links(...).of(params)."
         )
     return Network() if network is None else network.checked(num_workers)
+
+
+def check_schedule(schedule: Any, protocol: Protocol, shape: tuple[int, ...]) -> None:
+    """Raises an error if a protocol has not made a schedule of durations of this shape [T, W] that can be run.
+
+    Shapes and types are checked always, what is in the arrays where it is known.
+    """
+    if not isinstance(schedule, Schedule):
+        raise ValueError(f"a protocol must make a gcjax.protocols.Schedule; this one made {type(schedule).__name__}.")
+    check_shapes(schedule, shape)
+    check_structure(schedule, protocol)
+    check_work(schedule)
 
 
 def check_work(schedule: Schedule) -> None:
@@ -204,6 +220,7 @@ def check_work(schedule: Schedule) -> None:
         raise ValueError(
             f"some commit must happen; the {schedule.start.shape[-2]} units sampled for each worker are used up before "
             "the first one. Sample more units, or choose a protocol whose commits take less work."
+            + _checks.transposed(schedule.start.shape[-2:])
         )
     works = happens & (np.asarray(schedule.work) > 0).any(axis=-1)
     empty = happens.any(axis=-1) & ~works.any(axis=-1)

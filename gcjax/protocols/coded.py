@@ -5,6 +5,7 @@ import math
 import jax
 import jax.numpy as jnp
 
+from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.codes.base import GradientCode
 from gcjax.codes.conditioning import MOSTLY_EXACT
@@ -153,6 +154,7 @@ def _num_rounds(code: GradientCode, durations: jax.Array) -> int:
         raise ValueError(
             f"durations must have one column a worker of the code; got {num_workers} columns "
             f"for {code.assignment.num_workers} workers."
+            + _checks.transposed(durations.shape, code.assignment.num_workers)
         )
     if num_units < code.assignment.load:
         raise ValueError(

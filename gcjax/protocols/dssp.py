@@ -62,6 +62,7 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
         schedule,
         max_staleness=max_staleness,
         specification=lambda num_workers: specifications.dssp(workers=num_workers, lower=lower, span=span),
+        max_weight=1.0 if weight is None else None,
     )
 
 

@@ -153,5 +153,5 @@ def _check_workers(durations: jax.Array, num_workers: int) -> None:
     if durations.shape[1] != num_workers:
         raise ValueError(
             f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
-            f"{durations.shape[1]} columns."
+            f"{durations.shape[1]} columns." + _checks.transposed(durations.shape, num_workers)
         )

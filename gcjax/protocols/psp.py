@@ -55,6 +55,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
             if math.isfinite(staleness)
             else specifications.asp(workers=num_workers)
         ),
+        max_weight=1.0 if weight is None else None,
     )
 
 

@@ -299,6 +299,6 @@ def _num_rounds(durations: jax.Array, num_workers: int, num_units: int) -> int:
     if durations.shape[1] != num_workers or durations.shape[0] < num_units:
         raise ValueError(
             f"durations must have {num_workers} columns, one a worker, and at least {num_units} units, those of a "
-            f"round; got shape {durations.shape}."
+            f"round; got shape {durations.shape}." + _checks.transposed(durations.shape, num_workers)
         )
     return int(durations.shape[0]) // num_units

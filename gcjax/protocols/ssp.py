@@ -53,7 +53,12 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
             return specifications.asp(workers=num_workers)
         return specifications.ssp(workers=num_workers, staleness=int(staleness))
 
-    return Protocol(schedule, max_staleness=None if math.isinf(staleness) else max_staleness, specification=promise)
+    return Protocol(
+        schedule,
+        max_staleness=None if math.isinf(staleness) else max_staleness,
+        specification=promise,
+        max_weight=1.0 if weight is None else None,  # who gives a weight says how far a gradient moves
+    )
 
 
 @comparable

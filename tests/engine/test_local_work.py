@@ -328,7 +328,7 @@ def test_a_deadline_before_anything_is_done_is_an_error(x64):
     with pytest.raises(ValueError, match=wanted):
         engine.run(regression(), coded, SGD, durations(), rng_key=KEY)
     good = result("stsyn")
-    work = jnp.where(jnp.arange(T)[:, None] > 0, -1, good.schedule.work)
+    work = jnp.where(jnp.arange(T)[:, None] > 0, 0, good.schedule.work)
     engine.check(good._replace(schedule=good.schedule._replace(work=work)))  # one commit has some
     batch = jax.tree.map(lambda x: jnp.stack([x, x]), good)
     batch = batch._replace(schedule=batch.schedule._replace(work=jnp.stack([work, 0 * work])))

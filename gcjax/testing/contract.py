@@ -1,0 +1,74 @@
+"""How a contract is said to be broken, and what all the checks ask of functions."""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+_T = TypeVar("_T")
+
+
+class ContractError(AssertionError):
+    """A scheme breaks its contract; the message is one sentence, and the smallest case that was seen."""
+
+
+def require(holds: Any, sentence: str, case: str = "") -> None:
+    """Raises a `ContractError` with the sentence and the case if something does not hold."""
+    if not holds:
+        raise ContractError(f"{sentence}." + (f" Smallest case: {case}." if case else ""))
+
+
+def called(name: str, function: Callable[..., _T], *arguments: Any, case: str = "") -> _T:
+    """What a function of a scheme gives; a `ContractError` if it raises an error or cannot be traced."""
+    try:
+        return function(*arguments)
+    except ContractError:
+        raise
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, jax.errors.UnexpectedTracerError) as error:
+        line = str(error).strip().splitlines()[0]
+        require(False, f"{name} must be a pure function of JAX arrays that can be traced; it raised {line}", case)
+    except Exception as error:
+        line = (str(error).strip() or repr(error)).splitlines()[0].rstrip(".")
+        require(False, f"{name} must take what its contract says; it raised {type(error).__name__}: {line}", case)
+    raise AssertionError("unreachable")
+
+
+def refused(name: str, function: Callable[..., Any], *arguments: Any, case: str) -> None:
+    """Checks that bad input is refused with a `ValueError`."""
+    try:
+        function(*arguments)
+    except ValueError:
+        return
+    except Exception as error:
+        require(False, f"{name} must refuse {case} with a ValueError; it raised {type(error).__name__}")
+    require(False, f"{name} must refuse {case} with a ValueError; it took it")
+
+
+def same(left: Any, right: Any) -> bool:
+    """Whether two pytrees are the same, bit by bit."""
+    one, other = jax.tree.leaves(left), jax.tree.leaves(right)
+    return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+
+
+def _same(left: Any, right: Any) -> bool:
+    left, right = (
+        np.asarray(jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
+        for x in (left, right)
+    )
+    return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+def close(left: Any, right: Any, tolerance: float) -> bool:
+    """Whether the arrays of two pytrees are the same up to rounding; infinities and NaN must be equal."""
+    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        one, other = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        if one.shape != other.shape or not np.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True):
+            return False
+    return True
+
+
+def shown(array: Any) -> str:
+    """An array in a message, on one line."""
+    text = np.array2string(np.asarray(array), separator=", ", threshold=200, precision=6)
+    return " ".join(text.split())

@@ -1,0 +1,205 @@
+"""The contract of protocols: what must hold of their schedules, whatever the durations.
+
+Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.protocols import Protocol, Schedule, check
+from gcjax.protocols.structure import INDICES, check_shapes, check_structure
+from gcjax.stragglers.network import Network
+from gcjax.testing.contract import ContractError, called, refused, require, same, shown
+from gcjax.testing.schedules import check_exactly
+from gcjax.testing.smallest import smallest_case
+
+Run = Callable[[jax.Array, Network], Schedule]
+
+
+class Case(NamedTuple):
+    """Durations `[T, W]` and the messages' seconds `[3, W]`: latency, upload, download."""
+
+    durations: np.ndarray
+    messages: np.ndarray
+
+    @property
+    def network(self) -> Network:
+        """Always of arrays, so that one program serves all cases of a shape."""
+        return Network(*self.messages)
+
+    def __str__(self) -> str:
+        """In words."""
+        network = ""
+        if self.messages.any():
+            latency, upload, download = (shown(x) for x in self.messages)
+            network = f" with latency={latency}, upload={upload}, download={download}"
+        return f"durations {shown(self.durations)}{network}"
+
+
+def check_protocol(
+    protocol: Protocol,
+    *,
+    num_workers: int | None = None,
+    num_units: int | None = None,
+    num_cases: int = 2,
+    quick: bool = False,
+    rng_key: jax.Array | None = None,
+) -> None:
+    """Checks the contract of a protocol (`gcjax.protocols.Protocol`) and of the schedules that it makes.
+
+    On random durations and on ones with many ties, with units that never end and units of no length, with and without a
+    network: commits are in order of time, and read only versions that are there, within the staleness that the protocol
+    allows; each unit is used once at most, when it has arrived; nobody begins a unit before being free, or while
+    sending; weights are positive and add up to a mean; commits that do not happen are last. The schedule is that of the
+    protocol's specification. Besides: the types of the durations are kept, there is one program for all durations, it
+    gives the same bits again, and under `vmap`; durations that are no seconds are refused.
+
+    Args:
+      protocol: what is checked.
+      num_workers: W; those of the code if there is one, otherwise 4.
+      num_units: T; 8 rounds if None.
+      num_cases: how many durations of each kind are drawn.
+      quick: leaves out what needs further programs: `vmap`, and the specification.
+      rng_key: decides the random cases.
+
+    Raises:
+      ContractError: an `AssertionError` with the sentence that is broken, and the smallest case.
+    """
+    require(isinstance(protocol, Protocol), f"a protocol must be a gcjax.protocols.Protocol; got {protocol!r}")
+    if num_workers is None:
+        num_workers = 4 if protocol.code is None else protocol.code.assignment.num_workers
+    shape = (8 * protocol.round_units if num_units is None else num_units), num_workers
+    generator = np.random.default_rng(
+        0 if rng_key is None else np.asarray(jax.random.key_data(rng_key)).ravel().tolist()
+    )
+    _check_types(protocol, shape)
+    with jax.enable_x64(True):
+        run = protocol.schedule if hasattr(protocol.schedule, "_cache_size") else jax.jit(protocol.schedule)
+        before = run._cache_size()
+        cases, schedules, number = list(_cases(shape, num_cases, generator)), [], 0
+        for case in cases:
+            schedules.append(_schedule(run, case))
+            number += int(np.isfinite(schedules[-1].time).sum())
+            broken = _broken(protocol, schedules[-1], case)
+            if broken:
+                sentence, least = smallest_case(
+                    lambda c: _violation(protocol, c), broken, case, step=protocol.round_units
+                )
+                require(False, sentence, str(least))
+        require(number, f"some commit must happen within {shape[0]} units of each worker; none did in any case")
+        require(run._cache_size() <= before + 1, "a schedule must not be compiled again for other durations or links")
+        again = same(_schedule(run, cases[0]), schedules[0])
+        require(again, "the same durations must give the same schedule, bit by bit", str(cases[0]))
+        if not quick:
+            _check_vmap(protocol, cases, schedules)
+            _check_promise(protocol, num_workers, cases, schedules)
+        _check_refusals(protocol, shape)
+
+
+def _cases(shape: tuple[int, int], number: int, generator: np.random.Generator) -> Iterator[Case]:
+    """The simplest ones first."""
+    none = np.zeros((3, shape[1]))
+    yield Case(np.ones(shape), none)
+    for failing in (0.0, 0.1):
+        for _ in range(number):
+            speeds = generator.uniform(0.5, 2.0, size=shape[1])
+            ties = generator.choice([0.0, 0.5, 1.0, 1.25, 2.0, 3.0], p=[0.05, *5 * [0.19]], size=shape)
+            for drawn in (ties, generator.exponential(size=shape) * speeds):
+                durations = np.where(generator.random(shape) < failing, np.inf, drawn)
+                yield Case(durations, none)
+                yield Case(durations, generator.choice([0.0, 0.25, 0.5, 1.0], size=(3, shape[1])))
+    lost = generator.exponential(size=shape)
+    lost[shape[0] // 2 :, generator.integers(shape[1])] = np.inf
+    yield Case(lost, none)
+
+
+def _schedule(run: Run, case: Case) -> Schedule:
+    return jax.tree.map(np.asarray, called("schedule", run, case.durations, case.network, case=str(case)))
+
+
+def _broken(protocol: Protocol, schedule: Schedule, case: Case) -> str:
+    """The first rule that a schedule breaks; empty if it keeps to all."""
+    try:
+        check_structure(schedule, protocol)
+        check_exactly(schedule, protocol, case.durations)
+    except ValueError as error:
+        return str(error).replace(" Correct the protocol's schedule.", "").rstrip(".")
+    except ContractError as error:
+        return str(error).rstrip(".")
+    return ""
+
+
+def _violation(protocol: Protocol, case: Case) -> str:
+    """As `_broken`, of a case that may not be one for this protocol at all."""
+    try:
+        schedule = jax.tree.map(np.asarray, _compiled(protocol, case.durations.shape)(case.durations, case.network))
+    except Exception:
+        return ""
+    return _broken(protocol, schedule, case)
+
+
+def _compiled(protocol: Protocol, shape: tuple[int, ...], programs: dict[Any, Any] = {}) -> Run:  # noqa: B006
+    key = id(protocol.schedule), shape
+    if key not in programs:
+        programs.clear()
+        programs[key] = protocol.schedule, jax.jit(lambda durations, network: protocol.schedule(durations, network))
+    return programs[key][1]
+
+
+def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
+    """Shapes and types, without computing anything."""
+    for dtype in (jnp.float32, jnp.float64):
+        with jax.enable_x64(True):
+            given = jax.ShapeDtypeStruct(shape, dtype)
+            schedule = called("schedule", jax.eval_shape, protocol.schedule, given, Network())
+        made = type(schedule).__name__
+        require(
+            isinstance(schedule, Schedule), f"a protocol must make a gcjax.protocols.Schedule; this one made {made}"
+        )
+        try:
+            check_shapes(schedule, shape)
+        except ValueError as error:
+            require(False, str(error).replace(" Correct the protocol's schedule.", "").rstrip("."))
+        for name, value in schedule._asdict().items():
+            wanted = jnp.dtype(jnp.int32 if name in INDICES else dtype)
+            rule = f"{name} must be {wanted} for durations of {jnp.dtype(dtype)}, also with 64-bit types"
+            require(value.dtype == wanted, f"{rule}; it is {value.dtype}")
+
+
+def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]) -> None:
+    chosen = [i for i, case in enumerate(cases) if not case.messages.any()][:3]
+    durations = jnp.stack([jnp.asarray(cases[i].durations) for i in chosen])
+    batch = called("schedule", jax.jit(jax.vmap(protocol.schedule, (0, None))), durations, cases[chosen[0]].network)
+    for place, i in enumerate(chosen):
+        for name, one, other in zip(Schedule._fields, schedules[i], batch, strict=True):
+            equal = np.array_equal(one, np.asarray(other)[place], equal_nan=True)
+            require(equal, f"a schedule must be the same under vmap; {name} is not", str(cases[i]))
+
+
+def _check_promise(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:
+    if protocol.specification is None:
+        return
+    promise = called("specification", protocol.specification, num_workers)
+    for case, schedule in zip(cases, schedules, strict=True):
+        if (case.durations == 0).any():  # what happens at one moment has no order in a schedule
+            continue
+        kept = check(schedule, promise)
+        sentence = "a schedule must keep to the protocol's specification; " + str(kept).splitlines()[0].rstrip(".")
+        require(kept, sentence, str(case))
+
+
+def _check_refusals(protocol: Protocol, shape: tuple[int, int]) -> None:
+    for text, durations in {
+        "negative durations": np.full(shape, -1.0),
+        "durations that are no numbers": np.full(shape, np.nan),
+        "whole numbers as durations": np.ones(shape, np.int32),
+        "durations of one axis": np.ones(shape[0]),
+    }.items():
+        refused("a protocol", protocol, durations, case=text)
+    if protocol.code is not None:
+        others = np.ones((shape[0], shape[1] + 1))
+        refused("a protocol with a code", protocol.schedule, jnp.asarray(others), Network(), case="durations of others")

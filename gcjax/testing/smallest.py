@@ -1,0 +1,57 @@
+"""From durations on which a protocol breaks a rule to the smallest ones that do it, as far as a few tries tell."""
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+
+MOST = 32  # entries that are tried
+
+
+def smallest_case(violation: Callable[[Any], str], sentence: str, case: Any, *, step: int = 1) -> tuple[str, Any]:
+    """A sentence, and a case with fewer units and workers and simpler durations that is still a bad one.
+
+    Args:
+      violation: `case -> sentence`, what is broken; empty if nothing is.
+      sentence: what the case breaks.
+      case: a named tuple `(durations float[T, W], messages float[3, W])`.
+      step: the units of a round.
+    """
+    for smaller in _smaller(case, step):
+        broken = violation(smaller)
+        if broken:
+            sentence, case = broken, smaller
+            break
+    quiet = case._replace(messages=np.zeros_like(case.messages))
+    broken = violation(quiet) if case.messages.any() else ""
+    if broken:
+        sentence, case = broken, quiet
+    for simpler in _simpler(case):
+        changed = case._replace(durations=simpler(case.durations))
+        broken = "" if np.array_equal(changed.durations, case.durations) else violation(changed)
+        if broken:
+            sentence, case = broken, changed
+    return sentence, case
+
+
+def _smaller(case: Any, step: int) -> Iterator[Any]:
+    """The first rounds of the first workers, the fewest first."""
+    num_units, num_workers = case.durations.shape
+    units = [n * step for n in (1, 2, 3) if n * step < num_units]
+    for workers in sorted({min(2, num_workers), num_workers}):
+        for n in [*units, *([num_units] if workers < num_workers else [])]:
+            yield case._replace(durations=case.durations[:n, :workers], messages=case.messages[:, :workers])
+
+
+def _simpler(case: Any) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
+    """All ones; otherwise one entry after the other as 1, or as a whole number."""
+    yield np.ones_like
+    for place in list(np.ndindex(case.durations.shape))[:MOST]:
+        for value in (1.0, np.ceil(case.durations[place])):
+
+            def replaced(durations: np.ndarray, place: Any = place, value: float = value) -> np.ndarray:
+                durations = durations.copy()
+                durations[place] = value
+                return durations
+
+            yield replaced

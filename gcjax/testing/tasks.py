@@ -1,0 +1,158 @@
+"""The contract of training tasks.
+
+Letters: N data chunks.
+"""
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.tasks import Task
+from gcjax.tasks.base import Batch, merge
+from gcjax.testing.contract import called, close, require, same
+
+ROUNDING = 1e-4  # of losses and gradients in float32
+
+
+def check_task(
+    task: Task, *, whole_chunks: bool = False, quick: bool = False, rng_key: jax.Array | None = None
+) -> None:
+    """Checks the contract of a task (`gcjax.tasks.Task`).
+
+    The loss is one number; loss, gradients and metrics are finite at the initial parameters, and at others near them,
+    and have the parameters' float type. The batch of a unit depends on nothing but worker and unit (and the key), that
+    of a chunk on nothing but chunk and round: they are the same alone and among others, with and without `jit`, and
+    when they are drawn again. Batches of a task that says `mergeable` go through one pass as one batch.
+
+    Args:
+      task: what is checked.
+      whole_chunks: whether the batch of a chunk is the whole chunk, so that the mean of the chunks' losses is exactly
+        `metrics(...)["train_loss"]`, and the same in every round.
+      quick: leaves out what needs further programs: that all is the same when it is compiled again, or not at all.
+      rng_key: decides the initial parameters and the batches.
+
+    Raises:
+      ContractError: an `AssertionError` with the sentence that is broken, and the smallest case.
+    """
+    require(isinstance(task, Task), f"a task must be a gcjax.tasks.Task; got {type(task).__name__}")
+    key = jax.random.key(0) if rng_key is None else rng_key
+    init = jax.jit(task.init)
+    params = called("init", init, key)
+    if not quick:
+        again = jax.jit(lambda k: task.init(k))(key)
+        require(same(params, again), "the same key must give the same parameters; compiled again they differ")
+    chunk_batch, unit_batch = (jax.jit(draw) for draw in (task.chunk_batch, task.unit_batch))
+    batch = called("unit_batch", unit_batch, task.data, key, 0, 0)
+    _check_types(task, params, batch, key)
+    _check_finite(task, params, batch, key, quick)
+    _check_batches("unit_batch", task.unit_batch, unit_batch, task.data, key, ((0, 0), (1, 2), (70_000, 7)), quick)
+    last = task.num_chunks - 1
+    _check_batches(
+        "chunk_batch", task.chunk_batch, chunk_batch, task.data, key, ((0, 0), (last, 2), (0, 70_000)), quick
+    )
+    if task.mergeable:
+        _check_merge(task, params, key)
+    if whole_chunks:
+        _check_whole(task, params, key)
+
+
+def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
+    floats = {x.dtype for x in jax.tree.leaves(params) if jnp.issubdtype(x.dtype, jnp.floating)}
+    require(floats, "parameters must have floating point numbers")
+    loss, gradient = called("loss", jax.eval_shape, jax.value_and_grad(task.loss), params, batch, key)
+    require(loss.shape == (), f"the loss must be one number; it has the shape {list(loss.shape)}")
+    require(loss.dtype in floats, f"the loss must have a float type of the parameters; it is {loss.dtype}")
+    for (path, x), g in zip(jax.tree.leaves_with_path(params), jax.tree.leaves(gradient), strict=True):
+        name = f"params{jax.tree_util.keystr(path)}"
+        require(
+            x.dtype == g.dtype, f"gradients must keep the types of the parameters; {name} is {x.dtype}, not {g.dtype}"
+        )
+    metrics = called("metrics", jax.eval_shape, task.metrics, params, task.data)
+    require(isinstance(metrics, dict) and metrics, "metrics must be a dictionary of numbers, name -> float[]")
+    for name, value in metrics.items():
+        rule = f"the metric {name!r} must be one floating point number"
+        good = value.shape == () and jnp.issubdtype(value.dtype, jnp.floating)
+        require(good, f"{rule}; it is {value.dtype}{list(value.shape)}")
+
+
+def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bool) -> None:
+    derivative = jax.jit(jax.value_and_grad(task.loss))
+    metrics = jax.jit(task.metrics)
+    for where, point in (("the initial parameters", params), ("parameters near them", near(params, key))):
+        loss, gradient = called("loss", derivative, point, batch, key)
+        require(np.isfinite(loss), f"the loss must be finite; it is {float(loss):g}", where)
+        for path, x in jax.tree.leaves_with_path(gradient):
+            name = f"params{jax.tree_util.keystr(path)}"
+            require(np.isfinite(x).all(), f"gradients must be finite; that of {name} is not", where)
+        for name, value in called("metrics", metrics, point, task.data).items():
+            require(np.isfinite(value), f"metrics must be finite; {name!r} is {float(value):g}", where)
+    if not quick:
+        fresh = jax.jit(lambda p, b, k: task.loss(p, b, k))(point, batch, key)
+        rule = "the loss must depend on parameters, batch and key only; compiled again it differs"
+        require(close(loss, fresh, ROUNDING), rule)
+
+
+@jax.jit
+def near(params: Any, rng_key: jax.Array) -> Any:
+    """Parameters at which no gradient is zero by accident."""
+    leaves, tree = jax.tree.flatten(params)
+    keys = jax.random.split(rng_key, len(leaves))
+    noise = [0.3 * jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, [x + e for x, e in zip(leaves, noise, strict=True)])
+
+
+def _check_batches(
+    name: str, draw: Any, compiled: Any, data: Any, key: jax.Array, places: tuple[tuple[int, int], ...], quick: bool
+) -> None:
+    """Drawn alone, again, among others, and without `jit`."""
+    first, second = (jnp.asarray([place[i] for place in places], jnp.int32) for i in range(2))
+    together = called(name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first, second)
+    shape = None
+    for i, place in enumerate(places):
+        alone = called(name, compiled, data, key, *place)
+        case = f"{name}(data, rng_key, {place[0]}, {place[1]})"
+        require(same(alone, compiled(data, key, *place)), "a batch must be the same when it is drawn again", case)
+        among = jax.tree.map(lambda x, i=i: x[i], together)
+        require(same(alone, among), "a batch must be the same alone and among others", case)
+        shapes = jax.tree.map(lambda x: (x.shape, x.dtype), alone)
+        require(shape in (None, shapes), "all batches must have the same shapes and types", case)
+        shape = shapes
+    if not quick:
+        plain = called(name, draw, data, key, *(jnp.asarray(x, jnp.int32) for x in places[0]))
+        alone = compiled(data, key, *places[0])
+        require(close(plain, alone, 1e-6), "a batch must be the same with and without jit", case)
+
+
+def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
+    weights = jnp.asarray([0.5, -2.0], jnp.float32)
+    batches = jax.vmap(task.unit_batch, (None, None, 0, None))(task.data, key, jnp.arange(2, dtype=jnp.int32), 0)
+    require(isinstance(batches, Batch), "batches must be of type gcjax.tasks.Batch if a task says mergeable")
+    merged = called("loss", jax.jit(task.loss), params, merge(batches, weights), key)
+    losses = jax.jit(jax.vmap(task.loss, (None, 0, None)))(params, batches, key)
+    total = jnp.sum(weights.astype(losses.dtype) * losses)
+    rule = "the loss of merged batches must be the weighted sum of their losses if a task says mergeable"
+    require(close(merged, total, 10 * ROUNDING), f"{rule}; it is {float(merged):g} instead of {float(total):g}")
+
+
+def _check_whole(task: Task, params: Any, key: jax.Array) -> None:
+    """The mean of the chunks is all data, in every round; loss and gradient."""
+    point, chunks = near(params, key), jnp.arange(task.num_chunks, dtype=jnp.int32)
+
+    def mean_loss(params: Any, round: jax.Array) -> jax.Array:
+        def of_chunk(chunk: jax.Array) -> jax.Array:
+            return task.loss(params, task.chunk_batch(task.data, key, chunk, round), key)
+
+        return jax.lax.map(of_chunk, chunks).mean()
+
+    rounds = [jax.jit(jax.value_and_grad(mean_loss))(point, jnp.asarray(r, jnp.int32)) for r in (0, 3)]
+    rule = "batches that are whole chunks must be the same in every round"
+    require(
+        close(rounds[0], rounds[1], ROUNDING), f"{rule}; the mean loss is {rounds[0][0]:g}, and then {rounds[1][0]:g}"
+    )
+    metrics = task.metrics(point, task.data)
+    require("train_loss" in metrics, "whole_chunks needs the metric 'train_loss', the loss of all data")
+    total = jax.jit(task.metrics)(point, task.data)["train_loss"]
+    rule = "the mean loss of the chunks must be the loss of all data"
+    require(close(rounds[0][0], total, 10 * ROUNDING), f"{rule}; it is {rounds[0][0]:g} instead of {float(total):g}")
