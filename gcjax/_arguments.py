@@ -21,7 +21,7 @@ def checked(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
       factory: the function to call.
       name: what the user calls it.
     """
-    signature = _signature(factory)
+    signature = signature_of(factory)
     starred = [p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL]
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -47,7 +47,7 @@ def accepts(wanted: Any, value: Any) -> bool:
     if wanted is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(wanted, type) and get_origin(wanted) is None:
-        return isinstance(value, wanted)
+        return _is(value, wanted)
     return _accepts_generic(get_origin(wanted), get_args(wanted), value)
 
 
@@ -60,20 +60,28 @@ def _accepts_generic(origin: Any, args: tuple[Any, ...], value: Any) -> bool:
         return all(accepts(args[0], k) and accepts(args[1], v) for k, v in value.items())
     if isinstance(value, (list, tuple)) and issubclass(origin, Sequence) and args:
         return all(accepts(args[0], item) for item in value)
-    return isinstance(value, origin)
+    return _is(value, origin)
+
+
+def _is(value: Any, wanted: type) -> bool:
+    try:
+        return isinstance(value, wanted)
+    except TypeError:  # not for checks at run time: Any, a TypedDict, a typing.Protocol
+        return True
 
 
 def _members(wanted: Any) -> tuple[Any, ...]:
     return get_args(wanted) if get_origin(wanted) in (Union, types.UnionType) else (wanted,)
 
 
-def _describe(wanted: Any) -> str:
+def describe(wanted: Any) -> str:
+    """An annotation in words, without the types that a config file cannot write."""
     shown = [m for m in _members(wanted) if m not in _HIDDEN] or [wanted]
     names = [getattr(m, "__name__", str(m)) if get_origin(m) is None else str(m) for m in shown]
     return " or ".join("None" if name == "NoneType" else name for name in names)
 
 
-def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
     """The signature with the annotations evaluated, where that is possible outside a type checker."""
     signature = inspect.signature(factory)
     names = getattr(inspect.unwrap(factory), "__globals__", {})
@@ -81,7 +89,7 @@ def _signature(factory: Callable[..., Any]) -> inspect.Signature:
     def evaluated(annotation: Any) -> Any:
         try:
             return eval(annotation, names) if isinstance(annotation, str) else annotation
-        except NameError:
+        except Exception:  # a name that is there for type checkers only
             return inspect.Parameter.empty
 
     parameters = [p.replace(annotation=evaluated(p.annotation)) for p in signature.parameters.values()]
@@ -125,7 +133,7 @@ def _raise_wrong_type(parameter: str, wanted: Any, value: Any) -> None:
         hint = " Write () behind the name, so that it is called."
     else:
         shown, hint = f"{value!r:.200} ({type(value).__name__})", ""
-    raise ValueError(f"{parameter} must be {_describe(wanted)}; got {shown}.{hint}")
+    raise ValueError(f"{parameter} must be {describe(wanted)}; got {shown}.{hint}")
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
