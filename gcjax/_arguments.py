@@ -37,7 +37,7 @@ def checked(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def accepts(wanted: Any, value: Any) -> bool:
     """Whether a value fits an annotation; what an annotation leaves open, fits."""
-    members = _members(wanted)
+    members = alternatives(wanted)
     if len(members) > 1:
         return any(accepts(member, value) for member in members)
     if wanted is None or wanted is type(None):
@@ -70,13 +70,14 @@ def _is(value: Any, wanted: type) -> bool:
         return True
 
 
-def _members(wanted: Any) -> tuple[Any, ...]:
+def alternatives(wanted: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one type."""
     return get_args(wanted) if get_origin(wanted) in (Union, types.UnionType) else (wanted,)
 
 
 def describe(wanted: Any) -> str:
     """An annotation in words, without the types that a config file cannot write."""
-    shown = [m for m in _members(wanted) if m not in _HIDDEN] or [wanted]
+    shown = [m for m in alternatives(wanted) if m not in _HIDDEN] or [wanted]
     names = [getattr(m, "__name__", str(m)) if get_origin(m) is None else str(m) for m in shown]
     return " or ".join("None" if name == "NoneType" else name for name in names)
 
@@ -93,7 +94,7 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
             return inspect.Parameter.empty
 
     parameters = [p.replace(annotation=evaluated(p.annotation)) for p in signature.parameters.values()]
-    return signature.replace(parameters=parameters)
+    return signature.replace(parameters=parameters, return_annotation=evaluated(signature.return_annotation))
 
 
 def _named(signature: inspect.Signature) -> inspect.Signature:

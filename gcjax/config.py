@@ -24,6 +24,7 @@ from gcjax import _gin_errors, registry
 from gcjax._arguments import checked
 from gcjax.progress import Progress
 
+
 def experiment(function: registry.Factory) -> registry.Factory:
     """Makes a function known to config files as an experiment; from Python it can be called as it is."""
     return registry.register("experiment")(function)
