@@ -1,6 +1,7 @@
 """Checks the arguments that a config file gives to a factory against the factory's annotations."""
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union, get_args, get_origin
@@ -80,6 +81,12 @@ def describe(wanted: Any) -> str:
     shown = [m for m in alternatives(wanted) if m not in _HIDDEN] or [wanted]
     names = [getattr(m, "__name__", str(m)) if get_origin(m) is None else str(m) for m in shown]
     return " or ".join("None" if name == "NoneType" else name for name in names)
+
+
+def in_short(annotation: Any) -> str:
+    """An annotation without the modules that its types are in."""
+    names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", describe(annotation)).replace(" or ", " | ")
+    return re.sub(r"Callable\[.*\]", "Callable", names)
 
 
 def signature_of(factory: Callable[..., Any]) -> inspect.Signature:

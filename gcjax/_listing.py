@@ -1,7 +1,6 @@
 """What `gcjax list` prints: everything that can be named, the entries of one kind, or all about one entry."""
 
 import inspect
-import re
 import textwrap
 from collections.abc import Iterator
 
@@ -10,7 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from gcjax import _gin_lines, config, registry
-from gcjax._arguments import describe, signature_of
+from gcjax._arguments import in_short, signature_of
 from gcjax.progress import console
 
 WIDEST = 100
@@ -106,18 +105,13 @@ def _signature(name: str, entry: registry.Entry, width: int) -> list[str]:
         if parameter.kind is parameter.KEYWORD_ONLY and not any(text.startswith("*") for text in parameters):
             parameters.append("*")
         stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
-        typed = "" if parameter.annotation is parameter.empty else f": {_short(parameter.annotation)}"
+        typed = "" if parameter.annotation is parameter.empty else f": {in_short(parameter.annotation)}"
         default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
         parameters.append(f"{stars}{parameter.name}{typed}{default}")
     returned = signature.return_annotation
-    end = ")" if returned is signature.empty else f") -> {_short(returned)}"
+    end = ")" if returned is signature.empty else f") -> {in_short(returned)}"
     line = f"{name}({', '.join(parameters)}{end}"
     return [line] if len(line) <= width else [f"{name}(", *(f"    {text}," for text in parameters), end]
-
-
-def _short(annotation: object) -> str:
-    names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", describe(annotation)).replace(" or ", " | ")
-    return re.sub(r"Callable\[.*\]", "Callable", names)
 
 
 def _command(name: str, entry: registry.Entry) -> str:

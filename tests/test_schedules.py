@@ -72,7 +72,7 @@ def test_bad_input_ends_with_2(gcjax, capsys):
     other = "import experiments.codes\nrun.experiment = @compare_codes\n"
     status, _, err = gcjax(text=other)
     assert status == 2
-    assert "must have schemes, num_workers, num_units" in err
+    assert "must be given protocols" in err
     assert cli.main(["check"]) == 2
     assert "either a PROTOCOL or --schedule CONFIG" in capsys.readouterr().err
     assert cli.main(["check", "ssp", "--schedule", "x.gin"]) == 2
