@@ -82,25 +82,23 @@ def event_schedule(
       ValueError: if a commit takes more than C messages, or there are more than E commits (not under `jit`).
     """
     work = Work.of(durations)
-    found = simulate(rule, work, network, num_commits=num_commits)
+    most = work.num_units * work.num_workers if num_commits is None else num_commits
+    found = simulate(rule, work, network, num_commits=most + 1)  # one more, to see whether there was room
     _check_room(found, num_contributions)
-    return commits_by_position(found, work, weight, num_contributions)
+    return commits_by_position(found._replace(time=found.time[:-1]), work, weight, num_contributions)
 
 
 def _check_room(found: Simulation, num_contributions: int) -> None:
-    commit, position = found.turns.commit, found.turns.position
-    if _checks.is_traced(commit):
+    if _checks.is_traced(found.time):
         return
-    messages, commits = int(jnp.max(jnp.where(commit >= 0, position, -1))) + 1, int(jnp.max(commit)) + 1
+    messages = int(jnp.max(jnp.where(found.turns.commit >= 0, found.turns.position, -1))) + 1
     if messages > num_contributions:
         raise ValueError(
-            f"num_contributions must be the most messages that a commit takes; got {num_contributions}, and there is a "
-            f"commit of {messages}."
+            f"num_contributions must be the most messages that a commit takes; got {num_contributions}, and there are "
+            f"{messages} for one."
         )
-    if bool(jnp.isfinite(found.time).all()) and commits > found.time.size:
-        raise ValueError(
-            f"num_commits must be at least the commits that there are; got {found.time.size}, and there are {commits}."
-        )
+    if bool(jnp.isfinite(found.time[-1])):
+        raise ValueError(f"num_commits must be at least the commits that there are; got {found.time.size - 1}.")
 
 
 def _begun(queue: "_Queue", num_turns: int, num_commits: int) -> _State:
