@@ -104,7 +104,7 @@ def _signature(name: str, entry: registry.Entry, width: int) -> list[str]:
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not any(text.startswith("*") for text in parameters):
             parameters.append("*")
-        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        stars = "*" * (2 if parameter.kind is parameter.VAR_KEYWORD else parameter.kind is parameter.VAR_POSITIONAL)
         typed = "" if parameter.annotation is parameter.empty else f": {in_short(parameter.annotation)}"
         default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
         parameters.append(f"{stars}{parameter.name}{typed}{default}")

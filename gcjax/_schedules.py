@@ -41,8 +41,8 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
     with _gin_errors.readable():
         setting = _setting.of_config()
         schemes: dict[str, Protocol] = setting.all_of((Protocol,))
-        shape = _setting.shape(setting, schemes)
         places = _places(setting)
+        shape = _setting.shape(setting, schemes)
     keys = jax.random.split(jax.random.key(setting.number("seed") or 0), setting.number("num_seeds") or 1)
     key = jax.random.fold_in(keys[0], 0)
     drawn = [sample_durations(place.stragglers, key, *shape) for place in places]

@@ -4,8 +4,8 @@ import gin
 import pytest
 from rich.console import Console
 
-import experiments.compare  # noqa: F401  (its parameters are in the lines)
-import experiments.live  # noqa: F401  (likewise)
+import experiments.compare
+import experiments.live  # noqa: F401  (the lines name both)
 from gcjax import _gin_lines, _listing, cli, config, registry
 from tests import own_scheme
 
@@ -119,5 +119,3 @@ def test_a_kind_with_nothing_in_it_says_how_to_make_one(narrow, monkeypatch):
     monkeypatch.setitem(registry._outside, "experiment", {})
     assert any("@gcjax.register('experiment')" in line for line in narrow("experiment"))
     assert not any(line.startswith("experiment") for line in narrow())
-
-

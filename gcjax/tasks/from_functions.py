@@ -40,7 +40,7 @@ class _Settings(NamedTuple):
       held_out: whether there are held-out examples.
     """
 
-    loss: Callable[..., jax.Array]
+    loss: "_WithKey"
     metrics: Callable[..., dict[str, jax.Array]] | None
     each: bool
     num_examples: int
