@@ -88,7 +88,7 @@ def renamed(methods: list[Protocol], *, model, workers: int, channel: Network | 
 
 
 @config.experiment
-def single_scheme(protocol: Protocol, *, fast: StragglerModel, slow: StragglerModel):
+def single_scheme(protocol: Protocol, *, fast: StragglerModel, slow: StragglerModel, num_units: int = 7):
     """One protocol, whose code says how many workers there are."""
 
 
@@ -119,7 +119,8 @@ def test_parameters_may_have_any_name(gcjax):
 
 def test_bindings_of_a_scope_and_of_an_inner_experiment_count(gcjax):
     scoped = RENAMED.replace("run.experiment = @renamed", "run.experiment = @outer\nouter.inner = @few/renamed")
-    status, out, err = gcjax(text=scoped + "few/renamed.workers = 2\nfew/renamed.methods = [@bsp()]\n")
+    scoped += "few/renamed.workers = 2\nfew/renamed.methods = [@ssp()]\nfew/ssp.staleness = 1\n"
+    status, out, err = gcjax(text=scoped)
     assert (status, err) == (0, "")
     assert "100 units of 2 workers" in out
     assert "methods[1]" not in out
@@ -136,7 +137,7 @@ def test_one_protocol_and_several_stragglers(gcjax):
     """
     status, out, err = gcjax(text=text)
     assert (status, err) == (0, "")
-    assert "100 units of 4 workers" in out
+    assert "7 units of 4 workers" in out  # the default
     rows = [line for line in out.splitlines() if line.strip().startswith("protocol")]
     assert len(rows) == 2 and "fast" in rows[0] and "slow" in rows[1]
 

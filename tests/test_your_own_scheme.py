@@ -13,7 +13,7 @@ from gcjax import cli, registry
 from tests import own_scheme
 
 SMALL = [
-    "race.runners = {'bounded batches': @bounded_batches(), 'neighbours': @coded()}",
+    "race.runners = {'bounded batches': @bounded_batches()}",
     "race.num_units = 8",
 ]
 
@@ -41,10 +41,9 @@ def test_the_page_has_all_files(study):
 def test_a_config_that_imports_the_package_runs(study, capsys):
     assert cli.main(["run", "race.gin", "--out", "out", *set_all(SMALL)]) == 0
     rows = [line.split(",") for line in (study / "out" / "race.csv").read_text().splitlines()]
-    assert [row[0] for row in rows] == ["protocol", "bounded batches", "neighbours"]
-    assert rows[2][1] == "4"  # a round takes two units
-    assert all(float(row[2]) > 0.4 for row in rows[1:])
-    assert "neighbours" in capsys.readouterr().out
+    assert [row[0] for row in rows] == ["protocol", "bounded batches"]
+    assert int(rows[1][1]) > 8 and float(rows[1][2]) > 0.4
+    assert "bounded batches" in capsys.readouterr().out
 
 
 def test_its_schedules_are_checked_though_its_parameters_have_other_names(study, capsys):

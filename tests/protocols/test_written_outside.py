@@ -29,6 +29,7 @@ def test_a_rule_gives_the_schedule_of_our_protocol(num_commits):
     own = of_rule(batches(3), weight=1 / 3, num_contributions=3, num_commits=num_commits)(DURATIONS, NETWORK)
     ours = protocols.k_batch_async(num_contributions=3)(DURATIONS, NETWORK)
     number = ours.time.size
+    assert own.time.shape == (num_commits or DURATIONS.size,)
     same(jax.tree.map(lambda x: x[:number] if x.shape[:1] == own.time.shape else x, own), ours)
     assert not jnp.isfinite(own.time[number:]).any()
 

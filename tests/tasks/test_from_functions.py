@@ -29,9 +29,13 @@ def mean(params, examples):
     return jnp.mean(each(params, examples))
 
 
-def noisy(params, examples, rng_key):
+def noisy(params, examples, key):
     losses = each(params, examples)
-    return losses if rng_key is None else losses * jax.random.uniform(rng_key, losses.shape)
+    return losses if key is None else losses * jax.random.uniform(key, losses.shape)
+
+
+def noisy_if_asked(params, examples, rng_key=None):
+    return noisy(params, examples, rng_key)
 
 
 def bias(params, examples):
@@ -83,8 +87,9 @@ def test_metrics_are_of_the_examples_that_they_say():
     assert alone.metrics(params, alone.data)["examples"] == 30  # not the padding
 
 
-def test_a_loss_with_a_third_parameter_gets_the_key_and_none_in_metrics():
-    task = task_of(init, noisy, DATA, num_chunks=3)
+@pytest.mark.parametrize("loss", [noisy, noisy_if_asked])
+def test_a_loss_with_a_third_parameter_gets_the_key_and_none_in_metrics(loss):
+    task = task_of(init, loss, DATA, num_chunks=3)
     params = task.init(KEY)
     batch = task.unit_batch(task.data, KEY, jnp.int32(0), jnp.int32(0))
     values = [float(task.loss(params, batch, jax.random.key(i))) for i in range(2)]
@@ -134,7 +139,7 @@ BAD = [
     ({"loss": lambda p, e: (mean(p, e), 1)}, r"must return a number for each example"),
     (
         {"loss": mean, "num_chunks": 7, "batch_size": None, "local_data": True},
-        "30 examples make 7 chunks of unequal length",
+        "30 examples make 7 chunks",
     ),
     ({"data": INPUTS}, r"data must be a pair \(inputs, targets\); got ndarray"),
     ({"data": (INPUTS, TARGETS[:3])}, r"as many inputs as targets, one at least; got shapes \(30, 4\) and \(3,\)"),
