@@ -1,6 +1,7 @@
 """Checks the arguments that a config file gives to a factory against the factory's annotations."""
 
 import inspect
+import re
 import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Union, get_args, get_origin
@@ -21,7 +22,7 @@ def checked(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
       factory: the function to call.
       name: what the user calls it.
     """
-    signature = _signature(factory)
+    signature = signature_of(factory)
     starred = [p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL]
 
     def call(*args: Any, **kwargs: Any) -> Any:
@@ -37,7 +38,7 @@ def checked(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
 
 def accepts(wanted: Any, value: Any) -> bool:
     """Whether a value fits an annotation; what an annotation leaves open, fits."""
-    members = _members(wanted)
+    members = alternatives(wanted)
     if len(members) > 1:
         return any(accepts(member, value) for member in members)
     if wanted is None or wanted is type(None):
@@ -47,7 +48,7 @@ def accepts(wanted: Any, value: Any) -> bool:
     if wanted is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(wanted, type) and get_origin(wanted) is None:
-        return isinstance(value, wanted)
+        return _is(value, wanted)
     return _accepts_generic(get_origin(wanted), get_args(wanted), value)
 
 
@@ -60,20 +61,35 @@ def _accepts_generic(origin: Any, args: tuple[Any, ...], value: Any) -> bool:
         return all(accepts(args[0], k) and accepts(args[1], v) for k, v in value.items())
     if isinstance(value, (list, tuple)) and issubclass(origin, Sequence) and args:
         return all(accepts(args[0], item) for item in value)
-    return isinstance(value, origin)
+    return _is(value, origin)
 
 
-def _members(wanted: Any) -> tuple[Any, ...]:
+def _is(value: Any, wanted: type) -> bool:
+    try:
+        return isinstance(value, wanted)
+    except TypeError:  # not for checks at run time: Any, a TypedDict, a typing.Protocol
+        return True
+
+
+def alternatives(wanted: Any) -> tuple[Any, ...]:
+    """The types of a union, or the one type."""
     return get_args(wanted) if get_origin(wanted) in (Union, types.UnionType) else (wanted,)
 
 
-def _describe(wanted: Any) -> str:
-    shown = [m for m in _members(wanted) if m not in _HIDDEN] or [wanted]
+def describe(wanted: Any) -> str:
+    """An annotation in words, without the types that a config file cannot write."""
+    shown = [m for m in alternatives(wanted) if m not in _HIDDEN] or [wanted]
     names = [getattr(m, "__name__", str(m)) if get_origin(m) is None else str(m) for m in shown]
     return " or ".join("None" if name == "NoneType" else name for name in names)
 
 
-def _signature(factory: Callable[..., Any]) -> inspect.Signature:
+def in_short(annotation: Any) -> str:
+    """An annotation without the modules that its types are in."""
+    names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", describe(annotation)).replace(" or ", " | ")
+    return re.sub(r"Callable\[.*\]", "Callable", names)
+
+
+def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
     """The signature with the annotations evaluated, where that is possible outside a type checker."""
     signature = inspect.signature(factory)
     names = getattr(inspect.unwrap(factory), "__globals__", {})
@@ -81,11 +97,11 @@ def _signature(factory: Callable[..., Any]) -> inspect.Signature:
     def evaluated(annotation: Any) -> Any:
         try:
             return eval(annotation, names) if isinstance(annotation, str) else annotation
-        except NameError:
+        except Exception:  # a name that is there for type checkers only
             return inspect.Parameter.empty
 
     parameters = [p.replace(annotation=evaluated(p.annotation)) for p in signature.parameters.values()]
-    return signature.replace(parameters=parameters)
+    return signature.replace(parameters=parameters, return_annotation=evaluated(signature.return_annotation))
 
 
 def _named(signature: inspect.Signature) -> inspect.Signature:
@@ -125,7 +141,7 @@ def _raise_wrong_type(parameter: str, wanted: Any, value: Any) -> None:
         hint = " Write () behind the name, so that it is called."
     else:
         shown, hint = f"{value!r:.200} ({type(value).__name__})", ""
-    raise ValueError(f"{parameter} must be {_describe(wanted)}; got {shown}.{hint}")
+    raise ValueError(f"{parameter} must be {describe(wanted)}; got {shown}.{hint}")
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:

@@ -16,6 +16,7 @@ _UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name
 _UNKNOWN_PARAMETER = re.compile(r"Configurable '(?P<name>[\w.]+)' doesn't have a parameter named '(?P<parameter>\w+)'")
 _AMBIGUOUS = re.compile(r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])")
 _MODULE = re.compile(r"No module named '(?P<name>experiments(?:\.\w+)*)'")
+_NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 _TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
 _NO_FILE = re.compile(r"Unable to open file: (?P<name>.*?)\. Searched")
 _PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
@@ -34,6 +35,8 @@ def readable(binding: str = "") -> Iterator[None]:
     try:
         yield
     except SyntaxError as error:
+        if str(error.filename).endswith(".py"):  # of a module that the config imports
+            raise ValueError(f"{error.filename} line {error.lineno} is no Python: {error.msg}.") from error
         line = f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
         where = f"'{binding}'" if binding else line
         token = _TOKEN.search(str(error.msg))
@@ -98,6 +101,7 @@ def _explain(message: str) -> str | None:
         (_UNKNOWN_PARAMETER, _unknown_parameter),
         (_AMBIGUOUS, _ambiguous),
         (_MODULE, _unknown_experiment),
+        (_NO_MODULE, _unknown_module),
         (_NO_FILE, lambda name: f"An included config file must exist; there is no '{name}'."),
     )
     for pattern, explain in explanations:
@@ -126,6 +130,10 @@ def _unknown_experiment(name: str) -> str:
     module = name.removeprefix("experiments").lstrip(".")
     found = {file.stem for folder in _experiment_folders() for file in folder.glob("[a-z]*.py")}
     return f"There is no experiment module '{module or name}'. {nearest(module, found)}"
+
+
+def _unknown_module(name: str) -> str:
+    return f"No module '{name}' can be imported. Install it, or start gcjax in the folder that '{name}' lies in."
 
 
 def _experiment_folders() -> list[Path]:

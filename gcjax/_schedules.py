@@ -1,22 +1,17 @@
 """What `gcjax check --schedule CONFIG` does: the schedules of a config, held against what the protocols promise."""
 
-import copy
-import inspect
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
-import gin
 import jax
 from rich.table import Table
 from rich.text import Text
 
-from gcjax import _gin_errors, config
+from gcjax import _gin_errors, _setting, config
 from gcjax.progress import console
 from gcjax.protocols import Kept, Protocol, check
 from gcjax.stragglers import Network, StragglerModel, sample_durations
-
-ASKED = ("schemes", "num_workers", "num_units")
 
 
 class Place(NamedTuple):
@@ -24,32 +19,35 @@ class Place(NamedTuple):
 
     name: str
     stragglers: StragglerModel
-    network: Any
+    network: Network
 
 
 def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
     """Checks the schedules of an experiment's config, on durations of its seed, and prints a table.
 
+    What is what is found by the types of the experiment's parameters, whatever they are called.
+
     Args:
-      path: a config of an experiment with `schemes`, `num_workers`, `num_units`, and `stragglers` or `regimes`.
+      path: a config of an experiment that is given protocols, a straggler model and a number of workers.
       bindings: gin statements that win over the file.
 
     Returns:
       The exit status: 0 if all schedules keep to what their protocols promise, 1 if not.
 
     Raises:
-      ValueError: if the config cannot be read, or its experiment has no schemes.
+      ValueError: if the config cannot be read, or its experiment is not given all of these.
     """
     config.load(path, bindings)
     with _gin_errors.readable():
-        bound = _Bound()
-        schemes: dict[str, Protocol] = bound("schemes")
-        places = list(_places(bound))
-        keys = jax.random.split(jax.random.key(bound("seed", 0)), bound("num_seeds", 1))
-        shape = bound("num_units"), bound("num_workers")
+        setting = _setting.of_config()
+        schemes: dict[str, Protocol] = setting.all_of((Protocol,))
+        places = _places(setting)
+        shape = _setting.shape(setting, schemes)
+    keys = jax.random.split(jax.random.key(setting.number("seed") or 0), setting.number("num_seeds") or 1)
     key = jax.random.fold_in(keys[0], 0)
     drawn = [sample_durations(place.stragglers, key, *shape) for place in places]
-    table, broken = Table(title=f"Schedules of {path}", title_justify="left", show_edge=False), []
+    title = f"Schedules of {path}, {shape[0]} units of {shape[1]} workers"
+    table, broken = Table(title=title, title_justify="left", show_edge=False), []
     for column in ("Scheme", "Setting", "Steps", "Result"):
         table.add_column(column, justify="right" if column == "Steps" else "left")
     for name, protocol in schemes.items():
@@ -61,37 +59,13 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
     return 1 if broken else 0
 
 
-class _Bound:
-    """The parameters of the config's experiment, made only when they are asked for."""
-
-    def __init__(self) -> None:
-        reference = gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]
-        self.name = reference.selector
-        self.given = gin.config.get_bindings(self.name, resolve_references=False)
-        takes = inspect.signature(inspect.unwrap(reference.configurable.wrapped)).parameters
-        missing = [name for name in ASKED if name not in takes]
-        if missing:
-            raise ValueError(
-                f"the experiment of the config must have {', '.join(ASKED)} to have schedules to check; "
-                f"{self.name.rpartition('.')[2]} has no {missing[0]}."
-            )
-
-    def __call__(self, name: str, default: Any = None) -> Any:
-        if name not in self.given:
-            return default
-        return copy.deepcopy(self.given[name])  # which is how gin makes what is referred to
-
-
-def _places(bound: Callable[..., Any]) -> Iterator[Place]:
-    regimes = bound("regimes") or {"": bound("stragglers")}
-    networks = bound("networks") or {"": bound("network")}
-    shapes = None
-    for network in networks.values():
-        if network is not None and not isinstance(network, Network) and shapes is None:
-            shapes = jax.eval_shape(bound("task").init, jax.random.key(0))  # links: messages are as large as these
-    for regime, model in regimes.items():
-        for cost, network in networks.items():
-            yield Place(", ".join(filter(None, (regime, cost))), model, network.of(shapes) if network else Network())
+def _places(setting: _setting.Setting) -> list[Place]:
+    models, networks = _setting.stragglers(setting), _setting.networks(setting)
+    return [
+        Place(", ".join(filter(None, (regime, cost))), model, network)
+        for regime, model in models.items()
+        for cost, network in networks.items()
+    ]
 
 
 def _held(protocol: Protocol, drawn: Sequence[jax.Array], places: Sequence[Place]) -> list[Kept | None]:

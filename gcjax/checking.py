@@ -10,10 +10,9 @@ import numpy as np
 from rich.table import Table
 from rich.text import Text
 
-from gcjax import _checks, codes
-from gcjax.algebra.specifications import SPECIFICATIONS, Finding, Result, Specification, check
+from gcjax import _checks, codes, registry
+from gcjax.algebra.specifications import Finding, Result, Specification, check
 from gcjax.progress import console
-from gcjax.registry import nearest
 
 MOST_PROGRESS = 1 << 20
 
@@ -43,9 +42,10 @@ def instance(name: str, arguments: Sequence[str]) -> Specification:
     Raises:
       ValueError: as `run`.
     """
-    if name not in SPECIFICATIONS:
-        raise ValueError(f"There is no specification '{name}'. {nearest(name, SPECIFICATIONS)}")
-    factory = SPECIFICATIONS[name].factory
+    known = registry.kinds()["specification"].entries
+    if name not in known:
+        raise ValueError(f"There is no specification '{name}'. {registry.nearest(name, known)}")
+    factory = known[name].factory
     takes = {n: p.default for n, p in inspect.signature(factory).parameters.items() if isinstance(p.default, int)}
     parameters = {**takes, **_given(name, arguments, takes)}
     return factory(**parameters, **_FROM_CODES.get(name, _nothing)(parameters))

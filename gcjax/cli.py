@@ -106,7 +106,10 @@ def _add_distributed(parser: argparse.ArgumentParser) -> None:
 
 def _add_list(commands: Any) -> None:
     parser = commands.add_parser("list", help="list all assignments, codes, stopping rules, protocols, ...")
-    parser.add_argument("kind", metavar="KIND", nargs="?", help="only this kind, e.g. protocol")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?",
+        help="a kind, e.g. protocol, with the parameters of its entries; or an entry, e.g. pareto, with all about it",
+    )  # fmt: skip
     parser.set_defaults(command=_list)
 
 
@@ -251,19 +254,9 @@ def _default_folder(config: str) -> Path:
 
 
 def _list(options: argparse.Namespace) -> None:
-    from rich.table import Table
-    from rich.text import Text
+    from gcjax import _listing
 
-    from gcjax import progress, registry
-
-    for name, kind in registry.select(options.kind).items():
-        table = Table(title=f"{name}: {kind.module}.…", title_justify="left", show_edge=False, pad_edge=False)
-        table.add_column("Name", no_wrap=True, style="bold")
-        table.add_column("What it is")
-        table.add_column("Paper")
-        for entry_name, entry in sorted(kind.entries.items()):
-            table.add_row(entry_name, Text(entry.summary), Text(entry.paper))
-        progress.console().print(table, "")
+    _listing.run(options.name)
 
 
 def _laws(options: argparse.Namespace) -> int:

@@ -19,36 +19,15 @@ from typing import Any
 import gin
 import gin.config
 import jax
-import optax
 
 from gcjax import _gin_errors, registry
 from gcjax._arguments import checked
-from gcjax.comparable import comparable
 from gcjax.progress import Progress
-from gcjax.stragglers.network import constant_network, links
-
-_OPTAX = (
-    "adam",
-    "adamw",
-    "add_decayed_weights",
-    "chain",
-    "clip_by_global_norm",
-    "constant_schedule",
-    "cosine_decay_schedule",
-    "exponential_decay",
-    "lion",
-    "piecewise_constant_schedule",
-    "polynomial_schedule",
-    "rmsprop",
-    "sgd",
-    "warmup_cosine_decay_schedule",
-)
 
 
-def experiment(function: Callable[..., Any]) -> Callable[..., Any]:
+def experiment(function: registry.Factory) -> registry.Factory:
     """Makes a function known to config files as an experiment; from Python it can be called as it is."""
-    _register(function, function.__name__, function.__module__)
-    return function
+    return registry.register("experiment")(function)
 
 
 def key(*, seed: int) -> jax.Array:
@@ -90,16 +69,17 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
 
 @functools.cache
 def register() -> None:
-    """Makes every entry of the registry, and some of optax and JAX, known to config files; once."""
-    for kind in registry.kinds().values():
+    """Makes every entry of the registry, and what makes keys and meshes, known to config files; once.
+
+    Entries that are registered later, by the modules that a config imports, follow as they come.
+    """
+    for kind in registry.own_kinds().values():
         for name, entry in kind.entries.items() if kind.in_configs else ():
             _register(entry.factory, name, kind.module)
-    for name in _OPTAX:
-        _register(comparable(getattr(optax, name)), name, "optax")
     _register(key, "key", "gcjax")
     _register(mesh, "mesh", "gcjax")
-    _register(constant_network, "constant_network", "gcjax.stragglers")
-    _register(links, "links", "gcjax.stragglers")
+    registry.subscribe(_register_outside)
+    registry.kinds()  # which imports the plugins
 
 
 def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
@@ -154,7 +134,18 @@ def operative() -> str:
 
 
 def _register(factory: Callable[..., Any], name: str, module: str) -> None:
-    gin.external_configurable(checked(factory, name), name=name, module=module)
+    with gin.config.interactive_mode():  # a cell that is run once more registers its functions once more
+        gin.external_configurable(checked(factory, name), name=name, module=module)
+
+
+def _register_outside(kind: str, name: str, entry: registry.Entry) -> None:
+    if kind in registry.NOT_IN_CONFIGS:
+        return
+    module = entry.factory.__module__
+    others = set(gin.config._REGISTRY.matching_selectors(name)) - {f"{module}.{name}"}
+    if others:
+        raise registry.taken(kind, name, entry, min(others))
+    _register(entry.factory, name, module)
 
 
 def _existing(path: Path) -> Path:

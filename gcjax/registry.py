@@ -1,12 +1,14 @@
 """The table of everything that a user can name: assignments, codes, stopping rules, protocols, ...
 
-Each subpackage lists its own entries in its `__init__`; nothing here knows a code or a protocol by name.
+Each subpackage lists its own entries in its `__init__`; nothing here knows a code or a protocol by name. What lies
+outside of this package comes by `register`, from a module that was imported: by the user, by a config file, or as an
+entry point of the group `gcjax.plugins` (see `gcjax.plugins`).
 """
 
 import difflib
 from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar, cast
 
 _TABLES = {
     "assignment": ("gcjax.codes", "ASSIGNMENTS"),
@@ -17,10 +19,35 @@ _TABLES = {
     "groups": ("gcjax.protocols", "GROUPS"),
     "specification": ("gcjax.algebra.specifications", "SPECIFICATIONS"),
     "straggler": ("gcjax.stragglers", "TABLE"),
+    "network": ("gcjax.stragglers", "NETWORKS"),
     "task": ("gcjax.tasks", "TABLE"),
+    "optimizer": ("optax", ""),
+    "experiment": ("", ""),
 }
 
-_NOT_IN_CONFIGS = ("specification",)  # they are named as the protocols
+_OPTAX = (
+    "adam",
+    "adamw",
+    "add_decayed_weights",
+    "chain",
+    "clip_by_global_norm",
+    "constant_schedule",
+    "cosine_decay_schedule",
+    "exponential_decay",
+    "lion",
+    "piecewise_constant_schedule",
+    "polynomial_schedule",
+    "rmsprop",
+    "sgd",
+    "warmup_cosine_decay_schedule",
+)
+
+# What these make depends on nothing but the arguments; a task may read a file.
+_COMPARABLE = ("code", "stopping", "deadline", "protocol", "groups", "specification", "straggler", "optimizer")
+
+NOT_IN_CONFIGS = ("specification",)  # they are named as the protocols
+
+Factory = TypeVar("Factory", bound=Callable[..., Any])
 
 
 class Entry(NamedTuple):
@@ -39,27 +66,151 @@ class Entry(NamedTuple):
         """The first line of the factory's docstring."""
         return (self.factory.__doc__ or "").strip().partition("\n")[0]
 
+    @property
+    def owner(self) -> str:
+        """The full name of the factory in Python."""
+        return f"{self.factory.__module__}.{self.factory.__qualname__}"
+
 
 class Kind(NamedTuple):
     """The entries of one sort.
 
     Attributes:
-      module: the module in whose name they are known, in Python and in config files.
+      module: the module in whose name the entries of this package are known, in Python and in config files.
       entries: name -> entry.
       in_configs: whether config files can name them.
+      outside: the names of those entries that were registered from outside; each is known in the name of the module
+        that its factory is in.
     """
 
     module: str
     entries: dict[str, Entry]
     in_configs: bool = True
+    outside: frozenset[str] = frozenset()
+
+    def module_of(self, name: str) -> str:
+        """The module in whose name an entry is known."""
+        return str(self.entries[name].factory.__module__) if name in self.outside else self.module
+
+
+Subscriber = Callable[[str, str, Entry], None]
+"""`(kind, name, entry)`, called for each entry that is registered from outside."""
+
+_outside: dict[str, dict[str, Entry]] = {kind: {} for kind in _TABLES}
+_subscribers: list[Subscriber] = []
+
+
+def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable[[Factory], Factory]:
+    """Makes a factory of your own known to config files, `gcjax list` and `gcjax check`.
+
+    What it makes from equal arguments is equal then (see `gcjax.comparable`); otherwise it stays what it is.
+
+        @gcjax.register("protocol", paper="Somebody et al. 2030")
+        def lazy(*, patience: float) -> gcjax.protocols.Protocol:
+            ...
+
+    The config file imports its module, or an entry point of the group `gcjax.plugins` names it. A factory that is
+    registered again, since its cell or module is run once more, takes its own place.
+
+    Args:
+      kind: assignment, code, stopping, deadline, protocol, groups, specification, straggler, network, task, optimizer
+        or experiment.
+      name: what it is called; the name of the function by default.
+      paper: where it comes from (authors, year).
+
+    Raises:
+      ValueError: if there is no such kind, or the factory is no function, or its name is taken.
+    """
+    if kind not in _TABLES:
+        raise ValueError(f"There is no kind '{kind}' to register. {nearest(kind, _TABLES)}")
+
+    def registered(factory: Factory) -> Factory:
+        called = _name(kind, name, factory)
+        if kind in _COMPARABLE:
+            from gcjax.comparable import comparable
+
+            factory = cast(Factory, comparable(factory))
+        _add(kind, called, Entry(factory, paper))
+        return factory
+
+    return registered
+
+
+def _name(kind: str, name: str | None, factory: Any) -> str:
+    if not callable(factory) or not hasattr(factory, "__qualname__"):
+        raise ValueError(f"What is registered as {kind} must be a function; got {factory!r}. Write it with def.")
+    called = factory.__name__ if name is None else name
+    if not isinstance(called, str) or not called.isidentifier():
+        raise ValueError(f"The name of a {kind} must be one that Python could give; got {called!r}. Pass name='...'.")
+    return called
+
+
+def _add(kind: str, name: str, entry: Entry) -> None:
+    others = {**_own(kind).entries, **_outside[kind]}
+    if name in others and others[name].owner != entry.owner:
+        raise taken(kind, name, entry, others[name].owner)
+    before = _outside[kind].get(name)
+    _outside[kind][name] = entry
+    try:
+        for subscriber in _subscribers:
+            subscriber(kind, name, entry)
+    except ValueError:
+        _outside[kind].pop(name)
+        if before is not None:
+            _outside[kind][name] = before
+        raise
+
+
+def taken(kind: str, name: str, entry: Entry, owner: str) -> ValueError:
+    """What to raise if an entry has a name that something else has already."""
+    return ValueError(
+        f"The {kind} {entry.owner} cannot be called '{name}', since {owner} has this name. "
+        f"Register it under another one: register('{kind}', name='...')."
+    )
+
+
+def subscribe(subscriber: Subscriber) -> None:
+    """Has a function called for each entry from outside: now for those that there are, later for each new one."""
+    for kind, entries in _outside.items():
+        for name, entry in entries.items():
+            subscriber(kind, name, entry)
+    _subscribers.append(subscriber)
+
+
+def forget(is_gone: Callable[[Entry], bool]) -> None:
+    """Takes entries from outside out of the table again."""
+    for entries in _outside.values():
+        for name in [name for name, entry in entries.items() if is_gone(entry)]:
+            del entries[name]
+
+
+def own_kinds() -> dict[str, Kind]:
+    """The entries of this package by kind; the subpackages are imported only now, since they import `Entry` from here.
+
+    Those of optax that config files can name are among them.
+    """
+    return {kind: _own(kind) for kind in _TABLES}
 
 
 def kinds() -> dict[str, Kind]:
-    """All entries by kind; the subpackages are imported only now, since they import `Entry` from here."""
+    """All entries by kind, also those from outside; imports the plugins when it is first called."""
+    from gcjax import plugins
+
+    plugins.load()
     return {
-        name: Kind(module, getattr(import_module(module), table), name not in _NOT_IN_CONFIGS)
-        for name, (module, table) in _TABLES.items()
+        name: kind._replace(entries={**kind.entries, **_outside[name]}, outside=frozenset(_outside[name]))
+        for name, kind in own_kinds().items()
     }
+
+
+def _own(kind: str) -> Kind:
+    module, table = _TABLES[kind]
+    if table:
+        entries = getattr(import_module(module), table)
+    else:
+        comparable = import_module("gcjax.comparable").comparable
+        entries = {name: Entry(comparable(getattr(import_module(module), name))) for name in (_OPTAX if module else ())}
+    return Kind(module, entries, kind not in NOT_IN_CONFIGS)
 
 
 def select(name: str | None = None) -> dict[str, Kind]:

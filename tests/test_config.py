@@ -94,7 +94,7 @@ def test_every_entry_can_be_named(file):
             assert callable(entry.factory)
             assert entry.summary.endswith("."), name
             if kind.in_configs:
-                assert gin.get_configurable(f"{kind.module}.{name}")
+                assert gin.get_configurable(f"{kind.module_of(name)}.{name}")
 
 
 def test_optax_and_keys_can_be_named(file):
@@ -138,6 +138,7 @@ BAD_BINDINGS = {
     "toy.learning_rate =": r"Cannot read 'toy.learning_rate ='",
     "toy.learning_rate": r"Cannot read 'toy.learning_rate'",
     "import experiments.compair": r"no experiment module 'compair'. Did you mean compare",
+    "import my_packidge.schemes": r"No module 'my_packidge' can be imported. Install it",
     "include 'other.gin'": r"no 'other.gin'",
 }
 
@@ -186,7 +187,8 @@ def test_a_file_that_does_not_exist_names_those_nearby(file, monkeypatch):
 def test_kinds_can_be_selected():
     assert list(registry.select("protocol")) == ["protocol"]
     assert set(registry.select()) == {
-        "assignment", "code", "deadline", "groups", "protocol", "specification", "stopping", "straggler", "task",
+        "assignment", "code", "deadline", "experiment", "groups", "network", "optimizer", "protocol", "specification",
+        "stopping", "straggler", "task",
     }  # fmt: skip
     with pytest.raises(ValueError, match=r"There is no kind 'protocols'. Did you mean protocol"):
         registry.select("protocols")

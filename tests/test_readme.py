@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 ROOT = Path(__file__).parent.parent
-README, ALGEBRA = ROOT / "README.md", ROOT / "docs" / "algebra.md"
+README, ALGEBRA, OWN = ROOT / "README.md", ROOT / "docs" / "algebra.md", ROOT / "docs" / "your_own_scheme.md"
 
 
 def session_of(page: Path) -> dict[str, Any]:
@@ -44,7 +44,7 @@ def test_every_specification_is_in_the_table():
     assert set(SPECIFICATIONS) <= names
 
 
-@pytest.mark.parametrize("page", [README, ALGEBRA], ids=lambda page: page.name)
+@pytest.mark.parametrize("page", [README, ALGEBRA, OWN], ids=lambda page: page.name)
 def test_figures_and_files_it_names_exist(page):
     text = page.read_text()
     for path in re.findall(r"\]\(([^):#]+)\)", text):

@@ -1,8 +1,12 @@
 """`gcjax check --schedule`: the schedules of a config against what the protocols promise."""
 
+from collections.abc import Callable
+
 import pytest
 
-from gcjax import cli
+from gcjax import cli, config
+from gcjax.protocols import Protocol
+from gcjax.stragglers import Links, Network, StragglerModel
 
 CONFIG = """
 import experiments.compare
@@ -72,7 +76,87 @@ def test_bad_input_ends_with_2(gcjax, capsys):
     other = "import experiments.codes\nrun.experiment = @compare_codes\n"
     status, _, err = gcjax(text=other)
     assert status == 2
-    assert "must have schemes, num_workers, num_units" in err
+    assert "must be given protocols" in err
     assert cli.main(["check"]) == 2
     assert "either a PROTOCOL or --schedule CONFIG" in capsys.readouterr().err
     assert cli.main(["check", "ssp", "--schedule", "x.gin"]) == 2
+
+
+@config.experiment
+def renamed(methods: list[Protocol], *, model, workers: int, channel: Network | Links | None = None, seed=3):
+    """Takes what `compare` takes, under other names, and a straggler model without an annotation."""
+
+
+@config.experiment
+def single_scheme(protocol: Protocol, *, fast: StragglerModel, slow: StragglerModel, num_units: int = 7):
+    """One protocol, whose code says how many workers there are."""
+
+
+@config.experiment
+def without_stragglers(protocol: Protocol, *, num_workers: int, note: str | None = None):
+    """Nobody is slow."""
+
+
+@config.experiment
+def outer(inner: Callable, *, note: str = ""):
+    """Runs another experiment."""
+
+
+RENAMED = """
+run.experiment = @renamed
+renamed.methods = [@bsp(), @asp()]
+renamed.model = @exponential()
+renamed.workers = 3
+"""
+
+
+def test_parameters_may_have_any_name(gcjax):
+    status, out, err = gcjax(text=RENAMED)
+    assert (status, err) == (0, "")
+    assert "100 units of 3 workers" in out
+    assert "methods[0]" in out and "methods[1]" in out
+
+
+def test_bindings_of_a_scope_and_of_an_inner_experiment_count(gcjax):
+    scoped = RENAMED.replace("run.experiment = @renamed", "run.experiment = @outer\nouter.inner = @few/renamed")
+    scoped += "few/renamed.workers = 2\nfew/renamed.methods = [@ssp()]\nfew/ssp.staleness = 1\n"
+    status, out, err = gcjax(text=scoped)
+    assert (status, err) == (0, "")
+    assert "100 units of 2 workers" in out
+    assert "methods[1]" not in out
+
+
+def test_one_protocol_and_several_stragglers(gcjax):
+    text = """
+    run.experiment = @single_scheme
+    single_scheme.protocol = @coded()
+    coded.code = @uncoded()
+    uncoded.num_workers = 4
+    single_scheme.fast = @stragglers.constant()
+    single_scheme.slow = @exponential()
+    """
+    status, out, err = gcjax(text=text)
+    assert (status, err) == (0, "")
+    assert "7 units of 4 workers" in out  # the default
+    rows = [line for line in out.splitlines() if line.strip().startswith("protocol")]
+    assert len(rows) == 2 and "fast" in rows[0] and "slow" in rows[1]
+
+
+@pytest.mark.parametrize(
+    ("text", "match"),
+    [
+        (
+            "run.experiment = @without_stragglers\nwithout_stragglers.protocol = @asp()\n",
+            "a parameter that is a StragglerModel, or a dict or list of them. without_stragglers takes "
+            "protocol: Protocol, num_workers: int, note: str | None.",
+        ),
+        (RENAMED.replace("renamed.workers = 3\n", ""), "one parameter with 'workers' in its name that is an int"),
+        (RENAMED.replace("renamed.model = @exponential()\n", ""), "a parameter that is a StragglerModel"),
+        (RENAMED + "renamed.channel = @links()\n", "links need a task, whose parameters are what is sent; renamed"),
+        ("run.experiment = @outer\nouter.inner = @asp\n", "outer takes inner: Callable, note: str."),
+    ],
+)
+def test_what_is_missing_is_said_with_what_there_is(gcjax, text, match):
+    status, _, err = gcjax(text=text)
+    assert status == 2
+    assert match in err

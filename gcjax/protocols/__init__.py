@@ -9,16 +9,24 @@ from gcjax.protocols.checking import Kept, check
 from gcjax.protocols.coded import coded
 from gcjax.protocols.dssp import dssp
 from gcjax.protocols.elastic import elastic_averaging
+from gcjax.protocols.events import event_schedule
 from gcjax.protocols.grouped import grouped
 from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
 from gcjax.protocols.local_sgd import diloco, local_sgd
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
+from gcjax.protocols.rounds import Round
+from gcjax.protocols.rounds import fixed as fixed_units
+from gcjax.protocols.rounds import rounds as round_schedule
+from gcjax.protocols.rounds import until as units_until
+from gcjax.protocols.rules import Part, Rule, View, units
 from gcjax.protocols.sequential import m_sgc, sr_sgc
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn
+from gcjax.protocols.timing import Timeline, bounded_staleness, check_staleness, commits_on_arrival, used_commits
+from gcjax.protocols.turns import Work
 from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
 
@@ -62,20 +70,31 @@ __all__ = [
     "Kept",
     "LocalWork",
     "Observed",
+    "Part",
     "Protocol",
+    "Round",
+    "Rule",
     "Schedule",
+    "Timeline",
+    "View",
+    "Work",
     "adacomm",
     "adsp",
     "anytime_minibatch",
     "asp",
     "backup_workers",
+    "bounded_staleness",
     "bsp",
     "check",
+    "check_staleness",
     "coded",
+    "commits_on_arrival",
     "contiguous_groups",
     "diloco",
     "dssp",
     "elastic_averaging",
+    "event_schedule",
+    "fixed_units",
     "grouped",
     "groups_by_speed",
     "k_async",
@@ -87,9 +106,13 @@ __all__ = [
     "progressive_groups",
     "psp",
     "random_groups",
+    "round_schedule",
     "sr_sgc",
     "ssp",
     "staleness_aware",
     "stsyn",
+    "units",
+    "units_until",
+    "used_commits",
     "worker_busy",
 ]

@@ -11,9 +11,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from gcjax import _checks
 from gcjax._together import most
+from gcjax.protocols.base import Schedule
 from gcjax.protocols.rules import Rule, View
-from gcjax.protocols.turns import FLOATS, INTEGERS, Simulation, Turns, Work
+from gcjax.protocols.turns import FLOATS, INTEGERS, Simulation, Turns, Work, commits_by_position
 from gcjax.stragglers.network import Network
 from gcjax.stragglers.transfers import shared_seconds
 
@@ -54,6 +56,49 @@ def simulate(
     state = _written(state, state.phase != IDLE, jnp.arange(work.num_workers))
     turns = Turns(*jnp.moveaxis(state.integers, -1, 0), *jnp.moveaxis(state.floats, -1, 0))
     return Simulation(turns, state.time, state.horizon)
+
+
+def event_schedule(
+    rule: Rule,
+    durations: jax.Array,
+    network: Network,
+    *,
+    weight: float | jax.Array,
+    num_contributions: int = 1,
+    num_commits: int | None = None,
+) -> Schedule:
+    """The schedule of a rule, with one contribution for each message that a commit takes.
+
+    Args:
+      rule: the protocol.
+      durations: float[T, W] seconds.
+      network: the time of messages.
+      weight: of a contribution.
+      num_contributions: C, the most messages that a commit can take.
+      num_commits: E, at least the commits that there can be; T * W if None, one for each unit. Where every commit takes
+        K messages, T * W // K are enough, and the schedule is that much smaller.
+
+    Raises:
+      ValueError: if a commit takes more than C messages, or there are more than E commits (not under `jit`).
+    """
+    work = Work.of(durations)
+    most = work.num_units * work.num_workers if num_commits is None else num_commits
+    found = simulate(rule, work, network, num_commits=most + 1)  # one more, to see whether there was room
+    _check_room(found, num_contributions)
+    return commits_by_position(found._replace(time=found.time[:-1]), work, weight, num_contributions)
+
+
+def _check_room(found: Simulation, num_contributions: int) -> None:
+    if _checks.is_traced(found.time):
+        return
+    messages = int(jnp.max(jnp.where(found.turns.commit >= 0, found.turns.position, -1))) + 1
+    if messages > num_contributions:
+        raise ValueError(
+            f"num_contributions must be the most messages that a commit takes; got {num_contributions}, and there are "
+            f"{messages} for one."
+        )
+    if bool(jnp.isfinite(found.time[-1])):
+        raise ValueError(f"num_commits must be at least the commits that there are; got {found.time.size - 1}.")
 
 
 def _begun(queue: "_Queue", num_turns: int, num_commits: int) -> _State:

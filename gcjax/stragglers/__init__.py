@@ -37,7 +37,13 @@ TABLE: dict[str, Entry] = {
     "worker_speeds": Entry(worker_speeds, "Ramamoorthy et al. 2024"),
 }
 
+NETWORKS: dict[str, Entry] = {
+    "constant_network": Entry(constant_network),
+    "links": Entry(links),
+}
+
 __all__ = [
+    "NETWORKS",
     "TABLE",
     "Links",
     "Network",

@@ -6,6 +6,7 @@ from gcjax.tasks.batches import Sampling, sampling
 from gcjax.tasks.chunks import Chunks, Data, all_examples, first_examples, split
 from gcjax.tasks.cifar import cifar10
 from gcjax.tasks.digits import digits
+from gcjax.tasks.from_functions import task_of
 from gcjax.tasks.linear import linear_regression
 from gcjax.tasks.logistic import logistic_regression
 from gcjax.tasks.mnist import fashion_mnist, mnist
@@ -40,5 +41,6 @@ __all__ = [
     "mnist",
     "sampling",
     "split",
+    "task_of",
     "text",
 ]

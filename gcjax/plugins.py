@@ -1,0 +1,51 @@
+"""Plugins: modules of other packages that register schemes of their own, found by their entry points.
+
+A package names its module under the group `gcjax.plugins`, in its `pyproject.toml`:
+
+    [project.entry-points."gcjax.plugins"]
+    my_schemes = "my_schemes"
+
+The module is imported when the registry is first asked for its entries, not before.
+"""
+
+import sys
+from importlib import import_module
+from importlib.metadata import EntryPoint, entry_points
+
+from gcjax import registry
+
+GROUP = "gcjax.plugins"
+
+_problems: list[str] | None = None
+
+
+def load() -> list[str]:
+    """Imports the plugins, the first time that it is called; a broken one is left out, and stderr says so.
+
+    Returns:
+      A sentence for each plugin that is broken.
+    """
+    global _problems
+    if _problems is None:
+        _problems = []  # a plugin that asks for the entries itself sees those that there are so far
+        unique = {(point.name, point.value): point for point in entry_points(group=GROUP)}
+        _problems += filter(None, map(_import, unique.values()))
+        for problem in _problems:
+            print(f"gcjax: {problem}", file=sys.stderr)
+    return _problems
+
+
+def _import(point: EntryPoint) -> str | None:
+    """Imports one plugin; returns what is wrong with it."""
+    package = f" of the package {point.dist.name}" if point.dist is not None else ""
+    start = f"The plugin '{point.name}'{package} is left out"
+    if ":" in point.value:
+        return f"{start}: it must name a module, such as {point.module}; got {point.value}."
+    try:
+        import_module(point.value)
+    except (Exception, SystemExit) as error:
+        registry.forget(lambda entry: entry.factory.__module__ not in sys.modules)
+        reason = " ".join(str(error).split())
+        what = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}".rstrip(": ")
+        return f"{start}: its module {point.value} cannot be imported. {what}"
+    return None

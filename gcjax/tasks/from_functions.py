@@ -1,0 +1,194 @@
+"""Tasks from an init function, a loss and arrays: models of any library whose parameters are a pytree.
+
+Letters: N data chunks, n training examples, B examples of a batch.
+"""
+
+import functools
+import inspect
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _checks
+from gcjax.tasks.base import Batch, Task
+from gcjax.tasks.batches import sampling
+from gcjax.tasks.chunks import Data, split
+from gcjax.tasks.evaluation import in_slices
+
+_SLICE = 1024  # examples that are evaluated at once
+
+Examples = tuple[Any, Any]
+"""`(inputs [n, ...], targets [n, ...])`."""
+
+
+class _Functions(NamedTuple):
+    loss: Callable[[Any, Batch, jax.Array], jax.Array]
+    metrics: Callable[[Any, Data], dict[str, jax.Array]]
+
+
+class _Settings(NamedTuple):
+    """What the functions of a task depend on.
+
+    Attributes:
+      loss: `(params, examples, rng_key)`.
+      metrics: `(params, examples)`; None if there are none.
+      each: whether the loss is float[B] and not float[].
+      num_examples: n.
+      held_out: whether there are held-out examples.
+    """
+
+    loss: "_WithKey"
+    metrics: Callable[..., dict[str, jax.Array]] | None
+    each: bool
+    num_examples: int
+    held_out: bool
+
+
+def task_of(
+    init: Callable[[jax.Array], Any],
+    loss: Callable[..., jax.Array],
+    data: Examples,
+    *,
+    num_chunks: int,
+    held_out: Examples | None = None,
+    metrics: Callable[[Any, Examples], dict[str, jax.Array]] | None = None,
+    batch_size: int | None = 32,
+    local_data: bool = False,
+    seed: int | None = 0,
+) -> Task:
+    """A task from a model of your own: its initial parameters, its loss, and arrays of examples.
+
+    Metrics: `train_loss` on all training examples, `test_loss` on the held-out ones if there are any, and what
+    `metrics` says of them, or of the training examples if there are none.
+
+    Tasks whose functions are the same objects compile once: define `loss` and `metrics` at the top of a module, or
+    cache what makes them.
+
+    Args:
+      init: pure function `(rng_key) -> params`, a pytree of arrays.
+      loss: pure function `(params, (inputs, targets)) -> float[B]`, the loss of each example, or float[], their mean.
+        If it has a third parameter it gets a key, for dropout, and None where metrics are computed.
+      data: `(inputs [n, ...], targets [n, ...])`. Floats become the default float type; bytes stay bytes, which saves
+        memory; other integers become int32.
+      num_chunks: N.
+      held_out: more examples, never trained on.
+      metrics: pure function `(params, (inputs, targets)) -> {name: float[]}`.
+      batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
+      local_data: whether a worker draws only from its own chunk rather than from all data.
+      seed: of the order in which the examples are dealt to the chunks; None leaves them as they are.
+
+    Raises:
+      ValueError: if the loss is neither a number for each example nor one for all, or whole chunks of unequal length
+        have a mean loss, or a value is out of its range.
+    """
+    inputs, targets = _pair("data", data)
+    train = split(*_in_order(inputs, targets, seed), num_chunks)
+    reference = None if held_out is None else _like(_pair("held_out", held_out), train.inputs, train.targets)
+    given = _with_key(loss)
+    each = _loss_of_each(init, given, (train.inputs, train.targets))
+    if not each and batch_size is None and len(inputs) % num_chunks:
+        raise ValueError(
+            f"whole chunks must be equally long for a mean loss; {len(inputs)} examples make {num_chunks} chunks of "
+            "unequal length. Return the loss of each example, float[B]."
+        )
+    functions = _functions(_Settings(given, metrics, each, len(inputs), held_out is not None))
+    draws = sampling(len(inputs), num_chunks, batch_size, local_data)
+    return Task(
+        Data(train, reference),
+        init,
+        **functions._asdict(),
+        **draws._asdict(),
+        num_chunks=num_chunks,
+        mergeable=each and not given.passes_key,
+    )
+
+
+class _WithKey(NamedTuple):
+    """A loss that is called with a key, whether it takes one or not; equal for equal functions."""
+
+    function: Callable[..., jax.Array]
+    passes_key: bool
+
+    def __call__(self, params: Any, examples: Examples, rng_key: jax.Array | None) -> jax.Array:
+        return self.function(params, examples, rng_key) if self.passes_key else self.function(params, examples)
+
+
+def _with_key(loss: Callable[..., jax.Array]) -> _WithKey:
+    """Whether a loss takes a key: it has a third parameter that must be given, or one called `rng_key`."""
+    parameters = inspect.signature(loss).parameters.values()
+    required = [
+        p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return _WithKey(loss, len(required) > 2 or [p.name for p in parameters][2:3] == ["rng_key"])
+
+
+@functools.lru_cache(maxsize=64)
+def _functions(settings: _Settings) -> _Functions:
+    """Cached, so that equal settings give equal functions and jit compiles once."""
+    n = settings.num_examples
+
+    def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
+        value = settings.loss(params, (batch.inputs, batch.targets), rng_key).astype(batch.weights.dtype)
+        # A mean over examples that all weigh the same: a chunk that is smaller than others still counts for less.
+        return batch.mean(value) if settings.each else batch.weights.sum() * value
+
+    def mean(params: Any, examples: Examples) -> jax.Array:
+        if not settings.each:
+            return settings.loss(params, examples, None)
+        return jnp.mean(in_slices(lambda part: settings.loss(params, part, None), examples, _SLICE))
+
+    def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
+        train = data.train.inputs[:n], data.train.targets[:n]
+        values = {"train_loss": mean(params, train)}
+        if settings.held_out:
+            values["test_loss"] = mean(params, data.reference)
+        if settings.metrics is not None:
+            values |= settings.metrics(params, data.reference if settings.held_out else train)
+        return {name: jnp.asarray(value, data.train.scales.dtype) for name, value in values.items()}
+
+    return _Functions(loss, metrics)
+
+
+def _loss_of_each(init: Callable[[jax.Array], Any], loss: _WithKey, examples: Examples) -> bool:
+    """Whether a loss is one number for each of two examples; a `ValueError` if it is not one for both either."""
+    params = jax.eval_shape(init, jax.random.key(0))
+    two = jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype), examples)
+    value = jax.eval_shape(lambda p, e: loss(p, e, None), params, two)
+    if not isinstance(value, jax.ShapeDtypeStruct) or value.shape not in ((), (2,)):
+        shape = getattr(value, "shape", value)
+        raise ValueError(
+            "loss must return a number for each example, float[B], or their mean, float[]; got shape "
+            f"{shape} for 2 examples. Take the mean over the other axes."
+        )
+    return value.shape == (2,)
+
+
+def _pair(name: str, examples: Any) -> tuple[np.ndarray, np.ndarray]:
+    if not isinstance(examples, (tuple, list)) or len(examples) != 2:
+        raise ValueError(f"{name} must be a pair (inputs, targets); got {type(examples).__name__}.")
+    inputs, targets = map(np.asarray, examples)
+    if inputs.shape[:1] != targets.shape[:1] or not inputs.shape or not len(inputs):
+        raise ValueError(
+            f"{name} must be as many inputs as targets, one at least; got shapes {inputs.shape} and {targets.shape}."
+        )
+    return inputs, targets
+
+
+def _in_order(inputs: np.ndarray, targets: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+    if seed is None:
+        return inputs, targets
+    order = np.random.default_rng(_checks.integer("seed", seed)).permutation(len(inputs))
+    return inputs[order], targets[order]
+
+
+def _like(examples: tuple[np.ndarray, np.ndarray], inputs: jax.Array, targets: jax.Array) -> Examples:
+    for held, trained in zip(examples, (inputs, targets), strict=True):
+        if held.shape[1:] != trained.shape[1:]:
+            raise ValueError(
+                f"held_out must have the shapes of data, but for the number; got {held.shape[1:]} where data has "
+                f"{trained.shape[1:]}."
+            )
+    return jnp.asarray(examples[0], inputs.dtype), jnp.asarray(examples[1], targets.dtype)

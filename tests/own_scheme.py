@@ -1,0 +1,57 @@
+"""The package of docs/your_own_scheme.md, written to a folder, and its traces removed again."""
+
+import re
+import sys
+from contextlib import contextmanager
+from pathlib import Path
+
+import gin
+
+from gcjax import plugins, registry
+
+PAGE = Path(__file__).parent.parent / "docs" / "your_own_scheme.md"
+NAME = "my_schemes"
+
+
+def files():
+    """File name -> text, of the blocks of the page that begin with their file's name."""
+    blocks = re.findall(r"```(?:python)?\n(# ([\w/]+\.(?:py|gin))\n.*?)```", PAGE.read_text(), flags=re.DOTALL)
+    return {name: text for text, name in blocks}
+
+
+def session():
+    """The block of the page that is no file."""
+    (text,) = re.findall(r"```python\n([^#].*?)```", PAGE.read_text(), flags=re.DOTALL)
+    return text
+
+
+def write(folder, texts):
+    for name, text in texts.items():
+        file = folder / name
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(text)
+    return folder
+
+
+def install(folder, **points):
+    """Entry points, as an installed package would have them; name -> module."""
+    lines = "".join(f"{name} = {module}\n" for name, module in points.items())
+    meta = "Metadata-Version: 2.1\nName: my-schemes\nVersion: 1.0\n"
+    write(
+        folder / "my_schemes-1.0.dist-info",
+        {"METADATA": meta, "entry_points.txt": f"[{plugins.GROUP}]\n{lines}"},
+    )
+
+
+@contextmanager
+def unloaded(monkeypatch, *names):
+    """Entry points are looked at anew; what is registered within, and the modules so named, are forgotten behind."""
+    before = {id(entry.factory) for entries in registry._outside.values() for entry in entries.values()}
+    monkeypatch.setattr(plugins, "_problems", None)
+    try:
+        yield
+    finally:
+        registry.forget(lambda entry: id(entry.factory) not in before)
+        for module in [module for module in sys.modules if module.partition(".")[0] in names]:
+            del sys.modules[module]
+        gin.clear_config()
