@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from gcjax import _checks, analysis, config
+from gcjax import _checks, analysis, config, files
 from gcjax.codes import GradientCode, conditioning
 from gcjax.codes.conditioning import straggler_masks
 from gcjax.progress import Progress
@@ -185,10 +184,10 @@ def _seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -> float
 def _write(found: list[Measured], models: list[str], facts: dict[str, Any], out: Path, progress: Progress) -> None:
     heads, rows = _heads(models), [_row(each) for each in found]
     notes = NOTES.format(stragglers=facts["num_stragglers"], masks=facts["num_masks"], trials=facts["num_trials"])
-    (out / "operative.gin").write_text(config.operative())
-    (out / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
-    (out / "summary.md").write_text("\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]))
-    pq.write_table(pa.Table.from_pylist([_plain(each, models) for each in found]), out / "codes.parquet")
+    files.write_text(out / "operative.gin", config.operative())
+    files.write_text(out / "run.json", json.dumps(facts, indent=2) + "\n")
+    files.write_text(out / "summary.md", "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]))
+    files.write_table(out / "codes.parquet", pa.Table.from_pylist([_plain(each, models) for each in found]))
     _figure(found, models, out / "codes.png")
     progress.show(analysis.rich_table(f"Codes, {facts['num_stragglers']} stragglers", heads, rows))
 
@@ -251,4 +250,4 @@ def _figure(found: list[Measured], models: list[str], file: Path) -> None:
     axes[0].set_yticks(place, [f"{m.code}  ({m.load:.2g} | {m.sent:.2g})" for m in found])
     axes[0].set_title("code (load | sent)", loc="left", fontsize="medium")
     axes[0].invert_yaxis()
-    figure.savefig(file, dpi=130)
+    files.write_figure(file, figure)

@@ -12,11 +12,10 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from gcjax import analysis, codes, config
+from gcjax import analysis, codes, config, files
 from gcjax.progress import Progress
 
 Family = Callable[[int, int, int, jax.Array], codes.GradientCode]
@@ -172,11 +171,11 @@ def _write(
     page = ["# Conditioning", "", analysis.markdown_table(heads, cells), ""]
     page += [NOTES.format(masks=facts["num_masks"], safe=facts["safe"]), "# Interpolation", ""]
     page += [analysis.markdown_table(lagrange_heads, curves), ""]
-    (out / "summary.md").write_text("\n".join(page))
-    (out / "operative.gin").write_text(config.operative())
-    (out / "run.json").write_text(json.dumps({**facts, **analysis.environment()}, indent=2) + "\n")
-    pq.write_table(pa.Table.from_pylist([row._asdict() for row in rows]), out / "conditioning.parquet")
-    pq.write_table(pa.table({"digits": digits, **errors}), out / "interpolation.parquet")
+    files.write_text(out / "summary.md", "\n".join(page))
+    files.write_text(out / "operative.gin", config.operative())
+    files.write_text(out / "run.json", json.dumps({**facts, **analysis.environment()}, indent=2) + "\n")
+    files.write_table(out / "conditioning.parquet", pa.Table.from_pylist([row._asdict() for row in rows]))
+    files.write_table(out / "interpolation.parquet", {"digits": digits, **errors})
     _draw_codes(rows, out / "conditioning.png")
     _draw_interpolation(digits, errors, out / "interpolation.png")
     progress.show(analysis.rich_table("Conditioning", heads, cells))
@@ -205,7 +204,7 @@ def _draw_codes(rows: list[Row], file: Path) -> None:
     panels[0].set_ylabel("largest relative error in float32")
     handles = {label: h for p in panels for h, label in zip(*p.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize="small")
-    figure.savefig(file, dpi=130)
+    files.write_figure(file, figure)
 
 
 def _draw_interpolation(digits: np.ndarray, errors: dict[str, np.ndarray], file: Path) -> None:
@@ -216,4 +215,4 @@ def _draw_interpolation(digits: np.ndarray, errors: dict[str, np.ndarray], file:
         axes.plot(digits, curve, ".-", label=name)
     axes.set(xlabel="significant decimal digits of the results", ylabel="mean relative error", yscale="log")
     axes.legend()
-    figure.savefig(file, dpi=130)
+    files.write_figure(file, figure)

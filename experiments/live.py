@@ -26,7 +26,7 @@ import optax
 from rich.table import Table
 
 from experiments.interrupt import interrupted
-from gcjax import _checks, codes, config, processes, protocols, stragglers, tasks
+from gcjax import _checks, codes, config, files, processes, protocols, stragglers, tasks
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
 
@@ -213,14 +213,15 @@ def _replayed(run: runtime.LiveRun, code: codes.GradientCode) -> float:
 
 def _write_trace(out: Path, scheme: str, scenario: str, run: runtime.LiveRun, progress: Progress) -> None:
     if processes.is_first():
-        stragglers.write_trace(out / f"{scheme}-{scenario.replace(' ', '-')}.csv", run.rounds.trace)
+        with files.whole(out / f"{scheme}-{scenario.replace(' ', '-')}.csv") as part:
+            stragglers.write_trace(part, run.rounds.trace)
     progress.show(f"{scheme}, {scenario}: {runtime.slow_text(runtime.slow_spells(run.rounds.chunk_seconds))}")
 
 
 def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
     if processes.is_first():
-        (out / "operative.gin").write_text(config.operative())
-        (out / "live.json").write_text(json.dumps(rows, indent=2) + "\n")
+        files.write_text(out / "operative.gin", config.operative())
+        files.write_text(out / "live.json", json.dumps(rows, indent=2) + "\n")
     progress.show(table(rows))
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import codes, config, engine, processes, stragglers
+from gcjax import codes, config, engine, files, processes, stragglers
 from gcjax.progress import Progress
 from gcjax.tasks.models import Transformer
 
@@ -53,6 +53,7 @@ def transformer(
         losses.append(float(value))
         progress.update(f"loss {value:.2f}, residual {info.residual:.2f}", (i + 1) / num_steps)
     if processes.is_first():
-        np.savetxt(out / "losses.csv", losses)
+        with files.whole(out / "losses.csv") as part:
+            np.savetxt(part, losses)
     progress.show(f"loss {losses[0]:.3f} before, {np.mean(losses[-20:]):.3f} at the end")
     return losses

@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments import cells
-from gcjax import _checks, analysis, config
+from gcjax import _checks, analysis, config, files
 from gcjax.analysis import cells as text
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -175,9 +175,10 @@ def _write(
     notes = NOTES.format(metric=study.metric, target=study.target, seeds=study.num_seeds)
     parts = ["# Worker-busy synchronous parallel", "", "## Claims", "", analysis.markdown_table(heads, made), ""]
     parts += ["## All methods", "", analysis.markdown_table(names, lines), "", notes]
-    (out / "summary.md").write_text("\n".join(parts))
+    files.write_text(out / "summary.md", "\n".join(parts))
     cells.save(found, study, out)
     _figure(found, settings, out / "time.png")
+    analysis.drop_checkpoints(out)
     progress.show(analysis.rich_table("Claims", heads, made))
     progress.show(analysis.rich_table("All methods", names, lines))
 
@@ -198,4 +199,4 @@ def _figure(found: cells.Columns, settings: Sequence[str], path: Path) -> None:
     axes.set_ylabel("virtual time to the target (s)")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    figure.savefig(path, dpi=130)
+    files.write_figure(path, figure)

@@ -7,12 +7,10 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 from rich.table import Table
 
 from experiments.partial_stragglers import published
-from gcjax import _checks, analysis, codes, config
+from gcjax import _checks, analysis, codes, config, files
 from gcjax.progress import Progress
 
 Found = dict[tuple[str, int, str], np.ndarray]
@@ -148,13 +146,13 @@ def write(
 
     Where published numbers stand beside ours, the page says how they compare.
     """
-    pq.write_table(pa.table(raw), out / "results.parquet")
+    files.write_table(out / "results.parquet", raw)
     notes = published.NOTES if any(np.isfinite(row.published) for row in made) else ""
-    (out / "summary.md").write_text(markdown(made, title) + "\n" + notes)
+    files.write_text(out / "summary.md", markdown(made, title) + "\n" + notes)
     summary = [{name: _json(value) for name, value in row._asdict().items()} for row in made]
     text = json.dumps({**facts, "summary": summary, **analysis.environment()}, indent=2)
-    (out / "run.json").write_text(text + "\n")
-    (out / "operative.gin").write_text(config.operative())
+    files.write_text(out / "run.json", text + "\n")
+    files.write_text(out / "operative.gin", config.operative())
     progress.show(table(made, title))
 
 

@@ -3,7 +3,19 @@
 from gcjax.analysis.collect import environment, metric_columns, timeline_columns
 from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
 from gcjax.analysis.report import write_report
-from gcjax.analysis.store import CHECKPOINTS, Results, empty_folder, load, save, select, stack, unfinished_folder
+from gcjax.analysis.store import (
+    CHECKPOINTS,
+    Results,
+    drop_checkpoints,
+    empty_folder,
+    is_complete,
+    is_resumable,
+    load,
+    save,
+    select,
+    stack,
+    unfinished_folder,
+)
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
 from gcjax.analysis.tables import markdown_table, rich_table
 from gcjax.analysis.target import Target, target
@@ -15,8 +27,11 @@ __all__ = [
     "Target",
     "best_value",
     "costs",
+    "drop_checkpoints",
     "empty_folder",
     "environment",
+    "is_complete",
+    "is_resumable",
     "is_stalled",
     "load",
     "markdown",

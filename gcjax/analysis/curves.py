@@ -8,6 +8,7 @@ from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
+from gcjax import files
 from gcjax.analysis.store import Results
 from gcjax.analysis.summary import reach_times
 
@@ -37,7 +38,7 @@ def loss_vs_time(results: Results, path: Path) -> None:
     handles, labels = panels[0].get_legend_handles_labels()
     columns = min(len(labels), 4 * len(names))
     figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-    figure.savefig(path, dpi=130)
+    files.write_figure(path, figure)
 
 
 def _is_wide(results: Results) -> bool:
