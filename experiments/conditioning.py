@@ -17,6 +17,7 @@ from matplotlib.figure import Figure
 
 from gcjax import analysis, codes, config, files
 from gcjax.progress import Progress
+from gcjax.tables import RichTable
 
 Family = Callable[[int, int, int, jax.Array], codes.GradientCode]
 """`(n, s, L, rng_key) -> code`; raises `ValueError` where there is none."""
@@ -72,6 +73,9 @@ class Row(NamedTuple):
     float64: float
     float32: float
     bfloat16: float
+
+
+HEADS = ("Code", "n", "s", "L", "Condition", "worst", "float64", "float32", "bfloat16", "Safe in")
 
 
 @config.experiment
@@ -164,11 +168,10 @@ def _write(
     rows: list[Row], digits: np.ndarray, errors: dict[str, np.ndarray], facts: dict[str, Any], out: Path,
     progress: Progress,
 ) -> None:  # fmt: skip
-    heads = ["Code", "n", "s", "L", "Condition", "worst", "float64", "float32", "bfloat16", "Safe in"]
     cells = [_cells(row, facts["safe"]) for row in rows]
     curves = [[name, *(f"{e:.1g}" for e in curve)] for name, curve in errors.items()]
     lagrange_heads = ["Relative error with ... digits", *map(str, digits)]
-    page = ["# Conditioning", "", analysis.markdown_table(heads, cells), ""]
+    page = ["# Conditioning", "", analysis.markdown_table(HEADS, cells, keys=4), ""]
     page += [NOTES.format(masks=facts["num_masks"], safe=facts["safe"]), "# Interpolation", ""]
     page += [analysis.markdown_table(lagrange_heads, curves), ""]
     files.write_text(out / "summary.md", "\n".join(page))
@@ -178,8 +181,13 @@ def _write(
     files.write_table(out / "interpolation.parquet", {"digits": digits, **errors})
     _draw_codes(rows, out / "conditioning.png")
     _draw_interpolation(digits, errors, out / "interpolation.png")
-    progress.show(analysis.rich_table("Conditioning", heads, cells))
+    progress.show(table(rows, safe=facts["safe"]))
     progress.show(analysis.rich_table("Interpolation", lagrange_heads, curves))
+
+
+def table(rows: Sequence[Row], *, safe: float) -> RichTable:
+    """The codes for the terminal."""
+    return analysis.rich_table("Conditioning", HEADS, [_cells(row, safe) for row in rows], keys=4)
 
 
 def _cells(row: Row, safe: float) -> list[str]:

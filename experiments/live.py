@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
-from rich.table import Table
 
 from experiments.interrupt import interrupted
 from gcjax import _checks, codes, config, files, processes, protocols, stragglers, tasks
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
+from gcjax.tables import RichTable, rich_table
 
 SLOW = 1  # the worker that is slow, or is stopped
 
@@ -225,14 +225,12 @@ def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
     progress.show(table(rows))
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
+def table(rows: list[dict[str, Any]]) -> RichTable:
     """The rows for a person; the ratio is that of round times, to the same scheme with nobody slow."""
-    shown = Table(title=f"median of {rows[0]['num_rounds']} rounds", title_justify="left")
-    for name in ("scheme", "who is slow"):
-        shown.add_column(name)
-    for name in ("round", "ratio", "replayed", "longest", "all rounds", "exact", "train loss", "accuracy"):
-        shown.add_column(name, justify="right")
+    heads = ["scheme", "who is slow"]
+    heads += ["round", "ratio", "replayed", "longest", "all rounds", "exact", "train loss", "accuracy"]
     base = {row["scheme"]: row["round_seconds"] for row in reversed(rows) if row["scenario"] == "nobody slow"}
+    lines = []
     for row in rows:
         cells = [
             f"{1000 * row['round_seconds']:.0f} ms",
@@ -244,8 +242,8 @@ def table(rows: list[dict[str, Any]]) -> Table:
             f"{row['train_loss']:.4f}",
             f"{row['accuracy']:.3f}",
         ]
-        shown.add_row(row["scheme"], row["scenario"], *cells)
-    return shown
+        lines.append([row["scheme"], row["scenario"], *cells])
+    return rich_table(f"median of {rows[0]['num_rounds']} rounds", heads, lines, keys=2)
 
 
 def start(arguments: list[str], num_processes: int) -> int:

@@ -20,6 +20,7 @@ from gcjax.analysis import cells as text
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
+from gcjax.tables import RichTable
 from gcjax.tasks import Task
 
 NOTES = """\
@@ -52,6 +53,10 @@ class Line(NamedTuple):
     communicating: str
     waiting: str
     staleness: str
+
+
+CLAIM_HEADS = Claim("Setting", "What", "Claim", "Ours", "Spread over seeds", "Holds here")
+LINE_HEADS = Line("Setting", "Method", "Time (s)", "Final", "Computing", "Communicating", "Waiting", "Staleness")
 
 
 @config.experiment
@@ -170,17 +175,32 @@ def _write(
     out: Path,
     progress: Progress,
 ) -> None:
-    heads = Claim("Setting", "What", "Claim", "Ours", "Spread over seeds", "Holds here")
-    names = Line("Setting", "Method", "Time (s)", "Final", "Computing", "Communicating", "Waiting", "Staleness")
     notes = NOTES.format(metric=study.metric, target=study.target, seeds=study.num_seeds)
-    parts = ["# Worker-busy synchronous parallel", "", "## Claims", "", analysis.markdown_table(heads, made), ""]
-    parts += ["## All methods", "", analysis.markdown_table(names, lines), "", notes]
+    parts = [
+        "# Worker-busy synchronous parallel",
+        "",
+        "## Claims",
+        "",
+        analysis.markdown_table(CLAIM_HEADS, made, keys=2, left=["Claim"]),
+        "",
+    ]
+    parts += ["## All methods", "", analysis.markdown_table(LINE_HEADS, lines, keys=2), "", notes]
     files.write_text(out / "summary.md", "\n".join(parts))
     cells.save(found, study, out)
     _figure(found, settings, out / "time.png")
     analysis.drop_checkpoints(out)
-    progress.show(analysis.rich_table("Claims", heads, made))
-    progress.show(analysis.rich_table("All methods", names, lines))
+    progress.show(claims_table(made))
+    progress.show(methods_table(lines))
+
+
+def claims_table(made: Sequence[Claim]) -> RichTable:
+    """The claims for the terminal."""
+    return analysis.rich_table("Claims", CLAIM_HEADS, made, keys=2, left=["Claim"])
+
+
+def methods_table(lines: Sequence[Line]) -> RichTable:
+    """All methods for the terminal."""
+    return analysis.rich_table("All methods", LINE_HEADS, lines, keys=2)
 
 
 def _figure(found: cells.Columns, settings: Sequence[str], path: Path) -> None:

@@ -8,13 +8,13 @@ from typing import Any, NamedTuple
 
 import gin
 import jax
-from rich.table import Table
 from rich.text import Text
 
 from gcjax import _gin_errors, config
 from gcjax.progress import console
 from gcjax.protocols import Kept, Protocol, check
 from gcjax.stragglers import Network, StragglerModel, sample_durations
+from gcjax.tables import RichTable, rich_table
 
 ASKED = ("schemes", "num_workers", "num_units")
 
@@ -49,16 +49,19 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
         shape = bound("num_units"), bound("num_workers")
     key = jax.random.fold_in(keys[0], 0)
     drawn = [sample_durations(place.stragglers, key, *shape) for place in places]
-    table, broken = Table(title=f"Schedules of {path}", title_justify="left", show_edge=False), []
-    for column in ("Scheme", "Setting", "Steps", "Result"):
-        table.add_column(column, justify="right" if column == "Steps" else "left")
+    rows, broken = [], []
     for name, protocol in schemes.items():
         found = _held(protocol, drawn, places)
         for place, kept in zip(places, found, strict=True):
-            table.add_row(name, place.name, f"{kept.events:,}" if kept else "", Text(_said(kept)))
+            rows.append([name, place.name, f"{kept.events:,}" if kept else "", _said(kept)])
         broken += [f"{name}: {kept}" for kept in found if kept is not None and not kept][:1]
-    console().print(table, "", *(Text(line) for line in broken), sep="\n")
+    console().print(table(f"Schedules of {path}", rows), "", *(Text(line) for line in broken), sep="\n")
     return 1 if broken else 0
+
+
+def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
+    """For the terminal: what became of each schedule."""
+    return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
 
 
 class _Bound:

@@ -288,13 +288,13 @@ def _laws(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from gcjax import analysis, progress
+    from gcjax import analysis, progress, tables
 
     folder = Path(options.folder)
     if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
-        from rich.markdown import Markdown
-
-        progress.console().print(Markdown((folder / "summary.md").read_text()))  # of a study: its tables, as written
+        progress.console().print(
+            tables.rich_page((folder / "summary.md").read_text())
+        )  # of a study: its tables, as written
         return
     results = analysis.load(folder)
     analysis.write_report(results, folder)

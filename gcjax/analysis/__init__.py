@@ -17,8 +17,8 @@ from gcjax.analysis.store import (
     unfinished_folder,
 )
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
-from gcjax.analysis.tables import markdown_table, rich_table
 from gcjax.analysis.target import Target, target
+from gcjax.tables import markdown_table, rich_table
 
 __all__ = [
     "CHECKPOINTS",

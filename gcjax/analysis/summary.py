@@ -3,12 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-from rich.table import Table
 
 from gcjax.analysis import cells
 from gcjax.analysis.metrics import time_to_target
 from gcjax.analysis.store import Columns, Results
-from gcjax.analysis.tables import markdown_table, rich_table
+from gcjax.tables import RichTable, markdown_table, rich_table
 
 NOTES = """\
 - Time is virtual: seconds of the simulated workers, not of the machine that ran the simulation.
@@ -37,7 +36,7 @@ class Row(NamedTuple):
     numbers: str
 
 
-def table(results: Results) -> Table:
+def table(results: Results) -> RichTable:
     """The summary for the terminal."""
     return rich_table("Mean ± standard deviation over seeds; time is virtual", _heads(results), rows(results))
 
