@@ -51,7 +51,7 @@ def transformer(
         batch = engine.shard_chunks(book[starts + np.arange(65)], code, mesh)
         params, state, value, info = step(params, state, batch, done[i])
         losses.append(float(value))
-        progress.update(f"loss {value:.2f}, residual {info.residual:.2f}", (i + 1) / num_steps)
+        progress.update("training", (i + 1) / num_steps, f"loss {value:.2f}, residual {info.residual:.2f}")
     if processes.is_first():
         with files.whole(out / "losses.csv") as part:
             np.savetxt(part, losses)

@@ -8,13 +8,14 @@ Files stay whole because they get their names when they are: see `gcjax.files`.
 Nothing is imported here that takes long, so that a command is covered while it imports the rest.
 """
 
+import atexit
 import contextlib
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from types import FrameType
 
@@ -47,7 +48,8 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
     In another thread than the main one, where Python takes no signals, it does nothing.
 
     Args:
-      until_exit: also after the block, for a process that does nothing else.
+      until_exit: also after the block, for a process that does nothing else. When nothing of Python is left but to end,
+        a signal changes nothing any more.
     """
     if threading.current_thread() is not threading.main_thread():
         yield
@@ -65,7 +67,9 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
     try:
         yield
     finally:
-        if not until_exit:
+        if until_exit:
+            atexit.register(_ignore, answered)
+        else:
             for number in answered:
                 signal.signal(number, before[number])
             signal.set_wakeup_fd(woken)
@@ -112,6 +116,11 @@ def grace(seconds: float) -> Iterator[None]:
 def stop_requested() -> bool:
     """Whether a signal has come, in a block of `grace`."""
     return _state.received is not None
+
+
+def _ignore(numbers: Iterable[int]) -> None:
+    for number in numbers:
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _hold(number: int, frame: FrameType | None) -> None:
