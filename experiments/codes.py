@@ -224,6 +224,10 @@ def _plain(m: Measured, models: list[str]) -> dict[str, Any]:
     return plain
 
 
+def _conditions(m: Measured) -> tuple[float, float]:
+    return m.typical_condition, m.worst_condition
+
+
 def _figure(found: list[Measured], models: list[str], file: Path) -> None:
     """Completion time and error of every code, with what it computes and sends."""
     figure = Figure(figsize=(13, 1.5 + 0.3 * len(found)), layout="constrained")
@@ -242,8 +246,10 @@ def _figure(found: list[Measured], models: list[str], file: Path) -> None:
     axes[1].barh(place + 0.2, [m.worst_error for m in found], 0.4, label="largest")
     axes[1].set_xlabel("relative error with s workers gone")
     axes[1].legend(fontsize="small")
-    axes[2].plot([max(m.worst_condition, 1) for m in found], place, "o", label="worst")
-    axes[2].plot([max(m.typical_condition, 1) for m in found], place, "o", label="typical")
+    typical, worst = ([max(c, 1) for c in each] for each in zip(*map(_conditions, found), strict=True))
+    axes[2].hlines(place, typical, worst, color="C0", linewidth=1)
+    axes[2].plot(worst, place, "o", markersize=9, fillstyle="none", color="C0", label="worst")
+    axes[2].plot(typical, place, "o", markersize=4, color="C1", label="typical")
     axes[2].set_xscale("log")
     axes[2].set_xlabel("condition number")
     axes[2].legend(fontsize="small")
