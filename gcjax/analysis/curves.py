@@ -1,6 +1,5 @@
 """The figure of metrics against virtual time."""
 
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,12 +13,9 @@ from matplotlib.patches import Patch
 
 from gcjax import files
 from gcjax.analysis.store import Results
+from gcjax.analysis.styles import seed_curves, styles
 from gcjax.analysis.summary import reach_times
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, and a brown.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-_DASHES = ("-", (0, (6, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))
-_WIDTHS = 2.8, 1.2  # of the first scheme and the last, so that no curve disappears under one that is drawn later
 _BAND = 0.13
 _WIDE = 30.0
 
@@ -33,11 +29,12 @@ def loss_vs_time(results: Results, path: Path) -> None:
     target = results.facts["target"]
     losses = [name for name in ("train_loss", "loss", "test_loss") if name in results.metrics]
     names = list(dict.fromkeys([*losses[:1], target["metric"]]))
+    drawn = styles(results, names[0])
     figure = Figure(figsize=(6.4 * len(names), 5.2), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for panel, name in zip(panels, names, strict=True):
-        for scheme, style in _styles(results.schemes).items():
+        for scheme, style in drawn.items():
             _draw_scheme(panel, results, scheme, name, style)
         _decorate(panel, name, _first_time(results) if _is_wide(results) else None)
     _draw_target(panels[-1], target)
@@ -62,16 +59,6 @@ def _first_time(results: Results) -> float:
     return float(times[np.isfinite(times) & (times > 0)].min())
 
 
-def _styles(schemes: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """A colour, a width and dashes for each scheme; two that have the same colour differ in the rest."""
-    widths = np.linspace(*_WIDTHS, len(schemes)) if len(schemes) > 1 else [2.0]
-    dashes = [_DASHES[(i + i // len(_COLOURS)) % len(_DASHES)] for i in range(len(schemes))]
-    return {
-        scheme: {"color": _COLOURS[i % len(_COLOURS)], "linewidth": float(widths[i]), "linestyle": dashes[i]}
-        for i, scheme in enumerate(schemes)
-    }
-
-
 def _explanations(results: Results) -> list[Artist]:
     """What the legend says besides the names of the schemes."""
     shown: list[Artist] = []
@@ -84,14 +71,11 @@ def _explanations(results: Results) -> list[Artist]:
 
 
 def _draw_scheme(panel: Axes, results: Results, scheme: str, name: str, style: dict[str, Any]) -> None:
-    """Draws one curve; a seed that ended before the others keeps its last value."""
-    seeds = results.seeds(scheme)
-    grid = np.unique(np.concatenate([seed["time"] for seed in seeds]))
-    values = np.stack([np.interp(grid, seed["time"], seed[name]) for seed in seeds])
+    grid, values = seed_curves(results, scheme, name)
     mean = values.mean(axis=0)
     colour = style["color"]
     panel.plot(grid, mean, label=scheme, **style)
-    if len(seeds) > 1:
+    if len(values) > 1:
         low, high = values.min(axis=0), values.max(axis=0)
         panel.fill_between(grid, low, high, color=colour, alpha=_BAND, linewidth=0)
     if all(results.facts["schemes"][scheme]["stalled"]):

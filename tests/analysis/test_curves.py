@@ -5,7 +5,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from gcjax import files
-from gcjax.analysis import curves
+from gcjax.analysis import curves, styles
 from tests.analysis.results import results
 
 
@@ -54,15 +54,15 @@ def test_curves_that_coincide_are_all_seen(drawn, number):
     names = [f"scheme {i}" for i in range(number)]
     same = {name: np.concatenate([column[rows]] * number) for name, column in found.metrics.items()}
     same["scheme"] = np.repeat(names, rows.sum())
-    facts = {**found.facts, "schemes": {name: found.facts["schemes"]["ASP"] for name in names}}
-    figure = drawn(found._replace(metrics=same, facts=facts))
-    styles = curves._styles(names)
-    assert len({str(style) for style in styles.values()}) == number
+    facts = {**found.facts, "schemes": dict.fromkeys(names, found.facts["schemes"]["ASP"])}
+    found = found._replace(metrics=same, facts=facts)
+    figure, each = drawn(found), styles.styles(found, "train_loss")
+    assert len({str(style) for style in each.values()}) == number
     for collection in figure.axes[0].collections:  # without the bands, which tint the colours
         collection.set_visible(False)
     figure.canvas.draw()
-    shown = {style["color"]: number_of_pixels(figure, figure.axes[0], style["color"]) for style in styles.values()}
-    assert min(shown.values()) > 100, shown
+    shown = {style["color"]: number_of_pixels(figure, figure.axes[0], style["color"]) for style in each.values()}
+    assert min(shown.values()) > 50, shown
 
 
 @pytest.mark.parametrize(("failed", "halts"), [((), False), ((0,), True)])
@@ -71,3 +71,19 @@ def test_the_legend_names_bands_and_crosses(drawn, failed, halts):
     names = {text.get_text() for text in legend.get_texts()}
     assert {"ASP", "BSP", "FRC", "band: lowest to highest seed"} <= names
     assert ("came to a halt" in names) == halts
+
+
+def test_only_curves_that_coincide_have_gaps():
+    found = results(failed=[0])
+    late = found.metrics["time"] > 0.8 * found.metrics["time"].max()
+    loss, asp = found.metrics["train_loss"], found.metrics["scheme"] == "ASP"
+    loss[found.metrics["scheme"] == "FRC"] *= 3
+    assert styles.coinciding(found, "train_loss") == []
+    extra = {name: np.concatenate([column, column[asp]]) for name, column in found.metrics.items()}
+    extra["scheme"] = np.append(found.metrics["scheme"], np.full(asp.sum(), "twin"))
+    extra["train_loss"] = np.append(loss, np.where(late[asp], 2.0, 1.001) * loss[asp])
+    facts = {**found.facts, "schemes": {**found.facts["schemes"], "twin": found.facts["schemes"]["ASP"]}}
+    twins = found._replace(metrics=extra, facts=facts)
+    assert styles.coinciding(twins, "train_loss") == [["ASP", "twin"]]
+    lines = {scheme: style["linestyle"] for scheme, style in styles.styles(twins, "train_loss").items()}
+    assert lines.pop("twin") == (0, (3.0, 3.0)) and set(lines.values()) == {"-"}

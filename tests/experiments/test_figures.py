@@ -9,7 +9,7 @@ from matplotlib.colors import to_rgb
 from matplotlib.image import imread
 
 from experiments import figures
-from gcjax.analysis import curves
+from gcjax.analysis import styles
 
 DOCS = figures.ROOT / "docs"
 
@@ -49,7 +49,7 @@ def test_a_run_without_the_picture_is_refused(tmp_path):
 
 def test_every_scheme_has_its_own_colour_in_the_readme():
     image = imread(DOCS / "loss_vs_time.png")[..., :3]
-    for colour in curves._COLOURS:
+    for colour in styles.COLOURS:
         same = np.abs(image - np.array(to_rgb(colour))).max(axis=-1) < 1.5 / 255
         assert same.sum() > 200, colour
 
