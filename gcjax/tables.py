@@ -4,7 +4,7 @@ import itertools
 from collections.abc import Collection, Iterator, Sequence
 
 from rich.cells import cell_len
-from rich.console import Console, ConsoleOptions, Group, RenderResult
+from rich.console import Console, ConsoleOptions, Group, JustifyMethod, RenderResult
 from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
@@ -73,8 +73,8 @@ class RichTable:
     def _table(self, part: Sequence[int], widths: Sequence[int], title: str | None) -> Table:
         table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
         for column, width in zip(part, widths, strict=True):
-            justify = "left" if column in self.left else "right"
-            table.add_column(Text(self.heads[column]), justify=justify, width=width, overflow="fold")  # type: ignore[arg-type]
+            justify: JustifyMethod = "left" if column in self.left else "right"
+            table.add_column(Text(self.heads[column]), justify=justify, width=width, overflow="fold")
         for row in self.rows:
             table.add_row(*(_rich(row[column]) for column in part))
         return table

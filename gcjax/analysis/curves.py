@@ -65,7 +65,7 @@ def _explanations(results: Results) -> list[Artist]:
     if any(len(results.seeds(scheme)) > 1 for scheme in results.schemes):
         shown.append(Patch(color="#888888", alpha=_BAND, linewidth=0, label="band: lowest to highest seed"))
     if any(all(results.facts["schemes"][scheme]["stalled"]) for scheme in results.schemes):
-        halt = {"marker": "X", "markersize": 9, "markeredgecolor": "white", "linestyle": ""}
+        halt: dict[str, Any] = {"marker": "X", "markersize": 9, "markeredgecolor": "white", "linestyle": ""}
         shown.append(Line2D([], [], color="#888888", label="came to a halt", **halt))
     return shown
 

@@ -45,7 +45,8 @@ def _cells(law: Law) -> tuple[str, ...]:
 
 def table(results: Sequence[Result]) -> RichTable:
     """For the terminal: what became of each law."""
-    heads, rows = ("Law", "Outcome", "", "Source"), []
+    heads = ("Law", "Outcome", "", "Source")
+    rows: list[list[str | Text]] = []
     for result in results:
         law = result.law
         text = "\n".join(map(str, law.claims)) or law.condition
