@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint figures bench clean
 
 demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures in runs/
 	$(BIN)/gcjax run configs/quickstart.gin
@@ -15,6 +15,9 @@ lint: $(STAMP)
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
+
+figures: $(STAMP)  ## draws the figures of the docs anew; FIGURES="loss_vs_time timeline" for some of them
+	$(BIN)/python -m experiments.figures $(FIGURES)
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'

@@ -4,7 +4,6 @@ Letters: S seeds.
 """
 
 import json
-import shutil
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -15,9 +14,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pyarrow as pa
-import pyarrow.parquet as pq
 
-from gcjax import analysis, config
+from gcjax import analysis, config, files
 from gcjax.analysis import trials
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -73,7 +71,7 @@ def measured(
       schemes: name -> protocol.
       cells: name -> setting.
       study: what they share.
-      out: the folder for checkpoints.
+      out: the folder for checkpoints; the caller drops them when everything is written.
       progress: tells a person how far it is.
 
     Returns:
@@ -95,7 +93,6 @@ def measured(
         optimizer = study.optimizers.get(name, study.optimizer)
         done = trials.run(name, protocol, optimizer, schedule, setting, saving, report)
         parts.append(_rows(name, protocol, done, setting, list(cells), goal))
-    shutil.rmtree(saving.folder, ignore_errors=True)
     return analysis.stack(parts)
 
 
@@ -157,11 +154,11 @@ def pick(found: Columns, scheme: str, cell: str, column: str) -> np.ndarray:
 
 def save(found: Columns, study: Study, out: Path) -> None:
     """Writes the rows to `results.parquet`, and what was run to `operative.gin` and `run.json`."""
-    pq.write_table(pa.table({key: pa.array(column.tolist()) for key, column in found.items()}), out / "results.parquet")
-    (out / "operative.gin").write_text(config.operative())
+    files.write_table(out / "results.parquet", {key: pa.array(column.tolist()) for key, column in found.items()})
+    files.write_text(out / "operative.gin", config.operative())
     names = ("seed", "num_seeds", "num_workers", "num_units", "target", "metric")
     facts = {**{name: getattr(study, name) for name in names}, **analysis.environment()}
-    (out / "run.json").write_text(json.dumps(facts, indent=1) + "\n")
+    files.write_text(out / "run.json", json.dumps(facts, indent=1) + "\n")
 
 
 def _report(progress: Progress, name: str, index: int, number: int, fraction: float) -> None:

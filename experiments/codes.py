@@ -14,11 +14,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from gcjax import _checks, analysis, config
+from gcjax import _checks, analysis, config, files
 from gcjax.codes import GradientCode, conditioning
 from gcjax.codes.conditioning import straggler_masks
 from gcjax.progress import Progress
@@ -185,10 +184,10 @@ def _seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -> float
 def _write(found: list[Measured], models: list[str], facts: dict[str, Any], out: Path, progress: Progress) -> None:
     heads, rows = _heads(models), [_row(each) for each in found]
     notes = NOTES.format(stragglers=facts["num_stragglers"], masks=facts["num_masks"], trials=facts["num_trials"])
-    (out / "operative.gin").write_text(config.operative())
-    (out / "run.json").write_text(json.dumps(facts, indent=2) + "\n")
-    (out / "summary.md").write_text("\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]))
-    pq.write_table(pa.Table.from_pylist([_plain(each, models) for each in found]), out / "codes.parquet")
+    files.write_text(out / "operative.gin", config.operative())
+    files.write_text(out / "run.json", json.dumps(facts, indent=2) + "\n")
+    files.write_text(out / "summary.md", "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]))
+    files.write_table(out / "codes.parquet", pa.Table.from_pylist([_plain(each, models) for each in found]))
     _figure(found, models, out / "codes.png")
     progress.show(analysis.rich_table(f"Codes, {facts['num_stragglers']} stragglers", heads, rows))
 
@@ -225,6 +224,10 @@ def _plain(m: Measured, models: list[str]) -> dict[str, Any]:
     return plain
 
 
+def _conditions(m: Measured) -> tuple[float, float]:
+    return m.typical_condition, m.worst_condition
+
+
 def _figure(found: list[Measured], models: list[str], file: Path) -> None:
     """Completion time and error of every code, with what it computes and sends."""
     figure = Figure(figsize=(13, 1.5 + 0.3 * len(found)), layout="constrained")
@@ -243,12 +246,14 @@ def _figure(found: list[Measured], models: list[str], file: Path) -> None:
     axes[1].barh(place + 0.2, [m.worst_error for m in found], 0.4, label="largest")
     axes[1].set_xlabel("relative error with s workers gone")
     axes[1].legend(fontsize="small")
-    axes[2].plot([max(m.worst_condition, 1) for m in found], place, "o", label="worst")
-    axes[2].plot([max(m.typical_condition, 1) for m in found], place, "o", label="typical")
+    typical, worst = ([max(c, 1) for c in each] for each in zip(*map(_conditions, found), strict=True))
+    axes[2].hlines(place, typical, worst, color="C0", linewidth=1)
+    axes[2].plot(worst, place, "o", markersize=9, fillstyle="none", color="C0", label="worst")
+    axes[2].plot(typical, place, "o", markersize=4, color="C1", label="typical")
     axes[2].set_xscale("log")
     axes[2].set_xlabel("condition number")
     axes[2].legend(fontsize="small")
     axes[0].set_yticks(place, [f"{m.code}  ({m.load:.2g} | {m.sent:.2g})" for m in found])
     axes[0].set_title("code (load | sent)", loc="left", fontsize="medium")
     axes[0].invert_yaxis()
-    figure.savefig(file, dpi=130)
+    files.write_figure(file, figure)

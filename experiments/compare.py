@@ -1,6 +1,5 @@
 """Compares any set of schemes on the same durations: who reaches a target first, and what it costs."""
 
-import shutil
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from gcjax import _checks, analysis, config, processes
+from gcjax import _checks, analysis, config, files, processes
 from gcjax.analysis import trials
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -97,7 +96,7 @@ def compare(
     results = _results(schemes, done, setting, facts)
     if processes.is_first():
         _write(results, out, progress)
-        shutil.rmtree(saving.folder)
+        analysis.drop_checkpoints(out)
     _check_reached(results)
     return results
 
@@ -180,7 +179,7 @@ def _results(
 
 
 def _write(results: analysis.Results, out: Path, progress: Progress) -> None:
-    (out / "operative.gin").write_text(config.operative())
+    files.write_text(out / "operative.gin", config.operative())
     analysis.save(results, out)
     analysis.write_report(results, out)
     progress.show(analysis.table(results))

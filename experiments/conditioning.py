@@ -12,12 +12,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pyarrow as pa
-import pyarrow.parquet as pq
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from gcjax import analysis, codes, config
+from gcjax import analysis, codes, config, files
 from gcjax.progress import Progress
+from gcjax.tables import RichTable
 
 Family = Callable[[int, int, int, jax.Array], codes.GradientCode]
 """`(n, s, L, rng_key) -> code`; raises `ValueError` where there is none."""
@@ -73,6 +73,9 @@ class Row(NamedTuple):
     float64: float
     float32: float
     bfloat16: float
+
+
+HEADS = ("Code", "n", "s", "L", "Condition", "worst", "float64", "float32", "bfloat16", "Safe in")
 
 
 @config.experiment
@@ -165,22 +168,26 @@ def _write(
     rows: list[Row], digits: np.ndarray, errors: dict[str, np.ndarray], facts: dict[str, Any], out: Path,
     progress: Progress,
 ) -> None:  # fmt: skip
-    heads = ["Code", "n", "s", "L", "Condition", "worst", "float64", "float32", "bfloat16", "Safe in"]
     cells = [_cells(row, facts["safe"]) for row in rows]
     curves = [[name, *(f"{e:.1g}" for e in curve)] for name, curve in errors.items()]
     lagrange_heads = ["Relative error with ... digits", *map(str, digits)]
-    page = ["# Conditioning", "", analysis.markdown_table(heads, cells), ""]
+    page = ["# Conditioning", "", analysis.markdown_table(HEADS, cells, keys=4), ""]
     page += [NOTES.format(masks=facts["num_masks"], safe=facts["safe"]), "# Interpolation", ""]
     page += [analysis.markdown_table(lagrange_heads, curves), ""]
-    (out / "summary.md").write_text("\n".join(page))
-    (out / "operative.gin").write_text(config.operative())
-    (out / "run.json").write_text(json.dumps({**facts, **analysis.environment()}, indent=2) + "\n")
-    pq.write_table(pa.Table.from_pylist([row._asdict() for row in rows]), out / "conditioning.parquet")
-    pq.write_table(pa.table({"digits": digits, **errors}), out / "interpolation.parquet")
+    files.write_text(out / "summary.md", "\n".join(page))
+    files.write_text(out / "operative.gin", config.operative())
+    files.write_text(out / "run.json", json.dumps({**facts, **analysis.environment()}, indent=2) + "\n")
+    files.write_table(out / "conditioning.parquet", pa.Table.from_pylist([row._asdict() for row in rows]))
+    files.write_table(out / "interpolation.parquet", {"digits": digits, **errors})
     _draw_codes(rows, out / "conditioning.png")
     _draw_interpolation(digits, errors, out / "interpolation.png")
-    progress.show(analysis.rich_table("Conditioning", heads, cells))
+    progress.show(table(rows, safe=facts["safe"]))
     progress.show(analysis.rich_table("Interpolation", lagrange_heads, curves))
+
+
+def table(rows: Sequence[Row], *, safe: float) -> RichTable:
+    """The codes for the terminal."""
+    return analysis.rich_table("Conditioning", HEADS, [_cells(row, safe) for row in rows], keys=4)
 
 
 def _cells(row: Row, safe: float) -> list[str]:
@@ -205,7 +212,7 @@ def _draw_codes(rows: list[Row], file: Path) -> None:
     panels[0].set_ylabel("largest relative error in float32")
     handles = {label: h for p in panels for h, label in zip(*p.get_legend_handles_labels(), strict=True)}
     figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize="small")
-    figure.savefig(file, dpi=130)
+    files.write_figure(file, figure)
 
 
 def _draw_interpolation(digits: np.ndarray, errors: dict[str, np.ndarray], file: Path) -> None:
@@ -216,4 +223,4 @@ def _draw_interpolation(digits: np.ndarray, errors: dict[str, np.ndarray], file:
         axes.plot(digits, curve, ".-", label=name)
     axes.set(xlabel="significant decimal digits of the results", ylabel="mean relative error", yscale="log")
     axes.legend()
-    figure.savefig(file, dpi=130)
+    files.write_figure(file, figure)

@@ -23,12 +23,12 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import optax
-from rich.table import Table
 
 from experiments.interrupt import interrupted
-from gcjax import _checks, analysis, codes, config, processes, protocols, stragglers, tasks
+from gcjax import _checks, codes, config, files, processes, protocols, stragglers, tasks
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
+from gcjax.tables import RichTable, markdown_table, rich_table
 
 SLOW = 1  # the worker that is slow, or is stopped
 HEADS = (
@@ -216,33 +216,29 @@ def _replayed(run: runtime.LiveRun, code: codes.GradientCode) -> float:
 
 def _write_trace(out: Path, scheme: str, scenario: str, run: runtime.LiveRun, progress: Progress) -> None:
     if processes.is_first():
-        stragglers.write_trace(out / f"{scheme}-{scenario.replace(' ', '-')}.csv", run.rounds.trace)
+        with files.whole(out / f"{scheme}-{scenario.replace(' ', '-')}.csv") as part:
+            stragglers.write_trace(part, run.rounds.trace)
     progress.show(f"{scheme}, {scenario}: {runtime.slow_text(runtime.slow_spells(run.rounds.chunk_seconds))}")
 
 
 def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
     if processes.is_first():
-        (out / "operative.gin").write_text(config.operative())
-        (out / "live.json").write_text(json.dumps(rows, indent=2) + "\n")
+        files.write_text(out / "operative.gin", config.operative())
+        files.write_text(out / "live.json", json.dumps(rows, indent=2) + "\n")
         page = f"# Live deadlines\n\nMedian of {rows[0]['num_rounds']} rounds.\n\n"
-        (out / "summary.md").write_text(page + analysis.markdown_table(HEADS, _cells(rows)) + "\n")
+        files.write_text(out / "summary.md", page + markdown_table(HEADS, _cells(rows), keys=2) + "\n")
     progress.show(table(rows))
 
 
-def table(rows: list[dict[str, Any]]) -> Table:
+def table(rows: list[dict[str, Any]]) -> RichTable:
     """The rows for a person; the ratio is that of round times, to the same scheme with nobody slow."""
-    shown = Table(title=f"median of {rows[0]['num_rounds']} rounds", title_justify="left")
-    for i, head in enumerate(HEADS):
-        shown.add_column(head, justify="right" if i > 1 else "left")
-    for row in _cells(rows):
-        shown.add_row(*row)
-    return shown
+    return rich_table(f"median of {rows[0]['num_rounds']} rounds", HEADS, _cells(rows), keys=2)
 
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
     """The text of each row, by HEADS."""
-    texts = []
     base = {row["scheme"]: row["round_seconds"] for row in reversed(rows) if row["scenario"] == "nobody slow"}
+    lines = []
     for row in rows:
         numbers = [
             f"{1000 * row['round_seconds']:.0f} ms",
@@ -254,8 +250,8 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
             f"{row['train_loss']:.4f}",
             f"{row['accuracy']:.3f}",
         ]
-        texts.append([row["scheme"], row["scenario"], *numbers])
-    return texts
+        lines.append([row["scheme"], row["scenario"], *numbers])
+    return lines
 
 
 def start(arguments: list[str], num_processes: int) -> int:

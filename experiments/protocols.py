@@ -13,7 +13,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from experiments import cells
-from gcjax import _checks, analysis, config
+from gcjax import _checks, analysis, config, files
 from gcjax.analysis import cells as text
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -94,8 +94,9 @@ def protocol_map(
     costs = _costs(found, list(schemes), list(places))
     cost_heads = ("Scheme", "Computing", "Communicating", "Waiting", "Staleness", "Numbers sent a worker and second")
     tables.append(analysis.markdown_table(cost_heads, costs))
-    (out / "summary.md").write_text("\n".join(["# Which scheme wins where", "", *tables, ""]))
+    files.write_text(out / "summary.md", "\n".join(["# Which scheme wins where", "", *tables, ""]))
     _figure(found, list(schemes), list(regimes), list(networks), out / "map.png")
+    analysis.drop_checkpoints(out)
     progress.show(analysis.rich_table("Virtual time to the target (s)", heads, rows))
     return found
 
@@ -161,4 +162,4 @@ def _figure(
         panel.set_yticks(range(len(schemes)), schemes, fontsize=8)
         panel.set_title(f"{regime} stragglers", fontsize=10)
     figure.colorbar(image, ax=panels, label="time to the target over the best one's", fraction=0.03)
-    figure.savefig(path, dpi=130)
+    files.write_figure(path, figure)

@@ -20,7 +20,6 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import rich
-import rich.table
 
 import gcjax
 from experiments.speed_algebra import algebra
@@ -28,7 +27,7 @@ from experiments.speed_codes import large_plans, roofline
 from experiments.speed_partial import reproduction
 from experiments.speed_protocols import python_loop, schedules, seeds, training
 from experiments.timing import KEY, Row, alternate, ratio
-from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax import codes, engine, protocols, stragglers, tables, tasks
 
 
 def asp_commits() -> list[Row]:
@@ -190,13 +189,12 @@ def main() -> None:
     """Runs the benchmarks named on the command line, all by default, and prints a table."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("names", nargs="*", choices=[*BENCHMARKS, []], help="benchmarks to run; all by default")
-    table = rich.table.Table(title=f"gcjax {gcjax.__version__}, jax {jax.__version__}, {jax.devices()[0].device_kind}")
-    for column in ("benchmark", "figure", "target", "met", "note"):
-        table.add_column(column)
+    title, rows = f"gcjax {gcjax.__version__}, jax {jax.__version__}, {jax.devices()[0].device_kind}", []
+    heads = ("benchmark", "figure", "target", "met", "note")
     for name in parser.parse_args().names or BENCHMARKS:
         for row in BENCHMARKS[name]():
-            table.add_row(row.what, row.value, row.target, "yes" if row.met else "no", row.note)
-    rich.print(table)
+            rows.append([row.what, row.value, row.target, "yes" if row.met else "no", row.note])
+    rich.print(tables.rich_table(title, heads, rows, left=["note"]))
 
 
 if __name__ == "__main__":

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import codes, config, engine, processes, stragglers
+from gcjax import codes, config, engine, files, processes, stragglers
 from gcjax.progress import Progress
 from gcjax.tasks.models import Transformer
 
@@ -51,11 +51,12 @@ def transformer(
         batch = engine.shard_chunks(book[starts + np.arange(65)], code, mesh)
         params, state, value, info = step(params, state, batch, done[i])
         losses.append(float(value))
-        progress.update(f"loss {value:.2f}, residual {info.residual:.2f}", (i + 1) / num_steps)
+        progress.update("training", (i + 1) / num_steps, f"loss {value:.2f}, residual {info.residual:.2f}")
     outcome = f"loss {losses[0]:.3f} before, {np.mean(losses[-20:]):.3f} at the end"
     if processes.is_first():
-        np.savetxt(out / "losses.csv", losses)
-        (out / "operative.gin").write_text(config.operative())
-        (out / "summary.md").write_text(f"# Transformer\n\n{num_steps} steps: {outcome}\n")
+        with files.whole(out / "losses.csv") as part:
+            np.savetxt(part, losses)
+        files.write_text(out / "operative.gin", config.operative())
+        files.write_text(out / "summary.md", f"# Transformer\n\n{num_steps} steps: {outcome}\n")
     progress.show(outcome)
     return losses

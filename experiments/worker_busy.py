@@ -15,11 +15,12 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments import cells
-from gcjax import _checks, analysis, config
+from gcjax import _checks, analysis, config, files
 from gcjax.analysis import cells as text
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
+from gcjax.tables import RichTable
 from gcjax.tasks import Task
 
 NOTES = """\
@@ -52,6 +53,10 @@ class Line(NamedTuple):
     communicating: str
     waiting: str
     staleness: str
+
+
+CLAIM_HEADS = Claim("Setting", "What", "Claim", "Ours", "Spread over seeds", "Holds here")
+LINE_HEADS = Line("Setting", "Method", "Time (s)", "Final", "Computing", "Communicating", "Waiting", "Staleness")
 
 
 @config.experiment
@@ -170,16 +175,32 @@ def _write(
     out: Path,
     progress: Progress,
 ) -> None:
-    heads = Claim("Setting", "What", "Claim", "Ours", "Spread over seeds", "Holds here")
-    names = Line("Setting", "Method", "Time (s)", "Final", "Computing", "Communicating", "Waiting", "Staleness")
     notes = NOTES.format(metric=study.metric, target=study.target, seeds=study.num_seeds)
-    parts = ["# Worker-busy synchronous parallel", "", "## Claims", "", analysis.markdown_table(heads, made), ""]
-    parts += ["## All methods", "", analysis.markdown_table(names, lines), "", notes]
-    (out / "summary.md").write_text("\n".join(parts))
+    parts = [
+        "# Worker-busy synchronous parallel",
+        "",
+        "## Claims",
+        "",
+        analysis.markdown_table(CLAIM_HEADS, made, keys=2, left=["Claim"]),
+        "",
+    ]
+    parts += ["## All methods", "", analysis.markdown_table(LINE_HEADS, lines, keys=2), "", notes]
+    files.write_text(out / "summary.md", "\n".join(parts))
     cells.save(found, study, out)
     _figure(found, settings, out / "time.png")
-    progress.show(analysis.rich_table("Claims", heads, made))
-    progress.show(analysis.rich_table("All methods", names, lines))
+    analysis.drop_checkpoints(out)
+    progress.show(claims_table(made))
+    progress.show(methods_table(lines))
+
+
+def claims_table(made: Sequence[Claim]) -> RichTable:
+    """The claims for the terminal."""
+    return analysis.rich_table("Claims", CLAIM_HEADS, made, keys=2, left=["Claim"])
+
+
+def methods_table(lines: Sequence[Line]) -> RichTable:
+    """All methods for the terminal."""
+    return analysis.rich_table("All methods", LINE_HEADS, lines, keys=2)
 
 
 def _figure(found: cells.Columns, settings: Sequence[str], path: Path) -> None:
@@ -198,4 +219,4 @@ def _figure(found: cells.Columns, settings: Sequence[str], path: Path) -> None:
     axes.set_ylabel("virtual time to the target (s)")
     axes.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside upper center", ncols=4, frameon=False, fontsize=8)
-    figure.savefig(path, dpi=130)
+    files.write_figure(path, figure)

@@ -5,13 +5,13 @@ from pathlib import Path
 from typing import NamedTuple
 
 import jax
-from rich.table import Table
 from rich.text import Text
 
 from gcjax import _gin_errors, _setting, config
 from gcjax.progress import console
 from gcjax.protocols import Kept, Protocol, check
 from gcjax.stragglers import Network, StragglerModel, sample_durations
+from gcjax.tables import RichTable, rich_table
 
 
 class Place(NamedTuple):
@@ -46,17 +46,20 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
     keys = jax.random.split(jax.random.key(setting.number("seed") or 0), setting.number("num_seeds") or 1)
     key = jax.random.fold_in(keys[0], 0)
     drawn = [sample_durations(place.stragglers, key, *shape) for place in places]
-    title = f"Schedules of {path}, {shape[0]} units of {shape[1]} workers"
-    table, broken = Table(title=title, title_justify="left", show_edge=False), []
-    for column in ("Scheme", "Setting", "Steps", "Result"):
-        table.add_column(column, justify="right" if column == "Steps" else "left")
+    rows, broken = [], []
     for name, protocol in schemes.items():
         found = _held(protocol, drawn, places)
         for place, kept in zip(places, found, strict=True):
-            table.add_row(name, place.name, f"{kept.events:,}" if kept else "", Text(_said(kept)))
+            rows.append([name, place.name, f"{kept.events:,}" if kept else "", _said(kept)])
         broken += [f"{name}: {kept}" for kept in found if kept is not None and not kept][:1]
-    console().print(table, "", *(Text(line) for line in broken), sep="\n")
+    title = f"Schedules of {path}, {shape[0]} units of {shape[1]} workers"
+    console().print(table(title, rows), "", *(Text(line) for line in broken), sep="\n")
     return 1 if broken else 0
+
+
+def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
+    """For the terminal: what became of each schedule."""
+    return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
 
 
 def _places(setting: _setting.Setting) -> list[Place]:

@@ -7,12 +7,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from rich.table import Table
-from rich.text import Text
 
 from gcjax import _checks, codes, registry
 from gcjax.algebra.specifications import Finding, Result, Specification, check
 from gcjax.progress import console
+from gcjax.tables import RichTable, rich_table
 
 MOST_PROGRESS = 1 << 20
 
@@ -106,15 +105,14 @@ def _given(name: str, arguments: Sequence[str], takes: dict[str, int]) -> dict[s
     return {flag[2:].replace("-", "_"): int(value) for flag, value in zip(flags, values, strict=True)}
 
 
-def tables(result: Result) -> list[Table]:
+def tables(result: Result) -> list[RichTable]:
     """The findings, and the counterexample if there is one."""
-    found = Table(title=result.specification.name, title_justify="left", show_edge=False, pad_edge=False)
-    for column in ("Part", "States", "Transitions", "Result"):
-        found.add_column(column, no_wrap=column == "Part", justify="right" if column[0] in "ST" else "left")
+    rows = []
     for part in _merged(result):
         counts = [f"{number:,}" if part.states else "" for number in (part.states, part.transitions)]
-        found.add_row(part.part, *counts, Text(_said(result, part)))
-    return [found, *_counterexample(result)]
+        rows.append([part.part, *counts, _said(result, part)])
+    heads = ("Part", "States", "Transitions", "Result")
+    return [rich_table(result.specification.name, heads, rows, left=["Result"]), *_counterexample(result)]
 
 
 def _merged(result: Result) -> list[Finding]:
@@ -142,7 +140,7 @@ def _said(result: Result, part: Finding) -> str:
     return f"holds: {result.specification.claim}"
 
 
-def _counterexample(result: Result) -> list[Table]:
+def _counterexample(result: Result) -> list[RichTable]:
     """Of the first part that fails, all together before one alone, since only programs take steps there."""
     order = (result.product, result.progress, *result.components, result.composition)
     failing = [part for part in order if not part.holds]
@@ -150,13 +148,10 @@ def _counterexample(result: Result) -> list[Table]:
         return []
     part = failing[0]
     title = f"A shortest counterexample ({part.part}: {part.reason})"
-    table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
     steps = part.counterexample
     state = steps[0].before if steps else result.specification.initial
-    for column in ("Step", "Who", "Does", *state._fields):
-        table.add_column(column, no_wrap=True)
+    heads = ["Step", "Who", "Does", *state._fields]
     rows: list[tuple[str, str, str, Any]] = [("", "", "", state)]
     rows += [(str(n), step.component, step.action, step.after) for n, step in enumerate(steps, 1)]
-    for number, who, does, after in rows:
-        table.add_row(number, who, does, *(" ".join(map(str, np.ravel(x).tolist())) for x in after))
-    return [table]
+    lines = [[*words, *(" ".join(map(str, np.ravel(x).tolist())) for x in after)] for *words, after in rows]
+    return [rich_table(title, heads, lines, keys=3, left=heads)]

@@ -7,10 +7,13 @@ import argparse
 import contextlib
 import datetime
 import os
+import shlex
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+
+from gcjax import interrupts
 
 USER_ERROR = 2
 
@@ -18,21 +21,20 @@ USER_ERROR = 2
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status: 0, 1 if a check fails, or 2 if the user has to change something.
 
-    A process of several ends with status 3 if another one was lost; see `gcjax.processes`.
+    A process of several ends with status 3 if another one was lost; see `gcjax.processes`. Ctrl-C ends the process with
+    status 130, SIGTERM with 143, at any moment; see `gcjax.interrupts`.
 
     Args:
       arguments: of the command line; those of this process if None.
     """
-    options = _parser().parse_args(arguments)
-    try:
-        status: int | None = options.command(options)
-    except ValueError as error:
-        print(f"gcjax: {error}", file=sys.stderr)
-        return USER_ERROR
-    except KeyboardInterrupt:
-        print("gcjax: interrupted", file=sys.stderr)
-        return 130
-    return status or 0
+    with interrupts.handled(until_exit=arguments is None):
+        options = _parser().parse_args(arguments)
+        try:
+            status: int | None = options.command(options)
+        except ValueError as error:
+            print(f"gcjax: {error}", file=sys.stderr)
+            return USER_ERROR
+        return status or 0
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -160,7 +162,8 @@ def _add_algebra(commands: Any) -> None:
 
 
 def _run(options: argparse.Namespace) -> None:
-    from gcjax import cached_programs, config, processes, progress
+    interrupts.advise(lambda: "; start it again")
+    from gcjax import analysis, cached_programs, config, processes, progress
 
     if options.cache:
         cached_programs.keep()
@@ -168,12 +171,16 @@ def _run(options: argparse.Namespace) -> None:
         processes.share(lambda: config.load(options.config, options.bindings))
         processes.agree("config", _agreed())
         out = _out_folder(options)
+        whole, saved = analysis.is_complete, analysis.is_resumable
+        interrupts.advise(lambda: _advice(options, out, complete=whole(out), resumable=saved(out)))
         with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as shown:
             config.start(out, shown)
+            interrupts.advise(lambda: f"; everything was written to {out} before")
             shown.show(f"Written to {out}")
 
 
 def _sweep(options: argparse.Namespace) -> None:
+    interrupts.advise(lambda: "; start it again")
     from gcjax import cached_programs, progress, sweep
     from gcjax.analysis import empty_folder
 
@@ -186,18 +193,45 @@ def _sweep(options: argparse.Namespace) -> None:
         shown.show(f"Written to {out}")
 
 
+def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable: bool) -> str:
+    """How to go on after an interrupted run, as the end of a sentence."""
+    if complete:
+        return f"; everything was written to {out} before"
+    if resumable:
+        everywhere = " in all processes" if options.distributed else ""
+        return f"; go on{everywhere} with: {_resuming(options, out)}"
+    if options.out and any(out.iterdir()):
+        return f"; there is no checkpoint to resume, so empty {out} and start it again"
+    return "; there is no checkpoint yet, so start it again"
+
+
+def _resuming(options: argparse.Namespace, out: Path) -> str:
+    """The command that goes on with a run."""
+    words = ["gcjax", "run", options.config]
+    words += [word for binding in options.bindings for word in ("--set", binding)]
+    words += ["--distributed"] if options.distributed else []
+    for flag, value in _group_options(options).items():
+        words += ["--" + flag.replace("_", "-"), f"{value:g}" if isinstance(value, float) else str(value)]
+    return shlex.join([*words, "--resume", "--out", str(out)])
+
+
 def _together(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
     """The group of processes that was asked for; nothing in a single process."""
     from gcjax import processes
 
-    names = ("coordinator", "num_processes", "process_id", "timeout", "lost_after")
-    given = {name: getattr(options, name) for name in names if getattr(options, name) is not None}
+    given = _group_options(options)
     if options.distributed:
         return _quiet_others(processes.group(**given))
     if given:
         flags = ", ".join("--" + name.replace("_", "-") for name in given)
         raise ValueError(f"Options for several processes need --distributed; got {flags} without it.")
     return contextlib.nullcontext()
+
+
+def _group_options(options: argparse.Namespace) -> dict[str, Any]:
+    """What the user said of the group of processes."""
+    names = ("coordinator", "num_processes", "process_id", "timeout", "lost_after")
+    return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
 @contextlib.contextmanager
@@ -284,13 +318,13 @@ def _laws(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from gcjax import analysis, progress
+    from gcjax import analysis, progress, tables
 
     folder = Path(options.folder)
     if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
-        from rich.markdown import Markdown
-
-        progress.console().print(Markdown((folder / "summary.md").read_text()))  # of a study: its tables, as written
+        progress.console().print(
+            tables.rich_page((folder / "summary.md").read_text())
+        )  # of a study: its tables, as written
         return
     results = analysis.load(folder)
     analysis.write_report(results, folder)

@@ -1,29 +1,44 @@
-"""Tells a person how far a run is."""
+"""Tells a person how far a run is: a bar on a terminal, elsewhere a line for each thing that is done."""
 
 import functools
+import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 from rich import progress as rich_progress
 from rich.console import Console
+
+
+class Update(Protocol):
+    """How an experiment says how far it is."""
+
+    def __call__(self, label: str, fraction: float, detail: str = "") -> None:
+        """Says what is being done.
+
+        Args:
+          label: what it is, for example the scheme that is being trained.
+          fraction: of the whole that is done, in [0, 1].
+          detail: what changes all the time, for example the loss; only a bar shows it.
+        """
 
 
 class Progress(NamedTuple):
     """What an experiment reports to.
 
     Attributes:
-      update: `(label, fraction)`: what is being done now, and the share of the whole that is done, in [0, 1].
+      update: `(label, fraction, detail)`: what is being done now, and the share of the whole that is done, in [0, 1].
       show: prints something that rich can print (text, a table), above the bar if there is one.
     """
 
-    update: Callable[[str, float], None]
+    update: Update
     show: Callable[[Any], None]
 
 
 def silent() -> Progress:
     """Says nothing."""
-    return Progress(update=lambda label, fraction: None, show=lambda renderable: None)
+    return Progress(update=lambda label, fraction, detail="": None, show=lambda renderable: None)
 
 
 def console() -> Console:
@@ -34,17 +49,47 @@ def console() -> Console:
 
 @contextmanager
 def bar() -> Iterator[Progress]:
-    """A progress bar with the time left; only what is shown, and no bar, where stdout is not a terminal."""
+    """A progress bar with the time left; where stdout is no terminal, a line on stderr for each label that is done."""
     screen = console()
+    show = functools.partial(screen.print, markup=False)
+    if not screen.is_terminal:
+        lines = _Lines()
+        yield Progress(update=lines.update, show=show)
+        lines.end()
+        return
     columns = (
         rich_progress.TextColumn("{task.description}", markup=False),
         rich_progress.BarColumn(),
         rich_progress.TaskProgressColumn(),
         rich_progress.TimeRemainingColumn(),
     )
-    with rich_progress.Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as shown:
+    with rich_progress.Progress(*columns, console=screen, transient=True) as shown:
         task = shown.add_task("starting", total=1.0)
-        yield Progress(
-            update=lambda label, fraction: shown.update(task, description=label, completed=fraction),
-            show=functools.partial(screen.print, markup=False),
-        )
+
+        def update(label: str, fraction: float, detail: str = "") -> None:
+            shown.update(task, description=f"{label}, {detail}" if detail else label, completed=fraction)
+
+        yield Progress(update=update, show=show)
+
+
+class _Lines:
+    """Says what is done, with the seconds that it took, and nothing in between."""
+
+    def __init__(self) -> None:
+        self._label, self._since = "", time.perf_counter()
+
+    def update(self, label: str, fraction: float, detail: str = "") -> None:
+        """As `Progress.update`."""
+        del detail
+        if label != self._label:
+            self._say(fraction)
+            self._label, self._since = label, time.perf_counter()
+
+    def end(self) -> None:
+        """The last one is done, too."""
+        self._say(1.0)
+
+    def _say(self, fraction: float) -> None:
+        if self._label:
+            seconds = time.perf_counter() - self._since
+            print(f"{self._label}: done in {seconds:.1f} s ({fraction:.0%} of all)", file=sys.stderr, flush=True)

@@ -1,13 +1,13 @@
 """A grid of settings of one config, run one after the other in one process, and one table of all of them."""
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from gcjax import analysis, config, progress
+from gcjax import analysis, config, files, progress
 from gcjax.analysis import summary
 from gcjax.analysis.store import Columns
 
@@ -43,9 +43,11 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, show
         rows += [(*values, *row) for row in summary.rows(results)]
         parts.append(_columns(_names(combination), values, results))
     heads = [*_names(grid[0]), *summary.heads(results)]
-    analysis.write_table(analysis.stack(parts), out / "sweep.parquet")
-    (out / "summary.md").write_text(f"# Sweep\n\n{analysis.markdown_table(heads, rows)}\n\n{summary.NOTES}")
-    shown.show(analysis.rich_table(f"All combinations of {path}", heads, rows))
+    files.write_table(out / "sweep.parquet", analysis.stack(parts))
+    keys = len(grid[0]) + 1
+    table = analysis.markdown_table(heads, rows, keys=keys)
+    files.write_text(out / "summary.md", f"# Sweep\n\n{table}\n\n{summary.NOTES}")
+    shown.show(analysis.rich_table(f"All combinations of {path}", heads, rows, keys=keys))
 
 
 def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
@@ -109,10 +111,11 @@ def _names(combination: Sequence[str]) -> list[str]:
 
 def _part(shown: progress.Progress, label: str, index: int, number: int) -> progress.Progress:
     """The progress of one combination among all of them; what it shows is in its folder."""
-    update: Callable[[str, float], None] = shown.update
-    return progress.Progress(
-        update=lambda name, share: update(f"{label}: {name}", (index + share) / number), show=lambda _: None
-    )
+
+    def update(name: str, fraction: float, detail: str = "") -> None:
+        shown.update(f"{label}: {name}", (index + fraction) / number, detail)
+
+    return progress.Progress(update, show=lambda _: None)
 
 
 def _columns(names: Sequence[str], values: Sequence[str], results: analysis.Results) -> Columns:

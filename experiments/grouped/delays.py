@@ -4,7 +4,6 @@ gcjax run configs/grouped/delays.gin
 """
 
 import json
-import shutil
 import time
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -13,12 +12,10 @@ from typing import Any
 
 import jax
 import optax
-import pyarrow as pa
-import pyarrow.parquet as pq
 
 from experiments.grouped import figures, report
 from experiments.grouped.training import Columns, Delayed, Outcome, run, setting
-from gcjax import _checks, analysis, config
+from gcjax import _checks, analysis, config, files
 from gcjax.analysis import trials
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol, contiguous_groups
@@ -114,7 +111,7 @@ def group_delays(
     facts: dict[str, Any] = {"seed": seed, "num_seeds": num_seeds, "num_workers": num_workers, "num_rounds": num_rounds}
     facts |= {"factor": factor, "points": points, "seconds": round(time.perf_counter() - began, 3)}
     _write(outcomes, analysis.stack(raw), facts, out, progress)
-    shutil.rmtree(saving.folder)
+    analysis.drop_checkpoints(out)
     return outcomes
 
 
@@ -141,11 +138,11 @@ def _check(
 def _write(outcomes: list[Outcome], raw: Columns, facts: dict[str, Any], out: Path, progress: Progress) -> None:
     relative = report.relative(outcomes)
     claims = report.claims(relative, facts["factor"], facts["points"])
-    pq.write_table(pa.table(raw), out / "results.parquet")
-    (out / "summary.md").write_text(report.markdown(relative, claims, facts))
+    files.write_table(out / "results.parquet", raw)
+    files.write_text(out / "summary.md", report.markdown(relative, claims, facts))
     summary = [{"claim": c.text, "ours": c.ours, "spread": c.spread, "holds": c.holds} for c in claims]
     text = json.dumps({**facts, "summary": summary, **analysis.environment()}, indent=2)
-    (out / "run.json").write_text(text + "\n")
-    (out / "operative.gin").write_text(config.operative())
+    files.write_text(out / "run.json", text + "\n")
+    files.write_text(out / "operative.gin", config.operative())
     figures.groups(relative, facts["factor"], facts["points"], out / "groups.png")
     progress.show(report.table(claims))

@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.grouped.report import Relative
+from gcjax import files
 
 
 def groups(found: Sequence[Relative], factor: float, points: float, path: Path) -> None:
@@ -37,7 +38,7 @@ def groups(found: Sequence[Relative], factor: float, points: float, path: Path) 
     )
     dashed = Line2D([], [], color="grey", linestyle="--", linewidth=0.8, label="limit")
     figure.legend(handles=[star, dashed], loc="outside upper center", ncols=2, frameon=False)
-    figure.savefig(path, dpi=130)
+    files.write_figure(path, figure)
 
 
 def _lines(panel: Axes, found: Sequence[Relative], value: str) -> None:

@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.grouped import claims
 from experiments.grouped.claims import Claim
-from gcjax import _checks, analysis, config, processes
+from gcjax import _checks, analysis, config, files, processes
 from gcjax.progress import Progress
 
 
@@ -50,7 +50,7 @@ def hybrid_groups(
     asked += [_less_waiting(results, hybrid, other) for other in (synchronous, *others)]
     made += [claim._replace(text=f"Asked by us: {claim.text[0].lower()}{claim.text[1:]}") for claim in asked]
     if processes.is_first():
-        (out / "claims.md").write_text(f"# Claims\n\n{claims.markdown(made)}\n\n{NOTES}")
+        files.write_text(out / "claims.md", f"# Claims\n\n{claims.markdown(made)}\n\n{NOTES}")
         progress.show(analysis.rich_table("Claims, and the means over seeds", claims.HEADS, claims.cells(made)))
     return made
 

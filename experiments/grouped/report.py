@@ -7,12 +7,12 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from rich.table import Table
 
 from experiments.grouped import claims as claim
 from experiments.grouped.claims import Claim
 from experiments.grouped.training import Delayed, Outcome
 from gcjax import analysis
+from gcjax.tables import RichTable
 
 LARGE = 300.0
 """Percent: the claim about progressive grouping is about larger delays."""
@@ -106,7 +106,7 @@ def smallest(found: Sequence[Relative], factor: float, points: float) -> int | N
     return min(good) if good else None
 
 
-def table(made: Sequence[Claim]) -> Table:
+def table(made: Sequence[Claim]) -> RichTable:
     """The claims for the terminal."""
     return analysis.rich_table("Claims, and the means over seeds", claim.HEADS, claim.cells(made))
 

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 
 from experiments.partial_stragglers.report import ZERO, Found
 from experiments.partial_stragglers.simulate import SCHEMES
+from gcjax import files
 
 _COLOURS = dict(zip(SCHEMES, ("#D55E00", "#0072B2", "#009E73"), strict=True))
 _MARKERS = dict(zip(SCHEMES, "os^", strict=True))
@@ -37,7 +38,7 @@ def error_against_deadline(found: Found, estimates: Found, deadlines: Sequence[f
         panel.grid(alpha=0.25, linewidth=0.6)
     handles, labels = panels[0, 0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(path, dpi=130)
+    files.write_figure(path, figure)
 
 
 def completion_times(found: Found, path: Path) -> None:
@@ -60,7 +61,7 @@ def completion_times(found: Found, path: Path) -> None:
         panel.grid(axis="y", alpha=0.25, linewidth=0.6)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(path, dpi=130)
+    files.write_figure(path, figure)
 
 
 def _names(found: Found) -> tuple[list[str], list[int]]:

@@ -7,13 +7,11 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
-from rich.table import Table
 
 from experiments.partial_stragglers import published
-from gcjax import _checks, analysis, codes, config
+from gcjax import _checks, analysis, codes, config, files
 from gcjax.progress import Progress
+from gcjax.tables import RichTable
 
 Found = dict[tuple[str, int, str], np.ndarray]
 """(setting, L, scheme) -> float[S, D] or, without deadlines, float[S]."""
@@ -80,22 +78,21 @@ def rows(found: Found, deadlines: Sequence[float], source: Callable[..., float] 
     return made
 
 
-def table(made: list[Row], title: str) -> Table:
+def table(made: list[Row], title: str) -> RichTable:
     """For the terminal."""
-    shown = Table(title=title, title_justify="left")
     heads, lines = _cells(made)
-    for head in heads:
-        shown.add_column(head, justify="left" if head in ("setting", "scheme") else "right")
-    for line in lines:
-        shown.add_row(*line)
-    return shown
+    return analysis.rich_table(title, heads, lines, keys=_keys(heads))
 
 
 def markdown(made: list[Row], title: str) -> str:
     """The same as a Markdown page."""
     heads, lines = _cells(made)
-    text = [heads, ["---"] * len(heads), *lines]
-    return "\n".join([f"# {title}", "", *(f"| {' | '.join(line)} |" for line in text), ""])
+    return "\n".join([f"# {title}", "", analysis.markdown_table(heads, lines, keys=_keys(heads)), ""])
+
+
+def _keys(heads: Sequence[str]) -> int:
+    """How many columns say which mean it is."""
+    return sum(head in ("setting", "L", "scheme", "deadline") for head in heads)
 
 
 def _cells(made: list[Row]) -> tuple[list[str], list[list[str]]]:
@@ -148,13 +145,13 @@ def write(
 
     Where published numbers stand beside ours, the page says how they compare.
     """
-    pq.write_table(pa.table(raw), out / "results.parquet")
+    files.write_table(out / "results.parquet", raw)
     notes = published.NOTES if any(np.isfinite(row.published) for row in made) else ""
-    (out / "summary.md").write_text(markdown(made, title) + "\n" + notes)
+    files.write_text(out / "summary.md", markdown(made, title) + "\n" + notes)
     summary = [{name: _json(value) for name, value in row._asdict().items()} for row in made]
     text = json.dumps({**facts, "summary": summary, **analysis.environment()}, indent=2)
-    (out / "run.json").write_text(text + "\n")
-    (out / "operative.gin").write_text(config.operative())
+    files.write_text(out / "run.json", text + "\n")
+    files.write_text(out / "operative.gin", config.operative())
     progress.show(table(made, title))
 
 

@@ -6,18 +6,20 @@ from gcjax.analysis.report import write_report
 from gcjax.analysis.store import (
     CHECKPOINTS,
     Results,
+    drop_checkpoints,
     empty_folder,
     file_name,
+    is_complete,
+    is_resumable,
     load,
     save,
     select,
     stack,
     unfinished_folder,
-    write_table,
 )
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
-from gcjax.analysis.tables import markdown_table, rich_table
 from gcjax.analysis.target import Target, target
+from gcjax.tables import markdown_table, rich_table
 
 __all__ = [
     "CHECKPOINTS",
@@ -26,9 +28,12 @@ __all__ = [
     "Target",
     "best_value",
     "costs",
+    "drop_checkpoints",
     "empty_folder",
     "environment",
     "file_name",
+    "is_complete",
+    "is_resumable",
     "is_stalled",
     "load",
     "markdown",
@@ -45,5 +50,4 @@ __all__ = [
     "timeline_columns",
     "unfinished_folder",
     "write_report",
-    "write_table",
 ]

@@ -4,40 +4,45 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+from matplotlib.artist import Artist
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.patches import Patch
 
+from gcjax import files
 from gcjax.analysis.store import Results
+from gcjax.analysis.styles import seed_curves, styles
 from gcjax.analysis.summary import reach_times
 
-# Okabe and Ito's colours, which colour-blind readers can tell apart, and a brown.
-_COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
-_DASHES = ("-", "--", ":", "-.")
+_BAND = 0.13
 _WIDE = 30.0
 
 
 def loss_vs_time(results: Results, path: Path) -> None:
-    """Draws the loss and the target's metric against virtual time: the mean over seeds, and their range.
+    """Draws the loss and the target's metric against virtual time: the mean over seeds, and their range as a band.
 
-    A cross marks the moment at which a scheme had come to a halt for all seeds.
+    A cross marks the moment at which a scheme had come to a halt for all seeds. Where schemes differ much, time is
+    logarithmic from the first evaluation on, and linear from zero to there.
     """
     target = results.facts["target"]
     losses = [name for name in ("train_loss", "loss", "test_loss") if name in results.metrics]
     names = list(dict.fromkeys([*losses[:1], target["metric"]]))
+    drawn = styles(results, names[0])
     figure = Figure(figsize=(6.4 * len(names), 5.2), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for panel, name in zip(panels, names, strict=True):
-        for i, scheme in enumerate(results.schemes):
-            dashes = _DASHES[i // len(_COLOURS) % len(_DASHES)]
-            _draw_scheme(panel, results, scheme, name, _COLOURS[i % len(_COLOURS)], dashes)
-        _decorate(panel, name, _is_wide(results))
+        for scheme, style in drawn.items():
+            _draw_scheme(panel, results, scheme, name, style)
+        _decorate(panel, name, _first_time(results) if _is_wide(results) else None)
     _draw_target(panels[-1], target)
-    handles, labels = panels[0].get_legend_handles_labels()
-    columns = min(len(labels), 4 * len(names))
-    figure.legend(handles, labels, loc="outside lower center", ncols=columns, frameon=False)
-    figure.savefig(path, dpi=130)
+    handles = [*panels[0].get_legend_handles_labels()[0], *_explanations(results)]
+    lines = -(-len(handles) // (4 * len(names)))
+    columns = -(-len(handles) // lines)
+    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, handlelength=3)
+    files.write_figure(path, figure)
 
 
 def _is_wide(results: Results) -> bool:
@@ -48,27 +53,42 @@ def _is_wide(results: Results) -> bool:
     return bool(reached.size) and max(ends) > _WIDE * reached.min()
 
 
-def _draw_scheme(panel: Axes, results: Results, scheme: str, name: str, colour: str, dashes: str) -> None:
-    """Draws one curve; a seed that ended before the others keeps its last value."""
-    seeds = results.seeds(scheme)
-    grid = np.unique(np.concatenate([seed["time"] for seed in seeds]))
-    values = np.stack([np.interp(grid, seed["time"], seed[name]) for seed in seeds])
+def _first_time(results: Results) -> float:
+    """The first moment after zero at which anything was evaluated."""
+    times = results.metrics["time"]
+    return float(times[np.isfinite(times) & (times > 0)].min())
+
+
+def _explanations(results: Results) -> list[Artist]:
+    """What the legend says besides the names of the schemes."""
+    shown: list[Artist] = []
+    if any(len(results.seeds(scheme)) > 1 for scheme in results.schemes):
+        shown.append(Patch(color="#888888", alpha=_BAND, linewidth=0, label="band: lowest to highest seed"))
+    if any(all(results.facts["schemes"][scheme]["stalled"]) for scheme in results.schemes):
+        halt: dict[str, Any] = {"marker": "X", "markersize": 9, "markeredgecolor": "white", "linestyle": ""}
+        shown.append(Line2D([], [], color="#888888", label="came to a halt", **halt))
+    return shown
+
+
+def _draw_scheme(panel: Axes, results: Results, scheme: str, name: str, style: dict[str, Any]) -> None:
+    grid, values = seed_curves(results, scheme, name)
     mean = values.mean(axis=0)
-    panel.plot(grid, mean, color=colour, linestyle=dashes, linewidth=1.6, label=scheme)
-    if len(seeds) > 1:
+    colour = style["color"]
+    panel.plot(grid, mean, label=scheme, **style)
+    if len(values) > 1:
         low, high = values.min(axis=0), values.max(axis=0)
-        panel.fill_between(grid, low, high, color=colour, alpha=0.13, linewidth=0)
+        panel.fill_between(grid, low, high, color=colour, alpha=_BAND, linewidth=0)
     if all(results.facts["schemes"][scheme]["stalled"]):
         panel.plot(grid[-1], mean[-1], marker="X", color=colour, markersize=9, markeredgecolor="white")
 
 
-def _decorate(panel: Axes, name: str, wide: bool) -> None:
-    panel.set_xlabel("virtual time (s)")
+def _decorate(panel: Axes, name: str, linear: float | None) -> None:
+    """Labels and scales; time is linear up to so many seconds, and logarithmic from there on, or linear if None."""
+    panel.set_xlabel("virtual time (s)" if linear is None else f"virtual time (s), linear up to {linear:.2g}")
     panel.set_ylabel(name.replace("_", " "))
-    if wide:
-        panel.set_xscale("log")
-    else:
-        panel.set_xlim(left=0)
+    if linear is not None:
+        panel.set_xscale("symlog", linthresh=linear, linscale=0.5, subs=range(2, 10))
+    panel.set_xlim(left=0)
     if name.endswith("loss"):
         panel.set_yscale("log")
     panel.grid(alpha=0.25, linewidth=0.6)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
+from gcjax import files
 from gcjax.analysis.store import Columns, Results, select
 
 _STATES = {
@@ -37,7 +38,7 @@ def timeline(results: Results, path: Path) -> None:
     _label(panels, number, columns)
     handles = [Patch(color=colour, label=state) for state, colour in _STATES.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
-    figure.savefig(path, dpi=130)
+    files.write_figure(path, figure)
 
 
 def _label(panels: np.ndarray, number: int, columns: int) -> None:

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from gcjax import files
 from gcjax.analysis import summary
 from gcjax.analysis.curves import loss_vs_time
 from gcjax.analysis.gantt import timeline
@@ -10,6 +11,6 @@ from gcjax.analysis.store import Results
 
 def write_report(results: Results, folder: Path) -> None:
     """Writes `summary.md`, `loss_vs_time.png` and `timeline.png`."""
-    (folder / "summary.md").write_text(summary.markdown(results))
+    files.write_text(folder / "summary.md", summary.markdown(results))
     loss_vs_time(results, folder / "loss_vs_time.png")
     timeline(results, folder / "timeline.png")

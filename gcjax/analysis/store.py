@@ -5,17 +5,21 @@ by then; `timeline.parquet` the units of the first rounds; `run.json` what the r
 """
 
 import json
+import os
+import shutil
 import urllib.parse
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow as pa
 import pyarrow.parquet as pq
+
+from gcjax import files
 
 Columns = dict[str, np.ndarray]
 CHECKPOINTS = "checkpoints"
 """The folder, in that of a run, of what it can go on from; there until the run is finished."""
+_DROPPED = ".checkpoints-of-a-finished-run"
 
 
 class Results(NamedTuple):
@@ -86,16 +90,32 @@ def unfinished_folder(path: str | Path) -> Path:
     return empty_folder(folder)
 
 
+def is_resumable(folder: Path) -> bool:
+    """Whether there is a whole checkpoint that a run in this folder can go on from."""
+    inside = os.walk(folder / CHECKPOINTS)
+    return any(Path(path).name.isdigit() and "_CHECKPOINT_METADATA" in names for path, _, names in inside)
+
+
+def is_complete(folder: Path) -> bool:
+    """Whether a run wrote everything here, as its last step, the deletion of its checkpoints, tells."""
+    return (folder / _DROPPED).exists()
+
+
+def drop_checkpoints(folder: Path) -> None:
+    """Deletes the checkpoints of a run, when all that it was to write has been written.
+
+    They are renamed first: half of them would look like damaged ones to somebody who resumes.
+    """
+    if (folder / CHECKPOINTS).exists():
+        os.replace(folder / CHECKPOINTS, folder / _DROPPED)
+        shutil.rmtree(folder / _DROPPED)
+
+
 def save(results: Results, folder: Path) -> None:
     """Writes `metrics.parquet`, `timeline.parquet` and `run.json`."""
-    write_table(results.metrics, folder / "metrics.parquet")
-    write_table(results.timeline, folder / "timeline.parquet")
-    (folder / "run.json").write_text(json.dumps(results.facts, indent=2) + "\n")
-
-
-def write_table(columns: Columns, path: Path) -> None:
-    """Writes columns as a Parquet file."""
-    pq.write_table(pa.table(columns), path)
+    files.write_table(folder / "metrics.parquet", results.metrics)
+    files.write_table(folder / "timeline.parquet", results.timeline)
+    files.write_text(folder / "run.json", json.dumps(results.facts, indent=2) + "\n")
 
 
 def load(path: str | Path) -> Results:

@@ -3,12 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-from rich.table import Table
 
 from gcjax.analysis import cells
 from gcjax.analysis.metrics import time_to_target
 from gcjax.analysis.store import Columns, Results
-from gcjax.analysis.tables import markdown_table, rich_table
+from gcjax.tables import RichTable, markdown_table, rich_table
 
 NOTES = """\
 - Time is virtual: seconds of the simulated workers, not of the machine that ran the simulation.
@@ -37,11 +36,10 @@ class Row(NamedTuple):
     numbers: str
 
 
-def table(results: Results) -> Table:
+def table(results: Results) -> RichTable:
     """The summary for the terminal."""
-    shown = rich_table("Mean ± standard deviation over seeds; time is virtual", heads(results), rows(results))
-    shown.caption, shown.caption_justify = same_durations(results), "left"
-    return shown
+    title = "Mean ± standard deviation over seeds; time is virtual"
+    return rich_table(title, heads(results), rows(results), caption=same_durations(results))
 
 
 def markdown(results: Results) -> str:

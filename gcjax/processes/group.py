@@ -12,7 +12,7 @@ from typing import Any, TypeVar
 
 import jax
 
-from gcjax import _checks
+from gcjax import _checks, interrupts
 from gcjax.processes.hub import Hub
 from gcjax.processes.member import Member
 from gcjax.processes.places import Place, place
@@ -24,6 +24,8 @@ LOST = 3
 _STATUS = {ValueError: 2, KeyboardInterrupt: 130}
 # JAX's own watch is the last resort: it aborts, and does not say who was lost.
 _JAX_HEARTBEAT = 100
+
+_TELL_SECONDS = 3.0  # that an interrupted process takes at most to tell the others
 
 _T = TypeVar("_T")
 
@@ -62,12 +64,13 @@ def group(
     address = link.wait(link.end.meet())
     shared = None
     try:
-        _initialize(link.place, address, timeout, lost_after)
-        try:
-            yield
-        except SharedError as error:  # every process has it, so nobody is to be told
-            shared = error
-        link.wait(link.end.finish())
+        with interrupts.before_end(lambda: link.wait(link.end.fail("interrupted"), _TELL_SECONDS)):
+            _initialize(link.place, address, timeout, lost_after)
+            try:
+                yield
+            except SharedError as error:  # every process has it, so nobody is to be told
+                shared = error
+            link.wait(link.end.finish())
     except BaseException as error:
         link.wait(link.end.fail(_named(error)))
         _leave_without_jax(error)
@@ -87,10 +90,10 @@ class _Link:
         kind = Member if place.process_id else Hub
         self.end: Hub | Member = self.wait(_made(kind, place, timeout, lost_after))
 
-    def wait(self, coroutine: Coroutine[Any, Any, _T]) -> _T:
-        """The result of a coroutine of the loop."""
+    def wait(self, coroutine: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
+        """The result of a coroutine of the loop; `TimeoutError` if it is not there after so many seconds."""
         future: Future[_T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
-        return future.result()
+        return future.result(timeout)
 
 
 async def _made(kind: type[Hub] | type[Member], place: Place, timeout: float, lost_after: float) -> Hub | Member:

@@ -5,11 +5,10 @@ import json
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 from matplotlib.image import imread
 from rich.console import Console
 
-from gcjax import analysis
+from gcjax import analysis, files
 from gcjax.analysis import cells, gantt, summary
 from tests.analysis.results import S, results
 
@@ -150,7 +149,7 @@ def test_accuracy_rises_and_loss_falls():
 @pytest.mark.parametrize("workers", [1, 2, 10, 60])
 def test_the_workers_of_a_timeline_have_whole_numbers(workers, tmp_path, monkeypatch):
     found, drawn = results(), []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: drawn.append(figure))
+    monkeypatch.setattr(files, "write_figure", lambda path, figure: drawn.append(figure))
     gantt.timeline(found._replace(facts={**found.facts, "num_workers": workers}), tmp_path / "timeline.png")
     ticks = drawn[0].axes[0].get_yticks()
     assert len(ticks) >= 1 and (ticks == ticks.round()).all()

@@ -6,10 +6,12 @@ import jax
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from matplotlib.colors import to_rgb
 
+from experiments import codes as experiment
 from experiments.codes import _completion, compare_codes
 from experiments.conditioning import conditioning, interpolation_errors
-from gcjax import codes, progress, stragglers
+from gcjax import codes, files, progress, stragglers
 
 
 def test_codes_are_measured_and_written(tmp_path):
@@ -79,3 +81,18 @@ def test_interpolation_loses_digits_with_the_degree_and_adding_does_not():
     assert 1e-9 < added[at] < 1e-7 and 1e-9 < three[at] < 1e-6
     assert twenty[at] > 10 * three[at] and thirty[at] > 30 * twenty[at]
     assert thirty[0] > 1 > added[0]
+
+
+def test_typical_and_worst_condition_are_both_seen_where_they_are_equal(monkeypatch, tmp_path):
+    figures = []
+    monkeypatch.setattr(files, "write_figure", lambda path, figure: figures.append(figure))
+    nothing, one = np.zeros(1), np.ones(1)
+    code = experiment.Measured("FRC", 3.0, 1.0, 0.1, 0.2, one, nothing, nothing, 1e-3, 100.0, 100.0, 1e-7, 1e-2)
+    experiment._figure([code], ["exponential"], tmp_path / "unused.png")
+    panel = figures[0].axes[2]
+    panel.get_legend().remove()
+    figures[0].canvas.draw()
+    image, box = np.asarray(figures[0].canvas.buffer_rgba())[::-1, :, :3] / 255, panel.get_window_extent()
+    part = image[int(box.y0) : int(box.y1), int(box.x0) : int(box.x1)]
+    for colour in ("C0", "C1"):
+        assert (np.abs(part - np.array(to_rgb(colour))).max(axis=-1) < 0.1).sum() > 10

@@ -2,11 +2,11 @@
 
 from collections.abc import Sequence
 
-from rich.table import Table
 from rich.text import Text
 
 from gcjax.algebra.laws.check import Result
 from gcjax.algebra.laws.table import LAWS, Law
+from gcjax.tables import RichTable, rich_table
 
 _INTRODUCTION = """# The laws of the algebra
 
@@ -43,17 +43,16 @@ def _cells(law: Law) -> tuple[str, ...]:
     return law.name, claims, law.condition, law.source, law.kind
 
 
-def table(results: Sequence[Result]) -> Table:
+def table(results: Sequence[Result]) -> RichTable:
     """For the terminal: what became of each law."""
-    shown = Table(show_edge=False, pad_edge=False)
-    for head in ("Law", "", "Source", "Outcome"):
-        shown.add_column(head)
+    heads = ("Law", "Outcome", "", "Source")
+    rows: list[list[str | Text]] = []
     for result in results:
         law = result.law
         text = "\n".join(map(str, law.claims)) or law.condition
         mark = "" if result.expected else "bold red"
-        shown.add_row(Text(law.title), Text(text), Text(law.source), Text(result.outcome, style=mark))
-    return shown
+        rows.append([law.title, Text(result.outcome, style=mark), text, law.source])
+    return rich_table("", heads, rows, left=heads)
 
 
 def counterexamples(results: Sequence[Result], *, expected: bool) -> str:

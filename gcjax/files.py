@@ -1,0 +1,58 @@
+"""Files that are whole or not there, whenever the process ends.
+
+Each is written under another name in the same folder, and then renamed.
+"""
+
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from gcjax import interrupts
+
+
+@contextmanager
+def whole(path: str | Path) -> Iterator[Path]:
+    """The name to write under in this block; at its end the file gets its own, unless an error leaves the block.
+
+    The name ends as the other one does, so that libraries that go by it write the right format.
+    """
+    path = Path(path)
+    part = path.with_name(f".part-{path.name}")
+
+    def discard() -> None:
+        part.unlink(missing_ok=True)
+
+    with interrupts.before_end(discard):
+        try:
+            yield part
+            os.replace(part, path)
+        finally:
+            discard()
+
+
+def write_text(path: str | Path, text: str) -> None:
+    """Writes a text file."""
+    with whole(path) as part:
+        part.write_text(text)
+
+
+def write_table(path: str | Path, columns: Any) -> None:
+    """Writes a table to Parquet.
+
+    Args:
+      path: of the file.
+      columns: name -> column, or a `pyarrow.Table`.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    with whole(path) as part:
+        pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), part)
+
+
+def write_figure(path: str | Path, figure: Any, *, dpi: int = 130) -> None:
+    """Writes a figure of Matplotlib."""
+    with whole(path) as part:
+        figure.savefig(part, dpi=dpi)
