@@ -4,6 +4,7 @@ import contextlib
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import filelock
 import jax
@@ -22,7 +23,7 @@ def keep() -> Path | None:
       The folder; None if it cannot be written, which is said on stderr.
     """
     if _is_set():
-        return Path(jax.config.jax_compilation_cache_dir or "")
+        return Path(_setting("jax_compilation_cache_dir") or "")
     try:
         path = folder()
         path.mkdir(parents=True, exist_ok=True)
@@ -31,14 +32,18 @@ def keep() -> Path | None:
         print(f"gcjax: compiled programs are not kept: {error}", file=sys.stderr)
         return None
     jax.config.update("jax_compilation_cache_dir", str(path))
-    if jax.config.jax_compilation_cache_max_size == -1:
+    if _setting("jax_compilation_cache_max_size") == -1:
         jax.config.update("jax_compilation_cache_max_size", MAX_BYTES)
     jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.0)
     return path
 
 
+def _setting(name: str) -> Any:
+    return getattr(jax.config, name)
+
+
 def _is_set() -> bool:
-    return bool(jax.config.jax_compilation_cache_dir)
+    return bool(_setting("jax_compilation_cache_dir"))
 
 
 def folder() -> Path:

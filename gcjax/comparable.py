@@ -71,7 +71,7 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         try:
-            origin = (factory, frozen(given.arguments), jax.config.jax_enable_x64)
+            origin = (factory, frozen(given.arguments), jax.dtypes.canonicalize_dtype("float64").name)
             hash(origin)
         except TypeError:
             return result
@@ -86,7 +86,7 @@ def _marked(value: Any, origin: Hashable, by_value: bool, place: tuple[Hashable,
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields = {name: _marked(getattr(value, name), origin, by_value, (*place, name)) for name in value._fields}
         same = all(fields[name] is getattr(value, name) for name in fields)
-        return value if same else value._replace(**fields)
+        return value if same else type(value)(**fields)
     if type(value) in (list, tuple):
         return type(value)(_marked(item, origin, by_value, (*place, i)) for i, item in enumerate(value))
     if type(value) is dict:

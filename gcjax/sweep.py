@@ -79,7 +79,8 @@ def folder_name(combination: Sequence[str]) -> str:
 
 def _split(text: str) -> Iterator[str]:
     """The parts between commas that are in no bracket and no quotes."""
-    part, expected = "", []
+    part = ""
+    expected: list[str] = []
     for letter in text:
         if expected and letter == expected[-1]:
             expected.pop()
@@ -109,11 +110,11 @@ def _names(combination: Sequence[str]) -> list[str]:
     return [binding.partition("=")[0].strip() for binding in combination]
 
 
-def _part(shown: progress.Progress, label: str, index: int, number: int) -> progress.Progress:
+def _part(shown: progress.Progress, combination: str, index: int, number: int) -> progress.Progress:
     """The progress of one combination among all of them; what it shows is in its folder."""
 
-    def update(name: str, fraction: float, detail: str = "") -> None:
-        shown.update(f"{label}: {name}", (index + fraction) / number, detail)
+    def update(label: str, fraction: float, detail: str = "") -> None:
+        shown.update(f"{combination}: {label}", (index + fraction) / number, detail)
 
     return progress.Progress(update, show=lambda _: None)
 

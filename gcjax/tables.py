@@ -41,12 +41,12 @@ class RichTable:
         self.left = {i for i, head in enumerate(heads) if i < keys or head in left}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        title: str | None = self.title
+        if self.title:
+            yield Text(self.title, style="italic")  # above the table, whose title would be broken at its own width
         for part in self.parts(options.max_width):
             if part != self.parts(options.max_width)[0]:
                 yield Text()
-            yield self._table(part, self._widths(part, options.max_width), title)
-            title = None
+            yield self._table(part, self._widths(part, options.max_width))
         if self.caption:
             yield Text(self.caption)
 
@@ -80,8 +80,8 @@ class RichTable:
             widths[most] += int(wanted[most] > widths[most])
         return widths
 
-    def _table(self, part: Sequence[int], widths: Sequence[int], title: str | None) -> Table:
-        table = Table(title=title, title_justify="left", show_edge=False, pad_edge=False)
+    def _table(self, part: Sequence[int], widths: Sequence[int]) -> Table:
+        table = Table(show_edge=False, pad_edge=False)
         for column, width in zip(part, widths, strict=True):
             justify: JustifyMethod = "left" if column in self.left else "right"
             table.add_column(Text(self.heads[column]), justify=justify, width=width, overflow="fold")

@@ -22,18 +22,20 @@ def lazy(*, patience: float = 2.0) -> gcjax.protocols.Protocol:
     return gcjax.protocols.asp()
 
 
-def test_a_function_stays_what_it_is_and_is_in_the_table():
-    assert gcjax.register("protocol", paper="Nobody 2030")(lazy) is lazy
+def test_a_registered_function_makes_equal_objects_and_is_in_the_table():
+    protocol = gcjax.register("protocol", paper="Nobody 2030")(lazy)
+    assert protocol.__wrapped__ is lazy
+    assert protocol(patience=3.0) == protocol(patience=3.0)
     kind = registry.kinds()["protocol"]
-    assert kind.entries["lazy"] == registry.Entry(lazy, "Nobody 2030")
+    assert kind.entries["lazy"] == registry.Entry(protocol, "Nobody 2030")
     assert (kind.module_of("lazy"), kind.module_of("ssp")) == (__name__, "gcjax.protocols")
     assert set(kind.entries) - kind.outside == set(gcjax.protocols.TABLE)
     assert "lazy" not in gcjax.protocols.TABLE
 
 
 def test_another_name_can_be_given():
-    gcjax.register("protocol", name="patient")(lazy)
-    assert registry.kinds()["protocol"].entries["patient"].factory is lazy
+    protocol = gcjax.register("protocol", name="patient")(lazy)
+    assert registry.kinds()["protocol"].entries["patient"].factory is protocol
 
 
 @pytest.mark.parametrize(
@@ -61,7 +63,7 @@ def test_a_name_of_somebody_else_outside_is_taken_and_ones_own_is_not():
     with pytest.raises(ValueError, match=r"other cannot be called 'patient', since tests.test_registry.lazy has"):
         gcjax.register("protocol", name="patient")(other)
     gcjax.register("protocol", name="patient", paper="Nobody 2030")(lazy)  # a cell that is run again
-    assert registry.kinds()["protocol"].entries["patient"] == registry.Entry(lazy, "Nobody 2030")
+    assert registry.kinds()["protocol"].entries["patient"].paper == "Nobody 2030"
 
 
 def test_a_name_that_configs_know_from_another_kind_is_taken():
