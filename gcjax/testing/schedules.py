@@ -61,9 +61,11 @@ def _check_versions(s: Schedule, protocol: Protocol) -> None:
     require(not (protocol.one_version and mixed.any()), f"{rule}; commit {_first(mixed)} reads several")
     for e, c in zip(*np.nonzero(filled & (s.version > 0)), strict=True):
         w, unit, version = s.worker[e, c], s.unit[e, c], s.version[e, c]
-        until = max(s.start[unit, w], s.send_start[unit : unit + s.work[e].max(), w].min(initial=np.inf))
+        until = s.start[unit, w]
+        if protocol.local is not None:  # parameters can come in while a worker takes steps of its own
+            until = max(until, s.send_start[unit : unit + s.work[e].max(), w].min(initial=np.inf))
         require(
-            s.time[version - 1] <= until,
+            s.time[version - 1] <= until * (1 + EPS),
             f"a version must be there when it is read; commit {e}, contribution {c} has read version {version}, which "
             f"is made at {s.time[version - 1]:g} s, by {until:g} s",
         )

@@ -13,7 +13,7 @@ from gcjax.tasks import Task
 from gcjax.tasks.base import Batch, merge
 from gcjax.testing.contract import called, close, require, same
 
-ROUNDING = 1e-4  # of losses and gradients in float32
+ROUNDING = {2: 0.1, 4: 1e-3, 8: 1e-9}  # of losses and gradients, by the bytes of a number
 
 
 def check_task(
@@ -91,7 +91,11 @@ def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bo
     if not quick:
         fresh = jax.jit(lambda p, b, k: task.loss(p, b, k))(point, batch, key)
         rule = "the loss must depend on parameters, batch and key only; compiled again it differs"
-        require(close(loss, fresh, ROUNDING), rule)
+        require(close(loss, fresh, _rounding(fresh)), rule)
+
+
+def _rounding(loss: jax.Array) -> float:
+    return ROUNDING[loss.dtype.itemsize]
 
 
 @jax.jit
@@ -133,7 +137,7 @@ def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
     losses = jax.jit(jax.vmap(task.loss, (None, 0, None)))(params, batches, key)
     total = jnp.sum(weights.astype(losses.dtype) * losses)
     rule = "the loss of merged batches must be the weighted sum of their losses if a task says mergeable"
-    require(close(merged, total, 10 * ROUNDING), f"{rule}; it is {float(merged):g} instead of {float(total):g}")
+    require(close(merged, total, _rounding(total)), f"{rule}; it is {float(merged):g} instead of {float(total):g}")
 
 
 def _check_whole(task: Task, params: Any, key: jax.Array) -> None:
@@ -146,13 +150,18 @@ def _check_whole(task: Task, params: Any, key: jax.Array) -> None:
 
         return jax.lax.map(of_chunk, chunks).mean()
 
-    rounds = [jax.jit(jax.value_and_grad(mean_loss))(point, jnp.asarray(r, jnp.int32)) for r in (0, 3)]
+    derivative = jax.jit(jax.value_and_grad(mean_loss))
+    first, later = (called("loss", derivative, point, jnp.asarray(r, jnp.int32)) for r in (0, 3))
+    rounding = _rounding(first[0])
     rule = "batches that are whole chunks must be the same in every round"
-    require(
-        close(rounds[0], rounds[1], ROUNDING), f"{rule}; the mean loss is {rounds[0][0]:g}, and then {rounds[1][0]:g}"
-    )
-    metrics = task.metrics(point, task.data)
-    require("train_loss" in metrics, "whole_chunks needs the metric 'train_loss', the loss of all data")
-    total = jax.jit(task.metrics)(point, task.data)["train_loss"]
+    require(close(first, later, rounding), f"{rule}; the mean loss is {first[0]:g}, and then {later[0]:g}")
+
+    def of_all(params: Any) -> jax.Array:
+        metrics = task.metrics(params, task.data)
+        require("train_loss" in metrics, "whole_chunks needs the metric 'train_loss', the loss of all data")
+        return metrics["train_loss"]
+
+    total, gradient = called("metrics", jax.jit(jax.value_and_grad(of_all)), point)
     rule = "the mean loss of the chunks must be the loss of all data"
-    require(close(rounds[0][0], total, 10 * ROUNDING), f"{rule}; it is {rounds[0][0]:g} instead of {float(total):g}")
+    require(close(first[0], total, rounding), f"{rule}; it is {first[0]:g} instead of {total:g}")
+    require(close(first[1], gradient, rounding), "the mean gradient of the chunks must be the gradient on all data")

@@ -11,6 +11,7 @@ from gcjax import stragglers
 from gcjax._arguments import checked
 from gcjax.stragglers.base import _sample_units
 from gcjax.stragglers.iid import Parameter
+from gcjax.testing import check_straggler_model
 from tests.stragglers.models import MODELS, NUM_WORKERS
 
 KEY = jax.random.key(0)
@@ -34,10 +35,8 @@ def test_factories_take_keywords_and_say_what_they_are(name):
 
 
 @ALL
-def test_seconds_have_shape_and_type(name):
-    seconds = sample(MODELS[name](1.5))
-    assert seconds.shape == (12, NUM_WORKERS) and seconds.dtype == jnp.float32
-    assert not np.isnan(seconds).any() and (seconds >= 0).all()
+def test_the_contract(name):
+    check_straggler_model(MODELS[name](1.5), num_workers=NUM_WORKERS, quick=name != "worker_speeds")
 
 
 @ALL
@@ -50,17 +49,9 @@ def test_seconds_are_float64_under_x64(name, x64):
 
 
 @ALL
-def test_same_key_same_bits_and_other_key_other_bits(name):
+def test_another_key_gives_other_bits(name):
     model = MODELS[name](1.5)
-    np.testing.assert_array_equal(sample(model), sample(model))
-    if name not in ("constant", "replay"):
-        assert (sample(model) != sample(model, jax.random.key(1))).any()
-
-
-@ALL
-def test_more_units_begin_with_the_same_bits(name):
-    model = MODELS[name](1.5)
-    np.testing.assert_array_equal(sample(model, num_units=12)[:7], sample(model, num_units=7))
+    assert name in ("constant", "replay") or (sample(model) != sample(model, jax.random.key(1))).any()
 
 
 @ALL
@@ -72,27 +63,11 @@ def test_vmap_over_a_parameter_equals_the_loop(name):
 
 
 @ALL
-def test_vmap_over_keys_equals_the_loop(name):
-    keys = jax.random.split(KEY, 3)
-    together = jax.vmap(lambda key: sample(MODELS[name](1.5), key))(keys)
-    np.testing.assert_allclose(together, jnp.stack([sample(MODELS[name](1.5), k) for k in keys]), rtol=2e-6)
-
-
-@ALL
 def test_other_parameters_compile_nothing(name):
     sample(MODELS[name](1.5))
     before = _sample_units._cache_size()
     sample(MODELS[name](1.25), jax.random.key(2))
     assert _sample_units._cache_size() == before
-
-
-@ALL
-def test_the_state_keeps_its_structure(name):
-    model = MODELS[name](1.5)
-    state = model.init(KEY, NUM_WORKERS)
-    _, after = jax.eval_shape(model.sample, state, KEY)
-    assert jax.tree.structure(state) == jax.tree.structure(after)
-    assert jax.tree.map(jnp.shape, state) == jax.tree.map(lambda x: x.shape, after)
 
 
 def test_a_users_own_model_may_close_over_traced_values():

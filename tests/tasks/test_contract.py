@@ -10,11 +10,12 @@ import optax
 import pytest
 
 from gcjax import tasks
-from gcjax.tasks.base import merge
+from gcjax.testing import check_task
 from tests.tasks.tasks import TASKS
 
 KEY = jax.random.key(5)
 ALL = pytest.mark.parametrize("name", sorted(TASKS))
+MERGEABLE = {"cifar10", "digits", "fashion_mnist", "mnist", "text"}
 
 
 def make(name, num_chunks=8, **arguments):
@@ -63,9 +64,19 @@ def check_dtype(task, dtype):
 
 
 @ALL
-@pytest.mark.parametrize("num_chunks", [1, 7])
-def test_the_mean_of_the_chunk_gradients_is_the_full_gradient(name, num_chunks, x64):
+def test_the_contract(name):
+    check_task(make(name), quick=name != "linear_regression", rng_key=KEY)
+
+
+@ALL
+def test_the_contract_of_whole_chunks(name, x64):
     """7 divides no number of examples here: unequal chunks are exact too."""
+    check_task(make(name, 7, batch_size=None, local_data=True), whole_chunks=True, quick=True, rng_key=KEY)
+
+
+@ALL
+@pytest.mark.parametrize("num_chunks", [1])
+def test_the_mean_of_the_chunk_gradients_is_the_full_gradient(name, num_chunks, x64):
     task = make(name, num_chunks, batch_size=None, local_data=True)
     params = params_off_the_start(task)
     chunks = jnp.arange(num_chunks)
@@ -78,15 +89,9 @@ def test_the_mean_of_the_chunk_gradients_is_the_full_gradient(name, num_chunks, 
     chex.assert_trees_all_close(mean, full, atol=1e-9, rtol=0)
 
 
-@pytest.mark.parametrize("name", ["cifar10", "digits"])
-def test_batches_go_through_one_pass_as_one_batch(name):
-    task = make(name)
-    assert task.mergeable
-    params, weights = params_off_the_start(task), jnp.asarray([0.5, -2.0])
-    batches = jax.vmap(task.unit_batch, (None, None, 0, None))(task.data, KEY, jnp.arange(2), 0)
-    merged = jax.jit(task.loss)(params, merge(batches, weights), KEY)
-    losses = jax.jit(jax.vmap(task.loss, (None, 0, None)))(params, batches, KEY)
-    np.testing.assert_allclose(merged, jnp.sum(weights * losses), rtol=1e-4)
+def test_tasks_say_whether_batches_go_through_one_pass():
+    """Those that do not use the key and have weighted examples."""
+    assert {name for name in TASKS if make(name).mergeable} == MERGEABLE
 
 
 @ALL
@@ -100,22 +105,11 @@ def test_every_example_is_in_exactly_one_chunk(name):
 
 
 @ALL
-def test_a_chunk_batch_depends_on_chunk_and_round_only(name):
+def test_chunk_batches_differ_by_chunk_and_round(name):
     task = make(name)
     draw = jax.jit(task.chunk_batch)
-    assert_same(draw(task.data, KEY, 3, 5), task.chunk_batch(task.data, KEY, jnp.asarray(3), jnp.asarray(5)))
     for other in ((2, 5), (3, 4), (5, 3)):
         assert (draw(task.data, KEY, *other).inputs != draw(task.data, KEY, 3, 5).inputs).any()
-
-
-@ALL
-def test_a_unit_batch_is_the_same_alone_and_among_others(name):
-    task = make(name)
-    workers, units = jnp.arange(4), jnp.array([7, 0, 7, 2])
-    together = jax.jit(jax.vmap(task.unit_batch, in_axes=(None, None, 0, 0)))(task.data, KEY, workers, units)
-    for i in range(4):
-        alone = task.unit_batch(task.data, KEY, workers[i], units[i])
-        assert_same(alone, jax.tree.map(lambda x, i=i: x[i], together))
 
 
 @ALL

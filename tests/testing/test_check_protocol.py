@@ -55,12 +55,15 @@ BROKEN = {
         "staleness must not be above .*max_staleness, 0; commit 1",
     ),
     "several versions": (
-        schedule_with(lambda s, d: s._replace(version=s.version.at[1, 0].set(0))),
+        schedule_with(lambda s, d: only(s, "version", lambda v: v.at[1, 0].set(0)), max_staleness=None),
         r"read one version .*; commit 1 reads several\. .*\[\[1\., 1\.\], \[1\., 1\.\]\]",
     ),
     "reads what is not there yet": (
         schedule_with(
-            lambda s, d: only(s, "version", lambda v: jnp.broadcast_to(jnp.arange(len(v))[:, None], v.shape)), ASP
+            lambda s, d: only(
+                s, "version", lambda v: jnp.broadcast_to(jnp.arange(len(v), dtype=jnp.int32)[:, None], v.shape)
+            ),
+            ASP,
         ),
         "a version must be there when it is read; commit 1, contribution 0 has read version 1",
     ),

@@ -18,6 +18,16 @@ def drawn(rng_key, state):
     return jax.random.exponential(rng_key, state.shape, state.dtype)
 
 
+@jax.custom_batching.custom_vmap
+def odd(x):
+    return x
+
+
+@odd.def_vmap
+def _odd_under_vmap(axis_size, in_batched, x):
+    return x + 1, in_batched[0]
+
+
 # Made at import: what changes from call to call.
 GENERATOR = np.random.default_rng(0)
 
@@ -44,7 +54,11 @@ BROKEN = {
     "no state": (model(lambda s, k: drawn(k, s)), r"sample must give \(seconds, state\)"),
     "other random numbers": (
         model(lambda s, k: (drawn(k, s) + GENERATOR.random(), s)),
-        "vmap over keys must give what a loop gives.*unit 0",
+        "more units must begin with the same bits as fewer.*unit",
+    ),
+    "another thing under vmap": (
+        model(lambda s, k: (odd(drawn(k, s)), s)),
+        "vmap over keys must give what a loop gives. Smallest case: unit 0",
     ),
     "random state": (
         model(lambda s, k: (s, s), lambda k, w: jnp.full(w, GENERATOR.random())),

@@ -60,7 +60,7 @@ BROKEN = {
         "unit_batch must be a pure function",
     ),
     "not mergeable": (
-        with_loss(lambda x, p, k: x**2),
+        with_loss(lambda x, p, k: x + 1)._replace(mergeable=True),
         {},
         "merged batches must be the weighted sum of their losses",
     ),
