@@ -8,11 +8,10 @@ import jax.numpy as jnp
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from matplotlib.figure import Figure
 
 from experiments.grouped import claims, delays, figures, hybrid, report, training
 from experiments.grouped.training import Delayed, Outcome
-from gcjax import analysis, cli, progress, protocols, stragglers, tasks
+from gcjax import analysis, cli, files, progress, protocols, stragglers, tasks
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "grouped"
 W, R = 4, 8
@@ -266,7 +265,7 @@ def test_more_accuracy_is_not_called_less_than_none(tmp_path):
 
 def test_the_figure_says_what_stars_and_dashed_lines_are(tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: drawn.append(figure))
+    monkeypatch.setattr(files, "write_figure", lambda path, figure: drawn.append(figure))
     figures.groups(made_up(), 1.2, 2.5, tmp_path / "groups.png")
     assert [text.get_text() for text in drawn[0].legends[0].get_texts()] == ["chosen by progressive grouping", "limit"]
 

@@ -2,15 +2,15 @@
 
 import numpy as np
 import pytest
-from matplotlib.figure import Figure
 
 from experiments import protocols
+from gcjax import files
 
 
 @pytest.mark.parametrize("count", [1, 3, 28])
 def test_the_label_of_the_colours_is_within_the_figure(count, tmp_path, monkeypatch):
     drawn = []
-    monkeypatch.setattr(Figure, "savefig", lambda figure, *args, **options: drawn.append(figure))
+    monkeypatch.setattr(files, "write_figure", lambda path, figure: drawn.append(figure))
     monkeypatch.setattr(protocols, "_times", lambda found, schemes, cells: np.arange(1.0, count + 1)[:, None])
     protocols._figure({}, [f"scheme {i}" for i in range(count)], ["bursty"], ["free"], tmp_path / "map.png")
     figure = drawn[0]
