@@ -128,6 +128,48 @@ def test_partial_errors_are_those_of_pinv(x64, monkeypatch, num_blocks, by_table
             np.testing.assert_allclose(estimate[s, d], np.sqrt(total), atol=1e-9)
 
 
+@pytest.mark.parametrize("num_blocks", [1, 2, 3])
+def test_partial_errors_of_every_set_of_holders_are_those_of_lstsq(x64, num_blocks):
+    """Trial s: of each chunk those holders have finished that the bits of s say. Some have rows nearly dependent."""
+    graph = codes.random_regular(100, load=8, rng_key=jax.random.key(0))
+    code = codes.partial(graph, num_blocks=num_blocks, rng_key=jax.random.key(1))
+    rows = np.asarray(jax.jit(code.plan)(jnp.full(100, 8)).decode)[:, 0]
+    held, sets = codes.holders(graph), np.arange(256)[:, None] >> np.arange(8) & 1 == 1
+    finish, squares, worst = np.zeros((8, 100, 256)), np.zeros(256), 0.0
+    for workers, slots in zip(held.workers, held.slots, strict=True):
+        finish[slots, workers] = np.where(sets.T, 0.0, np.inf)
+        for s, done in enumerate(sets):
+            matrix = rows[workers[done]].T
+            solution, _, _, values = np.linalg.lstsq(matrix, np.eye(num_blocks), rcond=None)
+            squares[s] += ((matrix @ solution - np.eye(num_blocks)) ** 2).sum()
+            worst = max(worst, values[0] / values[-1]) if done.any() else worst
+    found = simulate.partial_errors(code, (1.0,))(jnp.asarray(finish))[:, 0]
+    np.testing.assert_allclose(found, np.sqrt(squares), atol=1e-9, rtol=1e-9)
+    assert found[-1] < 1e-9 and (num_blocks == 1 or worst > 1e4)
+
+
+def adjacency(graph):
+    """float64[W, N], 1 where a worker holds a chunk."""
+    matrix = np.zeros((graph.num_workers, graph.num_chunks))
+    np.put_along_axis(matrix, graph.chunks, 1.0, axis=1)
+    return matrix
+
+
+def test_original_error_is_a_quadratic_form_of_the_unfinished_workers(x64):
+    """`error² = 1ᵀ [(A⁻²)_SS]⁻¹ 1 / K²` for the unfinished workers S of a graph with an invertible adjacency A."""
+    graph = codes.random_regular(60, load=4, rng_key=KEY)
+    code = codes.partial(codes.order_chunks(graph), rng_key=KEY)
+    finish, deadlines = approximate.trials(graph, SPEEDS, 20, 3, KEY), (2.0, 6.0, 12.0, 24.0)
+    found = simulate.original_errors(code)(*simulate.arrivals(code.assignment, finish, deadlines))
+    square = np.linalg.matrix_power(np.linalg.inv(adjacency(graph)), 2)
+    last = np.asarray(finish)[3]
+    for s, d in np.ndindex(found.shape):
+        unfinished = last[:, s] > deadlines[d]
+        ones = np.ones(unfinished.sum())
+        error = np.sqrt(ones @ np.linalg.solve(square[np.ix_(unfinished, unfinished)], ones)) / 4
+        np.testing.assert_allclose(found[s, d], error, atol=1e-7)
+
+
 def test_original_errors_count_whole_workers_only(x64):
     assignment, deadlines = uneven(), (4.0, 20.0)
     code = codes.partial(assignment, num_blocks=2, rng_key=KEY)
