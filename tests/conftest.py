@@ -1,18 +1,15 @@
 """Eight CPU devices, compiled programs shared, the option --slow, strict numerics in the folders clean under it."""
 
 import os
-import tempfile
+import pathlib
 
 os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
 
-# Compiling is most of the time of all tests, so it is done with few optimisations, and once: what one module has
-# compiled, later ones take from a folder; one for each worker of pytest-xdist, since JAX writes its files piecemeal.
-WORKER = os.environ.get("PYTEST_XDIST_WORKER")
-if WORKER is None:
-    PROGRAMS = tempfile.TemporaryDirectory(prefix="gcjax-programs-", ignore_cleanup_errors=True)
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = PROGRAMS.name
-else:
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = os.path.join(os.environ["JAX_COMPILATION_CACHE_DIR"], WORKER)
+# Compiling is most of the time of all tests, so it is done with few optimisations, and once: what has been compiled is
+# kept in a folder, also for the next time; one for each worker of pytest-xdist, since JAX writes its files piecemeal.
+WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
+PROGRAMS = pathlib.Path(__file__).parent.parent / ".pytest_cache" / "programs" / WORKER
+os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
 
