@@ -46,10 +46,11 @@ def approximate(
       blocks: the values of L.
       num_failed: random workers that fail in each trial.
       num_trials: S.
-      num_draws: random orders of which the one with the least `q_max` is taken; 2 is what the released notebook does, 100
-        what it means to do.
+      num_draws: random orders of which the one with the least `q_max` is taken; 2 is what the released notebook does,
+        100 what it means to do.
       redraw: setting -> a function that draws its assignment anew from `rng_key`.
-      num_graphs: graphs of those settings, the assignment given among them; orders and rows are drawn anew, the trials are the same.
+      num_graphs: graphs of those settings, the assignment given among them; orders and rows are drawn anew, the trials
+        are the same.
       compare_published: whether to put the published numbers beside; they are for the paper's setting only.
       seed: of all randomness; the same seed, the same bits.
       out: the folder to write.

@@ -43,13 +43,14 @@ def exact(
       assignments: name -> who holds what; the processing order is chosen here.
       stragglers: who is slow; one unit of work is one chunk, and a trial is one round.
       blocks: the values of L.
-      num_failed: random workers that fail in each trial, or setting -> so many; by default the fewest holders of a chunk
-        less L.
+      num_failed: random workers that fail in each trial, or setting -> so many; by default the fewest holders of a
+        chunk less L.
       num_trials: S.
-      num_draws: random orders of which the one with the least `q_max` is taken; 2 is what the released notebook does, 100
-        what it means to do.
+      num_draws: random orders of which the one with the least `q_max` is taken; 2 is what the released notebook does,
+        100 what it means to do.
       redraw: setting -> a function that draws its assignment anew from `rng_key`.
-      num_graphs: graphs of those settings, the assignment given among them; orders are drawn anew, the trials are the same.
+      num_graphs: graphs of those settings, the assignment given among them; orders are drawn anew, the trials are the
+        same.
       num_orders: random orders of the first graph of those settings, for a table of how much depends on the order; none
         if 0.
       order_draws: of how many draws each of these is the best: a row for each.

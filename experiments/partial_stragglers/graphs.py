@@ -40,8 +40,8 @@ def drawn(
       assignment: the first graph.
       draw: makes another one of `rng_key`; None if the assignment is not random.
       num_graphs: all of them together.
-      keys: four, as `report.keys` makes them; the last one is for the further graphs. Of the trials there is one key: all
-        graphs see the same.
+      keys: four, as `report.keys` makes them; the last one is for the further graphs. The third, of the trials, is for
+        all graphs.
     """
     yield assignment, keys[:2]
     for number in range(1, num_graphs if draw else 1):

@@ -62,9 +62,9 @@ class Row(NamedTuple):
     def difference(self) -> float:
         """z: ours less published over the standard deviation of that difference; NaN where our trials do not differ.
 
-        A published mean is of one graph and its own trials. With several graphs of ours their mean is compared, and what
-        differs between graphs counts besides the trials; with one of ours only the trials of both do. It is 0 where
-        both are zero up to rounding.
+        A published mean is of one graph and its own trials. With several graphs of ours their mean is compared, and
+        what differs between graphs counts besides the trials; with one of ours only the trials of both do. It is 0
+        where both are zero up to rounding.
         """
         ours, trials = (
             (self.over_graphs, self.trials_error) if self.num_graphs > 1 else (self.ours, self.standard_error)

@@ -51,9 +51,9 @@ def adsp(
     with C = 1 and tries one more in each window; the reward of a window comes from fitting `1 / (a² t + b) + c` to its
     losses. With a target it is that of the released code, `a² / (1 / (target - c) - b)`: the inverse of the time, from
     the begin of the window, after which the fit is at the target. It is 0 where the fit never gets there, that is if
-    target <= c or a² = 0, and inf where it was there from the begin. Without a target it is `a²`. The first C whose reward is below the best is given up for the one before. When
-    the loss of a window has risen by 30 % over the least one since, the search begins again (Hu et al. 2020,
-    algorithms 1 and 2). The server adds a push with the weight 1/W.
+    target <= c or a² = 0, and inf where it was there from the begin. Without a target it is `a²`. The first C whose
+    reward is below the best is given up for the one before. When the loss of a window has risen by 30 % over the least
+    one since, the search begins again (Hu et al. 2020, algorithms 1 and 2). The server adds a push with the weight 1/W.
 
     Args:
       seconds: Γ.
@@ -130,7 +130,7 @@ def _searched(
 
 
 def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
-    """float[]: how good a window was, for the c that fits best: `a²`, or the inverse time to the target; 0 if neither."""
+    """float[]: how good a window was, by the c that fits best: `a²`, or the inverse time to the target."""
     there = in_window(seen, seen.window, seconds)
     t = jnp.where(there, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
     loss = jnp.where(there, seen.loss, 0).astype(t.dtype)
