@@ -99,7 +99,9 @@ def rows(
             mean, error = np.array([mean_and_error(each) for each in graphs]).T
             where = (*key, deadline) if deadlines else key
             theirs = source(*where) if source else float("nan")
-            row = Row(*key, deadline, theirs, float(mean[0]), float(error[0]), 1 - ended.mean(), int(ended.sum()))
+            row = Row(
+                *key, deadline, theirs, float(mean[0]), float(error[0]), float(1 - ended.mean()), int(ended.sum())
+            )
             if len(graphs) > 1:
                 row = row._replace(
                     num_graphs=len(graphs),
