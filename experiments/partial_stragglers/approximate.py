@@ -9,7 +9,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.partial_stragglers import figures, published, report, simulate
+from experiments.partial_stragglers import figures, graphs, published, report, simulate
 from gcjax import _checks, codes, config
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel
@@ -27,6 +27,8 @@ def approximate(
     num_failed: int = 7,
     num_trials: int = 1000,
     num_draws: int = 100,
+    redraw: graphs.Graphs | None = None,
+    num_graphs: int = 1,
     compare_published: bool = False,
     seed: int = 0,
     out: Path,
@@ -44,7 +46,11 @@ def approximate(
       blocks: the values of L.
       num_failed: random workers that fail in each trial.
       num_trials: S.
-      num_draws: random orders of which the one with the least `q_max` is taken.
+      num_draws: random orders of which the one with the least `q_max` is taken; 2 is what the released notebook does,
+        100 what it means to do.
+      redraw: setting -> a function that draws its assignment anew from `rng_key`.
+      num_graphs: graphs of those settings, the assignment given among them; orders and rows are drawn anew, the trials
+        are the same.
       compare_published: whether to put the published numbers beside; they are for the paper's setting only.
       seed: of all randomness; the same seed, the same bits.
       out: the folder to write.
@@ -56,20 +62,29 @@ def approximate(
     _checks.integer("num_trials", num_trials, minimum=2)
     _checks.integer("num_draws", num_draws, minimum=1)
     report.check(assignments, blocks, num_failed, deadlines)
+    graphs.check(assignments, redraw or {}, num_graphs)
     deadlines, began = tuple(map(float, deadlines)), time.perf_counter()
     found: report.Found = {}
     estimates: report.Found = {}
+    others: report.Others = {}
     with jax.enable_x64(True):
         for i, (name, assignment) in enumerate(assignments.items()):
-            progress.update(name, i / len(assignments))
-            order_key, row_key, trial_key, _ = report.keys(seed, i)
-            solve, estimate = prepared(assignment, deadlines, blocks, num_draws, order_key, row_key)
-            finish = trials(assignment, stragglers, num_trials, num_failed, trial_key)
-            found.update({(name, *key): np.asarray(value) for key, value in solve(finish).items()})
-            estimates.update({(name, *key): np.asarray(value) for key, value in estimate(finish).items()})
-    made = report.rows(found, deadlines, published.error if compare_published else None)
+            keys = report.keys(seed, i)
+            finish = trials(assignment, stragglers, num_trials, num_failed, keys[2])
+            drawn = graphs.drawn(assignment, (redraw or {}).get(name), num_graphs, keys)
+            for number, (graph, (order_key, row_key)) in enumerate(drawn):
+                progress.update(f"{name}, graph {number + 1}", (i + number / num_graphs) / len(assignments))
+                solve, estimate = prepared(graph, deadlines, blocks, num_draws, order_key, row_key)
+                errors = {(name, *key): np.asarray(value) for key, value in solve(finish).items()}
+                if number:
+                    report.append(others, errors)
+                    continue
+                found.update(errors)
+                estimates.update({(name, *key): np.asarray(value) for key, value in estimate(finish).items()})
+    made = report.rows(found, deadlines, published.error if compare_published else None, others)
     facts: dict[str, Any] = {
         "seed": seed,
+        "num_graphs": num_graphs,
         "num_trials": num_trials,
         "num_failed": num_failed,
         "deadlines": list(deadlines),

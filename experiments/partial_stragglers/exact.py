@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from experiments.partial_stragglers import figures, published, report, simulate
+from experiments.partial_stragglers import figures, graphs, published, report, simulate
 from gcjax import _checks, codes, config
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel
@@ -22,9 +22,13 @@ def exact(
     *,
     stragglers: StragglerModel,
     blocks: Sequence[int] = (1, 2, 3),
-    num_failed: int | None = None,
+    num_failed: int | dict[str, int] | None = None,
     num_trials: int = 1000,
     num_draws: int = 100,
+    redraw: graphs.Graphs | None = None,
+    num_graphs: int = 1,
+    num_orders: int = 0,
+    order_draws: Sequence[int] = (1, 2, 100),
     compare_published: bool = False,
     seed: int = 0,
     out: Path,
@@ -39,9 +43,17 @@ def exact(
       assignments: name -> who holds what; the processing order is chosen here.
       stragglers: who is slow; one unit of work is one chunk, and a trial is one round.
       blocks: the values of L.
-      num_failed: random workers that fail in each trial; by default the fewest holders of a chunk less L.
+      num_failed: random workers that fail in each trial, or setting -> so many; by default the fewest holders of a
+        chunk less L.
       num_trials: S.
-      num_draws: random orders of which the one with the least `q_max` is taken.
+      num_draws: random orders of which the one with the least `q_max` is taken; 2 is what the released notebook does,
+        100 what it means to do.
+      redraw: setting -> a function that draws its assignment anew from `rng_key`.
+      num_graphs: graphs of those settings, the assignment given among them; orders are drawn anew, the trials are the
+        same.
+      num_orders: random orders of the first graph of those settings, for a table of how much depends on the order; none
+        if 0.
+      order_draws: of how many draws each of these is the best: a row for each.
       compare_published: whether to put the published numbers beside; they are for the paper's setting only.
       seed: of all randomness; the same seed, the same bits.
       out: the folder to write.
@@ -52,22 +64,36 @@ def exact(
     """
     _checks.integer("num_trials", num_trials, minimum=2)
     _checks.integer("num_draws", num_draws, minimum=1)
+    _checks.integer("num_orders", num_orders, minimum=0)
     report.check(assignments, blocks, num_failed, (1.0,))
+    graphs.check(assignments, redraw or {}, num_graphs)
     found: report.Found = {}
+    others: report.Others = {}
+    orders: list[graphs.Orders] = []
     began = time.perf_counter()
     with jax.enable_x64(True):
         for i, (name, assignment) in enumerate(assignments.items()):
-            progress.update(name, i / len(assignments))
-            order_key, _, trial_key, _ = report.keys(seed, i)
-            solve = prepared(assignment, blocks, num_failed, num_draws, order_key)
-            drawn = simulate.draw(stragglers, trial_key, assignment.load, assignment.num_workers, num_trials)
-            found.update({(name, *key): np.asarray(value) for key, value in solve(drawn).items()})
-    made = report.rows(found, (), published.completion if compare_published else None)
-    facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed}
+            failed, draw, keys = report.failures(num_failed, name), (redraw or {}).get(name), report.keys(seed, i)
+            trials = simulate.draw(stragglers, keys[2], assignment.load, assignment.num_workers, num_trials)
+            for number, (graph, (order_key, _)) in enumerate(graphs.drawn(assignment, draw, num_graphs, keys)):
+                progress.update(f"{name}, graph {number + 1}", (i + number / num_graphs) / len(assignments))
+                solve = prepared(graph, blocks, failed, num_draws, order_key)
+                times = {(name, *key): np.asarray(value) for key, value in solve(trials).items()}
+                if number:
+                    report.append(others, times)
+                    continue
+                found.update(times)
+                if draw and num_orders:
+                    finish = failing(graph, trials, blocks, failed)
+                    kinds = {"num_orders": num_orders, "draws": order_draws}
+                    orders += graphs.orders(name, graph, finish, **kinds, rng_key=keys[1])
+    made = report.rows(found, (), published.completion if compare_published else None, others)
+    facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed, "num_graphs": num_graphs}
+    facts["orders"] = [order._replace(means=order.means.tolist())._asdict() for order in orders]
     facts["seconds"] = round(time.perf_counter() - began, 3)
     figures.completion_times(found, out / "completion.png")
     title = "Mean completion time in whole units"
-    report.write(out, report.columns(found, ()), made, title, facts, progress)
+    report.write(out, report.columns(found, ()), made, title, facts, progress, graphs.orders_page(orders))
     return made
 
 
@@ -81,8 +107,6 @@ def prepared(
     """Chooses orders; returns a function of the trials: `(L, scheme) -> float[S]` completion times."""
     best = codes.order_chunks(assignment)
     random = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
-    fewest = int(codes.holders(assignment).counts.min())
-    failed = {num_blocks: fewest - num_blocks if num_failed is None else num_failed for num_blocks in blocks}
     orders = zip(simulate.SCHEMES, (best, best, random), (True, False, False), strict=True)
     solvers = {
         (num_blocks, scheme): simulate.completion(order, num_blocks, whole_workers=whole)
@@ -91,7 +115,18 @@ def prepared(
     }
 
     def solve(trials: simulate.Trials) -> Times:
-        finish = {num_blocks: simulate.with_failures(trials, failed[num_blocks]) for num_blocks in blocks}
+        finish = failing(assignment, trials, blocks, num_failed)
         return {key: solver(finish[key[0]]) for key, solver in solvers.items()}
 
     return solve
+
+
+def failing(
+    assignment: codes.Assignment, trials: simulate.Trials, blocks: Sequence[int], num_failed: int | None
+) -> dict[int, jax.Array]:
+    """L -> float[K, W, S], when chunks are finished; by default the fewest holders of a chunk less L workers fail."""
+    fewest = int(codes.holders(assignment).counts.min())
+    return {
+        num_blocks: simulate.with_failures(trials, fewest - num_blocks if num_failed is None else num_failed)
+        for num_blocks in blocks
+    }

@@ -42,15 +42,18 @@ def completion(setting: str, num_blocks: int, scheme: str) -> float:
 
 
 NOTES = """\
-- Published: released data and text of Ramamoorthy, Meng, Girimaji (NeurIPS 2024, arXiv 2405.19509); ours: this run. The
-  difference is counted in standard errors of both means together.
+- Published: released data and text of Ramamoorthy, Meng, Girimaji (NeurIPS 2024, arXiv 2405.19509); ours: this run, on
+  the first graph. z: ours less published over the standard deviation of that difference. Where several graphs were
+  drawn (with orders and rows of their own, on the same trials) their mean is compared, and the standard deviation
+  between graphs counts besides the standard errors of both means, since a published mean is of one graph.
 - A chunk takes each worker a time drawn from Exp(1), kept for the round. Were it the speed that is drawn from Exp(1),
   the errors would be about twice as large, so that reading is ruled out.
 - "Original" for L > 1 is our generalisation: the partial code's coefficients at full progress, decoded by least squares
   from the workers that have finished everything. The paper's data have it for L = 1 only.
-- Where we differ: the original scheme at late deadlines is 2 to 4 % (2 to 4 standard errors) below the paper.
-  It is not the graph (six others give the same) and not the number of failures (8 instead of 7 give more than
-  published); least squares leave the smallest error there is, so a solver that stops earlier would explain it, but we
-  cannot tell. The random order depends on which one is drawn: one draw gives 3.36 for the completion time, the best of
-  100 gives 3.30, the paper has 3.44.
+- The error of the original scheme depends on the graph: for unfinished workers S it is the root of
+  1' [(A^-2)_SS]^-1 1 / K^2, A the adjacency matrix.
+- Random order: the paper means the best of 100 draws by q_max (`num_draws = 100`). In its released notebook the
+  comparison stands after the loop over draws, so that the better of the first and the last is kept (`num_draws = 2`);
+  the published figures are of that one.
+- Cyclic assignment, time to the exact sum: with (replication - L) failed workers as the text has it, and with none.
 """

@@ -16,6 +16,9 @@ from gcjax.tables import RichTable
 Found = dict[tuple[str, int, str], np.ndarray]
 """(setting, L, scheme) -> float[S, D] or, without deadlines, float[S]."""
 
+Others = dict[tuple[str, int, str], list[np.ndarray]]
+"""The same on each of several further graphs."""
+
 ZERO = 1e-9
 """Errors below are rounding: the sum is exact."""
 
@@ -33,6 +36,10 @@ class Row(NamedTuple):
       standard_error: of our mean.
       never: the share of trials that never end.
       num_trials: behind our mean.
+      num_graphs: on how many graphs this was repeated; ours is the first of them.
+      over_graphs: the mean of the means of all graphs.
+      between_graphs: their standard deviation; all graphs see the same trials.
+      trials_error: the standard error of the mean of one graph (the root of the mean square).
     """
 
     setting: str
@@ -44,38 +51,71 @@ class Row(NamedTuple):
     standard_error: float
     never: float
     num_trials: int
+    num_graphs: int = 1
+    over_graphs: float = float("nan")
+    between_graphs: float = float("nan")
+    trials_error: float = float("nan")
 
     @property
     def difference(self) -> float:
-        """Ours less published in its standard errors, those of both means; NaN where our trials do not differ.
+        """z: ours less published over the standard deviation of that difference; NaN where our trials do not differ.
 
-        It is 0 where both are zero up to rounding.
+        A published mean is of one graph and its own trials. With several graphs of ours their mean is compared, and
+        what differs between graphs counts besides the trials; with one of ours only the trials of both do. It is 0
+        where both are zero up to rounding.
         """
-        if abs(self.ours) < ZERO and abs(self.published) < ZERO:
+        ours, trials = (
+            (self.over_graphs, self.trials_error) if self.num_graphs > 1 else (self.ours, self.standard_error)
+        )
+        if abs(ours) < ZERO and abs(self.published) < ZERO:
             return 0.0
-        error = self.standard_error * np.sqrt(1 + self.num_trials / published.NUM_TRIALS)
-        return float((self.ours - self.published) / error) if error > ZERO else float("nan")
+        variance = trials**2 * (1 + self.num_trials / published.NUM_TRIALS)
+        if self.num_graphs > 1:
+            variance += self.between_graphs**2 * (1 + 1 / self.num_graphs)
+        return float((ours - self.published) / np.sqrt(variance)) if variance > ZERO**2 else float("nan")
 
 
-def rows(found: Found, deadlines: Sequence[float], source: Callable[..., float] | None) -> list[Row]:
+def rows(
+    found: Found,
+    deadlines: Sequence[float],
+    source: Callable[..., float] | None,
+    others: Others | None = None,
+) -> list[Row]:
     """A row for every mean.
 
     Args:
       found: the results.
       deadlines: [D] seconds; empty if there are none.
       source: the published mean for a setting, L, scheme and, if there are deadlines, a deadline; None if none is.
+      others: the results on further graphs, for the same keys or some of them.
     """
     made = []
     for key, values in found.items():
         for column, deadline in enumerate(deadlines or (float("nan"),)):
-            mine = values[:, column] if deadlines else values
-            ended = mine[np.isfinite(mine)]
-            spread = ended.std(ddof=1) / np.sqrt(ended.size) if ended.size > 1 else float("nan")
-            mean = float(ended.mean()) if ended.size else float("inf")
+            graphs = [each[:, column] if deadlines else each for each in (values, *(others or {}).get(key, ()))]
+            ended = np.isfinite(graphs[0])
+            mean, error = np.array([mean_and_error(each) for each in graphs]).T
             where = (*key, deadline) if deadlines else key
             theirs = source(*where) if source else float("nan")
-            made.append(Row(*key, deadline, theirs, mean, float(spread), 1 - ended.size / mine.size, ended.size))
+            row = Row(
+                *key, deadline, theirs, float(mean[0]), float(error[0]), float(1 - ended.mean()), int(ended.sum())
+            )
+            if len(graphs) > 1:
+                row = row._replace(
+                    num_graphs=len(graphs),
+                    over_graphs=float(mean.mean()),
+                    between_graphs=float(mean.std(ddof=1)),
+                    trials_error=float(np.sqrt((error**2).mean())),
+                )
+            made.append(row)
     return made
+
+
+def mean_and_error(values: np.ndarray) -> tuple[float, float]:
+    """The mean over the trials that end, inf if none does, and its standard error, NaN with fewer than two."""
+    ended = values[np.isfinite(values)]
+    error = ended.std(ddof=1) / np.sqrt(ended.size) if ended.size > 1 else float("nan")
+    return float(ended.mean()) if ended.size else float("inf"), float(error)
 
 
 def table(made: list[Row], title: str) -> RichTable:
@@ -105,7 +145,9 @@ def _cells(made: list[Row]) -> tuple[list[str], list[list[str]]]:
         "published": [_number(row.published) for row in made],
         "ours": [_number(row.ours) for row in made],
         "standard error": [_number(row.standard_error) for row in made],
-        "difference in standard errors": ["-" if np.isnan(r.difference) else f"{r.difference:+.1f}" for r in made],
+        "mean over graphs": [_number(row.over_graphs) for row in made],
+        "sd between graphs": [_number(row.between_graphs) for row in made],
+        "z": ["-" if np.isnan(row.difference) else f"{row.difference:+.1f}" for row in made],
         "never": [f"{row.never:.1%}" if row.never else "-" for row in made],
     }
     kept = {head: cells for head, cells in columns.items() if any(cell != "-" for cell in cells)}
@@ -116,6 +158,12 @@ def _number(value: float) -> str:
     if np.isnan(value):
         return "-"
     return "0" if abs(value) < ZERO else f"{value:.4g}"
+
+
+def append(others: Others, found: Found) -> None:
+    """Adds the results on one more graph."""
+    for key, values in found.items():
+        others.setdefault(key, []).append(values)
 
 
 def columns(found: Found, deadlines: Sequence[float], **more: Found) -> dict[str, np.ndarray]:
@@ -139,15 +187,21 @@ def columns(found: Found, deadlines: Sequence[float], **more: Found) -> dict[str
 
 
 def write(
-    out: Path, raw: dict[str, np.ndarray], made: list[Row], title: str, facts: dict[str, Any], progress: Progress
+    out: Path,
+    raw: dict[str, np.ndarray],
+    made: list[Row],
+    title: str,
+    facts: dict[str, Any],
+    progress: Progress,
+    more: str = "",
 ) -> None:
     """Writes `results.parquet`, `summary.md`, `run.json` and `operative.gin`, and shows the table.
 
-    Where published numbers stand beside ours, the page says how they compare.
+    Where published numbers stand beside ours, the page says how they compare; `more` stands between the two.
     """
     files.write_table(out / "results.parquet", raw)
     notes = published.NOTES if any(np.isfinite(row.published) for row in made) else ""
-    files.write_text(out / "summary.md", markdown(made, title) + "\n" + notes)
+    files.write_text(out / "summary.md", markdown(made, title) + "\n" + more + notes)
     summary = [{name: _json(value) for name, value in row._asdict().items()} for row in made]
     text = json.dumps({**facts, "summary": summary, **analysis.environment()}, indent=2)
     files.write_text(out / "run.json", text + "\n")
@@ -160,7 +214,10 @@ def _json(value: Any) -> Any:
 
 
 def check(
-    assignments: dict[str, codes.Assignment], blocks: Sequence[int], num_failed: int | None, deadlines: Sequence[float]
+    assignments: dict[str, codes.Assignment],
+    blocks: Sequence[int],
+    num_failed: int | dict[str, int] | None,
+    deadlines: Sequence[float],
 ) -> None:
     """Refuses settings in which nothing could be computed.
 
@@ -180,11 +237,17 @@ def check(
                     f"every entry of blocks must be between 1 and {fewest}, the fewest holders of a chunk of "
                     f"'{name}'; got {num_blocks}."
                 )
-        if num_failed is not None and not 0 <= num_failed < assignment.num_workers:
+        failed = failures(num_failed, name)
+        if failed is not None and not 0 <= failed < assignment.num_workers:
             raise ValueError(
                 f"num_failed must be between 0 and {assignment.num_workers - 1} for '{name}', which has "
-                f"{assignment.num_workers} workers; got {num_failed}."
+                f"{assignment.num_workers} workers; got {failed}."
             )
+
+
+def failures(num_failed: int | dict[str, int] | None, setting: str) -> int | None:
+    """The number for one setting: one for all, or one by name; None where there is none."""
+    return num_failed.get(setting) if isinstance(num_failed, dict) else num_failed
 
 
 def keys(seed: int, setting: int) -> jax.Array:

@@ -1,13 +1,13 @@
 """The systems of a partial code for many trials at once: one for each chunk, deadline and trial.
 
-Chunk n needs the coefficients x with `sum_j r_j x_j^T = I` over its finished holders j. The least-norm ones are
-`x_j = (sum_i r_i r_i^T)^+ r_j`; the pseudo-inverse, L × L, is looked up for the set of those that have finished, and
-coefficients and error are arithmetic, vectorised over deadlines and trials. `gcjax.codes.partial` says the same, one
-progress at a time.
+Chunk n needs the coefficients x with `sum_j r_j x_j^T = I` over its finished holders j. The least-norm ones are the
+pseudo-inverse of the rows `r_j`, by singular values: a Gram matrix would square the condition number. They depend on
+the set of holders that have finished alone, so they are solved once for each set, and how far from the identity they
+lead is kept for it; a trial looks up the sets that occur in it. `gcjax.codes.partial` says the same, one progress at a
+time.
 """
 
 import functools
-import itertools
 import operator
 from collections.abc import Callable
 from typing import NamedTuple
@@ -72,19 +72,19 @@ def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[
         return _by_plan(code, deadlines)
     rows = np.asarray(jax.jit(code.plan)(jnp.asarray(code.assignment.loads)).decode, np.float64)[:, 0]
     rows = np.where((held.workers >= 0)[..., None], rows[held.workers], 0.0)
-    rows, table, where = jax.device_put((rows, _table(rows), places(code.assignment)))
+    table, where = jax.device_put((_table(rows), places(code.assignment)))
 
     def errors(finish: jax.Array) -> jax.Array:
         parts = []
         for start in range(0, finish.shape[2], _BLOCK):
             sets = _sets(finish[:, :, start : start + _BLOCK], where, deadlines)
-            parts.append(_norm(_distances(rows, sets, _look_up(table, sets, num_holders))).reshape(deadlines.size, -1))
+            parts.append(_look_up(table, sets, num_holders).reshape(deadlines.size, -1))
         return jnp.concatenate(parts, axis=1).T
 
     return errors
 
 
-# Separate programs: in one, XLA would merge them into loops that are no longer vectorised, and repeat the look-ups.
+# Separate programs: in one, XLA would merge them into a loop that is no longer vectorised.
 @jax.jit
 def _sets(finish: jax.Array, where: Places, deadlines: jax.Array) -> jax.Array:
     """int32[N, D·S], the set of finished holders of a chunk: bit j is holder j."""
@@ -93,45 +93,10 @@ def _sets(finish: jax.Array, where: Places, deadlines: jax.Array) -> jax.Array:
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _look_up(table: jax.Array, sets: jax.Array, num_holders: int) -> tuple[jax.Array, ...]:
-    """L(L+1)/2 arrays float[N, D·S], the pseudo-inverses."""
+def _look_up(table: jax.Array, sets: jax.Array, num_holders: int) -> jax.Array:
+    """float[D·S], the distance of all chunks together, from the squared distance of each set."""
     index = (jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders) + sets
-    return tuple(entry.at[index].get(mode="promise_in_bounds") for entry in table)
-
-
-@jax.jit
-def _distances(rows: jax.Array, sets: jax.Array, inverse: tuple[jax.Array, ...]) -> jax.Array:
-    """The squared distance from the identity of what the coefficients make.
-
-    Args:
-      rows: float[N, R, L].
-      sets: int32[N, D·S], bit j says that holder j has finished.
-      inverse: L(L+1)/2 arrays float[N, D·S], the pseudo-inverse, its upper triangle.
-
-    Returns:
-      float[N, D·S].
-    """
-    _, num_holders, num_blocks = rows.shape
-    upper = dict(zip(itertools.combinations_with_replacement(range(num_blocks), 2), inverse, strict=True))
-    done = [((sets >> j) & 1).astype(rows.dtype) for j in range(num_holders)]
-    total = jnp.zeros((), rows.dtype)
-    for b in range(num_blocks):
-        column = [upper[min(a, b), max(a, b)] for a in range(num_blocks)]
-        coefficients = [done[j] * _combine(rows[:, j], column) for j in range(num_holders)]
-        for a in range(num_blocks):
-            distance = _combine(rows[:, :, a], coefficients) - float(a == b)
-            total = total + distance**2
-    return total
-
-
-@jax.jit
-def _norm(squares: jax.Array) -> jax.Array:
-    return jnp.sqrt(squares.sum(axis=0))
-
-
-def _combine(weights: jax.Array, values: list[jax.Array]) -> jax.Array:
-    """`sum_i weights[:, i] values[i]`."""
-    return _sum([weights[:, i, None] * value for i, value in enumerate(values)])
+    return jnp.sqrt(table.at[index].get(mode="promise_in_bounds").sum(axis=0))
 
 
 def _sum(values: list[jax.Array]) -> jax.Array:
@@ -139,14 +104,19 @@ def _sum(values: list[jax.Array]) -> jax.Array:
 
 
 def _table(rows: np.ndarray) -> np.ndarray:
-    """float64[L(L+1)/2, N·2^R]: `(sum_j r_j r_j^T)^+` over every set of holders j, its upper triangle."""
-    num_holders = rows.shape[1]
+    """float64[N·2^R]: the squared distance from the identity of what the coefficients make, for every set of holders.
+
+    Args:
+      rows: float64[N, R, L].
+    """
+    _, num_holders, num_blocks = rows.shape
     sets = np.arange(2**num_holders)[:, None] >> np.arange(num_holders) & 1
-    chosen = rows[:, None] * sets[None, :, :, None]
-    inverse = np.linalg.pinv(chosen, rcond=1e-10)
-    square = inverse @ np.swapaxes(inverse, -1, -2)
-    first, second = np.triu_indices(rows.shape[2])
-    return np.ascontiguousarray(square[..., first, second].reshape(-1, first.size).T)
+    squares = []
+    for chunk in rows:
+        chosen = chunk * sets[:, :, None]  # [sets, R, L]
+        decoded = np.linalg.pinv(chosen, rcond=1e-10) @ chosen
+        squares.append(((decoded - np.eye(num_blocks)) ** 2).sum(axis=(1, 2)))
+    return np.concatenate(squares)
 
 
 def _by_plan(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[[jax.Array], jax.Array]:

@@ -53,7 +53,7 @@ TABLE: dict[str, Entry] = {
     "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
     "ssp": Entry(ssp, "Ho et al. 2013"),
     "staleness_aware": Entry(staleness_aware, "Zhang et al. 2016"),
-    "stsyn": Entry(stsyn, "Zhu et al. 2022"),
+    "stsyn": Entry(stsyn, "Zhu, Zhang, Wang 2022"),
     "worker_busy": Entry(worker_busy, "Yang et al. 2024"),
 }
 

@@ -43,16 +43,19 @@ def adsp(
     least_interval: float = 10.0,
     most_commits: int = 32,
     rise: float = 1.3,
+    target_loss: float | None = None,
 ) -> Protocol:
     """ADSP: nobody waits, and everybody commits equally often, at a rate that is searched for.
 
     Workers take local steps all the time. Each commits, that is pushes what it has changed and reads the newest
     version, after the first step that ends `interval = max(least_interval, Γ / C - O)` or more after it read; O is the
     time of its messages, Γ the length of a window, and C the commits that each makes in a window. The search begins
-    with C = 1 and tries one more in each window; the reward of a window is `a²`, from fitting
-    `1 / (a² t + b) + c` to its losses. The first C whose reward is below the best is given up for the one before. When
-    the loss of a window has risen by 30 % over the least one since, the search begins again (Hu et al. 2020,
-    algorithms 1 and 2). The server adds a push with the weight 1/W.
+    with C = 1 and tries one more in each window; the reward of a window comes from fitting `1 / (a² t + b) + c` to its
+    losses. With a target it is that of the released code, `a² / (1 / (target - c) - b)`: the inverse of the time, from
+    the begin of the window, after which the fit is at the target. It is 0 where the fit never gets there, that is if
+    target <= c or a² = 0, and inf where it was there from the begin. Without a target it is `a²`. The first C whose
+    reward is below the best is given up for the one before. When the loss of a window has risen by 30 % over the least
+    one since, the search begins again (Hu et al. 2020, algorithms 1 and 2). The server adds a push with the weight 1/W.
 
     Args:
       seconds: Γ.
@@ -60,6 +63,7 @@ def adsp(
       least_interval: seconds.
       most_commits: the most that the search tries.
       rise: the factor by which the loss must rise for a new search.
+      target_loss: the training loss to reach; None takes `a²` as the reward.
 
     Raises:
       ValueError: if a time is negative, or there is no window, or a number is out of its range.
@@ -69,6 +73,8 @@ def adsp(
     single("least_interval", least_interval, finite=True)
     _checks.integer("most_commits", most_commits, minimum=1)
     single("rise", rise, minimum=1.0)
+    if target_loss is not None:
+        single("target_loss", target_loss, finite=True)
 
     def chosen(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
         work = Work.of(durations)
@@ -91,7 +97,7 @@ def adsp(
         return Rates(jnp.ones(count, jnp.int32), zero == 0, zero - 1, zero + jnp.inf)
 
     def choose(rates: Rates, seen: Observed) -> Rates:
-        return _searched(rates, seen, seconds, most_commits, rise)
+        return _searched(rates, seen, seconds, most_commits, rise, target_loss)
 
     adaptive = Adaptive(initial, chosen, choose, float(seconds), num_windows)
     return Protocol(
@@ -102,12 +108,14 @@ def adsp(
     )
 
 
-def _searched(rates: Rates, seen: Observed, seconds: float, most_commits: int, rise: float) -> Rates:
+def _searched(
+    rates: Rates, seen: Observed, seconds: float, most_commits: int, rise: float, target: float | None
+) -> Rates:
     """The rates after a window: the search goes on, ends, rests, or begins again."""
     now, dtype = rates.commits[seen.window], rates.best.dtype
     loss = mean_loss(seen, seen.window, seconds).astype(dtype)
     known = jnp.isfinite(loss)
-    reward = jnp.where(known, _reward(seen, seconds), -1).astype(dtype)
+    reward = jnp.where(known, _reward(seen, seconds, target), -1).astype(dtype)
     better = rates.searching & ((reward > rates.best) | ~known)  # a window without a commit says nothing
     goes_on = better & (now < most_commits)
     ends = rates.searching & ~goes_on
@@ -123,22 +131,29 @@ def _searched(rates: Rates, seen: Observed, seconds: float, most_commits: int, r
     )
 
 
-def _reward(seen: Observed, seconds: float) -> jax.Array:
-    """float[]: how fast 1 / (loss - c) grows in a window, for the c that fits best; 0 if it does not."""
+def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
+    """float[]: how good a window was, by the c that fits best: `a²`, or the inverse time to the target."""
     there = in_window(seen, seen.window, seconds)
     t = jnp.where(there, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
     loss = jnp.where(there, seen.loss, 0).astype(t.dtype)
     asymptotes = jnp.min(jnp.where(there, loss, jnp.inf)) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
 
     def fit(c: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """1 / (loss - c) = a² t + b by least squares: its error in the loss, and a²."""
+        """1 / (loss - c) = a² t + b by least squares: its error in the loss, and the reward."""
         y = jnp.where(there, 1 / (loss - c), 0)
         n, st, sy = there.sum().astype(t.dtype), t.sum(), y.sum()
         slope = (n * (t * y).sum() - st * sy) / (n * (t * t).sum() - st * st)
-        line = slope * t + (sy - slope * st) / n
+        start = (sy - slope * st) / n
+        line = slope * t + start
         error = jnp.where(there, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
-        return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(slope > 0, slope, 0)
+        reward = slope if target is None else slope * jnp.where(target > c, _inverse(1 / (target - c) - start), 0)
+        return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(slope > 0, reward, 0)
 
     errors, rewards = jax.vmap(fit)(asymptotes)
     best = jnp.argmin(errors)
     return jnp.where((there.sum() >= 3) & jnp.isfinite(errors[best]), rewards[best], 0)
+
+
+def _inverse(way: jax.Array) -> jax.Array:
+    """float[]: 1 / way; inf if there is none left."""
+    return jnp.where(way > 0, 1 / jnp.where(way > 0, way, 1), jnp.inf)

@@ -32,7 +32,7 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     A worker that has done n units goes on if `n - min_v n_v <= lower`, or on steps that it has been granted. When the
     fastest worker may not go on, it is granted the r <= span steps after which it would wait least for the next push of
     the slowest: with A and I the last push and the last interval between pushes of each, `r` minimises
-    `min_k {A_slow + k I_slow - (A_fast + r I_fast) >= 0}`, the least r of equal ones. It never gets more than
+    `min_(k >= 1) {A_slow + k I_slow - (A_fast + r I_fast) >= 0}`, the least r of equal ones. It never gets more than
     `lower + span + 1` ahead. Gradients are applied on arrival (Zhao et al. 2019, algorithms 1 and 2). Without two
     pushes of both there is no prediction, and nothing is granted.
 

@@ -1,4 +1,4 @@
-"""STSyn: straggler-tolerant local SGD (Zhu, Zhang, Cao, Niu, Xu 2022, arXiv 2210.03521)."""
+"""STSyn: straggler-tolerant local SGD (Zhu, Zhang, Wang 2022, arXiv 2210.03521)."""
 
 import jax
 import jax.numpy as jnp
@@ -19,8 +19,8 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
 
     With P[w] the seconds of H units of worker w, all stop at `the K-th smallest of r[w] + P[w]`, r the time of
     receiving; the faster ones go on until then. The server adds up what was changed and divides by the number of
-    uploads (Zhu et al. 2022). A step that is not finished is lost. A round in which more than W - K workers fail never
-    ends.
+    uploads (Zhu, Zhang, Wang 2022). A step that is not finished is lost. A round in which more than W - K workers fail
+    never ends.
 
     Args:
       num_steps: H, 1 or more.

@@ -9,6 +9,7 @@ import pytest
 
 from gcjax import engine, protocols
 from gcjax.protocols import Observed
+from gcjax.protocols.adsp import _reward
 from tests.engine.test_local_work import KEY, NETWORK, PROTOCOLS, SGD, durations, regression, result, run
 from tests.engine.test_run import assert_close
 
@@ -162,6 +163,37 @@ def test_adsp_searches_for_the_rate(x64):
     assert [bool(c.searching) for c in found] == [True] * 4 + [False] * 4 + [True] * 3
     for j, controls in enumerate(found):  # what has been, stays
         np.testing.assert_array_equal(controls.commits[: j + 1], found[-1].commits[: j + 1])
+
+
+def test_adsp_rewards_the_inverse_time_to_the_target(x64):
+    """On losses that are `1 / (a² t + b) + c` in the second window, for a c that the search tries (the 11th of 32)."""
+    speed, offset, seconds = 0.7, 0.4, 4.0
+    t = np.arange(1, 9) * seconds / 8
+    fall = 1 / (speed * t + offset)
+    share = 0.98 * 10 / 31
+    end = share * fall[-1] / (1 - share)  # c = share * least loss
+    seen = Observed(jnp.int32(1), jnp.asarray(2 * seconds), jnp.asarray(seconds + t), jnp.asarray(fall + end))
+
+    def reward(target):
+        return float(_reward(seen, seconds, target))
+
+    np.testing.assert_allclose(reward(None), speed, rtol=1e-9)
+    for after in (3.0, 40.0):
+        np.testing.assert_allclose(reward(1 / (speed * after + offset) + end), 1 / after, rtol=1e-9)
+    assert reward(0.99 * end) == reward(0.5 * end) == 0  # never
+    assert reward(1 / offset + end + 0.1) == np.inf  # from the begin
+    rising = seen._replace(loss=seen.loss[::-1])
+    assert float(_reward(rising, seconds, None)) == float(_reward(rising, seconds, end + 0.01)) == 0
+
+
+def test_adsp_with_a_target_searches_on_where_the_target_comes_nearer(x64):
+    """The curve flattens, so that by a² the first rate was the best, but the target is less far away."""
+    losses = curves([1, 0.9, 0.8], end=0.0)
+    options = {"seconds": 4.0, "num_windows": 3, "least_interval": 0.5}
+    by_speed, by_time = (
+        fed(protocols.adsp(**options, target_loss=target).adaptive, losses, 3)[-1] for target in (None, 0.3)
+    )
+    assert (by_speed.commits.tolist(), by_time.commits.tolist()) == ([1, 2, 1], [1, 2, 3])
 
 
 def test_a_ring_that_is_too_small_is_an_error(x64):

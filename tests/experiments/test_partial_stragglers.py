@@ -128,6 +128,48 @@ def test_partial_errors_are_those_of_pinv(x64, monkeypatch, num_blocks, by_table
             np.testing.assert_allclose(estimate[s, d], np.sqrt(total), atol=1e-9)
 
 
+@pytest.mark.parametrize("num_blocks", [1, 2, 3])
+def test_partial_errors_of_every_set_of_holders_are_those_of_lstsq(x64, num_blocks):
+    """Trial s: of each chunk those holders have finished that the bits of s say. Some have rows nearly dependent."""
+    graph = codes.random_regular(100, load=8, rng_key=jax.random.key(0))
+    code = codes.partial(graph, num_blocks=num_blocks, rng_key=jax.random.key(1))
+    rows = np.asarray(jax.jit(code.plan)(jnp.full(100, 8)).decode)[:, 0]
+    held, sets = codes.holders(graph), np.arange(256)[:, None] >> np.arange(8) & 1 == 1
+    finish, squares, worst = np.zeros((8, 100, 256)), np.zeros(256), 0.0
+    for workers, slots in zip(held.workers, held.slots, strict=True):
+        finish[slots, workers] = np.where(sets.T, 0.0, np.inf)
+        for s, done in enumerate(sets):
+            matrix = rows[workers[done]].T
+            solution, _, _, values = np.linalg.lstsq(matrix, np.eye(num_blocks), rcond=None)
+            squares[s] += ((matrix @ solution - np.eye(num_blocks)) ** 2).sum()
+            worst = max(worst, values[0] / values[-1]) if done.any() else worst
+    found = simulate.partial_errors(code, (1.0,))(jnp.asarray(finish))[:, 0]
+    np.testing.assert_allclose(found, np.sqrt(squares), atol=1e-9, rtol=1e-9)
+    assert found[-1] < 1e-9 and (num_blocks == 1 or worst > 1e4)
+
+
+def adjacency(graph):
+    """float64[W, N], 1 where a worker holds a chunk."""
+    matrix = np.zeros((graph.num_workers, graph.num_chunks))
+    np.put_along_axis(matrix, graph.chunks, 1.0, axis=1)
+    return matrix
+
+
+def test_original_error_is_a_quadratic_form_of_the_unfinished_workers(x64):
+    """`error² = 1ᵀ [(A⁻²)_SS]⁻¹ 1 / K²` for the unfinished workers S of a graph with an invertible adjacency A."""
+    graph = codes.random_regular(60, load=4, rng_key=KEY)
+    code = codes.partial(codes.order_chunks(graph), rng_key=KEY)
+    finish, deadlines = approximate.trials(graph, SPEEDS, 20, 3, KEY), (2.0, 6.0, 12.0, 24.0)
+    found = simulate.original_errors(code)(*simulate.arrivals(code.assignment, finish, deadlines))
+    square = np.linalg.matrix_power(np.linalg.inv(adjacency(graph)), 2)
+    last = np.asarray(finish)[3]
+    for s, d in np.ndindex(found.shape):
+        unfinished = last[:, s] > deadlines[d]
+        ones = np.ones(unfinished.sum())
+        error = np.sqrt(ones @ np.linalg.solve(square[np.ix_(unfinished, unfinished)], ones)) / 4
+        np.testing.assert_allclose(found[s, d], error, atol=1e-7)
+
+
 def test_original_errors_count_whole_workers_only(x64):
     assignment, deadlines = uneven(), (4.0, 20.0)
     code = codes.partial(assignment, num_blocks=2, rng_key=KEY)
@@ -231,15 +273,66 @@ def test_a_row_counts_the_errors_of_both_means():
     assert (second.ours, second.never) == (1.5, pytest.approx(1 / 3))
 
 
+def test_with_several_graphs_what_differs_between_them_counts():
+    values = np.repeat([1.0, 3.0], 50)
+    key, shifts = ("G", 1, "original"), (0.0, 0.5, 1.0)
+    others = {key: [values + shift for shift in shifts[1:]]}
+    (row,) = report.rows({key: values}, (), lambda setting, blocks, scheme: 1.9, others)
+    assert (row.num_graphs, row.ours, row.over_graphs) == (3, 2.0, 2.5)
+    assert row.between_graphs == pytest.approx(0.5)
+    trials = values.std(ddof=1) / 10
+    assert row.trials_error == pytest.approx(trials)
+    assert row.difference == pytest.approx(0.6 / np.sqrt(0.25 * (1 + 1 / 3) + trials**2 * (1 + 100 / 1000)))
+
+
+def test_graphs_differ_and_see_the_same_trials(tmp_path):
+    def draw(*, rng_key):
+        return codes.random_regular(40, load=4, rng_key=rng_key)
+
+    settings = {"assignments": {"G1": draw(rng_key=KEY)}, "num_failed": 3, "num_trials": 20, "num_draws": 2}
+    settings |= {"compare_published": False, "deadlines": (6.0, 24.0)}
+    one = run(approximate.approximate, tmp_path, **settings)
+    rows = run(approximate.approximate, tmp_path, **settings, redraw={"G1": draw}, num_graphs=3)
+    assert [(row.ours, row.standard_error) for row in rows] == [(row.ours, row.standard_error) for row in one]
+    assert {row.num_graphs for row in rows} == {3} and rows[0].between_graphs > 0
+    assert "| mean over graphs | sd between graphs |" in (tmp_path / "summary.md").read_text()
+    fixed = run(
+        approximate.approximate, tmp_path, **settings, redraw={"G1": lambda *, rng_key: draw(rng_key=KEY)}, num_graphs=3
+    )
+    assert fixed[0].scheme == "original" and fixed[0].between_graphs < 1e-9  # the same graph, the same trials
+
+
+def test_orders_of_one_graph_and_failures_by_name(tmp_path):
+    graph = codes.random_regular(40, load=4, rng_key=KEY)
+    settings = {"assignments": {"G1": graph, "whole": graph}, "num_failed": {"whole": 0}, "num_trials": 20}
+    settings |= {"redraw": {"G1": lambda *, rng_key: graph}, "num_orders": 3, "order_draws": (1, 2, 9)}
+    rows = run(exact.exact, tmp_path, **settings, compare_published=False)
+    page, facts = (tmp_path / "summary.md").read_text(), json.loads((tmp_path / "run.json").read_text())
+    assert "| G1 | 1 | better of 2 (released notebook) |" in page and "| G1 | 1 | best of 9 |" in page
+    assert [(o["setting"], o["draws"], len(o["means"])) for o in facts["orders"]] == [("G1", n, 3) for n in (1, 2, 9)]
+    assert rows[0].setting == "G1" and rows[0].ours > next(row.ours for row in rows if row.setting == "whole")
+    with pytest.raises(ValueError, match="redraw must name settings, G1, whole; got 'G2'"):
+        run(exact.exact, tmp_path, **{**settings, "redraw": {"G2": lambda *, rng_key: graph}})
+
+
+def test_better_of_two_and_best_of_all_begin_with_the_same_draws():
+    assignment = codes.cyclic(20, load=4)
+    kept = simulate.random_orders(assignment, draws=(1, 2, 9), rng_key=KEY)
+    assert codes.q_max(kept[1]) >= codes.q_max(kept[2]) >= codes.q_max(kept[9])
+    np.testing.assert_array_equal(kept[9].chunks, simulate.random_order(assignment, num_draws=9, rng_key=KEY).chunks)
+    drawn = [codes.random_order(assignment, rng_key=key) for key in jax.random.split(KEY, 9)]
+    np.testing.assert_array_equal(kept[2].chunks, min(drawn[:2], key=codes.q_max).chunks)
+
+
 TINY = {
     "approximate": ("approximate.deadlines = (2, 6)", "approximate.blocks = (2,)", "approximate.num_failed = 1"),
-    "exact": ("exact.blocks = (2,)",),
+    "exact": ("exact.blocks = (2,)", "exact.num_orders = 2", "exact.order_draws = (1, 2)"),
 }
 
 
 @pytest.mark.parametrize("name", ["approximate", "exact"])
 def test_the_command_writes_everything_and_the_same_seed_the_same_bits(tmp_path, capsys, name):
-    tiny = (f"{name}.num_trials = 5", f"{name}.num_draws = 2", "random_regular.load = 4", *TINY[name])
+    tiny = (f"{name}.num_trials = 5", f"{name}.num_graphs = 2", "random_regular.load = 4", *TINY[name])
     sizes = ("g1/random_regular.num_workers = 12", "g2/random_regular.num_workers = 12")
     sizes = sizes if name == "approximate" else ("random_regular.num_workers = 12", "cyclic.num_workers = 12")
     arguments = [part for binding in (*tiny, *sizes) for part in ("--set", binding)]
@@ -257,7 +350,7 @@ def test_the_command_writes_everything_and_the_same_seed_the_same_bits(tmp_path,
     first, second = (pq.read_table(folder / "results.parquet") for folder in folders)
     for column in first.column_names:
         np.testing.assert_array_equal(first[column], second[column])
-    assert first.num_rows == 2 * 3 * 5 * (2 if name == "approximate" else 1)
+    assert first.num_rows == 3 * 5 * (2 * 2 if name == "approximate" else 3)
 
 
 @pytest.mark.parametrize("config", ["pareto", "markov", "bimodal", "more_chunks", "heterogeneous"])

@@ -161,6 +161,7 @@ NUMBERS = {
     "adacomm": lambda value: P.adacomm(num_steps=1, seconds=value, num_windows=1),
     "adsp, interval": lambda value: P.adsp(num_windows=1, least_interval=value),
     "adsp, rise": lambda value: P.adsp(num_windows=1, rise=value),
+    "adsp, target": lambda value: P.adsp(num_windows=1, target_loss=value),
     "adsp, seconds": lambda value: P.adsp(num_windows=1, seconds=value),
     "anytime_minibatch": lambda value: P.anytime_minibatch(seconds=value),
     "dssp": lambda value: P.dssp(weight=value),
