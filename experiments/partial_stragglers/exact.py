@@ -85,8 +85,9 @@ def exact(
                 found.update(times)
                 if draw and num_orders:
                     finish = failing(graph, trials, blocks, failed)
-                    kinds = {"num_orders": num_orders, "draws": order_draws}
-                    orders += graphs.orders(name, graph, finish, **kinds, rng_key=keys[1])
+                    orders += graphs.orders(
+                        name, graph, finish, num_orders=num_orders, draws=order_draws, rng_key=keys[1]
+                    )
     made = report.rows(found, (), published.completion if compare_published else None, others)
     facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed, "num_graphs": num_graphs}
     facts["orders"] = [order._replace(means=order.means.tolist())._asdict() for order in orders]
