@@ -4,6 +4,7 @@ Letters: T units sampled per worker, W workers, E commits, C contributions to a 
 """
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -43,7 +44,7 @@ def _check_padding(s: Schedule) -> None:
     require(not bad.any(), f"every contribution must have a weight above 0; commit {_first(bad)} has one without")
 
 
-def _first(bad: np.ndarray) -> int:
+def _first(bad: Any) -> int:
     return int(np.argwhere(bad)[0][0]) if bad.any() else -1
 
 
