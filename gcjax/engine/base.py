@@ -54,7 +54,8 @@ class Info(NamedTuple):
 
     Attributes:
       loss: float[E], the training loss that the commit's gradients belong to; NaN for commits not made.
-      residual: float[E], the distance of the decoded coefficients from the exact sum (0 without a code).
+      residual: float[E], the distance of the decoded coefficients from the exact sum, computed from them, whatever the
+        code says of itself (0 without a code).
       staleness: int32[E], the largest staleness among the commit's contributions; -1 for commits not made.
       num_commits: int32[], the commits made.
       versions_alive: int32[], the most past versions that are still to be read at any time: the ring's size must not

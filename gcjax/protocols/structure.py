@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -74,7 +75,7 @@ def check_structure(schedule: "Schedule", protocol: "Protocol | None" = None) ->
     """
     if any(_checks.is_traced(x) for x in schedule):
         return
-    host = schedule._make(np.asarray(x) for x in schedule)
+    host: Any = jax.tree.map(np.asarray, schedule)
     if host.time.ndim == 1:
         return _check_one(host, protocol)
     for index in np.ndindex(host.time.shape[:-1]):
@@ -170,13 +171,14 @@ def _blocks(schedule: "Schedule", number: int) -> Iterator[_Block]:
     for first in range(0, number, size):
         part = slice(first, min(first + size, number))
         worker, *others = (x[part] for x in fields)
-        row, time = rows[: part.stop - first], schedule.time[part, None]
+        row, time = rows[: part.stop - first], np.asarray(schedule.time)[part, None]
         filled = None
         if worker.min(initial=0) < 0:
             filled = worker != -1
             row, time = (np.broadcast_to(x, worker.shape)[filled] for x in (row, time))
             worker, *others = (x[filled] for x in (worker, *others))
-        yield _Block(first, filled, row, worker, *others, time)
+        unit, version, work, weight = others
+        yield _Block(first, filled, row, worker, unit, version, work, weight, time)
 
 
 def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | None") -> None:

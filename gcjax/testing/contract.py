@@ -45,6 +45,28 @@ def refused(name: str, function: Callable[..., Any], *arguments: Any, case: str)
     require(False, f"{name} must refuse {case} with a ValueError; it took it")
 
 
+class Traced:
+    """A function as one program, and how often it was traced."""
+
+    def __init__(self, function: Callable[..., Any]):
+        self.times = 0
+        self._function = function
+        self._program = jax.jit(self._count)
+
+    def _count(self, *arguments: Any) -> Any:
+        self.times += 1
+        return self._function(*arguments)
+
+    def __call__(self, *arguments: Any) -> Any:
+        """What the program gives."""
+        return self._program(*arguments)
+
+
+def generator(rng_key: jax.Array | None) -> np.random.Generator:
+    """For the random cases; the same ones for the same key."""
+    return np.random.default_rng(0 if rng_key is None else np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
+
+
 def same(left: Any, right: Any) -> bool:
     """Whether two pytrees are the same, bit by bit."""
     one, other = jax.tree.leaves(left), jax.tree.leaves(right)

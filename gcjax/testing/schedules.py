@@ -4,6 +4,7 @@ Letters: T units sampled per worker, W workers, E commits, C contributions to a 
 """
 
 import itertools
+from typing import Any
 
 import numpy as np
 
@@ -23,9 +24,9 @@ def check_exactly(schedule: Schedule, protocol: Protocol, durations: np.ndarray)
       durations: float[T, W] seconds.
     """
     _check_padding(schedule)
+    _check_times(schedule, overlaps=protocol.local is not None and protocol.local.in_flight)
     _check_versions(schedule, protocol)
     _check_order(schedule, protocol)
-    _check_times(schedule, overlaps=protocol.local is not None and protocol.local.in_flight)
     _check_seconds(schedule, protocol, durations)
 
 
@@ -43,7 +44,7 @@ def _check_padding(s: Schedule) -> None:
     require(not bad.any(), f"every contribution must have a weight above 0; commit {_first(bad)} has one without")
 
 
-def _first(bad: np.ndarray) -> int:
+def _first(bad: Any) -> int:
     return int(np.argwhere(bad)[0][0]) if bad.any() else -1
 
 

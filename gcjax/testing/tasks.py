@@ -131,7 +131,9 @@ def _check_batches(
 
 def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
     weights = jnp.asarray([0.5, -2.0], jnp.float32)
-    batches = jax.vmap(task.unit_batch, (None, None, 0, None))(task.data, key, jnp.arange(2, dtype=jnp.int32), 0)
+    batches = jax.vmap(task.unit_batch, (None, None, 0, None))(
+        task.data, key, jnp.arange(2, dtype=jnp.int32), jnp.int32(0)
+    )
     require(isinstance(batches, Batch), "batches must be of type gcjax.tasks.Batch if a task says mergeable")
     merged = called("loss", jax.jit(task.loss), params, merge(batches, weights), key)
     losses = jax.jit(jax.vmap(task.loss, (None, 0, None)))(params, batches, key)

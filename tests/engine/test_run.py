@@ -228,6 +228,23 @@ def test_padding_may_stand_in_any_column(x64):
     assert_close(runs[0].params, runs[1].params)
 
 
+def test_the_residual_is_that_of_the_coefficients_whatever_the_code_says(x64):
+    """Decoding three times too much is a distance of 2 for every chunk; also where the gradient has two halves."""
+    for code in (codes.partial(codes.cyclic(W, load=2)), codes.cyclic_mds(W, num_stragglers=2)):
+        honest = code.plan
+
+        def triple(progress, honest=honest):
+            coding = honest(progress)
+            return coding._replace(decode=3 * coding.decode)
+
+        size = code.assignment.num_chunks * code.num_blocks
+        for plan, expected in ((honest, 0.0), (triple, 2 * np.sqrt(size))):
+            protocol = protocols.coded(code._replace(plan=plan), stop=codes.all_workers())
+            task = tasks.linear_regression(num_chunks=W, num_examples=40, num_features=4)
+            run = engine.run(task, protocol, SGD, durations(), rng_key=KEY, num_commits=2)
+            np.testing.assert_allclose(run.info.residual[:2], expected, atol=1e-9)
+
+
 def test_mixed_versions_must_be_announced():
     s = protocols.bsp().schedule(durations(), protocols.base.Network())
     mixed = protocols.Protocol(lambda d, n: s._replace(version=s.version.at[3, 1].set(1)))

@@ -21,7 +21,9 @@ def test_every_protocol_is_in_the_table():
 def test_the_contract(name):
     """With the program that other tests use as well."""
     made = protocol(name)._replace(schedule=table.compiled(name))
+    before = table.TRACES[name, table.shape_of(name)]
     check_protocol(made, num_workers=W, num_units=table.shape_of(name)[0], quick=True)
+    assert table.TRACES[name, table.shape_of(name)] <= before + 3  # durations in 64 bits, and the types of two widths
 
 
 @pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
