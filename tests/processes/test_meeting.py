@@ -1,9 +1,11 @@
 """How the processes of a group find and watch each other: all on one event loop, without JAX."""
 
 import asyncio
+from functools import partial
 
 import pytest
 
+from gcjax.processes import handshake
 from gcjax.processes.hub import Hub
 from gcjax.processes.member import Member
 from gcjax.processes.places import Place
@@ -14,10 +16,10 @@ from tests.processes.commands import free_port
 class Node:
     """One end of the watch, and what would have ended its process."""
 
-    def __init__(self, port, number, rank, timeout=2.0, lost_after=60.0):
+    def __init__(self, port, number, rank, timeout=2.0, lost_after=60.0, secret=b""):
         self.stopped = None
-        kind = Member if rank else Hub
-        self.end = kind(Place(f"localhost:{port}", number, rank), timeout, lost_after, self._stop)
+        kind = Member if rank else partial(Hub, host="localhost")
+        self.end = kind(Place(f"localhost:{port}", number, rank), secret, timeout, lost_after, self._stop)
 
     def _stop(self, text):
         self.stopped = self.stopped or text
@@ -161,8 +163,8 @@ def test_a_process_that_is_started_again_in_time_is_welcome():
         first = Node(port, 3, 0)
         meeting = asyncio.create_task(first.end.meet())
         await asyncio.sleep(0.1)
-        _, early = await asyncio.open_connection("localhost", port)
-        early.write(b'{"process": 2, "of": 3}\n')
+        reader, early = await asyncio.open_connection("localhost", port)
+        assert await handshake.enter(reader, early, b"", handshake.Hello(2, 3)) is None
         await until(lambda: 2 in first.end._peers)
         early.close()
         await until(lambda: 2 not in first.end._peers)
