@@ -103,6 +103,7 @@ class Hub:
         peer = Peer(writer)
         if problem:
             wire.send(writer, refused=problem)
+            writer.close()
             if not self._all_here.done():
                 self._all_here.set_exception(self._refusal(problem))
             return
