@@ -11,9 +11,9 @@ from gcjax.processes.places import Place
 class Node:
     """One end of the watch, and what would have ended its process."""
 
-    def __init__(self, port, number, rank, timeout=2.0, lost_after=60.0, secret=b""):
+    def __init__(self, port, number, rank, timeout=2.0, lost_after=60.0, secret=b"", host="localhost"):
         self.stopped = None
-        kind = Member if rank else partial(Hub, host="localhost")
+        kind = Member if rank else partial(Hub, host=host)
         self.end = kind(Place(f"localhost:{port}", number, rank), secret, timeout, lost_after, self._stop)
 
     def _stop(self, text):
@@ -48,3 +48,11 @@ async def refused(*nodes):
     errors = await asyncio.gather(*(node.end.meet() for node in nodes), return_exceptions=True)
     assert all(isinstance(error, ValueError) for error in errors), errors
     return [str(error) for error in errors]
+
+
+async def first_of(port, number, **options):
+    """Process 0 of a group, and its meeting, which has begun."""
+    hub = Node(port, number, 0, **options)
+    meeting = asyncio.create_task(hub.end.meet())
+    await asyncio.sleep(0.1)
+    return hub, meeting

@@ -7,18 +7,10 @@ import pytest
 
 from gcjax.processes import door, handshake
 from tests.processes.commands import free_port
-from tests.processes.nodes import Node, play, refused, until
+from tests.processes.nodes import Node, first_of, play, refused, until
 
 SECRET = b"0123456789abcdef"
 HELLO = handshake.Hello(1, 2)
-
-
-async def listening(port, number, **options):
-    """Process 0 of a group, and its meeting, which has begun."""
-    hub = Node(port, number, 0, **options)
-    meeting = asyncio.create_task(hub.end.meet())
-    await asyncio.sleep(0.1)
-    return hub, meeting
 
 
 async def say(port, line):
@@ -64,7 +56,7 @@ WITHOUT_PROOF = [
 def test_without_proof_nobody_comes_in_and_everybody_is_counted(secret):
     async def scene():
         port = free_port()
-        hub, meeting = await listening(port, 2, secret=secret)
+        hub, meeting = await first_of(port, 2, secret=secret)
         for number, line in enumerate(WITHOUT_PROOF, start=1):
             assert await say(port, line) == b"", line
             assert hub.end._peers == {} and not meeting.done(), line
@@ -89,7 +81,7 @@ def test_without_proof_nobody_comes_in_and_everybody_is_counted(secret):
 def test_what_is_no_process_is_a_stranger_though_it_knows_the_secret(said):
     async def scene():
         port = free_port()
-        hub, meeting = await listening(port, 2, secret=SECRET)
+        hub, meeting = await first_of(port, 2, secret=SECRET)
         assert await say(port, lambda nonce: claim(nonce, **said)) == b""
         assert hub.end._peers == {} and hub.end.strangers().startswith("1 connection was closed")
         assert b"proof" in await say(port, claim)
@@ -101,7 +93,7 @@ def test_what_is_no_process_is_a_stranger_though_it_knows_the_secret(said):
 def test_what_was_overheard_proves_nothing_on_another_connection():
     async def scene():
         port, lines = free_port(), []
-        hub, meeting = await listening(port, 3, secret=SECRET)
+        hub, meeting = await first_of(port, 3, secret=SECRET)
         await say(port, lambda nonce: lines.append(claim(nonce, of=3)) or lines[0])
         await until(lambda: hub.end._peers == {})
         assert await say(port, lines[0]) == b""
@@ -114,7 +106,7 @@ def test_what_was_overheard_proves_nothing_on_another_connection():
 def test_a_process_that_came_first_keeps_its_place():
     async def scene():
         port = free_port()
-        hub, meeting = await listening(port, 3, secret=SECRET)
+        hub, meeting = await first_of(port, 3, secret=SECRET)
         first = asyncio.create_task(Node(port, 3, 1, secret=SECRET).end.meet())
         await until(lambda: 1 in hub.end._peers)
         peer = hub.end._peers[1]
@@ -170,7 +162,7 @@ def test_those_who_are_silent_or_slow_keep_nobody_out(monkeypatch):
 
     async def scene():
         port = free_port()
-        hub, meeting = await listening(port, 2, timeout=20.0, secret=SECRET)
+        hub, meeting = await first_of(port, 2, timeout=20.0, secret=SECRET)
         silent = [await asyncio.open_connection("localhost", port) for _ in range(20)]
         slow = asyncio.create_task(trickle(port))
         assert all([await reader.read() != b"" for reader, _ in silent])  # their nonce, and the end

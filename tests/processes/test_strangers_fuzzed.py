@@ -8,8 +8,8 @@ import pytest
 
 from gcjax.processes import handshake, wire
 from tests.processes.commands import free_port
-from tests.processes.nodes import Node, play, until
-from tests.processes.test_strangers import SECRET, claim, listening, say
+from tests.processes.nodes import Node, first_of, play, until
+from tests.processes.test_strangers import SECRET, claim, say
 
 FIELDS = ("process", "of", "nonce", "proof")
 
@@ -91,7 +91,7 @@ def attack(seed, number):
 
     async def scene():
         port, overheard = free_port(), [claim(rng.randbytes(16).hex(), of=4, process=i) for i in (1, 2, 3)]
-        hub, meeting = await listening(port, 4, timeout=1000.0, secret=SECRET)
+        hub, meeting = await first_of(port, 4, timeout=1000.0, secret=SECRET)
         others = [Node(port, 4, rank, timeout=1000.0, secret=SECRET) for rank in (1, 2, 3)]
         one = asyncio.create_task(others[0].end.meet())
         await until(lambda: 1 in hub.end._peers)
