@@ -38,8 +38,8 @@ def secret(place: Place, *, file: str | os.PathLike[str] | None = None, none: bo
     if place.num_processes > 1 and not place.is_loopback:
         raise ValueError(
             f"Others can reach {place.address}, so the processes that meet there need a secret in common; got none. "
-            f"Set {VARIABLE} to the same text for all of them, for example by '{_MAKE}', or name a file with "
-            "--secret-file; or believe everybody who reaches that port, with --no-secret."
+            f"Set {VARIABLE} to the same text for all of them, for example by '{_MAKE}' where they are launched, or "
+            "name a file with --secret-file; or believe everybody who reaches that port, with --no-secret."
         )
     return b""
 

@@ -5,7 +5,7 @@ import json
 
 import pytest
 
-from gcjax.processes import door, handshake
+from gcjax.processes import door, handshake, wire
 from tests.processes.commands import free_port
 from tests.processes.nodes import Node, first_of, play, refused, until
 
@@ -65,6 +65,31 @@ def test_without_proof_nobody_comes_in_and_everybody_is_counted(secret):
         assert hub.end.strangers() == "14 connections were closed that did not prove to belong to the group, the " + (
             f"last from {'127.0.0.1' if '127' in hub.end.strangers() else '::1'}."
         )
+
+    play(scene)
+
+
+@pytest.mark.parametrize("line", [b"[" * 60_000, b'{"a":' * 10_000, b"9" * 60_000, b"{}" + b" " * 70_000, b"[]", b"{}"])
+def test_what_is_no_message_is_the_end_of_a_connection(line):
+    async def scene():
+        reader = asyncio.StreamReader(limit=wire.MOST_BYTES)
+        reader.feed_data(line + b"\n")
+        assert await wire.receive(reader) == ({} if line == b"{}" else None)
+
+    play(scene)
+
+
+def test_a_process_of_the_group_that_says_nonsense_is_heard_and_harms_nobody():
+    async def scene():
+        port = free_port()
+        hub, meeting = await first_of(port, 2, secret=SECRET)
+        reader, writer = await asyncio.open_connection("localhost", port)
+        assert await handshake.enter(reader, writer, SECRET, HELLO) is None
+        await meeting
+        for message in ({"alive": "x"}, {"alive": [1]}, {"alive": None, "x": 1}, {"done": []}):
+            wire.send(writer, **message)
+        await hub.end.finish()
+        assert hub.stopped is None and hub.end._peers[1].answered == 0
 
     play(scene)
 
