@@ -105,7 +105,7 @@ def test_process_0_listens_on_the_interface_of_the_coordinator(monkeypatch):
         __enter__, __exit__ = (lambda self: self), (lambda self, *error: None)
 
         def bind(self, address):
-            if not address[0].startswith("192.0.2."):
+            if address[0].startswith("198.51.100."):
                 raise OSError(errno.EADDRNOTAVAIL, "")
 
     monkeypatch.setattr(listening, "_addresses", addresses)

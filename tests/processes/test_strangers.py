@@ -101,7 +101,7 @@ def test_a_process_of_the_group_that_says_nonsense_is_heard_and_harms_nobody():
         *({"process": 3, "of": of} for of in (3, 1, 0, -1, True, 3.5, "4", None, [4])),
         {"nonce": "0" * 600},
     ],
-    ids=str,
+    ids=lambda said: str(said)[:20],
 )
 def test_what_is_no_process_is_a_stranger_though_it_knows_the_secret(said):
     async def scene():
@@ -193,6 +193,7 @@ def test_those_who_are_silent_or_slow_keep_nobody_out(monkeypatch):
         assert all([await reader.read() != b"" for reader, _ in silent])  # their nonce, and the end
         await slow
         assert not meeting.done() and hub.end.strangers().startswith("21 connections")
+        monkeypatch.setattr(handshake, "PATIENCE", 100.0)
         silent = [await asyncio.open_connection("localhost", port) for _ in range(20)]
         await asyncio.gather(meeting, Node(port, 2, 1, secret=SECRET).end.meet())
         assert hub.end.strangers().startswith("41 connections")
