@@ -12,6 +12,7 @@ import argparse
 import contextlib
 import json
 import os
+import secrets
 import socket
 import subprocess
 import sys
@@ -265,7 +266,7 @@ def start(arguments: list[str], num_processes: int) -> int:
     command = [sys.executable, "-m", "gcjax", "run", *arguments, "--distributed", "--coordinator", address]
     command += ["--num-processes", str(num_processes)]
     # JAX would look at all of a machine's accelerators from each process; the processes are to be workers on its cores.
-    environment = {"JAX_PLATFORMS": "cpu", **os.environ}
+    environment = {"JAX_PLATFORMS": "cpu", **os.environ, "GCJAX_SECRET": secrets.token_hex()}
     launch = partial(subprocess.Popen, env=environment)
     children = [launch([*command, "--process-id", str(i)]) for i in range(num_processes)]
     try:

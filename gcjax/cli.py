@@ -104,6 +104,19 @@ def _add_distributed(parser: argparse.ArgumentParser) -> None:
         "--lost-after", metavar="SECONDS", type=float,
         help="a process of which nothing is heard for so long is lost (default: 30); one that is killed is so at once",
     )  # fmt: skip
+    group.add_argument(
+        "--secret-file", metavar="FILE",
+        help="the secret that all processes share (default: the environment variable GCJAX_SECRET, or the file that "
+        "GCJAX_SECRET_FILE names); one is required unless the coordinator is a loopback address",
+    )  # fmt: skip
+    group.add_argument(
+        "--no-secret", action="store_const", const=True, help="believe everybody who reaches the port of process 0"
+    )
+    group.add_argument(
+        "--bind", metavar="HOST",
+        help="the interface on which process 0 listens, 0.0.0.0 or :: for all (default: that of the coordinator's "
+        "address, or all where that is none of its machine's)",
+    )  # fmt: skip
 
 
 def _add_list(commands: Any) -> None:
@@ -211,7 +224,8 @@ def _resuming(options: argparse.Namespace, out: Path) -> str:
     words += [word for binding in options.bindings for word in ("--set", binding)]
     words += ["--distributed"] if options.distributed else []
     for flag, value in _group_options(options).items():
-        words += ["--" + flag.replace("_", "-"), f"{value:g}" if isinstance(value, float) else str(value)]
+        given = [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
+        words += ["--" + flag.replace("_", "-"), *given]
     return shlex.join([*words, "--resume", "--out", str(out)])
 
 
@@ -230,7 +244,7 @@ def _together(options: argparse.Namespace) -> contextlib.AbstractContextManager[
 
 def _group_options(options: argparse.Namespace) -> dict[str, Any]:
     """What the user said of the group of processes."""
-    names = ("coordinator", "num_processes", "process_id", "timeout", "lost_after")
+    names = ("coordinator", "num_processes", "process_id", "timeout", "lost_after", "secret_file", "no_secret", "bind")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 

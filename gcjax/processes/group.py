@@ -14,8 +14,10 @@ import jax
 
 from gcjax import _checks, interrupts
 from gcjax.processes.hub import Hub
+from gcjax.processes.listening import interface
 from gcjax.processes.member import Member
 from gcjax.processes.places import Place, place
+from gcjax.processes.secret import secret
 from gcjax.processes.share import SharedError
 
 LOST = 3
@@ -38,6 +40,9 @@ def group(
     process_id: int | None = None,
     timeout: float = 60.0,
     lost_after: float = 30.0,
+    secret_file: str | os.PathLike[str] | None = None,
+    no_secret: bool = False,
+    bind: str | None = None,
 ) -> Iterator[None]:
     """Runs its block in all processes of a group, instead of a call of `jax.distributed.initialize`.
 
@@ -48,24 +53,37 @@ def group(
     message on stderr that names it, and status `LOST`, whatever they are doing. Its closed connection is noticed at
     once; silence counts as a loss after `lost_after`. The block is left when all processes are done.
 
+    The processes prove to each other that they know the same secret (`gcjax.processes.handshake`): that of the file, or
+    else of the environment variable `GCJAX_SECRET`, or of the file that `GCJAX_SECRET_FILE` names. It is required
+    unless the coordinator is a loopback address. Whoever does not know it is counted and ignored. JAX's coordination
+    service, which takes over the port once all have come, and the collectives trust their network.
+
     Args:
       coordinator: `HOST:PORT`, a free port of the machine of process 0.
       num_processes: the processes of the group.
       process_id: which one this is, from 0.
       timeout: seconds to wait for process 0, and then for all others.
       lost_after: seconds without a word after which a process counts as lost; one that is suspended for less goes on.
+      secret_file: a file with the secret, of at least 16 bytes.
+      no_secret: believe everybody who reaches the port of process 0 and speaks its language.
+      bind: the interface on which process 0 listens, as an address or a name, `0.0.0.0` or `::` for all; by default
+        that of the coordinator's address, or all where that is none of its machine's. Other processes ignore it.
 
     Raises:
       ValueError: if the arguments are wrong, or the processes do not find each other in time.
     """
     _checks.number("timeout", timeout, above=True, finite=True)
     _checks.number("lost-after", lost_after, minimum=1.0, finite=True)
-    link = _Link(place(coordinator, num_processes, process_id, timeout), timeout, lost_after)
+    own = place(coordinator, num_processes, process_id, timeout)
+    host = None if own.process_id else interface(own, bind)
+    link = _Link(own, secret(own, file=secret_file, none=no_secret), timeout, lost_after, host)
     address = link.wait(link.end.meet())
+    if isinstance(link.end, Hub) and (strangers := link.end.strangers()):
+        print(f"gcjax: {strangers}", file=sys.stderr)
     shared = None
     try:
         with interrupts.before_end(lambda: link.wait(link.end.fail("interrupted"), _TELL_SECONDS)):
-            _initialize(link.place, address, timeout, lost_after)
+            _initialize(link.place, address, link.host, timeout, lost_after)
             try:
                 yield
             except SharedError as error:  # every process has it, so nobody is to be told
@@ -83,36 +101,44 @@ def group(
 class _Link:
     """The event loop, on a thread of its own, that talks to the other processes."""
 
-    def __init__(self, place: Place, timeout: float, lost_after: float) -> None:
-        self.place = place
+    def __init__(self, place: Place, secret: bytes, timeout: float, lost_after: float, host: str | None) -> None:
+        self.place, self.host = place, host
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="gcjax-processes", daemon=True).start()
-        kind = Member if place.process_id else Hub
-        self.end: Hub | Member = self.wait(_made(kind, place, timeout, lost_after))
+        self.end: Hub | Member = self.wait(self._end(place, secret, timeout, lost_after))
 
     def wait(self, coroutine: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
         """The result of a coroutine of the loop; `TimeoutError` if it is not there after so many seconds."""
         future: Future[_T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result(timeout)
 
+    async def _end(self, place: Place, secret: bytes, timeout: float, lost_after: float) -> Hub | Member:
+        """Made on the loop that it belongs to."""
+        if place.process_id:
+            return Member(place, secret, timeout, lost_after, _stop)
+        return Hub(place, secret, timeout, lost_after, _stop, self.host)
 
-async def _made(kind: type[Hub] | type[Member], place: Place, timeout: float, lost_after: float) -> Hub | Member:
-    """Made on the loop that it belongs to."""
-    return kind(place, timeout, lost_after, _stop)
 
-
-def _initialize(place: Place, address: str, timeout: float, lost_after: float) -> None:
+def _initialize(place: Place, address: str, host: str | None, timeout: float, lost_after: float) -> None:
     # JAX would catch SIGTERM as the notice of a preemption that nobody here asks for; it shall end the process.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         address,
         place.num_processes,
         place.process_id,
+        coordinator_bind_address=_bound(host, place.port),
         local_device_ids=place.local_devices,
         cluster_detection_method="deactivate",  # the place is known
         initialization_timeout=max(1, int(timeout)),
         heartbeat_timeout_seconds=max(_JAX_HEARTBEAT, int(2 * lost_after)),
     )
+
+
+def _bound(host: str | None, port: int) -> str | None:
+    """Where JAX's service listens; on all interfaces if None."""
+    if host is None:
+        return None
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 def _named(error: BaseException) -> str:
@@ -127,7 +153,7 @@ def _stop(text: str) -> None:
     flush.start()
     flush.join(1.0)  # whoever holds stdout may hang
     show_cursor = b"\n\x1b[?25h" if os.isatty(2) else b""  # a progress bar hides it
-    os.write(2, show_cursor + f"gcjax: {text}\n".encode())
+    os.write(2, show_cursor + f"gcjax: {text}\n".encode(errors="replace"))
     os._exit(LOST)
 
 

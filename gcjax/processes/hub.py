@@ -2,10 +2,11 @@
 
 import asyncio
 import dataclasses
-import socket
 from typing import Any
 
-from gcjax.processes import wire
+from gcjax.processes import handshake, wire
+from gcjax.processes.door import Door
+from gcjax.processes.listening import listeners
 from gcjax.processes.places import Place
 
 
@@ -26,9 +27,18 @@ class Hub:
     that accepted them.
     """
 
-    def __init__(self, place: Place, timeout: float, lost_after: float, stop: wire.Stop) -> None:
-        """As in `gcjax.processes.group`; `stop` ends this process with a message."""
+    def __init__(
+        self,
+        place: Place,
+        secret: bytes,
+        timeout: float,
+        lost_after: float,
+        stop: wire.Stop,
+        host: str | None = None,
+    ) -> None:
+        """As in `gcjax.processes.group`; `stop` ends this process with a message; listens on `host`, or on all."""
         self._place, self._timeout, self._lost_after, self._stop = place, timeout, lost_after, stop
+        self._host, self._door = host, Door(secret, most_open=place.num_processes + 100)
         self._peers: dict[int, Peer] = {}
         self._met = self._over = False
         self._question, self._failing = 0, set[int]()
@@ -42,13 +52,15 @@ class Hub:
           ValueError: if some do not come in time, or do not belong to the group; all that have come raise the same.
         """
         if self._place.num_processes > 1:
-            server = await self._listen()
+            servers = await self._listen()
             try:
                 await asyncio.wait_for(self._all_here, self._timeout)
             except TimeoutError:
                 raise self._refusal(self._missing()) from None
             finally:
-                server.close()
+                self._door.close()
+                for server in servers:
+                    server.close()
         self._met = True
         self._tell(go=True)
         self._ticking = asyncio.create_task(self._tick())
@@ -66,30 +78,36 @@ class Hub:
         self._judging = asyncio.create_task(self._judge(0, error))
         await self._released.wait()
 
-    async def _listen(self) -> asyncio.Server:
+    def strangers(self) -> str:
+        """What is to be said of connections by others than the processes of the group; empty if there were none."""
+        return self._door.strangers()
+
+    async def _listen(self) -> list[asyncio.Server]:
         try:
-            return await asyncio.start_server(self._arrived, sock=_listener(self._place.port))
+            sockets = listeners(self._host, self._place.port)
         except OSError as error:
             raise ValueError(
-                f"Process 0 must be able to listen on port {self._place.port} of its machine: {error.strerror}. "
-                "Choose another port with --coordinator, for all processes."
+                f"Process 0 must be able to listen on port {self._place.port} of {self._host or 'its machine'}: "
+                f"{error.strerror}. Choose another port with --coordinator, for all processes, or another interface "
+                "with --bind."
             ) from None
+        return [await asyncio.start_server(self._arrived, sock=each, limit=wire.MOST_BYTES) for each in sockets]
 
     async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Everything that one of the others says, from its arrival to the end of its connection."""
-        hello = await wire.receive(reader)
-        if hello is None or self._met or "process" not in hello:
+        hello = None if self._met else await self._door.admit(reader, writer)
+        if hello is None or self._met:
             writer.close()
             return
-        rank, problem = hello["process"], self._problem(hello)
+        rank, problem = hello.process, self._problem(hello)
         peer = Peer(writer)
         if problem:
             wire.send(writer, refused=problem)
+            writer.close()
             if not self._all_here.done():
                 self._all_here.set_exception(self._refusal(problem))
             return
         self._peers[rank] = peer
-        wire.send(writer, welcome=True)
         if len(self._peers) == self._place.num_processes - 1 and not self._all_here.done():
             self._all_here.set_result(None)
         while (message := await wire.receive(reader)) is not None:
@@ -100,14 +118,14 @@ class Hub:
         elif self._peers.get(rank) is peer:
             del self._peers[rank]  # stopped by its user, who may start it again in time
 
-    def _problem(self, hello: dict[str, Any]) -> str | None:
-        rank, number = hello["process"], hello.get("of")
+    def _problem(self, hello: handshake.Hello) -> str | None:
+        rank, number = hello
         if number != self._place.num_processes:
             return (
                 f"All processes must be started with the same number of processes; process {rank} was with {number}, "
                 f"process 0 with {self._place.num_processes}."
             )
-        if rank == 0 or rank in self._peers:
+        if rank in self._peers:
             return f"Every process must have its own id, from 0 to {number - 1}; there are two with the id {rank}."
         return None
 
@@ -116,8 +134,9 @@ class Hub:
         missing = [str(rank) for rank in range(1, number) if rank not in self._peers]
         return (
             f"All {number} processes must reach process 0 at {self._place.address} within {self._timeout:g} s; "
-            f"missing: process {', '.join(missing)}. Are they started, and can they reach that address?"
-        )
+            f"missing: process {', '.join(missing)}. Are they started, and can they reach that address? "
+            f"{self.strangers()}"
+        ).rstrip()
 
     def _refusal(self, problem: str) -> ValueError:
         self._tell(refused=problem)
@@ -125,7 +144,8 @@ class Hub:
 
     def _heard(self, rank: int, peer: Peer, message: dict[str, Any]) -> None:
         peer.silent = 0
-        peer.answered = message.get("alive", peer.answered)
+        answered = message.get("alive")
+        peer.answered = answered if type(answered) is int else peer.answered
         peer.done |= "done" in message
         if "failed" in message:
             self._judging = asyncio.create_task(self._judge(rank, message["failed"]))
@@ -181,11 +201,3 @@ class Hub:
             self._released.set()
         else:
             self._stop(text)
-
-
-def _listener(port: int) -> socket.socket:
-    """Listens on all addresses of this machine; without those of IPv6 where it has none."""
-    try:
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=1024)
-    except (OSError, ValueError):
-        return socket.create_server(("", port), backlog=1024)

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Any
 
-from gcjax.processes import wire
+from gcjax.processes import handshake, wire
 from gcjax.processes.places import Place
 from gcjax.processes.relay import open_relay
 
@@ -11,9 +11,10 @@ from gcjax.processes.relay import open_relay
 class Member:
     """Connects to process 0, then listens to it; see `gcjax.processes.hub`."""
 
-    def __init__(self, place: Place, timeout: float, lost_after: float, stop: wire.Stop) -> None:
+    def __init__(self, place: Place, secret: bytes, timeout: float, lost_after: float, stop: wire.Stop) -> None:
         """As in `gcjax.processes.group`; `stop` ends this process with a message."""
         self._place, self._timeout, self._lost_after, self._stop = place, timeout, lost_after, stop
+        self._secret = secret
         self._silent = 0
         self._over, self._released = asyncio.Event(), asyncio.Event()
 
@@ -42,16 +43,19 @@ class Member:
     async def _welcomed(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         clock = asyncio.get_running_loop().time
         deadline, reason = clock() + self._timeout, ""
+        hello = handshake.Hello(self._place.process_id, self._place.num_processes)
         while True:
             try:
                 reader, writer = await wire.connect(self._place.host, self._place.port, deadline)
-                wire.send(writer, process=self._place.process_id, of=self._place.num_processes)
-                answer = await asyncio.wait_for(wire.receive(reader), max(deadline - clock(), 0.1))
-                if answer is not None:
-                    self._check(answer)
+                patience = max(0.1, min(handshake.PATIENCE, deadline - clock()))
+                try:
+                    problem = await asyncio.wait_for(handshake.enter(reader, writer, self._secret, hello), patience)
+                except TimeoutError:
+                    problem = reason or "what answers there says nothing"
+                if problem is None:
                     return reader, writer
                 writer.close()
-                reason = "what answers there is not process 0 of a run that is being started"
+                reason = problem
             except OSError as error:
                 reason = reason or str(error) or "no answer"
             if clock() >= deadline - 0.2:

@@ -1,5 +1,6 @@
 """Where the processes of a group meet, and which of them this one is: said by hand, or by the launcher."""
 
+import ipaddress
 import os
 import re
 from typing import Any, NamedTuple
@@ -34,6 +35,14 @@ class Place(NamedTuple):
     def port(self) -> int:
         """The port on which process 0 listens."""
         return int(self.address.rpartition(":")[2])
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach process 0, by what the address says; other names are not looked up."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
 
 
 def place(coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: float) -> Place:

@@ -13,12 +13,16 @@ Stop = Callable[[str], None]
 """Ends this process with a message; called on the thread that watches."""
 
 
-async def receive(reader: asyncio.StreamReader) -> dict[str, Any] | None:
-    """The next message; None if the connection is closed, or speaks another language."""
+MOST_BYTES = 1 << 16
+"""Of a message; what is longer is not looked at."""
+
+
+async def receive(reader: asyncio.StreamReader, most: int = MOST_BYTES) -> dict[str, Any] | None:
+    """The next message of at most so many bytes; None if the connection is closed, or speaks another language."""
     try:
         line = await reader.readline()
-        message = json.loads(line) if line.endswith(b"\n") else None
-    except (OSError, ValueError):
+        message = json.loads(line) if line.endswith(b"\n") and len(line) <= most else None
+    except (OSError, ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None
 
@@ -38,7 +42,7 @@ async def connect(host: str, port: int, deadline: float) -> tuple[asyncio.Stream
     while True:
         left = deadline - asyncio.get_running_loop().time()
         try:
-            return await asyncio.wait_for(asyncio.open_connection(host, port), max(left, 0.1))
+            return await asyncio.wait_for(asyncio.open_connection(host, port, limit=MOST_BYTES), max(left, 0.1))
         except OSError:  # a time-out is one too
             if left <= 0.2:
                 raise

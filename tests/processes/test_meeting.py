@@ -4,32 +4,10 @@ import asyncio
 
 import pytest
 
-from gcjax.processes.hub import Hub
-from gcjax.processes.member import Member
-from gcjax.processes.places import Place
+from gcjax.processes import handshake
 from gcjax.processes.relay import open_relay
 from tests.processes.commands import free_port
-
-
-class Node:
-    """One end of the watch, and what would have ended its process."""
-
-    def __init__(self, port, number, rank, timeout=2.0, lost_after=60.0):
-        self.stopped = None
-        kind = Member if rank else Hub
-        self.end = kind(Place(f"localhost:{port}", number, rank), timeout, lost_after, self._stop)
-
-    def _stop(self, text):
-        self.stopped = self.stopped or text
-        if isinstance(self.end, Member):  # as the end of a process would
-            self.end._writer.close()
-
-
-def play(scene):
-    async def limited():
-        return await asyncio.wait_for(scene(), 30)
-
-    return asyncio.run(limited())
+from tests.processes.nodes import Node, play, refused, until
 
 
 async def met(number, **options):
@@ -37,18 +15,6 @@ async def met(number, **options):
     nodes = [Node(port, number, rank, **options) for rank in range(number)]
     await asyncio.gather(*(node.end.meet() for node in nodes))
     return nodes
-
-
-async def until(condition):
-    while not condition():
-        await asyncio.sleep(0.01)
-
-
-async def refused(*nodes):
-    """What each of some nodes that cannot meet says."""
-    errors = await asyncio.gather(*(node.end.meet() for node in nodes), return_exceptions=True)
-    assert all(isinstance(error, ValueError) for error in errors), errors
-    return [str(error) for error in errors]
 
 
 def test_a_common_end_is_no_loss_though_one_comes_later():
@@ -161,8 +127,8 @@ def test_a_process_that_is_started_again_in_time_is_welcome():
         first = Node(port, 3, 0)
         meeting = asyncio.create_task(first.end.meet())
         await asyncio.sleep(0.1)
-        _, early = await asyncio.open_connection("localhost", port)
-        early.write(b'{"process": 2, "of": 3}\n')
+        reader, early = await asyncio.open_connection("localhost", port)
+        assert await handshake.enter(reader, early, b"", handshake.Hello(2, 3)) is None
         await until(lambda: 2 in first.end._peers)
         early.close()
         await until(lambda: 2 not in first.end._peers)

@@ -1,12 +1,16 @@
 """`gcjax run --distributed` with real processes on this machine."""
 
+import secrets
 import signal
+import socket
+import time
 
 import pytest
 
-from tests.processes.commands import group
+from tests.processes.commands import free_port, group
 
 ENDLESS = ("--set", "rounds.num_rounds = 1000000", "--set", "rounds.pause = 0.01")
+PAUSING = ("--set", "rounds.pause = 0.3")
 
 
 def check_refused(ends, *parts):
@@ -85,6 +89,52 @@ def test_processes_that_do_not_come_are_named_after_the_time_out(tmp_path):
         member, first = alone.end(30), waiting.end(30)
     check_refused(member, "process 0 at 127.0.0.1:", "must be reachable within 2 s")
     check_refused(first, "must reach process 0 at 127.0.0.1:", "missing: process 1, 2")
+
+
+def connection(port, host="127.0.0.1", seconds=60.0):
+    """Connects as soon as somebody listens."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return socket.create_connection((host, port))
+        except OSError:
+            if time.monotonic() >= deadline:
+                raise
+        time.sleep(0.05)
+
+
+def test_a_stranger_is_counted_and_only_the_interface_of_the_coordinator_is_open(tmp_path, monkeypatch):
+    monkeypatch.setenv("GCJAX_SECRET", secrets.token_hex())
+    port = free_port()
+    with group(tmp_path, 2, *PAUSING, ranks=[0], port=port) as first:
+        with connection(port) as stranger:
+            stranger.sendall(b'{"process": 1, "of": 2}\n')
+            while stranger.recv(1000):
+                pass
+        with group(tmp_path, 2, *PAUSING, ranks=[1], port=port) as other:
+            first.wait_for_round(2)
+            connection(port).close()  # JAX's service
+            with pytest.raises(OSError):
+                connection(port, "127.0.0.2", seconds=0.0)
+            ends = {**first.end(), **other.end()}
+    assert {end.status for end in ends.values()} == {0}
+    assert ends[1].stderr == ""
+    assert ends[0].stderr == (
+        "gcjax: 1 connection was closed that did not prove to belong to the group, the last from 127.0.0.1.\n"
+    )
+
+
+def test_a_process_with_another_secret_stays_outside(tmp_path):
+    files = [tmp_path / name for name in ("one", "other")]
+    for file in files:
+        file.write_text(secrets.token_hex())
+    own = {rank: ["--secret-file", str(file)] for rank, file in enumerate(files)}
+    with group(tmp_path, 2, "--timeout", "5", own=own) as started:
+        ends = started.end()
+    check_refused(ends)
+    assert "missing: process 1" in ends[0].stderr and "did not prove to belong to the group" in ends[0].stderr
+    assert "do all have the same secret?" in ends[1].stderr
+    assert all(file.read_text() not in ends[0].stderr + ends[1].stderr for file in files)
 
 
 @pytest.mark.parametrize("lost", [0, 2])

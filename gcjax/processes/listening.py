@@ -1,0 +1,76 @@
+"""On which interfaces of its machine process 0 listens."""
+
+import contextlib
+import errno
+import socket
+
+from gcjax.processes.places import Place
+
+_BACKLOG = 1024
+_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+
+
+def interface(place: Place, bind: str | None) -> str | None:
+    """The address, or the name of one, on which process 0 listens; None for all of its machine.
+
+    It is that of the coordinator. All interfaces are taken where that is none of this machine's, since addresses are
+    translated on the way, or where a machine knows itself only by loopback, as some do.
+
+    Args:
+      place: where the group meets.
+      bind: the interface that the user chose.
+    """
+    if bind is not None or place.is_loopback:
+        return bind or place.host
+    with contextlib.suppress(OSError):
+        if all(_is_of_this_machine(*address) for address in _addresses(place.host, 0)):
+            return place.host
+    return None
+
+
+def listeners(host: str | None, port: int) -> list[socket.socket]:
+    """Listens on all addresses that a name has on this machine, or on all of the machine if None.
+
+    Raises:
+      OSError: if that cannot be, or another program listens there.
+    """
+    if host is None:
+        return [_everywhere(port)]
+    sockets, problem = [], None
+    for family, address in _addresses(host, port):
+        try:
+            sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+        except OSError as error:
+            problem = error
+            if error.errno not in _NOT_HERE:  # a name may stand for IPv6 as well where a machine has none
+                break
+    if problem is not None and (not sockets or problem.errno not in _NOT_HERE):
+        for listener in sockets:
+            listener.close()
+        raise problem
+    return sockets
+
+
+def _everywhere(port: int) -> socket.socket:
+    """Without the addresses of IPv6 where the machine has none."""
+    try:
+        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+    except (OSError, ValueError):
+        return socket.create_server(("", port), backlog=_BACKLOG)
+
+
+def _addresses(host: str, port: int) -> list[tuple[int, tuple]]:
+    infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys((family, address) for family, _, _, _, address in infos))
+
+
+def _is_of_this_machine(family: int, address: tuple) -> bool:
+    """Whether others may reach this machine there."""
+    if address[0].startswith("127.") or address[0] == "::1":
+        return False
+    with socket.socket(family) as probe:
+        try:
+            probe.bind(address)
+        except OSError:
+            return False
+    return True
