@@ -60,11 +60,11 @@ def compare(
       metric: one of the task's metrics.
       num_seeds: S; each has its own durations, initial parameters and batches.
       seed: of all randomness.
-      seconds: virtual time at which all schemes end; each at the end of its sampled units if None.
+      seconds: virtual time at which all schemes end, above 0; each at the end of its sampled units if None.
       network: the time of messages, or links whose messages are as large as the parameters; instantaneous if None.
       optimizers: scheme -> its own optimizer, instead of `optimizer`.
       num_evals: evaluations of a run.
-      timeline_seconds: how far the timeline goes; 12 median units of work if None.
+      timeline_seconds: how far the timeline goes, above 0; 12 median units of work if None.
       mesh: the devices that every run is spread over, for example `@mesh()`; one device if None. With several processes
         there must be one.
       axis: of the mesh, along which the workers lie.
@@ -74,18 +74,22 @@ def compare(
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if the target cannot be reached, or no scheme reached it (after everything is written), or
-        the sampled units are used up before `seconds`, or the checkpoints are of another comparison.
+      ValueError: if a number is out of its range, or the target cannot be reached, or no scheme reached it (after
+        everything is written), or the sampled units are used up before `seconds`, or the checkpoints are of another
+        comparison.
     """
     _checks.integer("num_seeds", num_seeds, minimum=1)
     _checks.integer("num_evals", num_evals, minimum=1)
+    for name, value in {"seconds": seconds, "timeline_seconds": timeline_seconds}.items():
+        if value is not None:
+            _checks.number(name, value, above=True, finite=name == "timeline_seconds")
     _check_mesh(mesh)
     goal = _goal(task, metric, target)
     own = _own_optimizers(optimizers or {}, schemes)
     keys = jax.random.split(jax.random.key(seed), num_seeds)
     drawn = _draw(task, stragglers, keys, num_units, num_workers)
     times = Network() if network is None else network.of(jax.eval_shape(task.init, jax.random.key(0)))
-    setting = trials.Setting(task, *drawn, times, seconds or np.inf, num_evals, mesh, axis)
+    setting = trials.Setting(task, *drawn, times, np.inf if seconds is None else seconds, num_evals, mesh, axis)
     saving = trials.Saving(out / analysis.CHECKPOINTS, checkpoint_every, checkpoints_kept, config.text())
     schedules = {name: trials.schedules(name, protocol, setting) for name, protocol in schemes.items()}
     done = {}
@@ -141,7 +145,8 @@ def _report(progress: Progress, name: str, index: int, number: int, fraction: fl
 def _facts(done: dict[str, trials.Trials], setting: trials.Setting, timeline_seconds: float | None) -> dict[str, Any]:
     durations = np.asarray(setting.durations)
     num_seeds, num_units, num_workers = durations.shape
-    horizon = timeline_seconds or 12 * np.median(durations[np.isfinite(durations)])
+    median = np.median(durations[np.isfinite(durations)])
+    horizon = 12 * median if timeline_seconds is None else timeline_seconds
     schemes = {
         name: {
             "stalled": each.stalled,

@@ -14,6 +14,7 @@ from gcjax.progress import console
 from gcjax.tables import RichTable, rich_table
 
 MOST_PROGRESS = 1 << 20
+MOST_NUMBER = 10_000
 
 
 def run(name: str, arguments: Sequence[str]) -> int:
@@ -47,6 +48,10 @@ def instance(name: str, arguments: Sequence[str]) -> Specification:
     factory = known[name].factory
     takes = {n: p.default for n, p in inspect.signature(factory).parameters.items() if isinstance(p.default, int)}
     parameters = {**takes, **_given(name, arguments, takes)}
+    for parameter, value in parameters.items():
+        if value > MOST_NUMBER:
+            hint = "All states are tried out, and their number grows with it."
+            raise ValueError(f"{parameter} must be a whole number at most {MOST_NUMBER}; got {value}. {hint}")
     return factory(**parameters, **_FROM_CODES.get(name, _nothing)(parameters))
 
 

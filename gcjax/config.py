@@ -20,7 +20,7 @@ import gin
 import gin.config
 import jax
 
-from gcjax import _gin_errors, registry
+from gcjax import _gin_errors, _gin_keys, registry
 from gcjax._arguments import checked
 from gcjax.progress import Progress
 
@@ -93,17 +93,18 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
       bindings: gin statements, e.g. `"ssp.staleness = 5"`.
 
     Raises:
-      ValueError: if the file does not exist, or names something unknown, or cannot be read.
+      ValueError: if the file does not exist, or names something unknown, or cannot be read, or has a key of a dict
+        twice.
     """
     register()
     file = _existing(Path(path))
     _extend_path(file)
     gin.clear_config()
-    with _gin_errors.readable():
+    with _gin_errors.readable(), _gin_keys.each_once():
         gin.parse_config_file(str(file))
     in_file = _gin_errors.bound_macros()
     for binding in bindings:
-        with _gin_errors.readable(binding):
+        with _gin_errors.readable(binding), _gin_keys.each_once():
             gin.parse_config(binding)
     _gin_errors.check_macros(in_file)
     if not gin.config.get_bindings("gcjax.run", resolve_references=False):

@@ -1,6 +1,7 @@
 """Tables of text cells: for the terminal, split where they are too wide for it, and for Markdown pages."""
 
 import itertools
+import re
 from collections.abc import Collection, Iterator, Sequence
 
 from rich.cells import cell_len
@@ -115,9 +116,14 @@ def rich_table(
 def markdown_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int = 1, left: Collection[str] = ()
 ) -> str:
-    """For a Markdown page; arguments as in `rich_table`."""
+    """For a Markdown page; arguments as in `rich_table`. A cell with a bar or several lines stays one cell."""
     rules = ["---" if i < keys or head in left else "---:" for i, head in enumerate(heads)]
-    return "\n".join(f"| {' | '.join(line)} |" for line in [heads, rules, *rows])
+    return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in [heads, rules, *rows])
+
+
+def _escaped(cell: str) -> str:
+    """A cell on one line, where a bar does not end it."""
+    return " ".join(cell.splitlines()).replace("|", r"\|")
 
 
 def rich_page(markdown: str) -> Group:
@@ -128,12 +134,18 @@ def rich_page(markdown: str) -> Group:
 
 def _parsed(lines: Sequence[str]) -> RichTable:
     """A table from its lines in Markdown."""
-    heads, rules, *rows = [[cell.strip() for cell in line.strip().strip("|").split("|")] for line in lines]
+    heads, rules, *rows = [_cells(line) for line in lines]
     left = [not rule.endswith(":") for rule in rules]
     keys = max(1, left.index(False)) if False in left else 1
     return rich_table(
         "", heads, rows, keys=keys, left=[head for head, is_text in zip(heads, left, strict=True) if is_text]
     )
+
+
+def _cells(line: str) -> list[str]:
+    """The cells of a line in Markdown, between bars that are not escaped."""
+    inside = line.strip().removeprefix("|").removesuffix("|")
+    return [cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", inside)]
 
 
 def _rich(cell: Cell) -> Text:

@@ -67,6 +67,9 @@ def test_the_table_of_a_code_has_all_that_can_be_decoded(workers):
         (("ssp", "2"), "ssp takes --workers"),
         (("ssp", "--workers"), "--workers needs a number"),
         (("ssp", "--workers", "two"), "--workers must be a whole number; got 'two'"),
+        (("ssp", "--workers", "1000"), "entries with up to 4 values make 10^602.1 of them. Use about 31 workers"),
+        (("ssp", "--workers", "1" + 30 * "0"), "workers must be a whole number at most 10000; got 1000"),
+        (("ssp", "--staleness", "1" + 30 * "0"), "staleness must be a whole number at most 10000; got 1000"),
         (("ssp", "--workers", "0"), "workers must be a whole number at least 1; got 0"),
     ],
 )

@@ -140,6 +140,7 @@ BAD_BINDINGS = {
     "import experiments.compair": r"no experiment module 'compair'. Did you mean compare",
     "import my_packidge.schemes": r"No module 'my_packidge' can be imported. Install it",
     "include 'other.gin'": r"no 'other.gin'",
+    "toy.schemes = {'A': @asp(), 'B': @asp(), 'A': @bsp()}": r"must have each key once; 'A' is there twice",
 }
 
 
@@ -168,6 +169,15 @@ def test_bad_files_say_where(file, old, new, match):
     file.write_text(CONFIG.replace(old, new))
     with pytest.raises(ValueError, match=match):
         run(file)
+
+
+def test_a_key_of_a_dict_is_there_once_in_files_too(file, tmp_path):
+    (tmp_path / "more.gin").write_text("\ntoy.schemes = {'A': @asp(),\n  'A': @bsp()}\n")
+    file.write_text(CONFIG + f"include '{tmp_path / 'more.gin'}'\n")
+    with pytest.raises(ValueError, match=r"'A' is there twice.*more.gin line 3: 'A': @bsp\(\)}\)"):
+        config.load(file)
+    file.write_text(CONFIG)
+    config.load(file, ["toy.note = [{'a': 1, 'b': {'a': 2, 'c': 3}}, {'a': 1}]"])  # each of several dicts has its own
 
 
 def test_a_macro_that_lost_its_user_is_no_error(file):

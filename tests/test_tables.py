@@ -166,6 +166,15 @@ def test_a_page_of_markdown_is_shown_with_whole_tables():
     assert text.count("17") == 2 * text.count("FRC")
 
 
+def test_a_bar_in_a_cell_does_not_end_it():
+    rows = [["a|b", "1 | 2"], ["c\\", "||"], ["d\ne", ""], ["|", "3"]]
+    page = tables.markdown_table(["A", "B|C"], rows)
+    assert page.splitlines()[0] == r"| A | B\|C |" and r"| a\|b | 1 \| 2 |" in page.splitlines()
+    assert tables._cells(page.splitlines()[4]) == ["d e", ""]
+    shown = tables._parsed(page.splitlines())
+    assert (shown.heads, shown.rows[:2], shown.rows[3]) == (["A", "B|C"], rows[:2], rows[3])
+
+
 def test_all_tables_are_made_in_one_place():
     """So that a new one is not cut off; the list of names has no numbers, and its sentences wrap."""
     users = [file for folder in ("gcjax", "experiments") for file in (ROOT / folder).rglob("*.py")]

@@ -11,6 +11,7 @@ import jax
 import jaxlib
 import numpy as np
 
+from gcjax.engine import hardware
 from gcjax.engine.checkpoint import Checkpoints
 
 _T = TypeVar("_T")
@@ -65,7 +66,9 @@ def _ends(done: int, num_evals: int, checkpoints: Checkpoints | None, reports: b
 
 
 def identity(text: str, **values: Any) -> str:
-    """What the bits of a run depend on, a line for each thing.
+    """What the bits of a run depend on, a line for each thing: also the hardware, and what JAX and XLA are set to.
+
+    The number of devices is not among them: a run may go on with another one, and then agrees up to rounding.
 
     Args:
       text: what the caller says, for example a config.
@@ -73,7 +76,7 @@ def identity(text: str, **values: Any) -> str:
     """
     versions = f"jax {jax.__version__}, jaxlib {jaxlib.__version__}, {jax.dtypes.canonicalize_dtype(np.float64)}"
     lines = [f"{name} = {_shown(value)}" for name, value in sorted(values.items())]
-    return "\n".join([*text.splitlines(), versions, *lines])
+    return "\n".join([*text.splitlines(), versions, *hardware.lines(), *lines])
 
 
 def _shown(value: Any) -> str:

@@ -115,7 +115,7 @@ def run(
     schedule = _schedule_of(protocol, durations, network, traced) if start is None else start.schedule
     traced = traced or _checks.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
     if start is None:
-        check_schedule(schedule, protocol, durations.shape)
+        check_schedule(schedule, protocol, durations)
     if not traced:
         check_versions(protocol.one_version, schedule)
     possible = schedule.time.shape[0]

@@ -14,7 +14,7 @@ import optax
 from gcjax import _checks
 from gcjax.algebra.specifications import Specification
 from gcjax.codes.base import GradientCode
-from gcjax.protocols.structure import check_shapes, check_structure
+from gcjax.protocols.structure import check_resolution, check_shapes, check_structure
 from gcjax.stragglers.network import Network
 
 
@@ -143,7 +143,8 @@ class Protocol(NamedTuple):
     """Who waits for whom.
 
     Calling a protocol with `durations float[T, W]` (seconds; inf is a failed worker) and optionally a `Network`
-    checks them and returns the schedule.
+    checks them and returns the schedule. Its times have the durations' type: float32 tells 1 s apart up to 1.7e7 s, and
+    a run that is longer than some 10^7 units needs durations of float64 (`jax_enable_x64`).
 
     Attributes:
       schedule: pure function `(durations, network) -> Schedule`.
@@ -178,12 +179,13 @@ class Protocol(NamedTuple):
 
         Raises:
           ValueError: for bad input, or if the units are used up before the first commit, or nobody does any work for
-            any commit, or the schedule breaks a rule of schedules (under `jit` and `vmap`: its shapes and types only).
+            any commit, or times are so late that the durations' type cannot tell them apart, or the schedule breaks a
+            rule of schedules (under `jit` and `vmap`: its shapes and types only).
         """
         durations = _checks.durations(durations)
         network = checked_network(network, durations.shape[1])
         schedule = self.schedule(durations, network)
-        check_schedule(schedule, self, durations.shape)
+        check_schedule(schedule, self, durations)
         return schedule
 
 
@@ -196,14 +198,15 @@ def checked_network(network: Network | None, num_workers: int) -> Network:
     return Network() if network is None else network.checked(num_workers)
 
 
-def check_schedule(schedule: Any, protocol: Protocol, shape: tuple[int, ...]) -> None:
-    """Raises an error if a protocol has not made a schedule of durations of this shape [T, W] that can be run.
+def check_schedule(schedule: Any, protocol: Protocol, durations: jax.Array) -> None:
+    """Raises an error if a protocol has not made a schedule of these durations `float[T, W]` that can be run.
 
     Shapes and types are checked always, what is in the arrays where it is known.
     """
     if not isinstance(schedule, Schedule):
         raise ValueError(f"a protocol must make a gcjax.protocols.Schedule; this one made {type(schedule).__name__}.")
-    check_shapes(schedule, shape)
+    check_shapes(schedule, durations.shape)
+    check_resolution(schedule, durations)
     check_structure(schedule, protocol)
     check_work(schedule)
 

@@ -114,7 +114,7 @@ def round_timeline(
     """
     before = jnp.concatenate([jnp.broadcast_to(receive[None, None], finish[:, :1].shape), finish[:, :-1]], axis=1)
     stop = seconds[:, None, None]
-    begun = held & (before < stop)
+    begun = (held & (before < stop)) | done  # a unit of no length may begin and end at the stop
     begin = begin[:, None, None]
     first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     # The round's message goes out with the last finished unit, once the round has stopped.

@@ -97,12 +97,18 @@ def fixed(count: int | jax.Array) -> RoundRule:
     return rule
 
 
-def until(work: Work, first: jax.Array, received: jax.Array, stop: jax.Array) -> Round:
-    """Every worker does what it can until `stop float[W]`; a unit that is not done by then is cut off."""
-    guess = work.done(first, stop - received)
-    # A unit may end just at the stop: what counts is the time of its end as it is written elsewhere, rounding included.
-    fewer = (guess > 0) & (received + work.seconds(first, guess) > stop)
-    more = received + work.seconds(first, guess + 1) <= stop
-    count = jnp.where(more, guess + 1, guess - fewer.astype(jnp.int32))
+def until(work: Work, first: jax.Array, received: jax.Array, stop: jax.Array, least: jax.Array | int = 0) -> Round:
+    """Every worker does what it can until `stop float[W]`; a unit that is not done by then is cut off.
+
+    What counts is the time of its end as it is written elsewhere, rounding included.
+
+    Args:
+      work: the sampled units.
+      first: int32[W], the first unit of each worker.
+      received: float[W], when it begins.
+      stop: float[W].
+      least: int32[W], how many units are known to be done by then, however their sum is rounded.
+    """
+    count = jnp.maximum(work.done(first, stop, received), least)
     cut = received + work.seconds(first, count) < stop
     return Round(count, count + cut.astype(jnp.int32), stop)

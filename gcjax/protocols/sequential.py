@@ -234,10 +234,11 @@ def _protocol(
         given = receive, found.finish, found.seconds, done, sends, sending, found.held
         timeline = round_timeline(begin, *given, end[-1])
         job = jnp.arange(number, dtype=jnp.int32)
-        time = jnp.where(found.after >= 0, end[(job + found.after).clip(0, number - 1)], jnp.inf)
-        order = jnp.argsort(time, stable=True)
-        time = time[order]
-        version = jnp.searchsorted(time, begin, side="right").astype(jnp.int32)[order]
+        ends_in = jnp.where(found.after >= 0, job + found.after, number)  # the round; times of several can be the same
+        order = jnp.argsort(ends_in, stable=True)
+        ends_in = ends_in[order]
+        time = jnp.append(end, jnp.inf)[ends_in]
+        version = jnp.searchsorted(ends_in, job, side="left").astype(jnp.int32)[order]  # the commits of earlier rounds
         shape = (number, code.assignment.num_workers)
         return used_commits(
             pad_units(timeline, durations.shape[0]),

@@ -59,6 +59,30 @@ def _wrong(name: str, value: Any, wanted: str) -> NoReturn:
     raise ValueError(f"{name} of a schedule must be {wanted}; got {got}. Correct the protocol's schedule.")
 
 
+def check_resolution(schedule: "Schedule", durations: Any) -> None:
+    """Raises an error if the last commit is so late that a typical unit added to its time would leave it as it is.
+
+    Commits of several units would then happen at one moment, in an order that is not that of the durations. A number of
+    32 bits has 24 digits in base 2: with units of 1 s this is so from 2^24 s on, 1.7e7 s.
+
+    Args:
+      schedule: that a protocol has made.
+      durations: float[T, W] seconds; their median is the typical unit. What is being traced passes.
+    """
+    if any(_checks.is_traced(x) for x in (schedule.time, durations)):
+        return
+    seconds, time = np.asarray(durations), np.asarray(schedule.time)
+    last, real = time.max(initial=0, where=np.isfinite(time)), (seconds > 0) & np.isfinite(seconds)
+    step = np.spacing(last)
+    if step / 2 < seconds.min(initial=np.inf, where=real) or step / 2 < np.median(seconds[real]):
+        return
+    wider = "Set jax_enable_x64 and pass durations of float64, or sample" if time.dtype != np.float64 else "Sample"
+    raise ValueError(
+        f"commits must be in order of time; {time.dtype} cannot tell times near {last:g} s apart that differ by less "
+        f"than {step:g} s, and half of the units take {np.median(seconds[real]):g} s or less. {wider} fewer units."
+    )
+
+
 def check_structure(schedule: "Schedule", protocol: "Protocol | None" = None) -> None:
     """Raises an error if a schedule, or one of a batch, breaks a rule that all keep; passes what is being traced.
 

@@ -34,8 +34,10 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
         del begin
-        stop = jnp.sort(received + work.seconds(first, num_steps))[num_waited - 1]
-        done = until(work, first, received, jnp.broadcast_to(stop, first.shape))
+        end = received + work.seconds(first, num_steps)
+        stop = jnp.sort(end)[num_waited - 1]
+        least = jnp.where(jnp.isfinite(end) & (end <= stop), num_steps, 0)
+        done = until(work, first, received, jnp.broadcast_to(stop, first.shape), least)
         sampled = jnp.minimum(num_steps, work.num_units - first)
         lost = jnp.isinf(work.seconds(first, sampled)).sum() > first.size - num_waited
         # Too many failed workers: the round never ends, even if another one has no unit left. Otherwise units run out.

@@ -152,7 +152,7 @@ def _order(times: jax.Array, turn: jax.Array) -> jax.Array:
 
     if times.dtype != jnp.float32:
         return by_all(times, turn)
-    bits = max(times.size - 1, 1).bit_length()
+    bits = max((times.size - 1).bit_length(), 2)  # so that 1 << (32 - bits) is an int32
 
     def packed(times: jax.Array, turn: jax.Array) -> jax.Array:
         with jax.enable_x64(True):

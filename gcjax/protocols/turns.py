@@ -126,9 +126,9 @@ class Work(NamedTuple):
             total = jnp.where(last < first, 0, total)
         return jnp.where(last >= self.num_units, jnp.inf, total)
 
-    def done(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
-        """int32[W]: how many units from the first one on are done after so many seconds."""
-        return self._most(first, lambda passed: (passed <= seconds) & jnp.isfinite(passed))
+    def done(self, first: jax.Array, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
+        """int32[W]: how many units from the first one on, which begins at `begin`, are done at `end`."""
+        return self._most(first, lambda passed: (begin + passed <= end) & jnp.isfinite(passed))
 
     def until(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on it takes, one at least, to fill so many seconds."""

@@ -56,11 +56,13 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     passes = (2 if overlap else 1) if eager else (3 if overlap else 2)
     local = LocalWork(in_flight=overlap, passes=passes)
+    promise = specifications.worker_busy_pushes if eager else specifications.worker_busy
     return Protocol(
         schedule,
         one_version=False,
         local=local,
-        specification=lambda num_workers: specifications.worker_busy(workers=num_workers),
+        # A push of the eager variant with overlap stands for units on two versions; nothing is said of it yet.
+        specification=None if eager and overlap else lambda num_workers: promise(workers=num_workers),
     )
 
 

@@ -8,7 +8,18 @@ import pytest
 
 from gcjax import protocols
 from gcjax.algebra import specifications
-from gcjax.algebra.specifications import SPECIFICATIONS, Action, check, clocks, explore, ssp, worker_busy
+from gcjax.algebra.specifications import (
+    SPECIFICATIONS,
+    Action,
+    base,
+    check,
+    clocks,
+    estimate,
+    explore,
+    reachability,
+    ssp,
+    worker_busy,
+)
 from gcjax.algebra.specifications.base import layout
 from gcjax.algebra.specifications.moves import Stepper
 
@@ -346,3 +357,28 @@ def test_bad_sizes_are_told():
     narrow = ssp(workers=2, staleness=3)._replace(sizes=clocks.Clocks(np.full(2, 3)))
     with pytest.raises(ValueError, match="must stay within clock 3 3; got clock"):
         explore(narrow)
+
+
+def test_what_is_too_large_is_refused_before_it_is_explored(monkeypatch):
+    monkeypatch.setattr(reachability._Search, "run", lambda search: pytest.fail("explored"))
+    said = r"at most 1000000 states .* it has 2\.\de\+08 or more, for each worker has 5 by itself. At most 8 workers"
+    with pytest.raises(ValueError, match=said):
+        check(worker_busy(workers=12))
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("name", ["worker_busy", "ssp", "k_async", "bsp", "worker_busy_eager", "asp"])
+def test_there_are_at_least_the_states_that_are_estimated(name, workers):
+    small = SPECIFICATIONS[name].factory(workers=workers)
+    stepper = Stepper(small, base.layout(small))
+    whole = explore(small, stepper=stepper)
+    assert "property" in whole.failures or estimate.least_states(stepper).states <= whole.states
+
+
+def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch):
+    whole = explore(worker_busy(workers=3), 0)
+    monkeypatch.setattr(reachability, "MOST_ENTRIES", 11 * 1200)
+    assert explore(worker_busy(workers=3), 0)[:2] == whole[:2]
+    monkeypatch.setattr(reachability, "MOST_ENTRIES", 11 * 1100)
+    with pytest.raises(ValueError, match="at most 1100 states that can be reached, with 11 entries each; more"):
+        explore(worker_busy(workers=3), 0)

@@ -66,7 +66,7 @@ def contributions(found):
 
 
 def test_all_protocols_promise_something():
-    assert list(CASES) == PROMISED
+    assert [name for name in CASES if name != "worker_busy eager overlap"] == PROMISED
 
 
 @pytest.mark.parametrize("name", PROMISED)
@@ -74,11 +74,15 @@ def test_schedules_keep_to_what_is_promised(name):
     specification, events = promise(name), 0
     for make, links in ((random_durations, None), (tied_durations, None), (tied_durations, random_links(2))):
         kept = check(schedule(name, make, 2, links), specification)
-        assert bool(kept) == ("eager" not in name), kept
+        assert kept, kept
         events += kept.events
-        if "eager" in name:  # the server applies the push of one worker as a commit of its own
-            assert kept.broken == "guarantee" and kept.who == "server" and kept.before.work.sum() == 1
-    assert events > 30 or "eager" in name
+    assert events > 30
+
+
+def test_the_eager_variant_does_not_promise_what_the_other_one_does():
+    """The server applies the push of one worker as a commit of its own."""
+    kept = check(schedule("worker_busy eager"), specifications.worker_busy(workers=W))
+    assert kept.broken == "guarantee" and kept.who == "server" and kept.before.work.sum() == 1
 
 
 def with_zeros(seed, shape):

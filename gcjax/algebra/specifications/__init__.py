@@ -24,6 +24,7 @@ from gcjax.algebra.specifications.rounds import adacomm, anytime_minibatch, dilo
 from gcjax.algebra.specifications.sequential import m_sgc, sr_sgc
 from gcjax.algebra.specifications.thresholds import dssp, psp
 from gcjax.algebra.specifications.worker_busy import worker_busy, worker_busy_eager
+from gcjax.algebra.specifications.worker_busy_pushes import worker_busy_pushes
 from gcjax.registry import Entry
 
 SPECIFICATIONS: dict[str, Entry] = {
@@ -53,6 +54,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "stsyn": Entry(stsyn, "Zhu et al. 2022"),
     "worker_busy": Entry(worker_busy, "Yang et al. 2024"),
     "worker_busy_eager": Entry(worker_busy_eager, "Yang et al. 2024, code"),
+    "worker_busy_pushes": Entry(worker_busy_pushes, "Yang et al. 2024, code"),
 }
 
 __all__ = [
@@ -95,4 +97,5 @@ __all__ = [
     "stsyn",
     "worker_busy",
     "worker_busy_eager",
+    "worker_busy_pushes",
 ]

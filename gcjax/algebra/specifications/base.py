@@ -227,10 +227,11 @@ def layout(specification: Specification) -> Layout:
     flat = np.concatenate(sizes)
     total = math.prod(flat.tolist())
     if total > MOST_CODES:
-        fits = int(math.log(MOST_CODES) / math.log(total) * specification.num_workers)
+        digits = sum(math.log10(size) for size in flat.tolist())
+        fits = int(math.log10(MOST_CODES) / digits * specification.num_workers)
         raise ValueError(
             f"the states of {specification.name} must have numbers below 2^62; {flat.size} entries with up to "
-            f"{flat.max()} values make {total:.2g} of them. Use about {fits} workers, or smaller parameters."
+            f"{flat.max()} values make 10^{digits:.1f} of them. Use about {fits} workers, or smaller parameters."
         )
     strides = np.concatenate([[1], np.cumprod(flat[:0:-1])])[::-1]
     return Layout(specification.initial, flat, strides.copy())

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.algebra.specifications.base import Specification, layout
+from gcjax.algebra.specifications.estimate import check_size
 from gcjax.algebra.specifications.moves import Stepper
 from gcjax.algebra.specifications.reachability import Exploration, Step, explore
 
@@ -83,9 +84,11 @@ def check(specification: Specification) -> Result:
     """Checks a specification; a small instance of a protocol.
 
     Raises:
-      ValueError: if the instance is too large.
+      ValueError: if the instance is too large; told before anything is explored where workers do not wait for each
+        other.
     """
     stepper = Stepper(specification, layout(specification))
+    check_size(stepper)
     alone = [explore(specification, c, stepper=stepper) for c in range(specification.num_components)]
     names = [specification.component_name(c) for c in range(specification.num_components)]
     product = explore(specification, stepper=stepper)

@@ -180,7 +180,7 @@ def tried(specification: Specification, layout: Layout, role: Role, who: range) 
       ValueError: if there are too many.
     """
     with jax.ensure_compile_time_eval():
-        places = np.stack([np.flatnonzero(_written(layout, role, component)) for component in who])
+        places = np.stack([np.flatnonzero(written(layout, role, component)) for component in who])
     tops = layout.sizes[places].max(axis=0)
     number = int(np.prod(tops + 1.0))
     if number > MOST_TRIED:
@@ -192,7 +192,7 @@ def tried(specification: Specification, layout: Layout, role: Role, who: range) 
     return places, np.indices(tops + 1).reshape(tops.size, -1).T.astype(np.int32)
 
 
-def _written(layout: Layout, role: Role, component: int) -> np.ndarray:
+def written(layout: Layout, role: Role, component: int) -> np.ndarray:
     """bool[D]."""
     writes = zip(role.writes(jnp.asarray(component)), layout.example, strict=True)
     return np.concatenate([np.broadcast_to(np.asarray(mask), np.shape(x)).ravel() for mask, x in writes])

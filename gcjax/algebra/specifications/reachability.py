@@ -13,6 +13,7 @@ from gcjax.algebra.specifications.base import Layout, Specification, State, layo
 from gcjax.algebra.specifications.moves import Moves, Stepper
 
 MOST_STATES = 1_000_000
+MOST_ENTRIES = 40_000_000  # of all states that are kept, 8 bytes each
 ENVIRONMENT = "environment"
 
 
@@ -97,9 +98,39 @@ class _Search:
     def _level(self, rows: np.ndarray) -> None:
         """All steps from the states found last."""
         size = self.stepper.chunk
-        found = [self._steps(rows[i : i + size], self.first + i) for i in range(0, rows.shape[0], size)]
+        found: list[tuple[np.ndarray, ...]] = []
+        kept, limit = (
+            0,
+            max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1),
+        )  # rows that may repeat each other, before those that do are taken out
+        for i in range(0, rows.shape[0], size):
+            found.append(self._steps(rows[i : i + size], self.first + i))
+            kept += found[-1][0].shape[0]
+            if kept > limit:
+                found = [self._new(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))]
+                kept = found[0][0].shape[0]
+                self._check_room(self.known.size + kept)
+                limit = 2 * kept + max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1)
         if "property" not in self.failures:
             self._number(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+
+    def _new(self, after: np.ndarray, normal: np.ndarray, came: np.ndarray) -> tuple[np.ndarray, ...]:
+        """The first step to each state that is not known, in the order found; one of those that are out of range."""
+        codes = self._codes(normal)
+        unique, index = np.unique(codes, return_index=True)
+        at = np.searchsorted(self.known, unique).clip(max=self.known.size - 1)
+        first = np.sort(index[self.known[at] != unique])
+        return after[first], normal[first], came[first]
+
+    def _check_room(self, number: int) -> None:
+        """Raises an error if there are more states than can be looked at and kept."""
+        most = min(MOST_STATES, MOST_ENTRIES // self.layout.sizes.size)
+        if number > most:
+            raise ValueError(
+                f"{self.spec.name} must have at most {most} states that can be reached, with {self.layout.sizes.size} "
+                f"entries each; more have been found. Use fewer than {self.spec.num_workers} workers, or smaller "
+                "parameters."
+            )
 
     def _steps(self, rows: np.ndarray, first: int) -> tuple[np.ndarray, ...]:
         """The steps from some states, of which the first has this number.
@@ -156,11 +187,7 @@ class _Search:
         self.after.append(after[new])
         self.came.append(came[new])
         self.known = np.sort(np.concatenate([self.known, codes[new]]))
-        if self.known.size > MOST_STATES:
-            raise ValueError(
-                f"{self.spec.name} must have at most {MOST_STATES} states that can be reached; more have been found. "
-                f"Use fewer than {self.spec.num_workers} workers, or smaller parameters."
-            )
+        self._check_room(self.known.size)
 
     def _codes(self, rows: np.ndarray) -> np.ndarray:
         return self.layout.codes(rows)

@@ -1,0 +1,43 @@
+"""Dicts in config files: a key that is there twice is an error, where Python and gin would keep the last."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from gin import config_parser
+
+
+class _Parser(config_parser.ConfigParser):  # type: ignore[misc]  # gin has no types
+    """Reads a config as gin does, and looks at the keys of each dict."""
+
+    _keys: list[Any]
+
+    def _maybe_parse_container(self) -> Any:
+        outside, self._keys = getattr(self, "_keys", []), []
+        try:
+            return super()._maybe_parse_container()
+        finally:
+            self._keys = outside
+
+    def _parse_dict_item(self) -> Any:
+        place = self._current_location()
+        key, value = super()._parse_dict_item()
+        if key in self._keys:
+            where = f"{place.filename} line {place.line_num}" if place.filename else f"line {place.line_num}"
+            raise ValueError(
+                f"a dict must have each key once; {key!r} is there twice, and only the last would count ({where}: "
+                f"{place.line_content.strip()}). Choose another name, or take one of them out."
+            )
+        self._keys.append(key)
+        return key, value
+
+
+@contextmanager
+def each_once() -> Iterator[None]:
+    """What gin reads meanwhile, included files as well, has each key of a dict once, or ends in a `ValueError`."""
+    plain = config_parser.ConfigParser
+    config_parser.ConfigParser = _Parser
+    try:
+        yield
+    finally:
+        config_parser.ConfigParser = plain
