@@ -125,6 +125,21 @@ def _check_all(name: str, signature: inspect.Signature, args: tuple[Any, ...], k
         for item in values:
             if wanted.kind is not wanted.VAR_KEYWORD and not _fits(wanted.annotation, item):
                 _raise_wrong_type(f"{name}.{parameter}", wanted.annotation, item)
+            _check_bits(f"{name}.{parameter}", item)
+
+
+def _check_bits(parameter: str, value: Any) -> None:
+    """Whole numbers, also in lists, must be such as NumPy and JAX can compute with."""
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise ValueError(
+            f"{parameter} must fit into 64 bits, so be below 2**63; got {_digits(value)}. Take a smaller number."
+        )
+    for item in value if type(value) in (list, tuple) else ():
+        _check_bits(parameter, item)
+
+
+def _digits(value: int) -> str:
+    return str(value) if abs(value) < 10**30 else f"a number of {value.bit_length()} bits"
 
 
 def _fits(wanted: Any, value: Any) -> bool:
@@ -139,6 +154,8 @@ def _raise_wrong_type(parameter: str, wanted: Any, value: Any) -> None:
     if callable(value) and not isinstance(value, tuple):
         shown = f"the function {getattr(value, '__name__', value)} itself"
         hint = " Write () behind the name, so that it is called."
+    elif type(value).__module__.startswith("gcjax."):
+        shown, hint = f"a {type(value).__name__}", ""
     else:
         shown, hint = f"{value!r:.200} ({type(value).__name__})", ""
     raise ValueError(f"{parameter} must be {describe(wanted)}; got {shown}.{hint}")

@@ -20,7 +20,7 @@ import gin
 import gin.config
 import jax
 
-from gcjax import _gin_errors, registry
+from gcjax import _checks, _gin_circles, _gin_errors, _gin_imports, registry
 from gcjax._arguments import checked
 from gcjax.progress import Progress
 
@@ -31,8 +31,12 @@ def experiment(function: registry.Factory) -> registry.Factory:
 
 
 def key(*, seed: int) -> jax.Array:
-    """A JAX random key, for config files."""
-    return jax.random.key(seed)
+    """A JAX random key, for config files and experiments.
+
+    Raises:
+      ValueError: if the seed has not 32 bits: JAX would make the same key of several.
+    """
+    return jax.random.key(_checks.integer("seed", seed, maximum=2**32 - 1))
 
 
 def mesh(*, axes: Sequence[str] = ("workers",), sizes: Sequence[int] = (-1,)) -> jax.sharding.Mesh:
@@ -63,7 +67,15 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
       experiment: the function to call; bound by `run.experiment = @name`.
       out: the folder that the experiment writes; it exists and is empty.
       progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if the experiment is none.
     """
+    if not callable(experiment):
+        raise ValueError(
+            f"run.experiment must be an experiment, without () behind its name, as in 'run.experiment = @compare'; "
+            f"got {experiment!r:.200}."
+        )
     return experiment(out=out, progress=progress)
 
 
@@ -99,11 +111,12 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
     file = _existing(Path(path))
     _extend_path(file)
     gin.clear_config()
-    with _gin_errors.readable():
+    _gin_circles.check_includes(*(f"include {str(file)!r}", *bindings))
+    with _gin_errors.readable(file=file), _gin_imports.importable():
         gin.parse_config_file(str(file))
     in_file = _gin_errors.bound_macros()
     for binding in bindings:
-        with _gin_errors.readable(binding):
+        with _gin_errors.readable(binding), _gin_imports.importable():
             gin.parse_config(binding)
     _gin_errors.check_macros(in_file)
     if not gin.config.get_bindings("gcjax.run", resolve_references=False):
@@ -111,6 +124,7 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
             f"{path} must say which experiment to run; it binds no run.experiment. "
             "Add the lines 'import experiments.compare' and 'run.experiment = @compare'."
         )
+    _gin_circles.check_references()
 
 
 def start(out: Path, progress: Progress) -> Any:
