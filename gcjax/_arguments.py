@@ -27,13 +27,19 @@ def checked(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         for parameter in starred:
-            args += tuple(kwargs.pop(parameter, ()))
+            args += _items(f"{name}.{parameter}", kwargs.pop(parameter, ()))
         _check_all(name, signature, args, kwargs)
         return factory(*args, **kwargs)
 
     call.__name__, call.__doc__, call.__module__ = name, factory.__doc__, factory.__module__
     call.__signature__ = _named(signature)  # type: ignore[attr-defined]
     return call
+
+
+def _items(parameter: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{parameter} must be a list; got {value!r:.200}. Write [ ] around it.")
+    return tuple(value)
 
 
 def accepts(wanted: Any, value: Any) -> bool:

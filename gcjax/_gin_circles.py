@@ -86,7 +86,8 @@ def _needs(node: Node) -> Iterator[Node]:
     for value in gin.config._get_bindings(selector, scope_components=list(scope)).values():
         for reference in _references(value):
             if reference.evaluate or node == _ROOT:
-                yield tuple(reference.scopes) or scope, reference.configurable.selector
+                needed = tuple(reference.scopes) or scope, reference.configurable.selector
+                yield _ROOT if needed[1] == _ROOT[1] else needed
 
 
 def _references(value: Any) -> Iterator[gin.config.ConfigurableReference]:

@@ -23,6 +23,8 @@ _TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
 _NO_FILE = re.compile(r"Unable to open file: (?P<name>.*?)\. Searched")
 PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
 _BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<position>\d+)")
+_UNHASHABLE = re.compile(r"unhashable type: '(?P<name>[\w.]+)'")
+_NOT_IMPORTED = re.compile(r"'(?P<name>[\w.]+)' was not provided by an import statement")
 _CALL = re.compile(r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)")
 
 _GRAMMAR = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
@@ -55,6 +57,11 @@ def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
         if message is None and not isinstance(error, ValueError):
             raise
         raise ValueError((message or _core(str(error))) + place_of(str(error))) from error
+    except (NameError, TypeError) as error:
+        message = explanation(str(error))
+        if message is None:
+            raise
+        raise ValueError(message + place_of(str(error))) from error
     except RecursionError as error:
         raise ValueError(f"{_endless(str(error))}{place_of(str(error))}") from error
     except OverflowError as error:
@@ -162,6 +169,8 @@ def explanation(message: str) -> str | None:
         (_MODULE, _unknown_experiment),
         (_NO_MODULE, _unknown_module),
         (_BYTE, _not_text),
+        (_UNHASHABLE, lambda name: f"A key in {{}} must be a text or a number; got one of type {name}. Replace it."),
+        (_NOT_IMPORTED, _not_imported),
         (_NO_FILE, lambda name: f"An included config file must exist; there is no '{name}'."),
     )
     for pattern, explain in explanations:
@@ -194,6 +203,13 @@ def _unknown_experiment(name: str) -> str:
 
 def _unknown_module(name: str) -> str:
     return f"No module '{name}' can be imported. Install it, or start gcjax in the folder that '{name}' lies in."
+
+
+def _not_imported(name: str) -> str:
+    return (
+        f"With dynamic registration gin knows only what a config imports, and not '{name}'. Take the line 'from "
+        "__gin__ import dynamic_registration' out."
+    )
 
 
 def _not_text(byte: str, position: str) -> str:

@@ -10,6 +10,8 @@ An experiment is a function, marked with `gcjax.config.experiment`, that takes `
 """
 
 import functools
+import inspect
+import logging
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -71,11 +73,13 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
     Raises:
       ValueError: if the experiment is none.
     """
-    if not callable(experiment):
+    try:
+        inspect.signature(experiment).bind_partial(out=out, progress=progress)
+    except (TypeError, ValueError):
         raise ValueError(
-            f"run.experiment must be an experiment, without () behind its name, as in 'run.experiment = @compare'; "
-            f"got {experiment!r:.200}."
-        )
+            "run.experiment must be an experiment, which takes out and progress, without () behind its name, as in "
+            f"'run.experiment = @compare'; got {getattr(experiment, '__name__', repr(experiment)):.200}."
+        ) from None
     return experiment(out=out, progress=progress)
 
 
@@ -85,6 +89,7 @@ def register() -> None:
 
     Entries that are registered later, by the modules that a config imports, follow as they come.
     """
+    logging.getLogger().addFilter(_not_of_search)
     for kind in registry.own_kinds().values():
         for name, entry in kind.entries.items() if kind.in_configs else ():
             _register(entry.factory, name, kind.module)
@@ -145,6 +150,11 @@ def text() -> str:
 def operative() -> str:
     """The parameters that the run used so far, defaults included, as the text of a config file."""
     return gin.operative_config_str()
+
+
+def _not_of_search(record: logging.LogRecord) -> bool:
+    """Whether a record says something else than that gin looked for a file in vain in one of several folders."""
+    return not record.getMessage().startswith("Path not found")
 
 
 def _register(factory: Callable[..., Any], name: str, module: str) -> None:

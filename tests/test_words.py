@@ -2,7 +2,10 @@
 
 import os
 import re
+import signal
+import subprocess
 import sys
+from pathlib import Path
 
 import gin
 import jax
@@ -34,7 +37,10 @@ EDITS = {
     "exponential.mean = @exponential()": r"must not need itself; here exponential needs exponential",
     "run.experiment = @run()": r"run.experiment must be an experiment, as in .*; got run itself",
     "run.experiment = @run": r"run.experiment must be an experiment, as in .*; got run itself",
-    "run.experiment = 3": r"run.experiment must be an experiment, without \(\).*got 3",
+    "run.experiment = 3": r"run.experiment must be an experiment, which .* got 3\.",
+    "run.experiment = @bsp()": r"run.experiment must be an experiment, which takes out and progress, .* got Protocol",
+    "run.experiment = @bsp": r"run.experiment must be an experiment, which takes out and progress, .* got bsp",
+    "compare.schemes = {@linear_regression(): @bsp()}": r"A key in \{\} must be a text or a number; got .* Replace it",
     "include 'small.gin'": r"must not include one another in a circle; small.gin includes small.gin. Take one",
     "include 'other.gin'": r"small.gin includes other.gin includes small.gin",
     "import raises_gcjax": r"raises_gcjax must be .* imported; it ends with RuntimeError: no luck. Mend line 2 of .*",
@@ -188,3 +194,31 @@ def test_what_nobody_foresaw_is_a_few_lines(gcjax, monkeypatch):
     monkeypatch.setenv("GCJAX_TRACEBACK", "1")
     status, said = gcjax(SMALL, "compare.seed = -1")
     assert status == 2 and "got -1" in said and "Traceback (most" in said
+
+
+def test_what_knows_none_of_our_names(gcjax):
+    said = is_refused(gcjax("from __gin__ import dynamic_registration\n" + SMALL.partition("\n")[2]))
+    assert "gin knows only what a config imports, and not 'compare'. Take the line 'from __gin__" in said
+
+
+def test_a_list_of_things_must_be_a_list(gcjax):
+    schemes = (
+        "compare.schemes = {'A': @coded()}\ncoded.code = @uncoded()\nuncoded.num_workers = 2\ncoded.stop = @first_of()"
+    )
+    said = is_refused(gcjax(with_line(schemes), "first_of.rules = 0"))
+    assert "first_of.rules must be a list; got 0. Write [ ] around it." in said
+
+
+def test_an_included_file_that_is_nowhere_is_said_once(gcjax):
+    assert len(is_refused(gcjax(with_line("include 'none.gin'"))).splitlines()) <= 2
+
+
+def test_ctrl_c_while_the_command_itself_is_imported(tmp_path):
+    (tmp_path / "argparse.py").write_text("import os, signal\nos.kill(os.getpid(), signal.SIGINT)\n")
+    root = Path(cli.__file__).parent.parent
+    done = subprocess.run(
+        [sys.executable, "-m", "gcjax", "list"], capture_output=True, text=True, timeout=100, cwd=root,
+        env={**os.environ, "PYTHONPATH": str(tmp_path)},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    assert (done.returncode, done.stderr) == (-signal.SIGINT, "")
