@@ -16,7 +16,7 @@ import optax
 import pyarrow as pa
 
 from gcjax import analysis, config, files
-from gcjax.analysis import trials
+from gcjax.analysis import demands, trials
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel, sample_durations
@@ -81,6 +81,10 @@ def measured(
     Raises:
       ValueError: if the metric is unknown, or a scheme has an optimizer but is none.
     """
+    demands.check_schemes(schemes)
+    number = len(cells) * study.num_seeds
+    demands.check_size(study.task, num_seeds=number, num_units=study.num_units, num_workers=study.num_workers)
+    demands.check_seconds(seconds=study.seconds)
     unknown = set(study.optimizers) - set(schemes)
     if unknown:
         raise ValueError(f"optimizers must be those of schemes, {', '.join(schemes)}; got one for '{min(unknown)}'.")
@@ -99,7 +103,7 @@ def measured(
 def _setting(cells: dict[str, Cell], study: Study) -> tuple[trials.Setting, analysis.Target]:
     params = jax.eval_shape(study.task.init, jax.random.key(0))
     goal = analysis.target(study.metric, study.target, jax.eval_shape(study.task.metrics, params, study.task.data))
-    keys = jax.random.split(jax.random.key(study.seed), study.num_seeds)
+    keys = jax.random.split(config.key(seed=study.seed), study.num_seeds)
 
     def one(model: StragglerModel) -> Callable[[jax.Array], jax.Array]:
         return lambda key: sample_durations(model, jax.random.fold_in(key, 0), study.num_units, study.num_workers)

@@ -10,7 +10,7 @@ import optax
 from jax.sharding import Mesh
 
 from gcjax import _checks, analysis, config, files, processes
-from gcjax.analysis import trials
+from gcjax.analysis import demands, trials
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel, sample_durations
@@ -74,19 +74,18 @@ def compare(
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if a number is out of its range, or the target cannot be reached, or no scheme reached it (after
-        everything is written), or the sampled units are used up before `seconds`, or the checkpoints are of another
-        comparison.
+      ValueError: if there is no scheme, or a number is out of its range, or what is asked for does not fit into memory,
+        or the target cannot be reached, or no scheme reached it (after everything is written), or the sampled units are
+        used up before `seconds`, or the checkpoints are of another comparison.
     """
-    _checks.integer("num_seeds", num_seeds, minimum=1)
+    demands.check_schemes(schemes)
+    demands.check_size(task, num_seeds=num_seeds, num_units=num_units, num_workers=num_workers)
+    demands.check_seconds(seconds=seconds, timeline_seconds=timeline_seconds)
     _checks.integer("num_evals", num_evals, minimum=1)
-    for name, value in {"seconds": seconds, "timeline_seconds": timeline_seconds}.items():
-        if value is not None:
-            _checks.number(name, value, above=True, finite=name == "timeline_seconds")
     _check_mesh(mesh)
     goal = _goal(task, metric, target)
     own = _own_optimizers(optimizers or {}, schemes)
-    keys = jax.random.split(jax.random.key(seed), num_seeds)
+    keys = jax.random.split(config.key(seed=seed), num_seeds)
     drawn = _draw(task, stragglers, keys, num_units, num_workers)
     times = Network() if network is None else network.of(jax.eval_shape(task.init, jax.random.key(0)))
     setting = trials.Setting(task, *drawn, times, np.inf if seconds is None else seconds, num_evals, mesh, axis)

@@ -106,7 +106,7 @@ def conditioning(
       out: the folder to write.
       progress: tells a person how far it is.
     """
-    key = jax.random.key(seed)
+    key = config.key(seed=seed)
     settings = list(itertools.product(FAMILIES, num_workers, num_stragglers, num_blocks))
     rows = []
     for i, (name, n, s, blocks) in enumerate(settings):

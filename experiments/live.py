@@ -101,7 +101,7 @@ def live(
     """
     num_workers = jax.process_count()
     _checks.integer("the number of processes", num_workers, minimum=2, hint="Start it with python -m experiments.live.")
-    coded = codes.partial(shifted(num_workers, load, replication), num_blocks=num_blocks, rng_key=jax.random.key(seed))
+    coded = codes.partial(shifted(num_workers, load, replication), num_blocks=num_blocks, rng_key=config.key(seed=seed))
     schemes = {
         "uncoded": Scheme(codes.uncoded(num_workers, load=load), runtime.whole_load()),
         "coded": Scheme(coded, deadline),
@@ -117,7 +117,7 @@ def live(
                     task,
                     scheme.code,
                     optimizer,
-                    rng_key=jax.random.key(seed),
+                    rng_key=config.key(seed=seed),
                     num_rounds=num_rounds,
                     deadline=scheme.deadline,
                     throttle=partial(_least_seconds, pace, scenario),

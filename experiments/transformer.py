@@ -21,7 +21,7 @@ def transformer(
     optimizer: optax.GradientTransformation, num_steps: int, seed: int, out: Path, progress: Progress,
 ) -> list[float]:  # fmt: skip
     """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline a step; writes `losses.csv`, `summary.md`."""
-    mesh, key = jax.make_mesh((jax.device_count(),), ("workers",)), jax.random.key(seed)
+    mesh, key = jax.make_mesh((jax.device_count(),), ("workers",)), config.key(seed=seed)
     load, num_workers = code.assignment.load, code.assignment.num_workers
     net, book = (
         Transformer(num_tokens=256, width=width, depth=depth),

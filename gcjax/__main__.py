@@ -1,7 +1,17 @@
 """`python -m gcjax` is the same as the command `gcjax`."""
 
+import signal
 import sys
 
-from gcjax.cli import main
 
-sys.exit(main())
+def main() -> int:
+    """Runs the command, with Ctrl-C ending it in silence until `gcjax.interrupts` has been imported."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from gcjax import cli
+
+    return cli.main()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

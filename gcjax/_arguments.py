@@ -27,13 +27,19 @@ def checked(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
 
     def call(*args: Any, **kwargs: Any) -> Any:
         for parameter in starred:
-            args += tuple(kwargs.pop(parameter, ()))
+            args += _items(f"{name}.{parameter}", kwargs.pop(parameter, ()))
         _check_all(name, signature, args, kwargs)
         return factory(*args, **kwargs)
 
     call.__name__, call.__doc__, call.__module__ = name, factory.__doc__, factory.__module__
     call.__signature__ = _named(signature)  # type: ignore[attr-defined]
     return call
+
+
+def _items(parameter: str, value: Any) -> tuple[Any, ...]:
+    if not isinstance(value, (list, tuple)):
+        raise ValueError(f"{parameter} must be a list; got {value!r:.200}. Write [ ] around it.")
+    return tuple(value)
 
 
 def accepts(wanted: Any, value: Any) -> bool:
@@ -125,6 +131,21 @@ def _check_all(name: str, signature: inspect.Signature, args: tuple[Any, ...], k
         for item in values:
             if wanted.kind is not wanted.VAR_KEYWORD and not _fits(wanted.annotation, item):
                 _raise_wrong_type(f"{name}.{parameter}", wanted.annotation, item)
+            _check_bits(f"{name}.{parameter}", item)
+
+
+def _check_bits(parameter: str, value: Any) -> None:
+    """Whole numbers, also in lists, must be such as NumPy and JAX can compute with."""
+    if type(value) is int and not -(2**63) <= value < 2**63:
+        raise ValueError(
+            f"{parameter} must fit into 64 bits, so be below 2**63; got {_digits(value)}. Take a smaller number."
+        )
+    for item in value if type(value) in (list, tuple) else ():
+        _check_bits(parameter, item)
+
+
+def _digits(value: int) -> str:
+    return str(value) if abs(value) < 10**30 else f"a number of {value.bit_length()} bits"
 
 
 def _fits(wanted: Any, value: Any) -> bool:
@@ -139,6 +160,8 @@ def _raise_wrong_type(parameter: str, wanted: Any, value: Any) -> None:
     if callable(value) and not isinstance(value, tuple):
         shown = f"the function {getattr(value, '__name__', value)} itself"
         hint = " Write () behind the name, so that it is called."
+    elif type(value).__module__.startswith("gcjax."):
+        shown, hint = f"a {type(value).__name__}", ""
     else:
         shown, hint = f"{value!r:.200} ({type(value).__name__})", ""
     raise ValueError(f"{parameter} must be {describe(wanted)}; got {shown}.{hint}")

@@ -4,12 +4,14 @@ import difflib
 import inspect
 import re
 import sys
+import tokenize
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import gin.config
 
+from gcjax import memory
 from gcjax.registry import nearest
 
 _UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
@@ -19,34 +21,58 @@ _MODULE = re.compile(r"No module named '(?P<name>experiments(?:\.\w+)*)'")
 _NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 _TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
 _NO_FILE = re.compile(r"Unable to open file: (?P<name>.*?)\. Searched")
-_PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
+PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
+_BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<position>\d+)")
+_UNHASHABLE = re.compile(r"unhashable type: '(?P<name>[\w.]+)'")
+_NOT_IMPORTED = re.compile(r"'(?P<name>[\w.]+)' was not provided by an import statement")
 _CALL = re.compile(r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)")
 
 _GRAMMAR = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
 
 
 @contextmanager
-def readable(binding: str = "") -> Iterator[None]:
+def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
     """Reraises what gin and the factories object to as a `ValueError` in plain words.
 
     Args:
       binding: the single statement that is being read, if it is one.
+      file: the config file that is being read, if it is one.
     """
     try:
         yield
     except SyntaxError as error:
         if str(error.filename).endswith(".py"):  # of a module that the config imports
             raise ValueError(f"{error.filename} line {error.lineno} is no Python: {error.msg}.") from error
+        if file is not None and _open_bracket(file) is not None:
+            raise ValueError(f"Cannot read {_unclosed(binding, file)}") from None
         line = f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
         where = f"'{binding}'" if binding else line
         token = _TOKEN.search(str(error.msg))
         reason = f"{token['name']} is no value" if token else str(error.msg).rstrip(".")
         raise ValueError(f"Cannot read {where}: {reason}. {_GRAMMAR}") from None
+    except tokenize.TokenError as error:
+        raise ValueError(f"Cannot read {_unclosed(binding, file)}{place_of(str(error))}") from error
     except (KeyError, OSError, ModuleNotFoundError, ValueError) as error:
-        message = _explain(str(error))
+        message = explanation(str(error))
         if message is None and not isinstance(error, ValueError):
             raise
-        raise ValueError((message or _core(str(error))) + _where(str(error))) from error
+        raise ValueError((message or _core(str(error))) + place_of(str(error))) from error
+    except (NameError, TypeError) as error:
+        message = explanation(str(error))
+        if message is None:
+            raise
+        raise ValueError(message + place_of(str(error))) from error
+    except RecursionError as error:
+        raise ValueError(f"{_endless(str(error))}{place_of(str(error))}") from error
+    except OverflowError as error:
+        raise ValueError(f"A number is too large to compute with: {first_line(error)}{place_of(str(error))}") from error
+    except Exception as error:
+        if not memory.is_exhausted(error):
+            raise
+        raise ValueError(
+            f"This needs more memory than there is: {first_line(error)} Make what the config asks for smaller."
+            f"{place_of(str(error))}"
+        ) from error
 
 
 def bound_macros() -> set[str]:
@@ -78,14 +104,54 @@ def check_macros(in_file: set[str]) -> None:
             )
 
 
+def _unclosed(binding: str, file: Path | None) -> str:
+    """What was being read when it ended in the middle of a statement, and why."""
+    line = None if file is None else _open_bracket(file)
+    where = f"'{binding}'" if binding else file or "a config file"
+    if line is None:
+        return f"{where}: a bracket or a text in quotes is never closed. Close it."
+    return f"{where} line {line}: its bracket is never closed. Close it."
+
+
+def _open_bracket(file: Path) -> int | None:
+    """The line of the bracket that is never closed."""
+    lines: list[int] = []
+    try:
+        with tokenize.open(file) as text:
+            for token in tokenize.generate_tokens(text.readline):
+                if token.string in ("(", "[", "{"):
+                    lines.append(token.start[0])
+                elif token.string in (")", "]", "}") and lines:
+                    lines.pop()
+    except tokenize.TokenError as error:
+        return lines[-1] if lines and "EOF in multi-line statement" in str(error) else None
+    except SyntaxError:
+        return None
+    return None
+
+
+def _endless(message: str) -> str:
+    """What never ends: functions that call one another, or a value in brackets."""
+    names = list(dict.fromkeys(call["name"] for call in _CALL.finditer(message)))
+    if names:
+        return f"What a config names must not call itself; here {', '.join(names)} do. Bind one of them to another."
+    return "A value of a config must not be nested so deeply. Use fewer brackets."
+
+
+def first_line(error: BaseException) -> str:
+    """The first line of what an error says, as a sentence."""
+    line = (_core(str(error)).splitlines() or [type(error).__name__])[0]
+    return f"{line[:300].rstrip('.')}."
+
+
 def _core(message: str) -> str:
     """The message without the places that gin appends."""
-    return _CALL.sub("", _PLACE.sub("", message)).strip()
+    return _CALL.sub("", PLACE.sub("", message)).strip()
 
 
-def _where(message: str) -> str:
+def place_of(message: str) -> str:
     """The line of the config file, or the innermost function of the config that was being called."""
-    for place in _PLACE.finditer(message):
+    for place in PLACE.finditer(message):
         if place["file"]:
             return f"\n  ({place['file']} line {place['line']}: {place['text']})"
     for call in _CALL.finditer(message):
@@ -94,7 +160,7 @@ def _where(message: str) -> str:
     return ""
 
 
-def _explain(message: str) -> str | None:
+def explanation(message: str) -> str | None:
     """Our words for what gin objects to; None if it is not gin that objects."""
     explanations = (
         (_UNKNOWN_NAME, _unknown_name),
@@ -102,6 +168,9 @@ def _explain(message: str) -> str | None:
         (_AMBIGUOUS, _ambiguous),
         (_MODULE, _unknown_experiment),
         (_NO_MODULE, _unknown_module),
+        (_BYTE, _not_text),
+        (_UNHASHABLE, lambda name: f"A key in {{}} must be a text or a number; got one of type {name}. Replace it."),
+        (_NOT_IMPORTED, _not_imported),
         (_NO_FILE, lambda name: f"An included config file must exist; there is no '{name}'."),
     )
     for pattern, explain in explanations:
@@ -134,6 +203,17 @@ def _unknown_experiment(name: str) -> str:
 
 def _unknown_module(name: str) -> str:
     return f"No module '{name}' can be imported. Install it, or start gcjax in the folder that '{name}' lies in."
+
+
+def _not_imported(name: str) -> str:
+    return (
+        f"With dynamic registration gin knows only what a config imports, and not '{name}'. Take the line 'from "
+        "__gin__ import dynamic_registration' out."
+    )
+
+
+def _not_text(byte: str, position: str) -> str:
+    return f"A config file must be text in UTF-8; its byte {position} is {byte}. Save it as UTF-8."
 
 
 def _experiment_folders() -> list[Path]:

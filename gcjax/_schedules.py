@@ -43,7 +43,7 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
         schemes: dict[str, Protocol] = setting.all_of((Protocol,))
         places = _places(setting)
         shape = _setting.shape(setting, schemes)
-    keys = jax.random.split(jax.random.key(setting.number("seed") or 0), setting.number("num_seeds") or 1)
+    keys = jax.random.split(config.key(seed=setting.number("seed") or 0), setting.number("num_seeds") or 1)
     key = jax.random.fold_in(keys[0], 0)
     drawn = [sample_durations(place.stragglers, key, *shape) for place in places]
     rows, broken = [], []

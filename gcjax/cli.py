@@ -9,17 +9,22 @@ import datetime
 import os
 import shlex
 import sys
+import traceback
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gcjax import interrupts
+from gcjax import _unforeseen, interrupts
 
+UNFORESEEN = 1
 USER_ERROR = 2
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs one command and returns the exit status: 0, 1 if a check fails, or 2 if the user has to change something.
+
+    An error that nobody foresaw is status 1, too, and a few lines; with `--traceback`, or GCJAX_TRACEBACK=1, any error
+    comes with its traceback.
 
     A process of several ends with status 3 if another one was lost; see `gcjax.processes`. Ctrl-C ends the process with
     status 130, SIGTERM with 143, at any moment; see `gcjax.interrupts`.
@@ -31,10 +36,22 @@ def main(arguments: Sequence[str] | None = None) -> int:
         options = _parser().parse_args(arguments)
         try:
             status: int | None = options.command(options)
-        except ValueError as error:
-            print(f"gcjax: {error}", file=sys.stderr)
-            return USER_ERROR
+        except Exception as error:
+            return _failure(error, options)
         return status or 0
+
+
+def _failure(error: Exception, options: argparse.Namespace) -> int:
+    """Says what went wrong and returns the exit status; raises what the command does not promise to put in words."""
+    if _unforeseen.is_traceback_wanted(getattr(options, "traceback", False)):
+        traceback.print_exception(error)
+    if isinstance(error, ValueError):
+        print(f"gcjax: {error}", file=sys.stderr)
+        return USER_ERROR
+    if not hasattr(options, "traceback"):
+        raise error
+    print(_unforeseen.lines(error), file=sys.stderr)
+    return UNFORESEEN
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -66,6 +83,7 @@ def _add_run(commands: Any) -> None:
         "(~/.cache/gcjax, up to 1 GiB; JAX_COMPILATION_CACHE_DIR says another one)",
     )  # fmt: skip
     _add_distributed(parser)
+    _add_traceback(parser)
     parser.set_defaults(command=_run)
 
 
@@ -82,6 +100,7 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help="as in run")
     parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-sweep-TIME)")
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="as in run")
+    _add_traceback(parser)
     parser.set_defaults(command=_sweep)
 
 
@@ -119,6 +138,10 @@ def _add_distributed(parser: argparse.ArgumentParser) -> None:
     )  # fmt: skip
 
 
+def _add_traceback(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--traceback", action="store_true", help="show all of an error (or set GCJAX_TRACEBACK=1)")
+
+
 def _add_list(commands: Any) -> None:
     parser = commands.add_parser("list", help="list all assignments, codes, stopping rules, protocols, ...")
     parser.add_argument(
@@ -131,6 +154,7 @@ def _add_list(commands: Any) -> None:
 def _add_report(commands: Any) -> None:
     parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
     parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
+    _add_traceback(parser)
     parser.set_defaults(command=_report)
 
 
@@ -157,6 +181,7 @@ def _add_check(commands: Any) -> None:
         "parameters", metavar="--PARAMETER N", nargs=argparse.REMAINDER,
         help="of the specification, e.g. --workers 3 --staleness 2",
     )  # fmt: skip
+    _add_traceback(parser)
     parser.set_defaults(command=_check)
 
 

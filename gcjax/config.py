@@ -10,6 +10,8 @@ An experiment is a function, marked with `gcjax.config.experiment`, that takes `
 """
 
 import functools
+import inspect
+import logging
 import math
 import sys
 from collections.abc import Callable, Sequence
@@ -20,7 +22,7 @@ import gin
 import gin.config
 import jax
 
-from gcjax import _gin_errors, _gin_keys, registry
+from gcjax import _checks, _gin_circles, _gin_errors, _gin_imports, _gin_keys, registry
 from gcjax._arguments import checked
 from gcjax.progress import Progress
 
@@ -31,8 +33,12 @@ def experiment(function: registry.Factory) -> registry.Factory:
 
 
 def key(*, seed: int) -> jax.Array:
-    """A JAX random key, for config files."""
-    return jax.random.key(seed)
+    """A JAX random key, for config files and experiments.
+
+    Raises:
+      ValueError: if the seed has not 32 bits: JAX would make the same key of several.
+    """
+    return jax.random.key(_checks.integer("seed", seed, maximum=2**32 - 1))
 
 
 def mesh(*, axes: Sequence[str] = ("workers",), sizes: Sequence[int] = (-1,)) -> jax.sharding.Mesh:
@@ -63,7 +69,17 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
       experiment: the function to call; bound by `run.experiment = @name`.
       out: the folder that the experiment writes; it exists and is empty.
       progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if the experiment is none.
     """
+    try:
+        inspect.signature(experiment).bind_partial(out=out, progress=progress)
+    except (TypeError, ValueError):
+        raise ValueError(
+            "run.experiment must be an experiment, which takes out and progress, without () behind its name, as in "
+            f"'run.experiment = @compare'; got {getattr(experiment, '__name__', repr(experiment)):.200}."
+        ) from None
     return experiment(out=out, progress=progress)
 
 
@@ -73,6 +89,7 @@ def register() -> None:
 
     Entries that are registered later, by the modules that a config imports, follow as they come.
     """
+    logging.getLogger().addFilter(_not_of_search)
     for kind in registry.own_kinds().values():
         for name, entry in kind.entries.items() if kind.in_configs else ():
             _register(entry.factory, name, kind.module)
@@ -100,11 +117,12 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
     file = _existing(Path(path))
     _extend_path(file)
     gin.clear_config()
-    with _gin_errors.readable(), _gin_keys.each_once():
+    _gin_circles.check_includes(*(f"include {str(file)!r}", *bindings))
+    with _gin_errors.readable(file=file), _gin_imports.importable(), _gin_keys.each_once():
         gin.parse_config_file(str(file))
     in_file = _gin_errors.bound_macros()
     for binding in bindings:
-        with _gin_errors.readable(binding), _gin_keys.each_once():
+        with _gin_errors.readable(binding), _gin_imports.importable(), _gin_keys.each_once():
             gin.parse_config(binding)
     _gin_errors.check_macros(in_file)
     if not gin.config.get_bindings("gcjax.run", resolve_references=False):
@@ -112,6 +130,7 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
             f"{path} must say which experiment to run; it binds no run.experiment. "
             "Add the lines 'import experiments.compare' and 'run.experiment = @compare'."
         )
+    _gin_circles.check_references()
 
 
 def start(out: Path, progress: Progress) -> Any:
@@ -132,6 +151,11 @@ def text() -> str:
 def operative() -> str:
     """The parameters that the run used so far, defaults included, as the text of a config file."""
     return gin.operative_config_str()
+
+
+def _not_of_search(record: logging.LogRecord) -> bool:
+    """Whether a record says something else than that gin looked for a file in vain in one of several folders."""
+    return not record.getMessage().startswith("Path not found")
 
 
 def _register(factory: Callable[..., Any], name: str, module: str) -> None:

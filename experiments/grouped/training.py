@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import analysis
+from gcjax import analysis, config
 from gcjax.analysis import trials
 from gcjax.protocols import Protocol, Schedule
 from gcjax.stragglers import Network, StragglerModel, sample_durations, scaled
@@ -80,7 +80,7 @@ def setting(
 
         return jax.vmap(durations)(factors), task.init(init_key), batch_key
 
-    keys = jax.random.split(jax.random.key(seed), num_seeds)
+    keys = jax.random.split(config.key(seed=seed), num_seeds)
     durations, params, batch_keys = jax.jit(jax.vmap(one))(keys)
     durations = jnp.swapaxes(durations, 0, 1).reshape(-1, num_units, num_workers)
     number = len(delays)

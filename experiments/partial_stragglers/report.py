@@ -252,4 +252,4 @@ def failures(num_failed: int | dict[str, int] | None, setting: str) -> int | Non
 
 def keys(seed: int, setting: int) -> jax.Array:
     """Four keys of one setting: random orders, rows of the partial codes, trials, one to spare."""
-    return jax.random.split(jax.random.fold_in(jax.random.key(seed), setting), 4)
+    return jax.random.split(jax.random.fold_in(config.key(seed=seed), setting), 4)

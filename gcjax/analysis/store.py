@@ -7,7 +7,10 @@ by then; `timeline.parquet` the units of the first rounds; `run.json` what the r
 import json
 import os
 import shutil
+import tempfile
 import urllib.parse
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,13 +70,32 @@ def empty_folder(path: str | Path) -> Path:
     """Makes a folder for a run.
 
     Raises:
-      ValueError: if it exists and is not empty, so that no earlier result is ever overwritten.
+      ValueError: if it exists and is not empty, so that no earlier result is ever overwritten; or nothing can be
+        written to it.
     """
     folder = Path(path)
+    with _writable(folder):
+        return _empty_folder(folder)
+
+
+@contextmanager
+def _writable(folder: Path) -> Iterator[None]:
+    """Reraises what the system says against a folder."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"The output folder must be one that can be written; {str(folder)[:200]} cannot: {error.strerror}. Choose "
+            "another one with --out."
+        ) from error
+
+
+def _empty_folder(folder: Path) -> Path:
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
     folder.mkdir(parents=True, exist_ok=True)
-    return folder
+    with tempfile.TemporaryFile(dir=folder):  # a folder that is there may be read-only
+        return folder
 
 
 def unfinished_folder(path: str | Path) -> Path:
@@ -83,9 +105,11 @@ def unfinished_folder(path: str | Path) -> Path:
       ValueError: if something else is in it, for example a finished run.
     """
     folder = Path(path)
-    if (folder / CHECKPOINTS).is_dir():
-        return folder
-    if (folder / "run.json").exists():
+    with _writable(folder):
+        if (folder / CHECKPOINTS).is_dir():
+            return folder
+        finished = (folder / "run.json").exists()
+    if finished:
         raise ValueError(f"The run in {folder} is finished, so there is nothing to resume.")
     return empty_folder(folder)
 

@@ -15,7 +15,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from gcjax import engine
+from gcjax import engine, memory
 from gcjax.analysis.metrics import is_stalled
 from gcjax.analysis.store import file_name
 from gcjax.comparable import comparable
@@ -115,8 +115,10 @@ def schedules(name: str, protocol: Protocol, setting: Setting) -> Schedule:
     """The schedules of all seeds, on the host.
 
     Raises:
-      ValueError: if the sampled units do not last for the time asked for.
+      ValueError: if they do not fit into memory, or the sampled units do not last for the time asked for.
     """
+    shapes = jax.eval_shape(partial(_schedules, protocol), setting.durations, setting.network_of_each)
+    memory.check(f"schedules of '{name}'", memory.size(shapes), "Lower num_units, num_workers or num_seeds.")
     schedule: Schedule = jax.tree.map(np.asarray, _schedules(protocol, setting.durations, setting.network_of_each))
     _check_lasting(name, schedule, setting)
     return schedule

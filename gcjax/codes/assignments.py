@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _checks, memory
 from gcjax.codes.base import Assignment
 
 
@@ -122,3 +122,5 @@ def from_pairs(workers: np.ndarray, chunks: np.ndarray, *, num_workers: int, num
 def _check_load(num_workers: int, load: int) -> None:
     _checks.integer("num_workers", num_workers, minimum=1)
     _checks.integer("load", load, minimum=1, maximum=num_workers, hint="A worker holds a chunk at most once.")
+    table = f"assignments of {load} chunks to each of {num_workers} workers"
+    memory.check(table, 8 * num_workers * load, "Lower num_workers or the load.")

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _checks, memory
 
 
 class StragglerModel(NamedTuple):
@@ -45,14 +45,24 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
       float[T, W] seconds in the default float type (float64 under `jax_enable_x64`); inf is a failed worker.
 
     Raises:
-      ValueError: if a count is below one, or a per-worker parameter of the model has not W entries.
+      ValueError: if a count is below one, or what is sampled is larger than the memory, or a per-worker parameter of
+        the model has not W entries.
     """
-    num_units = _checks.integer("num_units", num_units, minimum=1)
-    num_workers = _checks.integer("num_workers", num_workers, minimum=1)
-    if not isinstance(model, StragglerModel):
-        raise ValueError(f"model must be a StragglerModel; got {model!r}. Was the factory called?")
+    num_units = _checks.integer("num_units", num_units, minimum=1, maximum=2**31 - 1)
+    num_workers = _checks.integer("num_workers", num_workers, minimum=1, maximum=2**31 - 1)
+    durations = f"durations of {num_units} units of {num_workers} workers"
+    memory.check(durations, 4 * num_units * num_workers, "Lower num_units or num_workers.")
+    checked_model(model)
     init_key, unit_key = jax.random.split(_checks.rng_key(rng_key))
     return _sample_units(model.sample, num_units, model.init(init_key, num_workers), unit_key)
+
+
+def checked_model(value: Any) -> StragglerModel:
+    """Returns a straggler model, or raises `ValueError` for anything else."""
+    if not isinstance(value, StragglerModel):
+        hint = " Was the factory called?" if callable(value) else " Make one as gcjax.stragglers.exponential()."
+        raise ValueError(f"model must be a StragglerModel; got {value!r:.200}.{hint}")
+    return value
 
 
 def per_worker(name: str, value: Any, num_workers: int) -> jax.Array:

@@ -10,7 +10,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.comparable import comparable
-from gcjax.stragglers.base import StragglerModel, per_worker
+from gcjax.stragglers.base import StragglerModel, checked_model, per_worker
 from gcjax.stragglers.iid import Parameter, constant
 
 
@@ -36,6 +36,7 @@ def _changed(
     neutral: float, workers: tuple[int, ...] | None,
 ) -> StragglerModel:  # fmt: skip
     """A model with the times of some workers changed by a value, a number or one a worker."""
+    checked_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
         values = per_worker(name, value, num_workers)
@@ -53,7 +54,11 @@ def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerM
     Args:
       model: what the time is drawn from: its first unit.
       inverse: whether the draw is the speed, in units a second, rather than the seconds a unit.
+
+    Raises:
+      ValueError: if the model is none.
     """
+    checked_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
         init_key, sample_key = jax.random.split(rng_key)
