@@ -9,6 +9,7 @@ import datetime
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -164,6 +165,7 @@ def _add_algebra(commands: Any) -> None:
 def _run(options: argparse.Namespace) -> None:
     interrupts.advise(lambda: "; start it again")
     from gcjax import analysis, cached_programs, config, processes, progress
+    from gcjax.analysis import seal
 
     if options.cache:
         cached_programs.keep()
@@ -175,6 +177,8 @@ def _run(options: argparse.Namespace) -> None:
         interrupts.advise(lambda: _advice(options, out, complete=whole(out), resumable=saved(out)))
         with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as shown:
             config.start(out, shown)
+            if processes.is_first():
+                seal.complete(out)
             interrupts.advise(lambda: f"; everything was written to {out} before")
             shown.show(f"Written to {out}")
 
@@ -319,16 +323,30 @@ def _laws(options: argparse.Namespace) -> int:
 
 def _report(options: argparse.Namespace) -> None:
     from gcjax import analysis, progress, tables
+    from gcjax.analysis import seal
 
     folder = Path(options.folder)
     if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
+        with _warnings_in_a_line():
+            seal.read(folder)
         progress.console().print(
             tables.rich_page((folder / "summary.md").read_text())
         )  # of a study: its tables, as written
         return
-    results = analysis.load(folder)
+    with _warnings_in_a_line():
+        results = analysis.load(folder)
     analysis.write_report(results, folder)
     progress.console().print(analysis.table(results))
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Warnings of the block go to stderr, without the place in the code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for each in caught:
+        print(f"gcjax: warning: {each.message}", file=sys.stderr)
 
 
 def _check(options: argparse.Namespace) -> int:
