@@ -5,7 +5,6 @@ Heavy modules are imported by the command that needs them, so that `gcjax --help
 
 import argparse
 import contextlib
-import datetime
 import os
 import shlex
 import sys
@@ -58,8 +57,8 @@ def _add_run(commands: Any) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-TIME)")
     parser.add_argument(
         "--resume", action="store_true",
-        help="go on with the run in DIR, or the newest unfinished one of this config, from its last checkpoint; if "
-        "there is none, start it",
+        help="go on with the run in DIR, or the newest unfinished one of this config that no process is at, from its "
+        "last checkpoint; if there is none, start it",
     )  # fmt: skip
     parser.add_argument(
         "--no-cache", dest="cache", action="store_false",
@@ -169,10 +168,10 @@ def _run(options: argparse.Namespace) -> None:
 
     if options.cache:
         cached_programs.keep()
-    with _together(options):
+    with _together(options), contextlib.ExitStack() as holding:
         processes.share(lambda: config.load(options.config, options.bindings))
         processes.agree("config", _agreed())
-        out = _out_folder(options)
+        out = _out_folder(options, holding)
         whole, saved = analysis.is_complete, analysis.is_resumable
         interrupts.advise(lambda: _advice(options, out, complete=whole(out), resumable=saved(out)))
         with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as shown:
@@ -185,15 +184,16 @@ def _run(options: argparse.Namespace) -> None:
 
 def _sweep(options: argparse.Namespace) -> None:
     interrupts.advise(lambda: "; start it again")
-    from gcjax import cached_programs, progress, sweep
-    from gcjax.analysis import empty_folder
+    from gcjax import cached_programs, progress, run_folders, sweep
+    from gcjax.analysis import seal
 
     if options.cache:
         cached_programs.keep()
     sweep.combinations(options.over)  # before a folder is made
-    out = empty_folder(options.out or _default_folder(f"{Path(options.config).stem}-sweep"))
-    with progress.bar() as shown:
+    with contextlib.ExitStack() as holding, progress.bar() as shown:
+        out = run_folders.new(options.out, f"{Path(options.config).stem}-sweep", holding)
         sweep.run(options.config, options.bindings, options.over, out, shown)
+        seal.complete(out)
         shown.show(f"Written to {out}")
 
 
@@ -261,34 +261,19 @@ def _agreed() -> str:
     return f"# gcjax {gcjax.__version__}, jax {jax.__version__}, {floats}\n{gin.config_str()}"
 
 
-def _out_folder(options: argparse.Namespace) -> Path:
-    """The output folder: chosen and made by process 0, known to all."""
-    from gcjax import processes
-    from gcjax.analysis import empty_folder, unfinished_folder
+def _out_folder(options: argparse.Namespace, holding: contextlib.ExitStack) -> Path:
+    """The output folder: chosen, made and locked by process 0, known to all."""
+    from gcjax import processes, run_folders
 
     def make() -> list[str]:
         if not processes.is_first():
             return []
-        if options.resume:
-            folder = unfinished_folder(options.out or _newest_unfinished(options.config))
-        else:
-            folder = empty_folder(options.out or _default_folder(options.config))
+        choose = run_folders.unfinished if options.resume else run_folders.new
+        folder = choose(options.out, Path(options.config).stem, holding)
         return [str(folder), str(folder.absolute())]
 
     chosen, anywhere = processes.share(make)[0]
     return Path(chosen if processes.is_first() else anywhere)  # the others may run in another directory
-
-
-def _newest_unfinished(config: str) -> Path:
-    """Where the last run of this config was stopped; a new folder if there is none."""
-    from gcjax.analysis import CHECKPOINTS
-
-    found = sorted(folder.parent for folder in Path("runs").glob(f"{Path(config).stem}-*/{CHECKPOINTS}"))
-    return found[-1] if found else _default_folder(config)
-
-
-def _default_folder(config: str) -> Path:
-    return Path("runs") / f"{Path(config).stem}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -322,7 +307,7 @@ def _laws(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from gcjax import analysis, progress, tables
+    from gcjax import analysis, locks, progress, tables
     from gcjax.analysis import seal
 
     folder = Path(options.folder)
@@ -335,7 +320,8 @@ def _report(options: argparse.Namespace) -> None:
         return
     with _warnings_in_a_line():
         results = analysis.load(folder)
-    analysis.write_report(results, folder)
+    with locks.held(folder):
+        analysis.write_report(results, folder)
     progress.console().print(analysis.table(results))
 
 

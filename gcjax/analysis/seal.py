@@ -92,8 +92,10 @@ def read(folder: Path, *, needed: Collection[str] = (), rebuilt: Collection[str]
 
 
 def _results(folder: Path) -> list[str]:
-    """The files that get a digest, relative to the folder."""
-    inside = sorted(path.relative_to(folder) for path in folder.rglob("*") if path.is_file())
+    """The files that get a digest, relative to the folder; folders of runs in it have their own."""
+    runs = [path.parent for path in folder.glob(f"*/**/{NAME}")]
+    files = [path for path in folder.rglob("*") if path.is_file() and not any(map(path.is_relative_to, runs))]
+    inside = (path.relative_to(folder) for path in sorted(files))
     shown = (path for path in inside if not any(part.startswith(".") for part in path.parts))
     return [path.as_posix() for path in shown if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcjax import files
+from gcjax import files, locks
 from gcjax.analysis import seal
 from gcjax.analysis.seal import CHECKPOINTS
 
@@ -71,7 +71,7 @@ def empty_folder(path: str | Path) -> Path:
       ValueError: if it exists and is not empty, so that no earlier result is ever overwritten.
     """
     folder = Path(path)
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(path.name != locks.NAME for path in folder.iterdir())):
         raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
     folder.mkdir(parents=True, exist_ok=True)
     return folder
