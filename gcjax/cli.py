@@ -13,7 +13,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gcjax import interrupts
+from gcjax import interrupts, keeping
 
 USER_ERROR = 2
 
@@ -163,6 +163,8 @@ def _add_algebra(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     interrupts.advise(lambda: "; start it again")
+    interrupts.allow_saving()
+    keeping.forget()
     from gcjax import analysis, cached_programs, config, processes, progress
     from gcjax.analysis import seal
 
@@ -192,21 +194,25 @@ def _sweep(options: argparse.Namespace) -> None:
     sweep.combinations(options.over)  # before a folder is made
     with contextlib.ExitStack() as holding, progress.bar() as shown:
         out = run_folders.new(options.out, f"{Path(options.config).stem}-sweep", holding)
+        done = f"; the combinations that were done are in {out}, without the table of them all"
+        interrupts.advise(lambda: f"{done}; start it again with another folder")
         sweep.run(options.config, options.bindings, options.over, out, shown)
         seal.complete(out)
         shown.show(f"Written to {out}")
 
 
 def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable: bool) -> str:
-    """How to go on after an interrupted run, as the end of a sentence."""
+    """What an interrupted run has lost, and how to go on, as the end of a sentence."""
     if complete:
         return f"; everything was written to {out} before"
+    lost = keeping.sentence()
+    lost = lost and f"; {lost}"
     if resumable:
         everywhere = " in all processes" if options.distributed else ""
-        return f"; go on{everywhere} with: {_resuming(options, out)}"
+        return f"{lost}; go on{everywhere} with: {_resuming(options, out)}"
     if options.out and any(out.iterdir()):
-        return f"; there is no checkpoint to resume, so empty {out} and start it again"
-    return "; there is no checkpoint yet, so start it again"
+        return f"{lost}; there is no checkpoint to resume, so empty {out} and start it again"
+    return f"{lost}; there is no checkpoint yet, so start it again"
 
 
 def _resuming(options: argparse.Namespace, out: Path) -> str:
