@@ -4,6 +4,7 @@ Python itself answers a signal only between two steps of its own code in the mai
 there are none for seconds, and an exception raised inside a library may be swallowed, or end threads of C++ in the
 wrong order. So a thread of its own hears of the signal and ends the process, and no exception is raised anywhere.
 Files stay whole because they get their names when they are: see `gcjax.files`.
+A loop that can save what it has asks for time to do so, see `grace`; the first signal is then a request.
 
 Nothing is imported here that takes long, so that a command is covered while it imports the rest.
 """
@@ -22,7 +23,7 @@ from types import FrameType
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """The exit status after each signal: 128 and its number."""
 
-SAVING_SECONDS = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0}
+SAVING_SECONDS: dict[int, float] = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0}
 """How long after each signal a run has for its last checkpoint."""
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
