@@ -52,6 +52,7 @@ def test_all_save_a_checkpoint_if_one_gets_a_signal(tmp_path, ranks):
         while not has_checkpoint(tmp_path / "out"):
             assert time.monotonic() - started.since < 200 and started.processes[0].poll() is None
             time.sleep(0.02)
+        started.since = time.monotonic()
         for rank in ranks:
             started.processes[rank].send_signal(signal.SIGTERM)
         ends = started.end(100)
