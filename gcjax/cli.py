@@ -5,16 +5,16 @@ Heavy modules are imported by the command that needs them, so that `gcjax --help
 
 import argparse
 import contextlib
-import datetime
 import os
 import shlex
 import sys
 import traceback
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from gcjax import _unforeseen, interrupts
+from gcjax import _unforeseen, interrupts, keeping
 
 UNFORESEEN = 1
 USER_ERROR = 2
@@ -74,8 +74,8 @@ def _add_run(commands: Any) -> None:
     parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-TIME)")
     parser.add_argument(
         "--resume", action="store_true",
-        help="go on with the run in DIR, or the newest unfinished one of this config, from its last checkpoint; if "
-        "there is none, start it",
+        help="go on with the run in DIR, or the newest unfinished one of this config that no process is at, from its "
+        "last checkpoint; if there is none, start it",
     )  # fmt: skip
     parser.add_argument(
         "--no-cache", dest="cache", action="store_false",
@@ -201,46 +201,56 @@ def _add_algebra(commands: Any) -> None:
 
 def _run(options: argparse.Namespace) -> None:
     interrupts.advise(lambda: "; start it again")
+    interrupts.allow_saving()
+    keeping.forget()
     from gcjax import analysis, cached_programs, config, processes, progress
+    from gcjax.analysis import seal
 
     if options.cache:
         cached_programs.keep()
-    with _together(options):
+    with _together(options), contextlib.ExitStack() as holding:
         processes.share(lambda: config.load(options.config, options.bindings))
         processes.agree("config", _agreed())
-        out = _out_folder(options)
+        out = _out_folder(options, holding)
         whole, saved = analysis.is_complete, analysis.is_resumable
         interrupts.advise(lambda: _advice(options, out, complete=whole(out), resumable=saved(out)))
         with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as shown:
             config.start(out, shown)
+            if processes.is_first():
+                seal.complete(out)
             interrupts.advise(lambda: f"; everything was written to {out} before")
             shown.show(f"Written to {out}")
 
 
 def _sweep(options: argparse.Namespace) -> None:
     interrupts.advise(lambda: "; start it again")
-    from gcjax import cached_programs, progress, sweep
-    from gcjax.analysis import empty_folder
+    from gcjax import cached_programs, progress, run_folders, sweep
+    from gcjax.analysis import seal
 
     if options.cache:
         cached_programs.keep()
     sweep.combinations(options.over)  # before a folder is made
-    out = empty_folder(options.out or _default_folder(f"{Path(options.config).stem}-sweep"))
-    with progress.bar() as shown:
+    with contextlib.ExitStack() as holding, progress.bar() as shown:
+        out = run_folders.new(options.out, f"{Path(options.config).stem}-sweep", holding)
+        done = f"; the combinations that were done are in {out}, without the table of them all"
+        interrupts.advise(lambda: f"{done}; start it again with another folder")
         sweep.run(options.config, options.bindings, options.over, out, shown)
+        seal.complete(out)
         shown.show(f"Written to {out}")
 
 
 def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable: bool) -> str:
-    """How to go on after an interrupted run, as the end of a sentence."""
+    """What an interrupted run has lost, and how to go on, as the end of a sentence."""
     if complete:
         return f"; everything was written to {out} before"
+    lost = keeping.sentence()
+    lost = lost and f"; {lost}"
     if resumable:
         everywhere = " in all processes" if options.distributed else ""
-        return f"; go on{everywhere} with: {_resuming(options, out)}"
+        return f"{lost}; go on{everywhere} with: {_resuming(options, out)}"
     if options.out and any(out.iterdir()):
-        return f"; there is no checkpoint to resume, so empty {out} and start it again"
-    return "; there is no checkpoint yet, so start it again"
+        return f"{lost}; there is no checkpoint to resume, so empty {out} and start it again"
+    return f"{lost}; there is no checkpoint yet, so start it again"
 
 
 def _resuming(options: argparse.Namespace, out: Path) -> str:
@@ -296,34 +306,19 @@ def _agreed() -> str:
     return f"# gcjax {gcjax.__version__}, jax {jax.__version__}, {floats}\n{gin.config_str()}"
 
 
-def _out_folder(options: argparse.Namespace) -> Path:
-    """The output folder: chosen and made by process 0, known to all."""
-    from gcjax import processes
-    from gcjax.analysis import empty_folder, unfinished_folder
+def _out_folder(options: argparse.Namespace, holding: contextlib.ExitStack) -> Path:
+    """The output folder: chosen, made and locked by process 0, known to all."""
+    from gcjax import processes, run_folders
 
     def make() -> list[str]:
         if not processes.is_first():
             return []
-        if options.resume:
-            folder = unfinished_folder(options.out or _newest_unfinished(options.config))
-        else:
-            folder = empty_folder(options.out or _default_folder(options.config))
+        choose = run_folders.unfinished if options.resume else run_folders.new
+        folder = choose(options.out, Path(options.config).stem, holding)
         return [str(folder), str(folder.absolute())]
 
     chosen, anywhere = processes.share(make)[0]
     return Path(chosen if processes.is_first() else anywhere)  # the others may run in another directory
-
-
-def _newest_unfinished(config: str) -> Path:
-    """Where the last run of this config was stopped; a new folder if there is none."""
-    from gcjax.analysis import CHECKPOINTS
-
-    found = sorted(folder.parent for folder in Path("runs").glob(f"{Path(config).stem}-*/{CHECKPOINTS}"))
-    return found[-1] if found else _default_folder(config)
-
-
-def _default_folder(config: str) -> Path:
-    return Path("runs") / f"{Path(config).stem}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
 
 
 def _list(options: argparse.Namespace) -> None:
@@ -357,17 +352,32 @@ def _laws(options: argparse.Namespace) -> int:
 
 
 def _report(options: argparse.Namespace) -> None:
-    from gcjax import analysis, progress, tables
+    from gcjax import analysis, locks, progress, tables
+    from gcjax.analysis import seal
 
     folder = Path(options.folder)
     if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
+        with _warnings_in_a_line():
+            seal.read(folder)
         progress.console().print(
             tables.rich_page((folder / "summary.md").read_text())
         )  # of a study: its tables, as written
         return
-    results = analysis.load(folder)
-    analysis.write_report(results, folder)
+    with _warnings_in_a_line():
+        results = analysis.load(folder)
+    with locks.held(folder):
+        analysis.write_report(results, folder)
     progress.console().print(analysis.table(results))
+
+
+@contextlib.contextmanager
+def _warnings_in_a_line() -> Iterator[None]:
+    """Warnings of the block go to stderr, without the place in the code."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for each in caught:
+        print(f"gcjax: warning: {each.message}", file=sys.stderr)
 
 
 def _check(options: argparse.Namespace) -> int:

@@ -39,7 +39,7 @@ def write_text(path: str | Path, text: str) -> None:
 
 
 def write_table(path: str | Path, columns: Any) -> None:
-    """Writes a table to Parquet.
+    """Writes a table to Parquet, with checksums of its pages.
 
     Args:
       path: of the file.
@@ -49,7 +49,23 @@ def write_table(path: str | Path, columns: Any) -> None:
     import pyarrow.parquet as pq
 
     with whole(path) as part:
-        pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), part)
+        pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), part, write_page_checksum=True)
+
+
+def read_table(path: str | Path) -> Any:
+    """Reads a `pyarrow.Table` from Parquet.
+
+    Raises:
+      ValueError: if the file is damaged, as far as checksums of its pages tell.
+    """
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    try:
+        return pq.read_table(path, page_checksum_verification=True)
+    except (pa.ArrowException, OSError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"The file {path} must be a whole Parquet file; it is damaged: {reason}") from error
 
 
 def write_figure(path: str | Path, figure: Any, *, dpi: int = 130) -> None:

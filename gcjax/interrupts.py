@@ -4,6 +4,7 @@ Python itself answers a signal only between two steps of its own code in the mai
 there are none for seconds, and an exception raised inside a library may be swallowed, or end threads of C++ in the
 wrong order. So a thread of its own hears of the signal and ends the process, and no exception is raised anywhere.
 Files stay whole because they get their names when they are: see `gcjax.files`.
+A loop that can save what it has asks for time to do so, see `grace`; the first signal is then a request.
 
 Nothing is imported here that takes long, so that a command is covered while it imports the rest.
 """
@@ -15,12 +16,15 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from types import FrameType
 
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 """The exit status after each signal: 128 and its number."""
+
+SAVING_SECONDS: dict[int, float] = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0}
+"""How long after each signal a run has for its last checkpoint."""
 
 _WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _FLUSH_SECONDS = 0.5  # whoever holds stdout may hang
@@ -33,7 +37,8 @@ class _State:
 
     def __init__(self) -> None:
         self.received: int | None = None
-        self.grace = 0.0
+        self.saving: Mapping[int, float] = {}
+        self.grace: Mapping[int, float] = {}
         self.advice: Callable[[], str] = str
         self.last_actions: list[Callable[[], None]] = []
 
@@ -54,7 +59,7 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _state.advice = str
+    _state.advice, _state.saving = str, {}
     reading, writing = os.pipe()
     os.set_blocking(writing, False)
     listener = threading.Thread(target=_listen, args=(reading,), name="gcjax-interrupts", daemon=True)
@@ -75,6 +80,7 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
             signal.set_wakeup_fd(woken)
             os.close(writing)
             listener.join()
+            _state.saving = {}
 
 
 def advise(advice: Callable[[], str]) -> None:
@@ -98,11 +104,14 @@ def before_end(action: Callable[[], None]) -> Iterator[None]:
 
 
 @contextmanager
-def grace(seconds: float) -> Iterator[None]:
+def grace(seconds: Mapping[int, float]) -> Iterator[None]:
     """In this block, the first signal only asks, and ends the process so many seconds later, or when the block ends.
 
     A loop in it sees the question as `stop_requested`, and can save what it has before it ends. A second signal ends
     the process at once.
+
+    Args:
+      seconds: for each signal; 0, or none, ends the process at once.
     """
     before, _state.grace = _state.grace, seconds
     try:
@@ -111,6 +120,16 @@ def grace(seconds: float) -> Iterator[None]:
         _state.grace = before
         if _state.received is not None:
             _end(_state.received)
+
+
+def allow_saving() -> None:
+    """From now on a run may save a last checkpoint after a signal, as the command can go on from it."""
+    _state.saving = SAVING_SECONDS
+
+
+def saving() -> Mapping[int, float]:
+    """How many seconds a run has for its last checkpoint after each signal; empty if it has none. For `grace`."""
+    return _state.saving
 
 
 def stop_requested() -> bool:
@@ -126,7 +145,7 @@ def _ignore(numbers: Iterable[int]) -> None:
 def _hold(number: int, frame: FrameType | None) -> None:
     """Keeps the main thread from going on while the other one ends the process."""
     del frame
-    if not _state.grace:
+    if not _state.grace.get(number):
         time.sleep(_HOLD_SECONDS)
         _end(number)
 
@@ -138,10 +157,13 @@ def _listen(reading: int) -> None:
             if number[0] not in STATUS:  # somebody else's signal
                 continue
             first, _state.received = _state.received is None, number[0]
-            if first and _state.grace:
-                timer = threading.Timer(_state.grace, _end, number)
+            seconds = _state.grace.get(number[0])
+            if first and seconds:
+                timer = threading.Timer(seconds, _end, number)
                 timer.daemon = True
                 timer.start()
+                if os.isatty(2):
+                    _say(f"gcjax: saving a checkpoint, for at most {seconds:g} s; again to end at once\n")
             else:
                 _end(number[0])
 

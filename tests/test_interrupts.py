@@ -123,7 +123,7 @@ def test_what_is_started_to_ignore_a_signal_ignores_it():
 
 def test_in_a_block_of_grace_a_loop_saves_what_it_has():
     code = """
-with interrupts.handled(), interrupts.grace(1000):
+with interrupts.handled(), interrupts.grace(interrupts.SAVING_SECONDS):
     ready()
     while not interrupts.stop_requested():
         time.sleep(0.01)
@@ -134,8 +134,16 @@ with interrupts.handled(), interrupts.grace(1000):
 
 @pytest.mark.parametrize(("seconds", "numbers"), [(0.3, 1), (1000, 2)])
 def test_grace_has_an_end(seconds, numbers):
-    code = f"with interrupts.handled(), interrupts.grace({seconds}):\n    ready()\n    exec({SWALLOWING!r})"
+    code = f"with interrupts.handled(), interrupts.grace({{signal.SIGINT: {seconds}}}):\n    ready()\n"
+    code += f"    exec({SWALLOWING!r})"
     assert interrupted(code, *[signal.SIGINT] * numbers, pause=0.2)[::2] == (130, "gcjax: interrupted\n")
+
+
+def test_a_signal_without_grace_ends_at_once_also_in_a_block_for_the_other():
+    code = (
+        f"with interrupts.handled(), interrupts.grace({{signal.SIGINT: 1000}}):\n    ready()\n    exec({SWALLOWING!r})"
+    )
+    assert interrupted(code, signal.SIGTERM)[::2] == (143, "gcjax: terminated\n")
 
 
 @BOTH

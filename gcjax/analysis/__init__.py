@@ -3,6 +3,7 @@
 from gcjax.analysis.collect import environment, metric_columns, timeline_columns
 from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
 from gcjax.analysis.report import write_report
+from gcjax.analysis.seal import UnsealedWarning
 from gcjax.analysis.store import (
     CHECKPOINTS,
     Results,
@@ -26,6 +27,7 @@ __all__ = [
     "Costs",
     "Results",
     "Target",
+    "UnsealedWarning",
     "best_value",
     "costs",
     "drop_checkpoints",

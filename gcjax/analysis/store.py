@@ -1,10 +1,9 @@
 """The folder that a run leaves behind: read and written in one place.
 
 `metrics.parquet` has a row for every evaluation of every seed of every scheme, with all that had been spent
-by then; `timeline.parquet` the units of the first rounds; `run.json` what the run was.
+by then; `timeline.parquet` the units of the first rounds; `run.json` what the run was, and the digests of all files.
 """
 
-import json
 import os
 import shutil
 import tempfile
@@ -15,13 +14,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from gcjax import files
+from gcjax import files, locks
+from gcjax.analysis import seal
+from gcjax.analysis.seal import CHECKPOINTS
 
 Columns = dict[str, np.ndarray]
-CHECKPOINTS = "checkpoints"
-"""The folder, in that of a run, of what it can go on from; there until the run is finished."""
+REPORT = ("summary.md", "loss_vs_time.png", "timeline.png")
+"""What `gcjax report` makes from the others."""
+_METRICS, _TIMELINE = "metrics.parquet", "timeline.parquet"
 _DROPPED = ".checkpoints-of-a-finished-run"
 
 
@@ -91,7 +92,7 @@ def _writable(folder: Path) -> Iterator[None]:
 
 
 def _empty_folder(folder: Path) -> Path:
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
+    if folder.exists() and (not folder.is_dir() or any(path.name != locks.NAME for path in folder.iterdir())):
         raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
     folder.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryFile(dir=folder):  # a folder that is there may be read-only
@@ -136,32 +137,31 @@ def drop_checkpoints(folder: Path) -> None:
 
 
 def save(results: Results, folder: Path) -> None:
-    """Writes `metrics.parquet`, `timeline.parquet` and `run.json`."""
-    files.write_table(folder / "metrics.parquet", results.metrics)
-    files.write_table(folder / "timeline.parquet", results.timeline)
-    files.write_text(folder / "run.json", json.dumps(results.facts, indent=2) + "\n")
+    """Writes `metrics.parquet`, `timeline.parquet` and `run.json`, with the digests of all that is in the folder."""
+    files.write_table(folder / _METRICS, results.metrics)
+    files.write_table(folder / _TIMELINE, results.timeline)
+    seal.write(folder, results.facts)
 
 
 def load(path: str | Path) -> Results:
-    """Reads what `save` wrote.
+    """Reads what `save` wrote, if all files of the folder are as they were written.
 
     Raises:
-      ValueError: if the folder is not that of a finished run.
+      ValueError: if the folder is not that of a finished run, or one of its files is damaged or missing.
+
+    Warns:
+      UnsealedWarning: if the folder is of an earlier version, without digests of its files.
     """
     folder = Path(path)
-    names = ("metrics.parquet", "timeline.parquet", "run.json")
-    missing = [name for name in names if not (folder / name).is_file()]
+    missing = [name for name in (_METRICS, _TIMELINE, seal.NAME) if not (folder / name).is_file()]
     if missing:
-        found = sorted(str(file.parent) for file in Path("runs").glob("*/run.json"))
-        hint = f" Runs here: {', '.join(found)}." if found else ""
+        runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{_METRICS}"))
+        hint = f" Runs here: {', '.join(runs)}." if runs else ""
         raise ValueError(f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing)}.{hint}")
-    return Results(
-        metrics=_read(folder / "metrics.parquet"),
-        timeline=_read(folder / "timeline.parquet"),
-        facts=json.loads((folder / "run.json").read_text()),
-    )
+    facts = seal.read(folder, needed=(_METRICS, _TIMELINE), rebuilt=REPORT)
+    return Results(_columns(folder / _METRICS), _columns(folder / _TIMELINE), facts)
 
 
-def _read(file: Path) -> Columns:
-    table = pq.read_table(file)
+def _columns(file: Path) -> Columns:
+    table = files.read_table(file)
     return {name: table[name].to_numpy() for name in table.column_names}

@@ -82,7 +82,8 @@ class Saving(NamedTuple):
 
     def checkpoints(self, *names: str) -> engine.Checkpoints:
         """Those of one run."""
-        return engine.Checkpoints(self.folder.joinpath(*map(file_name, names)), every=self.every, keep=self.keep)
+        folder = self.folder.joinpath(*map(file_name, names))
+        return engine.Checkpoints(folder, every=self.every, keep=self.keep, label=", seed ".join(names))
 
 
 class _Given(NamedTuple):

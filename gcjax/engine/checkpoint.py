@@ -45,15 +45,17 @@ class Checkpoints:
       folder: where they are; it is made if it is missing.
       every: the evaluations of a run from one checkpoint to the next.
       keep: the checkpoints kept; older ones are deleted.
+      label: what a person calls the run.
     """
 
-    def __init__(self, folder: str | os.PathLike, *, every: int = 10, keep: int = 3) -> None:
+    def __init__(self, folder: str | os.PathLike, *, every: int = 10, keep: int = 3, label: str = "the run") -> None:
         """Touches nothing on the disk yet.
 
         Args:
           folder: a path; with several processes, on a disk that all of them see.
           every: for the caller of `save`: how many evaluations lie between two calls.
           keep: the checkpoints kept. With 1, nothing is left to fall back on when the last one is damaged.
+          label: what a person calls the run, for the last line of a command that is ended early.
 
         Raises:
           ValueError: if a number is below 1, or the folder is a file.
@@ -61,6 +63,7 @@ class Checkpoints:
         self.folder = Path(folder).absolute()
         self.every = _checks.integer("every", every, minimum=1)
         self.keep = _checks.integer("keep", keep, minimum=1)
+        self.label = label
         if self.folder.is_file():
             raise ValueError(f"the folder of the checkpoints must be a folder; {self.folder} is a file.")
         self._opened: Any = None
@@ -146,6 +149,12 @@ class Checkpoints:
         """
         if self._opened is not None:
             self._opened.wait_until_finished()
+
+    def on_disk(self) -> list[int]:
+        """The steps of which a whole checkpoint is on the disk; nothing is imported or waited for."""
+        names = os.listdir(self.folder) if self.folder.is_dir() else []
+        steps = [name for name in names if name.isdigit()]
+        return sorted(int(name) for name in steps if (self.folder / name / "_CHECKPOINT_METADATA").exists())
 
     def close(self) -> None:
         """As `wait`, and lets go of threads and of the folder. A closed object may be used again."""

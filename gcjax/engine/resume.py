@@ -11,11 +11,12 @@ import jax
 import jaxlib
 import numpy as np
 
+from gcjax import interrupts, keeping
 from gcjax.engine import hardware
 from gcjax.engine.checkpoint import Checkpoints
 
 _T = TypeVar("_T")
-_REPORTS = 100
+_PIECES = 100
 
 
 def in_pieces(
@@ -30,6 +31,8 @@ def in_pieces(
     """Goes on from the newest checkpoint, or from the given beginning, to the end.
 
     Killed at any moment, it has lost what came after the last checkpoint, and called again it ends with the same bits.
+    In `gcjax run`, SIGINT and SIGTERM let it save one more between two pieces, and then end the process: see
+    `gcjax.interrupts.grace`. With several processes all of them save if one gets the signal.
 
     Args:
       advance: `(training, num_evals) -> training`, goes on until so many evaluations have been made; may donate.
@@ -42,26 +45,55 @@ def in_pieces(
     Raises:
       ValueError: if the checkpoints are of another run, or all are damaged.
     """
-    restored = None if checkpoints is None else checkpoints.restore(training, identity)
-    done, training = (0, training) if restored is None else restored
-    for end in _ends(done, num_evals, checkpoints, report is not None):
-        training = advance(training, end)
-        if report is not None:
-            report(jax.block_until_ready(training))
-        if checkpoints is not None and (end == num_evals or end % checkpoints.every == 0):
-            checkpoints.save(end, training, identity)
-    if checkpoints is not None:
+    if checkpoints is None:
+        return _without_checkpoints(advance, training, num_evals, report)
+    with interrupts.grace(interrupts.saving()):
+        work = keeping.Work(checkpoints.label, num_evals, checkpoints.on_disk)
+        done, training = checkpoints.restore(training, identity) or (0, training)
+        work.saved(done)
+        for end in _ends(done, num_evals, checkpoints.every, report is not None or bool(interrupts.saving())):
+            training = advance(training, end)
+            if report is not None:
+                report(jax.block_until_ready(training))
+            stop = _stop_requested(training)
+            if stop or end == num_evals or end % checkpoints.every == 0:
+                work.saved(end)
+                checkpoints.save(end, training, identity)
+            if stop and interrupts.stop_requested():  # the others will be ended
+                break
         checkpoints.wait()
+        if interrupts.stop_requested():
+            work.stopped()
     return training
 
 
-def _ends(done: int, num_evals: int, checkpoints: Checkpoints | None, reports: bool) -> list[int]:
+def _without_checkpoints(
+    advance: Callable[[_T, int], _T], training: _T, num_evals: int, report: Callable[[_T], None] | None
+) -> _T:
+    for end in _ends(0, num_evals, num_evals, report is not None):
+        training = advance(training, end)
+        if report is not None:
+            report(jax.block_until_ready(training))
+    return training
+
+
+def _stop_requested(training: Any) -> bool:
+    """Whether a signal has come, to any of the processes, by the time that this has been trained."""
+    if not interrupts.saving():
+        return False
+    jax.block_until_ready(training)  # no run ahead of what is computed
+    if jax.process_count() == 1:
+        return interrupts.stop_requested()
+    from jax.experimental import multihost_utils
+
+    return bool(np.any(multihost_utils.process_allgather(np.array(interrupts.stop_requested()))))
+
+
+def _ends(done: int, num_evals: int, every: int, finely: bool) -> list[int]:
     """The evaluations at which a piece ends."""
-    ends = {num_evals}
-    if checkpoints is not None:
-        ends.update(range(checkpoints.every, num_evals, checkpoints.every))
-    if reports:
-        ends.update(range(0, num_evals, max(1, num_evals // _REPORTS)))
+    ends = {num_evals, *range(every, num_evals, max(1, every))}
+    if finely:
+        ends.update(range(0, num_evals, max(1, num_evals // _PIECES)))
     return sorted(end for end in ends if end > done)
 
 

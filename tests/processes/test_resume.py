@@ -1,5 +1,6 @@
 """A comparison on a mesh over several processes: one is lost, and it goes on with another number of processes."""
 
+import signal
 import time
 
 import numpy as np
@@ -41,3 +42,22 @@ def test_a_lost_process_and_a_restart_with_fewer(tmp_path):
             np.testing.assert_allclose(one[name].to_numpy(), other[name].to_numpy(), atol=1e-4, rtol=1e-4)
         else:
             assert one[name].equals(other[name])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("ranks", [(1,), (0, 1)])
+def test_all_save_a_checkpoint_if_one_gets_a_signal(tmp_path, ranks):
+    """When the first checkpoint is there, so that no time goes into compiling."""
+    with group(tmp_path, 2, config=LONG) as started:
+        while not has_checkpoint(tmp_path / "out"):
+            assert time.monotonic() - started.since < 200 and started.processes[0].poll() is None
+            time.sleep(0.02)
+        started.since = time.monotonic()
+        for rank in ranks:
+            started.processes[rank].send_signal(signal.SIGTERM)
+        ends = started.end(100)
+    said = "".join(end.stderr for end in ends.values())
+    assert all(ends[rank].status in (3, 143) for rank in (0, 1)) and 143 in {end.status for end in ends.values()}
+    assert "so nothing is lost" in said, said
+    with group(tmp_path, 2, "--resume", config=LONG) as started:
+        assert {end.status for end in started.end(200).values()} == {0}

@@ -1,0 +1,91 @@
+"""A lock on a folder, so that one process at a time writes there.
+
+It is a lock of the operating system (`flock`) on the file `.lock` in the folder, and goes with the process that holds
+it, however that ends; the file says who that is. On a shared file system it holds between machines where that passes
+locks on: NFS does, Lustre when mounted with `flock`. Where there are none, a warning says so.
+"""
+
+import contextlib
+import datetime
+import errno
+import fcntl
+import os
+import socket
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+
+from gcjax import interrupts
+
+NAME = ".lock"
+_HELD = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
+_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+
+
+class HeldError(ValueError):
+    """Another process writes to the folder."""
+
+
+@contextlib.contextmanager
+def held(folder: Path) -> Iterator[None]:
+    """Holds the lock on a folder, which must exist, in this block.
+
+    Raises:
+      HeldError: if somebody else does; it says who.
+    """
+    file = folder / NAME
+    descriptor = _locked(file)
+    os.ftruncate(descriptor, 0)
+    os.write(descriptor, _holder().encode())
+
+    def remove() -> None:
+        file.unlink(missing_ok=True)
+
+    with interrupts.before_end(remove):
+        try:
+            yield
+        finally:
+            remove()  # before the lock goes, so that it is still the own file
+            os.close(descriptor)
+
+
+def _locked(file: Path) -> int:
+    """A descriptor of the file with the lock on it."""
+    while True:
+        descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(descriptor, file)
+            if _is_same(descriptor, file):
+                return descriptor
+        except BaseException:
+            os.close(descriptor)
+            raise
+        os.close(descriptor)  # the one who held it has just deleted it
+
+
+def _lock(descriptor: int, file: Path) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno in _HELD:
+            holder = os.pread(descriptor, 1000, 0).decode(errors="replace") or "another process"
+            raise HeldError(
+                f"One process at a time may write to a folder; {file.parent} is held by {holder}. Wait until that has "
+                "ended, or choose another folder."
+            ) from error
+        if error.errno not in _UNSUPPORTED:
+            raise
+        problem = f"the file system of {file.parent} has no locks ({error.strerror})"
+        warnings.warn(f"{problem}; see to it that no other process writes there.", stacklevel=5)
+
+
+def _is_same(descriptor: int, file: Path) -> bool:
+    """Whether the file that is open still has its name."""
+    with contextlib.suppress(FileNotFoundError):
+        return os.path.samestat(os.fstat(descriptor), file.stat())
+    return False
+
+
+def _holder() -> str:
+    since = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    return f"process {os.getpid()} on {socket.gethostname()} since {since}"
