@@ -7,7 +7,7 @@ from typing import Any
 from gin import config_parser
 
 
-class _Parser(config_parser.ConfigParser):  # type: ignore[misc]  # gin has no types
+class _Parser(config_parser.ConfigParser):
     """Reads a config as gin does, and looks at the keys of each dict."""
 
     _keys: list[Any]

@@ -34,7 +34,7 @@ def _hardware() -> str:
 
 
 def _device() -> jax.Device:
-    chosen = jax.config.jax_default_device
+    chosen = getattr(jax.config, "jax_default_device", None)
     if isinstance(chosen, jax.Device):
         return chosen
     return jax.devices(chosen)[0]
