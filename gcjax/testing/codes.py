@@ -197,8 +197,9 @@ def _check_residual(code: GradientCode, tried: _Tried) -> None:
 
 def _check_messages(code: GradientCode, tried: _Tried, chain: int) -> None:
     slots = np.arange(code.assignment.load)
-    done: Any = slots < tried.progress[:, :, None]  # [P, W, K]
-    early: Any = (tried.coding.encode != 0).any(axis=(2, 4)) & ~done & tried.sent.any(axis=2)[:, :, None]
+    done = slots < tried.progress[:, :, None]  # [P, W, K]
+    sends: Any = tried.sent.any(axis=2)
+    early: Any = (np.asarray(tried.coding.encode) != 0).any(axis=(2, 4)) & ~done & sends[:, :, None]
     bad: Any = early.any(axis=(1, 2))
     require(not bad.any(), "a message must not contain a chunk that is not finished", _smallest(tried, bad))
     bad = ((tried.coding.decode != 0).any(axis=3) & ~tried.sent).any(axis=(1, 2))
