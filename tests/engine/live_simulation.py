@@ -104,7 +104,7 @@ class Simulation:
         if checkpoints is not None:
             place = saving.Saving(checkpoints, identity, self.code, num_rounds, self.mesh)
             so_far = saving.restored(place, self.put_everywhere(so_far))
-        params, opt_state, history = jax.device_get(so_far[:2]) + (so_far.history,)
+        params, opt_state, history = (*jax.device_get(so_far[:2]), so_far.history)
         kept = [training._room(self.task, self.code, self.put_everywhere(params)) for _ in self.workers]
         for number in range(len(history), num_rounds):
             kept = jax.tree.map(lambda x: jnp.full_like(x, NAN), kept)  # what is not done must not matter

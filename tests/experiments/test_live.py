@@ -1,5 +1,8 @@
 """What the live experiment writes; the processes themselves are tested with the runtime."""
 
+import contextlib
+import itertools
+
 import jax
 import numpy as np
 import optax
@@ -88,3 +91,15 @@ def test_a_row_that_is_damaged_or_of_another_config_is_not_used(tmp_path, text):
     assert finished.kept(file, "a") == {"seconds": 0.1} and finished.kept(file, "b") is None
     file.write_text(text)
     assert finished.kept(file, "a") is None
+
+
+def test_a_resumed_worker_is_interrupted_from_its_first_round_on(monkeypatch):
+    """Whatever number that round has."""
+    begun = []
+    scenario = live.Scenario(lambda worker, round: 1.0, lambda: contextlib.nullcontext(begun.append(True)))
+    monkeypatch.setattr(jax, "process_index", lambda: live.SLOW)
+    with contextlib.ExitStack() as stack:
+        calls = itertools.count()
+        for number in (7, 8):
+            live._interrupt(scenario, stack, calls, number, None, None)
+            assert begun == [True]
