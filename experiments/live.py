@@ -10,13 +10,14 @@ the clocks, the deadlines, the messages, the training, the signals that stop a p
 
 import argparse
 import contextlib
+import itertools
 import json
 import os
 import secrets
 import socket
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -25,8 +26,10 @@ import jax
 import numpy as np
 import optax
 
+from experiments import finished
 from experiments.interrupt import interrupted
-from gcjax import _checks, codes, config, files, processes, protocols, stragglers, tasks
+from gcjax import _checks, analysis, codes, config, files, processes, protocols, stragglers, tasks
+from gcjax.analysis import trials
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
 from gcjax.tables import RichTable, markdown_table, rich_table
@@ -70,6 +73,8 @@ def live(
     stop_seconds: float = 2.0,
     batch_size: int = 32,
     seed: int = 0,
+    checkpoint_every: int = 10,
+    checkpoints_kept: int = 2,
     out: Path,
     progress: Progress,
 ) -> list[dict[str, Any]]:
@@ -78,7 +83,9 @@ def live(
     Without a code all wait for everybody's whole load. Under both schemes a worker computes as many chunk gradients a
     round, of batches of the same size; with the code each chunk is computed `replication` times. The folder:
     `operative.gin`, `live.json`, `summary.md`, and the chunk times of each run as `SCHEME-SCENARIO.csv`, which
-    `gcjax.stragglers.replay` takes.
+    `gcjax.stragglers.replay` takes; and `checkpoints` until all of these are written. If there are checkpoints in it
+    already, runs that are done are not repeated, and the one that was cut off goes on; in that one, a worker that is
+    stopped once may be stopped once more.
 
     Args:
       deadline: when a coded round stops.
@@ -93,11 +100,16 @@ def live(
         twice a chunk, so that it is that much slower without anything in the program that knows.
       batch_size: examples of a chunk's batch.
       seed: of all randomness.
-      out: the folder to write.
+      checkpoint_every: rounds from one checkpoint to the next.
+      checkpoints_kept: the checkpoints kept of a run.
+      out: the folder to write; empty, or with the checkpoints of this experiment. All processes must see it.
       progress: tells a person how far it is.
 
     Returns:
       A row for each run.
+
+    Raises:
+      ValueError: if the checkpoints are of another config or number of processes, or a process does not see them.
     """
     num_workers = jax.process_count()
     _checks.integer("the number of processes", num_workers, minimum=2, hint="Start it with python -m experiments.live.")
@@ -107,25 +119,36 @@ def live(
         "coded": Scheme(coded, deadline),
     }
     situations = scenarios(num_workers, num_rounds, pace, slowdown, stop_seconds)
+    saving = trials.Saving(out / analysis.CHECKPOINTS, checkpoint_every, checkpoints_kept, config.text())
     rows: list[dict[str, Any]] = []
     for name, scheme in schemes.items():
         task = tasks.digits(scheme.code.assignment.num_chunks, batch_size=batch_size)
         for label, scenario in situations.items():
             progress.update(f"{name}, {label}", len(rows) / (len(schemes) * len(situations)))
-            with contextlib.ExitStack() as stack:
-                run = runtime.train(
-                    task,
-                    scheme.code,
-                    optimizer,
-                    rng_key=config.key(seed=seed),
-                    num_rounds=num_rounds,
-                    deadline=scheme.deadline,
-                    throttle=partial(_least_seconds, pace, scenario),
-                    on_round=partial(_interrupt, scenario, stack),
-                )
-            rows.append(_row(name, label, run, scheme.code, task.metrics(run.params, task.data)))
-            _write_trace(out, name, label, run, progress)
+            identity = f"{saving.config}\nscheme = {name}, {label}, {num_workers} processes"
+            file = saving.folder / f"{_file_name(name, label)}.json"
+            row = finished.kept(file, identity)
+            if row is None:
+                with saving.checkpoints(name, label) as checkpoints, contextlib.ExitStack() as stack:
+                    run = runtime.train(
+                        task,
+                        scheme.code,
+                        optimizer,
+                        rng_key=config.key(seed=seed),
+                        num_rounds=num_rounds,
+                        deadline=scheme.deadline,
+                        throttle=partial(_least_seconds, pace, scenario),
+                        on_round=partial(_interrupt, scenario, stack, itertools.count()),
+                        checkpoints=checkpoints,
+                        identity=identity,
+                    )
+                _write_trace(out, name, label, run, progress)
+                row = _row(name, label, run, scheme.code, task.metrics(run.params, task.data))
+                finished.keep(file, row, identity)
+            rows.append(row)
     _write(out, rows, progress)
+    if processes.is_first():
+        analysis.drop_checkpoints(out)
     return rows
 
 
@@ -134,11 +157,16 @@ def _least_seconds(pace: float, scenario: Scenario, worker: int, round: int) -> 
 
 
 def _interrupt(
-    scenario: Scenario, stack: contextlib.ExitStack, number: int, happened: runtime.Round, params: Any
+    scenario: Scenario,
+    stack: contextlib.ExitStack,
+    calls: Iterator[int],
+    number: int,
+    happened: runtime.Round,
+    params: Any,
 ) -> None:
-    """Begins after the first round, when everything is compiled."""
-    del happened, params
-    if number == 0 and jax.process_index() == SLOW:
+    """Begins after the first round of this process, when everything is compiled."""
+    del number, happened, params
+    if next(calls) == 0 and jax.process_index() == SLOW:
         stack.enter_context(scenario.interrupted())
 
 
@@ -215,9 +243,13 @@ def _replayed(run: runtime.LiveRun, code: codes.GradientCode) -> float:
     return float(np.median(np.diff(np.asarray(protocols.coded(code, stop=stop)(durations).time))))
 
 
+def _file_name(scheme: str, scenario: str) -> str:
+    return f"{scheme}-{scenario.replace(' ', '-')}"
+
+
 def _write_trace(out: Path, scheme: str, scenario: str, run: runtime.LiveRun, progress: Progress) -> None:
     if processes.is_first():
-        with files.whole(out / f"{scheme}-{scenario.replace(' ', '-')}.csv") as part:
+        with files.whole(out / f"{_file_name(scheme, scenario)}.csv") as part:
             stragglers.write_trace(part, run.rounds.trace)
     progress.show(f"{scheme}, {scenario}: {runtime.slow_text(runtime.slow_spells(run.rounds.chunk_seconds))}")
 

@@ -43,7 +43,7 @@ class Checkpoints:
 
     Attributes:
       folder: where they are; it is made if it is missing.
-      every: the evaluations of a run from one checkpoint to the next.
+      every: the evaluations of a run, or the rounds of live training, from one checkpoint to the next.
       keep: the checkpoints kept; older ones are deleted.
       label: what a person calls the run.
     """

@@ -9,7 +9,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from gcjax import codes, engine, protocols, stragglers, tasks
-from gcjax.engine.live import deadlines, exchange, records, rounds, training
+from gcjax.engine.live import deadlines, exchange, records, rounds, saving, training
 from gcjax.engine.live.work import Clock, chunk_gradient
 
 KEY = jax.random.key(2)
@@ -99,10 +99,14 @@ class Simulation:
             mine = more
         raise AssertionError("the round does not end")
 
-    def run(self, num_rounds):
-        params, opt_state, history = self.params, SGD.init(self.params), []
+    def run(self, num_rounds, checkpoints=None, identity="simulated"):
+        so_far = saving.SoFar(self.params, SGD.init(self.params), [])
+        if checkpoints is not None:
+            place = saving.Saving(checkpoints, identity, self.code, num_rounds, self.mesh)
+            so_far = saving.restored(place, self.put_everywhere(so_far))
+        params, opt_state, history = (*jax.device_get(so_far[:2]), so_far.history)
         kept = [training._room(self.task, self.code, self.put_everywhere(params)) for _ in self.workers]
-        for number in range(num_rounds):
+        for number in range(len(history), num_rounds):
             kept = jax.tree.map(lambda x: jnp.full_like(x, NAN), kept)  # what is not done must not matter
             begin = self.times[0].seconds
             ends = self.finish([
@@ -117,6 +121,8 @@ class Simulation:
                 self.times[0].seconds - begin, ends[0].deadline, ends[0].extensions, ends[0].shared.progress,
                 float(ends[0].shared.residual), float(loss), ends[0].shared.seconds.T,
             ))  # fmt: skip
+            if checkpoints is not None:
+                saving.save(place, saving.SoFar(*self.put_everywhere((params, opt_state)), history))
         return params, records.stack(history)
 
     def put_everywhere(self, tree):

@@ -1,7 +1,16 @@
 """What the live experiment writes; the processes themselves are tested with the runtime."""
 
-from experiments import live
-from gcjax import cli, progress
+import contextlib
+import itertools
+
+import jax
+import numpy as np
+import optax
+import pytest
+
+from experiments import finished, live
+from gcjax import cli, progress, stragglers
+from gcjax.engine import live as runtime
 
 
 def row(scheme, scenario, seconds):
@@ -20,3 +29,77 @@ def test_report_shows_the_table_of_a_live_run(tmp_path, capsys):
     assert "one slow" in capsys.readouterr().out
     shown = live.table(rows)
     assert shown.row_count == 2 and [column.header for column in shown.columns] == list(live.HEADS)
+
+
+class Stop(Exception):
+    """Ends an experiment as a signal would."""
+
+
+def recorded(task, code, number):
+    """A run of two rounds in which nothing was trained; `number` tells it from others."""
+    workers, load = code.assignment.num_workers, code.assignment.load
+    chunks = np.full((2, load, workers), 0.25 + number, np.float32)
+    seconds = load * chunks[:, 0, 0].astype(float)
+    progress = np.tile(code.assignment.loads, (2, 1))
+    rounds = runtime.Round(seconds, np.full(2, np.inf), np.zeros(2, int), progress, np.zeros(2), np.ones(2), chunks)
+    return runtime.LiveRun(task.init(jax.random.key(number)), None, rounds)
+
+
+def experiment(out, monkeypatch, *, stop=None):
+    """The rows, and the runs that were trained; it is stopped instead of the run with that number."""
+    trained = []
+
+    def train(task, code, optimizer, *, checkpoints, identity, **kwargs):
+        name = str(checkpoints.folder.relative_to(out / "checkpoints"))
+        assert f"scheme = {name.replace('/', ', ')}, 2 processes" in identity and checkpoints.every == 3
+        if len(trained) == stop:
+            raise Stop
+        trained.append(name)
+        return recorded(task, code, len(name))
+
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(runtime, "train", train)
+    arguments = {"deadline": runtime.adaptive(), "optimizer": optax.sgd(0.1), "load": 2, "num_rounds": 2}
+    try:
+        rows = live.live(**arguments, checkpoint_every=3, out=out, progress=progress.silent())
+    except Stop:
+        rows = None
+    return rows, trained
+
+
+def test_runs_that_are_done_are_not_repeated(tmp_path, monkeypatch):
+    (tmp_path / "whole").mkdir()
+    whole, names = experiment(tmp_path / "whole", monkeypatch)
+    assert len(whole) == 10 and not (tmp_path / "whole" / "checkpoints").exists()
+    out = tmp_path / "cut"
+    out.mkdir()
+    assert experiment(out, monkeypatch, stop=4) == (None, names[:4])
+    assert (out / "checkpoints").is_dir() and not (out / "live.json").exists()
+    damaged = out / "checkpoints" / "uncoded-one-slow.json"
+    damaged.write_text(damaged.read_text().replace('"extensions": 0', '"extensions": 1'))
+    rows, others = experiment(out, monkeypatch)
+    assert others == [names[1], *names[4:]] and rows == whole
+    assert not (out / "checkpoints").exists() and (out / "live.json").exists()
+    assert stragglers.read_trace(out / "uncoded-nobody-slow.csv").shape == (4, 2)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", '{"body": {}}', '{"body": 1, "sha256": 2}'])
+def test_a_row_that_is_damaged_or_of_another_config_is_not_used(tmp_path, text):
+    file = tmp_path / "folder" / "row.json"
+    assert finished.kept(file, "a") is None
+    finished.keep(file, {"seconds": 0.1}, "a")
+    assert finished.kept(file, "a") == {"seconds": 0.1} and finished.kept(file, "b") is None
+    file.write_text(text)
+    assert finished.kept(file, "a") is None
+
+
+def test_a_resumed_worker_is_interrupted_from_its_first_round_on(monkeypatch):
+    """Whatever number that round has."""
+    begun = []
+    scenario = live.Scenario(lambda worker, round: 1.0, lambda: contextlib.nullcontext(begun.append(True)))
+    monkeypatch.setattr(jax, "process_index", lambda: live.SLOW)
+    with contextlib.ExitStack() as stack:
+        calls = itertools.count()
+        for number in (7, 8):
+            live._interrupt(scenario, stack, calls, number, None, None)
+            assert begun == [True]

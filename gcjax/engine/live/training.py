@@ -17,11 +17,13 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from gcjax import _checks
 from gcjax.codes.base import GradientCode
-from gcjax.engine.live import deadlines
+from gcjax.engine.checkpoint import Checkpoints
+from gcjax.engine.live import deadlines, saving
 from gcjax.engine.live.deadlines import DeadlineRule
 from gcjax.engine.live.exchange import Exchange, Shared, exchange, local, rows, worker_mesh
 from gcjax.engine.live.records import LiveRun, Round, stack
 from gcjax.engine.live.rounds import Finished, Throttle, Worker, situation, working
+from gcjax.engine.live.saving import Saving, SoFar
 from gcjax.engine.live.work import Clock, Kept, chunk_gradient, empty
 from gcjax.tasks.base import Task
 
@@ -37,6 +39,8 @@ def train(
     max_residual: float | None = None,
     throttle: Throttle | None = None,
     on_round: Callable[[int, Round, Any], None] | None = None,
+    checkpoints: Checkpoints | None = None,
+    identity: str = "",
 ) -> LiveRun:
     """Trains with a gradient code, with partial work up to a deadline on the real clock.
 
@@ -64,14 +68,21 @@ def train(
         of the blocks of all chunks.
       throttle: what a chunk takes at least, the rest of which is slept: for demonstrations on machines on which no
         worker is slow. It stands for a device of that speed.
-      on_round: called after every round with its number, what happened, and the parameters.
+      on_round: called after every round with its number, what happened, and the parameters; not for the rounds of a
+        checkpoint that the run goes on from.
+      checkpoints: where the run is kept, on a disk that all processes see, and after how many rounds there is a
+        checkpoint. If there is one already, the run goes on from it. What it ends with is what the same progress in
+        every round would have given without a break: parameters, records, and deadlines, bit by bit.
+      identity: what the run depends on besides the assignment, data and key, for example the text of a config; a
+        checkpoint made with another one is refused.
 
     Returns:
-      Parameters, optimizer state, and what happened.
+      Parameters, optimizer state, and what happened, also before a break.
 
     Raises:
-      ValueError: for bad input; if there is not one process a worker; or if even everybody's full work leaves a
-        residual above what the rule or `max_residual` allows.
+      ValueError: for bad input; if there is not one process a worker; if even everybody's full work leaves a
+        residual above what the rule or `max_residual` allows; if the checkpoints are of another run, or all are
+        damaged; or if a process does not see their folder.
     """
     _checks.optimizer("optimizer", optimizer)
     _check_arguments(task, code, num_rounds, deadline, max_residual)
@@ -83,14 +94,39 @@ def train(
     everywhere = NamedSharding(between.mesh, PartitionSpec())
     params = jax.jit(task.init, out_shardings=everywhere)(init_key)
     opt_state = jax.jit(optimizer.init, out_shardings=everywhere)(params)
-    kept = _warm_up(worker, between, params, opt_state, _room(task, code, params))
-    history: list[Round] = []
-    for number in range(num_rounds):
+    so_far, place = SoFar(params, opt_state, []), None
+    if checkpoints is not None:
+        name = saving.identity(identity, code=code, num_rounds=num_rounds, goal=goal, data=task.data, rng_key=rng_key)
+        saving.check_common(checkpoints, name)
+        place = Saving(checkpoints, name, code, num_rounds, between.mesh)
+        so_far = saving.restored(place, so_far)
+    if len(so_far.history) < num_rounds:
+        so_far = _rounds(worker, between, num_rounds, so_far, _room(task, code, params), on_round, place)
+    if checkpoints is not None:
+        checkpoints.wait()
+    return LiveRun(local(so_far.params), local(so_far.opt_state), stack(so_far.history))
+
+
+def _rounds(
+    worker: Worker,
+    between: Exchange,
+    num_rounds: int,
+    so_far: SoFar,
+    kept: Kept,
+    on_round: Callable[[int, Round, Any], None] | None,
+    place: Saving | None,
+) -> SoFar:
+    """The rounds that are left."""
+    params, opt_state, history = so_far
+    kept = _warm_up(worker, between, params, opt_state, kept)
+    for number in range(len(history), num_rounds):
         params, opt_state, kept, happened = _round(worker, between, number, history, params, opt_state, kept)
         history.append(happened)
         if on_round is not None:
             on_round(number, happened, local(params))
-    return LiveRun(local(params), local(opt_state), stack(history))
+        if place is not None:
+            saving.save(place, SoFar(params, opt_state, history))
+    return SoFar(params, opt_state, history)
 
 
 def _round(
