@@ -30,6 +30,7 @@ def fixed_code(
     decode: Decode | None = None,
     completion: Completion | None = None,
     guaranteed: Completion | None = None,
+    stays_exact: bool | None = None,
 ) -> GradientCode:
     """A code whose messages combine chunks with coefficients that do not depend on who is slow.
 
@@ -46,6 +47,8 @@ def fixed_code(
         chunks are finished, asking the plan whether its residual is zero up to rounding (`gcjax.codes.completion`).
       guaranteed: where the time is found by bisection, a time at which the construction is known to decode exactly; it
         counts even if rounding hides that from the plan, as it can in float32.
+      stays_exact: see `GradientCode`; by default so with a completion of its own, and with least squares for messages
+        that do not grow.
 
     Raises:
       ValueError: if the shapes do not fit the assignment, or a coefficient is not finite.
@@ -81,8 +84,9 @@ def fixed_code(
     combines = np.where((coefficients != 0).any(axis=3), slots + 1, 0).max(
         axis=2
     )  # chunks, up to the last in a message
-    stays = completion is not None or (decode is None and bool((needs >= combines).all()))
-    return GradientCode(assignment, num_blocks, num_messages, plan, when, sent, whole, stays)
+    if stays_exact is None:
+        stays_exact = completion is not None or (decode is None and bool((needs >= combines).all()))
+    return GradientCode(assignment, num_blocks, num_messages, plan, when, sent, whole, stays_exact)
 
 
 def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:
