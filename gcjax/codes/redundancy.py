@@ -100,6 +100,8 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
     _, num_messages, num_blocks = redundancy.everybody.shape
     tolerated = redundancy.vanishing.shape[2] // num_messages
     otherwise = least_squares(assignment, num_messages, num_blocks)
+    if not tolerated:
+        return lambda progress, encode: otherwise(encode)
     tolerance = MOSTLY_EXACT * np.sqrt(assignment.num_chunks * num_blocks)
     table = np.concatenate([redundancy.vanishing, redundancy.everybody], axis=2)
     for_messages = table / redundancy.lengths[..., None]  # divided in float64, and rounded once

@@ -177,7 +177,7 @@ def _run_now(
         )
     result = Run.of(training, _final(program.protocol, schedule, training, source))
     if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
-        check(result, num_commits=options.num_commits)
+        check(result, program.protocol, num_commits=options.num_commits)
     return result
 
 
