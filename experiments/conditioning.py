@@ -3,6 +3,7 @@
 gcjax run configs/conditioning.gin
 """
 
+import contextlib
 import itertools
 import json
 from collections.abc import Callable, Sequence
@@ -22,11 +23,18 @@ from gcjax.tables import RichTable
 Family = Callable[[int, int, int, jax.Array], codes.GradientCode]
 """`(n, s, L, rng_key) -> code`; raises `ValueError` where there is none."""
 
+MANY_WORKERS = 32
+"""Beyond so many workers fewer sets of stragglers are tried."""
+
+LEAST_MASKS = 16
+"""As few as this."""
+
 NOTES = """\
 - Condition: Skeel's condition number of decoding from n - s workers, median and largest over {masks} sets of
-  stragglers (all of them where they are fewer): rounding errors of the messages grow by so much.
+  stragglers (all of them where they are fewer; for n above {many} so many fewer that the workers in all sets are as
+  many, but at least {least}): rounding errors of the messages grow by so much.
 - float64, float32, bfloat16: the largest measured relative error of the decoded sum; bfloat16 is the type of the
-  messages, planned and added up in float32.
+  messages, planned and added up in float32. Codes that refuse float32 are made for float64.
 - Safe in: the shortest type whose error stays below {safe:g}.
 """
 
@@ -81,7 +89,7 @@ HEADS = ("Code", "n", "s", "L", "Condition", "worst", "float64", "float32", "bfl
 @config.experiment
 def conditioning(
     *,
-    num_workers: Sequence[int] = (8, 16, 32),
+    num_workers: Sequence[int] = (8, 16, 32, 100, 400, 1000),
     num_stragglers: Sequence[int] = (1, 2, 4),
     num_blocks: Sequence[int] = (1, 2, 4),
     num_masks: int = 256,
@@ -111,15 +119,23 @@ def conditioning(
     rows = []
     for i, (name, n, s, blocks) in enumerate(settings):
         progress.update(f"{name} n={n}", i / len(settings))
-        try:
-            code = FAMILIES[name](n, s, blocks, key)
-        except ValueError:
+        code = _code(FAMILIES[name], n, s, blocks, key)
+        if code is None:
             continue  # no such code: that is what the table shows
-        found = codes.conditioning(code, num_stragglers=s, rng_key=key, num_masks=num_masks)
+        masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // n))
+        found = codes.conditioning(code, num_stragglers=s, rng_key=key, num_masks=min(num_masks, masks))
         rows.append(Row(name, n, s, blocks, found.typical, found.worst, **found.errors))
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
     _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)
     return rows
+
+
+def _code(family: Family, n: int, s: int, num_blocks: int, key: jax.Array) -> codes.GradientCode | None:
+    """The code as it is; made for float64 where it refuses float32; None if there is none."""
+    for wide in (False, True):
+        with contextlib.suppress(ValueError), jax.enable_x64(wide):
+            return family(n, s, num_blocks, key)
+    return None
 
 
 def interpolation_errors(
@@ -171,8 +187,8 @@ def _write(
     cells = [_cells(row, facts["safe"]) for row in rows]
     curves = [[name, *(f"{e:.1g}" for e in curve)] for name, curve in errors.items()]
     lagrange_heads = ["Relative error with ... digits", *map(str, digits)]
-    page = ["# Conditioning", "", analysis.markdown_table(HEADS, cells, keys=4), ""]
-    page += [NOTES.format(masks=facts["num_masks"], safe=facts["safe"]), "# Interpolation", ""]
+    notes = NOTES.format(masks=facts["num_masks"], many=MANY_WORKERS, least=LEAST_MASKS, safe=facts["safe"])
+    page = ["# Conditioning", "", analysis.markdown_table(HEADS, cells, keys=4), "", notes, "# Interpolation", ""]
     page += [analysis.markdown_table(lagrange_heads, curves), ""]
     files.write_text(out / "summary.md", "\n".join(page))
     files.write_text(out / "operative.gin", config.operative())

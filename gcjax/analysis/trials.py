@@ -245,7 +245,7 @@ def _together(
         _check_lasting(name, schedule, setting)
     result = jax.block_until_ready(engine.Run.of(so_far, schedule))
     end = time.perf_counter()
-    engine.check(result)
+    engine.check(result, training.protocol)
     return (result.trajectory, result.schedule), middle - begin, end - middle
 
 

@@ -102,9 +102,12 @@ class GradientCode(NamedTuple):
       plan: pure function `progress int32[W] -> Coding`; `progress[w]` counts the chunks that w has finished. The codes
         of this package, here and below, take lists too, and bool[W] for who has finished the whole load.
       completion: pure function `finish float[W, K] -> float[]`: from the time at which each worker finishes each of
-        its chunks, the earliest time at which the sum can be decoded exactly; inf if never.
+        its chunks, the earliest time at which the sum can be decoded exactly; inf if never. What is finished by then
+        decodes exactly; whether it still does later, `stays_exact` says.
       sent: pure function `progress int[W] -> bool[W, M]`: which messages a worker sends at this progress.
       whole_workers: whether a worker counts only once its whole load is done; otherwise partial work is used.
+      stays_exact: whether whoever can decode exactly still can after further progress. Not so where all messages share
+        one weight, or where messages grow. Combinations of such codes ask for their own plan.
     """
 
     assignment: Assignment
@@ -114,6 +117,7 @@ class GradientCode(NamedTuple):
     completion: Callable[[jax.Array], jax.Array]
     sent: Callable[[jax.Array], jax.Array]
     whole_workers: bool = False
+    stays_exact: bool = True
 
 
 def default_float() -> np.dtype:

@@ -1,12 +1,19 @@
 """Communication-computation efficient gradient coding (Ye and Abbe, ICML 2018, arXiv 1802.03475)."""
 
 import jax
+import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.assignments import cyclic
 from gcjax.codes.base import GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
-from gcjax.codes.mds import chebyshev_generator, check_tolerance, interpolating_coefficients
+from gcjax.codes.mds import chebyshev_generator, check_tolerance, dual, interpolating_coefficients, unit_messages
+from gcjax.codes.redundancy import (
+    check_full_residual,
+    full_residual,
+    redundancy_of,
+    redundant_decode,
+)
 from gcjax.comparable import comparable
 
 
@@ -21,7 +28,8 @@ def communication_efficient(
 ) -> GradientCode:
     """Ye and Abbe's code: messages of d/L numbers, and any n-s workers decode.
 
-    N = W, M = 1, and the least load that allows it, K = s + L (Ye and Abbe 2018, theorem 1).
+    N = W, M = 1, and the least load that allows it, K = s + L (Ye and Abbe 2018, theorem 1). Messages are scaled to
+    coefficients of length one. The polynomial construction is ill-conditioned for more than some 30 workers.
 
     Args:
       num_workers: n = W = N.
@@ -33,7 +41,8 @@ def communication_efficient(
       rng_key: draws the Gaussian matrix; only for "random".
 
     Raises:
-      ValueError: if s + L exceeds n; if there is no key where one is needed.
+      ValueError: if s + L exceeds n; if there is no key where one is needed; if rounding leaves too much even with
+        everybody.
     """
     check_tolerance(num_workers, num_stragglers, num_blocks)
     _checks.choice("generator", generator, ("random", "vandermonde"))
@@ -45,5 +54,15 @@ def communication_efficient(
     else:
         matrix = host_generator(rng_key).normal(size=(size, num_workers))
     assignment = cyclic(num_workers, load=num_stragglers + num_blocks)
-    coefficients = interpolating_coefficients(assignment, matrix, num_blocks)
-    return fixed_code(assignment, coefficients, completion=fastest_decode(size))
+    weights, vanishing = dual(matrix, num_blocks)
+    raw = interpolating_coefficients(assignment, weights, vanishing)
+    lengths, coefficients = np.sqrt((raw**2).sum(axis=(2, 3)))[..., None], unit_messages(raw)
+    redundancy = redundancy_of(coefficients, weights[:, None] * lengths, vanishing[:, None] * lengths)
+    name = f"Ye and Abbe's code with generator={generator!r}"
+    check_full_residual(name, full_residual(coefficients, assignment, redundancy))
+    return fixed_code(
+        assignment,
+        coefficients,
+        decode=redundant_decode(assignment, redundancy),
+        completion=fastest_decode(size),
+    )

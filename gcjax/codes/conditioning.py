@@ -20,7 +20,7 @@ from gcjax import _checks
 from gcjax.codes.base import Assignment, Coding, GradientCode, chunk_coefficients, host_generator
 
 BATCH = 64
-"""Masks that are planned at once."""
+"""Masks that are planned at once, of at most so many workers; else one after the other."""
 
 MOSTLY_EXACT = 1e-3
 """A relative residual below this is taken for the rounding of an exact code, and so measured as an error."""
@@ -59,7 +59,8 @@ def straggler_masks(
 ) -> tuple[np.ndarray, bool]:
     """Sets of stragglers to try: all of them if they are few enough.
 
-    Otherwise the runs of neighbours, which are the hardest for codes that interpolate, and then random sets.
+    Otherwise runs of neighbours, which are the hardest for codes that interpolate, and then random sets: all runs, or
+    half of what is to be tried, spread evenly.
 
     Returns:
       bool[masks, W], True for a straggler, and whether these are all sets of this size.
@@ -68,9 +69,11 @@ def straggler_masks(
         sets = np.array(list(itertools.combinations(range(num_workers), num_stragglers)), np.int64)
         exhaustive = True
     else:
-        runs = (np.arange(num_workers)[:, None] + np.arange(num_stragglers)) % num_workers
+        num_runs = min(num_workers, -(-num_masks // 2))
+        first = np.arange(num_runs)[:, None] * num_workers // num_runs
+        runs = (first + np.arange(num_stragglers)) % num_workers
         rng = host_generator(rng_key)
-        count = max(num_masks - num_workers, 0)
+        count = num_masks - num_runs
         drawn = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(count)]
         sets, exhaustive = np.concatenate([runs, np.array(drawn).reshape(count, num_stragglers)])[:num_masks], False
     masks = np.zeros((len(sets), num_workers), bool)
@@ -134,5 +137,6 @@ def _estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progr
 
 def _each(function: Callable[[jax.Array], Any], progress: np.ndarray) -> Any:
     """The function of every row, as float64 arrays."""
-    found = jax.jit(lambda rows: jax.lax.map(function, rows, batch_size=BATCH))(jnp.asarray(progress))
+    batch = BATCH if progress.shape[1] <= BATCH else None
+    found = jax.jit(lambda rows: jax.lax.map(function, rows, batch_size=batch))(jnp.asarray(progress))
     return jax.tree.map(lambda x: np.asarray(x, np.float64), found)

@@ -6,6 +6,13 @@ from gcjax.codes.assignments import cyclic
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import as_blocks, check_tolerance
+from gcjax.codes.redundancy import (
+    Redundancy,
+    check_full_residual,
+    full_residual,
+    redundancy_of,
+    redundant_decode,
+)
 from gcjax.comparable import comparable
 
 
@@ -14,24 +21,50 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     """Cyclic MDS code: the coefficients of all workers are shifts of one polynomial, and nothing is random.
 
     N = W, K = s+1; any n-s workers decode, and some smaller sets. The polynomial generates a cyclic [n, n-s] MDS code
-    that contains the all-ones word: it vanishes at s consecutive n-th roots of unity, 1 not among them. Where n and s
-    have opposite parity these can be chosen closed under conjugation (around -1), and the code is real, L = M = 1
-    (Raviv et al. 2018, section III). Otherwise it is complex, and half of the gradient serves as the imaginary part:
-    L = M = 2, so that a worker still sends d numbers.
+    that contains the all-ones word: it vanishes at s consecutive n-th roots of unity, 1 not among them. They are
+    taken around -1, as far from 1 as they can be, so that everybody's messages add up to the sum without cancellation.
+    Where n and s have opposite parity they are closed under conjugation, and the code is real, L = M = 1 (Raviv et al.
+    2018, section III). Otherwise it is complex, and half of the gradient serves as the imaginary part: L = M = 2, so
+    that a worker still sends d numbers.
+
+    The messages of everybody are decoded by their plain sum, and those of at least n-s workers through a system of the
+    size of the stragglers. How far that is exact in a type of numbers depends on who they are: s stragglers spread
+    evenly cost little, s neighbours about n^s / s! in digits. With more stragglers the weights are the least-squares
+    ones.
 
     Args:
       num_workers: n = W = N.
       num_stragglers: s.
 
     Raises:
-      ValueError: if s is not below n.
+      ValueError: if s is not below n, or rounding leaves too much even with everybody.
     """
     check_tolerance(num_workers, num_stragglers)
     real = (num_workers + num_stragglers) % 2 == 1
-    first = (num_workers - num_stragglers + 1) // 2 if real else 1
-    roots = np.exp(2j * np.pi * (first + np.arange(num_stragglers)) / num_workers)
-    polynomial = np.poly(roots) if num_stragglers else np.ones(1)
-    rows = np.tile(polynomial / np.linalg.norm(polynomial), (num_workers, 1))
-    coefficients = rows.real if real else as_blocks(rows)
-    guaranteed = fastest_decode(num_workers - num_stragglers)
-    return fixed_code(cyclic(num_workers, load=num_stragglers + 1), coefficients, guaranteed=guaranteed)
+    zeros = (num_workers - num_stragglers + 1) // 2 + np.arange(num_stragglers)
+    polynomial = np.poly(np.exp(2j * np.pi * zeros / num_workers)) if num_stragglers else np.ones(1)
+    polynomial = polynomial / np.linalg.norm(polynomial)
+    rows = np.tile(polynomial, (num_workers, 1))
+    coefficients = rows.real[:, None, :, None] if real else as_blocks(rows)
+    assignment = cyclic(num_workers, load=num_stragglers + 1)
+    redundancy = _redundancy(coefficients, polynomial, zeros, real)
+    check_full_residual("a cyclic MDS code", full_residual(coefficients, assignment, redundancy))
+    return fixed_code(
+        assignment,
+        coefficients,
+        decode=redundant_decode(assignment, redundancy),
+        guaranteed=fastest_decode(num_workers - num_stragglers),
+        stays_exact=True,
+    )
+
+
+def _redundancy(coefficients: np.ndarray, polynomial: np.ndarray, zeros: np.ndarray, real: bool) -> Redundancy:
+    """Everybody with the same weight; what vanishes are the powers of the zeros."""
+    num_workers = len(coefficients)
+    angles = 2 * np.pi * (np.arange(num_workers)[:, None] * zeros % num_workers) / num_workers
+    weights = np.full((num_workers, 1), 1 / polynomial.sum())
+    if real:  # cos + sin: for zeros closed under conjugation, as independent as the powers themselves (Hartley)
+        vanishing = (np.cos(angles) + np.sin(angles))[:, None]
+        return redundancy_of(coefficients, weights.real[:, None], vanishing)
+    powers = np.moveaxis(as_blocks(np.exp(1j * angles)), 3, 1).reshape(num_workers, 2, -1)
+    return redundancy_of(coefficients, np.swapaxes(as_blocks(weights)[:, :, 0], 1, 2), powers)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress, default_float, residual
+from gcjax.codes.completion import bisection
 from gcjax.codes.least_squares import least_squares
 from gcjax.comparable import comparable
 
@@ -29,6 +30,7 @@ def fixed_code(
     decode: Decode | None = None,
     completion: Completion | None = None,
     guaranteed: Completion | None = None,
+    stays_exact: bool | None = None,
 ) -> GradientCode:
     """A code whose messages combine chunks with coefficients that do not depend on who is slow.
 
@@ -42,9 +44,11 @@ def fixed_code(
       needs: int[W, M]; the whole load by default.
       decode: how messages are weighted; least squares by default.
       completion: when the sum can first be decoded exactly; by default found by bisection over the moments at which
-        chunks are finished, asking the plan whether its residual is zero up to rounding (`exact_enough`).
+        chunks are finished, asking the plan whether its residual is zero up to rounding (`gcjax.codes.completion`).
       guaranteed: where the time is found by bisection, a time at which the construction is known to decode exactly; it
         counts even if rounding hides that from the plan, as it can in float32.
+      stays_exact: see `GradientCode`; by default so with a completion of its own, and with least squares for messages
+        that do not grow.
 
     Raises:
       ValueError: if the shapes do not fit the assignment, or a coefficient is not finite.
@@ -80,7 +84,13 @@ def fixed_code(
         found = bisection(assignment, num_blocks, plan, finish)
         return found if guaranteed is None else jnp.minimum(found, guaranteed(arrivals(finish)))
 
-    return GradientCode(assignment, num_blocks, num_messages, plan, when, sent, bool((needs >= loads).all()))
+    whole = bool((needs >= loads).all())
+    combines = np.where((coefficients != 0).any(axis=3), slots + 1, 0).max(
+        axis=2
+    )  # chunks, up to the last in a message
+    if stays_exact is None:
+        stays_exact = completion is not None or (decode is None and bool((needs >= combines).all()))
+    return GradientCode(assignment, num_blocks, num_messages, plan, when, sent, whole, stays_exact)
 
 
 def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:
@@ -90,43 +100,6 @@ def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:
 def fastest_decode(count: int) -> Completion:
     """The completion of codes that any so many whole workers decode, and no fewer."""
     return lambda arrivals: jnp.sort(arrivals[:, 0])[count - 1]
-
-
-def bisection(
-    assignment: Assignment, num_blocks: int, plan: Callable[[jax.Array], Coding], finish: jax.Array
-) -> jax.Array:
-    """float[]: a time at which the plan becomes exact; inf if it is not with everything finished.
-
-    It is the earliest such time where the residual never grows with progress. (It can grow where messages do: the sum
-    of the chunks finished so far may fit better than a later one.) It takes log2(W·K) plans, and a plan counts as
-    exact once `exact_enough`.
-    """
-    finish = jnp.where(assignment.chunks >= 0, finish, jnp.inf)
-    times = jnp.sort(finish, axis=None)
-
-    def exact(time: jax.Array) -> jax.Array:
-        progress = jnp.sum((finish <= time) & jnp.isfinite(finish), axis=1, dtype=jnp.int32)
-        return exact_enough(assignment, num_blocks, plan(progress).residual)
-
-    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = bounds  # not exact with the first `low` chunks; exact with the first `high`, or high = all + 1
-        middle = (low + high) // 2
-        enough = exact(times[(middle - 1).clip(0)])
-        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
-
-    steps = int(np.ceil(np.log2(times.size + 1)))
-    start = jnp.full((), 0, jnp.int32), jnp.full((), times.size + 1, jnp.int32)
-    _, high = jax.lax.fori_loop(0, steps, halve, start)
-    return jnp.where(high <= times.size, times[(high - 1).clip(0, times.size - 1)], jnp.inf)
-
-
-def exact_enough(assignment: Assignment, num_blocks: int, residual: jax.Array) -> jax.Array:
-    """Whether a residual is zero up to rounding: eps^(2/3), relative to the target's norm.
-
-    That is strict, so that no round that waits for an exact sum ends early: with a piece of n workers left over, a
-    graph code can have a residual as small as 1/sqrt(n).
-    """
-    return residual <= jnp.finfo(residual.dtype).eps ** (2 / 3) * np.sqrt(assignment.num_chunks * num_blocks)
 
 
 def _four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:

@@ -52,16 +52,21 @@ def _dense(assignment: Assignment, num_messages: int, num_blocks: int) -> Callab
     target = np.tile(np.eye(num_blocks), (assignment.num_chunks, 1))
 
     def solve(encode: jax.Array) -> jax.Array:
-        columns, wanted = message_matrix(assignment, encode).T, jnp.asarray(target, default_float())
-        left, values, right = jnp.linalg.svd(columns, full_matrices=False)
-        kept = values > jnp.finfo(columns.dtype).eps * values[0]
-        inverse = jnp.where(kept, 1 / jnp.where(kept, values, 1), 0)
-        weights = jnp.zeros((columns.shape[1], num_blocks), columns.dtype)
-        for _ in range(3):  # refined: the first solution loses as many digits as the condition number has
-            weights = weights + right.T @ (inverse[:, None] * (left.T @ (wanted - columns @ weights)))
+        weights = least_norm(message_matrix(assignment, encode).T, jnp.asarray(target, default_float()))
         return weights.reshape(-1, num_messages, num_blocks)
 
     return solve
+
+
+def least_norm(matrix: jax.Array, wanted: jax.Array) -> jax.Array:
+    """float[Q, L]: of all that come closest to `matrix float[P, Q] x = wanted float[P, L]`, the least; dense."""
+    left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
+    kept = values > jnp.finfo(matrix.dtype).eps * values[0]
+    inverse = jnp.where(kept, 1 / jnp.where(kept, values, 1), 0)
+    found = jnp.zeros((matrix.shape[1], wanted.shape[1]), matrix.dtype)
+    for _ in range(3):  # refined: the first solution loses as many digits as the condition number has
+        found = found + right.T @ (inverse[:, None] * (left.T @ (wanted - matrix @ found)))
+    return found
 
 
 def _iterative(assignment: Assignment, num_blocks: int, num_iterations: int) -> Callable[[jax.Array], jax.Array]:

@@ -6,37 +6,48 @@ Letters: n = W workers, s stragglers, N chunks, K chunks a worker holds, L block
 import numpy as np
 
 from gcjax import _checks
-from gcjax.codes.base import Assignment
+from gcjax.codes.base import Assignment, holders
 
 
-def interpolating_coefficients(assignment: Assignment, generator: np.ndarray, num_blocks: int) -> np.ndarray:
+def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, vanishing: np.ndarray) -> np.ndarray:
     """Coefficients that any n - s workers can be decoded from (Ye and Abbe 2018, section IV, in matrix form).
 
     Every n - s columns of the generator V are independent. For chunk c the rows b_c of L vectors of length n - s are
     chosen with `b_c V[:, w] = 0` for all workers w that do not hold it and with the identity as their last L columns.
     Worker w multiplies block l of chunk c by `b_c[l] V[:, w]`. The weights D with `V_F D = [0; I]` then decode from the
-    finished workers F. Messages are scaled to coefficients of length one, which changes nothing else.
+    finished workers F.
+
+    The products `b_c V` are computed without b_c: they are the rows that only its holders have entries in, that are
+    orthogonal to all that V maps to zero, and whose products with `weights` are the identity. That is a system of the
+    size of the s + L holders.
 
     Args:
       assignment: who holds what; every chunk has s + L holders.
-      generator: float[n - s, n].
-      num_blocks: L.
+      weights: float[n, L], with `V weights = [0; I]` (see `dual`).
+      vanishing: float[n, s], a basis of what V maps to zero.
 
     Returns:
       float[W, 1, K, L].
     """
-    size, workers = generator.shape
-    targets = np.zeros((size, num_blocks))
-    targets[-num_blocks:] = np.eye(num_blocks)
-    values = np.zeros((assignment.num_chunks, workers, num_blocks))
-    for chunk in range(assignment.num_chunks):
-        holding = (assignment.chunks == chunk).any(axis=1)
-        system = np.concatenate([generator[:, ~holding], targets], axis=1).T
-        wanted = np.zeros((size, num_blocks))
-        wanted[-num_blocks:] = np.eye(num_blocks)
-        values[chunk, holding] = generator[:, holding].T @ np.linalg.solve(system, wanted)
-    held = values[assignment.chunks.clip(0), np.arange(workers)[:, None]]
-    return unit_messages(np.where((assignment.chunks >= 0)[..., None], held, 0.0)[:, None])
+    held, num_blocks = holders(assignment), weights.shape[1]
+    systems = np.concatenate([vanishing, weights], axis=1)[held.workers]
+    wanted = np.eye(systems.shape[1])[:, -num_blocks:]
+    values = np.zeros((*assignment.chunks.shape, num_blocks))
+    values[held.workers, held.slots] = np.linalg.solve(np.swapaxes(systems, 1, 2), wanted[None])
+    return values[:, None]
+
+
+def dual(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
+    """The least weights float[n, L] with `V weights = [0; I]`, and an orthonormal basis float[n, s] of the null space.
+
+    Args:
+      generator: V, float[n - s, n].
+      num_blocks: L.
+    """
+    size = generator.shape[0]
+    basis, upper = np.linalg.qr(generator.T, mode="complete")
+    wanted = np.eye(size)[:, size - num_blocks :]
+    return basis[:, :size] @ np.linalg.solve(upper[:size].T, wanted), basis[:, size:]
 
 
 def unit_messages(coefficients: np.ndarray) -> np.ndarray:

@@ -11,7 +11,8 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.assignments import cyclic
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress, gather_by_chunk, holders
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders
+from gcjax.codes.completion import joint_completion
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.replication import cyclic_coefficients
 from gcjax.comparable import comparable
@@ -104,12 +105,17 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         total = jnp.sqrt(jnp.sum(coding.residual**2))
         return Coding(together(coding.encode), together(coding.decode), total)
 
+    def parts(finish: jax.Array) -> jax.Array:
+        return jax.vmap(code.completion)(apart(finish)).max()
+
+    stays = code.stays_exact
     return GradientCode(
         assignment,
         code.num_blocks,
         code.num_messages,
         plan,
-        completion=lambda finish: jax.vmap(code.completion)(apart(check_finish(assignment, finish))).max(),
+        completion=joint_completion(assignment, code.num_blocks, plan, parts=parts, stays_exact=stays),
         sent=lambda progress: together(jax.vmap(code.sent)(apart(check_progress(assignment, progress)))),
         whole_workers=code.whole_workers,
+        stays_exact=stays,
     )

@@ -4,7 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress
+from gcjax.codes.completion import joint_completion
 from gcjax.comparable import comparable
 
 
@@ -49,8 +50,7 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
             jnp.sqrt(sum((c.residual**2 for c in codings[1:]), codings[0].residual ** 2)),
         )
 
-    def completion(finish: jax.Array) -> jax.Array:
-        finish = check_finish(assignment, finish)
+    def parts(finish: jax.Array) -> jax.Array:
         return jnp.stack([code.completion(part) for code, part in zip(codes, apart(finish), strict=True)]).max()
 
     def sent(progress: jax.Array) -> jax.Array:
@@ -60,4 +60,6 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
         )
 
     whole = all(code.whole_workers for code in codes)
-    return GradientCode(assignment, blocks.pop(), num_messages, plan, completion, sent, whole)
+    stays, num_blocks = all(code.stays_exact for code in codes), blocks.pop()
+    completion = joint_completion(assignment, num_blocks, plan, parts=parts, stays_exact=stays)
+    return GradientCode(assignment, num_blocks, num_messages, plan, completion, sent, whole, stays)

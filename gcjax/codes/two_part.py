@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress, default_float
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
+from gcjax.codes.completion import joint_completion
 from gcjax.comparable import comparable
 
 
@@ -47,8 +48,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
             jnp.sqrt(missing + inner.residual**2),
         )
 
-    def completion(finish: jax.Array) -> jax.Array:
-        finish = check_finish(assignment, finish)
+    def parts(finish: jax.Array) -> jax.Array:
         return jnp.maximum(finish[:, num_uncoded - 1].max(), code.completion(finish[:, num_uncoded:]))
 
     def sent(progress: jax.Array) -> jax.Array:
@@ -56,7 +56,10 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
         return jnp.concatenate([uncoded, code.sent(coded_progress(progress))], axis=1)
 
-    return GradientCode(assignment, num_blocks, num_blocks + code.num_messages, plan, completion, sent)
+    stays = code.stays_exact
+    completion = joint_completion(assignment, num_blocks, plan, parts=parts, stays_exact=stays)
+    num_messages = num_blocks + code.num_messages
+    return GradientCode(assignment, num_blocks, num_messages, plan, completion, sent, stays_exact=stays)
 
 
 def _widen(encode: jax.Array, before: int, after: int) -> jax.Array:

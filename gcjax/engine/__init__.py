@@ -2,7 +2,7 @@
 
 from gcjax.engine import live
 from gcjax.engine.base import Info, Run, State, Training, Trajectory
-from gcjax.engine.checking import check
+from gcjax.engine.checking import InexactWarning, check
 from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
 from gcjax.engine.coded import CodedInfo, coded_value_and_grad, shard_chunks
 from gcjax.engine.layout import replicate
@@ -14,6 +14,7 @@ __all__ = [
     "Checkpoints",
     "CodedInfo",
     "DamagedCheckpointWarning",
+    "InexactWarning",
     "Info",
     "Run",
     "State",

@@ -1,12 +1,19 @@
 """Whether a run is to be trusted: what cannot be said while it is computed is said afterwards."""
 
+import warnings
+
 import jax
 import numpy as np
 
 from gcjax import _checks
+from gcjax.codes.conditioning import MOSTLY_EXACT
 from gcjax.engine.base import Run
 from gcjax.protocols.base import Protocol, Schedule, check_work
 from gcjax.protocols.structure import check_structure
+
+
+class InexactWarning(UserWarning):
+    """A round that waited for an exact decode has decoded something else."""
 
 
 def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None = None) -> None:
@@ -15,8 +22,11 @@ def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None
     Args:
       run: one run, or a batch of them.
       protocol: of the run. Without it, three rules of its schedule are left out: that no unit is in two commits, that
-        the weights add up to a mean, and that there is work in every contribution.
+        the weights add up to a mean, and that there is work in every contribution; and nothing is said about residuals.
       num_commits: the commits asked for.
+
+    Warns:
+      InexactWarning: if the protocol waits for exact decodes, and the residual of a commit says that it was none.
 
     Raises:
       ValueError: if the schedule breaks a rule that all keep to, or the ring was too small, or the units were used up
@@ -26,6 +36,7 @@ def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None
     check_structure(run.schedule, protocol)
     if protocol is not None:
         check_versions(protocol.one_version, run.schedule)
+        check_residual(run, protocol)
     check_made(run, num_commits=num_commits)
 
 
@@ -78,3 +89,25 @@ def check_versions(one_version: bool, schedule: Schedule) -> None:
                 "contributions to one commit of this schedule read different versions, but the protocol says that "
                 "they read the same. Make it with Protocol(schedule, one_version=False)."
             )
+
+
+def check_residual(run: Run, protocol: Protocol) -> None:
+    """Warns if the protocol waits for exact decodes and the residual of a commit is more than rounding.
+
+    That is more than `MOSTLY_EXACT`, relative to the norm of what should be decoded.
+    """
+    code = protocol.code
+    if code is None or protocol.specification is None:  # the latter says that rounds end when decodable
+        return
+    bound = MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
+    residual = np.asarray(run.info.residual)
+    inexact = ~(residual <= bound)
+    if inexact.any():
+        warnings.warn(
+            f"the protocol waits for exact decodes, but {inexact.sum()} of {inexact.size} commits have a residual "
+            f"above {bound:.2g}, up to {residual.max():.2g}: in {residual.dtype} this code loses too much to rounding. "
+            "Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use a code that is better "
+            "conditioned; gcjax.codes.conditioning tells.",
+            InexactWarning,
+            stacklevel=3,
+        )

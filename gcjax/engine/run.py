@@ -16,7 +16,7 @@ from jax.sharding import Mesh
 from gcjax import _checks
 from gcjax.engine import resume
 from gcjax.engine.base import Run, Training
-from gcjax.engine.checking import check_made, check_versions
+from gcjax.engine.checking import check_made, check_residual, check_versions
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.layout import ParamSpecs, layout
 from gcjax.engine.loop import Options, Program, Source, advance, begin, versions_alive
@@ -182,6 +182,7 @@ def _run_now(
     if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
         if source is not None:
             check_structure(result.schedule, program.protocol)
+        check_residual(result, program.protocol)
         check_made(result, num_commits=options.num_commits)
     return result
 

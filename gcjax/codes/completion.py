@@ -1,0 +1,79 @@
+"""When the sum can first be decoded, for codes and combinations of codes without a closed form."""
+
+from collections.abc import Callable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.codes.base import Assignment, Coding, check_finish
+
+_Plan = Callable[[jax.Array], Coding]
+_Completion = Callable[[jax.Array], jax.Array]
+
+
+def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.Array) -> jax.Array:
+    """float[]: a time at which the plan becomes exact; inf if it is not with everything finished.
+
+    It is the earliest such time where the residual never grows with progress. (It can grow where messages do: the sum
+    of the chunks finished so far may fit better than a later one.) It takes log2(W·K) plans, and a plan counts as
+    exact once `exact_enough`.
+    """
+    times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)
+
+    def exact(time: jax.Array) -> jax.Array:
+        return exact_enough(assignment, num_blocks, plan(progress_at(assignment, finish, time)).residual)
+
+    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        low, high = bounds  # not exact with the first `low` chunks; exact with the first `high`, or high = all + 1
+        middle = (low + high) // 2
+        enough = exact(times[(middle - 1).clip(0)])
+        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+
+    steps = int(np.ceil(np.log2(times.size + 1)))
+    start = jnp.full((), 0, jnp.int32), jnp.full((), times.size + 1, jnp.int32)
+    _, high = jax.lax.fori_loop(0, steps, halve, start)
+    return jnp.where(high <= times.size, times[(high - 1).clip(0, times.size - 1)], jnp.inf)
+
+
+def exact_enough(assignment: Assignment, num_blocks: int, residual: jax.Array) -> jax.Array:
+    """Whether a residual is zero up to rounding: eps^(2/3), relative to the target's norm.
+
+    That is strict, so that no round that waits for an exact sum ends early: with a piece of n workers left over, a
+    graph code can have a residual as small as 1/sqrt(n).
+    """
+    return residual <= jnp.finfo(residual.dtype).eps ** (2 / 3) * np.sqrt(assignment.num_chunks * num_blocks)
+
+
+def joint_completion(
+    assignment: Assignment, num_blocks: int, plan: _Plan, *, parts: _Completion, stays_exact: bool
+) -> _Completion:
+    """The completion of a code that is made of others.
+
+    Parts that stay exact are exact together when the last of them is. Others may be exact no more by then: that moment
+    counts only if the plan of the whole is exact at it; another is found by `bisection`.
+
+    Args:
+      assignment: of the whole.
+      num_blocks: L.
+      plan: of the whole.
+      parts: `finish -> float[]`, when the last part is first exact.
+      stays_exact: whether all parts stay exact.
+    """
+
+    def completion(finish: jax.Array) -> jax.Array:
+        finish = check_finish(assignment, finish)
+        last = parts(finish)
+        if stays_exact:
+            return last
+        left = plan(progress_at(assignment, finish, last)).residual
+        together = jnp.where(exact_enough(assignment, num_blocks, left), last, jnp.inf)
+        return jnp.minimum(together, bisection(assignment, num_blocks, plan, finish))
+
+    return completion
+
+
+def progress_at(assignment: Assignment, finish: jax.Array, time: jax.Array) -> jax.Array:
+    """int32[W]: the chunks that each worker has finished by a time; one that takes forever is never finished."""
+    done = (assignment.chunks >= 0) & (finish <= time) & jnp.isfinite(finish)
+    return jnp.sum(done, axis=1, dtype=jnp.int32)
