@@ -51,7 +51,7 @@ SPECIFICATIONS: dict[str, Entry] = {
     "ssp": Entry(ssp, "Ho et al. 2013"),
     "ssp_cached": Entry(ssp_cached, "Ho et al. 2013"),
     "staleness_aware": Entry(staleness_aware, "Zhang et al. 2016"),
-    "stsyn": Entry(stsyn, "Zhu et al. 2022"),
+    "stsyn": Entry(stsyn, "Zhu, Zhang, Wang 2022"),
     "worker_busy": Entry(worker_busy, "Yang et al. 2024"),
     "worker_busy_eager": Entry(worker_busy_eager, "Yang et al. 2024, code"),
     "worker_busy_pushes": Entry(worker_busy_pushes, "Yang et al. 2024, code"),
