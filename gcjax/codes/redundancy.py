@@ -81,15 +81,23 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
     columns = csc_array((unit.ravel(), index), (n, n))
     picked = csc_array((np.ones(s), (np.arange(s) * n // s, np.arange(s))), (n, s))
     bordered = block_array([[columns, picked], [picked.T, None]], format="csc")
-    wanted = np.zeros((n + s, s + 1))
-    wanted[n:, :s], wanted[:n, s] = np.eye(s), 1
     factor = splu(bordered)
-    found = factor.solve(wanted)
-    for _ in range(2):
-        found = found + factor.solve(wanted - bordered @ found)
-    ones = np.ones((n, 1, 1, 1))
-    scaled = redundancy_of(ones, found[:n, None, s:], found[:n, None, :s])
-    return scaled._replace(lengths=np.linalg.norm(coefficients, axis=1)[:, None])
+
+    def solve(chunks: np.ndarray, picked: np.ndarray | float = 0.0) -> np.ndarray:
+        wanted = np.zeros((n + s, chunks.shape[1]))
+        wanted[:n], wanted[n:] = chunks, picked
+        found = factor.solve(wanted)
+        return (found + factor.solve(wanted - bordered @ found))[:n]
+
+    # Both are refined: the first solutions can be far longer than what is left of them once they are orthogonal.
+    vanishing = np.linalg.qr(solve(np.zeros((n, s)), np.eye(s)))[0]
+    vanishing = np.linalg.qr(vanishing - solve(columns @ vanishing))[0]
+    everybody = np.zeros((n, 1))
+    for _ in range(4):
+        everybody = everybody + solve(1 - columns @ everybody)
+        everybody = everybody - vanishing @ (vanishing.T @ everybody)
+    lengths = np.linalg.norm(coefficients, axis=1)[:, None]
+    return Redundancy(everybody[:, None], vanishing[:, None], lengths)
 
 
 def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:

@@ -57,8 +57,10 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
     decoded through a system of the size of the stragglers; where fewer have finished, the weights are the
     least-squares ones.
 
-    The random rows get ill-conditioned as n and s grow. A matrix that leaves too much rounding even with everybody is
-    drawn again, up to 16 times, with entries and columns of more equal size. SECOND
+    The random rows get ill-conditioned as n and s grow. A matrix that leaves more than 5e-4 by rounding even with
+    everybody is drawn again, up to 16 times, from then on with uniform entries and the mean taken from all columns. In
+    float32 codes of 1000 workers with s <= 3 then leave 7e-5 to 6e-4 with everybody; with s random stragglers mostly
+    1e-4 to 6e-3, and in the worst case 0.1. The plan's `residual` tells.
 
     Args:
       num_workers: n = W.

@@ -66,8 +66,17 @@ def test_masks_are_all_or_runs_and_random_ones():
     masks, exhaustive = straggler_masks(20, 3, num_masks=50, rng_key=KEY)
     assert not exhaustive and masks.shape == (50, 20) and (masks.sum(axis=1) == 3).all()
     assert masks[0, :3].all() and masks[19, [19, 0, 1]].all()
+    masks, _ = straggler_masks(1000, 2, num_masks=16, rng_key=KEY)
+    neighbours = (masks & np.roll(masks, 1, axis=1)).any(axis=1)
+    assert neighbours[:8].all() and not neighbours[8:].all() and masks[4, [500, 501]].all()
     masks, exhaustive = straggler_masks(4, 0, num_masks=5, rng_key=KEY)
     assert exhaustive and masks.shape == (1, 4) and not masks.any()
+
+
+def test_many_workers_are_planned_one_by_one_and_measured_alike():
+    """More than are planned at once, so no plan computes what it does not need."""
+    found = codes.conditioning(codes.cyclic_mds(80, num_stragglers=3), num_stragglers=3, rng_key=KEY, num_masks=16)
+    assert found.errors["float64"] < 1e-10 and found.worst * 1e-9 < found.errors["float32"] < 1e-1
 
 
 def test_bad_input():
