@@ -210,7 +210,7 @@ def _together(
         _check_lasting(name, schedule, setting)
     result = jax.block_until_ready(engine.Run.of(training, schedule))
     end = time.perf_counter()
-    engine.check(result)
+    engine.check(result, train.keywords["protocol"])
     return (result.trajectory, result.schedule), middle - begin, end - middle
 
 
