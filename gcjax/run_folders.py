@@ -8,7 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gcjax import locks
-from gcjax.analysis.store import CHECKPOINTS, empty_folder, unfinished_folder
+from gcjax.analysis.store import CHECKPOINTS, empty_folder, unfinished_folder, writable
 
 _RUNS = Path("runs")
 _TIME = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?")
@@ -56,12 +56,13 @@ def unfinished(out: str | None, name: str, holding: contextlib.ExitStack) -> Pat
 
 def _held(folder: Path, check: Callable[[Path], Path], holding: contextlib.ExitStack) -> Path:
     """The folder, locked, after a check that also makes it."""
-    if not (folder / locks.NAME).exists():  # before a lock file comes to where something else is
-        check(folder)
-    with contextlib.ExitStack() as attempt:
-        attempt.enter_context(locks.held(folder))
-        check(folder)  # with nobody else there
-        holding.push(attempt.pop_all())
+    with writable(folder):
+        if not (folder / locks.NAME).exists():  # before a lock file comes to where something else is
+            check(folder)
+        with contextlib.ExitStack() as attempt:
+            attempt.enter_context(locks.held(folder))
+            check(folder)  # with nobody else there
+            holding.push(attempt.pop_all())
     return folder
 
 

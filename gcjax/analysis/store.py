@@ -75,12 +75,12 @@ def empty_folder(path: str | Path) -> Path:
         written to it.
     """
     folder = Path(path)
-    with _writable(folder):
+    with writable(folder):
         return _empty_folder(folder)
 
 
 @contextmanager
-def _writable(folder: Path) -> Iterator[None]:
+def writable(folder: Path) -> Iterator[None]:
     """Reraises what the system says against a folder."""
     try:
         yield
@@ -106,7 +106,7 @@ def unfinished_folder(path: str | Path) -> Path:
       ValueError: if something else is in it, for example a finished run.
     """
     folder = Path(path)
-    with _writable(folder):
+    with writable(folder):
         if (folder / CHECKPOINTS).is_dir():
             return folder
         finished = (folder / "run.json").exists()

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 INDICES = ("worker", "unit", "version", "work")
 TIMES = ("start", "compute_start", "compute_end", "send_start", "finish")
 ROUNDING = 1e-5  # by which sums of the same times, or of weights, may differ
+SHORT = 32  # units of a contribution up to which they are marked place by place
 BLOCK = 1 << 15  # contributions that are looked at at once: they stay in the cache
 
 
@@ -250,10 +251,10 @@ def _check_weights(block: _Block, protocol: "Protocol | None") -> None:
             _first(block, bad, "weight", rule)
         return
     bound = protocol.max_weight * (1 if protocol.local is None else protocol.local.passes)
-    if weight.ndim == 2 and weight.shape[1] == 1:
-        total = weight[:, 0]
+    if block.filled is None:
+        total = weight[:, 0] if weight.shape[1] == 1 else weight.sum(axis=1)
     else:
-        total = np.bincount(np.broadcast_to(block.row, weight.shape).ravel(), weight.ravel())
+        total = np.bincount(block.row, weight)
     if total.size and total.max() > bound * (1 + ROUNDING):
         e = int(np.argmax(total > bound * (1 + ROUNDING)))
         rule = (
@@ -290,12 +291,14 @@ class _Used:
         """Marks the units of the contributions of a block, whose last ones have these places."""
         if self.marked is None:
             self.marked = np.zeros(self.schedule.start.size, bool)
-        if block.work.max(initial=1) > 1:
-            last = last.ravel()
-            owner, offset = _owners(block.work.ravel())
-            last = last[owner] - offset * self.schedule.start.shape[1]
         self.marked[last] = True
-        self.count += last.size
+        for offset in range(1, min(int(block.work.max(initial=1)), SHORT)):
+            longer = last if block.work.min() > offset else last[block.work > offset]
+            self.marked[longer - offset * self.schedule.start.shape[1]] = True
+        if block.work.max(initial=1) > SHORT:
+            owner, offsets = _owners(block.work.ravel())
+            self.marked[last.ravel()[owner] - offsets * self.schedule.start.shape[1]] = True
+        self.count += int(block.work.sum(dtype=np.int64))
 
     def check(self, number: int) -> None:
         """Raises an error if a unit was marked twice."""

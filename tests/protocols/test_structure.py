@@ -258,6 +258,18 @@ def test_no_protocol_breaks_a_rule_in_32_bits(name):
         check_structure(s)
 
 
+@pytest.mark.parametrize("steps", [1, 3, 31, 32, 33, 50])
+def test_contributions_of_many_units(steps):
+    """Each unit of them counts, the first and the last."""
+    made, d = protocols.local_sgd(num_steps=steps), np.ones((2 * steps, 2), np.float32)
+    s = jax.tree.map(np.asarray, jax.jit(made.schedule)(d, protocols.base.Network()))
+    check_structure(s, made)
+    with pytest.raises(ValueError, match=f"once only; commit 1, contribution 0 has unit {steps - 1} of worker 0"):
+        check_structure(field("unit", (1, 0), steps - 1)(s), made)
+    mixed = field("work", (0, 1), 1)(s)
+    check_structure(mixed, made)
+
+
 def test_max_weight_is_said_by_those_who_want_more():
     heavy = protocols.Protocol(lambda d, n: protocols.bsp().schedule(d, n)._replace(weight=jnp.ones(SHAPE)))
     with pytest.raises(ValueError, match="commit 0 has 3"):
