@@ -28,6 +28,7 @@ def compare(
     num_units: int,
     target: float,
     metric: str = "accuracy",
+    higher_is_better: bool | None = None,
     num_seeds: int = 5,
     seed: int = 0,
     seconds: float | None = None,
@@ -58,6 +59,7 @@ def compare(
       num_units: T, the units of work sampled for each worker. A scheme ends when a worker has used them up.
       target: the value of the metric to reach.
       metric: one of the task's metrics.
+      higher_is_better: whether the metric is to rise to the target; by default that of accuracies is, by their name.
       num_seeds: S; each has its own durations, initial parameters and batches.
       seed: of all randomness.
       seconds: virtual time at which all schemes end, above 0; each at the end of its sampled units if None.
@@ -83,7 +85,7 @@ def compare(
     demands.check_seconds(seconds=seconds, timeline_seconds=timeline_seconds)
     _checks.integer("num_evals", num_evals, minimum=1)
     _check_mesh(mesh)
-    goal = _goal(task, metric, target)
+    goal = _goal(task, metric, target, higher_is_better)
     own = _own_optimizers(optimizers or {}, schemes)
     keys = jax.random.split(config.key(seed=seed), num_seeds)
     drawn = _draw(task, stragglers, keys, num_units, num_workers)
@@ -112,9 +114,10 @@ def _check_mesh(mesh: Mesh | None) -> None:
         )
 
 
-def _goal(task: Task, metric: str, value: float) -> analysis.Target:
+def _goal(task: Task, metric: str, value: float, higher_is_better: bool | None) -> analysis.Target:
     params = jax.eval_shape(task.init, jax.random.key(0))
-    return analysis.target(metric, value, jax.eval_shape(task.metrics, params, task.data))
+    known = jax.eval_shape(task.metrics, params, task.data)
+    return analysis.target(metric, value, known, higher_is_better=higher_is_better)
 
 
 def _own_optimizers(own: dict[str, Any], schemes: dict[str, Protocol]) -> dict[str, Any]:

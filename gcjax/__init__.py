@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gcjax import codes, engine, processes, protocols, stragglers, tasks, testing
-    from gcjax.comparable import comparable
+    from gcjax.equality import comparable
     from gcjax.registry import register
 
 __version__ = "0.1.0"
@@ -16,7 +16,7 @@ __version__ = "0.1.0"
 __all__ = ["codes", "comparable", "engine", "processes", "protocols", "register", "stragglers", "tasks", "testing"]
 
 _MODULES = ("codes", "engine", "processes", "protocols", "stragglers", "tasks", "testing")
-_FUNCTIONS = {"comparable": "gcjax.comparable", "register": "gcjax.registry"}
+_FUNCTIONS = {"comparable": "gcjax.equality", "register": "gcjax.registry"}
 
 
 def __getattr__(name: str) -> Any:

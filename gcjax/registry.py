@@ -127,7 +127,7 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
     def registered(factory: Factory) -> Factory:
         called = _name(kind, name, factory)
         if kind in _COMPARABLE:
-            from gcjax.comparable import comparable
+            from gcjax.equality import comparable
 
             factory = cast(Factory, comparable(factory))
         _add(kind, called, Entry(factory, paper))
@@ -208,7 +208,7 @@ def _own(kind: str) -> Kind:
     if table:
         entries = getattr(import_module(module), table)
     else:
-        comparable = import_module("gcjax.comparable").comparable
+        comparable = import_module("gcjax.equality").comparable
         entries = {name: Entry(comparable(getattr(import_module(module), name))) for name in (_OPTAX if module else ())}
     return Kind(module, entries, kind not in NOT_IN_CONFIGS)
 

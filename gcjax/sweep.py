@@ -11,6 +11,7 @@ from gcjax import analysis, config, files, progress
 from gcjax.analysis import summary
 from gcjax.analysis.store import Columns
 
+_LONGEST_NAME = 200
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
 
 
@@ -34,6 +35,7 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, show
     grid = combinations(over)
     for combination in grid:
         config.load(path, [*bindings, *combination])
+    _check_folders([folder_name(combination) for combination in grid])
     parts, rows = [], []
     for i, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
@@ -75,6 +77,16 @@ def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
 def folder_name(combination: Sequence[str]) -> str:
     """A folder's name for a combination, for example "ssp.staleness=3, sgd.learning_rate=0.1"."""
     return analysis.file_name(", ".join(binding.replace(" = ", "=") for binding in combination))
+
+
+def _check_folders(names: Sequence[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ValueError(f"--over needs each value once; got '{name}' twice.")
+        if len(name.encode()) > _LONGEST_NAME:
+            raise ValueError(
+                f"a combination must fit into a folder's name ({_LONGEST_NAME} bytes); got '{name[:50]}...'."
+            )
 
 
 def _split(text: str) -> Iterator[str]:

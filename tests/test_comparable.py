@@ -10,7 +10,7 @@ import optax
 import pytest
 
 from gcjax import codes, engine, protocols, stragglers, tasks
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from tests.codes.helpers import exact_codes
 from tests.protocols.table import CASES
 
@@ -132,3 +132,47 @@ def test_what_is_written_inline_compiles_nothing_twice():
     with compilations() as names:
         engine.run(task, protocols.ssp(staleness=2), sgd(0.1), durations, rng_key=KEY)
     assert names  # the count sees what is compiled
+
+
+class Settings:
+    """An object that may change."""
+
+    rate = 0.5
+
+
+@pytest.mark.parametrize(
+    "argument", [Settings(), np.random.default_rng(0), np.ma.masked_array([1.0, 2.0], [True, False]), {1, 2}]
+)
+def test_what_may_change_makes_nothing_equal(argument):
+    @comparable
+    def factory(argument):
+        return lambda: argument
+
+    assert factory(argument) != factory(argument)
+
+
+@pytest.mark.parametrize(
+    "one, other",
+    [
+        (0.0, -0.0),
+        (True, 1),
+        (jnp.asarray(0.1), jnp.float32(0.1)),  # one is weakly typed, and promotes otherwise
+        (np.zeros(2, jnp.int4), np.zeros(2, jnp.uint4)),
+        (np.zeros(2, jnp.float8_e4m3fn), np.zeros(2, jnp.float8_e5m2fnuz)),
+    ],
+)
+def test_values_of_other_types_or_bits_differ(one, other):
+    @comparable
+    def factory(argument):
+        return lambda: argument
+
+    assert factory(one) == factory(one)
+    assert factory(one) != factory(other)
+
+
+def test_an_array_that_is_changed_later_changes_nothing():
+    needs = np.ones((3, 1), np.int32)
+    assignment, coefficients = codes.cyclic(3, load=2), np.ones((3, 2))
+    code = codes.fixed_code(assignment, coefficients, needs=needs)
+    needs[:] = 2
+    assert code.sent(jnp.ones(3, jnp.int32)).all()

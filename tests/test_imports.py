@@ -29,3 +29,8 @@ def test_codes_and_protocols_need_no_graphs_data_or_figures():
 def test_every_public_name_is_there():
     assert set(gcjax.__all__) <= set(dir(gcjax))
     assert all(getattr(gcjax, name) is not None for name in gcjax.__all__)
+
+
+def test_functions_stay_functions_whatever_is_imported_before():
+    modules = imported_by("import gcjax, optax\ngcjax.protocols.ssp\nassert callable(gcjax.comparable(optax.sgd))")
+    assert "gcjax.equality" in modules

@@ -5,8 +5,6 @@ from typing import NamedTuple
 
 from gcjax import _checks
 
-_RISING = {"accuracy": (0.0, 1.0)}
-
 
 class Target(NamedTuple):
     """The value that a metric is to reach.
@@ -22,20 +20,22 @@ class Target(NamedTuple):
     higher_is_better: bool
 
 
-def target(metric: str, value: float, known: Iterable[str]) -> Target:
+def target(metric: str, value: float, known: Iterable[str], *, higher_is_better: bool | None = None) -> Target:
     """A target that can be reached.
 
     Args:
       metric: the name of a metric.
       value: what it is to reach.
       known: the metrics of the task.
+      higher_is_better: whether the metric is to rise to the value; by default that of accuracies is, by their name.
 
     Raises:
       ValueError: if the task has no such metric, or the metric cannot have this value.
     """
     _checks.choice("metric", metric, known)
-    low, high = _RISING.get(metric, (0.0, float("inf")))
+    share = "accuracy" in metric
+    low, high = (0.0, 1.0) if share else (-float("inf") if higher_is_better else 0.0, float("inf"))
     if not low <= value <= high:
         bounds = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
         raise ValueError(f"The target for {metric} must be {bounds}; got {value:g}, which can never be reached.")
-    return Target(metric, value, metric in _RISING)
+    return Target(metric, value, share if higher_is_better is None else higher_is_better)

@@ -18,7 +18,7 @@ from jax.sharding import Mesh
 from gcjax import engine, memory
 from gcjax.analysis.metrics import is_stalled
 from gcjax.analysis.store import file_name
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule
 from gcjax.stragglers import Network
 from gcjax.tasks import Task
@@ -169,12 +169,11 @@ def run(
     report(0.0)
     in_time = np.isfinite(schedule.time) & (schedule.time <= setting.seconds)
     num_commits = max(1, int(in_time.sum(axis=1).max()))
-    training = _Training(
-        protocol=_ending(protocol, setting.seconds),
-        optimizer=optimizer,
-        num_commits=None if protocol.adaptive is not None else num_commits,  # it may come to make more of them
-        eval_every=-(-num_commits // setting.num_evals),
-    )
+    eval_every = -(-num_commits // setting.num_evals)
+    # Time ends the runs; the number only gives room for evaluations, the same for seeds that differ a little. A
+    # protocol that looks at the loss may come to make more commits.
+    room = None if protocol.adaptive is not None else eval_every * setting.num_evals
+    training = _Training(_ending(protocol, setting.seconds), optimizer, room, eval_every)
     runs = _together if setting.mesh is None else _one_by_one
     (trajectory, cut), compile_seconds, run_seconds = runs(training, name, setting, saving, report)
     return Trials(trajectory, cut, _stalled(schedule), compile_seconds, run_seconds)

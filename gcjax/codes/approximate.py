@@ -13,7 +13,7 @@ from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.least_squares import least_squares
 from gcjax.codes.whole import whole_workers
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 @comparable

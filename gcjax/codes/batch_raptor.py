@@ -10,7 +10,7 @@ from gcjax import _checks
 from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.bernoulli import drawn
 from gcjax.codes.fixed import fixed_code
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 _Peeling = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 

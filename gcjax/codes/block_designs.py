@@ -9,7 +9,7 @@ from gcjax.codes import designs
 from gcjax.codes.assignments import from_matrix
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 def block_design(num_workers: int, *, load: int) -> Assignment:

@@ -14,7 +14,7 @@ from gcjax.codes.redundancy import (
     redundancy_of,
     redundant_decode,
 )
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 @comparable

@@ -12,7 +12,7 @@ import numpy as np
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish, check_progress, default_float, residual
 from gcjax.codes.completion import bisection
 from gcjax.codes.least_squares import least_squares
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 Decode = Callable[[jax.Array, jax.Array], jax.Array]
 """`(progress int[W], encode float[W, M, K, L]) -> decode float[W, M, L]`; entries of messages not sent are ignored."""

@@ -13,7 +13,7 @@ from gcjax.codes.approximate import optimal_decoding
 from gcjax.codes.assignments import from_pairs
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.whole import whole_workers
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 def edges(graph: Any) -> Assignment:

@@ -9,7 +9,7 @@ from gcjax import _checks
 from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import round_robin, unit_messages
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) -> Assignment:

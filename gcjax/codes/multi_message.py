@@ -15,7 +15,7 @@ from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, g
 from gcjax.codes.completion import joint_completion
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.replication import cyclic_coefficients
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 @comparable

@@ -27,7 +27,7 @@ from gcjax.codes.base import (
     host_generator,
 )
 from gcjax.codes.small_systems import min_norm_solver
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 @comparable

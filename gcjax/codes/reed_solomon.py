@@ -6,7 +6,7 @@ from gcjax import _checks
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import as_blocks, check_tolerance, round_robin, unit_messages
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 @comparable

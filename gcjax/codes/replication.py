@@ -15,7 +15,7 @@ from gcjax.codes.redundancy import (
     redundant_decode,
     sparse_redundancy,
 )
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 NUM_DRAWS = 16
 """Random matrices that a cyclic repetition code tries at most."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress
 from gcjax.codes.completion import joint_completion
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 @comparable

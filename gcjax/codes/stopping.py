@@ -8,7 +8,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.codes.base import Assignment, GradientCode
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 class StoppingRule(NamedTuple):

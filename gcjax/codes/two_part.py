@@ -7,7 +7,7 @@ import numpy as np
 from gcjax import _checks
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
 from gcjax.codes.completion import joint_completion
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 @comparable

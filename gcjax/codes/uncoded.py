@@ -8,7 +8,7 @@ from gcjax import _checks
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.partial import partial
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 @comparable

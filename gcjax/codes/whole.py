@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from gcjax.codes.base import Coding, GradientCode, check_finish, check_progress
 from gcjax.codes.stopping import last_finish
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 @comparable

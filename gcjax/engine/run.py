@@ -119,7 +119,9 @@ def run(
     if not traced:
         check_versions(protocol.one_version, schedule)
     possible = schedule.time.shape[0]
-    if ring_size is None:
+    if start is not None:
+        ring_size = _ring_size_of(start, ring_size)
+    elif ring_size is None:
         ring_size = _default_ring_size(protocol, schedule)
         # A size from the data alone would compile anew for other durations.
         if not traced and protocol.adaptive is None:
@@ -219,6 +221,14 @@ def _check_start(start: Run, num_slots: int, mesh: Mesh | None) -> None:
             f"start must be a run on the same devices; it lies on {len(commit.sharding.device_set)} others, the mesh "
             f"has {mesh.size}. To go on elsewhere, save it with checkpoints and resume from them."
         )
+
+
+def _ring_size_of(start: Run, ring_size: int | None) -> int:
+    """The past versions that a run has room for; its schedule's places in the ring go by that."""
+    kept = 0 if start.state.ring is None else jax.tree.leaves(start.state.ring)[0].shape[0] - 1
+    if ring_size is not None and ring_size != kept:
+        raise ValueError(f"start must be a run with the same ring_size; it has {kept}, asked for is {ring_size}.")
+    return kept
 
 
 def _is_zero(value: int | jax.Array) -> bool:

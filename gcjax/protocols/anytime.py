@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import optax
 
 from gcjax.algebra import specifications
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.rounds import Round, rounds, until
 from gcjax.protocols.single import single

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.algebra import specifications
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.rounds import fixed, rounds
 from gcjax.protocols.timing import bounded_staleness, used_commits

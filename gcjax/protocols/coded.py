@@ -10,7 +10,7 @@ from gcjax.algebra import specifications
 from gcjax.codes.base import GradientCode
 from gcjax.codes.conditioning import MOSTLY_EXACT
 from gcjax.codes.stopping import StoppingRule, decodable
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.timing import Timeline, used_commits
 from gcjax.stragglers.network import Network

@@ -8,7 +8,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra import specifications
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, checked_groups, members

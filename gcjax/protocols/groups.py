@@ -7,7 +7,7 @@ import jax
 import numpy as np
 
 from gcjax import _checks
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 Groups = Sequence[Sequence[int]]
 

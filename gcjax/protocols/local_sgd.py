@@ -7,7 +7,7 @@ import optax
 
 from gcjax import _checks
 from gcjax.algebra import specifications
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.rounds import fixed, rounds
 from gcjax.stragglers.network import Network

@@ -9,7 +9,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra import specifications
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.groups import checked_order, in_order, members

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule, View

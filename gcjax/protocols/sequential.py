@@ -27,7 +27,7 @@ from gcjax.codes.multi_message import clustered
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.codes.side_by_side import side_by_side
 from gcjax.codes.uncoded import uncoded
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.coded import pad_units, round_timeline
 from gcjax.protocols.timing import used_commits

@@ -5,7 +5,7 @@ import math
 import jax
 
 from gcjax.algebra import specifications
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.events import simulate
 from gcjax.protocols.rules import Rule

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.algebra import specifications
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.k_sync import k_batch_async
 from gcjax.protocols.ssp import asp

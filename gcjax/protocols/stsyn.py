@@ -5,7 +5,7 @@ import jax.numpy as jnp
 
 from gcjax import _checks
 from gcjax.algebra import specifications
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.rounds import Round, rounds, until

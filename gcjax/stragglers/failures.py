@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.failing import Count, FailureState, check_range, failing
 from gcjax.stragglers.heterogeneous import members

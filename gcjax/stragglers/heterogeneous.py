@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, checked_model, per_worker
 from gcjax.stragglers.iid import Parameter, constant
 

@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _checks
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 
 Parameter = float | jax.Array | Sequence[float]

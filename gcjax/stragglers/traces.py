@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel
 from gcjax.stragglers.trace_files import checked_trace, read_trace
 

@@ -24,7 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.comparable import frozen
+from gcjax.equality import frozen
 
 State = Any
 """A NamedTuple of small integer arrays; each protocol has its own."""

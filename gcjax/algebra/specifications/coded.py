@@ -10,7 +10,7 @@ import numpy as np
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Specification, check_workers
 from gcjax.algebra.specifications.rounds import rounds
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 class Decodable(NamedTuple):

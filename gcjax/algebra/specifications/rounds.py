@@ -14,7 +14,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 class Rounds(NamedTuple):

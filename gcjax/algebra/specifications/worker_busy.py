@@ -18,7 +18,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 MOST_WORK = 2
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 
 class Pushes(NamedTuple):

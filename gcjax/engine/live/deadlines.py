@@ -15,7 +15,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.codes.base import GradientCode
-from gcjax.comparable import comparable
+from gcjax.equality import comparable
 
 RECENT = 5
 """The chunks of a worker, its latest ones, whose median time is what its next chunk is expected to take."""

@@ -9,9 +9,12 @@ and `ssp(staleness=3) == ssp(staleness=3)`: written inline, in a loop or in a co
 factory of another library: `sgd = gcjax.comparable(optax.sgd)`.
 """
 
+import dataclasses
+import enum
 import functools
 import inspect
 from collections.abc import Callable, Hashable, Iterator
+from pathlib import PurePath
 from typing import Any, ParamSpec, TypeVar
 
 import jax
@@ -19,6 +22,10 @@ import numpy as np
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+
+
+# What compares by value, or never changes; other objects might, so that they make nothing comparable.
+_VALUES = (type(None), bool, int, str, bytes, range, type, enum.Enum, np.dtype, PurePath, functools.partial)
 
 
 class PureFunction:
@@ -57,8 +64,9 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
     Its functions, also those inside of named tuples, lists and dicts that it returns, compare by the factory, its
     arguments and their place. Arrays among the arguments compare by their type, shape and bits, functions as they do
-    anyway. Arguments that JAX is tracing, or that have no hash, leave everything as it is. Objects made with 64-bit
-    types switched on equal none that were made without.
+    anyway. Arguments that JAX is tracing, or objects that may change, leave everything as it is. Objects made with
+    64-bit types switched on equal none that were made without. The factory gets copies of NumPy arrays, so that what
+    happens to them later changes nothing.
 
     Args:
       factory: a function whose result depends on nothing but its arguments.
@@ -67,7 +75,7 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(factory)
     def compared(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        result = factory(*args, **kwargs)
+        result = factory(*map(_own, args), **{name: _own(value) for name, value in kwargs.items()})  # type: ignore[arg-type]
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         try:
@@ -94,6 +102,10 @@ def _marked(value: Any, origin: Hashable, by_value: bool, place: tuple[Hashable,
     return PureFunction(value, (origin, place), by_value) if _is_closure(value) else value
 
 
+def _own(value: Any) -> Any:
+    return value.copy() if type(value) is np.ndarray else value
+
+
 def _is_closure(value: Any) -> bool:
     """Whether a value is a function that equals nothing but itself, since it was defined in another one."""
     if isinstance(value, PureFunction):
@@ -116,17 +128,36 @@ def frozen(value: Any) -> Hashable:
     """Something with a hash that is equal for equal values, of the same types.
 
     Raises:
-      TypeError: if there is no such thing.
+      TypeError: if there is no such thing, since the value can change, or is being traced.
     """
     if isinstance(value, jax.core.Tracer):
         raise TypeError("a traced value has no bits")
-    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
-        return str(value.dtype), frozen(jax.random.key_data(value))
     if isinstance(value, (jax.Array, np.ndarray, np.generic)):
-        array = np.asarray(value)
-        return type(value).__name__, array.dtype.str, array.shape, array.tobytes()
+        return _frozen_array(value)
     if isinstance(value, dict):
         return type(value), tuple((key, frozen(item)) for key, item in value.items())
     if isinstance(value, (tuple, list)):
         return type(value), tuple(map(frozen, value))
-    return type(value), value
+    if isinstance(value, (float, complex)):
+        return type(value), repr(value)  # 0.0 and -0.0 differ, and NaN equals itself
+    if dataclasses.is_dataclass(value) and not isinstance(value, type):
+        return type(value), tuple(frozen(getattr(value, field.name)) for field in _fields(value))
+    if isinstance(value, (*_VALUES, PureFunction)) or inspect.isroutine(value):
+        return type(value), value
+    raise TypeError(f"a {type(value).__name__} may change")
+
+
+def _frozen_array(value: Any) -> Hashable:
+    if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
+        return str(value.dtype), _frozen_array(jax.random.key_data(value))
+    array = np.asarray(value)
+    if array.dtype.hasobject or array.dtype.names or type(value) is np.ma.MaskedArray:
+        raise TypeError(f"an array of {array.dtype} does not compare by its bits")
+    weak = isinstance(value, jax.Array) and value.weak_type
+    return type(value).__name__, array.dtype.name, array.dtype.str, weak, array.shape, array.tobytes()
+
+
+def _fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
+    if not value.__dataclass_params__.frozen:
+        raise TypeError(f"a {type(value).__name__} may change")
+    return dataclasses.fields(value)
