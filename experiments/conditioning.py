@@ -89,7 +89,7 @@ HEADS = ("Code", "n", "s", "L", "Condition", "worst", "float64", "float32", "bfl
 @config.experiment
 def conditioning(
     *,
-    num_workers: Sequence[int] = (8, 16, 32, 100, 400, 1000),
+    num_workers: Sequence[int] = (8, 16, 32, 100, 1000),
     num_stragglers: Sequence[int] = (1, 2, 4),
     num_blocks: Sequence[int] = (1, 2, 4),
     num_masks: int = 256,
