@@ -161,14 +161,12 @@ def _check_units(schedule: "Schedule") -> None:
 def _check_order(schedule: "Schedule", before: str, after: str) -> None:
     early, late = getattr(schedule, before), getattr(schedule, after)
     fits = early <= late
-    if fits.all():
-        return
-    n, w = np.nonzero(~fits)
-    bad = ~_before(early[n, w], late[n, w])
-    if before in ("compute_start", "send_start"):
-        bad &= ~np.isposinf(early[n, w])  # cut off before it computes, or ended without a message of its own
-    if bad.any():
-        n, w = n[bad][0], w[bad][0]
+    if not fits.all() and before in ("compute_start", "send_start"):
+        fits |= early == early.dtype.type(np.inf)  # cut off before it computes, or ended without a message of its own
+    if not fits.all():
+        fits |= _before(early, late)
+    if not fits.all():
+        n, w = np.argwhere(~fits)[0]
         value = f"{before} {early[n, w]:g} s and {after} {late[n, w]:g} s"
         _broken_unit(f"{before} must not come after {after}", value, n, w)
 

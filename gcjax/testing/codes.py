@@ -295,13 +295,8 @@ def _check_program(code: GradientCode, tried: _Tried, quick: bool) -> None:
     require(plan.times == 1, "plan must not be compiled again for other progress")
     if not quick:
         eager = called("plan", code.plan, jnp.asarray(tried.progress[0], jnp.int32))
-        equal = close(eager.residual, one_residual(tried, 0), 1e-6)
+        equal = close(eager.residual, tried.coding.residual[0], 1e-6)
         require(equal, "plan must give the same with and without jit", f"progress {shown(tried.progress[0])}")
-
-
-def one_residual(tried: _Tried, index: int) -> float:
-    """The residual that was found at one of the states of progress."""
-    return float(tried.coding.residual[index])
 
 
 def _check_refusals(code: GradientCode) -> None:

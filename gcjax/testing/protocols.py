@@ -3,6 +3,7 @@
 Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
 """
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -134,18 +135,16 @@ def _broken(protocol: Protocol, schedule: Schedule, case: Case) -> str:
 def _violation(protocol: Protocol, case: Case) -> str:
     """As `_broken`, of a case that may not be one for this protocol at all."""
     try:
-        schedule = jax.tree.map(np.asarray, _compiled(protocol, case.durations.shape)(case.durations, case.network))
+        schedule = jax.tree.map(np.asarray, _compiled(protocol.schedule)(case.durations, case.network))
     except Exception:
         return ""
     return _broken(protocol, schedule, case)
 
 
-def _compiled(protocol: Protocol, shape: tuple[int, ...], programs: dict[Any, Any] = {}) -> Run:  # noqa: B006
-    key = id(protocol.schedule), shape
-    if key not in programs:
-        programs.clear()
-        programs[key] = protocol.schedule, jax.jit(lambda durations, network: protocol.schedule(durations, network))
-    return programs[key][1]
+@functools.lru_cache(maxsize=1)
+def _compiled(schedule: Callable[[jax.Array, Network], Schedule]) -> Run:
+    """The program of a schedule, as long as smaller and smaller cases of it are tried."""
+    return jax.jit(lambda durations, network: schedule(durations, network))
 
 
 def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
