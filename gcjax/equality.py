@@ -75,7 +75,7 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(factory)
     def compared(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        result = factory(*map(_own, args), **{name: _own(value) for name, value in kwargs.items()})  # type: ignore[arg-type]
+        result = factory(*map(_own, args), **{name: _own(value) for name, value in kwargs.items()})
         given = signature.bind(*args, **kwargs)
         given.apply_defaults()
         try:
