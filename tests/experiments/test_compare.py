@@ -203,9 +203,9 @@ def test_a_target_that_nobody_reaches_is_an_error_after_everything_is_written(tm
             {"optimizers": {"SSP": optax.sgd(1.0)}},
             "must be those of schemes, ASP, BSP, FRC; got one for 'SSP'",
         ),
-        ({"seconds": 0.0}, "^seconds must be above 0; got 0"),
+        ({"seconds": 0.0}, "^seconds must be above 0 and finite; got 0"),
         ({"timeline_seconds": 0.0}, "timeline_seconds must be above 0 and finite; got 0"),
-        ({"num_seeds": 0}, "num_seeds must be a whole number at least 1; got 0"),
+        ({"num_seeds": 0}, "num_seeds must be a whole number between 1 and .*; got 0"),
         ({"num_workers": 5, "schemes": {"FRC": protocols.coded(codes.uncoded(W))}}, "5 columns"),
     ],
 )

@@ -127,7 +127,7 @@ BROKEN = {
         {},
         "must hold a chunk once only.*worker 0",
     ),
-    "no code": (GOOD.plan, {}, "a code must be a gcjax.codes.GradientCode; got function"),
+    "no code": (len, {}, "a code must be a gcjax.codes.GradientCode; got builtin_function"),
 }
 
 
