@@ -82,12 +82,12 @@ def measured(
       ValueError: if the metric is unknown, or a scheme has an optimizer but is none.
     """
     demands.check_schemes(schemes)
-    number = len(cells) * study.num_seeds
-    demands.check_size(study.task, num_seeds=number, num_units=study.num_units, num_workers=study.num_workers)
-    demands.check_seconds(seconds=study.seconds)
     unknown = set(study.optimizers) - set(schemes)
     if unknown:
         raise ValueError(f"optimizers must be those of schemes, {', '.join(schemes)}; got one for '{min(unknown)}'.")
+    number = len(cells) * study.num_seeds
+    demands.check_size(study.task, num_seeds=number, num_units=study.num_units, num_workers=study.num_workers)
+    demands.check_seconds(seconds=study.seconds)
     setting, goal = _setting(cells, study)
     saving = trials.Saving(out / analysis.CHECKPOINTS, study.num_evals, 1, config.text())
     parts = []
