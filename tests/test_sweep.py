@@ -29,6 +29,15 @@ def test_a_parameter_twice_is_refused():
         sweep.combinations(["a.b=1", "a.b=2"])
 
 
+@pytest.mark.parametrize(
+    ("over", "match"),
+    [("ssp.staleness=3,4,3", "each value once; got 'ssp.staleness=3' twice"), (f"a.b=1,'{'x' * 300}'", "200 bytes")],
+)
+def test_combinations_that_cannot_have_folders_are_refused(over, match):
+    with pytest.raises(ValueError, match=match):
+        sweep._check_folders([sweep.folder_name(combination) for combination in sweep.combinations([over])])
+
+
 def test_a_misspelt_parameter_is_refused_before_anything_runs(tmp_path, capsys):
     config = tmp_path / "small.gin"
     config.write_text(CONFIG)

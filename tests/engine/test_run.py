@@ -382,6 +382,17 @@ def test_progress_is_told_at_every_evaluation():
     assert told == [(3, 8), (6, 8), (8, 8)]
 
 
+def test_a_run_goes_on_with_the_ring_that_it_has():
+    def run(**more):
+        return engine.run(regression(), protocols.asp(), SGD, durations(), rng_key=KEY, **more)
+
+    whole = run(ring_size=9)
+    with pytest.raises(ValueError, match="same ring_size; it has 9, asked for is 7"):
+        run(start=run(ring_size=9, num_evals=1), ring_size=7)
+    rest = run(start=run(ring_size=9, num_evals=1))  # whatever the size would be by itself
+    jax.tree.map(np.testing.assert_array_equal, rest.params, whole.params)
+
+
 def test_ring_that_overflows_is_an_error_and_never_a_result():
     with pytest.raises(ValueError, match=r"keeps 2 past versions .* needs (\d+) at once. Pass ring_size=\1"):
         engine.run(regression(), PROTOCOLS["asp"], SGD, durations(), rng_key=KEY, ring_size=2)
