@@ -13,7 +13,7 @@ import optax
 
 from gcjax import analysis, config
 from gcjax.analysis import trials
-from gcjax.protocols import Protocol, Schedule
+from gcjax.protocols import Protocol, Schedule, truncate
 from gcjax.stragglers import Network, StragglerModel, sample_durations, scaled
 from gcjax.stragglers.heterogeneous import members
 from gcjax.tasks import Task
@@ -96,11 +96,7 @@ def until_work(protocol: Protocol, num_units: int) -> Protocol:
         whole = protocol.schedule(durations, network)
         work = jnp.where(whole.worker >= 0, whole.work, 0).sum(axis=1)
         used = jnp.isfinite(whole.time) & (jnp.cumsum(work) - work < num_units)
-        rows = {
-            name: jnp.where(used[:, None], getattr(whole, name), -1) for name in ("worker", "unit", "version", "work")
-        }
-        weight = jnp.where(used[:, None], whole.weight, 0)
-        return whole._replace(time=jnp.where(used, whole.time, jnp.inf), weight=weight, **rows)
+        return truncate(whole, num_commits=used.sum())
 
     return protocol._replace(schedule=schedule)
 

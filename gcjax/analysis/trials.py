@@ -19,7 +19,7 @@ from gcjax import engine, memory
 from gcjax.analysis.metrics import is_stalled
 from gcjax.analysis.store import file_name
 from gcjax.equality import comparable
-from gcjax.protocols import Protocol, Schedule
+from gcjax.protocols import Protocol, Schedule, truncate
 from gcjax.stragglers import Network
 from gcjax.tasks import Task
 
@@ -280,25 +280,12 @@ def _ending(protocol: Protocol, seconds: float) -> Protocol:
     """The protocol, ending after so many seconds."""
 
     def ends(schedule: Callable[..., Schedule]) -> Callable[..., Schedule]:
-        return lambda *given: _until(schedule(*given), seconds)
+        return lambda *given: truncate(schedule(*given), seconds)
 
     adaptive = protocol.adaptive
     if adaptive is not None:
         adaptive = adaptive._replace(schedule=ends(adaptive.schedule))
     return protocol._replace(schedule=ends(protocol.schedule), adaptive=adaptive)
-
-
-def _until(schedule: Schedule, seconds: float) -> Schedule:
-    """The schedule without the commits that are later than `seconds`."""
-    used = schedule.time <= seconds
-    contributions = {
-        name: jnp.where(used[:, None], getattr(schedule, name), -1) for name in ("worker", "unit", "version", "work")
-    }
-    return schedule._replace(
-        time=jnp.where(used, schedule.time, jnp.inf),
-        weight=jnp.where(used[:, None], schedule.weight, 0),
-        **contributions,
-    )
 
 
 def _stalled(schedule: Schedule) -> list[bool]:

@@ -14,7 +14,7 @@ from gcjax.codes.base import Coding, GradientCode, chunk_coefficients, residual
 from gcjax.engine.messages import assembled, decoded, shares, worker_messages
 from gcjax.engine.ring import Versions
 from gcjax.engine.spread import Spread
-from gcjax.protocols.base import Schedule
+from gcjax.protocols.schedule import Commits
 from gcjax.tasks.base import Task, merge
 
 
@@ -54,7 +54,7 @@ class Chunks(NamedTuple):
     round: jax.Array
 
 
-CommitGradient = Callable[[Inputs, Schedule, jax.Array], Contribution]
+CommitGradient = Callable[[Inputs, Commits, jax.Array], Contribution]
 """`(inputs, schedule, commit) -> Contribution`."""
 
 Estimate = Callable[[Any, Chunks, Coding], tuple[Any, jax.Array]]
@@ -125,8 +125,8 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, padded: boo
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
         return jax.lax.fori_loop(0, most((units.worker >= 0).sum(dtype=jnp.int32)), add, zero)
 
-    def gradient(inputs: Inputs, schedule: Schedule, commit: jax.Array) -> Contribution:
-        units = Units(*(getattr(schedule, name)[commit] for name in Units._fields))
+    def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
+        units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
         if padded and spread.size == 1:
             total, value, weight = one_by_one(inputs, units)
         elif one_version:
@@ -134,7 +134,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, padded: boo
             total, value, weight = spread.total(of_one_version, shared, units)
         else:
             total, value, weight = spread.total(of_many, inputs, units)
-        return Contribution(total, mean(value, weight), jnp.zeros((), schedule.weight.dtype))
+        return Contribution(total, mean(value, weight), jnp.zeros((), commits.weight.dtype))
 
     return gradient
 
@@ -142,10 +142,10 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, padded: boo
 def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
     """Coded rounds: what the plan decodes from the progress, with the weight that the protocol gives it."""
 
-    def gradient(inputs: Inputs, schedule: Schedule, commit: jax.Array) -> Contribution:
-        coding = code.plan(schedule.work[commit].clip(0))
-        weight = schedule.weight[commit][:, None, None].astype(coding.decode.dtype)
-        first_unit, version = schedule.unit[commit].max().clip(0), schedule.version[commit].max().clip(0)
+    def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
+        coding = code.plan(commits.work[commit].clip(0))
+        weight = commits.weight[commit][:, None, None].astype(coding.decode.dtype)
+        first_unit, version = commits.unit[commit].max().clip(0), commits.version[commit].max().clip(0)
         chunks = Chunks(inputs.data, inputs.rng_key, first_unit // code.assignment.load)
         params = inputs.versions.read(version)
         total, value = estimate(params, chunks, coding._replace(decode=coding.decode * weight))

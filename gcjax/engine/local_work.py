@@ -14,7 +14,8 @@ import optax
 from gcjax._together import keep_idle, most
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
 from gcjax.engine.spread import Spread
-from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.base import LocalWork, Protocol
+from gcjax.protocols.schedule import Commits
 from gcjax.tasks.base import Task
 
 
@@ -43,7 +44,7 @@ class Piece(NamedTuple):
     weight: jax.Array
 
 
-LocalCommit = Callable[[Inputs, Schedule, jax.Array, Local], tuple[Contribution, Local]]
+LocalCommit = Callable[[Inputs, Commits, jax.Array, Local], tuple[Contribution, Local]]
 """`(inputs, schedule, commit, local) -> (contribution, local)`."""
 
 
@@ -122,14 +123,14 @@ def local_commits(
             loss += value
         return total, everybody, jnp.broadcast_to(mean(loss, _share(pieces).sum()), pieces.work.shape)
 
-    def commit(inputs: Inputs, schedule: Schedule, index: jax.Array, everybody: Local) -> tuple[Contribution, Local]:
-        pieces = _pieces(local, schedule, index)
+    def commit(inputs: Inputs, commits: Commits, index: jax.Array, everybody: Local) -> tuple[Contribution, Local]:
+        pieces = _pieces(local, commits, index)
         dense = pieces.work.shape[0] == local.passes * num_workers and at_once is not None
         total, everybody, losses = (side_by_side if dense else in_turn)(inputs, pieces, everybody)
         share = _share(pieces).astype(losses.dtype)
         loss = mean(jnp.sum(losses * share), share.sum())
         gradient = jax.tree.map(jnp.negative, total)
-        return Contribution(gradient, loss, jnp.zeros((), schedule.weight.dtype)), everybody
+        return Contribution(gradient, loss, jnp.zeros((), commits.weight.dtype)), everybody
 
     return commit
 
@@ -139,9 +140,9 @@ def _share(pieces: Piece) -> jax.Array:
     return pieces.weight * pieces.work.astype(pieces.weight.dtype)
 
 
-def _pieces(local: LocalWork, schedule: Schedule, index: jax.Array) -> Piece:
+def _pieces(local: LocalWork, commits: Commits, index: jax.Array) -> Piece:
     """The contributions to a commit; those of workers who take their steps together are one."""
-    rows = {name: getattr(schedule, name)[index] for name in ("worker", "unit", "version", "work", "weight")}
+    rows = {name: getattr(commits, name)[index] for name in ("worker", "unit", "version", "work", "weight")}
     used = rows["worker"] >= 0
     work, weight = jnp.where(used, rows["work"], 0), jnp.where(used, rows["weight"], 0)
     worker, unit, version = rows["worker"], rows["unit"], rows["version"]

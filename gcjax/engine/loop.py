@@ -28,7 +28,8 @@ from gcjax.engine.layout import Layout
 from gcjax.engine.local_work import LocalCommit, beginning, local_commits
 from gcjax.engine.spread import Spread, one_device
 from gcjax.engine.windows import by_windows
-from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.schedule import Schedule, commits
 from gcjax.stragglers.network import Network
 from gcjax.tasks.base import Task
 
@@ -159,7 +160,7 @@ def _commits_of(program: Program, data: Any, rng_key: jax.Array, schedule: Sched
         on_mesh = mesh_estimate(task, protocol.code, options.layout)
         gradient = coded_gradients(protocol.code, on_mesh or estimate_on_one_device(task, protocol.code))
     server, place = on_server(program), _places(program, schedule)
-    return partial(make_commits, gradient, local, server, options, fronts, schedule, place, data, batch_key)
+    return partial(make_commits, gradient, local, server, options, fronts, commits(schedule), place, data, batch_key)
 
 
 def _placed(options: Options, optimizer: optax.GradientTransformation, training: Training) -> Training:

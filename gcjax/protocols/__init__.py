@@ -3,7 +3,7 @@
 from gcjax.protocols.adacomm import adacomm
 from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
-from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
+from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol
 from gcjax.protocols.bsp import bsp
 from gcjax.protocols.checking import Kept, check
 from gcjax.protocols.coded import coded
@@ -21,11 +21,12 @@ from gcjax.protocols.rounds import fixed as fixed_units
 from gcjax.protocols.rounds import rounds as round_schedule
 from gcjax.protocols.rounds import until as units_until
 from gcjax.protocols.rules import Part, Rule, View, units
+from gcjax.protocols.schedule import Commits, Schedule, Timeline, commits, record, truncate
 from gcjax.protocols.sequential import m_sgc, sr_sgc
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn
-from gcjax.protocols.timing import Timeline, bounded_staleness, check_staleness, commits_on_arrival, used_commits
+from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
 from gcjax.protocols.turns import Work
 from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
@@ -67,6 +68,7 @@ __all__ = [
     "GROUPS",
     "TABLE",
     "Adaptive",
+    "Commits",
     "Kept",
     "LocalWork",
     "Observed",
@@ -88,6 +90,7 @@ __all__ = [
     "check",
     "check_staleness",
     "coded",
+    "commits",
     "commits_on_arrival",
     "contiguous_groups",
     "diloco",
@@ -106,13 +109,14 @@ __all__ = [
     "progressive_groups",
     "psp",
     "random_groups",
+    "record",
     "round_schedule",
     "sr_sgc",
     "ssp",
     "staleness_aware",
     "stsyn",
+    "truncate",
     "units",
     "units_until",
-    "used_commits",
     "worker_busy",
 ]

@@ -9,10 +9,10 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
-from gcjax.protocols.events import simulate
+from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Part, Rule
 from gcjax.protocols.single import single
-from gcjax.protocols.turns import Work, commits_by_position
+from gcjax.protocols.turns import Work
 from gcjax.protocols.windows import in_window, mean_loss, window_of
 from gcjax.stragglers.network import Network
 
@@ -77,9 +77,9 @@ def adsp(
         single("target_loss", target_loss, finite=True)
 
     def chosen(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
-        work = Work.of(durations)
+        num_workers = durations.shape[1]
         messages = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
-        messages = jnp.broadcast_to(messages, (1, work.num_workers))
+        messages = jnp.broadcast_to(messages, (1, num_workers))
         length = jnp.maximum(least_interval, seconds / rates.commits.astype(durations.dtype)[:, None] - messages)
 
         def turn(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> Part:
@@ -90,7 +90,7 @@ def adsp(
             stop = ready + work.seconds(first, number)
             return Part(number, ready, stop, stop, first)
 
-        return commits_by_position(simulate(Rule(turn=turn), work, network), work, 1.0 / work.num_workers, 1)
+        return event_schedule(Rule(turn=turn), durations, network, weight=1.0 / num_workers)
 
     def initial(count: int) -> Rates:
         zero = jnp.zeros((), jnp.result_type(float))

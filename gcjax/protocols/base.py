@@ -14,46 +14,9 @@ import optax
 from gcjax import _checks
 from gcjax.algebra.specifications import Specification
 from gcjax.codes.base import GradientCode
+from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.structure import check_resolution, check_shapes, check_structure
 from gcjax.stragglers.network import Network
-
-
-class Schedule(NamedTuple):
-    """What happens when, independent of any gradient.
-
-    Commit e happens at `time[e]` and uses, for each contribution c, unit `unit[e, c]` of worker `worker[e, c]`,
-    computed on the parameters of commit `version[e, c]` (version v = the parameters after v commits). Commits that
-    lie beyond the horizon, or that never happen, come last, with time inf and -1 everywhere. The horizon is the time
-    at which the first worker would start a unit that was not sampled.
-
-    Attributes:
-      time: float[E] seconds, increasing; inf for commits that are not used.
-      worker: int32[E, C], -1 pads.
-      unit: int32[E, C], the unit of work; the first one of the round where a contribution has several.
-      version: int32[E, C]. Staleness is `e - version`.
-      work: int32[E, C], the chunks or local steps in the contribution.
-      weight: float[E, C], the factor of the contribution in the commit.
-      start: float[T, W] seconds, when a unit begins: it asks for the parameters; inf if it never does.
-      compute_start: float[T, W], when the parameters have arrived and computing begins.
-      compute_end: float[T, W], when computing ends, or is cut off.
-      send_start: float[T, W], when sending begins; inf if the unit ends without a message of its own.
-      finish: float[T, W], when the unit's message has arrived, or it has ended without one; inf if it never ends.
-      horizon: float[], the time at which the first worker would begin a unit that was not sampled; inf if none ever
-        does, because somebody is waited for that never ends a unit.
-    """
-
-    time: jax.Array
-    worker: jax.Array
-    unit: jax.Array
-    version: jax.Array
-    work: jax.Array
-    weight: jax.Array
-    start: jax.Array
-    compute_start: jax.Array
-    compute_end: jax.Array
-    send_start: jax.Array
-    finish: jax.Array
-    horizon: jax.Array
 
 
 def replaced(mine: Any, read: Any) -> Any:

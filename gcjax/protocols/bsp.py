@@ -5,9 +5,10 @@ import jax.numpy as jnp
 
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
-from gcjax.protocols.base import Protocol, Schedule
+from gcjax.protocols.base import Protocol
 from gcjax.protocols.rounds import fixed, rounds
-from gcjax.protocols.timing import bounded_staleness, used_commits
+from gcjax.protocols.schedule import Schedule, record
+from gcjax.protocols.timing import bounded_staleness
 from gcjax.stragglers.network import Network
 
 
@@ -23,16 +24,15 @@ def bsp() -> Protocol:
         if network.server is not None:  # messages get in each other's way
             return rounds(fixed(1), durations, network, num_units)
         timeline = bounded_staleness(durations, network, 0)
-        everybody = (num_units, num_workers)
-        index = jnp.broadcast_to(jnp.arange(num_units)[:, None], everybody)
-        return used_commits(
+        index = jnp.arange(num_units)[:, None]
+        return record(
             timeline,
             time=timeline.finish.max(axis=1),
-            worker=jnp.broadcast_to(jnp.arange(num_workers)[None], everybody),
+            worker=jnp.broadcast_to(jnp.arange(num_workers), (num_units, num_workers)),
             unit=index,
-            version=index,
-            work=jnp.ones(everybody),
-            weight=jnp.full(everybody, 1.0 / num_workers),
+            work=jnp.ones((), jnp.int32),
+            weight=1.0 / num_workers,
+            read=index,
         )
 
     return Protocol(

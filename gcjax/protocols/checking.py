@@ -15,9 +15,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.algebra.specifications import Specification, shown
-from gcjax.protocols.base import Schedule
 from gcjax.protocols.group_history import GroupHistory, group_blocks, group_history
 from gcjax.protocols.history import BEGIN, FIELDS, Fields, History, blocks, history, together
+from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.sequential_history import SequentialHistory, sequential_blocks, sequential_history
 
 CLOCKS = {"clock", "granted", "free"}

@@ -9,10 +9,9 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.events import simulate
+from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Rule, View
 from gcjax.protocols.single import single
-from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
@@ -51,9 +50,8 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     rule = _rule(lower, span)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        work = Work.of(durations)
-        factor = 1.0 / work.num_workers if weight is None else weight
-        return commits_by_position(simulate(rule, work, network), work, factor, 1)
+        factor = 1.0 / durations.shape[1] if weight is None else weight
+        return event_schedule(rule, durations, network, weight=factor)
 
     def max_staleness(num_workers: int) -> int:
         return (num_workers - 1) * (2 * (lower + span) + 1)

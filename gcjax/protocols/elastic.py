@@ -9,10 +9,9 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.events import simulate
+from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Rule, units
 from gcjax.protocols.single import single
-from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
@@ -36,14 +35,17 @@ def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
     rule = Rule(turn=units(num_steps), exchanges=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        work = Work.of(durations)
-        single("moving_rate", moving_rate, maximum=float(work.num_workers))
-        number = max(1, work.num_units // num_steps)
-        found = simulate(rule, work, network, num_turns=number, num_commits=number * work.num_workers)
-        turns = found.turns
-        read = jnp.searchsorted(found.time, turns.send_start, side="right").astype(jnp.int32)
-        found = found._replace(turns=turns._replace(version=jnp.minimum(read, turns.commit)))
-        return commits_by_position(found, work, moving_rate / work.num_workers, 1)
+        num_units, num_workers = durations.shape
+        single("moving_rate", moving_rate, maximum=float(num_workers))
+        number = max(1, num_units // num_steps)
+        return event_schedule(
+            rule,
+            durations,
+            network,
+            weight=moving_rate / num_workers,
+            num_commits=number * num_workers,
+            num_turns=number,
+        )
 
     return Protocol(
         schedule,

@@ -11,8 +11,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from gcjax.protocols.base import Schedule
 from gcjax.protocols.history import ROUNDING, Fields, Host, in_blocks, on_host, slots
+from gcjax.protocols.schedule import Schedule
 
 UNIT, PUSH, READ = range(3)
 

@@ -9,11 +9,12 @@ import numpy as np
 from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
-from gcjax.protocols.base import LocalWork, Protocol, Schedule
+from gcjax.protocols.base import LocalWork, Protocol
 from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, checked_groups, members
+from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.single import single
-from gcjax.protocols.timing import Timeline, bounded_staleness, commits_on_arrival, used_commits
+from gcjax.protocols.timing import bounded_staleness, commits_on_arrival
 from gcjax.stragglers.network import Network
 
 MERGES = ("gradient", "change", "elastic")
@@ -71,15 +72,20 @@ def grouped(
         between = each.length[: number * local_rounds].reshape(number, local_rounds, -1)
         pushes = bounded_staleness(between.sum(axis=1) + central_seconds, Network(), np.inf)
         central = commits_on_arrival(pushes, 1.0, np.inf)
-        group, used = central.worker[:, 0], central.worker >= 0
-        worker = jnp.where(used, jnp.asarray(table)[group], -1)
-        fields = {"unit": central.unit * local_rounds, "version": central.version, "work": central.work * local_rounds}
-        rows = {name: jnp.where(worker >= 0, jnp.broadcast_to(x, worker.shape), -1) for name, x in fields.items()}
-        weight = jnp.where(worker >= 0, jnp.asarray(strength, durations.dtype)[group], 0)
+        group = central.worker[:, 0]
+        worker = jnp.where(central.worker >= 0, jnp.asarray(table)[group], -1)
         before = jnp.pad(jnp.cumsum(between[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
         begin = (pushes.start[:, None] + before).reshape(-1, between.shape[2])
-        times = _timeline(each, begin, group_of, durations.shape[0], pushes.horizon)
-        return used_commits(times, time=central.time, weight=weight, worker=worker, **rows)
+        read = jnp.repeat(central.read, local_rounds, axis=0)[:, group_of]
+        return record(
+            _timeline(each, begin, group_of, durations.shape[0], pushes.horizon),
+            time=central.time,
+            worker=worker,
+            unit=central.unit * local_rounds,
+            work=central.work * local_rounds,
+            weight=jnp.asarray(strength, durations.dtype)[group],
+            read=jnp.pad(read, ((0, durations.shape[0] - read.shape[0]), (0, 0)), constant_values=-1),
+        )
 
     def promise(num_workers: int) -> specifications.Specification:
         return specifications.grouped(workers=num_workers, groups=groups, num_steps=local_rounds)

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax.protocols.base import Schedule
+from gcjax.protocols.schedule import Schedule
 
 BEGIN, PUSH, COMMIT = range(3)
 BLOCK = 1 << 20  # numbers in an array of a block, more or less

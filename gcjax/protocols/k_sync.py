@@ -13,9 +13,8 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.events import simulate
+from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Rule, View
-from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
@@ -138,12 +137,15 @@ def _first_of(width: Callable[[int], int], *, distinct: bool, cancels: bool) -> 
     """A protocol whose commits take so many gradients, given the number of workers."""
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        work = Work.of(durations)
-        count = width(work.num_workers)
-        rule = first_arrivals(count, distinct=distinct, cancels=cancels)
-        # With several gradients of one worker in a commit, a worker makes at most one turn for each of its units.
-        found = simulate(rule, work, network, num_commits=max(1, work.num_units * work.num_workers // count))
-        return commits_by_position(found, work, 1.0 / count, count)
+        count = width(durations.shape[1])
+        return event_schedule(
+            first_arrivals(count, distinct=distinct, cancels=cancels),
+            durations,
+            network,
+            weight=1.0 / count,
+            num_contributions=count,
+            num_commits=max(1, durations.size // count),
+        )
 
     return Protocol(schedule, one_version=cancels, max_staleness=(lambda num_workers: 0) if cancels else None)
 

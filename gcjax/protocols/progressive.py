@@ -11,11 +11,10 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.events import simulate
+from gcjax.protocols.events import event_schedule
 from gcjax.protocols.groups import checked_order, in_order, members
 from gcjax.protocols.rules import Rule, View
 from gcjax.protocols.single import single
-from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
@@ -60,11 +59,12 @@ def progressive_groups(
         single("no_delay", no_delay, above=True, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        work = Work.of(durations)
-        table = jnp.asarray(_levels(work.num_workers, order))
+        num_workers = durations.shape[1]
+        table = jnp.asarray(_levels(num_workers, order))
         limit = factor * num_rounds * (_median_round(durations, network) if no_delay is None else no_delay)
-        rule = _rule(table, num_rounds * work.num_workers, limit)
-        return commits_by_position(simulate(rule, work, network), work, 1.0 / work.num_workers, work.num_workers)
+        rule = _rule(table, num_rounds * num_workers, limit)
+        weight = 1.0 / num_workers
+        return event_schedule(rule, durations, network, weight=weight, num_contributions=num_workers)
 
     def promise(num_workers: int) -> specifications.Specification:
         return specifications.progressive_groups(workers=num_workers, order=order)

@@ -9,11 +9,10 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.events import simulate
+from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Rule, View
 from gcjax.protocols.single import single
 from gcjax.protocols.timing import check_staleness
-from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
@@ -41,12 +40,11 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
         single("weight", weight, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        work = Work.of(durations)
+        num_workers = durations.shape[1]
         hint = "A worker looks at others."
-        _checks.integer("num_sampled", num_sampled, maximum=work.num_workers - 1, hint=hint)
-        factor = 1.0 / work.num_workers if weight is None else weight
-        found = simulate(_rule(num_sampled, staleness, rng_key), work, network)
-        return commits_by_position(found, work, factor, 1)
+        _checks.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint=hint)
+        factor = 1.0 / num_workers if weight is None else weight
+        return event_schedule(_rule(num_sampled, staleness, rng_key), durations, network, weight=factor)
 
     return Protocol(
         schedule,

@@ -9,9 +9,8 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.base import Schedule
-from gcjax.protocols.timing import used_commits
-from gcjax.protocols.turns import Simulation, Turns, Work, timeline
+from gcjax.protocols.schedule import Schedule, record
+from gcjax.protocols.turns import Turns, Work, units_of
 from gcjax.stragglers.network import Network
 
 
@@ -77,13 +76,16 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
 
     start = jnp.zeros((), durations.dtype), jnp.zeros(work.num_workers, jnp.int32)
     turns, end, ran_out = jax.lax.scan(step, start, jnp.arange(num_rounds, dtype=jnp.int32))[1]
-    used = turns.work > 0
-    weight = jnp.where(used, 1.0 / work.num_workers, 0)
-    worker = jnp.where(used, turns.position, -1)
-    rows = {"worker": worker, "unit": turns.first, "version": turns.version, "work": turns.work}
-    rows = {name: jnp.where(used, values, -1) for name, values in rows.items()}
-    found = Simulation(turns, end, jnp.minimum(ran_out.min(), end[-1]))
-    return used_commits(timeline(found, work), time=end, weight=weight, **rows)
+    timeline, read, _ = units_of(turns, work, jnp.minimum(ran_out.min(), end[-1]))
+    return record(
+        timeline,
+        time=end,
+        worker=jnp.where(turns.work > 0, turns.position, -1),
+        unit=turns.first,
+        work=turns.work,
+        weight=1.0 / work.num_workers,
+        read=read,
+    )
 
 
 def fixed(count: int | jax.Array) -> RoundRule:

@@ -28,9 +28,9 @@ from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.codes.side_by_side import side_by_side
 from gcjax.codes.uncoded import uncoded
 from gcjax.equality import comparable
-from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.coded import pad_units, round_timeline
-from gcjax.protocols.timing import used_commits
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.schedule import Schedule, record
+from gcjax.protocols.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
 
 
@@ -221,33 +221,26 @@ def _protocol(
     """The protocol of rounds of so many units, in each of which a worker sends so many messages of d numbers."""
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        number = _num_rounds(durations, num_workers, num_units)
-        units = durations[: number * num_units].reshape(number, num_units, num_workers)
-        receive = network.received(jnp.zeros(num_workers, units.dtype))
-        found = rounds(units, receive)
-        sends = found.answered & jnp.isfinite(found.seconds)[:, None]
-        begun = jnp.where(sends, 0, jnp.inf).astype(units.dtype)
-        sending = jnp.where(sends, jax.vmap(lambda ready: network.sent(ready, num_messages))(begun), 0)
-        end = jnp.cumsum(found.seconds + sending.max(axis=1))
-        begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])
-        done = found.held & (found.finish <= found.seconds[:, None, None]) & jnp.isfinite(found.finish)
-        given = receive, found.finish, found.seconds, done, sends, sending, found.held
-        timeline = round_timeline(begin, *given, end[-1])
+        _check_durations(durations, num_workers, num_units)
+        units = units_of_rounds(durations, num_units)
+        number = units.shape[0]
         job = jnp.arange(number, dtype=jnp.int32)
-        ends_in = jnp.where(found.after >= 0, job + found.after, number)  # the round; times of several can be the same
+        given = rounds(units, network.received(jnp.zeros(num_workers, units.dtype)))
+        done = given.held & (given.finish <= given.seconds[:, None, None]) & jnp.isfinite(given.finish)
+        size = num_messages * (given.answered & jnp.isfinite(given.seconds)[:, None]).astype(units.dtype)
+        timeline, end = stopped_rounds(given.finish, given.held, done, given.seconds, size, network, durations.shape[0])
+        ends_in = jnp.where(given.after >= 0, job + given.after, number)  # the round; times of several can be the same
         order = jnp.argsort(ends_in, stable=True)
         ends_in = ends_in[order]
-        time = jnp.append(end, jnp.inf)[ends_in]
-        version = jnp.searchsorted(ends_in, job, side="left").astype(jnp.int32)[order]  # the commits of earlier rounds
-        shape = (number, code.assignment.num_workers)
-        return used_commits(
-            pad_units(timeline, durations.shape[0]),
-            time=time,
-            worker=jnp.broadcast_to((jnp.arange(shape[1]) % num_workers)[None], shape),
-            unit=jnp.broadcast_to((job * num_units)[order][:, None], shape),
-            version=jnp.broadcast_to(version[:, None], shape),
-            work=found.work[order],
-            weight=jnp.full(shape, 1.0 / code.assignment.num_chunks),
+        version = jnp.searchsorted(ends_in, job, side="left").astype(jnp.int32)  # the commits of earlier rounds
+        return record(
+            timeline,
+            time=jnp.append(end, jnp.inf)[ends_in],
+            worker=jnp.broadcast_to(jnp.arange(code.assignment.num_workers) % num_workers, given.work.shape),
+            unit=(job * num_units)[order][:, None],
+            work=given.work[order],
+            weight=1.0 / code.assignment.num_chunks,
+            read=by_unit(jnp.broadcast_to(version[:, None, None], units.shape), durations.shape[0], -1),
         )
 
     return Protocol(schedule, code, max_staleness=lambda _: max_staleness, round_units=num_units)
@@ -296,10 +289,9 @@ def _checked(num_workers: int, burst: int, window: int, most: int, patience: flo
     return Bursts(burst, window, most, float(patience))
 
 
-def _num_rounds(durations: jax.Array, num_workers: int, num_units: int) -> int:
+def _check_durations(durations: jax.Array, num_workers: int, num_units: int) -> None:
     if durations.shape[1] != num_workers or durations.shape[0] < num_units:
         raise ValueError(
             f"durations must have {num_workers} columns, one a worker, and at least {num_units} units, those of a "
             f"round; got shape {durations.shape}." + _checks.transposed(durations.shape, num_workers)
         )
-    return int(durations.shape[0]) // num_units

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.algebra.specifications import Specification
-from gcjax.protocols.base import Schedule
 from gcjax.protocols.history import BLOCK, Fields, Host, on_host
+from gcjax.protocols.schedule import Schedule
 
 ANSWER, END = range(2)
 LEAST = 64  # events that are replayed at once

@@ -7,11 +7,10 @@ import jax
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.events import simulate
+from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Rule
 from gcjax.protocols.single import single
 from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
-from gcjax.protocols.turns import Work, commits_by_position
 from gcjax.stragglers.network import Network
 
 
@@ -41,8 +40,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
         factor = 1.0 / durations.shape[1] if weight is None else weight
         if network.server is None:
             return commits_on_arrival(bounded_staleness(durations, network, staleness), factor, staleness)
-        work = Work.of(durations)  # messages get in each other's way: an event queue
-        return commits_by_position(simulate(rule, work, network), work, factor, 1)
+        return event_schedule(rule, durations, network, weight=factor)  # messages get in each other's way
 
     def max_staleness(num_workers: int) -> int:
         # While a worker is busy with unit n, another one can finish its units n-s, ..., n+s.

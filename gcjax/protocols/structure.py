@@ -17,9 +17,10 @@ import numpy as np
 from gcjax import _checks
 
 if TYPE_CHECKING:
-    from gcjax.protocols.base import Protocol, Schedule
+    from gcjax.protocols.base import Protocol
+    from gcjax.protocols.schedule import Schedule
 
-INDICES = ("worker", "unit", "version", "work")
+INDICES = ("worker", "unit", "work")
 TIMES = ("start", "compute_start", "compute_end", "send_start", "finish")
 ROUNDING = 1e-5  # by which sums of the same times, or of weights, may differ
 SHORT = 32  # units of a contribution up to which they are marked place by place
@@ -47,6 +48,8 @@ def check_shapes(schedule: "Schedule", shape: tuple[int, ...]) -> None:
     for name in TIMES:
         if np.shape(getattr(schedule, name)) != shape or not _is(schedule, name, jnp.floating):
             _wrong(name, getattr(schedule, name), f"float[T, W] with T={shape[0]}, W={shape[1]} as in the durations")
+    if np.shape(schedule.read) != shape or not _is(schedule, "read", jnp.integer):
+        _wrong("read", schedule.read, f"int32[T, W] with T={shape[0]}, W={shape[1]} as in the durations")
     if np.shape(schedule.horizon) != () or not _is(schedule, "horizon", jnp.floating):
         _wrong("horizon", schedule.horizon, "float[]")
 
@@ -190,7 +193,7 @@ def _blocks(schedule: "Schedule", number: int) -> Iterator[_Block]:
     columns = max(schedule.worker.shape[1], 1)
     size = max(BLOCK // columns, 1)
     rows = np.arange(size, dtype=np.int32)[:, None]
-    fields = tuple(getattr(schedule, name) for name in (*INDICES, "weight"))
+    fields = tuple(getattr(schedule, name) for name in ("worker", "unit", "version", "work", "weight"))
     for first in range(0, number, size):
         part = slice(first, min(first + size, number))
         worker, *others = (x[part] for x in fields)

@@ -2,38 +2,17 @@
 
 import math
 from functools import partial
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
 from gcjax._together import most
-from gcjax.protocols.base import Schedule
+from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.stragglers.network import Network
 
 Pair = tuple[jax.Array, jax.Array]
 Four = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-
-
-class Timeline(NamedTuple):
-    """The five times of every unit, as in `Schedule`, and the time at which the first unsampled unit would start.
-
-    Attributes:
-      start: float[T, W].
-      compute_start: float[T, W].
-      compute_end: float[T, W].
-      send_start: float[T, W].
-      finish: float[T, W].
-      horizon: float[].
-    """
-
-    start: jax.Array
-    compute_start: jax.Array
-    compute_end: jax.Array
-    send_start: jax.Array
-    finish: jax.Array
-    horizon: jax.Array
 
 
 def bounded_staleness(durations: jax.Array, network: Network, staleness: float) -> Timeline:
@@ -99,14 +78,14 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     version = _later(seen, 1)
     if staleness < num_units:
         version = jnp.maximum(version, _later(seen.max(axis=0, keepdims=True), int(staleness) + 1))
-    return used_commits(
+    return record(
         timeline,
         time=jnp.where(time <= timeline.horizon, time, jnp.inf),
         worker=(order // num_units)[:, None],
         unit=(order % num_units)[:, None],
-        version=version.ravel()[order][:, None],
-        work=jnp.ones((time.size, 1)),
-        weight=jnp.broadcast_to(jnp.asarray(weight, time.dtype), (time.size, 1)),
+        work=jnp.ones((), jnp.int32),
+        weight=weight,
+        read=version.T,
     )
 
 
@@ -162,14 +141,6 @@ def _order(times: jax.Array, turn: jax.Array) -> jax.Array:
             return (key & jnp.uint64((1 << bits) - 1)).astype(jnp.int32)
 
     return jax.lax.cond(most(turn.max()) < 1 << (32 - bits), packed, by_all, jnp.abs(times), turn)
-
-
-def used_commits(timeline: Timeline, *, time: jax.Array, weight: jax.Array, **fields: jax.Array) -> Schedule:
-    """The schedule of these commits, with -1 (weight 0) wherever the time is inf."""
-    used = jnp.isfinite(time)[:, None]
-    marked = {name: jnp.where(used, value, -1).astype(jnp.int32) for name, value in fields.items()}
-    weight = jnp.where(used, weight, 0).astype(time.dtype)
-    return Schedule(time=time, weight=weight, **marked, **timeline._asdict())
 
 
 def check_staleness(staleness: float) -> float:

@@ -1,4 +1,4 @@
-"""Turns: what a worker does from one push to the next, and how they become a timeline and a list of commits.
+"""Turns: what a worker does from one push to the next, as simulators write it down, and how turns become a record.
 
 A turn begins with asking for the parameters (or with the next unit, if the worker goes on with those it has), computes
 one or several units, and ends when its message arrives, or when it is cut off.
@@ -12,8 +12,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.base import Schedule
-from gcjax.protocols.timing import Timeline, used_commits
+from gcjax.protocols.schedule import Schedule, Timeline, record
 
 
 class Turns(NamedTuple):
@@ -50,20 +49,6 @@ class Turns(NamedTuple):
 
 INTEGERS = Turns._fields[:7]
 FLOATS = Turns._fields[7:]
-
-
-class Simulation(NamedTuple):
-    """What a protocol makes of durations.
-
-    Attributes:
-      turns: [J, W].
-      time: float[E] seconds, when the commits happen; inf for those that do not.
-      horizon: float[] seconds, when the first worker would begin a unit that was not sampled.
-    """
-
-    turns: Turns
-    time: jax.Array
-    horizon: jax.Array
 
 
 class Work(NamedTuple):
@@ -145,111 +130,89 @@ class Work(NamedTuple):
         return jax.lax.fori_loop(0, bits, step, jnp.zeros_like(first))
 
 
-def timeline(found: Simulation, work: Work) -> Timeline:
-    """The times of every unit, from those of the turns."""
+def turns_record(
+    turns: Turns,
+    work: Work,
+    *,
+    time: jax.Array,
+    horizon: jax.Array,
+    weight: jax.Array | float,
+    num_contributions: int,
+    split: bool = False,
+    by_worker: bool = False,
+) -> Schedule:
+    """The record of turns: all units that are in one commit at the same place are one contribution.
+
+    The place is that of the message among those of its commit, or that of the worker.
+
+    Args:
+      turns: [J, W], those of a worker in order.
+      work: the sampled units.
+      time: float[E] seconds, when the commits happen; inf for those that do not.
+      horizon: float[] seconds, when the first worker would begin a unit that was not sampled.
+      weight: of a contribution, a number or float[E, 1].
+      num_contributions: C, the places that there are.
+      split: whether units on the version before the one just read are a contribution of their own; those on the new one
+        are then C / 2 places further on.
+      by_worker: whether all messages of a worker to a commit are one contribution for each version that they are based
+        on, at the places w, W + w, ...
+    """
+    timeline, read, turn = units_of(turns, work, horizon)
+    unit = jnp.arange(work.num_units, dtype=jnp.int32)[:, None]
+    worker = jnp.broadcast_to(jnp.arange(work.num_workers, dtype=jnp.int32), read.shape)
+    number = time.shape[0]
+    sent = (unit >= turn.first) & (unit < turn.first + turn.work)
+    happens = sent & jnp.isfinite(jnp.append(time, jnp.inf)[turn.commit.clip(0, number)])
+    commit = jnp.where(happens, turn.commit, -1)
+    if by_worker:
+        passes = num_contributions // work.num_workers
+        place = jnp.minimum(_changes(commit, read), passes - 1) * work.num_workers + worker
+    elif split:
+        place = turn.position + jnp.where(unit < turn.fresh, 0, num_contributions // 2)
+    else:
+        place = turn.position
+    shape = number, num_contributions
+    at = jnp.where(commit >= 0, commit, number), place  # out of bounds: dropped
+    return record(
+        timeline,
+        time=time,
+        worker=jnp.full(shape, -1, jnp.int32).at[at].set(worker, mode="drop"),
+        unit=jnp.full(shape, work.num_units, jnp.int32).at[at].min(jnp.broadcast_to(unit, read.shape), mode="drop"),
+        work=jnp.zeros(shape, jnp.int32).at[at].add(1, mode="drop"),
+        weight=weight,
+        read=read,
+    )
+
+
+def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, jax.Array, Turns]:
+    """The times of every unit, the version that was read for it, and the turn that it belongs to; arrays [T, W].
+
+    The turns of a worker are in order, and those that there are not come last, with T as first unit. A unit that none
+    has begun gets the turn before it.
+    """
     unit = jnp.arange(work.num_units, dtype=jnp.int32)
 
-    def of_worker(turns: Turns) -> tuple[jax.Array, Turns]:
-        index = jnp.searchsorted(turns.first, unit, side="right").astype(jnp.int32) - 1
-        return index, Turns(*(x[index.clip(0)] for x in turns))
+    def of_worker(turns: Turns) -> tuple[Turns, jax.Array]:
+        index = (jnp.searchsorted(turns.first, unit, side="right").astype(jnp.int32) - 1).clip(0)
+        return Turns(*(x[index] for x in turns)), turns.version[(index - 1).clip(0)]
 
-    index, turn = jax.vmap(of_worker, in_axes=1, out_axes=1)(found.turns)
+    turn, before = jax.vmap(of_worker, in_axes=1, out_axes=1)(turns)
     offset = unit[:, None] - turn.first
-    real = (index >= 0) & (offset < turn.begun)
+    real = (offset >= 0) & (offset < turn.begun)
     last_begun, last_sent = offset == turn.begun - 1, offset == turn.work - 1
     compute_start = turn.compute_start + work.seconds(turn.first, offset)
     compute_end = jnp.where(last_begun, turn.stop, jnp.minimum(compute_start + work.durations, turn.stop))
     send_start = jnp.where(last_sent, turn.send_start, jnp.inf)
     finish = jnp.where(last_sent, turn.arrive, jnp.where(offset < turn.work, compute_end, jnp.inf))
     start = jnp.where(offset == 0, turn.begin, compute_start)
-    times = Timeline(start, compute_start, compute_end, send_start, finish, found.horizon)
-    return jax.tree.map(lambda x: jnp.where(real, x, jnp.inf), times)._replace(horizon=found.horizon)
+    times = (jnp.where(real, x, jnp.inf) for x in (start, compute_start, compute_end, send_start, finish))
+    read = jnp.where(real, jnp.where(unit[:, None] < turn.fresh, before, turn.version), -1)
+    return Timeline(*times, horizon), read, turn
 
 
-def commits_by_position(
-    found: Simulation, work: Work, weight: jax.Array | float, width: int, *, split: bool = False
-) -> Schedule:
-    """The schedule in which every message is a contribution, in the order in which they arrived.
-
-    Args:
-      found: what happened.
-      work: the sampled units.
-      weight: of a contribution, a number or float[E, 1].
-      width: the messages in a commit.
-      split: whether a message can stand for units on two versions; C is then twice the width, once the width otherwise.
-    """
-    turns, time = found.turns, found.time
-    number = time.shape[0]
-    if split:
-        turns = _split(turns, width)
-        width *= 2
-    worker = jnp.broadcast_to(jnp.arange(work.num_workers, dtype=jnp.int32), turns.first.shape)
-    counts = (turns.commit >= 0) & jnp.isfinite(jnp.append(time, jnp.inf)[turns.commit.clip(0, number)])
-    row = jnp.where(counts, turns.commit, number)  # out of bounds: dropped
-    place = row.ravel(), turns.position.ravel()
-
-    def spread(values: jax.Array) -> jax.Array:
-        return jnp.full((number, width), -1, jnp.int32).at[place].set(values.ravel(), mode="drop")
-
-    fields = {"worker": worker, "unit": turns.first, "version": turns.version, "work": turns.work}
-    rows = {name: spread(values) for name, values in fields.items()}
-    weights = jnp.where(rows["worker"] >= 0, weight, 0)
-    return used_commits(timeline(found, work), time=time, weight=weights, **rows)
-
-
-def _split(turns: Turns, width: int) -> Turns:
-    """[2 J, W]: the units on the version before, then those on the version just read, as messages of their own."""
-    old = (turns.fresh - turns.first).clip(0, turns.work)
-    before = jnp.concatenate([turns.version[:1], turns.version[:-1]])
-    on_old = turns._replace(work=old, version=before, commit=jnp.where(old > 0, turns.commit, -1))
-    rest = turns.work - old
-    on_new = turns._replace(
-        first=turns.first + old,
-        work=rest,
-        position=turns.position + width,
-        commit=jnp.where(rest > 0, turns.commit, -1),
-    )
-    return jax.tree.map(lambda a, b: jnp.concatenate([a, b]), on_old, on_new)
-
-
-def commits_by_worker(found: Simulation, work: Work, weight: float, passes: int) -> Schedule:
-    """The schedule in which all messages of a worker to one commit are one contribution, for each version.
-
-    Args:
-      found: what happened.
-      work: the sampled units.
-      weight: of a contribution.
-      passes: the versions that a worker's messages to one commit can be based on; C = passes * W.
-    """
-    turns, time = found.turns, found.time
-    number, num_units, num_workers = time.shape[0], work.num_units, work.num_workers
-    commit, version = jax.vmap(_of_units, in_axes=(1, None), out_axes=1)(turns, num_units)
-    later = jnp.isinf(jnp.append(time, jnp.inf)[commit.clip(0, number)])
-    commit = jnp.where(later, -1, commit)
-    before_commit, before_version = (jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, version))
+def _changes(commit: jax.Array, read: jax.Array) -> jax.Array:
+    """int32[T, W]: how often the version has changed before a unit, among its worker's units in the same commit."""
+    before_commit, before_read = (jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, read))
     other = commit != before_commit
-    new = other | (version != before_version)
-    count = jnp.cumsum(new, axis=0, dtype=jnp.int32)
-    pass_ = count - jax.lax.cummax(jnp.where(other, count, 0), axis=0)
-    worker = jnp.broadcast_to(jnp.arange(num_workers, dtype=jnp.int32), commit.shape)
-    place = jnp.where(commit >= 0, commit, number), jnp.minimum(pass_, passes - 1) * num_workers + worker
-    unit = jnp.broadcast_to(jnp.arange(num_units, dtype=jnp.int32)[:, None], commit.shape)
-    shape = (number, passes * num_workers)
-    counts = jnp.zeros(shape, jnp.int32).at[place].add(1, mode="drop")
-    first = jnp.full(shape, num_units, jnp.int32).at[place].min(unit, mode="drop")
-    read = jnp.full(shape, -1, jnp.int32).at[place].max(version, mode="drop")
-    used = counts > 0
-    rows = {"worker": jnp.arange(shape[1]) % num_workers, "unit": first, "version": read, "work": counts}
-    rows = {name: jnp.where(used, values, -1) for name, values in rows.items()}
-    weights = jnp.where(used, weight, 0)
-    return used_commits(timeline(found, work), time=time, weight=weights, **rows)
-
-
-def _of_units(turns: Turns, num_units: int) -> tuple[jax.Array, jax.Array]:
-    """int32[T] each: the commit of every unit of a worker (-1 if none), and the version that it is based on."""
-    unit = jnp.arange(num_units, dtype=jnp.int32)
-    index = jnp.searchsorted(turns.first, unit, side="right").astype(jnp.int32) - 1
-    turn = Turns(*(x[index.clip(0)] for x in turns))
-    there = (index >= 0) & (unit - turn.first < turn.work)
-    before = jnp.where(index > 0, turns.version[(index - 1).clip(0)], turn.version)
-    return jnp.where(there, turn.commit, -1), jnp.where(unit < turn.fresh, before, turn.version)
+    count = jnp.cumsum(other | (read != before_read), axis=0, dtype=jnp.int32)
+    return count - jax.lax.cummax(jnp.where(other, count, 0), axis=0)

@@ -9,9 +9,9 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.events import simulate
+from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Part, Rule, View, units
-from gcjax.protocols.turns import Work, commits_by_position, commits_by_worker
+from gcjax.protocols.turns import Work
 from gcjax.stragglers.network import Network
 
 
@@ -45,15 +45,24 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
             )
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        work = Work.of(durations)
+        num_units, num_workers = durations.shape
         turn = _pushes(network.received(jnp.zeros_like(durations[0]))) if overlap else units(1)
         if eager:
-            found = simulate(_eager(_fixed_worker(trigger, durations), turn), work, network)
-            return commits_by_position(found, work, 1.0 / work.num_workers, 1, split=overlap)
-        found = simulate(_committed(turn), work, network, num_commits=work.num_units)
-        # While a push is on its way to one commit, a worker can at most have read the two versions before it.
-        return commits_by_worker(found, work, 1.0 / work.num_workers, passes=3 if overlap else 2)
+            rule = _eager(_fixed_worker(trigger, durations), turn)
+            return event_schedule(
+                rule, durations, network, weight=1.0 / num_workers, num_contributions=passes, split=overlap
+            )
+        return event_schedule(
+            _committed(turn),
+            durations,
+            network,
+            weight=1.0 / num_workers,
+            num_contributions=passes * num_workers,
+            num_commits=num_units,
+            by_worker=True,
+        )
 
+    # While a push is on its way to one commit, a worker can at most have read the two versions before it.
     passes = (2 if overlap else 1) if eager else (3 if overlap else 2)
     local = LocalWork(in_flight=overlap, passes=passes)
     promise = specifications.worker_busy_pushes if eager else specifications.worker_busy

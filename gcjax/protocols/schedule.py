@@ -1,0 +1,157 @@
+"""The record of what happened: what every producer makes, simulated or live, and every consumer reads.
+
+A push is what a worker did from one message to the next: one unit of work, or several, of which the last one has the
+`send_start` and the arrival of the message. All that is known of a push stands at its units, so that there is one row
+for each unit; what the server did stands at its commits.
+
+Letters: T units sampled per worker, W workers, E commits (server updates), C contributions to a commit.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+class Timeline(NamedTuple):
+    """The times of all units, as in `Schedule`.
+
+    Attributes:
+      start: float[T, W] seconds.
+      compute_start: float[T, W].
+      compute_end: float[T, W].
+      send_start: float[T, W].
+      finish: float[T, W].
+      horizon: float[].
+    """
+
+    start: jax.Array
+    compute_start: jax.Array
+    compute_end: jax.Array
+    send_start: jax.Array
+    finish: jax.Array
+    horizon: jax.Array
+
+
+class Commits(NamedTuple):
+    """The commits of a run, for whoever executes them: `time` [E], everything else [E, C], as in `Schedule`."""
+
+    time: jax.Array
+    worker: jax.Array
+    unit: jax.Array
+    version: jax.Array
+    work: jax.Array
+    weight: jax.Array
+
+
+class Schedule(NamedTuple):
+    """What happened when, independent of any gradient.
+
+    Commit e happens at `time[e]` and uses, for each contribution c, the units from `unit[e, c]` on of worker
+    `worker[e, c]`, computed on the parameters of commit `version[e, c]` (version v = the parameters after v commits).
+    Commits that lie beyond the horizon, or that never happen, come last, with time inf and -1 everywhere. What is in no
+    commit was cut off, or is pending at the end, or its code did not need it.
+
+    Attributes:
+      time: float[E] seconds, increasing; inf for commits that are not used.
+      worker: int32[E, C], -1 pads.
+      unit: int32[E, C], the unit of work; the first one of the round where a contribution has several.
+      work: int32[E, C], the chunks or local steps in the contribution.
+      weight: float[E, C], the factor of the contribution in the commit.
+      start: float[T, W] seconds, when a unit begins: it asks for the parameters; inf if it never does.
+      compute_start: float[T, W], when the parameters have arrived and computing begins.
+      compute_end: float[T, W], when computing ends, or is cut off.
+      send_start: float[T, W], when sending begins; inf if the unit ends without a message of its own. A message carries
+        its unit and those before it that are in the same commit.
+      finish: float[T, W], when the unit's message has arrived, or it has ended without one; inf if it never ends.
+      read: int32[T, W], the version that the worker has read for a unit; where parameters are exchanged, the one that
+        is read before it is pushed. -1 where nothing was read.
+      horizon: float[], the time at which the first worker would begin a unit that was not sampled; inf if none ever
+        does, because somebody is waited for that never ends a unit.
+    """
+
+    time: jax.Array
+    worker: jax.Array
+    unit: jax.Array
+    work: jax.Array
+    weight: jax.Array
+    start: jax.Array
+    compute_start: jax.Array
+    compute_end: jax.Array
+    send_start: jax.Array
+    finish: jax.Array
+    read: jax.Array
+    horizon: jax.Array
+
+    @property
+    def version(self) -> jax.Array:
+        """int32[E, C], the version that a contribution is based on; -1 pads. Staleness is `e - version`."""
+        lib: Any = np if isinstance(self.read, np.ndarray) else jnp
+        *batch, num_units, num_workers = self.read.shape
+        place = self.unit.clip(0, num_units - 1) * num_workers + self.worker.clip(0, num_workers - 1)
+        flat = self.read.reshape(*batch, -1)
+        version = lib.take_along_axis(flat, place.reshape(*batch, -1), axis=-1).reshape(place.shape)
+        return lib.where(self.worker >= 0, version, -1)
+
+
+def record(
+    timeline: Timeline,
+    *,
+    time: jax.Array,
+    worker: jax.Array,
+    unit: jax.Array,
+    work: jax.Array,
+    weight: jax.Array | float,
+    read: jax.Array,
+) -> Schedule:
+    """The record of these commits, with -1 (weight 0) wherever there is no contribution or the time is inf.
+
+    Args:
+      timeline: the times of all units.
+      time: float[E] seconds.
+      worker: int32[E, C]; -1 where there is no contribution.
+      unit: int32, broadcasts to [E, C].
+      work: int32, likewise.
+      weight: float, likewise.
+      read: int32, broadcasts to [T, W].
+    """
+    used = jnp.isfinite(time)[:, None] & (worker >= 0)
+
+    def marked(values: jax.Array) -> jax.Array:
+        return jnp.where(used, values, -1).astype(jnp.int32)
+
+    return Schedule(
+        time=time,
+        worker=marked(worker),
+        unit=marked(unit),
+        work=marked(work),
+        weight=jnp.where(used, weight, 0).astype(time.dtype),
+        read=jnp.broadcast_to(read, timeline.start.shape).astype(jnp.int32),
+        **timeline._asdict(),
+    )
+
+
+def commits(schedule: Schedule) -> Commits:
+    """The commits of a record, or of a batch of them."""
+    return Commits(*(getattr(schedule, name) for name in Commits._fields))
+
+
+def truncate(
+    schedule: Schedule, seconds: float | jax.Array = jnp.inf, *, num_commits: int | jax.Array | None = None
+) -> Schedule:
+    """The record without the commits that are later than so many seconds, or come after so many others.
+
+    What the workers did is left as it is: it had begun before.
+
+    Args:
+      schedule: of one run.
+      seconds: the last commits are at this time.
+      num_commits: how many there are at most; any number if None.
+    """
+    used = schedule.time <= seconds
+    if num_commits is not None:
+        used &= jnp.arange(used.size) < num_commits
+    indices = {name: jnp.where(used[:, None], getattr(schedule, name), -1) for name in ("worker", "unit", "work")}
+    weight = jnp.where(used[:, None], schedule.weight, 0)
+    return schedule._replace(time=jnp.where(used, schedule.time, jnp.inf), weight=weight, **indices)

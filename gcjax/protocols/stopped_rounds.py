@@ -1,0 +1,67 @@
+"""Rounds in which the server stops everybody at once: the times of their units.
+
+Round r takes the units r K, ..., r K + K - 1 of every worker, also of those that do not get to them. Everybody receives
+the parameters when it begins; when the server stops it, what is unfinished is cut off, and messages go out; when the
+last has arrived, the next round begins.
+
+Letters: R rounds, K units of a worker in a round, W workers, T units sampled per worker.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.schedule import Timeline
+from gcjax.stragglers.network import Network
+
+
+def units_of_rounds(durations: jax.Array, load: int) -> jax.Array:
+    """float[R, K, W]: the units `[T, W]` of as many whole rounds as there are."""
+    number = durations.shape[0] // load
+    return durations[: number * load].reshape(number, load, durations.shape[1])
+
+
+def by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
+    """[T, W] from [R, K, W]; `fill` for the units behind the last round."""
+    flat = values.reshape(-1, values.shape[2])
+    return jnp.pad(flat, ((0, num_units - flat.shape[0]), (0, 0)), constant_values=fill)
+
+
+def stopped_rounds(
+    finish: jax.Array,
+    held: jax.Array,
+    done: jax.Array,
+    stop: jax.Array,
+    size: jax.Array,
+    network: Network,
+    num_units: int,
+) -> tuple[Timeline, jax.Array]:
+    """The times of all units, and float[R], when the rounds end.
+
+    Args:
+      finish: float[R, K, W] seconds, when each unit would end, from the begin of its round.
+      held: bool[1 or R, K, W], which units there are.
+      done: bool[R, K, W], which units end before the round is stopped.
+      stop: float[R] seconds, when each round is stopped, from its begin.
+      size: float[R, W], what each worker sends, in full gradients; 0 if nothing.
+      network: the time of messages.
+      num_units: T.
+    """
+    receive = network.received(jnp.zeros(finish.shape[2:], finish.dtype))
+    sends = size > 0
+    ready = jnp.where(sends, 0, jnp.inf).astype(finish.dtype)
+    seconds = jnp.where(sends, jax.vmap(network.sent)(ready, size), 0)
+    end = jnp.cumsum(stop + seconds.max(axis=1))
+    begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])[:, None, None]
+    stop, ready = stop[:, None, None], jnp.broadcast_to(receive, finish[:, :1].shape)
+    before = jnp.concatenate([ready, finish[:, :-1]], axis=1)  # when each unit could be computed
+    begun = (held & (before < stop)) | done  # a unit of no length may begin and end at the stop
+    # The message goes out with the last unit that is done, once the round has stopped.
+    last = done & (jnp.cumsum(done, axis=1) == done.sum(axis=1, keepdims=True)) & sends[:, None]
+    compute_start = jnp.where(begun, begin + before, jnp.inf)
+    compute_end = jnp.where(begun, begin + jnp.minimum(finish, stop), jnp.inf)
+    send_start = jnp.where(last, begin + stop, jnp.inf)
+    arrive = jnp.where(last, send_start + seconds[:, None], jnp.where(done, compute_end, jnp.inf))
+    first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
+    start = jnp.where(begun & first, begin, compute_start)
+    times = (by_unit(x, num_units, jnp.inf) for x in (start, compute_start, compute_end, send_start, arrive))
+    return Timeline(*times, end[-1]), end
