@@ -27,6 +27,7 @@ from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn
 from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
+from gcjax.protocols.trace import Events, events
 from gcjax.protocols.turns import Work
 from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
@@ -69,6 +70,7 @@ __all__ = [
     "TABLE",
     "Adaptive",
     "Commits",
+    "Events",
     "Kept",
     "LocalWork",
     "Observed",
@@ -97,6 +99,7 @@ __all__ = [
     "dssp",
     "elastic_averaging",
     "event_schedule",
+    "events",
     "fixed_units",
     "grouped",
     "groups_by_speed",

@@ -1,12 +1,12 @@
-"""What ran against what was promised: a schedule, step by step, under the guarantees of a specification.
+"""What ran against what was promised: the events of a record, replayed as steps of a specification.
 
 The specification is one of `gcjax.algebra.specifications`, of as many workers; it was checked on its own that programs
 that keep to its guarantees have its property, and here it is checked that this run kept to them.
 
-Letters: X events, W workers.
+Letters: X events, B events of a block, W workers.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection
 from functools import lru_cache
 from typing import Any, NamedTuple
 
@@ -15,16 +15,18 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.algebra.specifications import Specification, shown
-from gcjax.protocols.group_history import GroupHistory, group_blocks, group_history
-from gcjax.protocols.history import BEGIN, FIELDS, Fields, History, blocks, history, together
+from gcjax.algebra.specifications.base import Action
+from gcjax.algebra.specifications.events import COMMIT, KINDS, Event
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.sequential_history import SequentialHistory, sequential_blocks, sequential_history
+from gcjax.protocols.trace import Events, events
 
-CLOCKS = {"clock", "granted", "free"}
 BROKEN = ("guarantee", "property", "arrival")
-LEAST = 64  # steps that are looked at at once
+BLOCK = 1 << 20  # numbers in an array of a block, more or less
+LEAST = 64  # events that are replayed at once
 
-AnyHistory = History | GroupHistory | SequentialHistory
+MEANT, AGREES, RESTS, FITS = range(4)  # how well an action fits an event
+
+State = Any
 
 
 class Kept(NamedTuple):
@@ -70,140 +72,184 @@ class Kept(NamedTuple):
 
 
 def check(schedule: Schedule, specification: Specification) -> Kept:
-    """Whether a schedule keeps to a specification.
+    """Whether a record keeps to a specification.
 
-    The schedule becomes a history: workers begin (and read), push, and the server commits. Each of these steps must be
-    in the guarantee of who takes it, and the property must hold at it and after it. Where a specification knows clocks
-    only, so that beginning a unit and pushing it are one step, that step must be allowed when the unit begins.
+    The events of the record are replayed, one after the other: each must be a step that an action of the specification
+    stands for and that agrees with what the record shows, of a version read or of the units in a commit; it must be in
+    the guarantee of who takes it, and the property must hold at it and after it. So the commits of the record are made
+    of the pushes of the record, and of nothing else.
 
     Args:
       schedule: of one run.
       specification: of the same number of workers, for example `gcjax.algebra.specifications.ssp(workers=8)`.
 
     Raises:
-      ValueError: if the numbers of workers differ, or the schedule is of a batch.
+      ValueError: if the numbers of workers differ, or the schedule is of a batch, or the specification does not say
+        which events its actions stand for.
     """
-    state: Any = type(specification.initial)
-    found, parts = _observed(schedule, specification)
-    if found.num_workers != specification.num_workers:
+    trace = events(schedule, _kinds(specification))
+    if trace.num_workers != specification.num_workers:
         raise ValueError(
             f"the specification must have as many workers as the schedule; {specification.name} has "
-            f"{specification.num_workers}, the schedule {found.num_workers}."
+            f"{specification.num_workers}, the schedule {trace.num_workers}."
         )
-    last = {name: np.asarray(x, np.int32)[None] for name, x in zip(state._fields, specification.initial, strict=True)}
-    for part, after in parts:
-        before = {name: np.concatenate([last[name], after[name][:-1]]) for name in state._fields}
-        judged = _at_begin if set(state._fields) <= CLOCKS else _at_each
-        before, after, broken = judged(specification, found, part, before, after)
-        bad = np.c_[broken, found.late[part]]
+    state = _arrays(specification.initial)
+    size = max(BLOCK // sum(np.size(x) for x in state), LEAST)
+    for begin in range(0, trace.time.size, size):
+        part = jax.tree.map(lambda x, begin=begin: x[begin : begin + size], trace.event)
+        after, bad = _replayed(specification, state, part)
+        bad = np.c_[bad, trace.late[begin : begin + size]]
         if bad.any():
-            return _first(specification, found, part, before, after, bad)
-        last = {name: x[-1:] for name, x in after.items()}
-    return Kept(specification, found.kind.size)
+            return _first(specification, trace, begin, state, bad)
+        state = after
+    return Kept(specification, trace.time.size)
 
 
-def _observed(schedule: Schedule, specification: Specification) -> tuple[AnyHistory, Iterator[tuple[slice, Fields]]]:
-    """The events of a schedule, as far as the states of a specification tell of them, and the states after them."""
-    names = type(specification.initial)._fields
-    initial = {name: np.asarray(x, np.int32)[None] for name, x in zip(names, specification.initial, strict=True)}
-    grouping = specification.grouping
-    if grouping is not None:
-        groups = group_history(schedule, grouping.levels, exchanges=grouping.exchanges)
-        return groups, group_blocks(groups, initial)
-    if specification.round_units:
-        slots = len(getattr(specification.initial, "plain", [0]))  # SR-SGC does one task in a round
-        rounds = sequential_history(schedule, round_units=specification.round_units, slots=slots)
-        return rounds, sequential_blocks(rounds, specification)
-    _check_fields(specification, names)
-    found = history(schedule)
-    if not specification.num_servers:
-        found = together(found)
-    return found, blocks(found, initial)
-
-
-def _at_each(
-    specification: Specification, found: AnyHistory, part: slice, before: Fields, after: Fields
-) -> tuple[Fields, Fields, np.ndarray]:
-    return before, after, _broken(specification, before, after, found.worker[part])
-
-
-def _at_begin(
-    specification: Specification, found: AnyHistory, part: slice, before: Fields, after: Fields
-) -> tuple[Fields, Fields, np.ndarray]:
-    """As if each unit that begins were pushed at once; it must be the next one of its worker."""
-    rows = np.flatnonzero(found.kind[part] == BEGIN)
-    worker, place = found.worker[part][rows], np.arange(rows.size)
-    now = {name: x[rows] for name, x in before.items()}
-    then = {**now, "clock": now["clock"].copy()}
-    then["clock"][place, worker] += 1
-    broken = np.zeros((found.worker[part].size, 2), bool)
-    if rows.size:
-        broken[rows] = _broken(specification, now, then, worker)
-        broken[rows, 0] |= found.unit[part][rows] != now["clock"][place, worker]
-    told = {**after, "clock": after["clock"]}
-    if broken.any():
-        told["clock"] = after["clock"].copy()
-        told["clock"][rows] = then["clock"]
-    return before, told, broken
-
-
-def _check_fields(specification: Specification, names: tuple[str, ...]) -> None:
-    unknown = sorted(set(names) - set(FIELDS))
-    if unknown:
+def _kinds(specification: Specification) -> frozenset[str]:
+    """The events that its actions stand for."""
+    actions = [action for role, _ in specification.roles() for action in role.actions]
+    kinds = frozenset({action.event for action in actions} | {action.asked for action in actions}) - {""}
+    if not kinds:
         raise ValueError(
-            f"a schedule says only {', '.join(FIELDS)}; the states of {specification.name} also have "
-            f"{', '.join(unknown)}. Check it on small instances with gcjax.algebra.specifications.check."
+            f"the actions of {specification.name} stand for no events, so that no schedule can be held against it. Say "
+            "Action(..., event=...), or check it on small instances with gcjax.algebra.specifications.check."
         )
+    return kinds
+
+
+def _arrays(state: State) -> State:
+    return type(state)(*(np.asarray(x, np.int32) for x in state))
+
+
+def _replayed(specification: Specification, state: State, part: Event) -> tuple[State, np.ndarray]:
+    """The state after some events, and bool[B, 2], whether each breaks the guarantee, and the property.
+
+    Events are padded to a power of two with such that are none, so that few sizes are compiled.
+    """
+    count = part.kind.size
+    padding = max(LEAST, 1 << (count - 1).bit_length()) - count
+    padded = Event(*(np.pad(x, (0, padding), constant_values=-1 if n == "kind" else 0) for n, x in _named(part)))
+    if specification.observed is None:
+        after, bad = _in_turn(specification)(state, padded)
+    else:
+        states = _arrays(specification.observed(state, padded))
+        after, bad = _at_once(specification)(states, padded)
+    return _arrays(after), np.asarray(bad)[:count]
+
+
+def _named(event: Event) -> list[tuple[str, np.ndarray]]:
+    return list(event._asdict().items())
 
 
 @lru_cache(maxsize=32)
-def _judge(specification: Specification) -> Callable[[Any, Any, np.ndarray], jax.Array]:
-    """`(before, after, component) -> bool[B, 2]`: whether each step breaks the guarantee, and the property."""
+def _in_turn(specification: Specification) -> Callable[[State, Event], tuple[State, jax.Array]]:
+    """The events one after the other."""
+    step = _step(specification)
 
-    def one(before: Any, after: Any, component: jax.Array) -> jax.Array:
-        nothing = jnp.stack([(a == b).all() for a, b in zip(before, after, strict=True)]).all()
-        kept = nothing | specification.guarantee(before, after, component)
-        holds = specification.invariant(after) & specification.step_property(before, after, component)
-        return jnp.stack([~kept, ~holds])
+    def one(state: State, event: Event) -> tuple[State, jax.Array]:
+        taken = step(state, event)
+        return taken.next, taken.bad
 
-    return jax.jit(jax.vmap(one))
-
-
-def _broken(specification: Specification, before: Fields, after: Fields, component: np.ndarray) -> np.ndarray:
-    """bool[B, 2]; the steps are padded to a power of two with the first state, so that few sizes are compiled."""
-    count = component.size
-    padding = max(LEAST, 1 << (count - 1).bit_length()) - count
-
-    def padded(x: np.ndarray, fill: np.ndarray) -> np.ndarray:
-        return np.concatenate([x, np.broadcast_to(fill, (padding, *x.shape[1:]))])
-
-    state: Any = type(specification.initial)
-    states = (state(*(padded(x[name], before[name][:1]) for name in state._fields)) for x in (before, after))
-    was, now = states
-    return np.asarray(_judge(specification)(was, now, padded(component, component[:1])))[:count]
+    return jax.jit(lambda state, part: jax.lax.scan(one, state, part))
 
 
-def _first(
-    specification: Specification,
-    found: AnyHistory,
-    part: slice,
-    before: Fields,
-    after: Fields,
-    bad: np.ndarray,
-) -> Kept:
-    """What is said about the first bad step of a block."""
+@lru_cache(maxsize=32)
+def _at_once(specification: Specification) -> Callable[[State, Event], tuple[State, jax.Array]]:
+    """All events at once, from the states before them; each step must lead to the state before the next one."""
+    step = _step(specification)
+
+    def every(states: State, part: Event) -> tuple[State, jax.Array]:
+        taken = jax.vmap(step)(states, part)
+        differs = [
+            (a[:-1] != b[1:]).reshape(a.shape[0] - 1, -1).any(axis=1) for a, b in zip(taken.next, states, strict=True)
+        ]
+        apart = jnp.append(jnp.stack(differs).any(axis=0), False)
+        return jax.tree.map(lambda x: x[-1], taken.next), taken.bad.at[:, 0].set(taken.bad[:, 0] | apart)
+
+    return jax.jit(every)
+
+
+class _Taken(NamedTuple):
+    """A step: the state that follows, what the step is judged by, who takes it, and what it breaks, bool[2]."""
+
+    next: State
+    after: State
+    component: jax.Array
+    bad: jax.Array
+
+
+def _step(specification: Specification) -> Callable[[State, Event], _Taken]:
+    """`(state, event) -> the step`: of the actions that stand for the event, the one that can be meant.
+
+    That is the first that may be taken and agrees with the event; or nothing, if this agrees, as for those of a group
+    behind the first; or the first that agrees, since a program may do less than is guaranteed; or the first.
+    """
+    actions = [
+        (number, action)
+        for number, (role, _) in enumerate(specification.roles())
+        for action in role.actions
+        if action.event
+    ]
+    judged = {action.asked or action.event for _, action in actions}
+    advancing = {action.event for _, action in actions}
+
+    def step(state: State, event: Event) -> _Taken:
+        rank, after, component = jnp.asarray(-1), state, event.worker
+        for role, action in actions:
+            choice = _choice(specification, role, action, state, event)
+            better = choice[0] > rank
+            after = jax.tree.map(lambda x, y, better=better: jnp.where(better, x, y), choice[1], after)
+            component = jnp.where(better, choice[2], component)
+            rank = jnp.maximum(rank, choice[0])
+        nothing = jnp.stack([(a == b).all() for a, b in zip(after, state, strict=True)]).all()
+        kept = (rank >= AGREES) & (nothing | specification.guarantee(state, after, component))
+        holds = specification.invariant(after) & specification.step_property(state, after, component)
+        advances = _is_one_of(event, advancing)
+        following = jax.tree.map(lambda x, y: jnp.where(advances, x, y), after, state)
+        return _Taken(following, after, component, jnp.stack([~kept, ~holds]) & _is_one_of(event, judged))
+
+    return step
+
+
+def _is_one_of(event: Event, kinds: Collection[str]) -> jax.Array:
+    return jnp.stack([event.kind == KINDS.index(kind) for kind in kinds]).any()
+
+
+def _choice(
+    specification: Specification, role: int, action: Action, state: State, event: Event
+) -> tuple[jax.Array, State, jax.Array]:
+    """How well an action fits an event, the state that it leads to, and who takes it."""
+    if action.by is not None:
+        component = action.by(state, event)
+    else:
+        component = event.worker if role == 0 else jnp.full_like(event.worker, specification.num_workers)
+    moved, enabled = action.move(state, component)
+    moved = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), moved, state)
+    judged = _is_one_of(event, [action.asked or action.event])
+    shows = judged | _is_one_of(event, [action.event])
+    agrees, rests = ~judged | action.agrees(state, moved, event), judged & action.agrees(state, state, event)
+    rank = jnp.where(agrees, jnp.where(enabled, FITS, jnp.where(rests, RESTS, AGREES)), jnp.where(rests, RESTS, MEANT))
+    after = jax.tree.map(lambda x, y: jnp.where(rank == RESTS, x, y), state, moved)
+    return jnp.where(shows, rank, -1), after, component
+
+
+def _first(specification: Specification, trace: Events, begin: int, state: State, bad: np.ndarray) -> Kept:
+    """What is said about the first bad step of the events from `begin` on, which begin in this state."""
     at = int(np.flatnonzero(bad.any(axis=1))[0])
-    event = part.start + at
-    state: Any = type(specification.initial)
-    kind = int(found.kind[event])
+    event = jax.tree.map(lambda x: x[begin : begin + at + 1], trace.event)
+    if at:
+        state = _replayed(specification, state, jax.tree.map(lambda x: x[:-1], event))[0]
+    last = Event(*(x[-1] for x in event))
+    taken = _step(specification)(jax.tree.map(jnp.asarray, state), jax.tree.map(jnp.asarray, last))
+    kind = KINDS[int(last.kind)]
     return Kept(
         specification,
-        event + 1,
+        begin + at + 1,
         BROKEN[int(np.flatnonzero(bad[at])[0])],
-        float(found.time[event]),
-        specification.component_name(int(found.worker[event])),
-        found.names[kind],
-        int(found.unit[event]),
-        state(*(before[name][at] for name in state._fields)),
-        state(*(after[name][at] for name in state._fields)),
+        float(trace.time[begin + at]),
+        specification.component_name(int(taken.component)),
+        kind,
+        int(last.commit if kind == COMMIT else last.unit),
+        _arrays(state),
+        _arrays(taken.after),
     )

@@ -70,8 +70,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         schedule,
         one_version=False,
         local=local,
-        # A push of the eager variant with overlap stands for units on two versions; nothing is said of it yet.
-        specification=None if eager and overlap else lambda num_workers: promise(workers=num_workers),
+        specification=lambda num_workers: promise(workers=num_workers, overlap=overlap),
     )
 
 

@@ -24,6 +24,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
+from gcjax.algebra.specifications.events import Event
 from gcjax.equality import frozen
 
 State = Any
@@ -38,16 +39,29 @@ Relation = Callable[[State, State, jax.Array], jax.Array]
 MOST_CODES = 2**62
 
 
+def _anything(before: State, after: State, event: Event) -> jax.Array:
+    del before, after, event
+    return jnp.ones((), bool)
+
+
 class Action(NamedTuple):
-    """One thing that a component can do.
+    """One thing that a component can do, and the event of a run that it stands for.
 
     Attributes:
       name: of the action.
       move: pure function `(state, component) -> (after, enabled bool[])`; `after` counts only if it is enabled.
+      event: one of `KINDS` (`gcjax.algebra.specifications.events`); empty if it stands for none.
+      agrees: pure function `(before, after, event) -> bool[]`, whether the step is what the event shows.
+      by: pure function `(state, event) -> component`, who takes it; the worker of the event, or the server, if None.
+      asked: the event at which it must be allowed, where this is an earlier one than that which shows its effect.
     """
 
     name: str
     move: Callable[[State, jax.Array], tuple[State, jax.Array]]
+    event: str = ""
+    agrees: Callable[[State, State, Event], jax.Array] = _anything
+    by: Callable[[State, Event], jax.Array] | None = None
+    asked: str = ""
 
 
 class Role(NamedTuple):
@@ -90,22 +104,6 @@ def unchanged(state: State) -> State:
     return state
 
 
-class Grouping(NamedTuple):
-    """What the protocols differ in.
-
-    Attributes:
-      levels: int[levels, W], the group of each worker when groups have been halved so often.
-      num_steps: H, the units of each member before a push.
-      exact: whether there are never more.
-      exchanges: whether a group reads just before it pushes, not after.
-    """
-
-    levels: np.ndarray
-    num_steps: int
-    exact: bool = True
-    exchanges: bool = False
-
-
 class Specification(NamedTuple):
     """A protocol as programs, guarantees and a property.
 
@@ -125,8 +123,8 @@ class Specification(NamedTuple):
         `normalise`, this keeps them finite, and the protocol's docstring says why nothing is lost.
       normalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
         clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
-      grouping: how workers are grouped, where groups push on their own; None elsewhere.
-      round_units: the units of a worker in a round, where rounds follow each other whatever is committed; 0 elsewhere.
+      observed: `(state, events [B]) -> states [B]` in numpy, the states before each of these events if the first one
+        happens in this state; where they can be counted, so that long runs need not be replayed step by step.
     """
 
     name: str
@@ -142,8 +140,7 @@ class Specification(NamedTuple):
     rely: Relation | None = None
     explored: Callable[[State], jax.Array] = always
     normalise: Callable[[State], State] = unchanged
-    grouping: Grouping | None = None
-    round_units: int = 0
+    observed: Callable[[State, Event], State] | None = None
 
     def __eq__(self, other: object) -> bool:
         """Equal specifications have the same states and were made from equal arguments."""

@@ -5,7 +5,8 @@ way the slowest worker only comes closer, so a unit that was allowed to begin is
 the slowest, which loses nothing, since all rules are about differences.
 """
 
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -13,7 +14,11 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.algebra.specifications.events import BEGIN, KINDS, UNIT, Event
 from gcjax.equality import comparable
+
+Newest = Callable[[jax.Array], jax.Array]
+"""`clock int[W] -> int[]`: the commits so far."""
 
 
 class Clocks(NamedTuple):
@@ -33,7 +38,7 @@ def ssp(*, workers: int = 3, staleness: int = 2) -> Specification:
       workers: W.
       staleness: s.
     """
-    return bounded("ssp", workers, program=staleness, guarantee=staleness)
+    return bounded("ssp", workers, program=staleness, guarantee=staleness, newest=jnp.sum)
 
 
 @comparable
@@ -46,10 +51,36 @@ def bsp(*, workers: int = 3, staleness: int = 0) -> Specification:
       workers: W.
       staleness: s of the guarantee; the program is that of BSP.
     """
-    return bounded("bsp", workers, program=0, guarantee=staleness)
+    return bounded("bsp", workers, program=0, guarantee=staleness, newest=jnp.min)
 
 
-def bounded(name: str, workers: int, *, program: int, guarantee: int) -> Specification:
+def begun(newest: Newest) -> dict[str, Any]:
+    """What actions say of events by which a worker's clock grows by one: it may begin, and reads the newest version.
+
+    While the unit is under way the others only come closer, so what was allowed when it began is so when it arrives.
+
+    Args:
+      newest: the commits so far.
+    """
+
+    def agrees(before: Any, after: Any, event: Event) -> jax.Array:
+        was, now = before.clock[event.worker], after.clock[event.worker]
+        return (event.unit == was) & (now == was + 1) & (event.version == newest(before.clock))
+
+    return {"event": UNIT, "asked": BEGIN, "agrees": agrees}
+
+
+def counted(state: Any, events: Event) -> Any:
+    """The states before events, the units that have arrived being counted; the other entries stay as they are."""
+    arrived = np.zeros((events.kind.size + 1, state.clock.size), np.int32)
+    rows = np.flatnonzero(events.kind == KINDS.index(UNIT))
+    arrived[rows + 1, events.worker[rows]] = 1
+    arrived[0] = state.clock
+    others = {name: np.broadcast_to(x, (events.kind.size, *np.shape(x))) for name, x in state._asdict().items()}
+    return type(state)(**{**others, "clock": np.cumsum(arrived[:-1], axis=0, dtype=np.int32)})
+
+
+def bounded(name: str, workers: int, *, program: int, guarantee: int, newest: Newest) -> Specification:
     """A program that allows to be so many units ahead, against a guarantee that does.
 
     Args:
@@ -57,6 +88,7 @@ def bounded(name: str, workers: int, *, program: int, guarantee: int) -> Specifi
       workers: W.
       program: how far ahead of the slowest a worker may be that goes on.
       guarantee: the same, as promised.
+      newest: the commits so far, which is the version that whoever begins reads.
     """
     check_workers(workers)
     _checks.integer("staleness", guarantee)
@@ -79,11 +111,12 @@ def bounded(name: str, workers: int, *, program: int, guarantee: int) -> Specifi
         workers,
         initial=Clocks(zeros(workers)),
         sizes=Clocks(np.full(workers, max(program, guarantee) + 2)),
-        worker=Role((Action("push", push),), lambda worker: Clocks(own(workers, worker)), rule),
+        worker=Role((Action("push", push, **begun(newest)),), lambda worker: Clocks(own(workers, worker)), rule),
         claim=f"nobody is more than {guarantee + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= guarantee + 1,
         rely=rely,
         normalise=relative,
+        observed=counted,
     )
 
 

@@ -13,7 +13,8 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
-from gcjax.algebra.specifications.rounds import rounds
+from gcjax.algebra.specifications.events import BEGIN, COMMIT, UNIT, Event
+from gcjax.algebra.specifications.rounds import commits_all, has_read, has_worked, rounds
 from gcjax.equality import comparable
 
 
@@ -81,7 +82,7 @@ def k_async(*, workers: int = 3, num_contributions: int = 2) -> Specification:
 
 @comparable
 def k_batch_async(*, workers: int = 3, num_contributions: int = 2) -> Specification:
-    """K-batch-async: a commit takes K gradients, and nobody waits.
+    """K-batch-async: a commit takes K gradients, and nobody waits; the latter shows in times only, so in runs.
 
     Args:
       workers: W.
@@ -156,6 +157,10 @@ def _goes_on(name: str, workers: int, count: int, *, distinct: bool) -> Specific
         read = (state.read >= state.version).astype(jnp.int32)
         return state._replace(version=jnp.ones_like(state.version), read=read)
 
+    def begins(before: Turns, after: Turns, event: Event) -> jax.Array:
+        begins = has_read(before, after, event) & (after.busy[event.worker] == 1)
+        return begins & (np.bool_(distinct) | ~event.waited)
+
     each = (
         f"one gradient each of {count} workers, who then read a newer version"
         if distinct
@@ -167,13 +172,13 @@ def _goes_on(name: str, workers: int, count: int, *, distinct: bool) -> Specific
         initial=Turns(np.int32(0), zeros(workers) - 1, zeros(workers), zeros(workers)),
         sizes=Turns(2, zeros(workers) + 2, zeros(workers) + 2, zeros(workers) + most + 1),
         worker=Role(
-            (Action("begin", begin), Action("push", push)),
+            (Action("begin", begin, BEGIN, begins), Action("push", push, UNIT, has_worked)),
             lambda worker: Turns(False, *(own(workers, worker),) * 3),
             rule,
         ),
         claim=f"a commit takes {each}",
         server=Role(
-            (Action("commit", commit),),
+            (Action("commit", commit, COMMIT, commits_all),),
             lambda server: Turns(True, False, False, True),
             committed,
             only_actions=True,

@@ -18,10 +18,30 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _checks
-from gcjax.algebra.specifications.base import Action, Grouping, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.algebra.specifications.events import BEGIN, COMMIT, SEND, STEP, UNIT, Event
+from gcjax.algebra.specifications.rounds import has_worked
 from gcjax.equality import comparable
 
 PUSHED = 1
+
+
+class Grouping(NamedTuple):
+    """What the protocols differ in.
+
+    Attributes:
+      levels: int[levels, W], the group of each worker when groups have been halved so often.
+      num_steps: H, the units of each member before a push.
+      exact: whether there are never more.
+      exchanges: whether a group reads just before it pushes, not after.
+      waits: whether somebody may wait between two pushes; a worker on its own does not.
+    """
+
+    levels: np.ndarray
+    num_steps: int
+    exact: bool = True
+    exchanges: bool = False
+    waits: bool = True
 
 
 class Groups(NamedTuple):
@@ -34,7 +54,7 @@ class Groups(NamedTuple):
       read: int[W], the version that each group has read last.
       others: int[W], the pushes of others since then.
       stage: int[W], 1 from a group's push to its read (with an exchange: from its read to its push).
-      level: int[], how often groups have been halved, or are to be.
+      level: int[], how often groups have been halved.
     """
 
     version: Numbers
@@ -119,7 +139,7 @@ def progressive_groups(*, workers: int = 4, order: Sequence[int] | None = None) 
 
 def _alone(name: str, workers: int, num_steps: int, **options: bool) -> Specification:
     check_workers(workers)
-    rule = Grouping(np.arange(workers)[None], num_steps, **options)
+    rule = Grouping(np.arange(workers)[None], num_steps, waits=False, **options)
     return _specification(
         f"{name}({workers} workers" + (f", {num_steps} steps)" if num_steps > 1 else ")"), workers, rule
     )
@@ -160,7 +180,7 @@ def _specification(name: str, workers: int, given: Grouping) -> Specification:
         initial=Groups(zero, first, each, each, each, each, zero),
         sizes=Groups(2, each + workers, each + given.num_steps + 1, each + 2, each + 1, each + 2, len(given.levels)),
         worker=Role(
-            (Action("unit", program.unit),),
+            (Action("unit", program.unit, STEP if given.exchanges else UNIT, has_worked),),
             lambda worker: Groups(False, False, own(workers, worker), False, False, False, False),
             program.unit_rule,
         ),
@@ -170,7 +190,6 @@ def _specification(name: str, workers: int, given: Grouping) -> Specification:
         invariant=program.invariant,
         step_property=program.push_property,
         normalise=normalise,
-        grouping=given,
     )
 
 
@@ -196,12 +215,31 @@ class _Program(NamedTuple):
         return (after.work[worker] == was + 1) & ~ahead.any() & bounded & (before.stage[before.group[worker]] == 0)
 
     def actions(self) -> tuple[Action, ...]:
-        push, read = Action("push", self.push), Action("read", self.read)
+        """A group is halved when it reads; when a trial is over is left open, as is what it decides."""
+        push = Action("push", self.push, COMMIT, self._takes, self._of_group)
         if self.given.exchanges:
-            return Action("read", self.exchange), push
-        if len(self.given.levels) == 1:
-            return push, read
-        return push, Action("push, halve", self._halve), read, Action("read, not yet halved", self._whole)
+            return push, Action("exchange", self.exchange, SEND, self._has_read, self._of_group)
+        moves = {"read": self.read}
+        if len(self.given.levels) > 1:
+            moves |= {"read, halve next": self._halve, "read, stay together": self._whole}
+        return push, *(Action(name, move, BEGIN, self._has_read, self._of_group) for name, move in moves.items())
+
+    def _of_group(self, state: Groups, event: Event) -> jax.Array:
+        """The server of the worker's group."""
+        return self.workers + state.group[event.worker]
+
+    def _takes(self, before: Groups, after: Groups, event: Event) -> jax.Array:
+        """bool[]: whether this makes the version that the event shows, of all that its group has done."""
+        mine = before.group == before.group[event.worker]
+        same = jnp.sum(jnp.where(mine, before.work, 0)) == event.size
+        return (after.version == event.commit + 1) & same & (event.worker == before.group[event.worker])
+
+    def _has_read(self, before: Groups, after: Groups, event: Event) -> jax.Array:
+        """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in."""
+        group = after.group[event.worker]
+        whole = (event.size == 0) | (event.size == jnp.sum(after.group == group))
+        waits = event.waited & (not self.given.waits) & (not self.given.exchanges)
+        return (after.read[group] == event.version) & (group == event.group) & whole & ~waits
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         mine, label = self.members(state, server), own(self.workers, server - self.workers)
@@ -215,19 +253,24 @@ class _Program(NamedTuple):
         )
         return after, mine.any() & done.all() & (state.stage[server - self.workers] != stage)
 
-    def _halve(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        after, enabled = self.push(state, server)
-        return after._replace(level=state.level + 1), enabled & (state.level < len(self.given.levels) - 1)
-
     def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """Reading, after a push; a group that is to be halved falls apart."""
+        """Reading, after a push; the group falls apart, if others have been halved since it has read."""
+        return self._read_at(state, server, state.level)
+
+    def _halve(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        """Reading, and all groups are halved from now on."""
+        after, enabled = self._read_at(state, server, state.level + 1)
+        return after, enabled & (state.level < len(self.given.levels) - 1)
+
+    def _read_at(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
         mine = self.members(state, server)
         after = state._replace(
-            group=jnp.where(mine, jnp.asarray(self.given.levels)[state.level], state.group),
+            group=jnp.where(mine, jnp.asarray(self.given.levels).at[level].get(mode="clip"), state.group),
             read=jnp.where(mine, state.version, state.read),
             others=jnp.where(mine, 0, state.others),
             stage=jnp.where(mine, 0, state.stage),
             work=jnp.where(mine, 0, state.work),
+            level=level,
         )
         return after, mine.any() & (state.stage[server - self.workers] == PUSHED)
 
@@ -263,19 +306,19 @@ class _Program(NamedTuple):
         return mine.any() & left_alone & turn & ((pushed & reset) | (read & renewed))
 
     def _pushed(self, before: Groups, after: Groups, mine: jax.Array) -> jax.Array:
-        """A push has all units of each member in it; it may bring on the next halving."""
+        """A push has all units of each member in it."""
         done = (before.work == self.given.num_steps) | ((before.work > self.given.num_steps) & (not self.given.exact))
         kept = (after.read == before.read) & (after.others == before.others) & (after.group == before.group)
-        halves = after.level - before.level
-        return ((done & kept) | ~mine).all() & (halves >= 0) & (halves <= 1) & (after.level < len(self.given.levels))
+        return ((done & kept) | ~mine).all() & (after.level == before.level)
 
     def _read(self, before: Groups, after: Groups, mine: jax.Array) -> jax.Array:
         """The newest version is read, by all the groups into which a group falls apart, if it does."""
         newest = (after.read == before.version) & (after.others == 0)
-        halved = after.group == jnp.asarray(self.given.levels)[before.level]
-        whole = after.group == before.group
+        halved = after.group == jnp.asarray(self.given.levels).at[after.level].get(mode="clip")
+        whole = (after.group == before.group) & (after.level == before.level)
         apart = (halved | ~mine).all() | (whole | ~mine).all()
-        return (newest | ~mine).all() & apart & (after.level == before.level)
+        level = (after.level - before.level >= 0) & (after.level - before.level <= 1)
+        return (newest | ~mine).all() & apart & level & (after.level < len(self.given.levels))
 
     def invariant(self, state: Groups) -> jax.Array:
         """Groups are whole, and nobody is more than one unit ahead within one."""

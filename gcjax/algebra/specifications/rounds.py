@@ -14,6 +14,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.algebra.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.equality import comparable
 
 
@@ -105,7 +106,10 @@ def adacomm(*, workers: int = 3, num_steps: int = 2) -> Specification:
             after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
             return after, (state.work == state.length).all()
 
-        return Action(f"commit, next {length}", move)
+        def agrees(before: Periods, after: Periods, event: Event) -> jax.Array:
+            return commits_all(before, after, event) & ((event.length < 0) | (event.length == length))
+
+        return Action(f"commit, next {length}", move, COMMIT, agrees)
 
     def rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
         chosen = (after.length >= 1) & (after.length <= num_steps)
@@ -139,10 +143,10 @@ def adacomm(*, workers: int = 3, num_steps: int = 2) -> Specification:
 
 @comparable
 def anytime_minibatch(*, workers: int = 3) -> Specification:
-    """Anytime minibatch: whatever is in a commit was computed on the version that it replaces.
+    """Anytime minibatch: a commit has something in it, computed on the version that it replaces.
 
-    When the time is over is left open: the server may commit at any time, with whatever there is (Ferdinand et al.
-    2019). A second unit in a round counts as the first, since the rule does not count them.
+    When the time is over is left open: the server may commit at any time, if there is anything (Ferdinand et al. 2019).
+    A second unit in a round counts as the first, since the rule does not count them.
 
     Args:
       workers: W.
@@ -152,8 +156,8 @@ def anytime_minibatch(*, workers: int = 3) -> Specification:
         workers,
         most=1,
         counts_on=True,
-        enough=lambda state: jnp.ones((), bool),
-        claim="whatever is in a commit was computed on the version that it replaces",
+        enough=lambda state: state.work.sum() > 0,
+        claim="a commit has something in it, computed on the version that it replaces",
     )
 
 
@@ -236,7 +240,7 @@ def rounds(
         worker=Role((_READ, _unit(may)), lambda worker: Rounds(False, *(own(workers, worker),) * 2), _works(may)),
         claim=claim,
         server=Role(
-            (Action("commit", commit),),
+            (Action("commit", commit, COMMIT, commits_all),),
             lambda server: Rounds(True, False, True),
             rule,
             only_actions=True,
@@ -252,7 +256,23 @@ def _read(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
     return state._replace(read=state.read.at[worker].set(state.version)), state.read[worker] < state.version
 
 
-_READ = Action("read", _read)
+def has_read(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: whether the worker has then read the version that the event shows."""
+    del before
+    return after.read[event.worker] == event.version
+
+
+def has_worked(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: whether the worker has then one unit more that is in no commit."""
+    return after.work[event.worker] == before.work[event.worker] + 1
+
+
+def commits_all(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: whether this makes the version that the event shows, of as many units, which is all there are."""
+    return (after.version == event.commit + 1) & (before.work.sum() == event.size)
+
+
+_READ = Action("read", _read, BEGIN, has_read)
 
 
 def _unit(may: Callable[[Any, jax.Array], jax.Array]) -> Action:
@@ -262,7 +282,7 @@ def _unit(may: Callable[[Any, jax.Array], jax.Array]) -> Action:
         enabled = (state.read[worker] == state.version) & may(state, worker)
         return state._replace(work=state.work.at[worker].add(1)), enabled
 
-    return Action("unit", move)
+    return Action("unit", move, UNIT, has_worked)
 
 
 def _works(may: Callable[[Any, jax.Array], jax.Array]) -> Callable[[Any, Any, jax.Array], jax.Array]:

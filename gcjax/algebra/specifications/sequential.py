@@ -15,6 +15,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own
+from gcjax.algebra.specifications.events import COMMIT, MESSAGE, SEND, Event
 from gcjax.equality import comparable
 
 
@@ -79,6 +80,8 @@ def sr_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) 
         lacking = ~old & (state.index >= burst)
         return lacking & (jnp.cumsum(lacking) <= needed - old.sum())
 
+    load = workers - needed + 1
+
     def move(state: Repeated, server: jax.Array) -> tuple[Repeated, jax.Array]:
         own_task = (state.answered == 1) & ~again(state)
         after = Repeated(
@@ -86,15 +89,26 @@ def sr_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) 
         )
         return after, _conforms(state, burst, most)
 
+    def decoded(state: Repeated) -> jax.Array:
+        """int[]: the tasks for the job of B rounds ago."""
+        return ((state.given[-1] == 1) | ((state.answered == 1) & again(state))).sum()
+
     def in_time(state: Repeated) -> jax.Array:
-        decoded = (state.given[-1] == 1) | ((state.answered == 1) & again(state))
-        return (state.index < burst) | (decoded.sum() >= needed)
+        return (state.index < burst) | (decoded(state) >= needed)
+
+    def tasks(state: Repeated, job: jax.Array) -> jax.Array:
+        """int[]: those that there are for a job at the end of this round, in chunks."""
+        at_once = ((state.answered == 1) & ~again(state)).sum()
+        return load * jnp.where(job == state.index, at_once, jnp.where(job == state.index - burst, decoded(state), -1))
 
     zero = np.int32(0)
     first = Repeated(zero, *(np.zeros(shape, np.int32) for shape in (workers, (window - 1, workers), (burst, workers))))
     name = f"sr_sgc({workers} workers, burst {burst}, window {window}, {most} late)"
-    found = _specification(name, first, burst, burst, most, move, in_time)
-    return found._replace(round_units=workers - needed + 1)
+
+    def own_tasks(state: Repeated, job: jax.Array) -> jax.Array:
+        return jnp.where(job == state.index - 1, load * state.given[0].sum(), -1)
+
+    return _specification(name, first, burst, burst, most, move, in_time, load, tasks, own_tasks)
 
 
 @comparable
@@ -135,16 +149,32 @@ def m_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) -
             whole &= (shares[-1].sum(axis=1) >= workers - most).all()
         return (state.index < slots - 1) | whole
 
+    size = most + 1 if coded else 1
+
+    def tasks(state: Multiplexed, job: jax.Array) -> jax.Array:
+        """int[]: those that there are for a job at the end of this round, in chunks."""
+        plain, shares = worked(state)
+        total = plain[-1].sum() + (shares[-1].sum() if coded else 0)
+        return size * jnp.where(job == state.index - (slots - 1), total, -1)
+
     shapes = workers, (window - 1, workers), (slots, workers), (slots, burst, workers)
     first = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
     name = f"m_sgc({workers} workers, burst {burst}, window {window}, {most} late)"
-    found = _specification(name, first, slots - 1, burst, most, move, in_time)
-    sizes = found.sizes._replace(plain=np.full(shapes[2], window))
-    return found._replace(sizes=sizes, round_units=slots * (most + 1 if coded else 1))
+    found = _specification(name, first, slots - 1, burst, most, move, in_time, slots * size, tasks)
+    return found._replace(sizes=found.sizes._replace(plain=np.full(shapes[2], window)))
 
 
 def _specification(
-    name: str, first: Any, delay: int, burst: int, most: int, move: Move, in_time: Callable[[Any], jax.Array]
+    name: str,
+    first: Any,
+    delay: int,
+    burst: int,
+    most: int,
+    move: Move,
+    in_time: Callable[[Any], jax.Array],
+    load: int,
+    tasks: Callable[[Any, jax.Array], jax.Array],
+    own_tasks: Callable[[Any, jax.Array], jax.Array] = lambda state, job: jnp.asarray(-1),
 ) -> Specification:
     """What both have in common.
 
@@ -156,6 +186,9 @@ def _specification(
       most: λ.
       move: the end of a round.
       in_time: whether the job that must be decodable now is so.
+      load: the units of a worker in a round.
+      tasks: `(state, job) -> int[]`, the work for a job, if a round ends in this state.
+      own_tasks: the work for a job in its own round, if this has just ended.
     """
     workers, new = first.answered.size, type(first)
 
@@ -181,15 +214,30 @@ def _specification(
     def step_property(before: Any, after: Any, component: jax.Array) -> jax.Array:
         return (after.index == before.index) | in_time(before)
 
+    def answers(before: Any, after: Any, event: Event) -> jax.Array:
+        first = (before.answered[event.worker] == 0) & (after.answered[event.worker] == 1)
+        return (event.unit // load == before.index) & first
+
+    def ended(before: Any, after: Any, event: Event) -> jax.Array:
+        """Whoever sends the message of the next round has seen this one end."""
+        return event.unit // load == after.index
+
+    def committed(before: Any, after: Any, event: Event) -> jax.Array:
+        """The round ends, or has just ended, in which the job can be decoded, with as much work as was answered."""
+        ends = (after.index == before.index + 1) & (before.answered.sum() > 0)
+        ended = (after.index == before.index) & (before.answered.sum() == 0)
+        job = event.unit // load
+        return (ends & (tasks(before, job) == event.size)) | (ended & (own_tasks(before, job) == event.size))
+
     return Specification(
         name,
         workers,
         initial=first,
         sizes=new(*(np.full(np.shape(x), 2) for x in first))._replace(index=delay + 1),
-        worker=Role((Action("answer", answer),), writes, worker_rule),
+        worker=Role((Action("answer", answer, MESSAGE, answers),), writes, worker_rule),
         claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
         server=Role(
-            (Action("end round", move),),
+            (Action("end round", move, SEND, ended), Action("end round and commit", move, COMMIT, committed)),
             lambda server: new(*(True,) * len(first)),
             server_rule,
             only_actions=True,

@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax import _checks
 from gcjax.algebra.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
-from gcjax.algebra.specifications.clocks import Clocks, relative
+from gcjax.algebra.specifications.clocks import Clocks, begun, counted, relative
 from gcjax.equality import comparable
 
 
@@ -60,7 +60,8 @@ def dssp(*, workers: int = 3, lower: int = 1, span: int = 2) -> Specification:
             may = (state.free[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower)
             return after, may & allowed
 
-        return Action(f"push, granted {grant}" if grant else "push", move)
+        # Grants do not show in a run; what they allow is in the guarantee.
+        return Action(f"push, granted {grant}", move) if grant else Action("push", move, **begun(jnp.sum))
 
     def rule(before: Granted, after: Granted, worker: jax.Array) -> jax.Array:
         clock = before.clock[worker]
@@ -77,6 +78,7 @@ def dssp(*, workers: int = 3, lower: int = 1, span: int = 2) -> Specification:
         claim=f"nobody is more than {upper + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= upper + 1,
         normalise=lambda state: state._replace(clock=state.clock - state.clock.min()),
+        observed=counted,
     )
 
 
@@ -124,9 +126,10 @@ def psp(*, workers: int = 3, num_sampled: int = 1, staleness: int = 0) -> Specif
         workers,
         initial=Clocks(zeros(workers)),
         sizes=Clocks(np.full(workers, farthest + 1)),
-        worker=Role((Action("push", push),), lambda worker: Clocks(own(workers, worker)), rule),
+        worker=Role((Action("push", push, **begun(jnp.sum)),), lambda worker: Clocks(own(workers, worker)), rule),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
         invariant=lambda state: (near(state.clock, staleness + 1) >= num_sampled).all(),
         explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
         normalise=relative,
+        observed=counted,
     )

@@ -1,0 +1,48 @@
+"""What happens in a run, as actions of specifications stand for it.
+
+A record of a run becomes a list of events (`gcjax.protocols.events_of`); a specification says of each of its actions
+which event it stands for, and what the event shows of the step.
+"""
+
+from typing import Any, NamedTuple
+
+BEGIN = "begin"
+"""A worker begins the work of a push: it asks for the parameters, or goes on with those it has."""
+STEP = "step"
+"""A unit has been computed that is in a commit."""
+UNIT = "unit"
+"""A unit has arrived that is in a commit."""
+SEND = "send"
+"""A worker begins to send a message; where parameters are exchanged, it receives them first."""
+MESSAGE = "message"
+"""A message has arrived, whether it is in a commit or not."""
+COMMIT = "commit"
+"""The server commits."""
+KINDS = (BEGIN, STEP, UNIT, SEND, MESSAGE, COMMIT)
+
+
+class Event(NamedTuple):
+    """One event, or arrays [X] of several.
+
+    Attributes:
+      kind: int32, its number in `KINDS`; -1 if it is none.
+      worker: int32, who; of a COMMIT, the lowest worker in it.
+      unit: int32, the unit that arrives, the first one that is begun, the one that the message is sent with; of a
+        COMMIT, the first unit of the newest contribution.
+      commit: int32, the commit itself; the one that the unit or the message is in, -1 if none.
+      version: int32, the version that the worker has read, with which it begins or which it sends.
+      size: int32, of a COMMIT: how many units are in it; of a BEGIN: how many workers are in the one its unit is in.
+      group: int32, the lowest worker in the commit that the event's unit is in; -1 if none.
+      length: int32, of a COMMIT: the most units of one worker in the next commit; -1 if there is none.
+      waited: bool, of a BEGIN: whether the worker's last message had arrived before.
+    """
+
+    kind: Any
+    worker: Any
+    unit: Any
+    commit: Any
+    version: Any
+    size: Any
+    group: Any
+    length: Any
+    waited: Any
