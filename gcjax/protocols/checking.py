@@ -20,7 +20,7 @@ from gcjax.algebra.specifications.events import COMMIT, KINDS, Event
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.trace import Events, events
 
-BROKEN = ("guarantee", "property", "arrival")
+BROKEN = ("arrival", "guarantee", "property")
 BLOCK = 1 << 20  # numbers in an array of a block, more or less
 LEAST = 64  # events that are replayed at once
 
@@ -98,7 +98,7 @@ def check(schedule: Schedule, specification: Specification) -> Kept:
     for begin in range(0, trace.time.size, size):
         part = jax.tree.map(lambda x, begin=begin: x[begin : begin + size], trace.event)
         after, bad = _replayed(specification, state, part)
-        bad = np.c_[bad, trace.late[begin : begin + size]]
+        bad = np.c_[trace.late[begin : begin + size], bad]
         if bad.any():
             return _first(specification, trace, begin, state, bad)
         state = after

@@ -121,6 +121,7 @@ def _check_one(schedule: "Schedule", protocol: "Protocol | None") -> None:
         if plain:
             last = _index(block.unit + (block.work - 1), block.worker, schedule)
             _check_arrivals(block, schedule, last)
+            _check_read(block, schedule, last)
             used.add(block, last)
     if plain:
         used.check(number)
@@ -278,6 +279,13 @@ def _check_arrivals(block: _Block, schedule: "Schedule", last: np.ndarray) -> No
         value = f"{time:g} s, and unit {last.ravel()[i] // num_workers} of worker {block.worker.ravel()[i]} has arrived"
         e, c = _place(block, i)
         _broken("a commit must not come before what it uses", f"{value} at {arrival.ravel()[i]:g} s", e, c)
+
+
+def _check_read(block: _Block, schedule: "Schedule", last: np.ndarray) -> None:
+    """The units of a contribution are of one version."""
+    read = np.take(schedule.read.reshape(-1), last, mode="clip")
+    if not (read == block.version).all():
+        _first(block, read != block.version, "version", "the units of a contribution must be computed on one version")
 
 
 class _Used:

@@ -58,8 +58,10 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
       ValueError: if it is of a batch, or its numbers are none of workers and units.
     """
     host = on_host(schedule)
-    units = _units(host)
-    parts = [_commits(host, units), _arrivals(host, units)]
+    # Where messages count, work is what a code has made of them, and no stretch of units.
+    units = _units(host, whole=MESSAGE not in kinds)
+    early = units.commit[units.arrival > host.time[units.commit]] if MESSAGE not in kinds else np.zeros(0, np.int32)
+    parts = [_commits(host, units, early), _arrivals(host, units)]
     if STEP in kinds:
         parts.append(_steps(host, units))
     if SEND in kinds or MESSAGE in kinds:
@@ -104,15 +106,16 @@ def on_host(schedule: Schedule) -> Schedule:
     return host
 
 
-def _units(host: Schedule) -> _Units:
-    """The units in commits, when they arrive, and in which messages."""
+def _units(host: Schedule, *, whole: bool) -> _Units:
+    """The units in commits, when they arrive, and in which messages; only the first of each contribution if not all."""
     number = int(np.isfinite(host.time).sum())
     num_units = host.start.shape[0]
     row, column = np.nonzero((host.worker[:number] >= 0) & (host.work[:number] > 0))
     worker, first, work = (np.asarray(x)[row, column] for x in (host.worker, host.unit, host.work))
-    owner = np.repeat(np.arange(row.size, dtype=np.int32), work)
+    count = work if whole else np.ones_like(work)
+    owner = np.repeat(np.arange(row.size, dtype=np.int32), count)
     commit, worker = row[owner].astype(np.int32), worker[owner]
-    unit = first[owner] + (np.arange(owner.size, dtype=np.int32) - np.repeat(np.cumsum(work) - work, work))
+    unit = first[owner] + (np.arange(owner.size, dtype=np.int32) - np.repeat(np.cumsum(count) - count, count))
     if unit.size and unit.max() >= num_units:
         raise ValueError(
             f"contributions must consist of the {num_units} sampled units; one has unit {unit.max()}. Correct the "
@@ -157,7 +160,7 @@ def _columns(number: int, kind: str, **given: Any) -> dict[str, np.ndarray]:
     return {n: np.broadcast_to(np.asarray(given.get(n, 0), types.get(n, np.int32)), (number,)) for n in names}
 
 
-def _commits(host: Schedule, units: _Units) -> dict[str, np.ndarray]:
+def _commits(host: Schedule, units: _Units, early: np.ndarray) -> dict[str, np.ndarray]:
     number = units.label.size
     time = host.time[:number]
     return _columns(
@@ -170,7 +173,7 @@ def _commits(host: Schedule, units: _Units) -> dict[str, np.ndarray]:
         group=units.label,
         length=np.append(units.most, -1)[1:],
         time=time,
-        late=np.append(False, time[1:] < time[:-1])[:number],
+        late=np.append(False, time[1:] < time[:-1])[:number] | (np.bincount(early, minlength=number) > 0),
         commit_order=np.arange(number),
         order=host.start.shape[0],
     )
@@ -222,6 +225,14 @@ def _messages(host: Schedule, units: _Units, kinds: Collection[str]) -> list[dic
     return [_columns(unit.size, kind, **given, time=times[kind]) for kind in times if kind in kinds]
 
 
+def _last_arrival(host: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:
+    """When the last message of a worker before a unit has arrived; 0 if there is none."""
+    rows = np.arange(1, host.start.shape[0] + 1, dtype=np.int32)[:, None]
+    last = np.maximum.accumulate(np.where(np.isfinite(host.send_start), rows, 0), axis=0)
+    row = np.where(unit > 0, last[unit - 1, worker], 0)
+    return np.where(row > 0, host.finish[row - 1, worker], 0)
+
+
 def _with_begins(
     columns: dict[str, np.ndarray], host: Schedule, units: _Units, order: np.ndarray
 ) -> dict[str, np.ndarray]:
@@ -237,7 +248,7 @@ def _with_begins(
     last = np.append(first[1:], units.unit.size)[: first.size] - 1
     worker, unit, version = units.worker[first], units.unit[first], host.read[units.unit[last], units.worker[last]]
     follows = np.append(False, worker[1:] == worker[:-1])[: first.size]
-    before = np.where(follows, units.arrival[first - 1], 0)
+    before = _last_arrival(host, worker, unit)
     time = np.maximum(host.start[unit, worker], before)
     at = np.searchsorted(columns["time"], time, side="right")
     # If the version is replaced at this moment, only what is not in that commit comes before.
@@ -246,8 +257,8 @@ def _with_begins(
     since[columns["commit_order"][::-1]] = np.arange(order.size)[::-1]  # the first event of each commit
     moment = np.searchsorted(columns["time"], time[tied], side="left")
     at[tied] = np.maximum(since[version[tied].clip(0)], moment)
-    last_commit = units.commit[first - 1]
-    pushed = np.where(host.time[last_commit] <= time, place_of_commit[last_commit], place_of_unit[first - 1])
+    pushed = place_of_unit[first - 1]
+    pushed = pushed + (place_of_commit[units.commit[first - 1]] == pushed + 1)  # with the commit that it completes
     at = np.maximum(at, np.where(follows, pushed + 1, 0))
     at = np.minimum(at, place_of_unit[first])
     begins = _columns(

@@ -368,7 +368,7 @@ def test_padding_may_stand_before_the_contributions(x64):
     protocol = PROTOCOLS["grouped change"][0]
     schedule = protocol(durations(), NETWORK)
     order = np.argsort(np.asarray(schedule.worker) >= 0, axis=1, kind="stable")
-    fields = {n: np.take_along_axis(np.asarray(getattr(schedule, n)), order, 1) for n in Schedule._fields[1:6]}
+    fields = {n: np.take_along_axis(np.asarray(getattr(schedule, n)), order, 1) for n in Schedule._fields[1:5]}
     moved = schedule._replace(**{n: jnp.asarray(x) for n, x in fields.items()})
     assert (moved.worker[:, 0] < 0).any()
     other = protocol._replace(schedule=lambda d, n: moved)

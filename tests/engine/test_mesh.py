@@ -11,6 +11,7 @@ from jax.sharding import PartitionSpec as P
 
 from gcjax import engine, protocols, tasks
 from tests.engine.test_run import KEY, PROTOCOLS, SGD, W, assert_close, durations, regression
+from tests.protocols.damage import with_versions
 
 
 def mesh(*shape):
@@ -50,7 +51,7 @@ def test_contributions_of_several_versions(x64):
         take = lambda x: jnp.asarray(x)[:used].reshape(-1, 2)  # noqa: E731
         version = jnp.minimum(take(s.version[:, 0]) // 2, jnp.arange(used // 2, dtype=jnp.int32)[:, None])
         fields = {name: take(getattr(s, name)[:, 0]) for name in ("worker", "unit", "work", "weight")}
-        return s._replace(time=take(s.time)[:, 1], version=version, **fields)
+        return with_versions(s._replace(time=take(s.time)[:, 1], **fields), version)
 
     schedule = pairs(durations(), protocols.base.Network())
     protocol = protocols.Protocol(lambda d, n: schedule, one_version=False)

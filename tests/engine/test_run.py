@@ -247,7 +247,7 @@ def test_the_residual_is_that_of_the_coefficients_whatever_the_code_says(x64):
 
 def test_mixed_versions_must_be_announced():
     s = protocols.bsp().schedule(durations(), protocols.base.Network())
-    mixed = protocols.Protocol(lambda d, n: s._replace(version=s.version.at[3, 1].set(1)))
+    mixed = protocols.Protocol(lambda d, n: s._replace(read=s.read.at[3, 1].set(1)))
     with pytest.raises(ValueError, match="read different versions.*one_version=False"):
         engine.run(regression(), mixed, SGD, durations(), rng_key=KEY)
 
@@ -409,7 +409,7 @@ def test_ring_that_overflows_is_an_error_and_never_a_result():
 @pytest.mark.parametrize("front_width", [1, 4])
 def test_a_version_from_the_future_is_an_error_and_does_not_hang(front_width):
     good = protocols.bsp().schedule(durations(), protocols.base.Network())
-    protocol = protocols.Protocol(lambda d, n: good._replace(version=good.version + 1))
+    protocol = protocols.Protocol(lambda d, n: good._replace(read=good.read + 1))
     with pytest.raises(ValueError, match="made later; commit e can read the versions 0 to e"):
         engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, front_width=front_width)
 

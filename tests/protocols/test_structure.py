@@ -36,7 +36,15 @@ def at(values, place, value):
 
 
 def field(name, place, value):
-    return lambda s: s._replace(**{name: at(getattr(s, name), place, value)})
+    """With another value at one place; a version is what was read for the first unit."""
+
+    def change(s):
+        if name == "version":
+            e, c = place if isinstance(place, tuple) else (place, 0)
+            return s._replace(read=at(s.read, (s.unit[e, c], s.worker[e, c]), value))
+        return s._replace(**{name: at(getattr(s, name), place, value)})
+
+    return change
 
 
 def twice(s):
@@ -63,8 +71,8 @@ SHAPES = {
     ),
     "versions of others": (
         "bsp",
-        lambda s: s._replace(version=s.version[:, :1]),
-        r"version .*C=3 .*; got int32\[6, 1\]",
+        lambda s: s._replace(read=s.read[:, :1]),
+        r"read .*T=6, W=3 .*; got int32\[6, 1\]",
     ),
     "times of fewer": (
         "bsp",
@@ -240,7 +248,7 @@ def test_rules_hold_behind_the_first_block(good):
         with pytest.raises(ValueError, match=f"commit {size - 1}, contribution 0"):
             check_structure(field(name, size - 1, value)(s), protocols.asp())
     padded = s._replace(
-        **{n: np.c_[np.full(size, -1, x.dtype), x] for n, x in zip(s._fields[1:6], s[1:6], strict=True)}
+        **{n: np.c_[np.full(size, -1, x.dtype), x] for n, x in zip(s._fields[1:5], s[1:5], strict=True)}
     )
     check_structure(padded, protocols.asp())
     with pytest.raises(ValueError, match=f"commit {size - 1}, contribution 1 has version {size}"):

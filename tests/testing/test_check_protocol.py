@@ -55,13 +55,15 @@ BROKEN = {
         "staleness must not be above .*max_staleness, 0; commit 1",
     ),
     "several versions": (
-        schedule_with(lambda s, d: only(s, "version", lambda v: v.at[1, 0].set(0)), max_staleness=None),
+        schedule_with(lambda s, d: s._replace(read=s.read.at[1, 0].set(0)), max_staleness=None),
         r"read one version .*; commit 1 reads several\. .*\[\[1\., 1\.\], \[1\., 1\.\]\]",
     ),
     "reads what is not there yet": (
         schedule_with(
-            lambda s, d: only(
-                s, "version", lambda v: jnp.broadcast_to(jnp.arange(len(v), dtype=jnp.int32)[:, None], v.shape)
+            lambda s, d: s._replace(
+                read=s.read.at[jnp.where(s.worker >= 0, s.unit, len(d))[:, 0], s.worker[:, 0]].set(
+                    jnp.arange(len(s.time), dtype=jnp.int32), mode="drop"
+                )
             ),
             ASP,
         ),
@@ -93,7 +95,7 @@ BROKEN = {
             lambda s, d: s._replace(
                 time=s.time + jnp.inf,
                 weight=0 * s.weight,
-                **{n: jnp.full_like(s.unit, -1) for n in ("worker", "unit", "version", "work")},
+                **{n: jnp.full_like(s.unit, -1) for n in ("worker", "unit", "work")},
             )
         ),
         "some commit must happen within 8 units",

@@ -239,7 +239,9 @@ class _Program(NamedTuple):
         group = after.group[event.worker]
         whole = (event.size == 0) | (event.size == jnp.sum(after.group == group))
         waits = event.waited & (not self.given.waits) & (not self.given.exchanges)
-        return (after.read[group] == event.version) & (group == event.group) & whole & ~waits
+        has_read = (after.stage[group] == self.given.exchanges) & (after.read[group] == event.version)
+        room = (after.work[event.worker] < self.given.num_steps) | self.given.exchanges | (not self.given.exact)
+        return has_read & (group == event.group) & whole & room & ~waits
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         mine, label = self.members(state, server), own(self.workers, server - self.workers)
