@@ -121,7 +121,6 @@ def _check_one(schedule: "Schedule", protocol: "Protocol | None") -> None:
         if plain:
             last = _index(block.unit + (block.work - 1), block.worker, schedule)
             _check_arrivals(block, schedule, last)
-            _check_read(block, schedule, last)
             used.add(block, last)
     if plain:
         used.check(number)
@@ -213,6 +212,7 @@ def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | No
     code = None if protocol is None else protocol.code
     least = 0 if protocol is None or code is not None else 1
     _within(block, "worker", num_workers - 1, "workers must be 0, ..., {most}, and -1 where there is no contribution")
+    _within(block, "unit", num_units - 1, "units must be among the sampled ones, 0, ..., {most}")
     if (block.version - block.row).max(initial=0) > block.first or block.version.min(initial=0) < 0:
         _first(
             block, (block.version > block.first + block.row) | (block.version < 0), "version",
@@ -220,7 +220,6 @@ def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | No
         )  # fmt: skip
     if block.work.min(initial=least) < least:
         _first(block, block.work < least, "work", f"there must be {least} units of work or more in a contribution")
-    _within(block, "unit", num_units - 1, "units must be among the sampled ones, 0, ..., {most}")
     if code is not None:
         if schedule.worker.shape[1] != code.assignment.num_workers:
             raise ValueError(
@@ -279,13 +278,6 @@ def _check_arrivals(block: _Block, schedule: "Schedule", last: np.ndarray) -> No
         value = f"{time:g} s, and unit {last.ravel()[i] // num_workers} of worker {block.worker.ravel()[i]} has arrived"
         e, c = _place(block, i)
         _broken("a commit must not come before what it uses", f"{value} at {arrival.ravel()[i]:g} s", e, c)
-
-
-def _check_read(block: _Block, schedule: "Schedule", last: np.ndarray) -> None:
-    """The units of a contribution are of one version."""
-    read = np.take(schedule.read.reshape(-1), last, mode="clip")
-    if not (read == block.version).all():
-        _first(block, read != block.version, "version", "the units of a contribution must be computed on one version")
 
 
 class _Used:

@@ -37,6 +37,7 @@ class _Units(NamedTuple):
     worker: np.ndarray
     unit: np.ndarray
     arrival: np.ndarray
+    late: np.ndarray  # bool: it arrives after the commit, or was computed on another version than its contribution
     first: np.ndarray  # bool: the first one of its message
     label: np.ndarray  # the lowest worker
     size: np.ndarray  # the units
@@ -60,8 +61,7 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     host = on_host(schedule)
     # Where messages count, work is what a code has made of them, and no stretch of units.
     units = _units(host, whole=MESSAGE not in kinds)
-    early = units.commit[units.arrival > host.time[units.commit]] if MESSAGE not in kinds else np.zeros(0, np.int32)
-    parts = [_commits(host, units, early), _arrivals(host, units)]
+    parts = [_commits(host, units), _arrivals(host, units)]
     if STEP in kinds:
         parts.append(_steps(host, units))
     if SEND in kinds or MESSAGE in kinds:
@@ -122,10 +122,11 @@ def _units(host: Schedule, *, whole: bool) -> _Units:
             "protocol's schedule."
         )
     order = np.argsort(worker.astype(np.int64) * num_units + unit, kind="stable")
-    commit, worker, unit = commit[order], worker[order], unit[order].astype(np.int32)
+    commit, worker, unit, start = commit[order], worker[order], unit[order].astype(np.int32), first[owner][order]
     arrival, message = _arrival(host, commit, worker, unit)
-    late = arrival > host.time[commit]
-    arrival = np.where(late & (arrival <= host.time[commit] * (1 + ROUNDING)), host.time[commit], arrival)
+    rounded = (arrival > host.time[commit]) & (arrival <= host.time[commit] * (1 + ROUNDING))
+    arrival = np.where(rounded, host.time[commit], arrival)
+    late = ((arrival > host.time[commit]) | (host.read[unit, worker] != host.read[start, worker])) & whole
     label = np.zeros(number, np.int32)
     label[commit[::-1]] = worker[::-1]  # the lowest one is written last
     change = (worker[1:] != worker[:-1]) | (message[1:] != message[:-1])
@@ -134,7 +135,7 @@ def _units(host: Schedule, *, whole: bool) -> _Units:
     workers = np.bincount(commit[runs], minlength=number).astype(np.int32)
     most = np.zeros(number, np.int32)
     np.maximum.at(most, commit[runs], np.diff(np.append(runs, unit.size)).astype(np.int32))
-    return _Units(commit, worker, unit, arrival, np.append(True, change)[: unit.size], label, size, workers, most)
+    return _Units(commit, worker, unit, arrival, late, np.append(True, change)[: unit.size], label, size, workers, most)
 
 
 def _arrival(host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -160,7 +161,7 @@ def _columns(number: int, kind: str, **given: Any) -> dict[str, np.ndarray]:
     return {n: np.broadcast_to(np.asarray(given.get(n, 0), types.get(n, np.int32)), (number,)) for n in names}
 
 
-def _commits(host: Schedule, units: _Units, early: np.ndarray) -> dict[str, np.ndarray]:
+def _commits(host: Schedule, units: _Units) -> dict[str, np.ndarray]:
     number = units.label.size
     time = host.time[:number]
     return _columns(
@@ -173,7 +174,7 @@ def _commits(host: Schedule, units: _Units, early: np.ndarray) -> dict[str, np.n
         group=units.label,
         length=np.append(units.most, -1)[1:],
         time=time,
-        late=np.append(False, time[1:] < time[:-1])[:number] | (np.bincount(early, minlength=number) > 0),
+        late=np.append(False, time[1:] < time[:-1])[:number] | (np.bincount(units.commit, units.late, number) > 0),
         commit_order=np.arange(number),
         order=host.start.shape[0],
     )
@@ -189,7 +190,7 @@ def _arrivals(host: Schedule, units: _Units) -> dict[str, np.ndarray]:
         version=host.read[units.unit, units.worker],
         group=units.label[units.commit],
         time=units.arrival,
-        late=units.arrival > host.time[units.commit],
+        late=units.late,
         commit_order=units.commit,
         order=units.unit,
     )
@@ -251,8 +252,12 @@ def _with_begins(
     before = _last_arrival(host, worker, unit)
     time = np.maximum(host.start[unit, worker], before)
     at = np.searchsorted(columns["time"], time, side="right")
-    # If the version is replaced at this moment, only what is not in that commit comes before.
-    tied = np.flatnonzero(np.append(host.time, np.inf)[version.clip(0, host.time.size)] == time)
+    # All that arrives at a moment does so before anybody begins, but for units that are begun at it. So if the version
+    # is replaced at this moment with such a unit, only what is not in that commit comes before.
+    instant = units.commit[host.start[units.unit, units.worker] >= host.time[units.commit]]
+    replaced = np.full(host.time.size + 1, np.inf)
+    replaced[instant] = host.time[instant]
+    tied = np.flatnonzero(replaced[version.clip(0, host.time.size)] == time)
     since = np.full(host.time.size + 1, order.size)
     since[columns["commit_order"][::-1]] = np.arange(order.size)[::-1]  # the first event of each commit
     moment = np.searchsorted(columns["time"], time[tied], side="left")

@@ -109,9 +109,7 @@ def test_who_is_too_far_ahead_is_named():
     assert check(quick(protocols.ssp(staleness=2), durations), specifications.ssp(workers=W, staleness=4))
 
 
-@pytest.mark.parametrize(
-    "name", ["adsp", "asp", "coded", "elastic_averaging", "grouped", "grouped change", "k_sync", "local_sgd", "stsyn"]
-)
+@pytest.mark.parametrize("name", [name for name in PROMISED if "worker_busy" not in name and "sgc" not in name])
 @pytest.mark.parametrize("by", [-1, 1])
 def test_another_version_is_caught_wherever_it_is(name, by):
     found = schedule(name)
@@ -177,6 +175,35 @@ def test_progress_that_nobody_has_made_is_caught(name):
     found = schedule(name)
     for place in contributions(found):
         assert check(changed(found, "work", place, found.work[place] + 1), promise(name)).broken == "guarantee"
+
+
+def test_a_worker_that_never_reads_the_newest_version_is_caught():
+    never = Rule(lambda view, worker: (view.since > 0).all(), pulls=lambda view: view.version < 0, everybody=True)
+    protocol = ruled(never, lambda w: specifications.worker_busy(workers=w), width=40)
+    kept = check(quick(protocol, random_durations(1)), promise("worker_busy"))
+    assert (kept.broken, kept.does, kept.who[:6]) == ("guarantee", "begin", "worker")
+    assert kept.after.read[int(kept.who[-1])] == 0 and kept.before.version == 1
+
+
+def test_a_worker_that_waits_is_caught_where_nobody_waits():
+    found = schedule("k_async")
+    kept = check(found, specifications.k_batch_async(workers=W, num_contributions=2))
+    assert (kept.broken, kept.does) == ("guarantee", "begin")
+    found = schedule("asp")
+    unit, worker = np.argwhere(np.isfinite(found.finish[1:]))[0] + [1, 0]
+    pause = found.finish[unit - 1, worker] + 1e-3
+    kept = check(changed(found, "start", (unit, worker), pause), promise("asp"))
+    assert (kept.broken, kept.does, kept.unit) == ("guarantee", "begin", unit)
+
+
+def test_an_empty_commit_is_caught():
+    found = schedule("anytime_minibatch")
+    for commit in np.flatnonzero(np.isfinite(found.time)):
+        empty = found
+        for contribution in np.flatnonzero(found.worker[commit] >= 0):
+            empty = without(empty, commit, contribution)
+        kept = check(empty, promise("anytime_minibatch"))
+        assert (kept.broken, kept.does, kept.unit) == ("guarantee", "commit", commit)
 
 
 def ruled(rule, promised, width=1):
