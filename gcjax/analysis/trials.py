@@ -200,15 +200,13 @@ def _begin(training: _Training, task: Task, data: Any, own: _Given, params: Any)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
-def _advance(
-    training: _Training, task: Task, data: Any, own: _Given, so_far: engine.Training, *rest: Any
-) -> engine.Training:
+def _advance(training: _Training, task: Task, data: Any, own: _Given, so_far: engine.Run, *rest: Any) -> engine.Run:
     """Goes on with the runs of all seeds; the rest are their schedules, and how many evaluations there are to be."""
     schedules, num_evals = rest
 
-    def one(own: _Given, so_far: engine.Training, schedule: Schedule) -> engine.Training:
-        start, whole = engine.Run.of(so_far, schedule), task._replace(data=data)
-        return engine.run(whole, **training._asdict(), **own._asdict(), start=start, num_evals=num_evals).training
+    def one(own: _Given, so_far: engine.Run, schedule: Schedule) -> engine.Run:
+        start, whole = so_far._replace(schedule=schedule), task._replace(data=data)
+        return engine.run(whole, **training._asdict(), **own._asdict(), start=start, num_evals=num_evals).unscheduled
 
     return jax.vmap(one)(own, so_far, schedules)
 
@@ -220,17 +218,17 @@ def _together(
     task, data = setting.task._replace(data=None), setting.task.data
     own = _Given(setting.durations, setting.network_of_each, setting.keys)
 
-    def advance(so_far: engine.Training, num_evals: int) -> engine.Training:
+    def advance(so_far: engine.Run, num_evals: int) -> engine.Run:
         return _advance(training, task, data, own, so_far, schedule, jnp.int32(num_evals))
 
-    def progress(so_far: engine.Training) -> None:
+    def progress(so_far: engine.Run) -> None:
         share = so_far.state.commit.sum() / jnp.maximum(so_far.info.num_commits.sum(), 1)
         report(_COMPILING + (1 - _COMPILING) * float(share))
 
     begin = time.perf_counter()
     first = _begin(training, task, data, own, setting.params)
     schedule = first.schedule
-    so_far = jax.block_until_ready(advance(first.training, 0))
+    so_far = jax.block_until_ready(advance(first.unscheduled, 0))
     middle = time.perf_counter()
     identity = engine.identity(saving.config, scheme=name, given=(data, own, setting.params, schedule))
     with saving.checkpoints(name) as checkpoints:
@@ -242,7 +240,7 @@ def _together(
     if adaptive is not None:  # what it was in the end
         schedule = _schedules(adaptive.schedule, own.durations, own.network, so_far.state.controls)
         _check_lasting(name, schedule, setting)
-    result = jax.block_until_ready(engine.Run.of(so_far, schedule))
+    result = jax.block_until_ready(so_far._replace(schedule=schedule))
     end = time.perf_counter()
     engine.check(result, training.protocol)
     return (result.trajectory, result.schedule), middle - begin, end - middle
