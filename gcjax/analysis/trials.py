@@ -1,6 +1,6 @@
 """Runs a scheme on several seeds, as one XLA program, or one seed after the other on a mesh.
 
-Letters: S seeds, T units sampled per worker, W workers.
+Letters: S runs, E commits, T units sampled per worker, W workers.
 """
 
 import time
@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
 
 from gcjax import engine, memory
+from gcjax.analysis.collect import metric_columns
 from gcjax.analysis.metrics import is_stalled
-from gcjax.analysis.store import file_name
+from gcjax.analysis.settings import Setting
+from gcjax.analysis.store import Columns, file_name
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule
 from gcjax.stragglers import Network
@@ -27,42 +28,6 @@ _COMPILING = 0.7  # roughly the share of a short run that compilation takes; for
 
 
 Outcome = tuple[engine.Trajectory, Schedule]
-
-
-class Setting(NamedTuple):
-    """What all schemes share.
-
-    Attributes:
-      task: what is trained.
-      durations: float[S, T, W] seconds.
-      params: the initial parameters, every leaf [S, ...]; made once, since that takes long to compile.
-      keys: [S] JAX keys, of the batches.
-      network: the time of messages, the same for all seeds.
-      seconds: virtual time at which a run ends; inf for the end of the sampled units.
-      num_evals: evaluations of a run.
-      mesh: the devices to run on; one if None.
-      axis: of the mesh, along which the workers lie.
-      networks: the time of messages of each seed, every field [S, ...], if they have different ones.
-    """
-
-    task: Task
-    durations: jax.Array
-    params: Any
-    keys: jax.Array
-    network: Network
-    seconds: float
-    num_evals: int
-    mesh: Mesh | None = None
-    axis: str = "workers"
-    networks: Network | None = None
-
-    @property
-    def network_of_each(self) -> Network:
-        """The time of messages of each seed, every field [S, ...]."""
-        if self.networks is not None:
-            return self.networks
-        number = len(self.durations)
-        return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (number, *jnp.shape(x))), self.network)
 
 
 class Saving(NamedTuple):
@@ -112,15 +77,24 @@ class Trials(NamedTuple):
     run_seconds: float
 
 
+def columns(name: str, protocol: Protocol, trials: Trials, setting: Setting) -> Columns:
+    """What every run of a scheme had reached and spent at each evaluation; its number is in the column `seed`."""
+    num_params = sum(leaf[0].size for leaf in jax.tree.leaves(setting.params))
+    durations = np.asarray(setting.durations)
+    return metric_columns(
+        name, trials.trajectory, trials.schedule, durations, code=protocol.code, num_params=num_params
+    )
+
+
 def schedules(name: str, protocol: Protocol, setting: Setting) -> Schedule:
     """The schedules of all seeds, on the host.
 
     Raises:
       ValueError: if they do not fit into memory, or the sampled units do not last for the time asked for.
     """
-    shapes = jax.eval_shape(partial(_schedules, protocol), setting.durations, setting.network_of_each)
+    shapes = jax.eval_shape(partial(_schedules, protocol), setting.durations, setting.network)
     memory.check(f"schedules of '{name}'", memory.size(shapes), "Lower num_units, num_workers or num_seeds.")
-    schedule: Schedule = jax.tree.map(np.asarray, _schedules(protocol, setting.durations, setting.network_of_each))
+    schedule: Schedule = jax.tree.map(np.asarray, _schedules(protocol, setting.durations, setting.network))
     _check_lasting(name, schedule, setting)
     return schedule
 
@@ -216,7 +190,7 @@ def _together(
 ) -> tuple[Outcome, float, float]:
     """All seeds in one program."""
     task, data = setting.task._replace(data=None), setting.task.data
-    own = _Given(setting.durations, setting.network_of_each, setting.keys)
+    own = _Given(setting.durations, setting.network, setting.keys)
 
     def advance(so_far: engine.Run, num_evals: int) -> engine.Run:
         return _advance(training, task, data, own, so_far, schedule, jnp.int32(num_evals))
@@ -252,7 +226,7 @@ def _one_by_one(
     """Each seed on all devices of the mesh."""
     runs, ends = [], [time.perf_counter()]
     for i, key in enumerate(setting.keys):
-        whole = setting.durations, setting.params, setting.network_of_each
+        whole = setting.durations, setting.params, setting.network
         durations, params, network = jax.tree.map(lambda x, i=i: x[i], whole)
         with saving.checkpoints(name, str(i)) as checkpoints:
             run = engine.run(
@@ -278,7 +252,11 @@ def _ending(protocol: Protocol, seconds: float) -> Protocol:
     """The protocol, ending after so many seconds."""
 
     def ends(schedule: Callable[..., Schedule]) -> Callable[..., Schedule]:
-        return lambda *given: _until(schedule(*given), seconds)
+        def ending(*given: Any) -> Schedule:
+            whole = schedule(*given)
+            return cut(whole, whole.time <= seconds)
+
+        return ending
 
     adaptive = protocol.adaptive
     if adaptive is not None:
@@ -286,9 +264,8 @@ def _ending(protocol: Protocol, seconds: float) -> Protocol:
     return protocol._replace(schedule=ends(protocol.schedule), adaptive=adaptive)
 
 
-def _until(schedule: Schedule, seconds: float) -> Schedule:
-    """The schedule without the commits that are later than `seconds`."""
-    used = schedule.time <= seconds
+def cut(schedule: Schedule, used: jax.Array) -> Schedule:
+    """The schedule without the commits that are not `used bool[E]`, the last ones."""
     contributions = {
         name: jnp.where(used[:, None], getattr(schedule, name), -1) for name in ("worker", "unit", "version", "work")
     }
