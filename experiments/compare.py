@@ -1,6 +1,5 @@
 """Compares any set of schemes on the same durations: who reaches a target first, and what it costs."""
 
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +10,10 @@ from jax.sharding import Mesh
 
 from gcjax import _checks, analysis, config, files, processes
 from gcjax.analysis import demands, trials
+from gcjax.analysis.settings import Setting, setting
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
-from gcjax.stragglers import Links, Network, StragglerModel, sample_durations
+from gcjax.stragglers import Links, Network, StragglerModel
 from gcjax.tasks import Task
 
 
@@ -80,25 +80,24 @@ def compare(
         or the target cannot be reached, or no scheme reached it (after everything is written), or the sampled units are
         used up before `seconds`, or the checkpoints are of another comparison.
     """
-    demands.check_schemes(schemes)
+    demands.check_schemes(schemes, optimizers or {})
     demands.check_size(task, num_seeds=num_seeds, num_units=num_units, num_workers=num_workers)
     demands.check_seconds(seconds=seconds, timeline_seconds=timeline_seconds)
     _checks.integer("num_evals", num_evals, minimum=1)
     _check_mesh(mesh)
-    goal = _goal(task, metric, target, higher_is_better)
-    own = _own_optimizers(optimizers or {}, schemes)
-    keys = jax.random.split(config.key(seed=seed), num_seeds)
-    drawn = _draw(task, stragglers, keys, num_units, num_workers)
-    times = Network() if network is None else network.of(jax.eval_shape(task.init, jax.random.key(0)))
-    setting = trials.Setting(task, *drawn, times, np.inf if seconds is None else seconds, num_evals, mesh, axis)
+    goal = analysis.target(metric, target, demands.metrics(task), higher_is_better=higher_is_better)
+    shared = setting(
+        task, [stragglers], [network or Network()], num_workers=num_workers, num_units=num_units, num_seeds=num_seeds,
+        rng_key=config.key(seed=seed), seconds=seconds, num_evals=num_evals, mesh=mesh, axis=axis,
+    )  # fmt: skip
     saving = trials.Saving(out / analysis.CHECKPOINTS, checkpoint_every, checkpoints_kept, config.text())
-    schedules = {name: trials.schedules(name, protocol, setting) for name, protocol in schemes.items()}
+    schedules = {name: trials.schedules(name, protocol, shared) for name, protocol in schemes.items()}
     done = {}
     for i, (name, protocol) in enumerate(schemes.items()):
-        report = partial(_report, progress, name, i, len(schemes))
-        done[name] = trials.run(name, protocol, own.get(name, optimizer), schedules[name], setting, saving, report)
-    facts = {"seed": seed, "target": goal._asdict(), **_facts(done, setting, timeline_seconds)}
-    results = _results(schemes, done, setting, facts)
+        own, report = (optimizers or {}).get(name, optimizer), progress.part(name, i, len(schemes))
+        done[name] = trials.run(name, protocol, own, schedules[name], shared, saving, report)
+    facts = {"seed": seed, "target": goal._asdict(), **_facts(done, shared, timeline_seconds)}
+    results = _results(schemes, done, shared, facts)
     if processes.is_first():
         _write(results, out, progress)
         analysis.drop_checkpoints(out)
@@ -114,37 +113,7 @@ def _check_mesh(mesh: Mesh | None) -> None:
         )
 
 
-def _goal(task: Task, metric: str, value: float, higher_is_better: bool | None) -> analysis.Target:
-    params = jax.eval_shape(task.init, jax.random.key(0))
-    known = jax.eval_shape(task.metrics, params, task.data)
-    return analysis.target(metric, value, known, higher_is_better=higher_is_better)
-
-
-def _own_optimizers(own: dict[str, Any], schemes: dict[str, Protocol]) -> dict[str, Any]:
-    for name in own:
-        if name not in schemes:
-            raise ValueError(f"optimizers must be those of schemes, {', '.join(schemes)}; got one for '{name}'.")
-    return own
-
-
-def _draw(
-    task: Task, stragglers: StragglerModel, keys: jax.Array, num_units: int, num_workers: int
-) -> tuple[jax.Array, Any, jax.Array]:
-    """The durations, initial parameters and batch key of every seed."""
-
-    def one_seed(key: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
-        duration_key, init_key, batch_key = jax.random.split(key, 3)
-        durations = sample_durations(stragglers, duration_key, num_units, num_workers)
-        return durations, task.init(init_key), batch_key
-
-    return jax.jit(jax.vmap(one_seed))(keys)
-
-
-def _report(progress: Progress, name: str, index: int, number: int, fraction: float) -> None:
-    progress.update(name, (index + fraction) / number)
-
-
-def _facts(done: dict[str, trials.Trials], setting: trials.Setting, timeline_seconds: float | None) -> dict[str, Any]:
+def _facts(done: dict[str, trials.Trials], setting: Setting, timeline_seconds: float | None) -> dict[str, Any]:
     durations = np.asarray(setting.durations)
     num_seeds, num_units, num_workers = durations.shape
     median = np.median(durations[np.isfinite(durations)])
@@ -165,22 +134,14 @@ def _facts(done: dict[str, trials.Trials], setting: trials.Setting, timeline_sec
 def _results(
     schemes: dict[str, Protocol],
     done: dict[str, trials.Trials],
-    setting: trials.Setting,
+    setting: Setting,
     facts: dict[str, Any],
 ) -> analysis.Results:
     durations = np.asarray(setting.durations)
     metrics, timeline = [], []
     for name, each in done.items():
-        columns = analysis.metric_columns(
-            name,
-            each.trajectory,
-            each.schedule,
-            durations,
-            code=schemes[name].code,
-            num_params=sum(leaf[0].size for leaf in jax.tree.leaves(setting.params)),
-        )
         first = jax.tree.map(lambda x: x[0], each.schedule)
-        metrics.append(columns)
+        metrics.append(trials.columns(name, schemes[name], each, setting))
         timeline.append(analysis.timeline_columns(name, first, durations[0], facts["timeline_seconds"]))
     return analysis.Results(analysis.stack(metrics), analysis.stack(timeline), facts)
 

@@ -84,7 +84,7 @@ def protocol_map(
     study = cells.Study(
         task, optimizer, optimizers or {}, num_workers, num_units, num_seeds, seed, target, metric, num_evals
     )
-    places = {f"{r}, {n}": cells.Cell(model, net) for r, model in regimes.items() for n, net in networks.items()}
+    places = {f"{r}, {n}": (model, net) for r, model in regimes.items() for n, net in networks.items()}
     found = cells.measured(schemes, places, study, out, progress)
     cells.save(found, study, out)
     rows = _rows(found, list(schemes), list(places))

@@ -114,7 +114,7 @@ def worker_busy_claims(
     study = cells.Study(
         task, optimizer, optimizers or {}, num_workers, num_units, num_seeds, seed, target, metric, num_evals, seconds
     )
-    places = {name: cells.Cell(model, network) for name, model in settings.items()}
+    places = {name: (model, network) for name, model in settings.items()}
     found = cells.measured({**methods, **others}, places, study, out, progress)
     made = [claim for name in settings for claim in _claims(found, name, list(methods), list(others))]
     lines = [_line(found, name, method, metric) for name in settings for method in (*methods, *others)]

@@ -2,24 +2,15 @@
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 import jax
 from rich.text import Text
 
-from gcjax import _gin_errors, _setting, config
+from gcjax import _experiment, _gin_errors, config
 from gcjax.progress import console
 from gcjax.protocols import Kept, Protocol, check
-from gcjax.stragglers import Network, StragglerModel, sample_durations
+from gcjax.stragglers import Network, sample_durations
 from gcjax.tables import RichTable, rich_table
-
-
-class Place(NamedTuple):
-    """One setting of a config: its name, who is slow, and what messages cost."""
-
-    name: str
-    stragglers: StragglerModel
-    network: Network
 
 
 def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
@@ -39,18 +30,23 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
     """
     config.load(path, bindings)
     with _gin_errors.readable():
-        setting = _setting.of_config()
-        schemes: dict[str, Protocol] = setting.all_of((Protocol,))
-        places = _places(setting)
-        shape = _setting.shape(setting, schemes)
-    keys = jax.random.split(config.key(seed=setting.number("seed") or 0), setting.number("num_seeds") or 1)
+        experiment = _experiment.of_config()
+        schemes: dict[str, Protocol] = experiment.all_of((Protocol,))
+        models, networks = _experiment.stragglers(experiment), _experiment.networks(experiment)
+        shape = _experiment.shape(experiment, schemes)
+    keys = jax.random.split(config.key(seed=experiment.number("seed") or 0), experiment.number("num_seeds") or 1)
     key = jax.random.fold_in(keys[0], 0)
-    drawn = [sample_durations(place.stragglers, key, *shape) for place in places]
+    drawn = {name: sample_durations(model, key, *shape) for name, model in models.items()}
+    settings = {
+        ", ".join(filter(None, (regime, cost))): (durations, network)
+        for regime, durations in drawn.items()
+        for cost, network in networks.items()
+    }
     rows, broken = [], []
     for name, protocol in schemes.items():
-        found = _held(protocol, drawn, places)
-        for place, kept in zip(places, found, strict=True):
-            rows.append([name, place.name, f"{kept.events:,}" if kept else "", _said(kept)])
+        found = _held(protocol, list(settings.values()))
+        for setting, kept in zip(settings, found, strict=True):
+            rows.append([name, setting, f"{kept.events:,}" if kept else "", _said(kept)])
         broken += [f"{name}: {kept}" for kept in found if kept is not None and not kept][:1]
     title = f"Schedules of {path}, {shape[0]} units of {shape[1]} workers"
     console().print(table(title, rows), "", *(Text(line) for line in broken), sep="\n")
@@ -62,21 +58,12 @@ def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
     return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
 
 
-def _places(setting: _setting.Setting) -> list[Place]:
-    models, networks = _setting.stragglers(setting), _setting.networks(setting)
-    return [
-        Place(", ".join(filter(None, (regime, cost))), model, network)
-        for regime, model in models.items()
-        for cost, network in networks.items()
-    ]
-
-
-def _held(protocol: Protocol, drawn: Sequence[jax.Array], places: Sequence[Place]) -> list[Kept | None]:
-    """The schedules of all places against what the protocol promises; None if it promises nothing."""
+def _held(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Kept | None]:
+    """The schedules for durations and networks against what the protocol promises; None if it promises nothing."""
     if protocol.specification is None:
-        return [None for _ in places]
-    schedule, promise = jax.jit(lambda d, n: protocol(d, n)), protocol.specification(drawn[0].shape[1])
-    return [check(schedule(d, place.network), promise) for d, place in zip(drawn, places, strict=True)]
+        return [None for _ in settings]
+    schedule, promise = jax.jit(lambda d, n: protocol(d, n)), protocol.specification(settings[0][0].shape[1])
+    return [check(schedule(*given), promise) for given in settings]
 
 
 def _said(kept: Kept | None) -> str:

@@ -33,7 +33,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
     result = check(instance(name, arguments))
     for table in tables(result):
         console().print(table, "")
-    return 0 if result.holds else 1
+    return 0 if result else 1
 
 
 def instance(name: str, arguments: Sequence[str]) -> Specification:
@@ -115,7 +115,7 @@ def tables(result: Result) -> list[RichTable]:
     rows = []
     for part in _merged(result):
         counts = [f"{number:,}" if part.states else "" for number in (part.states, part.transitions)]
-        rows.append([part.part, *counts, _said(result, part)])
+        rows.append([part.part, *counts, result.said(part)])
     heads = ("Part", "States", "Transitions", "Result")
     return [rich_table(result.specification.name, heads, rows, left=["Result"]), *_counterexample(result)]
 
@@ -133,22 +133,10 @@ def _merged(result: Result) -> list[Finding]:
     return [*merged, result.composition, result.product, result.progress]
 
 
-def _said(result: Result, part: Finding) -> str:
-    if not part.holds:
-        steps = len(part.counterexample)
-        return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {part.reason}"
-    if part is result.composition:
-        gives = "so the property follows" if result.by_composition else "but not every component keeps to its part"
-        return f"each relies only on what the others guarantee, {gives}"
-    if part is result.progress:
-        return "somebody can always move (tried out: no law gives it; without fairness)"
-    return f"holds: {result.specification.claim}"
-
-
 def _counterexample(result: Result) -> list[RichTable]:
     """Of the first part that fails, all together before one alone, since only programs take steps there."""
     order = (result.product, result.progress, *result.components, result.composition)
-    failing = [part for part in order if not part.holds]
+    failing = [part for part in order if not part]
     if not failing:
         return []
     part = failing[0]

@@ -35,6 +35,10 @@ class Progress(NamedTuple):
     update: Update
     show: Callable[[Any], None]
 
+    def part(self, label: str, index: int, number: int) -> Callable[[float], None]:
+        """What one of so many equal parts of the whole tells the share of itself that is done."""
+        return lambda fraction: self.update(label, (index + fraction) / number)
+
 
 def silent() -> Progress:
     """Says nothing."""

@@ -6,21 +6,19 @@ gcjax run configs/grouped/delays.gin
 import json
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import jax
 import optax
 
 from experiments.grouped import figures, report
-from experiments.grouped.training import Columns, Delayed, Outcome, run, setting
+from experiments.grouped.training import Cases, Outcome, run, setting
 from gcjax import _checks, analysis, config, files
-from gcjax.analysis import trials
+from gcjax.analysis import demands, trials
+from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol, contiguous_groups
-from gcjax.stragglers import Network, StragglerModel
-from gcjax.stragglers.network import Links
+from gcjax.stragglers import Links, Network, StragglerModel
 from gcjax.tasks import Task
 
 
@@ -84,12 +82,11 @@ def group_delays(
     _check(rules, task, num_rounds, num_seeds, num_evals, delayed, delays, num_groups)
     _checks.number("factor", factor, minimum=1.0)
     _checks.number("points", points)
-    cases = [Delayed("none", (), 0.0)]
-    cases += [Delayed(name, tuple(who), float(delay)) for delay in delays if delay for name, who in delayed.items()]
-    times = Network() if network is None else network.of(jax.eval_shape(task.init, jax.random.key(0)))
+    cases: Cases = {("none", 0.0): ()}
+    cases |= {(name, float(delay)): tuple(who) for delay in delays if delay for name, who in delayed.items()}
     shared = setting(
-        task, stragglers, cases, num_workers=num_workers, num_units=num_units, num_seeds=num_seeds, seed=seed,
-        network=times, num_evals=num_evals,
+        task, stragglers, cases, num_workers=num_workers, num_units=num_units, num_seeds=num_seeds,
+        rng_key=config.key(seed=seed), network=network or Network(), num_evals=num_evals,
     )  # fmt: skip
     saving = trials.Saving(out / analysis.CHECKPOINTS, 5, 2, config.text())
     total = len(rules) * len(num_groups) + (progressive is not None)
@@ -97,7 +94,7 @@ def group_delays(
     raw: list[Columns] = []
 
     def add(rule: str, groups: int, protocol: Protocol) -> None:
-        done = partial(_report, progress, f"{rule}, {groups or 'progressive'}", len(raw), total)
+        done = progress.part(f"{rule}, {groups or 'progressive'}", len(raw), total)
         found, rows = run(rule, groups, protocol, optimizer, cases, shared, num_workers * num_rounds, saving, done)
         outcomes.extend(found)
         raw.append(rows)
@@ -115,10 +112,6 @@ def group_delays(
     return outcomes
 
 
-def _report(progress: Progress, name: str, index: int, number: int, fraction: float) -> None:
-    progress.update(name, (index + fraction) / number)
-
-
 def _check(
     rules: dict[str, Any], task: Task, num_rounds: int, num_seeds: int, num_evals: int,
     delayed: dict[str, Sequence[int]], delays: Sequence[float], num_groups: Sequence[int],
@@ -131,8 +124,7 @@ def _check(
             raise ValueError(f"{what} must not be empty; got {given!r}.")
     if 1 not in num_groups:
         raise ValueError(f"num_groups must have 1 in it, what all is relative to; got {list(num_groups)}.")
-    params = jax.eval_shape(task.init, jax.random.key(0))
-    _checks.choice("accuracy", "accuracy", jax.eval_shape(task.metrics, params, task.data))
+    _checks.choice("accuracy", "accuracy", demands.metrics(task))
 
 
 def _write(outcomes: list[Outcome], raw: Columns, facts: dict[str, Any], out: Path, progress: Progress) -> None:

@@ -19,13 +19,13 @@ def groups(found: Sequence[Relative], factor: float, points: float, path: Path) 
     A star is what progressive grouping chose, and came to. The dashed line is the limit.
     """
     fixed = [r for r in found if r.outcome.groups]
-    named = dict.fromkeys(r.outcome.delayed.name for r in fixed if r.outcome.delayed.delay)
+    named = dict.fromkeys(r.outcome.delayed for r in fixed if r.outcome.delay)
     rows = [(rule, name) for rule in dict.fromkeys(r.outcome.rule for r in fixed) for name in named]
     figure = Figure(figsize=(10, 3.6 * len(rows)), layout="constrained")
     FigureCanvasAgg(figure)
     panels = figure.subplots(len(rows), 2, squeeze=False)
     for (rule, name), (left, right) in zip(rows, panels, strict=True):
-        mine = [r for r in found if r.outcome.rule == rule and r.outcome.delayed.name in (name, "none")]
+        mine = [r for r in found if r.outcome.rule == rule and r.outcome.delayed in (name, "none")]
         _lines(left, mine, "time")
         _lines(right, mine, "lost")
         left.set(title=f"{rule}, {name}", ylabel="time / time without delay")
@@ -42,10 +42,10 @@ def groups(found: Sequence[Relative], factor: float, points: float, path: Path) 
 
 
 def _lines(panel: Axes, found: Sequence[Relative], value: str) -> None:
-    delays = sorted({r.outcome.delayed.delay for r in found})
+    delays = sorted({r.outcome.delay for r in found})
     for i, delay in enumerate(delays):
         colour = f"C{i}"
-        mine = [r for r in found if r.outcome.delayed.delay == delay]
+        mine = [r for r in found if r.outcome.delay == delay]
         fixed = [r for r in mine if r.outcome.groups]
         values = np.array([getattr(r, value) for r in fixed])
         error = values.std(axis=1, ddof=1) if values.shape[1] > 1 else None

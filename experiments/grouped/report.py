@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.grouped import claims as claim
 from experiments.grouped.claims import Claim
-from experiments.grouped.training import Delayed, Outcome
+from experiments.grouped.training import Outcome
 from gcjax import analysis
 from gcjax.tables import RichTable
 
@@ -48,11 +48,9 @@ def claims(found: Sequence[Relative], factor: float, points: float) -> list[Clai
     progressive = [r for r in found if not r.outcome.groups]
     late = f"within {100 * (factor - 1):.0f} % of the time without delay"
     made = [
-        claim.at_most(
-            f"{_where(r.outcome.delayed)}: progressive grouping finishes {late}", r.time, factor, "times the time"
-        )
+        claim.at_most(f"{_where(r.outcome)}: progressive grouping finishes {late}", r.time, factor, "times the time")
         for r in progressive
-        if r.outcome.delayed.delay > LARGE and len(r.outcome.delayed.workers) == 1
+        if r.outcome.delay > LARGE and r.outcome.stragglers == 1
     ]
     for what, some in (("progressive grouping", progressive), ("every number of groups", fixed)):
         if some:
@@ -79,10 +77,11 @@ def _limited(fixed: Sequence[Relative], points: float) -> Claim:
 def _few_stragglers(fixed: Sequence[Relative], factor: float, points: float) -> list[Claim]:
     """Several delayed workers, with as many groups as one needs, and with as many as they need."""
     made = []
-    for delayed in dict.fromkeys(r.outcome.delayed for r in fixed if len(r.outcome.delayed.workers) > 1):
-        alone = [r for r in fixed if len(r.outcome.delayed.workers) == 1 and r.outcome.delayed.delay == delayed.delay]
-        mine = [r for r in fixed if r.outcome.delayed == delayed]
-        text = f"Few stragglers have little effect: {_where(delayed)}, {mine[0].outcome.rule}"
+    for case in dict.fromkeys(r.outcome.case for r in fixed if r.outcome.stragglers > 1):
+        mine = [r for r in fixed if r.outcome.case == case]
+        first = mine[0].outcome
+        alone = [r for r in fixed if r.outcome.stragglers == 1 and r.outcome.delay == first.delay]
+        text = f"Few stragglers have little effect: {_where(first)}, {first.rule}"
         enough = smallest(alone, factor, points)
         if enough is not None:
             same = next(r for r in mine if r.outcome.groups == enough)
@@ -128,8 +127,8 @@ def _smallest_table(found: Sequence[Relative], factor: float, points: float) -> 
     """One line a rule and delay; the spread is the range over seeds."""
     heads = ["delayed", "delay (%)", "rule", "claim", "ours", "spread over seeds", "time", "points lost"]
     lines, fixed = [], [r for r in found if r.outcome.groups]
-    for rule, delayed in dict.fromkeys((r.outcome.rule, r.outcome.delayed) for r in fixed):
-        mine = [r for r in fixed if (r.outcome.rule, r.outcome.delayed) == (rule, delayed)]
+    for rule, case in dict.fromkeys((r.outcome.rule, r.outcome.case) for r in fixed):
+        mine = [r for r in fixed if (r.outcome.rule, r.outcome.case) == (rule, case)]
         best = smallest(mine, factor, points)
         each = [smallest(_one_seed(mine, s), factor, points) for s in range(mine[0].time.size)]
         ranged = sorted({n for n in each if n is not None})
@@ -138,9 +137,7 @@ def _smallest_table(found: Sequence[Relative], factor: float, points: float) -> 
         chosen = next((r for r in mine if r.outcome.groups == best), None)
         shown = ["-", "-"] if chosen is None else [f"{chosen.time.mean():.2f}", claim.rounded(chosen.lost.mean(), 2)]
         limit = f"some number within {factor:g} times and {points:g} points"
-        lines.append(
-            [delayed.name, f"{delayed.delay:g}", rule, limit, "none" if best is None else str(best), spread, *shown]
-        )
+        lines.append([*_case(mine[0].outcome), rule, limit, "none" if best is None else str(best), spread, *shown])
     return analysis.markdown_table(heads, lines)
 
 
@@ -151,7 +148,7 @@ def _one_seed(found: Sequence[Relative], seed: int) -> list[Relative]:
 def _progressive_table(found: Sequence[Relative], factor: float, points: float) -> str:
     heads = ["delayed", "delay (%)", "groups chosen", *_LIMITED]
     some = [r for r in found if not r.outcome.groups]
-    lines = [[*_case(r.outcome.delayed), _range(r.outcome.chosen), *_cells(r, factor, points)] for r in some]
+    lines = [[*_case(r.outcome), _range(r.outcome.chosen), *_cells(r, factor, points)] for r in some]
     return analysis.markdown_table(heads, lines) if lines else ""
 
 
@@ -164,9 +161,7 @@ _LIMITED = (
 def _grid(found: Sequence[Relative], factor: float, points: float) -> str:
     heads = ["delayed", "delay (%)", "rule", "groups", *_LIMITED]
     fixed = [r for r in found if r.outcome.groups]
-    lines = [
-        [*_case(r.outcome.delayed), r.outcome.rule, str(r.outcome.groups), *_cells(r, factor, points)] for r in fixed
-    ]
+    lines = [[*_case(r.outcome), r.outcome.rule, str(r.outcome.groups), *_cells(r, factor, points)] for r in fixed]
     return analysis.markdown_table(heads, lines)
 
 
@@ -180,17 +175,17 @@ def _cells(found: Relative, factor: float, points: float) -> list[str]:
     ]  # fmt: skip
 
 
-def _case(delayed: Delayed) -> list[str]:
-    return [delayed.name, f"{delayed.delay:g}"]
+def _case(outcome: Outcome) -> list[str]:
+    return [outcome.delayed, f"{outcome.delay:g}"]
 
 
-def _where(delayed: Delayed) -> str:
-    return f"{delayed.name} delayed by {delayed.delay:g} %" if delayed.delay else "nobody delayed"
+def _where(outcome: Outcome) -> str:
+    return f"{outcome.delayed} delayed by {outcome.delay:g} %" if outcome.delay else "nobody delayed"
 
 
 def _name(found: Relative) -> str:
-    groups, delayed = found.outcome.groups, found.outcome.delayed
-    return f"{found.outcome.rule}, groups: {groups or 'progressive'}, {_where(delayed)}"
+    outcome = found.outcome
+    return f"{outcome.rule}, groups: {outcome.groups or 'progressive'}, {_where(outcome)}"
 
 
 def _range(values: np.ndarray) -> str:

@@ -1,6 +1,6 @@
 """Training until the same amount of work is committed, for all delays and seeds of a scheme in one program.
 
-Letters: S seeds, D settings of delayed workers, T units sampled per worker, W workers, E commits.
+Letters: S seeds, D cases of delayed workers, T units sampled per worker, W workers, E commits.
 """
 
 from collections.abc import Callable
@@ -11,28 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import analysis, config
-from gcjax.analysis import trials
+from gcjax.analysis import settings, trials
+from gcjax.analysis.store import Columns
 from gcjax.protocols import Protocol, Schedule, truncate
-from gcjax.stragglers import Network, StragglerModel, sample_durations, scaled
-from gcjax.stragglers.heterogeneous import members
+from gcjax.stragglers import Links, Network, StragglerModel, scaled
 from gcjax.tasks import Task
 
-Columns = dict[str, np.ndarray]
-
-
-class Delayed(NamedTuple):
-    """Which workers are delayed, and by how much.
-
-    Attributes:
-      name: of the set of workers; "none" where there is no delay.
-      workers: their numbers.
-      delay: percent of the time of a unit that is added; 100 takes twice as long.
-    """
-
-    name: str
-    workers: tuple[int, ...]
-    delay: float
+Cases = dict[tuple[str, float], tuple[int, ...]]
+"""(Name of a set of workers, percent of the time of a unit that is added to theirs) -> these workers."""
 
 
 class Outcome(NamedTuple):
@@ -41,7 +27,9 @@ class Outcome(NamedTuple):
     Attributes:
       rule: how groups push to the central server, by its name in the config.
       groups: the number of groups; 0 where progressive grouping chooses it.
-      delayed: who is delayed.
+      delayed: who is, by the name in the config; "none" where there is no delay.
+      delay: percent of the time of a unit that is added; 100 takes twice as long.
+      stragglers: how many are delayed.
       time: float[S] virtual seconds until all work is committed.
       accuracy: float[S] at that moment.
       waiting: float[S], the share of the workers' time.
@@ -50,43 +38,27 @@ class Outcome(NamedTuple):
 
     rule: str
     groups: int
-    delayed: Delayed
+    delayed: str
+    delay: float
+    stragglers: int
     time: np.ndarray
     accuracy: np.ndarray
     waiting: np.ndarray
     chosen: np.ndarray
 
+    @property
+    def case(self) -> tuple[str, float]:
+        """Who is delayed, and by how much."""
+        return self.delayed, self.delay
+
 
 def setting(
-    task: Task,
-    model: StragglerModel,
-    delays: list[Delayed],
-    *,
-    num_workers: int,
-    num_units: int,
-    num_seeds: int,
-    seed: int,
-    network: Network,
-    num_evals: int,
-) -> trials.Setting:
-    """What all schemes share: D·S runs, all seeds of the first delay first; delays change nothing but durations."""
-    factors = jnp.stack([jnp.where(members(d.workers, num_workers), 1 + d.delay / 100, 1.0) for d in delays])
-
-    def one(key: jax.Array) -> tuple[jax.Array, Any, jax.Array]:
-        duration_key, init_key, batch_key = jax.random.split(key, 3)
-
-        def durations(factor: jax.Array) -> jax.Array:
-            return sample_durations(scaled(model, factor=factor), duration_key, num_units, num_workers)
-
-        return jax.vmap(durations)(factors), task.init(init_key), batch_key
-
-    keys = jax.random.split(config.key(seed=seed), num_seeds)
-    durations, params, batch_keys = jax.jit(jax.vmap(one))(keys)
-    durations = jnp.swapaxes(durations, 0, 1).reshape(-1, num_units, num_workers)
-    number = len(delays)
-    params = jax.tree.map(lambda x: jnp.tile(x, (number, *(1,) * (x.ndim - 1))), params)
-    batch_keys = jnp.tile(batch_keys, number)
-    return trials.Setting(task, durations, params, batch_keys, network, np.inf, num_evals)
+    task: Task, model: StragglerModel, cases: Cases, *, network: Network | Links, **sizes: Any
+) -> settings.Setting:
+    """D conditions that differ in nothing but how long the units of delayed workers take; `sizes` as elsewhere."""
+    models = [scaled(model, factor=1 + delay / 100, workers=workers) for (_, delay), workers in cases.items()]
+    names, delays = zip(*cases, strict=True)
+    return settings.setting(task, models, [network] * len(cases), labels={"delayed": names, "delay": delays}, **sizes)
 
 
 def until_work(protocol: Protocol, num_units: int) -> Protocol:
@@ -106,8 +78,8 @@ def run(
     groups: int,
     protocol: Protocol,
     optimizer: optax.GradientTransformation,
-    delays: list[Delayed],
-    shared: trials.Setting,
+    cases: Cases,
+    shared: settings.Setting,
     num_units: int,
     saving: trials.Saving,
     report: Callable[[float], None],
@@ -119,7 +91,7 @@ def run(
       groups: their number; 0 where the protocol chooses it.
       protocol: who waits for whom.
       optimizer: of the run.
-      delays: [D], as in the setting.
+      cases: D of them, as in the setting.
       shared: what `setting` returned.
       num_units: the work to commit, in units of all workers together.
       saving: where the runs are saved on their way.
@@ -136,18 +108,20 @@ def run(
     schedule = trials.schedules(name, ending, shared)
     _check_done(name, schedule, num_units, shared.durations.shape[1])
     done = trials.run(name, ending, optimizer, schedule, shared, saving, report)
-    number = len(shared.durations) // len(delays)
-    rows = analysis.metric_columns(
-        name, done.trajectory, done.schedule, np.asarray(shared.durations), code=None, num_params=1
-    )
+    number = len(shared.durations) // len(cases)
+    rows = trials.columns(name, ending, done, shared)
     chosen = np.array([_groups_at_end(worker) for worker in schedule.worker])
     outcomes = []
-    for i, delayed in enumerate(delays):
+    for i, (case, workers) in enumerate(cases.items()):
         runs = range(i * number, (i + 1) * number)
         last = [np.flatnonzero(rows["seed"] == r)[-1] for r in runs]
         time, accuracy, waiting = (rows[column][last] for column in ("time", "accuracy", "waiting"))
-        outcomes.append(Outcome(rule, groups, delayed, time, accuracy, waiting, chosen[runs.start : runs.stop]))
-    return outcomes, _columns(rows, rule, groups, delays, number)
+        last_groups = chosen[runs.start : runs.stop]
+        outcomes.append(Outcome(rule, groups, *case, len(workers), time, accuracy, waiting, last_groups))
+    labels = {name: column[rows["seed"]] for name, column in shared.labels.items()}
+    size = len(labels["seed"])
+    kept = {name: column for name, column in rows.items() if name not in ("scheme", "numbers", "seed")}
+    return outcomes, {"rule": np.full(size, rule, object), "groups": np.full(size, groups), **labels, **kept}
 
 
 def _check_done(name: str, schedule: Schedule, num_units: int, sampled: int) -> None:
@@ -165,18 +139,3 @@ def _groups_at_end(worker: np.ndarray) -> int:
     last = np.zeros(worker.max() + 1, int)
     np.maximum.at(last, worker[commit, place], commit)
     return len(np.unique(last))
-
-
-def _columns(rows: Columns, rule: str, groups: int, delays: list[Delayed], num_seeds: int) -> Columns:
-    """The rows of all evaluations, with what they belong to."""
-    case, seed = np.divmod(rows["seed"], num_seeds)
-    kept = {name: column for name, column in rows.items() if name not in ("scheme", "numbers", "seed")}
-    size = len(seed)
-    return {
-        "rule": np.full(size, rule, object),
-        "groups": np.full(size, groups),
-        "delayed": np.array([d.name for d in delays], object)[case],
-        "delay": np.array([d.delay for d in delays], float)[case],
-        "seed": seed,
-        **kept,
-    }

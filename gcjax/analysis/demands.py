@@ -14,8 +14,8 @@ _LONGEST_NAME = 200  # bytes, of a folder; file systems take 255
 _LARGEST = 2**31 - 1  # of a count that JAX computes with
 
 
-def check_schemes(schemes: Iterable[str]) -> None:
-    """Checks that there are schemes, and that each can have a folder of its name.
+def check_schemes(schemes: Iterable[str], optimizers: Iterable[str] = ()) -> None:
+    """Checks that there are schemes, that each can have a folder of its name, and that optimizers are those of schemes.
 
     Raises:
       ValueError: if not.
@@ -26,6 +26,9 @@ def check_schemes(schemes: Iterable[str]) -> None:
     for name in names:
         if len(file_name(name)) > _LONGEST_NAME:
             raise ValueError(f"a scheme's name must fit into a file's name; got {name[:60]!r} and more. Shorten it.")
+    for name in optimizers:
+        if name not in names:
+            raise ValueError(f"optimizers must be those of schemes, {', '.join(names)}; got one for '{name}'.")
 
 
 def check_size(task: Task, *, num_seeds: int, num_units: int, num_workers: int) -> None:
@@ -63,6 +66,11 @@ def check_seconds(**seconds: float | None) -> None:
     for name, value in seconds.items():
         if value is not None:
             _checks.number(name, value, above=True, finite=True)
+
+
+def metrics(task: Task) -> list[str]:
+    """The names of the metrics of a task; nothing is computed."""
+    return list(jax.eval_shape(task.metrics, jax.eval_shape(task.init, jax.random.key(0)), task.data))
 
 
 def _batch(task: Task, key: jax.Array) -> Any:

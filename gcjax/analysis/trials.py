@@ -1,6 +1,6 @@
 """Runs a scheme on several seeds, as one XLA program, or one seed after the other on a mesh.
 
-Letters: S seeds, T units sampled per worker, W workers.
+Letters: S runs, E commits, T units sampled per worker, W workers.
 """
 
 import time
@@ -13,11 +13,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
-from jax.sharding import Mesh
 
 from gcjax import engine, memory
+from gcjax.analysis.collect import metric_columns
 from gcjax.analysis.metrics import is_stalled
-from gcjax.analysis.store import file_name
+from gcjax.analysis.settings import Setting
+from gcjax.analysis.store import Columns, file_name
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule, truncate
 from gcjax.stragglers import Network
@@ -27,42 +28,6 @@ _COMPILING = 0.7  # roughly the share of a short run that compilation takes; for
 
 
 Outcome = tuple[engine.Trajectory, Schedule]
-
-
-class Setting(NamedTuple):
-    """What all schemes share.
-
-    Attributes:
-      task: what is trained.
-      durations: float[S, T, W] seconds.
-      params: the initial parameters, every leaf [S, ...]; made once, since that takes long to compile.
-      keys: [S] JAX keys, of the batches.
-      network: the time of messages, the same for all seeds.
-      seconds: virtual time at which a run ends; inf for the end of the sampled units.
-      num_evals: evaluations of a run.
-      mesh: the devices to run on; one if None.
-      axis: of the mesh, along which the workers lie.
-      networks: the time of messages of each seed, every field [S, ...], if they have different ones.
-    """
-
-    task: Task
-    durations: jax.Array
-    params: Any
-    keys: jax.Array
-    network: Network
-    seconds: float
-    num_evals: int
-    mesh: Mesh | None = None
-    axis: str = "workers"
-    networks: Network | None = None
-
-    @property
-    def network_of_each(self) -> Network:
-        """The time of messages of each seed, every field [S, ...]."""
-        if self.networks is not None:
-            return self.networks
-        number = len(self.durations)
-        return jax.tree.map(lambda x: jnp.broadcast_to(jnp.asarray(x), (number, *jnp.shape(x))), self.network)
 
 
 class Saving(NamedTuple):
@@ -112,15 +77,24 @@ class Trials(NamedTuple):
     run_seconds: float
 
 
+def columns(name: str, protocol: Protocol, trials: Trials, setting: Setting) -> Columns:
+    """What every run of a scheme had reached and spent at each evaluation; its number is in the column `seed`."""
+    num_params = sum(leaf[0].size for leaf in jax.tree.leaves(setting.params))
+    durations = np.asarray(setting.durations)
+    return metric_columns(
+        name, trials.trajectory, trials.schedule, durations, code=protocol.code, num_params=num_params
+    )
+
+
 def schedules(name: str, protocol: Protocol, setting: Setting) -> Schedule:
     """The schedules of all seeds, on the host.
 
     Raises:
       ValueError: if they do not fit into memory, or the sampled units do not last for the time asked for.
     """
-    shapes = jax.eval_shape(partial(_schedules, protocol), setting.durations, setting.network_of_each)
+    shapes = jax.eval_shape(partial(_schedules, protocol), setting.durations, setting.network)
     memory.check(f"schedules of '{name}'", memory.size(shapes), "Lower num_units, num_workers or num_seeds.")
-    schedule: Schedule = jax.tree.map(np.asarray, _schedules(protocol, setting.durations, setting.network_of_each))
+    schedule: Schedule = jax.tree.map(np.asarray, _schedules(protocol, setting.durations, setting.network))
     _check_lasting(name, schedule, setting)
     return schedule
 
@@ -200,15 +174,13 @@ def _begin(training: _Training, task: Task, data: Any, own: _Given, params: Any)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
-def _advance(
-    training: _Training, task: Task, data: Any, own: _Given, so_far: engine.Training, *rest: Any
-) -> engine.Training:
+def _advance(training: _Training, task: Task, data: Any, own: _Given, so_far: engine.Run, *rest: Any) -> engine.Run:
     """Goes on with the runs of all seeds; the rest are their schedules, and how many evaluations there are to be."""
     schedules, num_evals = rest
 
-    def one(own: _Given, so_far: engine.Training, schedule: Schedule) -> engine.Training:
-        start, whole = engine.Run.of(so_far, schedule), task._replace(data=data)
-        return engine.run(whole, **training._asdict(), **own._asdict(), start=start, num_evals=num_evals).training
+    def one(own: _Given, so_far: engine.Run, schedule: Schedule) -> engine.Run:
+        start, whole = so_far._replace(schedule=schedule), task._replace(data=data)
+        return engine.run(whole, **training._asdict(), **own._asdict(), start=start, num_evals=num_evals).unscheduled
 
     return jax.vmap(one)(own, so_far, schedules)
 
@@ -218,19 +190,19 @@ def _together(
 ) -> tuple[Outcome, float, float]:
     """All seeds in one program."""
     task, data = setting.task._replace(data=None), setting.task.data
-    own = _Given(setting.durations, setting.network_of_each, setting.keys)
+    own = _Given(setting.durations, setting.network, setting.keys)
 
-    def advance(so_far: engine.Training, num_evals: int) -> engine.Training:
+    def advance(so_far: engine.Run, num_evals: int) -> engine.Run:
         return _advance(training, task, data, own, so_far, schedule, jnp.int32(num_evals))
 
-    def progress(so_far: engine.Training) -> None:
+    def progress(so_far: engine.Run) -> None:
         share = so_far.state.commit.sum() / jnp.maximum(so_far.info.num_commits.sum(), 1)
         report(_COMPILING + (1 - _COMPILING) * float(share))
 
     begin = time.perf_counter()
     first = _begin(training, task, data, own, setting.params)
     schedule = first.schedule
-    so_far = jax.block_until_ready(advance(first.training, 0))
+    so_far = jax.block_until_ready(advance(first.unscheduled, 0))
     middle = time.perf_counter()
     identity = engine.identity(saving.config, scheme=name, given=(data, own, setting.params, schedule))
     with saving.checkpoints(name) as checkpoints:
@@ -242,7 +214,7 @@ def _together(
     if adaptive is not None:  # what it was in the end
         schedule = _schedules(adaptive.schedule, own.durations, own.network, so_far.state.controls)
         _check_lasting(name, schedule, setting)
-    result = jax.block_until_ready(engine.Run.of(so_far, schedule))
+    result = jax.block_until_ready(so_far._replace(schedule=schedule))
     end = time.perf_counter()
     engine.check(result, training.protocol)
     return (result.trajectory, result.schedule), middle - begin, end - middle
@@ -254,7 +226,7 @@ def _one_by_one(
     """Each seed on all devices of the mesh."""
     runs, ends = [], [time.perf_counter()]
     for i, key in enumerate(setting.keys):
-        whole = setting.durations, setting.params, setting.network_of_each
+        whole = setting.durations, setting.params, setting.network
         durations, params, network = jax.tree.map(lambda x, i=i: x[i], whole)
         with saving.checkpoints(name, str(i)) as checkpoints:
             run = engine.run(

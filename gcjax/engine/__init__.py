@@ -1,7 +1,7 @@
 """The engine: schedule, code, task and optimizer as one XLA program, on one device or a mesh."""
 
 from gcjax.engine import live
-from gcjax.engine.base import Info, Run, State, Training, Trajectory
+from gcjax.engine.base import Info, Run, State, Trajectory
 from gcjax.engine.checking import InexactWarning, check
 from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
 from gcjax.engine.coded import CodedInfo, coded_value_and_grad, shard_chunks
@@ -18,7 +18,6 @@ __all__ = [
     "Info",
     "Run",
     "State",
-    "Training",
     "Trajectory",
     "bytes_sent",
     "check",

@@ -70,45 +70,26 @@ class Info(NamedTuple):
     versions_alive: jax.Array
 
 
-class Training(NamedTuple):
-    """A run on its way: all that the rest of it needs besides its arguments.
-
-    Attributes:
-      state: what the next commit needs.
-      info: what happened in each commit so far.
-      trajectory: the evaluations so far.
-    """
-
-    state: State
-    info: Info
-    trajectory: Trajectory
-
-
 class Run(NamedTuple):
-    """The result of `gcjax.engine.run`.
+    """A run, at its end or on its way: what `gcjax.engine.run` returns, and what it needs to go on.
 
     Attributes:
-      state: what a further commit would need, `state.params` among it. All NaN if the ring overflowed (see
+      state: what the next commit needs, `state.params` among it. All NaN if the ring overflowed (see
         `gcjax.engine.check`).
-      info: what happened in each commit.
-      trajectory: metrics against virtual time.
-      schedule: when it happened.
+      info: what happened in each commit so far.
+      trajectory: metrics against virtual time, so far.
+      schedule: when it happens. None inside of the engine and in checkpoints, so that it is neither copied nor saved.
     """
 
     state: State
     info: Info
     trajectory: Trajectory
-    schedule: Schedule
-
-    @classmethod
-    def of(cls, training: Training, schedule: Schedule) -> "Run":
-        """What a training has come to."""
-        return cls(training.state, training.info, training.trajectory, schedule)
+    schedule: Schedule = None  # type: ignore[assignment]  # never None in what `gcjax.engine.run` returns
 
     @property
-    def training(self) -> Training:
-        """What going on with the run needs, besides its arguments."""
-        return Training(self.state, self.info, self.trajectory)
+    def unscheduled(self) -> "Run":
+        """The run without its schedule: what goes on, and is donated and saved."""
+        return Run(self.state, self.info, self.trajectory)
 
     @property
     def params(self) -> Any:

@@ -14,7 +14,7 @@ import optax
 
 from gcjax._together import keep_idle, most
 from gcjax.engine import ring as rings
-from gcjax.engine.base import Info, State, Training, Trajectory
+from gcjax.engine.base import Info, Run, State, Trajectory
 from gcjax.engine.coded import mesh_estimate
 from gcjax.engine.gradients import (
     CommitGradient,
@@ -29,12 +29,12 @@ from gcjax.engine.local_work import LocalCommit, beginning, local_commits
 from gcjax.engine.spread import Spread, one_device
 from gcjax.engine.windows import by_windows
 from gcjax.protocols.base import Protocol
-from gcjax.protocols.schedule import Schedule, commits
+from gcjax.protocols.schedule import Commits, Schedule, commits
 from gcjax.stragglers.network import Network
 from gcjax.tasks.base import Task
 
 Carry = tuple[State, Info]
-Commits = Callable[[jax.Array, State, Info], Carry]
+Execution = Callable[[jax.Array, State, Info], Carry]
 Source = tuple[jax.Array, Network]
 """The durations and the network, for a protocol that makes its schedule on the way."""
 
@@ -58,7 +58,7 @@ class Program(NamedTuple):
     options: Options
 
 
-def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, params: Any) -> Training:
+def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, params: Any) -> Run:
     """Initial parameters and their evaluation. Arguments as in `gcjax.engine.run`."""
     task, protocol, _, options = program
     optimizer = on_server(program)
@@ -93,7 +93,7 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
         jnp.full(num_evals, jnp.inf, schedule.time.dtype),
         {name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in shapes.items()},
     )
-    start = Training(state, info, trajectory)
+    start = Run(state, info, trajectory)
     return _placed(options, optimizer, evaluated(task, data, options, schedule, jnp.zeros((), jnp.int32), start))
 
 
@@ -108,10 +108,10 @@ def advance(
     schedule: Schedule,
     data: Any,
     rng_key: jax.Array,
-    training: Training,
+    run: Run,
     num_evals: jax.Array,
     source: Source | None = None,
-) -> Training:
+) -> Run:
     """Goes on until so many evaluations have been made in all, the first one not counted, or the run ends.
 
     Args:
@@ -119,7 +119,7 @@ def advance(
       schedule: what happens when; only its shapes count if there is a source.
       data: of the task.
       rng_key: of the run.
-      training: so far.
+      run: so far.
       num_evals: int32[].
       source: of the schedule, for a protocol that looks at the loss.
     """
@@ -127,24 +127,24 @@ def advance(
     if source is not None:
         made = partial(_commits_of, program, data, rng_key)
         judged = partial(evaluated, program.task, data, options)
-        training = by_windows(program, made, judged, training, num_evals, source)
-        return _placed(options, on_server(program), training)
+        run = by_windows(program, made, judged, run, num_evals, source)
+        return _placed(options, on_server(program), run)
     commits = _commits_of(program, data, rng_key, schedule)
 
-    def block(i: jax.Array, training: Training) -> Training:
+    def block(i: jax.Array, run: Run) -> Run:
         index = first + i
-        end = jnp.minimum((index + 1) * options.eval_every, training.info.num_commits)
-        state, info = commits(end, training.state, training.info)
+        end = jnp.minimum((index + 1) * options.eval_every, run.info.num_commits)
+        state, info = commits(end, run.state, run.info)
         slot = jnp.where(index < last, index + 1, -1)
-        return evaluated(program.task, data, options, schedule, slot, training._replace(state=state, info=info))
+        return evaluated(program.task, data, options, schedule, slot, run._replace(state=state, info=info))
 
-    first = -(-training.state.commit // options.eval_every)
-    last = jnp.minimum(-(-training.info.num_commits // options.eval_every), num_evals)
-    training = jax.lax.fori_loop(0, most(last - first), block, training)
-    return _placed(options, on_server(program), training)
+    first = -(-run.state.commit // options.eval_every)
+    last = jnp.minimum(-(-run.info.num_commits // options.eval_every), num_evals)
+    run = jax.lax.fori_loop(0, most(last - first), block, run)
+    return _placed(options, on_server(program), run)
 
 
-def _commits_of(program: Program, data: Any, rng_key: jax.Array, schedule: Schedule) -> Commits:
+def _commits_of(program: Program, data: Any, rng_key: jax.Array, schedule: Schedule) -> Execution:
     """`(end, state, info) -> (state, info)`: makes the commits of a schedule up to `end` (not included)."""
     task, protocol, optimizer, options = program
     spread, batch_key = options.layout.spread(), _keys(rng_key)[1]
@@ -163,14 +163,14 @@ def _commits_of(program: Program, data: Any, rng_key: jax.Array, schedule: Sched
     return partial(make_commits, gradient, local, server, options, fronts, commits(schedule), place, data, batch_key)
 
 
-def _placed(options: Options, optimizer: optax.GradientTransformation, training: Training) -> Training:
+def _placed(options: Options, optimizer: optax.GradientTransformation, run: Run) -> Run:
     """Every array where it belongs."""
-    layout, (state, info, trajectory) = options.layout, training
+    layout, state = options.layout, run.state
     params = layout.params(state.params)
     ring = None if state.ring is None else layout.params(state.ring, leading=1)
     opt_state = layout.opt_state(optimizer, state.opt_state, params)
     placed = state._replace(params=params, ring=ring, opt_state=opt_state, local=layout.workers(state.local))
-    return Training(placed, layout.everywhere(info), layout.everywhere(trajectory))
+    return Run(placed, layout.everywhere(run.info), layout.everywhere(run.trajectory))
 
 
 def _keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -188,12 +188,10 @@ def _places(program: Program, schedule: Schedule) -> jax.Array | None:
     return jnp.arange(schedule.time.shape[0] + 1, dtype=jnp.int32) % size  # nobody knows yet which versions are read
 
 
-def evaluated(
-    task: Task, data: Any, options: Options, schedule: Schedule, slot: jax.Array, training: Training
-) -> Training:
+def evaluated(task: Task, data: Any, options: Options, schedule: Schedule, slot: jax.Array, run: Run) -> Run:
     """Judges the parameters and writes the result to a slot of the trajectory; to none if it is negative."""
-    state, info, trajectory = training
-    poisoned = info.versions_alive > options.ring_size
+    state, trajectory = run.state, run.trajectory
+    poisoned = run.info.versions_alive > options.ring_size
     metrics = {k: jnp.where(poisoned, jnp.nan, v) for k, v in task.metrics(state.params, data).items()}
     time = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)
     slot = jnp.where(slot < 0, trajectory.time.size, slot)  # out of bounds: dropped
@@ -202,7 +200,7 @@ def evaluated(
         trajectory.time.at[slot].set(time, mode="drop"),
         {name: trajectory.metrics[name].at[slot].set(value, mode="drop") for name, value in metrics.items()},
     )
-    return Training(state, info, trajectory)
+    return run._replace(trajectory=trajectory)
 
 
 def make_commits(
@@ -211,7 +209,7 @@ def make_commits(
     optimizer: optax.GradientTransformation,
     options: Options,
     fronts: Spread,
-    schedule: Schedule,
+    commits: Commits,
     place: jax.Array | None,
     data: Any,
     batch_key: jax.Array,
@@ -231,7 +229,7 @@ def make_commits(
         opt_state = keep_idle(active, options.layout.opt_state(optimizer, new_opt_state, params), opt_state)
         if place is not None:
             ring = rings.write(ring, jnp.where(active, place[index + 1], options.ring_size), params)
-        slot = jnp.where(active, index, schedule.time.size)  # out of bounds: dropped
+        slot = jnp.where(active, index, commits.time.size)  # out of bounds: dropped
         info = info._replace(
             loss=info.loss.at[slot].set(contribution.loss.astype(info.loss.dtype), mode="drop"),
             residual=info.residual.at[slot].set(contribution.residual.astype(info.residual.dtype), mode="drop"),
@@ -242,20 +240,20 @@ def make_commits(
     def single(_: jax.Array, carry: Carry) -> Carry:
         state, info = carry
         if local_work is None:
-            return commit(carry, gradient(inputs(state), schedule, state.commit), state.commit < end)
+            return commit(carry, gradient(inputs(state), commits, state.commit), state.commit < end)
         active = state.commit < end
-        contribution, local = local_work(inputs(state), schedule, state.commit, state.local)
+        contribution, local = local_work(inputs(state), commits, state.commit, state.local)
         state = state._replace(local=keep_idle(active, local, state.local))
         return commit((state, info), contribution, active)
 
     def front(carry: Carry) -> Carry:
         first = carry[0].commit
-        commits = first + jnp.arange(options.front_width, dtype=jnp.int32)
-        there = (schedule.version.at[commits].get(mode="clip") <= first).all(axis=1) & (commits < end)
+        index = first + jnp.arange(options.front_width, dtype=jnp.int32)
+        there = (commits.version.at[index].get(mode="clip") <= first).all(axis=1) & (index < end)
         width = jnp.maximum(jnp.cumprod(there.astype(jnp.int32)).sum(), 1)
-        known = commits.clip(0, end - 1)
+        known = index.clip(0, end - 1)
         contributions = fronts.each(
-            lambda shared, e: gradient(shared[0], shared[1], e), (inputs(carry[0]), schedule), known
+            lambda shared, e: gradient(shared[0], shared[1], e), (inputs(carry[0]), commits), known
         )
 
         def one(i: jax.Array, carry: Carry) -> Carry:

@@ -15,7 +15,7 @@ from jax.sharding import Mesh
 
 from gcjax import _checks
 from gcjax.engine import resume
-from gcjax.engine.base import Run, Training
+from gcjax.engine.base import Run
 from gcjax.engine.checking import check_made, check_residual, check_versions
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.layout import ParamSpecs, layout
@@ -34,10 +34,10 @@ class Pieces(NamedTuple):
     progress: Callable[[int, int], None] | None
 
     @property
-    def report(self) -> Callable[[Training], None] | None:
-        """Says how far a training is."""
+    def report(self) -> Callable[[Run], None] | None:
+        """Says how far a run is."""
         progress = self.progress
-        return progress and (lambda training: progress(int(training.state.commit), int(training.info.num_commits)))
+        return progress and (lambda so_far: progress(int(so_far.state.commit), int(so_far.info.num_commits)))
 
 
 def run(
@@ -143,10 +143,10 @@ def run(
     for name, value in {"checkpoints": checkpoints, "progress": progress}.items():
         if value is not None:
             raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")
-    training = begin(program, schedule, task.data, rng_key, params) if start is None else start.training
+    so_far = begin(program, schedule, task.data, rng_key, params) if start is None else start.unscheduled
     if not _is_zero(last):
-        training = advance(program, schedule, task.data, rng_key, training, jnp.asarray(last, jnp.int32), source)
-    return Run.of(training, _final(protocol, schedule, training, source))
+        so_far = advance(program, schedule, task.data, rng_key, so_far, jnp.asarray(last, jnp.int32), source)
+    return _scheduled(so_far, protocol, schedule, source)
 
 
 def _run_now(
@@ -165,22 +165,22 @@ def _run_now(
     put = options.layout.put
     given = {"data": data, "schedule": schedule, "rng_key": rng_key, "params": params}
     schedule, data, rng_key, params, source = put((schedule, data, rng_key, params, source))
-    training = _begin(program, schedule, data, rng_key, params) if start is None else start.training
+    so_far = _begin(program, schedule, data, rng_key, params) if start is None else start.unscheduled
 
-    def go_on(training: Training, num_evals: int | jax.Array) -> Training:
-        return _advance(program, schedule, data, rng_key, training, put(jnp.asarray(num_evals, jnp.int32)), source)
+    def go_on(so_far: Run, num_evals: int | jax.Array) -> Run:
+        return _advance(program, schedule, data, rng_key, so_far, put(jnp.asarray(num_evals, jnp.int32)), source)
 
     if pieces.checkpoints is None and pieces.progress is None:
-        training = training if _is_zero(last) else go_on(training, last)
+        so_far = so_far if _is_zero(last) else go_on(so_far, last)
     else:
-        number = schedule.time.shape[0] if source is not None else int(training.info.num_commits)
+        number = schedule.time.shape[0] if source is not None else int(so_far.info.num_commits)
         last = min(int(last), -(-number // options.eval_every))
         counts = {"num_commits": options.num_commits, "eval_every": options.eval_every}
         name = "" if pieces.checkpoints is None else resume.identity(pieces.identity, **counts, **given)
-        training = resume.in_pieces(
-            go_on, training, last, checkpoints=pieces.checkpoints, identity=name, report=pieces.report
+        so_far = resume.in_pieces(
+            go_on, so_far, last, checkpoints=pieces.checkpoints, identity=name, report=pieces.report
         )
-    result = Run.of(training, _final(program.protocol, schedule, training, source))
+    result = _scheduled(so_far, program.protocol, schedule, source)
     if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
         if source is not None:
             check_structure(result.schedule, program.protocol)
@@ -201,11 +201,11 @@ def _chosen(adaptive: Adaptive, durations: jax.Array, network: Network, controls
     return adaptive.schedule(durations, network, controls)
 
 
-def _final(protocol: Protocol, schedule: Schedule, training: Training, source: Source | None) -> Schedule:
-    """The schedule that a run has followed."""
-    if protocol.adaptive is None or source is None:
-        return schedule
-    return _chosen(protocol.adaptive, *source, training.state.controls)
+def _scheduled(run: Run, protocol: Protocol, schedule: Schedule, source: Source | None) -> Run:
+    """A run with the schedule that it has followed."""
+    if protocol.adaptive is not None and source is not None:
+        schedule = _chosen(protocol.adaptive, *source, run.state.controls)
+    return run._replace(schedule=schedule)
 
 
 def _check_start(start: Run, num_slots: int, mesh: Mesh | None) -> None:

@@ -11,28 +11,28 @@ import jax
 import jax.numpy as jnp
 
 from gcjax._together import keep_idle, most
-from gcjax.engine.base import Info, State, Training
+from gcjax.engine.base import Info, Run, State
 from gcjax.engine.ring import poisoned, staleness
 from gcjax.protocols.base import Adaptive, Observed, Schedule
 
-Commits = Callable[[Schedule], Callable[[jax.Array, State, Info], tuple[State, Info]]]
+Executions = Callable[[Schedule], Callable[[jax.Array, State, Info], tuple[State, Info]]]
 
 
 def by_windows(
     program: Any,
-    commits: Commits,
-    evaluated: Callable[[Schedule, jax.Array, Training], Training],
-    training: Training,
+    commits: Executions,
+    evaluated: Callable[[Schedule, jax.Array, Run], Run],
+    run: Run,
     num_evals: jax.Array,
     source: tuple[jax.Array, Any],
-) -> Training:
+) -> Run:
     """Goes on until so many evaluations have been made in all, or the run ends.
 
     Args:
       program: of the run.
       commits: makes the commits of a schedule.
       evaluated: writes an evaluation to a slot of the trajectory; to none if it is negative.
-      training: so far.
+      run: so far.
       num_evals: int32[].
       source: the durations and the network.
     """
@@ -40,19 +40,19 @@ def by_windows(
     every = options.eval_every
     durations, network = source
 
-    def going(training: Training) -> jax.Array:
+    def going(run: Run) -> jax.Array:
         """Whether there are windows left, or commits of the last one, and evaluations to be made."""
-        judged = (training.trajectory.commit >= 0).sum(dtype=jnp.int32) - 1
-        return ((judged < num_evals) & ~_ended(adaptive, training)).astype(jnp.int32)
+        judged = (run.trajectory.commit >= 0).sum(dtype=jnp.int32) - 1
+        return ((judged < num_evals) & ~_ended(adaptive, run)).astype(jnp.int32)
 
-    def piece(training: Training) -> Training:
+    def piece(run: Run) -> Run:
         """Up to the next evaluation, or the end of the window."""
-        active = going(training) > 0
-        schedule = adaptive.schedule(durations, network, training.state.controls)
-        return keep_idle(active, _piece(schedule, training), training)
+        active = going(run) > 0
+        schedule = adaptive.schedule(durations, network, run.state.controls)
+        return keep_idle(active, _piece(schedule, run), run)
 
-    def _piece(schedule: Schedule, training: Training) -> Training:
-        state, info = training.state, training.info
+    def _piece(schedule: Schedule, run: Run) -> Run:
+        state, info = run.state, run.info
         total = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)
         total = jnp.minimum(total, options.num_commits or total)
         is_last = state.window >= adaptive.num_windows - 1
@@ -69,21 +69,21 @@ def by_windows(
         window = state.window + over.astype(jnp.int32)
         alive = jnp.maximum(info.versions_alive, _versions_kept(schedule, state.commit))
         params = poisoned(state.params, alive > options.ring_size)
-        training = Training(
+        run = Run(
             state._replace(params=params, controls=controls, window=window),
             info._replace(num_commits=total, staleness=_until(schedule, total), versions_alive=alive),
-            training.trajectory,
+            run.trajectory,
         )
-        judge = (state.commit == upcoming) | _ended(adaptive, training)
+        judge = (state.commit == upcoming) | _ended(adaptive, run)
         new_slot = -(-state.commit // every)
-        fresh = training.trajectory.commit[new_slot.clip(0, training.trajectory.commit.size - 1)] < 0
-        return evaluated(schedule, jnp.where(judge & fresh, new_slot, -1), training)
+        fresh = run.trajectory.commit[new_slot.clip(0, run.trajectory.commit.size - 1)] < 0
+        return evaluated(schedule, jnp.where(judge & fresh, new_slot, -1), run)
 
-    return jax.lax.while_loop(lambda training: most(going(training)) > 0, piece, training)
+    return jax.lax.while_loop(lambda run: most(going(run)) > 0, piece, run)
 
 
-def _ended(adaptive: Adaptive, training: Training) -> jax.Array:
-    return (training.state.window >= adaptive.num_windows - 1) & (training.state.commit >= training.info.num_commits)
+def _ended(adaptive: Adaptive, run: Run) -> jax.Array:
+    return (run.state.window >= adaptive.num_windows - 1) & (run.state.commit >= run.info.num_commits)
 
 
 def _until(schedule: Schedule, number: jax.Array) -> jax.Array:

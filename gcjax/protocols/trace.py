@@ -150,7 +150,8 @@ def _arrival(host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.nd
     commit_of = np.full((num_units + 1, num_workers), -1, np.int32)
     commit_of[unit, worker] = commit
     known = commit_of[carrier, worker] != commit
-    return host.finish[np.where(known, unit, carrier), worker], np.where(known, num_units + commit, carrier)
+    finish = np.asarray(host.finish)
+    return finish[np.where(known, unit, carrier), worker], np.where(known, num_units + commit, carrier)
 
 
 def _columns(number: int, kind: str, **given: Any) -> dict[str, np.ndarray]:

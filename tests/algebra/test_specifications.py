@@ -51,6 +51,17 @@ def failing(result):
     return {part.part.split()[0] for part in result.findings if not part.holds}
 
 
+@pytest.mark.parametrize("name", ["bsp", "worker_busy_eager"])
+def test_what_is_found_is_true_in_a_condition_if_it_holds(name):
+    """An `assert` of it, or of one of its parts, says as much as that of `holds`."""
+    result = check(small(name))
+    assert bool(result) is result.holds is (name not in FAILING)
+    assert {part.part.split()[0] for part in result.findings if not part} == failing(result)
+    lines = str(result).splitlines()
+    assert lines[0] == f"{result.specification.name}:" and len(lines) == 1 + len(result.findings)
+    assert any(f"fails after {len(result.product.counterexample)} steps" in line for line in lines) is not bool(result)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_the_specification_holds(name):
     result = check(small(name))

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 
 from experiments.codes import _completion, _rounds
 from experiments.conditioning import FAMILIES, interpolation_errors
-from experiments.grouped.training import Delayed, setting, until_work
+from experiments.grouped.training import setting, until_work
 from experiments.partial_stragglers import exact, graphs, report, simulate
 from gcjax import cli, codes, config, protocols, stragglers, tasks
 from gcjax.analysis import trials
@@ -121,11 +121,13 @@ def _orders(page: str) -> Cells:
 
 def group_cells() -> Cells:
     """Relative times without training: one node delayed by 0 and 400 %, with 1 and 4 groups."""
-    delays = [Delayed("none", (), 0.0), Delayed("one node", (0,), 400.0)]
+    cases = {("none", 0.0): (), ("one node", 400.0): (0,)}
     model = stragglers.shifted_exponential(shift=0.9, mean=0.1)
     network = stragglers.constant_network(latency=0.01, upload=0.05, download=0.05)
     sizes = {"num_workers": 16, "num_units": 620, "num_seeds": 5, "num_evals": 20}
-    shared = setting(tasks.digits(16, batch_size=32), model, delays, seed=0, network=network, **sizes)
+    shared = setting(
+        tasks.digits(16, batch_size=32), model, cases, network=network, rng_key=config.key(seed=0), **sizes
+    )
     ends = {}
     for number, head in ((1, "1 group"), (4, "4")):
         protocol = protocols.grouped(groups=protocols.contiguous_groups(16, num_groups=number), merge="gradient")

@@ -10,7 +10,7 @@ import pytest
 
 import gcjax
 from gcjax import codes, engine, protocols, stragglers, tasks
-from gcjax.engine import gradients
+from gcjax.engine import checkpoint_files, gradients
 
 KEY = jax.random.key(5)
 W = 6
@@ -147,6 +147,8 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path):
     checkpoints = engine.Checkpoints(tmp_path, every=2)
     engine.run(*arguments, rng_key=KEY, eval_every=2, checkpoints=checkpoints, num_evals=3)
     checkpoints.close()
+    leaves = checkpoint_files.read_record(tmp_path / str(checkpoints.on_disk()[-1]))["leaves"]
+    assert {name.split(".")[1] for name in leaves} == {"state", "info", "trajectory"}  # the schedule is made anew
     with engine.Checkpoints(tmp_path, every=2) as reopened:
         again = engine.run(*arguments, rng_key=KEY, eval_every=2, checkpoints=reopened)
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(again), jax.device_get(whole))

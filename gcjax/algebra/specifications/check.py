@@ -28,7 +28,7 @@ KEEPS = {
 
 
 class Finding(NamedTuple):
-    """What one part of the check has found.
+    """What one part of the check has found; true in a condition if it holds.
 
     Attributes:
       part: what was checked, "worker 0 alone" for example.
@@ -46,9 +46,13 @@ class Finding(NamedTuple):
     reason: str = ""
     counterexample: tuple[Step, ...] = ()
 
+    def __bool__(self) -> bool:
+        """Whether it holds."""
+        return self.holds
+
 
 class Result(NamedTuple):
-    """What was found about a specification.
+    """What was found about a specification; true in a condition if everything holds.
 
     Attributes:
       specification: what was checked.
@@ -72,12 +76,32 @@ class Result(NamedTuple):
     @property
     def by_composition(self) -> bool:
         """Whether the parallel introduction law gives the property."""
-        return self.composition.holds and all(found.holds for found in self.components)
+        return bool(self.composition) and all(self.components)
 
     @property
     def holds(self) -> bool:
         """Whether everything does, progress included."""
-        return all(found.holds for found in self.findings)
+        return all(self.findings)
+
+    def __bool__(self) -> bool:
+        """As `holds`."""
+        return self.holds
+
+    def __str__(self) -> str:
+        """In words, a line for each part."""
+        return "\n".join([f"{self.specification.name}:", *(f"  {p.part}: {self.said(p)}" for p in self.findings)])
+
+    def said(self, part: Finding) -> str:
+        """One of the findings in words, or one like it under another name."""
+        if not part:
+            steps = len(part.counterexample)
+            return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {part.reason}"
+        if part is self.composition:
+            gives = "so the property follows" if self.by_composition else "but not every component keeps to its part"
+            return f"each relies only on what the others guarantee, {gives}"
+        if part is self.progress:
+            return "somebody can always move (tried out: no law gives it; without fairness)"
+        return f"holds: {self.specification.claim}"
 
 
 def check(specification: Specification) -> Result:

@@ -18,7 +18,7 @@ DEFAULT_UNITS = 100
 _GIVEN = ("out", "progress")  # by the command
 
 
-class Setting:
+class Experiment:
     """The parameters of an experiment that a config binds; each is made when it is asked for."""
 
     def __init__(self, reference: gin.config.ConfigurableReference) -> None:
@@ -71,79 +71,79 @@ class Setting:
         return name in self.bound or self._parameters[name].default is not inspect.Parameter.empty
 
 
-def of_config() -> Setting:
-    """The setting of the experiment that the loaded config runs; of one that this one is given, if that has protocols.
+def of_config() -> Experiment:
+    """The experiment that the loaded config runs, or one that this one is given, if that has protocols.
 
     Raises:
       ValueError: if there is no protocol or no straggler model in it.
     """
-    settings = list(_settings(gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]))
-    for setting in settings:
-        if setting.all_of((Protocol,)):
-            return setting
+    experiments = list(_experiments(gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]))
+    for experiment in experiments:
+        if experiment.all_of((Protocol,)):
+            return experiment
     raise ValueError(
         "the experiment of the config must be given protocols to have schedules to check: a parameter that is a "
-        f"Protocol, or a dict or list of them. {settings[0].name} takes {settings[0].types()}."
+        f"Protocol, or a dict or list of them. {experiments[0].name} takes {experiments[0].types()}."
     )
 
 
-def _settings(reference: gin.config.ConfigurableReference) -> Iterator[Setting]:
-    setting = Setting(reference)
-    yield setting
-    for value in setting.bound.values():
+def _experiments(reference: gin.config.ConfigurableReference) -> Iterator[Experiment]:
+    experiment = Experiment(reference)
+    yield experiment
+    for value in experiment.bound.values():
         if isinstance(value, gin.config.ConfigurableReference) and not value.evaluate:
-            yield from _settings(value)
+            yield from _experiments(value)
 
 
-def stragglers(setting: Setting) -> dict[str, StragglerModel]:
+def stragglers(experiment: Experiment) -> dict[str, StragglerModel]:
     """Who is slow, by name; one without a name if there is one.
 
     Raises:
       ValueError: if nobody is.
     """
-    found = setting.all_of((StragglerModel,))
+    found = experiment.all_of((StragglerModel,))
     if not found:
         raise ValueError(
             "the experiment of the config must be given a straggler model to draw durations from: a parameter that is "
-            f"a StragglerModel, or a dict or list of them. {setting.name} takes {setting.types()}."
+            f"a StragglerModel, or a dict or list of them. {experiment.name} takes {experiment.types()}."
         )
-    return found if len(found) > 1 else {_unless_parameter(setting, name): model for name, model in found.items()}
+    return found if len(found) > 1 else {_unless_parameter(experiment, name): model for name, model in found.items()}
 
 
-def networks(setting: Setting) -> dict[str, Network]:
+def networks(experiment: Experiment) -> dict[str, Network]:
     """What messages cost, by name; an instantaneous network if nothing is said.
 
     Raises:
       ValueError: if there are bandwidths but no task, whose parameters are what is sent.
     """
-    found = setting.all_of((Network, Links)) or {"": Network()}
+    found = experiment.all_of((Network, Links)) or {"": Network()}
     if any(isinstance(network, Links) for network in found.values()):
-        tasks = list(setting.all_of((Task,)).values())
+        tasks = list(experiment.all_of((Task,)).values())
         if not tasks:
-            raise ValueError(f"links need a task, whose parameters are what is sent; {setting.name} is given none.")
+            raise ValueError(f"links need a task, whose parameters are what is sent; {experiment.name} is given none.")
         shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
         found = {name: network.of(shapes) for name, network in found.items()}
-    return found if len(found) > 1 else {_unless_parameter(setting, name): x for name, x in found.items()}
+    return found if len(found) > 1 else {_unless_parameter(experiment, name): x for name, x in found.items()}
 
 
-def shape(setting: Setting, schemes: Mapping[str, Protocol]) -> tuple[int, int]:
+def shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int, int]:
     """The units and workers to draw durations for; 100 units if the experiment does not say how many.
 
     Raises:
       ValueError: if neither the experiment nor the code of a scheme says how many workers there are.
     """
     coded = {scheme.code.assignment.num_workers for scheme in schemes.values() if scheme.code is not None}
-    workers = setting.number("num_workers", "workers") or (coded.pop() if len(coded) == 1 else None)
+    workers = experiment.number("num_workers", "workers") or (coded.pop() if len(coded) == 1 else None)
     if workers is None:
         raise ValueError(
             "the experiment of the config must say how many workers there are: one parameter with 'workers' in its "
-            f"name that is an int, such as num_workers. {setting.name} takes {setting.types()}."
+            f"name that is an int, such as num_workers. {experiment.name} takes {experiment.types()}."
         )
-    return setting.number("num_units", "units") or DEFAULT_UNITS, workers
+    return experiment.number("num_units", "units") or DEFAULT_UNITS, workers
 
 
-def _unless_parameter(setting: Setting, name: str) -> str:
-    return "" if name in setting._parameters else name
+def _unless_parameter(experiment: Experiment, name: str) -> str:
+    return "" if name in experiment._parameters else name
 
 
 def _may_be(annotation: Any, wanted: tuple[type, ...]) -> bool:
