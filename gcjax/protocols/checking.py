@@ -94,7 +94,7 @@ def check(schedule: Schedule, specification: Specification) -> Kept:
             f"{specification.num_workers}, the schedule {trace.num_workers}."
         )
     state = _arrays(specification.initial)
-    size = max(BLOCK // sum(np.size(x) for x in state), LEAST)
+    size = max(1 << (BLOCK // sum(np.size(x) for x in state)).bit_length(), LEAST)
     for begin in range(0, trace.time.size, size):
         part = jax.tree.map(lambda x, begin=begin: x[begin : begin + size], trace.event)
         after, bad = _replayed(specification, state, part)
@@ -105,10 +105,20 @@ def check(schedule: Schedule, specification: Specification) -> Kept:
     return Kept(specification, trace.time.size)
 
 
-def _kinds(specification: Specification) -> frozenset[str]:
+def _actions(specification: Specification) -> list[tuple[int, Action]]:
+    """Those that stand for events, each with the number of its role."""
+    roles = enumerate(specification.roles())
+    return [(number, action) for number, (role, _) in roles for action in role.actions if action.event]
+
+
+def _judged(specification: Specification) -> set[str]:
+    """The events at which actions must be allowed."""
+    return {action.asked or action.event for _, action in _actions(specification)}
+
+
+def _kinds(specification: Specification) -> set[str]:
     """The events that its actions stand for."""
-    actions = [action for role, _ in specification.roles() for action in role.actions]
-    kinds = frozenset({action.event for action in actions} | {action.asked for action in actions}) - {""}
+    kinds = _judged(specification) | {action.event for _, action in _actions(specification)}
     if not kinds:
         raise ValueError(
             f"the actions of {specification.name} stand for no events, so that no schedule can be held against it. Say "
@@ -124,21 +134,41 @@ def _arrays(state: State) -> State:
 def _replayed(specification: Specification, state: State, part: Event) -> tuple[State, np.ndarray]:
     """The state after some events, and bool[B, 2], whether each breaks the guarantee, and the property.
 
-    Events are padded to a power of two with such that are none, so that few sizes are compiled.
+    Where the states can be counted, only the events that are judged are looked at.
     """
     count = part.kind.size
-    padding = max(LEAST, 1 << (count - 1).bit_length()) - count
-    padded = Event(*(np.pad(x, (0, padding), constant_values=-1 if n == "kind" else 0) for n, x in _named(part)))
     if specification.observed is None:
-        after, bad = _in_turn(specification)(state, padded)
-    else:
-        states = _arrays(specification.observed(state, padded))
-        after, bad = _at_once(specification)(states, padded)
-    return _arrays(after), np.asarray(bad)[:count]
+        after, bad = _in_turn(specification)(state, _padded(part))
+        return _arrays(after), np.asarray(bad)[:count]
+    states = _arrays(specification.observed(state, jax.tree.map(_with_none, part)))
+    before, after = (jax.tree.map(lambda x, i=i: x[i : i + count], states) for i in (0, 1))
+    judged = np.isin(part.kind, [KINDS.index(kind) for kind in _judged(specification)])
+    if judged.all():
+        return jax.tree.map(lambda x: x[count], states), _broken(specification, before, after, part)
+    bad = np.zeros((count, 2), bool)
+    bad[judged] = _broken(specification, *jax.tree.map(lambda x: x[judged], (before, after, part)))
+    return jax.tree.map(lambda x: x[count], states), bad
 
 
-def _named(event: Event) -> list[tuple[str, np.ndarray]]:
-    return list(event._asdict().items())
+def _broken(specification: Specification, before: State, after: State, part: Event) -> np.ndarray:
+    """bool[B, 2]: what each event breaks that happens in one state and should lead to another one."""
+    bad = _at_once(specification)(_padded(before), _padded(after), _padded(part))
+    return np.asarray(bad)[: part.kind.size]
+
+
+def _with_none(x: np.ndarray) -> np.ndarray:
+    """With an event of no kind behind the others."""
+    return np.append(x, x.dtype.type(-1))
+
+
+def _padded(rows: Any) -> Any:
+    """Arrays `[B, ...]` up to a power of two, so that few sizes are compiled; the events are of no kind."""
+
+    def padded(x: np.ndarray) -> np.ndarray:
+        padding = max(LEAST, 1 << (len(x) - 1).bit_length()) - len(x)
+        return np.concatenate([x, np.full((padding, *x.shape[1:]), -1, x.dtype)]) if padding else x
+
+    return jax.tree.map(padded, rows)
 
 
 @lru_cache(maxsize=32)
@@ -154,19 +184,16 @@ def _in_turn(specification: Specification) -> Callable[[State, Event], tuple[Sta
 
 
 @lru_cache(maxsize=32)
-def _at_once(specification: Specification) -> Callable[[State, Event], tuple[State, jax.Array]]:
+def _at_once(specification: Specification) -> Callable[[State, State, Event], jax.Array]:
     """All events at once, from the states before them; each step must lead to the state before the next one."""
     step = _step(specification)
 
-    def every(states: State, part: Event) -> tuple[State, jax.Array]:
-        taken = jax.vmap(step)(states, part)
-        differs = [
-            (a[:-1] != b[1:]).reshape(a.shape[0] - 1, -1).any(axis=1) for a, b in zip(taken.next, states, strict=True)
-        ]
-        apart = jnp.append(jnp.stack(differs).any(axis=0), False)
-        return jax.tree.map(lambda x: x[-1], taken.next), taken.bad.at[:, 0].set(taken.bad[:, 0] | apart)
+    def one(before: State, after: State, event: Event) -> jax.Array:
+        taken = step(before, event)
+        leads = jnp.stack([(x == y).all() for x, y in zip(taken.next, after, strict=True)]).all()
+        return taken.bad.at[0].set(taken.bad[0] | ~leads)
 
-    return jax.jit(every)
+    return jax.jit(jax.vmap(one))
 
 
 class _Taken(NamedTuple):
@@ -184,14 +211,8 @@ def _step(specification: Specification) -> Callable[[State, Event], _Taken]:
     That is the first that may be taken and agrees with the event; or nothing, if this agrees, as for those of a group
     behind the first; or the first that agrees, since a program may do less than is guaranteed; or the first.
     """
-    actions = [
-        (number, action)
-        for number, (role, _) in enumerate(specification.roles())
-        for action in role.actions
-        if action.event
-    ]
-    judged = {action.asked or action.event for _, action in actions}
-    advancing = {action.event for _, action in actions}
+    actions = _actions(specification)
+    judged, advancing = _judged(specification), {action.event for _, action in actions}
 
     def step(state: State, event: Event) -> _Taken:
         rank, after, component = jnp.asarray(-1), state, event.worker

@@ -61,22 +61,17 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     host = on_host(schedule)
     # Where messages count, work is what a code has made of them, and no stretch of units.
     units = _units(host, whole=MESSAGE not in kinds)
-    parts = [_commits(host, units), _arrivals(host, units)]
-    if STEP in kinds:
-        parts.append(_steps(host, units))
-    if SEND in kinds or MESSAGE in kinds:
-        parts += _messages(host, units, kinds)
-    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    keys = (columns["worker"], columns["kind"], columns["order"], columns["commit_order"], columns["time"])
-    order = np.lexsort(keys)
-    columns = {name: x[order] for name, x in columns.items()}
+    makers = {COMMIT: _commits, STEP: _steps, UNIT: _arrivals, SEND: _sent, MESSAGE: _arrived}
+    parts = {kind: make(host, units) for kind, make in makers.items() if kind in kinds}
+    parts = {kind: {"kind": KINDS.index(kind), **columns} for kind, columns in parts.items()}
+    order = _order([_filled(columns, ("time", *_KEYS)) for columns in parts.values()], host)
     if BEGIN in kinds:
-        columns = _with_begins(columns, host, units, order)
-    if COMMIT not in kinds or UNIT not in kinds:
-        chosen = np.isin(columns["kind"], [KINDS.index(kind) for kind in kinds])
-        columns = {name: x[chosen] for name, x in columns.items()}
-    event = Event(*(columns[name] for name in Event._fields))
-    return Events(event, columns["time"], columns["late"], host.start.shape[1])
+        parts[BEGIN], at = _begins(host, units, order, parts)
+        order = _inserted(order, at)
+    names = (*Event._fields, "time", "late")
+    filled = [_filled(columns, names) for columns in parts.values()]
+    columns = {name: np.concatenate([part[name] for part in filled])[order] for name in names}
+    return Events(Event(*(columns[n] for n in Event._fields)), columns["time"], columns["late"], host.start.shape[1])
 
 
 def on_host(schedule: Schedule) -> Schedule:
@@ -127,6 +122,8 @@ def _units(host: Schedule, *, whole: bool) -> _Units:
     rounded = (arrival > host.time[commit]) & (arrival <= host.time[commit] * (1 + ROUNDING))
     arrival = np.where(rounded, host.time[commit], arrival)
     late = ((arrival > host.time[commit]) | (host.read[unit, worker] != host.read[start, worker])) & whole
+    backwards = np.append(False, host.time[1:number] < host.time[: number - 1])[:number]
+    late |= backwards[commit] if backwards.any() else False
     label = np.zeros(number, np.int32)
     label[commit[::-1]] = worker[::-1]  # the lowest one is written last
     change = (worker[1:] != worker[:-1]) | (message[1:] != message[:-1])
@@ -145,147 +142,194 @@ def _arrival(host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.nd
     without one, as the progress of a coded round is.
     """
     num_units, num_workers = host.start.shape
-    places = np.where(np.isfinite(host.send_start), np.arange(num_units, dtype=np.int32)[:, None], num_units)
-    carrier = np.minimum.accumulate(places[::-1], axis=0)[::-1][unit, worker]
-    commit_of = np.full((num_units + 1, num_workers), -1, np.int32)
-    commit_of[unit, worker] = commit
-    known = commit_of[carrier, worker] != commit
-    finish = np.asarray(host.finish)
-    return finish[np.where(known, unit, carrier), worker], np.where(known, num_units + commit, carrier)
-
-
-def _columns(number: int, kind: str, **given: Any) -> dict[str, np.ndarray]:
-    """The columns of so many events of a kind."""
-    names = (*Event._fields, "time", "late", "commit_order", "order")
-    given["kind"] = KINDS.index(kind)
-    types = {"time": given["time"].dtype, "late": bool, "waited": bool}
-    return {n: np.broadcast_to(np.asarray(given.get(n, 0), types.get(n, np.int32)), (number,)) for n in names}
-
-
-def _commits(host: Schedule, units: _Units) -> dict[str, np.ndarray]:
-    number = units.label.size
-    time = host.time[:number]
-    return _columns(
-        number,
-        COMMIT,
-        worker=units.label,
-        unit=host.unit[:number].max(axis=1, initial=0),
-        commit=np.arange(number),
-        size=units.size,
-        group=units.label,
-        length=np.append(units.most, -1)[1:],
-        time=time,
-        late=np.append(False, time[1:] < time[:-1])[:number] | (np.bincount(units.commit, units.late, number) > 0),
-        commit_order=np.arange(number),
-        order=host.start.shape[0],
-    )
-
-
-def _arrivals(host: Schedule, units: _Units) -> dict[str, np.ndarray]:
-    return _columns(
-        units.unit.size,
-        UNIT,
-        worker=units.worker,
-        unit=units.unit,
-        commit=units.commit,
-        version=host.read[units.unit, units.worker],
-        group=units.label[units.commit],
-        time=units.arrival,
-        late=units.late,
-        commit_order=units.commit,
-        order=units.unit,
-    )
-
-
-def _steps(host: Schedule, units: _Units) -> dict[str, np.ndarray]:
-    read = host.read[units.unit, units.worker]
-    return _columns(
-        units.unit.size,
-        STEP,
-        worker=units.worker,
-        unit=units.unit,
-        commit=units.commit,
-        version=read,
-        group=units.label[units.commit],
-        time=host.compute_end[units.unit, units.worker],
-        late=~np.isfinite(host.finish[units.unit, units.worker]),
-        commit_order=read,
-        order=units.unit,
-    )
-
-
-def _messages(host: Schedule, units: _Units, kinds: Collection[str]) -> list[dict[str, np.ndarray]]:
-    """The messages that have arrived up to the last commit."""
-    end = host.time[: units.label.size].max(initial=-np.inf)
-    unit, worker = np.nonzero(np.isfinite(host.send_start) & (host.finish <= end))
-    commit_of = np.full(host.start.shape, -1, np.int32)
-    commit_of[units.unit, units.worker] = units.commit
-    read, commit = host.read[unit, worker], commit_of[unit, worker]
-    given = {"worker": worker, "unit": unit, "commit": commit, "version": read, "commit_order": read, "order": unit}
-    given["group"] = np.append(units.label, -1)[commit]
-    times = {SEND: host.send_start[unit, worker], MESSAGE: host.finish[unit, worker]}
-    return [_columns(unit.size, kind, **given, time=times[kind]) for kind in times if kind in kinds]
+    finish, sent = np.asarray(host.finish), np.isfinite(host.send_start)
+    rest = np.flatnonzero(~sent[unit, worker])
+    carrier, message = unit.copy(), unit.copy()
+    if rest.size:
+        places = np.where(sent, np.arange(num_units, dtype=np.int32)[:, None], num_units)
+        following = np.minimum.accumulate(places[::-1], axis=0)[::-1]
+        commit_of = np.full((num_units + 1, num_workers), -1, np.int32)
+        commit_of[unit, worker] = commit
+        last = following[unit[rest], worker[rest]]
+        known = commit_of[last, worker[rest]] != commit[rest]
+        carrier[rest] = np.where(known, unit[rest], last)
+        message[rest] = np.where(known, num_units + commit[rest], last)
+    return finish[carrier, worker], message
 
 
 def _last_arrival(host: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """When the last message of a worker before a unit has arrived; 0 if there is none."""
-    rows = np.arange(1, host.start.shape[0] + 1, dtype=np.int32)[:, None]
-    last = np.maximum.accumulate(np.where(np.isfinite(host.send_start), rows, 0), axis=0)
-    row = np.where(unit > 0, last[unit - 1, worker], 0)
-    return np.where(row > 0, host.finish[row - 1, worker], 0)
+    sent, before = np.isfinite(host.send_start), (unit - 1).clip(0)
+    rest = np.flatnonzero(~sent[before, worker])
+    if rest.size:
+        rows = np.arange(host.start.shape[0], dtype=np.int32)[:, None]
+        before[rest] = np.maximum.accumulate(np.where(sent, rows, -1), axis=0)[before[rest], worker[rest]]
+    return np.where((unit > 0) & (before >= 0), host.finish[before, worker], 0)
 
 
-def _with_begins(
-    columns: dict[str, np.ndarray], host: Schedule, units: _Units, order: np.ndarray
-) -> dict[str, np.ndarray]:
-    """The events with those of beginning among them.
+_KEYS = ("commit_order", "order", "kind", "worker")
+_TYPES: dict[str, Any] = {"time": np.float64, "late": bool, "waited": bool}
+
+Columns = dict[str, Any]
+"""By the names of `Event`, with the time, whether it is late, and what decides the order at one moment."""
+
+
+def _filled(columns: Columns, names: Collection[str]) -> dict[str, np.ndarray]:
+    """All these columns of a part, with zeros where nothing is said."""
+    number = columns["time"].size
+    given = {name: np.asarray(columns.get(name, 0)) for name in names}
+    return {
+        name: np.broadcast_to(x if x.ndim else x.astype(_TYPES.get(name, np.int32)), (number,))
+        for name, x in given.items()
+    }
+
+
+def _order(parts: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarray:
+    """The order of events by time, and then by the keys."""
+    columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    sizes = {"commit_order": host.time.size + 1, "order": host.start.shape[0] + 1, "kind": len(KINDS)}
+    key = np.zeros(columns["time"].size, np.int64)  # one number of all, unless there are too many
+    if np.prod([*sizes.values(), host.start.shape[1]], dtype=float) < 2.0**62:
+        for name in _KEYS:
+            key = key * sizes.get(name, host.start.shape[1]) + columns[name]
+        return np.lexsort((key, columns["time"]))
+    return np.lexsort([columns[name] for name in (*_KEYS[::-1], "time")])
+
+
+def _inserted(order: np.ndarray, at: np.ndarray) -> np.ndarray:
+    """The order in which more events, numbered on, come before these places of the others."""
+    by_place = np.argsort(at, kind="stable")
+    places = at[by_place] + np.arange(at.size)
+    other = np.ones(order.size + at.size, bool)
+    other[places] = False
+    joined = np.empty(other.size, order.dtype)
+    joined[places], joined[other] = order.size + by_place, order
+    return joined
+
+
+def _commits(host: Schedule, units: _Units) -> Columns:
+    number = units.label.size
+    return {
+        "time": host.time[:number],
+        "worker": units.label,
+        "unit": host.unit[:number].max(axis=1, initial=0).astype(np.int32),
+        "commit": np.arange(number, dtype=np.int32),
+        "size": units.size,
+        "group": units.label,
+        "length": np.append(units.most, np.int32(-1))[1:],
+        "late": np.bincount(units.commit, units.late, number) > 0,
+        "commit_order": np.arange(number, dtype=np.int32),
+        "order": host.start.shape[0],
+    }
+
+
+def _of_units(host: Schedule, units: _Units) -> Columns:
+    version = host.read[units.unit, units.worker]
+    given = {"worker": units.worker, "unit": units.unit, "commit": units.commit, "order": units.unit}
+    return {**given, "version": version, "group": units.label[units.commit]}
+
+
+def _arrivals(host: Schedule, units: _Units) -> Columns:
+    return {**_of_units(host, units), "time": units.arrival, "late": units.late, "commit_order": units.commit}
+
+
+def _steps(host: Schedule, units: _Units) -> Columns:
+    columns, finish = _of_units(host, units), np.asarray(host.finish)
+    late = ~np.isfinite(finish[units.unit, units.worker])
+    time = host.compute_end[units.unit, units.worker]
+    return {**columns, "time": time, "late": late, "commit_order": columns["version"]}
+
+
+def _messages(host: Schedule, units: _Units) -> Columns:
+    """Those that have arrived up to the last commit."""
+    end = host.time[: units.label.size].max(initial=-np.inf)
+    unit, worker = (x.astype(np.int32) for x in np.nonzero(np.isfinite(host.send_start) & (host.finish <= end)))
+    commit_of = np.full(host.start.shape, -1, np.int32)
+    commit_of[units.unit, units.worker] = units.commit
+    read, commit = host.read[unit, worker], commit_of[unit, worker]
+    group = np.append(units.label, np.int32(-1))[commit]
+    given = {"worker": worker, "unit": unit, "commit": commit, "order": unit}
+    return {**given, "version": read, "group": group, "commit_order": read}
+
+
+def _sent(host: Schedule, units: _Units) -> Columns:
+    columns = _messages(host, units)
+    return {**columns, "time": host.send_start[columns["unit"], columns["worker"]]}
+
+
+def _arrived(host: Schedule, units: _Units) -> Columns:
+    columns = _messages(host, units)
+    return {**columns, "time": host.finish[columns["unit"], columns["worker"]]}
+
+
+def _begins(host: Schedule, units: _Units, order: np.ndarray, parts: dict[str, Columns]) -> tuple[Columns, np.ndarray]:
+    """The events of beginning, and before which of the others, in their order, each comes.
 
     A worker begins when it has started the first unit, and its last message has arrived: computing may have gone on
     before. What arrives at this moment comes before it, except what comes after the version that it has read.
     """
-    place = np.empty_like(order)
-    place[order] = np.arange(order.size)
-    place_of_commit, place_of_unit = place[: units.label.size], place[units.label.size :]
     first = np.flatnonzero(units.first)
     last = np.append(first[1:], units.unit.size)[: first.size] - 1
     worker, unit, version = units.worker[first], units.unit[first], host.read[units.unit[last], units.worker[last]]
-    follows = np.append(False, worker[1:] == worker[:-1])[: first.size]
-    before = _last_arrival(host, worker, unit)
+    commit, before = units.commit[first], _last_arrival(host, worker, unit)
     time = np.maximum(host.start[unit, worker], before)
-    at = np.searchsorted(columns["time"], time, side="right")
-    # All that arrives at a moment does so before anybody begins, but for units that are begun at it. So if the version
-    # is replaced at this moment with such a unit, only what is not in that commit comes before.
+    begins = {
+        "kind": KINDS.index(BEGIN),
+        "time": time,
+        "worker": worker,
+        "unit": unit,
+        "commit": commit,
+        "version": version,
+        "size": units.workers[commit],
+        "group": units.label[commit],
+        "waited": time > before * (1 + ROUNDING),
+        "late": version > np.searchsorted(host.time, time, side="right"),
+    }
+    times = np.concatenate([part["time"] for part in parts.values()])[order]
+    at = np.searchsorted(times, time, side="right")
+    tied = np.flatnonzero(_replaced_at_once(host, units)[version.clip(0, host.time.size)] == time)
+    if tied.size:
+        commits = np.concatenate([part["commit_order"] for part in parts.values()])[order]
+        since = np.full(host.time.size + 1, order.size)
+        since[commits[::-1]] = np.arange(order.size)[::-1]  # the first event of each commit
+        moment = np.searchsorted(times, time[tied], side="left")
+        at[tied] = np.maximum(since[version[tied].clip(0)], moment)
+    return begins, _between_own_pushes(at, units, first, order, parts)
+
+
+def _replaced_at_once(host: Schedule, units: _Units) -> np.ndarray:
+    """float[E + 1]: when each version was replaced, if that was with a unit begun at this moment; otherwise inf.
+
+    All that arrives at a moment does so before anybody begins, but for units that are begun at it.
+    """
     instant = units.commit[host.start[units.unit, units.worker] >= host.time[units.commit]]
     replaced = np.full(host.time.size + 1, np.inf)
     replaced[instant] = host.time[instant]
-    tied = np.flatnonzero(replaced[version.clip(0, host.time.size)] == time)
-    since = np.full(host.time.size + 1, order.size)
-    since[columns["commit_order"][::-1]] = np.arange(order.size)[::-1]  # the first event of each commit
-    moment = np.searchsorted(columns["time"], time[tied], side="left")
-    at[tied] = np.maximum(since[version[tied].clip(0)], moment)
-    pushed = place_of_unit[first - 1]
-    pushed = pushed + (place_of_commit[units.commit[first - 1]] == pushed + 1)  # with the commit that it completes
-    at = np.maximum(at, np.where(follows, pushed + 1, 0))
-    at = np.minimum(at, place_of_unit[first])
-    begins = _columns(
-        first.size,
-        BEGIN,
-        worker=worker,
-        unit=unit,
-        commit=units.commit[first],
-        version=version,
-        size=units.workers[units.commit[first]],
-        group=units.label[units.commit[first]],
-        waited=time > before * (1 + ROUNDING),
-        time=time,
-    )
-    inserted = np.argsort(at, kind="stable")
-    is_begin = np.zeros(order.size + first.size, bool)
-    is_begin[at[inserted] + np.arange(first.size)] = True
-    mixed = {}
-    for name, values in columns.items():
-        mixed[name] = np.empty(is_begin.size, values.dtype)
-        mixed[name][is_begin], mixed[name][~is_begin] = begins[name][inserted], values
-    made = np.cumsum(mixed["kind"] == KINDS.index(COMMIT))
-    mixed["late"] |= is_begin & (mixed["version"] > made)
-    return mixed
+    return replaced
+
+
+def _between_own_pushes(
+    at: np.ndarray, units: _Units, first: np.ndarray, order: np.ndarray, parts: dict[str, Columns]
+) -> np.ndarray:
+    """The places of begins, not before the worker's last push, with the commit that it completes, nor after the next.
+
+    Args:
+      at: the places so far.
+      units: those in commits.
+      first: which of them the begins are of.
+      order: of the other events.
+      parts: their columns, by their kind, in which they are numbered.
+    """
+    place = np.empty_like(order)
+    place[order] = np.arange(order.size)
+    starts = dict(zip(parts, np.cumsum([0, *(part["time"].size for part in parts.values())]), strict=False))
+    own = next((kind for kind in (UNIT, STEP) if kind in parts), None)
+    if own is not None:
+        own_place = place[starts[own] : starts[own] + units.unit.size]
+    else:  # commits only: each is the push of one worker
+        own_place = place[starts[COMMIT] + units.commit]
+    pushed = own_place[first - 1]
+    if COMMIT in parts:
+        pushed = pushed + (place[starts[COMMIT] + units.commit[first - 1]] == pushed + 1)
+    follows = np.append(False, units.worker[first[1:]] == units.worker[first[:-1]])[: first.size]
+    return np.minimum(np.maximum(at, np.where(follows, pushed + 1, 0)), own_place[first])

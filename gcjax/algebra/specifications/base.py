@@ -83,7 +83,7 @@ class Role(NamedTuple):
     def keeps(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step of a component of this role is in its guarantee."""
         same = zip(self.writes(component), before, after, strict=True)
-        frame = [jnp.all(mask | (old == new)) for mask, old, new in same]
+        frame = [jnp.all(mask | (old == new)) for mask, old, new in same if mask is not True]
         return jnp.stack([*frame, jnp.asarray(self.rule(before, after, component))]).all()
 
 

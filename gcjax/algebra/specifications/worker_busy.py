@@ -78,12 +78,9 @@ def worker_busy(*, workers: int = 3, overlap: bool = False) -> Specification:
         committed,
         True,
     )
-    begin = (Action("pull", _pull, BEGIN, _begins), Action("go on", _go_on, BEGIN, _begins))
-    if overlap:
-        begin = (
-            Action("pull", _overlapped(_pull), BEGIN, _begins),
-            Action("go on", _overlapped(_keep), BEGIN, _begins),
-        )
+    newest = Action("begin", _begin, BEGIN, _begins)  # with the newest version, whether it has to be read or not
+    begin = (newest._replace(move=_overlapped(_begin)), Action("go on", _overlapped(_keep), BEGIN, _begins))
+    begin = begin if overlap else (newest,)
     role = Role((_PUSH, *begin), _mine(workers, due=overlap), partial(_works, overlap))
     found = _specification(f"worker_busy({workers} workers{', overlap' * overlap})", workers, role, overlap)
     return found._replace(
@@ -143,6 +140,11 @@ def _go_on(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     return state._replace(busy=state.busy.at[worker].set(1)), idle & (state.read[worker] >= state.start)
 
 
+def _begin(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+    after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
+    return after, state.busy[worker] == 0
+
+
 def _keep(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
     """Going on with what has been read, of which there is at least what is due."""
     read = jnp.maximum(state.read[worker], state.due[worker])
@@ -191,20 +193,21 @@ def _works(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.A
 def _observed(overlap: bool, state: Busy, events: Event) -> Busy:
     """The states before events, by counting commits and units, and by what each worker has read last."""
     begins, units, commits = (events.kind == KINDS.index(kind) for kind in (BEGIN, UNIT, COMMIT))
-    rows, workers = np.arange(events.kind.size), state.work.size
+    rows, workers = np.arange(events.kind.size, dtype=np.int32), state.work.size
 
-    def by_worker(which: np.ndarray) -> np.ndarray:
+    def marked(which: np.ndarray, values: np.ndarray | int) -> np.ndarray:
+        """int32[B, W]: the values at the event before each, if it is one of these of the worker; otherwise 0."""
         marks = np.zeros((events.kind.size + 1, workers), np.int32)
-        marks[rows[which] + 1, events.worker[which]] = 1
+        marks[rows[which] + 1, events.worker[which]] = values
         return marks[:-1]
 
     def latest(which: np.ndarray, values: np.ndarray, first: np.ndarray) -> np.ndarray:
         """The value at the last of these events of each worker."""
-        row = np.maximum.accumulate(by_worker(which) * np.arange(events.kind.size)[:, None], axis=0)
-        return np.where(row > 0, values[(row - 1).clip(0)], first)
+        row = np.maximum.accumulate(marked(which, rows[which] + 1), axis=0)
+        return np.where(row > 0, values.astype(np.int32)[row - 1], first)
 
-    version = state.version + np.cumsum(commits) - commits
-    arrived = state.work + np.cumsum(by_worker(units), axis=0)
+    version = state.version + np.cumsum(commits, dtype=np.int32) - commits
+    arrived = state.work + np.cumsum(marked(units, 1), axis=0, dtype=np.int32)
     last = np.maximum.accumulate(np.append(0, np.where(commits, rows + 1, 0))[:-1])  # behind the last commit
     taken = np.where((last > 0)[:, None], arrived[(last - 1).clip(0)], 0)
     return Busy(
@@ -212,7 +215,7 @@ def _observed(overlap: bool, state: Busy, events: Event) -> Busy:
         (state.start + (version - state.version)).astype(np.int32),
         (arrived - taken).astype(np.int32),
         latest(begins, events.version, state.read).astype(np.int32),
-        latest(begins | units, begins.astype(np.int32), state.busy).astype(np.int32),
+        latest(begins | units, begins, state.busy).astype(np.int32),
         (latest(begins, version, state.due) if overlap else np.broadcast_to(state.due, arrived.shape)).astype(np.int32),
     )
 
