@@ -12,7 +12,7 @@ The time of a worker up to a moment is split in three, which add up to one:
 - waiting: everything else. A worker that has failed waits for as long as its unit would never have ended.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -45,23 +45,6 @@ class Costs(NamedTuple):
     max_staleness: np.ndarray
 
 
-class _Arrays(NamedTuple):
-    """The fields of `Schedule`, in numpy."""
-
-    time: np.ndarray
-    worker: np.ndarray
-    unit: np.ndarray
-    version: np.ndarray
-    work: np.ndarray
-    weight: np.ndarray
-    start: np.ndarray
-    compute_start: np.ndarray
-    compute_end: np.ndarray
-    send_start: np.ndarray
-    finish: np.ndarray
-    horizon: np.ndarray
-
-
 def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: GradientCode | None = None) -> Costs:
     """What a run has spent up to each moment.
 
@@ -71,7 +54,7 @@ def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: 
       moments: float[V] seconds, finite.
       code: the code of the protocol, if it has one.
     """
-    times = _Arrays(*(np.asarray(field) for field in schedule))
+    times: Any = jax.tree.map(np.asarray, schedule)
     moments = np.asarray(moments, np.float64)
     num_workers = times.start.shape[1]
     whole = moments * num_workers
@@ -119,7 +102,7 @@ def _spent(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarra
     return _ramp(begin, moments) - _ramp(end, moments)
 
 
-def _hidden(times: _Arrays, moments: np.ndarray) -> np.ndarray:
+def _hidden(times: Any, moments: np.ndarray) -> np.ndarray:
     """float[V]: the time of all workers in which they send and compute at once."""
     total = np.zeros(moments.size)
     columns = times.compute_start.T, times.compute_end.T, times.send_start.T, times.finish.T
@@ -148,7 +131,7 @@ def _count(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
     return np.searchsorted(np.sort(times, axis=None), moments, side="right")
 
 
-def _messages(times: _Arrays, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
+def _messages(times: Any, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
     """float[V]: full gradients sent in all."""
     if code is None:
         return _count(times.finish[np.isfinite(times.send_start)], moments).astype(np.float64)
@@ -158,7 +141,7 @@ def _messages(times: _Arrays, moments: np.ndarray, code: GradientCode | None) ->
     return total[_count(times.time, moments)]
 
 
-def _staleness(times: _Arrays, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _staleness(times: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """float[V] each: the mean and the largest staleness of the contributions so far."""
     used = times.worker >= 0
     staleness = np.where(used, np.arange(times.time.size)[:, None] - times.version, 0)

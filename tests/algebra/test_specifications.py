@@ -388,8 +388,8 @@ def test_there_are_at_least_the_states_that_are_estimated(name, workers):
 
 def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch):
     whole = explore(worker_busy(workers=3), 0)
-    monkeypatch.setattr(reachability, "MOST_ENTRIES", 11 * 1200)
+    monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 600)
     assert explore(worker_busy(workers=3), 0)[:2] == whole[:2]
-    monkeypatch.setattr(reachability, "MOST_ENTRIES", 11 * 1100)
-    with pytest.raises(ValueError, match="at most 1100 states that can be reached, with 11 entries each; more"):
+    monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 500)
+    with pytest.raises(ValueError, match="at most 500 states that can be reached, with 14 entries each; more"):
         explore(worker_busy(workers=3), 0)

@@ -11,6 +11,7 @@ import pytest
 import gcjax
 from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax.engine import checkpoint_files, gradients
+from tests.protocols.damage import with_versions
 
 KEY = jax.random.key(5)
 W = 6
@@ -209,10 +210,11 @@ def test_several_versions_in_one_commit(x64):
         used = np.isfinite(s.time).sum() // 2 * 2
         take = lambda x: jnp.asarray(x)[:used].reshape(-1, 2)  # noqa: E731
         version = jnp.minimum(take(s.version[:, 0]) // 2, jnp.arange(used // 2, dtype=jnp.int32)[:, None])
-        return s._replace(
-            time=take(s.time)[:, 1], worker=take(s.worker[:, 0]), unit=take(s.unit[:, 0]), version=version,
+        s = s._replace(
+            time=take(s.time)[:, 1], worker=take(s.worker[:, 0]), unit=take(s.unit[:, 0]),
             work=take(s.work[:, 0]), weight=take(s.weight[:, 0]),
         )  # fmt: skip
+        return with_versions(s, version)
 
     schedule = pairs(durations(), protocols.base.Network())
     protocol = protocols.Protocol(lambda d, n: schedule, one_version=False)
@@ -224,7 +226,7 @@ def test_several_versions_in_one_commit(x64):
 def test_padding_may_stand_in_any_column(x64):
     s = protocols.asp().schedule(durations(), protocols.base.Network())
     pad = lambda x: jnp.concatenate([jnp.full_like(x, -1), x], axis=1)  # noqa: E731
-    fields = {name: pad(getattr(s, name)) for name in ("worker", "unit", "version", "work", "weight")}
+    fields = {name: pad(getattr(s, name)) for name in ("worker", "unit", "work", "weight")}
     padded = protocols.Protocol(lambda d, n: s._replace(**fields))
     runs = [engine.run(regression(), p, SGD, durations(), rng_key=KEY) for p in (protocols.asp(), padded)]
     assert_close(runs[0].params, runs[1].params)

@@ -38,7 +38,7 @@ def ssp(*, workers: int = 3, staleness: int = 2) -> Specification:
       workers: W.
       staleness: s.
     """
-    return bounded("ssp", workers, program=staleness, guarantee=staleness, newest=jnp.sum)
+    return bounded("ssp", workers, program=staleness, guarantee=staleness)
 
 
 @comparable
@@ -80,7 +80,7 @@ def counted(state: Any, events: Event) -> Any:
     return type(state)(**{**others, "clock": np.cumsum(arrived[:-1], axis=0, dtype=np.int32)})
 
 
-def bounded(name: str, workers: int, *, program: int, guarantee: int, newest: Newest) -> Specification:
+def bounded(name: str, workers: int, *, program: int, guarantee: int, newest: Newest = jnp.sum) -> Specification:
     """A program that allows to be so many units ahead, against a guarantee that does.
 
     Args:

@@ -236,18 +236,18 @@ def _specification(name: str, workers: int, worker: Role, overlap: bool = False)
         worker=worker,
         claim="all that read in a round read the same version",
         invariant=one_version,
-        normalise=_normal,
+        normalise=partial(_normal, overlap),
     )
 
 
-def _normal(state: Busy) -> Busy:
+def _normal(overlap: bool, state: Busy) -> Busy:
     """Versions by their order only, those from before this round as one; pushes up to two."""
     read, due = jnp.maximum(state.read, state.start - 1), jnp.maximum(state.due, state.start - 1)
-    every = jnp.concatenate([read, due, jnp.stack([state.start - 1, state.start, state.version])])
+    every = jnp.concatenate([read, *[due][:overlap], jnp.stack([state.start - 1, state.start, state.version])])
     again = jnp.tril(every[:, None] == every[None], -1).any(axis=1)
 
     def rank(x: jax.Array) -> jax.Array:
         return (~again & (every < x[..., None])).sum(axis=-1)
 
     work = jnp.minimum(state.work, MOST_WORK)
-    return Busy(rank(state.version), rank(state.start), work, rank(read), state.busy, rank(due))
+    return Busy(rank(state.version), rank(state.start), work, rank(read), state.busy, rank(due) * overlap)
