@@ -16,11 +16,11 @@ import numpy as np
 MAX_PLAIN_WORKERS = 32
 """Up to so many workers the plain random matrix is good enough, and kept."""
 
-NUM_CANDIDATES = 128
+NUM_CANDIDATES = 256
 """Directions that are drawn for each column of a spread matrix."""
 
 LOOK_BACK = 1024
-"""Earlier columns that a column of a spread matrix is kept apart from, for s <= 3; in more dimensions few come close."""
+"""Earlier columns that a column of a spread matrix is kept apart from, for s <= 3: beyond, few come close."""
 
 
 def null_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
@@ -30,23 +30,21 @@ def null_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: in
 
 
 def plain_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
-    """H float64[s, n], normal, its last column such that the columns add up to zero; then uniform, less the mean."""
-    matrix = rng.normal(size=(num_stragglers, num_workers))
-    matrix[:, -1] = -matrix[:, :-1].sum(axis=1)
+    """H float64[s, n], normal, its last column such that the columns add up to zero (Tandon 2017, algorithm 2)."""
     while True:
+        matrix = rng.normal(size=(num_stragglers, num_workers))
+        matrix[:, -1] = -matrix[:, :-1].sum(axis=1)
         yield matrix
-        matrix = rng.uniform(-1, 1, size=matrix.shape)
-        matrix -= matrix.mean(axis=1, keepdims=True)
 
 
 def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
     """H float64[s, n] with random directions, each the best of some for the columns that there are; at least one row.
 
-    The lengths are random between 1/2 and 3/2, up to what makes the columns add up to zero (least squares): with equal
+    The lengths are random between 3/4 and 5/4, up to what makes the columns add up to zero (least squares): with equal
     ones many sums of consecutive columns would be equal, too, for s = 1.
     """
     while True:
-        directions, lengths = np.zeros((num_stragglers, num_workers)), rng.uniform(0.5, 1.5, num_workers)
+        directions, lengths = np.zeros((num_stragglers, num_workers)), rng.uniform(0.75, 1.25, num_workers)
         total = np.zeros(num_stragglers)
         for column, length in enumerate(lengths):
             drawn = rng.normal(size=(NUM_CANDIDATES, num_stragglers))
