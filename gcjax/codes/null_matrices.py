@@ -19,8 +19,11 @@ MAX_PLAIN_WORKERS = 32
 NUM_CANDIDATES = 256
 """Directions that are drawn for each column of a spread matrix."""
 
+NUM_FINALISTS = 32
+"""The best of them for their neighbours and the sums, which are compared with all earlier columns."""
+
 LOOK_BACK = 1024
-"""Earlier columns that a column of a spread matrix is kept apart from, for s <= 3: beyond, few come close."""
+"""Earlier columns that a column of a spread matrix is kept apart from."""
 
 
 def null_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
@@ -49,26 +52,31 @@ def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: 
         for column, length in enumerate(lengths):
             drawn = rng.normal(size=(NUM_CANDIDATES, num_stragglers))
             drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-            sums = ((length * drawn + total) ** 2).mean(axis=1)
-            chosen = drawn[np.argmin(0.5 * sums + _parallels(drawn, directions, column))]
-            directions[:, column] = chosen
-            total += length * chosen
+            faults = _parallels(drawn, directions, column) + 0.5 * ((length * drawn + total) ** 2).mean(axis=1)
+            best = np.argsort(faults)[:NUM_FINALISTS]
+            faults = faults[best] + _closest(drawn[best], directions, column)
+            directions[:, column] = drawn[best[np.argmin(faults)]]
+            total += length * directions[:, column]
         matrix = lengths * directions
         yield matrix * (1 - np.linalg.lstsq(matrix.T, np.ones(num_workers))[0] @ matrix)
 
 
 def _parallels(drawn: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
-    """float64[candidates]: how parallel to their neighbours they would be as this column, or to any other."""
+    """float64[candidates]: how parallel to their neighbours they would be as this column (squared cosines)."""
     num_stragglers, num_workers = directions.shape
-    reach = LOOK_BACK if num_stragglers <= 3 else num_stragglers - 1
-    along = (drawn @ directions[:, max(0, column - reach) : column]) ** 2  # squared cosines
-    faults = along[:, max(0, along.shape[1] - num_stragglers + 1) :].sum(axis=1)
-    first = directions[:, : max(0, column + num_stragglers - num_workers)]  # neighbours across the end of the circle
-    faults += ((drawn @ first) ** 2).sum(axis=1)
-    if 1 < num_stragglers <= 3 and column:
-        apart = np.maximum(1 - along.max(axis=1), np.finfo(np.float64).eps)
-        faults += 0.3 / (num_workers**2 * apart)
-    return faults
+    before = directions[:, max(0, column - num_stragglers + 1) : column]
+    after = directions[:, : max(0, column + num_stragglers - num_workers)]  # across the end of the circle
+    return ((drawn @ before) ** 2).sum(axis=1) + ((drawn @ after) ** 2).sum(axis=1)
+
+
+def _closest(drawn: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
+    """float64[candidates]: how parallel to any earlier column; 0 where s is not 2 or 3, since then few come close."""
+    num_stragglers, num_workers = directions.shape
+    if not column or not 2 <= num_stragglers <= 3:
+        return np.zeros(len(drawn))
+    along = (drawn @ directions[:, max(0, column - LOOK_BACK) : column]) ** 2
+    apart = np.maximum(1 - along.max(axis=1), np.finfo(np.float64).eps)
+    return 0.3 / (num_workers**2 * apart)
 
 
 def cyclic_rows(matrix: np.ndarray) -> np.ndarray:
