@@ -26,6 +26,10 @@ MOSTLY_EXACT = 1e-3
 """A relative residual below this is taken for the rounding of an exact code, and so measured as an error."""
 
 
+class InexactWarning(UserWarning):
+    """Rounding leaves an exact code too much: one that is made, or a round that waited for an exact decode."""
+
+
 class Conditioning(NamedTuple):
     """What rounding does to a code, over sets of stragglers.
 

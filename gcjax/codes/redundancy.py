@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.codes.base import Assignment, default_float, residual
+from gcjax.codes.base import Assignment, default_float, holders, residual
 from gcjax.codes.conditioning import MOSTLY_EXACT
 from gcjax.codes.fixed import Decode
 from gcjax.codes.least_squares import least_norm, least_squares
@@ -150,6 +150,32 @@ def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: 
     worker, slot = np.nonzero(assignment.chunks >= 0)
     np.add.at(total, assignment.chunks[worker, slot], products[worker, slot])
     return float(np.linalg.norm((total - np.eye(products.shape[2], dtype=dtype)).astype(np.float64)))
+
+
+def straggler_residuals(
+    coefficients: np.ndarray, assignment: Assignment, redundancy: Redundancy, masks: np.ndarray
+) -> np.ndarray:
+    """float64[masks]: what rounding weights and coefficients leaves without the given workers, and nothing else.
+
+    Args:
+      coefficients: float[W, M, K, L].
+      assignment: who holds what.
+      redundancy: the weights.
+      masks: bool[masks, W], True for a straggler: as many in each as the redundancy makes up for.
+    """
+    num_blocks, inverse = coefficients.shape[3], holders(assignment)
+    encode = coefficients.astype(default_float()).astype(np.float64)
+    found = []
+    for gone in masks:
+        rows = np.concatenate([redundancy.vanishing[gone], redundancy.everybody[gone]], axis=2)
+        rows = rows.reshape(-1, rows.shape[2])
+        moved = np.linalg.solve(rows[:, :-num_blocks], -rows[:, -num_blocks:])
+        weights = (redundancy.everybody + redundancy.vanishing @ moved) / redundancy.lengths[..., None]
+        weights[gone] = 0
+        products = np.einsum("wma,wmkb->wkab", weights.astype(default_float()).astype(np.float64), encode)
+        each = np.where(inverse.workers[..., None, None] >= 0, products[inverse.workers, inverse.slots], 0)
+        found.append(np.linalg.norm(each.sum(axis=1) - np.eye(num_blocks)))
+    return np.array(found)
 
 
 def check_full_residual(name: str, left: float) -> None:

@@ -6,14 +6,10 @@ import jax
 import numpy as np
 
 from gcjax import _checks
-from gcjax.codes.conditioning import MOSTLY_EXACT
+from gcjax.codes.conditioning import MOSTLY_EXACT, InexactWarning
 from gcjax.engine.base import Run
 from gcjax.protocols.base import Protocol, Schedule, check_work
 from gcjax.protocols.structure import check_structure
-
-
-class InexactWarning(UserWarning):
-    """A round that waited for an exact decode has decoded something else."""
 
 
 def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None = None) -> None:

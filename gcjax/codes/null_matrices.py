@@ -1,0 +1,88 @@
+"""Matrices H whose null space the messages of a cyclic repetition code lie in (Tandon 2017, algorithm 2).
+
+Any s columns of H float[s, n] must be independent, and all must add up to zero. How much is lost in rounding depends on
+more. With the workers w+1, ..., w+s missing, the messages up to worker j add up to the sum of their chunks, but for
+chunks j+1, ..., j+s: what they have there is -M^{-1} S, with M the columns of these chunks and S the sum of the columns
+from w+1 up to j. So neighbouring columns should be close to orthogonal, and the sums of consecutive columns short. With
+other stragglers, columns far apart meet: then none should be nearly parallel, which is all there is to s = 2.
+
+Letters: n = W workers, s stragglers.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+MAX_PLAIN_WORKERS = 32
+"""Up to so many workers the plain random matrix is good enough, and kept."""
+
+NUM_CANDIDATES = 256
+"""Directions that are drawn for each column of a spread matrix."""
+
+NUM_FINALISTS = 32
+"""The best of them for their neighbours and the sums, which are compared with all earlier columns."""
+
+LOOK_BACK = 1024
+"""Earlier columns that a column of a spread matrix is kept apart from."""
+
+
+def null_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
+    """Random H float64[s, n], one after the other: plain ones for few workers, spread ones for many."""
+    draw = spread_matrices if num_workers > MAX_PLAIN_WORKERS and num_stragglers else plain_matrices
+    return draw(rng, num_workers, num_stragglers)
+
+
+def plain_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
+    """H float64[s, n], normal, its last column such that the columns add up to zero (Tandon 2017, algorithm 2)."""
+    while True:
+        matrix = rng.normal(size=(num_stragglers, num_workers))
+        matrix[:, -1] = -matrix[:, :-1].sum(axis=1)
+        yield matrix
+
+
+def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
+    """H float64[s, n] with random directions, each the best of some for the columns that there are; at least one row.
+
+    The lengths are random between 3/4 and 5/4, up to what makes the columns add up to zero (least squares): with equal
+    ones many sums of consecutive columns would be equal, too, for s = 1.
+    """
+    while True:
+        directions, lengths = np.zeros((num_stragglers, num_workers)), rng.uniform(0.75, 1.25, num_workers)
+        total = np.zeros(num_stragglers)
+        for column, length in enumerate(lengths):
+            drawn = rng.normal(size=(NUM_CANDIDATES, num_stragglers))
+            drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
+            faults = _parallels(drawn, directions, column) + 0.5 * ((length * drawn + total) ** 2).mean(axis=1)
+            best = np.argsort(faults)[:NUM_FINALISTS]
+            faults = faults[best] + _closest(drawn[best], directions, column)
+            directions[:, column] = drawn[best[np.argmin(faults)]]
+            total += length * directions[:, column]
+        matrix = lengths * directions
+        yield matrix * (1 - np.linalg.lstsq(matrix.T, np.ones(num_workers))[0] @ matrix)
+
+
+def _parallels(drawn: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
+    """float64[candidates]: how parallel to their neighbours they would be as this column (squared cosines)."""
+    num_stragglers, num_workers = directions.shape
+    before = directions[:, max(0, column - num_stragglers + 1) : column]
+    after = directions[:, : max(0, column + num_stragglers - num_workers)]  # across the end of the circle
+    return ((drawn @ before) ** 2).sum(axis=1) + ((drawn @ after) ** 2).sum(axis=1)
+
+
+def _closest(drawn: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
+    """float64[candidates]: how parallel to any earlier column; 0 where s is not 2 or 3, since then few come close."""
+    num_stragglers, num_workers = directions.shape
+    if not column or not 2 <= num_stragglers <= 3:
+        return np.zeros(len(drawn))
+    along = (drawn @ directions[:, max(0, column - LOOK_BACK) : column]) ** 2
+    apart = np.maximum(1 - along.max(axis=1), np.finfo(np.float64).eps)
+    return 0.3 / (num_workers**2 * apart)
+
+
+def cyclic_rows(matrix: np.ndarray) -> np.ndarray:
+    """float64[n, s+1]: row i is 1 and then -H_rest^{-1} H_i on the chunks i, ..., i+s: orthogonal to the rows of H."""
+    num_stragglers, num_workers = matrix.shape
+    support = (np.arange(num_workers)[:, None] + np.arange(num_stragglers + 1)) % num_workers
+    columns = np.moveaxis(matrix[:, support], 1, 0)
+    rest = -np.linalg.solve(columns[:, :, 1:], columns[:, :, :1])[:, :, 0]
+    return np.concatenate([np.ones((num_workers, 1)), rest], axis=1)
