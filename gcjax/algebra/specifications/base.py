@@ -237,9 +237,9 @@ def layout(specification: Specification) -> Layout:
     return Layout(specification.initial, flat, strides.copy())
 
 
-def own(size: int, index: jax.Array) -> jax.Array:
-    """bool[size]: which entry is the component's own."""
-    return jnp.arange(size) == index
+def own(size: int, index: Numbers) -> Any:
+    """bool[size]: which entry is the component's own; of NumPy if the index is, so that nothing is compiled."""
+    return (np if isinstance(index, np.integer) else jnp).arange(size) == index
 
 
 def zeros(num: int) -> np.ndarray:
