@@ -62,7 +62,7 @@ class Role(NamedTuple):
     """
 
     actions: tuple[Action, ...]
-    writes: Callable[[jax.Array], State]
+    writes: Callable[[Numbers], State]
     rule: Relation
     only_actions: bool = False
 
