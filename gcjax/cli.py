@@ -99,6 +99,11 @@ def _add_sweep(commands: Any) -> None:
     )  # fmt: skip
     parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help="as in run")
     parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-sweep-TIME)")
+    parser.add_argument(
+        "--resume", action="store_true",
+        help="go on with the sweep in DIR, or the newest unfinished one of this config that no process is at: with the "
+        "combinations that are not done, from the last checkpoint; if there is none, start it",
+    )  # fmt: skip
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="as in run")
     _add_traceback(parser)
     parser.set_defaults(command=_sweep)
@@ -224,18 +229,22 @@ def _run(options: argparse.Namespace) -> None:
 
 def _sweep(options: argparse.Namespace) -> None:
     interrupts.advise(lambda: "; start it again")
-    from gcjax import cached_programs, progress, run_folders, sweep
+    interrupts.allow_saving()
+    keeping.forget()
+    from gcjax import analysis, cached_programs, progress, run_folders, sweep, sweep_folders
     from gcjax.analysis import seal
 
     if options.cache:
         cached_programs.keep()
     sweep.combinations(options.over)  # before a folder is made
     with contextlib.ExitStack() as holding, progress.bar() as shown:
-        out = run_folders.new(options.out, f"{Path(options.config).stem}-sweep", holding)
-        done = f"; the combinations that were done are in {out}, without the table of them all"
-        interrupts.advise(lambda: f"{done}; start it again with another folder")
+        choose, is_begun = run_folders.unfinished if options.resume else run_folders.new, sweep_folders.is_begun
+        out = choose(options.out, f"{Path(options.config).stem}-sweep", holding)
+        interrupts.advise(lambda: _sweep_advice(options, out) if is_begun(out) else "; start it again")
         sweep.run(options.config, options.bindings, options.over, out, shown)
         seal.complete(out)
+        interrupts.advise(lambda: f"; everything was written to {out} before")
+        analysis.drop_checkpoints(out)
         shown.show(f"Written to {out}")
 
 
@@ -251,6 +260,16 @@ def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable
     if options.out and any(out.iterdir()):
         return f"{lost}; there is no checkpoint to resume, so empty {out} and start it again"
     return f"{lost}; there is no checkpoint yet, so start it again"
+
+
+def _sweep_advice(options: argparse.Namespace, out: Path) -> str:
+    """What an interrupted sweep has lost, and how to go on, as the end of a sentence."""
+    lost = keeping.sentence()
+    words = ["gcjax", "sweep", options.config]
+    words += [word for text in options.over for word in ("--over", text)]
+    words += [word for binding in options.bindings for word in ("--set", binding)]
+    command = shlex.join([*words, "--resume", "--out", str(out)])
+    return f"{lost and f'; {lost}'}; combinations that are done are kept; go on with: {command}"
 
 
 def _resuming(options: argparse.Namespace, out: Path) -> str:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gcjax import analysis, config, files, progress
+from gcjax import analysis, config, engine, files, keeping, progress, sweep_folders
 from gcjax.analysis import summary
 from gcjax.analysis.store import Columns
 
@@ -19,28 +19,30 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, show
     """Runs a config for all combinations of some values, each in a folder of its own, and writes what came out.
 
     What combinations have in common is compiled once. Besides the folders, `out` gets `summary.md`, a row a scheme and
-    combination, and `sweep.parquet`, a row a seed, with a column for each parameter.
+    combination, and `sweep.parquet`, a row a seed, with a column for each parameter. A sweep that was ended early goes
+    on: combinations that are done are not run again, and the one that was cut off goes on from its last checkpoint.
 
     Args:
       path: a config whose experiment writes `gcjax.analysis.Results`, as `compare` does.
       bindings: gin statements that win over the file, the same for all.
       over: `PARAMETER=VALUE,VALUE,...` each.
-      out: the folder to write; empty.
+      out: the folder to write; empty, or that of the same sweep, not finished.
       shown: tells a person how far it is.
 
     Raises:
-      ValueError: if the config cannot be read with one of the combinations, before any of them is run; or whatever the
-        experiment objects to before it has results, or if it writes something else.
+      ValueError: if the config cannot be read with one of the combinations, before any of them is run; if the folder
+        is that of another sweep; or whatever the experiment objects to before it has results, or if it writes something
+        else.
     """
     grid = combinations(over)
     for combination in grid:
         config.load(path, [*bindings, *combination])
     _check_folders([folder_name(combination) for combination in grid])
+    sweep_folders.begin(out, _identity(path, bindings, over, grid[0]))
     parts, rows = [], []
     for i, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
-        folder = analysis.empty_folder(out / folder_name(combination))
-        results = _results(folder, _part(shown, ", ".join(combination), i, len(grid)))
+        results = _results(out / folder_name(combination), _part(shown, ", ".join(combination), i, len(grid)))
         values = [binding.partition("=")[2].strip() for binding in combination]
         rows += [(*values, *row) for row in summary.rows(results)]
         parts.append(_columns(_names(combination), values, results))
@@ -108,13 +110,22 @@ def _split(text: str) -> Iterator[str]:
     yield part
 
 
+def _identity(path: str, bindings: Sequence[str], over: Sequence[str], first: Sequence[str]) -> str:
+    """What all combinations depend on: the axes, and one of them."""
+    config.load(path, [*bindings, *first])
+    return engine.identity("\n".join([*over, config.text()]))
+
+
 def _results(folder: Path, shown: progress.Progress) -> analysis.Results:
-    """What the config's experiment writes; that no scheme has reached the target is a result, too."""
-    try:
-        config.start(folder, shown)
-    except ValueError:
-        if not (folder / "run.json").exists():
-            raise
+    """What the config's experiment has written, or writes; that no scheme reaches the target is a result, too."""
+    if not sweep_folders.is_done(folder):
+        try:
+            config.start(analysis.unfinished_folder(folder), shown)
+        except ValueError:
+            if not sweep_folders.is_done(folder):
+                raise
+        finally:
+            keeping.forget()
     return analysis.load(folder)
 
 

@@ -1,5 +1,6 @@
 """Eight CPU devices, compiled programs shared, the option --slow, strict numerics in the folders clean under it."""
 
+import contextlib
 import os
 import pathlib
 
@@ -7,11 +8,14 @@ os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_p
 
 # Compiling is most of the time of all tests, so it is done with few optimisations, and once: what has been compiled is
 # kept in a folder, also for the next time; one for each worker of pytest-xdist, since JAX writes its files piecemeal.
+# Which worker gets which tests changes from time to time, so each begins with what all have compiled before.
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "alone")
 PROGRAMS = pathlib.Path(__file__).parent.parent / ".pytest_cache" / "programs" / WORKER
+COMMON = PROGRAMS.parent / "common"
 os.environ["JAX_COMPILATION_CACHE_DIR"] = str(PROGRAMS)
 os.environ.setdefault("JAX_DISABLE_MOST_OPTIMIZATIONS", "1")
 os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
+os.environ["JAX_PERSISTENT_CACHE_ENABLE_XLA_CACHES"] = "none"  # with one, programs are named by their folder, too
 
 import hypothesis  # noqa: E402
 import jax  # noqa: E402
@@ -26,6 +30,24 @@ hypothesis.settings.load_profile("gcjax")
 
 def pytest_addoption(parser):
     parser.addoption("--slow", action="store_true", help="also run the tests marked slow")
+
+
+def pytest_sessionstart():
+    link_all(COMMON, PROGRAMS)
+
+
+def pytest_sessionfinish():
+    link_all(PROGRAMS, COMMON)
+
+
+def link_all(source, target):
+    """Makes all files of a folder be in another one, too; each is whole when it gets its name there."""
+    if not source.is_dir():
+        return
+    target.mkdir(parents=True, exist_ok=True)
+    for name in set(os.listdir(source)) - set(os.listdir(target)):
+        with contextlib.suppress(OSError):  # another worker was faster, or links are not to be had
+            os.link(source / name, target / name)
 
 
 def pytest_collection_modifyitems(config, items):

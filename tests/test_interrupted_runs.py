@@ -115,6 +115,26 @@ def test_a_run_that_has_a_checkpoint_says_how_to_go_on(config, tmp_path):
     assert_whole(out)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("number", STATUS, ids=lambda number: number.name)
+def test_a_sweep_saves_a_checkpoint_and_says_how_to_go_on(config, tmp_path, number):
+    """In the second combination, whose first checkpoint would be its last one."""
+    settings = ["--set", "compare.schemes = {'ASP': @asp()}", "--set", "compare.checkpoint_every = 1000"]
+    command = ["sweep", config, "--over", "compare.seed=0,1", *settings]
+    env, out, whole = environment(config, cached=True), tmp_path / "out", tmp_path / "whole"
+    assert end(start([*command, "--out", whole], env))[0] == 0
+    process = start([*command, "--out", out], env)
+    wait_until(lambda: (out / "compare.seed=1" / "checkpoints").exists(), process)
+    status, _, errors = end(process, number)
+    assert status == STATUS[number] and not (out / "sweep.parquet").exists()
+    begin, _, going_on = errors.splitlines()[-1].partition(": gcjax ")
+    said = rf"gcjax: {WORDS[number]}; a checkpoint was written at \d+% of ASP, so nothing is lost; combinations that .*"
+    assert re.fullmatch(said, begin), errors
+    status, _, errors = end(start(shlex.split(going_on), env))
+    assert status == 0, errors
+    assert pq.read_table(out / "sweep.parquet").equals(pq.read_table(whole / "sweep.parquet"))
+
+
 @LINUX
 @pytest.mark.slow
 @pytest.mark.parametrize("number", STATUS, ids=lambda number: number.name)

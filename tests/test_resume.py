@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gcjax import analysis
+from gcjax import analysis, cli, engine
 from tests.test_cli import CONFIG, ROOT
 
 SETTINGS = """
@@ -22,11 +22,10 @@ compare.checkpoint_every = 2
 
 @pytest.fixture(scope="module")
 def command(tmp_path_factory):
-    """The command of a run that takes seconds, for a folder; compiled programs are shared, to save time."""
+    """The command of a run that takes seconds, for a folder; compiled programs are those of all tests, to save time."""
     folder = tmp_path_factory.mktemp("resume")
     (folder / "long.gin").write_text(CONFIG.replace("compare.num_units = 60\n", SETTINGS))
-    cache = {"JAX_COMPILATION_CACHE_DIR": str(folder / "cache"), "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0"}
-    environment = {**os.environ, **cache, "XLA_FLAGS": ""}
+    environment = {**os.environ, "XLA_FLAGS": ""}
 
     def start(out, *more):
         arguments = [sys.executable, "-m", "gcjax", "run", folder / "long.gin", "--out", out, "--resume", *more]
@@ -76,6 +75,32 @@ def kill_after_checkpoint(process, out, seconds=0.0):
         process.communicate()
 
 
+def test_a_run_that_is_cut_off_goes_on(tmp_path, monkeypatch, capsys):
+    """In this process, by an error that nobody catches."""
+    (tmp_path / "short.gin").write_text(CONFIG.replace("{'ASP': @asp(), 'partial': @coded()}", "{'ASP': @asp()}"))
+    run = ["run", str(tmp_path / "short.gin"), "--set", "compare.checkpoint_every = 20", "--resume", "--out"]
+    whole, out, save, saved = tmp_path / "whole", tmp_path / "out", engine.Checkpoints.save, []
+    assert cli.main([*run, str(whole)]) == 0
+
+    def cut(self, step, *rest):
+        if len(saved) == 1:
+            raise KeyboardInterrupt
+        saved.append(step)
+        save(self, step, *rest)
+
+    monkeypatch.setattr(engine.Checkpoints, "save", cut)
+    with pytest.raises(KeyboardInterrupt):
+        cli.main([*run, str(out)])
+    assert not (out / "run.json").exists()
+    monkeypatch.setattr(engine.Checkpoints, "save", lambda *given: saved.append(given[1]) or save(*given))
+    assert cli.main([*run, str(out)]) == 0
+    assert saved[0] == 20 and saved[1] > 20 and saved == sorted(set(saved))
+    assert_same_bits(whole, out)
+    assert cli.main([*run, str(out)]) == 2
+    assert "is finished, so there is nothing to resume" in capsys.readouterr().err
+
+
+@pytest.mark.slow
 def test_a_killed_run_goes_on(command, tmp_path):
     """With one scheme, to save time; that a later one goes on is in `experiments/test_compare`."""
     alone, out = ("--set", "compare.schemes = {'ASP': @asp()}"), tmp_path / "out"

@@ -1,10 +1,13 @@
 """A grid of settings in one process."""
 
+import shlex
+import signal
+
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gcjax import analysis, cli, sweep
+from gcjax import analysis, cli, interrupts, keeping, sweep, sweep_folders
 from tests.test_cli import CONFIG
 
 
@@ -47,12 +50,19 @@ def test_a_misspelt_parameter_is_refused_before_anything_runs(tmp_path, capsys):
     assert not list(out.iterdir())
 
 
-def test_one_table_of_all_settings(tmp_path, capsys):
-    config = tmp_path / "small.gin"
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """The arguments of a sweep without its folder, and the folder in which it is done."""
+    config, out = tmp_path_factory.mktemp("sweep") / "small.gin", tmp_path_factory.mktemp("done")
     config.write_text(CONFIG.replace("{'ASP': @asp(), 'partial': @coded()}", "{'ASP': @asp()}"))
-    out = tmp_path / "out"
     over = ["--over", "compare.target=0.2,0.999999"]  # the second is never reached, which is a result, too
-    assert cli.main(["sweep", str(config), *over, "--out", str(out)]) == 0, capsys.readouterr()
+    command = ["sweep", str(config), *over, "--set", "compare.checkpoint_every = 1000"]
+    assert cli.main([*command, "--out", str(out)]) == 0
+    return command, out
+
+
+def test_one_table_of_all_settings(swept):
+    _, out = swept
     table = pq.read_table(out / "sweep.parquet").to_pydict()
     assert table["compare.target"] == ["0.2", "0.2", "0.999999", "0.999999"]
     assert table["seed"] == [0, 1, 0, 1]
@@ -61,3 +71,58 @@ def test_one_table_of_all_settings(tmp_path, capsys):
     assert table["time_to_target"][:2] == analysis.reach_times(single, "ASP").tolist()
     rows = (out / "summary.md").read_text().splitlines()
     assert [row.split(" | ")[:2] for row in rows if row.startswith("| 0.")] == [["| 0.2", "ASP"], ["| 0.999999", "ASP"]]
+
+
+class Ended(BaseException):
+    """The end of a process, with its last word."""
+
+
+@pytest.fixture
+def signalled(monkeypatch):
+    """A list of the runs that begin; the second gets a signal, and the end of the process is an error."""
+    begun, count, init = [], iter(range(100)), keeping.Work.__init__
+
+    def work(self, label, *rest):
+        init(self, label, *rest)
+        begun.append(label)
+        if next(count) == 1:
+            interrupts._state.received = signal.SIGTERM
+
+    def end(number):
+        interrupts._state.received = None
+        raise Ended(interrupts._state.advice())
+
+    monkeypatch.setattr(keeping.Work, "__init__", work)
+    monkeypatch.setattr(interrupts._state, "received", None)
+    monkeypatch.setattr(interrupts, "_end", end)
+    return begun
+
+
+def test_a_signal_saves_a_checkpoint_and_the_sweep_goes_on_from_it(swept, signalled, tmp_path, capsys):
+    """There would be no checkpoint before the end of the second combination."""
+    (command, whole), out = swept, tmp_path / "out"
+    with pytest.raises(Ended) as ended:
+        cli.main([*command, "--out", str(out)])
+    lost, kept, going_on = str(ended.value).removeprefix("; ").split("; ")
+    percent = int(lost.removeprefix("a checkpoint was written at ").removesuffix("% of ASP, so nothing is lost"))
+    assert 0 < percent < 100 and kept == "combinations that are done are kept"
+    assert not (out / "sweep.parquet").exists() and len(signalled) == 2
+    program, *again = shlex.split(going_on.removeprefix("go on with: "))
+    assert (program, again) == ("gcjax", [*command[:4], *command[4:], "--resume", "--out", str(out)])
+    folder = out / sweep.folder_name(("compare.target = 0.999999",))
+    steps = [int(step.name) for step in (folder / "checkpoints" / "ASP").iterdir() if step.name.isdigit()]
+    assert len(steps) == 1 and steps[0] > 0
+    assert cli.main(["sweep", *again[1:3], "compare.target=0.2,0.3", *again[4:]]) == 2
+    said = capsys.readouterr().err
+    assert "belongs to another sweep" in said and "-compare.target=0.2,0.999999\n+compare.target=0.2,0.3" in said
+    assert cli.main(again) == 0, capsys.readouterr()
+    assert len(signalled) == 3  # the first combination was not run again
+    assert pq.read_table(out / "sweep.parquet").equals(pq.read_table(whole / "sweep.parquet"))
+    assert not (out / "checkpoints").exists() and not (folder / "checkpoints").exists()
+    assert cli.main(again) == 2 and "is finished, so there is nothing to resume" in capsys.readouterr().err
+
+
+def test_a_run_is_not_gone_on_with_as_a_sweep(tmp_path):
+    (tmp_path / "checkpoints" / "ASP").mkdir(parents=True)
+    with pytest.raises(ValueError, match="must be that of a sweep"):
+        sweep_folders.begin(tmp_path, "a = 1")

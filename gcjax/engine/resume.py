@@ -55,7 +55,7 @@ def in_pieces(
             training = advance(training, end)
             if report is not None:
                 report(jax.block_until_ready(training))
-            stop = _stop_requested(training)
+            stop = stop_requested(training)
             if stop or end == num_evals or end % checkpoints.every == 0:
                 work.saved(end)
                 checkpoints.save(end, training, identity)
@@ -77,8 +77,11 @@ def _without_checkpoints(
     return training
 
 
-def _stop_requested(training: Any) -> bool:
-    """Whether a signal has come, to any of the processes, by the time that this has been trained."""
+def stop_requested(training: Any) -> bool:
+    """Whether a signal has come, to any of the processes, by the time that this has been trained.
+
+    With several processes it is a collective if the command saves after a signal, so all must call it.
+    """
     if not interrupts.saving():
         return False
     jax.block_until_ready(training)  # no run ahead of what is computed

@@ -34,6 +34,7 @@ def test_all_laws_come_out_as_the_table_says(num_states, num_steps, num_instance
     assert [x.outcome for x in results] == [OUTCOMES[law.kind] for law in laws.LAWS]
 
 
+@pytest.mark.slow
 def test_all_laws_hold_for_traces_of_six_steps():
     true = [law for law in laws.LAWS if law.kind in ("axiom", "law")]
     assert not surprises(laws.check_all(num_states=2, num_steps=6, num_instances=1, laws=true))

@@ -8,7 +8,7 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax import codes, engine, keeping, protocols, stragglers, tasks
 from gcjax.engine.live import deadlines, exchange, records, rounds, saving, training
 from gcjax.engine.live.work import Clock, chunk_gradient
 
@@ -102,7 +102,8 @@ class Simulation:
     def run(self, num_rounds, checkpoints=None, identity="simulated"):
         so_far = saving.SoFar(self.params, SGD.init(self.params), [])
         if checkpoints is not None:
-            place = saving.Saving(checkpoints, identity, self.code, num_rounds, self.mesh)
+            work = keeping.Work(checkpoints.label, num_rounds, checkpoints.on_disk)
+            place = saving.Saving(checkpoints, identity, self.code, num_rounds, self.mesh, work)
             so_far = saving.restored(place, self.put_everywhere(so_far))
         params, opt_state, history = (*jax.device_get(so_far[:2]), so_far.history)
         kept = [training._room(self.task, self.code, self.put_everywhere(params)) for _ in self.workers]

@@ -1,6 +1,8 @@
 """Live training that is cut off and resumed: given the same progress in every round, it ends with the same bits."""
 
+import re
 import shutil
+import signal
 import threading
 from functools import partial
 
@@ -8,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from gcjax import codes, engine, processes, tasks
+from gcjax import codes, engine, interrupts, keeping, processes, tasks
 from gcjax.engine import live
 from gcjax.engine.live import saving, training
 from gcjax.engine.live.work import Clock
@@ -57,7 +59,7 @@ def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(tmp_path, rule):
 def test_every_worker_keeps_its_own_seconds_and_64_bits(tmp_path):
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:W]), ("workers",))
     with engine.Checkpoints(tmp_path, every=2) as checkpoints:
-        place = saving.Saving(checkpoints, "", pairs(), 4, mesh)
+        place = saving.Saving(checkpoints, "", pairs(), 4, mesh, keeping.Work("", 4, list))
         progress, times = np.arange(W, dtype=np.int32), np.full((K, W), np.nan, np.float32)
         happened = live.Round(0.1, INF, 3, progress, 1 / 3, -0.1, times)
         state = saving._state(place, saving.SoFar({}, {}, [happened]))
@@ -110,6 +112,58 @@ def test_training_goes_on_from_its_last_checkpoint(tmp_path, timed, stop, left):
     assert seen == list(left)
 
 
+@pytest.fixture
+def ended(monkeypatch):
+    """As in a command, with what has ended the process instead of an end, and that a signal comes."""
+    ends = []
+    monkeypatch.setattr(interrupts._state, "saving", interrupts.SAVING_SECONDS)
+    monkeypatch.setattr(interrupts._state, "received", None)
+    monkeypatch.setattr(interrupts, "_end", lambda number: ends.append((number, keeping.sentence())))
+    return ends
+
+
+def test_a_signal_saves_the_round_and_ends_the_process(tmp_path, timed, ended):
+    """There would be no checkpoint before the end."""
+
+    class Signalled(list):
+        def append(self, number):
+            super().append(number)
+            if number == 2:
+                interrupts._state.received = signal.SIGTERM
+
+    seen, rest = Signalled(), []
+    with engine.Checkpoints(tmp_path, every=1000, label="a child") as checkpoints:
+        trained(checkpoints, seen=seen)
+        assert checkpoints.on_disk() == [3]
+    said = "a checkpoint was written at 50% of a child, so nothing is lost"
+    assert seen == [0, 1, 2] and ended == [(signal.SIGTERM, said)]
+    interrupts._state.received = None
+    with engine.Checkpoints(tmp_path, every=1000) as checkpoints:
+        run = trained(checkpoints, seen=rest)
+    assert rest == [3, 4, 5] and len(ended) == 1
+    interrupts._state.saving = {}
+    assert bits(run) == bits(trained())
+
+
+def test_all_save_the_round_in_which_one_is_asked_to_stop(tmp_path, timed, ended, monkeypatch):
+    """As one sees it that has no signal: it saves, and goes on until it is ended."""
+    asked = iter([False, True, False, False, False, False])
+    monkeypatch.setattr(saving.resume, "stop_requested", lambda training: next(asked))
+    seen = []
+    with engine.Checkpoints(tmp_path, every=1000, keep=9) as checkpoints:
+        trained(checkpoints, seen=seen)
+        assert checkpoints.on_disk() == [2, 6]
+    assert seen == list(range(6)) and not ended
+
+
+def test_what_a_round_that_takes_too_long_loses_is_said(tmp_path, timed):
+    """Also by a run that has gone on from a checkpoint, and has made none of its own yet."""
+    for _ in range(2):
+        with engine.Checkpoints(tmp_path, every=2, label="a child") as checkpoints, pytest.raises(Stop):
+            trained(checkpoints, stop=4)
+        assert re.fullmatch(r"lost is the work of \d+ s since the checkpoint at 67% of a child", keeping.sentence())
+
+
 def test_a_finished_run_is_not_trained_again(tmp_path, timed, monkeypatch):
     with engine.Checkpoints(tmp_path, every=4) as checkpoints:
         whole = trained(checkpoints)
@@ -134,7 +188,7 @@ def test_checkpoints_of_another_run_are_refused_with_the_difference(tmp_path, ti
 
 
 def test_another_number_of_workers_is_refused(tmp_path):
-    mesh = partial(saving.Saving, code=pairs(), num_rounds=2)
+    mesh = partial(saving.Saving, code=pairs(), num_rounds=2, work=keeping.Work("", 2, list))
     names = [
         saving.identity("", code=code, num_rounds=2, goal=0.0, data=None, rng_key=KEY)
         for code in (pairs(), codes.uncoded(2, load=K))

@@ -76,7 +76,7 @@ class Role(NamedTuple):
     """
 
     actions: tuple[Action, ...]
-    writes: Callable[[jax.Array], State]
+    writes: Callable[[Numbers], State]
     rule: Relation
     only_actions: bool = False
 
@@ -234,9 +234,9 @@ def layout(specification: Specification) -> Layout:
     return Layout(specification.initial, flat, strides.copy())
 
 
-def own(size: int, index: jax.Array) -> jax.Array:
-    """bool[size]: which entry is the component's own."""
-    return jnp.arange(size) == index
+def own(size: int, index: Numbers) -> Any:
+    """bool[size]: which entry is the component's own; of NumPy if the index is, so that nothing is compiled."""
+    return (np if isinstance(index, np.integer) else jnp).arange(size) == index
 
 
 def zeros(num: int) -> np.ndarray:

@@ -9,16 +9,17 @@ Letters: W workers, D entries of a state, c states of a worker.
 
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from gcjax.algebra.specifications.moves import Stepper, written
+from gcjax.algebra.specifications.moves import Stepper, padded, written
 from gcjax.algebra.specifications.reachability import MOST_STATES
 
 MOST_PARTS = 32
 SAMPLES = 4096
+AT_ONCE = 64
 
 
 class Least(NamedTuple):
@@ -56,8 +57,8 @@ def least_states(stepper: Stepper) -> Least:
     places = [np.flatnonzero(written(layout, spec.worker, w)) for w in range(spec.num_workers)]
     if len({len(place) for place in places}) > 1 or spec.num_workers < 2:
         return Least(1.0, 1)
-    normal = jax.jit(jax.vmap(lambda row: layout.flat(spec.normalise(layout.state(row)))))
-    first = np.asarray(normal(np.asarray(layout.flat(spec.initial))[None]))[0]
+    normal = _normal(stepper)
+    first = normal(np.concatenate([np.ravel(x) for x in spec.initial]).astype(np.int32)[None])[0]
     parts, edges = _parts(stepper, first, places[-1], normal)
     draw = np.random.default_rng(0)
     chosen = draw.integers(len(parts), size=(SAMPLES, spec.num_workers))
@@ -66,8 +67,20 @@ def least_states(stepper: Stepper) -> Least:
         rows[:, place] = np.asarray(parts)[chosen[:, worker]]
     if not _free(stepper, rows[: stepper.chunk], chosen, places, edges):
         return Least(1.0, 1)
-    fixed = int((np.asarray(normal(rows)) == rows).all(axis=1).sum())
+    fixed = int((normal(rows) == rows).all(axis=1).sum())
     return Least(max(fixed - 4 * fixed**0.5, 0) / SAMPLES * float(len(parts)) ** spec.num_workers, len(parts))
+
+
+def _normal(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
+    """What normalises states, int32[n, D] to the same, some at once, so that one program is compiled."""
+    spec, layout = stepper.specification, stepper.layout
+    program = jax.jit(jax.vmap(lambda row: layout.flat(spec.normalise(layout.state(row)))))
+
+    def normal(rows: np.ndarray) -> np.ndarray:
+        parts = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
+        return np.concatenate([np.asarray(program(padded(part, AT_ONCE)))[: len(part)] for part in parts])
+
+    return normal
 
 
 _Edge = tuple[int, int, np.ndarray]
@@ -75,7 +88,7 @@ _Edge = tuple[int, int, np.ndarray]
 
 
 def _parts(
-    stepper: Stepper, first: np.ndarray, place: np.ndarray, normal: Callable[[Any], Any]
+    stepper: Stepper, first: np.ndarray, place: np.ndarray, normal: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[list[np.ndarray], list[_Edge]]:
     """What is the last worker's own, in the states that it reaches while nobody else moves, and how."""
     parts, edges = [first[place]], []
@@ -88,7 +101,7 @@ def _parts(
         moves = stepper.program(row[None])
         own = moves.component == worker
         for after, action in zip(moves.after[own], moves.action[own], strict=True):
-            then = np.asarray(normal(after[None]))[0]
+            then = normal(after[None])[0]
             if (after[rest] != first[rest]).any() or (then[rest] != first[rest]).any():
                 continue
             if not any((then[place] == part).all() for part in parts) and len(parts) < MOST_PARTS:

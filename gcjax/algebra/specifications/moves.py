@@ -74,7 +74,7 @@ class Stepper:
 
     def program(self, rows: np.ndarray) -> Moves:
         """The moves of all components from n <= N states, int32[n, D]."""
-        after, enabled, _ = (np.asarray(x)[: rows.shape[0]] for x in self._program(_padded(rows, self.chunk)))
+        after, enabled, _ = (np.asarray(x)[: rows.shape[0]] for x in self._program(padded(rows, self.chunk)))
         return _moves(after, enabled)
 
     def alone(self, rows: np.ndarray, component: int) -> Moves:
@@ -83,11 +83,11 @@ class Stepper:
         The latter contains all that they guarantee and all that the component relies on, and more, which `judge` finds
         out.
         """
-        padded, count = _padded(rows, self.chunk), rows.shape[0]
-        after, enabled, tried_so = (np.asarray(x)[:count] for x in self._program(padded))
+        filled, count = padded(rows, self.chunk), rows.shape[0]
+        after, enabled, tried_so = (np.asarray(x)[:count] for x in self._program(filled))
         mine = (np.arange(after.shape[1]) == component)[None, :, None]
         given = _moves(after, tried_so & ~mine)
-        found = [other.moves(padded, count, component) for other in self._others]
+        found = [other.moves(filled, count, component) for other in self._others]
         parts = [_moves(after, enabled & mine), given._replace(action=np.full_like(given.action, -1)), *found]
         return Moves(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
@@ -97,7 +97,7 @@ class Stepper:
         for start in range(0, before.shape[0], JUDGED_AT_ONCE):
             part = slice(start, start + JUDGED_AT_ONCE)
             arrays = [before[part], moves.after[part], moves.component[part].astype(np.int32)]
-            found = self._judge(*(_padded(x, JUDGED_AT_ONCE) for x in arrays), looked_at)
+            found = self._judge(*(padded(x, JUDGED_AT_ONCE) for x in arrays), looked_at)
             parts.append([np.asarray(x)[: arrays[0].shape[0]] for x in found])
         if not parts:
             return Judged(*(np.zeros(0, bool),) * 4, before)
@@ -194,10 +194,10 @@ def tried(specification: Specification, layout: Layout, role: Role, who: range) 
 
 def written(layout: Layout, role: Role, component: int) -> np.ndarray:
     """bool[D]."""
-    writes = zip(role.writes(jnp.asarray(component)), layout.example, strict=True)
+    writes = zip(role.writes(np.int32(component)), layout.example, strict=True)
     return np.concatenate([np.broadcast_to(np.asarray(mask), np.shape(x)).ravel() for mask, x in writes])
 
 
-def _padded(rows: np.ndarray, size: int) -> np.ndarray:
-    """With the first one again and again, up to a fixed number."""
+def padded(rows: np.ndarray, size: int) -> np.ndarray:
+    """The rows, and the first one again and again, up to a fixed number."""
     return np.concatenate([rows, np.broadcast_to(rows[:1], (size - rows.shape[0], *rows.shape[1:]))])

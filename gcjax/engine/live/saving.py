@@ -6,6 +6,8 @@ Letters: E rounds, B bytes of a round, K chunks a worker holds, W workers.
 import os
 import time
 import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -13,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gcjax import processes
+from gcjax import interrupts, keeping, processes
 from gcjax.codes.base import GradientCode
 from gcjax.engine import resume
 from gcjax.engine.checkpoint import Checkpoints
@@ -33,6 +35,7 @@ class Saving(NamedTuple):
       code: of the run.
       num_rounds: E, of the whole run.
       mesh: one device a worker.
+      work: what is kept of it, for the last line of a command that is ended early.
     """
 
     checkpoints: Checkpoints
@@ -40,6 +43,7 @@ class Saving(NamedTuple):
     code: GradientCode
     num_rounds: int
     mesh: Mesh
+    work: keeping.Work
 
 
 class SoFar(NamedTuple):
@@ -81,11 +85,30 @@ def check_common(checkpoints: Checkpoints, identity: str) -> None:
         _check_seen(checkpoints.folder)
 
 
-def save(saving: Saving, so_far: SoFar) -> None:
-    """Starts to save what there is, if a checkpoint is due; every process must call it after each round."""
+@contextmanager
+def grace(saving: Saving) -> Iterator[None]:
+    """For the rounds: a signal lets them save a checkpoint, see `save`, before it ends the process."""
+    with interrupts.grace(interrupts.saving()):
+        yield
+        saving.checkpoints.wait()
+        if interrupts.stop_requested():
+            saving.work.stopped()
+
+
+def save(saving: Saving, so_far: SoFar) -> bool:
+    """Starts to save what there is, if a checkpoint is due, or a signal has come to any of the processes.
+
+    Every process must call it after each round, so that all save the same one.
+
+    Returns:
+      Whether this process got the signal, and is to stop. The others are ended when it does.
+    """
     number = len(so_far.history)
-    if number == saving.num_rounds or number % saving.checkpoints.every == 0:
+    asked = resume.stop_requested(so_far.params)
+    if asked or number == saving.num_rounds or number % saving.checkpoints.every == 0:
+        saving.work.saved(number)
         saving.checkpoints.save(number, _state(saving, so_far), saving.identity)
+    return asked and interrupts.stop_requested()
 
 
 def restored(saving: Saving, beginning: SoFar) -> SoFar:
@@ -95,6 +118,7 @@ def restored(saving: Saving, beginning: SoFar) -> SoFar:
       ValueError: if the checkpoints are of another run, or all are damaged.
     """
     checkpoint = saving.checkpoints.restore(_state(saving, beginning), saving.identity)
+    saving.work.saved(0 if checkpoint is None else checkpoint.step)
     if checkpoint is None:
         return beginning
     state = checkpoint.state

@@ -6,6 +6,7 @@ what they have finished, form their messages by the same plan, decode the sum wi
 Letters: W workers, K chunks a worker holds.
 """
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +16,7 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from gcjax import _checks
+from gcjax import _checks, keeping
 from gcjax.codes.base import GradientCode
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
@@ -72,7 +73,9 @@ def train(
         checkpoint that the run goes on from.
       checkpoints: where the run is kept, on a disk that all processes see, and after how many rounds there is a
         checkpoint. If there is one already, the run goes on from it. What it ends with is what the same progress in
-        every round would have given without a break: parameters, records, and deadlines, bit by bit.
+        every round would have given without a break: parameters, records, and deadlines, bit by bit. In `gcjax run`,
+        SIGINT and SIGTERM let it save one more: when one process gets the signal, all save at the end of the round in
+        which they are, and that one ends, and by that the others.
       identity: what the run depends on besides the assignment, data and key, for example the text of a config; a
         checkpoint made with another one is refused.
 
@@ -98,12 +101,13 @@ def train(
     if checkpoints is not None:
         name = saving.identity(identity, code=code, num_rounds=num_rounds, goal=goal, data=task.data, rng_key=rng_key)
         saving.check_common(checkpoints, name)
-        place = Saving(checkpoints, name, code, num_rounds, between.mesh)
-        so_far = saving.restored(place, so_far)
-    if len(so_far.history) < num_rounds:
-        so_far = _rounds(worker, between, num_rounds, so_far, _room(task, code, params), on_round, place)
-    if checkpoints is not None:
-        checkpoints.wait()
+        work = keeping.Work(checkpoints.label, num_rounds, checkpoints.on_disk)
+        place = Saving(checkpoints, name, code, num_rounds, between.mesh, work)
+    with contextlib.nullcontext() if place is None else saving.grace(place):
+        if place is not None:
+            so_far = saving.restored(place, so_far)
+        if len(so_far.history) < num_rounds:
+            so_far = _rounds(worker, between, num_rounds, so_far, _room(task, code, params), on_round, place)
     return LiveRun(local(so_far.params), local(so_far.opt_state), stack(so_far.history))
 
 
@@ -124,8 +128,8 @@ def _rounds(
         history.append(happened)
         if on_round is not None:
             on_round(number, happened, local(params))
-        if place is not None:
-            saving.save(place, SoFar(params, opt_state, history))
+        if place is not None and saving.save(place, SoFar(params, opt_state, history)):
+            break
     return SoFar(params, opt_state, history)
 
 
