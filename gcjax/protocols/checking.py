@@ -138,8 +138,8 @@ def _replayed(specification: Specification, state: State, part: Event) -> tuple[
     """
     count = part.kind.size
     if specification.observed is None:
-        after, bad = _in_turn(specification)(state, _padded(part))
-        return _arrays(after), np.asarray(bad)[:count]
+        last, broken = _in_turn(specification)(state, _padded(part))
+        return _arrays(last), np.asarray(broken)[:count]
     states = _arrays(specification.observed(state, jax.tree.map(_with_none, part)))
     before, after = (jax.tree.map(lambda x, i=i: x[i : i + count], states) for i in (0, 1))
     judged = np.isin(part.kind, [KINDS.index(kind) for kind in _judged(specification)])

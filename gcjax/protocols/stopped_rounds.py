@@ -63,6 +63,5 @@ def stopped_rounds(
     arrive = jnp.where(last, send_start + seconds[:, None], jnp.where(done, compute_end, jnp.inf))
     first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     start = jnp.where(begun & first, begin, compute_start)
-    times = start, compute_start, compute_end, send_start, arrive
-    times = jax.tree.map(lambda x: by_unit(x, num_units, jnp.inf), times)
-    return Timeline(*times, end[-1]), end
+    times = [by_unit(x, num_units, jnp.inf) for x in (start, compute_start, compute_end, send_start, arrive)]
+    return Timeline._make([*times, end[-1]]), end

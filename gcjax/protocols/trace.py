@@ -122,7 +122,7 @@ def _units(host: Schedule, *, whole: bool) -> _Units:
     rounded = (arrival > host.time[commit]) & (arrival <= host.time[commit] * (1 + ROUNDING))
     arrival = np.where(rounded, host.time[commit], arrival)
     late = ((arrival > host.time[commit]) | (host.read[unit, worker] != host.read[start, worker])) & whole
-    backwards = np.append(False, host.time[1:number] < host.time[: number - 1])[:number]
+    backwards = np.diff(host.time[:number], prepend=0) < 0
     late |= backwards[commit] if backwards.any() else False
     label = np.zeros(number, np.int32)
     label[commit[::-1]] = worker[::-1]  # the lowest one is written last
@@ -217,10 +217,19 @@ def _commits(host: Schedule, units: _Units) -> Columns:
         "size": units.size,
         "group": units.label,
         "length": np.append(units.most, np.int32(-1))[1:],
+        "missing": _missing(host, units),
         "late": np.bincount(units.commit, units.late, number) > 0,
         "commit_order": np.arange(number, dtype=np.int32),
         "order": host.start.shape[0],
     }
+
+
+def _missing(host: Schedule, units: _Units) -> np.ndarray:
+    """int32[E]: the messages that have arrived since the commit before, and are in none."""
+    time = host.time[: units.label.size]
+    lost = np.isfinite(host.send_start) & (host.finish <= time.max(initial=-np.inf))
+    lost[units.unit, units.worker] = False
+    return np.bincount(np.searchsorted(time, host.finish[lost]), minlength=time.size).astype(np.int32)
 
 
 def _of_units(host: Schedule, units: _Units) -> Columns:

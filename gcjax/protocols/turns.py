@@ -205,10 +205,10 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     send_start = jnp.where(last_sent, turn.send_start, jnp.inf)
     finish = jnp.where(last_sent, turn.arrive, jnp.where(offset < turn.work, compute_end, jnp.inf))
     start = jnp.where(offset == 0, turn.begin, compute_start)
-    times = start, compute_start, compute_end, send_start, finish
-    times = jax.tree.map(lambda x: jnp.where(real, x, jnp.inf), times)
+    times = Timeline(start, compute_start, compute_end, send_start, finish, horizon)
+    times = jax.tree.map(lambda x: jnp.where(real, x, jnp.inf), times)._replace(horizon=horizon)
     read = jnp.where(real, jnp.where(unit[:, None] < turn.fresh, before, turn.version), -1)
-    return Timeline(*times, horizon), read, turn
+    return times, read, turn
 
 
 def _changes(commit: jax.Array, read: jax.Array) -> jax.Array:

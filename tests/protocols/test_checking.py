@@ -182,7 +182,7 @@ def test_a_worker_that_never_reads_the_newest_version_is_caught():
     protocol = ruled(never, lambda w: specifications.worker_busy(workers=w), width=40)
     kept = check(quick(protocol, random_durations(1)), promise("worker_busy"))
     assert (kept.broken, kept.does, kept.who[:6]) == ("guarantee", "begin", "worker")
-    assert kept.after.read[int(kept.who[-1])] == 0 and kept.before.version == 1
+    assert kept.before.read[int(kept.who[-1])] == 0 and kept.before.version == 1  # it had to read this one
 
 
 def test_a_worker_that_waits_is_caught_where_nobody_waits():
@@ -370,3 +370,11 @@ def test_what_was_cut_off_cannot_be_in_a_commit():
     at = np.flatnonzero(np.isfinite(whole.time) & (whole.time >= whole.start[tuple(lost)]))[0]
     taken = changed(changed(whole, "worker", (at, 0), lost[1]), "unit", (at, 0), lost[0])
     assert not check(taken, promise("k_sync"))
+
+
+def test_a_commit_of_nothing_is_right_only_if_nobody_has_done_anything():
+    durations = np.ones((6, W))
+    durations[1:3] = 5.0  # nobody ends one of these in 2.5 s, and the next is begun anew
+    found = quick(protocols.anytime_minibatch(seconds=2.5), durations)
+    assert (found.worker[np.isfinite(found.time)] < 0).all(axis=1).any()
+    assert check(found, promise("anytime_minibatch"))

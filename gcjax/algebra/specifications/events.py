@@ -34,6 +34,7 @@ class Event(NamedTuple):
       size: int32, of a COMMIT: how many units are in it; of a BEGIN: how many workers are in the one its unit is in.
       group: int32, the lowest worker in the commit that the event's unit is in; -1 if none.
       length: int32, of a COMMIT: the most units of one worker in the next commit; -1 if there is none.
+      missing: int32, of a COMMIT: the messages that have arrived since the one before and are in no commit.
       waited: bool, of a BEGIN: whether the worker's last message had arrived before.
     """
 
@@ -45,4 +46,5 @@ class Event(NamedTuple):
     size: Any
     group: Any
     length: Any
+    missing: Any
     waited: Any

@@ -51,6 +51,16 @@ class Periods(NamedTuple):
 Condition = Callable[[Any], jax.Array]
 
 
+def commits_all(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: whether this makes the version that the event shows, of as many units, which is all there are."""
+    return (after.version == event.commit + 1) & (before.work.sum() == event.size)
+
+
+def commits_everything(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: the same, and no message has arrived that is in no commit."""
+    return commits_all(before, after, event) & (event.missing == 0)
+
+
 @comparable
 def local_sgd(*, workers: int = 3, num_steps: int = 2) -> Specification:
     """Local SGD: a commit takes H steps of everybody, from the version that it replaces.
@@ -143,10 +153,11 @@ def adacomm(*, workers: int = 3, num_steps: int = 2) -> Specification:
 
 @comparable
 def anytime_minibatch(*, workers: int = 3) -> Specification:
-    """Anytime minibatch: a commit has something in it, computed on the version that it replaces.
+    """Anytime minibatch: whatever is in a commit was computed on the version that it replaces.
 
-    When the time is over is left open: the server may commit at any time, if there is anything (Ferdinand et al. 2019).
-    A second unit in a round counts as the first, since the rule does not count them.
+    When the time is over is left open: the server may commit at any time, with whatever there is (Ferdinand et al.
+    2019). In a run that is all that has arrived, so that a commit is empty only if nobody has done anything. A second
+    unit in a round counts as the first, since the rule does not count them.
 
     Args:
       workers: W.
@@ -156,8 +167,9 @@ def anytime_minibatch(*, workers: int = 3) -> Specification:
         workers,
         most=1,
         counts_on=True,
-        enough=lambda state: state.work.sum() > 0,
-        claim="a commit has something in it, computed on the version that it replaces",
+        takes=commits_everything,
+        enough=lambda state: jnp.ones((), bool),
+        claim="whatever is in a commit was computed on the version that it replaces",
     )
 
 
@@ -196,6 +208,7 @@ def rounds(
     room: Condition = lambda state: jnp.ones((), bool),
     within: Condition = lambda state: jnp.ones((), bool),
     counts_on: bool = False,
+    takes: Callable[[Any, Any, Event], jax.Array] = commits_all,
 ) -> Specification:
     """A protocol of rounds.
 
@@ -207,6 +220,7 @@ def rounds(
       claim: the property.
       room: whether workers may go on.
       within: what else must always hold.
+      takes: what a commit shows in a run.
       counts_on: whether workers may do more units, which count as `most`.
     """
     check_workers(workers)
@@ -240,7 +254,7 @@ def rounds(
         worker=Role((_READ, _unit(may)), lambda worker: Rounds(False, *(own(workers, worker),) * 2), _works(may)),
         claim=claim,
         server=Role(
-            (Action("commit", commit, COMMIT, commits_all),),
+            (Action("commit", commit, COMMIT, takes),),
             lambda server: Rounds(True, False, True),
             rule,
             only_actions=True,
@@ -265,11 +279,6 @@ def has_read(before: Any, after: Any, event: Event) -> jax.Array:
 def has_worked(before: Any, after: Any, event: Event) -> jax.Array:
     """bool[]: whether the worker has then one unit more that is in no commit."""
     return after.work[event.worker] == before.work[event.worker] + 1
-
-
-def commits_all(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: whether this makes the version that the event shows, of as many units, which is all there are."""
-    return (after.version == event.commit + 1) & (before.work.sum() == event.size)
 
 
 _READ = Action("read", _read, BEGIN, has_read)

@@ -78,9 +78,13 @@ def worker_busy(*, workers: int = 3, overlap: bool = False) -> Specification:
         committed,
         True,
     )
-    newest = Action("begin", _begin, BEGIN, _begins)  # with the newest version, whether it has to be read or not
-    begin = (newest._replace(move=_overlapped(_begin)), Action("go on", _overlapped(_keep), BEGIN, _begins))
-    begin = begin if overlap else (newest,)
+    if overlap:
+        begin = [
+            Action("pull", _overlapped(_begin), BEGIN, _begins),
+            Action("go on", _overlapped(_keep), BEGIN, _begins),
+        ]
+    else:
+        begin = [Action("begin", _begin, BEGIN, _begins)]  # with the newest version, whether it has to be read or not
     role = Role((_PUSH, *begin), _mine(workers, due=overlap), partial(_works, overlap))
     found = _specification(f"worker_busy({workers} workers{', overlap' * overlap})", workers, role, overlap)
     return found._replace(
