@@ -61,12 +61,13 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
 
 @partial(jax.jit, static_argnums=2)
 def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness: float) -> Schedule:
-    """Every unit is a commit of its own, in the order of arrival; ties go to the worker with the lower number.
+    """The record in which every unit is a commit of its own, on what had arrived when it started; E = T·W, C = 1.
 
-    A unit reads all that has arrived when it starts. By the law of `bounded_staleness` that is the arrival of the
-    worker's last unit, or of the last of those that it waited for, whatever is later. All that arrives at one moment is
-    dealt with before anybody starts at that moment; a unit of no length arrives after what it waited for. E = T·W,
-    C = 1.
+    Units are committed in the order of their arrival. All that arrives at one moment does so before anybody starts at
+    that moment; so a unit of no length, which starts and arrives at it, comes after what it waited for: it has a later
+    turn (`_turn`). Within a turn the worker with the lower number is first. What a unit has read is all commits up to
+    the last one with the time and the turn of what it waited for, by the law of `bounded_staleness` its worker's last
+    unit, or the last of those that it may not be too far ahead of. So a unit never reads its own commit or a later one.
     """
     num_units, num_workers = timeline.finish.shape
     arrivals, turn = timeline.finish.T.ravel(), _turn(timeline, staleness).T.ravel()
@@ -95,7 +96,12 @@ def _later(values: jax.Array, count: int) -> jax.Array:
 
 
 def _turn(timeline: Timeline, staleness: float) -> jax.Array:
-    """int32[T, W]: 0 for a unit that takes time; otherwise one more than what it waited for at the same moment."""
+    """int32[T, W]: in which turn, of those that arrive at the same moment, a unit does.
+
+    That is 0 for a unit that takes time, and for one of no length one more than the turn of what it waited for, its
+    worker's last unit and those of the others, as far as these arrived at the moment at which it started. The scan
+    keeps, of the last `depth` rows of units, when the last one arrived, and the latest turn of those that did so then.
+    """
     num_units, num_workers = timeline.finish.shape
     depth = int(staleness) + 1 if staleness < num_units else 1
 

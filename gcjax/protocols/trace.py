@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from gcjax.algebra.specifications.events import BEGIN, COMMIT, KINDS, MESSAGE, SEND, STEP, UNIT, Event
+from gcjax.protocols.committed_units import CommittedUnits, committed_units, last_arrival, on_host
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.structure import ROUNDING
 
@@ -30,21 +31,6 @@ class Events(NamedTuple):
     num_workers: int
 
 
-class _Units(NamedTuple):
-    """The units that are in commits, by worker and unit; arrays [P], and what is known of commits; arrays [E]."""
-
-    commit: np.ndarray
-    worker: np.ndarray
-    unit: np.ndarray
-    arrival: np.ndarray
-    late: np.ndarray  # bool: it arrives after the commit, or was computed on another version than its contribution
-    first: np.ndarray  # bool: the first one of its message
-    label: np.ndarray  # the lowest worker
-    size: np.ndarray  # the units
-    workers: np.ndarray  # the workers
-    most: np.ndarray  # the most units of a worker
-
-
 def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     """The events of a run in the order in which they can have happened.
 
@@ -60,7 +46,7 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     """
     host = on_host(schedule)
     # Where messages count, work is what a code has made of them, and no stretch of units.
-    units = _units(host, whole=MESSAGE not in kinds)
+    units = committed_units(host, whole=MESSAGE not in kinds)
     makers = {COMMIT: _commits, STEP: _steps, UNIT: _arrivals, SEND: _sent, MESSAGE: _arrived}
     parts = {kind: make(host, units) for kind, make in makers.items() if kind in kinds}
     parts = {kind: {"kind": KINDS.index(kind), **columns} for kind, columns in parts.items()}
@@ -72,99 +58,6 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     filled = [_filled(columns, names) for columns in parts.values()]
     columns = {name: np.concatenate([part[name] for part in filled])[order] for name in names}
     return Events(Event(*(columns[n] for n in Event._fields)), columns["time"], columns["late"], host.start.shape[1])
-
-
-def on_host(schedule: Schedule) -> Schedule:
-    """The record of a run as numpy arrays, if its numbers are what they must be.
-
-    Raises:
-      ValueError: if it is of a batch, or one of its numbers cannot be.
-    """
-    if np.ndim(schedule.time) != 1:
-        raise ValueError(
-            f"a history is of one run; this schedule is of a batch, its times have shape {np.shape(schedule.time)}. "
-            "Take one of it with jax.tree.map(lambda x: x[i], schedule)."
-        )
-    host = Schedule(*(np.asarray(x) for x in schedule))  # type: ignore[arg-type]
-    used = (host.worker >= 0) & np.isfinite(host.time)[:, None]
-    num_units, num_workers = host.start.shape
-    rules = {
-        "times must be numbers": not np.isnan(host.time).any(),
-        f"workers must be below {num_workers}": (host.worker < num_workers).all(),
-        f"units must be among the {num_units} sampled ones": (
-            ~used | ((host.unit >= 0) & (host.unit < num_units))
-        ).all(),
-    }
-    for rule, holds in rules.items():
-        if not holds:
-            raise ValueError(f"{rule} in a schedule; in this one they do otherwise. Correct the protocol's schedule.")
-    return host
-
-
-def _units(host: Schedule, *, whole: bool) -> _Units:
-    """The units in commits, when they arrive, and in which messages; only the first of each contribution if not all."""
-    number = int(np.isfinite(host.time).sum())
-    num_units = host.start.shape[0]
-    row, column = np.nonzero((host.worker[:number] >= 0) & (host.work[:number] > 0))
-    worker, first, work = (np.asarray(x)[row, column] for x in (host.worker, host.unit, host.work))
-    count = work if whole else np.ones_like(work)
-    owner = np.repeat(np.arange(row.size, dtype=np.int32), count)
-    commit, worker = row[owner].astype(np.int32), worker[owner]
-    unit = first[owner] + (np.arange(owner.size, dtype=np.int32) - np.repeat(np.cumsum(count) - count, count))
-    if unit.size and unit.max() >= num_units:
-        raise ValueError(
-            f"contributions must consist of the {num_units} sampled units; one has unit {unit.max()}. Correct the "
-            "protocol's schedule."
-        )
-    order = np.argsort(worker.astype(np.int64) * num_units + unit, kind="stable")
-    commit, worker, unit, start = commit[order], worker[order], unit[order].astype(np.int32), first[owner][order]
-    arrival, message = _arrival(host, commit, worker, unit)
-    rounded = (arrival > host.time[commit]) & (arrival <= host.time[commit] * (1 + ROUNDING))
-    arrival = np.where(rounded, host.time[commit], arrival)
-    late = ((arrival > host.time[commit]) | (host.read[unit, worker] != host.read[start, worker])) & whole
-    backwards = np.diff(host.time[:number], prepend=0) < 0
-    late |= backwards[commit] if backwards.any() else False
-    label = np.zeros(number, np.int32)
-    label[commit[::-1]] = worker[::-1]  # the lowest one is written last
-    change = (worker[1:] != worker[:-1]) | (message[1:] != message[:-1])
-    size = np.bincount(row, work, number).astype(np.int32)
-    runs = np.flatnonzero(np.append(True, (np.diff(worker) != 0) | (np.diff(commit) != 0))[: unit.size])
-    workers = np.bincount(commit[runs], minlength=number).astype(np.int32)
-    most = np.zeros(number, np.int32)
-    np.maximum.at(most, commit[runs], np.diff(np.append(runs, unit.size)).astype(np.int32))
-    return _Units(commit, worker, unit, arrival, late, np.append(True, change)[: unit.size], label, size, workers, most)
-
-
-def _arrival(host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """When units have arrived, and a number for the message that carries each; arrays [P].
-
-    A message carries its unit and those before it that are in the same commit. What none of the commit carries is known
-    without one, as the progress of a coded round is.
-    """
-    num_units, num_workers = host.start.shape
-    finish, sent = np.asarray(host.finish), np.isfinite(host.send_start)
-    rest = np.flatnonzero(~sent[unit, worker])
-    carrier, message = unit.copy(), unit.copy()
-    if rest.size:
-        places = np.where(sent, np.arange(num_units, dtype=np.int32)[:, None], num_units)
-        following = np.minimum.accumulate(places[::-1], axis=0)[::-1]
-        commit_of = np.full((num_units + 1, num_workers), -1, np.int32)
-        commit_of[unit, worker] = commit
-        last = following[unit[rest], worker[rest]]
-        known = commit_of[last, worker[rest]] != commit[rest]
-        carrier[rest] = np.where(known, unit[rest], last)
-        message[rest] = np.where(known, num_units + commit[rest], last)
-    return finish[carrier, worker], message
-
-
-def _last_arrival(host: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """When the last message of a worker before a unit has arrived; 0 if there is none."""
-    sent, before = np.isfinite(host.send_start), (unit - 1).clip(0)
-    rest = np.flatnonzero(~sent[before, worker])
-    if rest.size:
-        rows = np.arange(host.start.shape[0], dtype=np.int32)[:, None]
-        before[rest] = np.maximum.accumulate(np.where(sent, rows, -1), axis=0)[before[rest], worker[rest]]
-    return np.where((unit > 0) & (before >= 0), host.finish[before, worker], 0)
 
 
 _KEYS = ("commit_order", "order", "kind", "worker")
@@ -207,7 +100,7 @@ def _inserted(order: np.ndarray, at: np.ndarray) -> np.ndarray:
     return joined
 
 
-def _commits(host: Schedule, units: _Units) -> Columns:
+def _commits(host: Schedule, units: CommittedUnits) -> Columns:
     number = units.label.size
     return {
         "time": host.time[:number],
@@ -224,7 +117,7 @@ def _commits(host: Schedule, units: _Units) -> Columns:
     }
 
 
-def _missing(host: Schedule, units: _Units) -> np.ndarray:
+def _missing(host: Schedule, units: CommittedUnits) -> np.ndarray:
     """int32[E]: the messages that have arrived since the commit before, and are in none."""
     time = host.time[: units.label.size]
     lost = np.isfinite(host.send_start) & (host.finish <= time.max(initial=-np.inf))
@@ -232,24 +125,24 @@ def _missing(host: Schedule, units: _Units) -> np.ndarray:
     return np.bincount(np.searchsorted(time, host.finish[lost]), minlength=time.size).astype(np.int32)
 
 
-def _of_units(host: Schedule, units: _Units) -> Columns:
+def _of_units(host: Schedule, units: CommittedUnits) -> Columns:
     version = host.read[units.unit, units.worker]
     given = {"worker": units.worker, "unit": units.unit, "commit": units.commit, "order": units.unit}
     return {**given, "version": version, "group": units.label[units.commit]}
 
 
-def _arrivals(host: Schedule, units: _Units) -> Columns:
+def _arrivals(host: Schedule, units: CommittedUnits) -> Columns:
     return {**_of_units(host, units), "time": units.arrival, "late": units.late, "commit_order": units.commit}
 
 
-def _steps(host: Schedule, units: _Units) -> Columns:
+def _steps(host: Schedule, units: CommittedUnits) -> Columns:
     columns, finish = _of_units(host, units), np.asarray(host.finish)
     late = ~np.isfinite(finish[units.unit, units.worker])
     time = host.compute_end[units.unit, units.worker]
     return {**columns, "time": time, "late": late, "commit_order": columns["version"]}
 
 
-def _messages(host: Schedule, units: _Units) -> Columns:
+def _messages(host: Schedule, units: CommittedUnits) -> Columns:
     """Those that have arrived up to the last commit."""
     end = host.time[: units.label.size].max(initial=-np.inf)
     unit, worker = (x.astype(np.int32) for x in np.nonzero(np.isfinite(host.send_start) & (host.finish <= end)))
@@ -261,17 +154,19 @@ def _messages(host: Schedule, units: _Units) -> Columns:
     return {**given, "version": read, "group": group, "commit_order": read}
 
 
-def _sent(host: Schedule, units: _Units) -> Columns:
+def _sent(host: Schedule, units: CommittedUnits) -> Columns:
     columns = _messages(host, units)
     return {**columns, "time": host.send_start[columns["unit"], columns["worker"]]}
 
 
-def _arrived(host: Schedule, units: _Units) -> Columns:
+def _arrived(host: Schedule, units: CommittedUnits) -> Columns:
     columns = _messages(host, units)
     return {**columns, "time": host.finish[columns["unit"], columns["worker"]]}
 
 
-def _begins(host: Schedule, units: _Units, order: np.ndarray, parts: dict[str, Columns]) -> tuple[Columns, np.ndarray]:
+def _begins(
+    host: Schedule, units: CommittedUnits, order: np.ndarray, parts: dict[str, Columns]
+) -> tuple[Columns, np.ndarray]:
     """The events of beginning, and before which of the others, in their order, each comes.
 
     A worker begins when it has started the first unit, and its last message has arrived: computing may have gone on
@@ -280,7 +175,7 @@ def _begins(host: Schedule, units: _Units, order: np.ndarray, parts: dict[str, C
     first = np.flatnonzero(units.first)
     last = np.append(first[1:], units.unit.size)[: first.size] - 1
     worker, unit, version = units.worker[first], units.unit[first], host.read[units.unit[last], units.worker[last]]
-    commit, before = units.commit[first], _last_arrival(host, worker, unit)
+    commit, before = units.commit[first], last_arrival(host, worker, unit)
     time = np.maximum(host.start[unit, worker], before)
     begins = {
         "kind": KINDS.index(BEGIN),
@@ -306,7 +201,7 @@ def _begins(host: Schedule, units: _Units, order: np.ndarray, parts: dict[str, C
     return begins, _between_own_pushes(at, units, first, order, parts)
 
 
-def _replaced_at_once(host: Schedule, units: _Units) -> np.ndarray:
+def _replaced_at_once(host: Schedule, units: CommittedUnits) -> np.ndarray:
     """float[E + 1]: when each version was replaced, if that was with a unit begun at this moment; otherwise inf.
 
     All that arrives at a moment does so before anybody begins, but for units that are begun at it.
@@ -318,7 +213,7 @@ def _replaced_at_once(host: Schedule, units: _Units) -> np.ndarray:
 
 
 def _between_own_pushes(
-    at: np.ndarray, units: _Units, first: np.ndarray, order: np.ndarray, parts: dict[str, Columns]
+    at: np.ndarray, units: CommittedUnits, first: np.ndarray, order: np.ndarray, parts: dict[str, Columns]
 ) -> np.ndarray:
     """The places of begins, not before the worker's last push, with the commit that it completes, nor after the next.
 
