@@ -9,7 +9,6 @@ from gcjax.protocols.checking import Kept, check
 from gcjax.protocols.coded import coded
 from gcjax.protocols.dssp import dssp
 from gcjax.protocols.elastic import elastic_averaging
-from gcjax.protocols.events import event_schedule
 from gcjax.protocols.grouped import grouped
 from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
@@ -23,6 +22,7 @@ from gcjax.protocols.rounds import until as units_until
 from gcjax.protocols.rules import Part, Rule, View, units
 from gcjax.protocols.schedule import Commits, Schedule, Timeline, commits, record, truncate
 from gcjax.protocols.sequential import m_sgc, sr_sgc
+from gcjax.protocols.simulate import event_schedule
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn

@@ -9,8 +9,8 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
-from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Part, Rule
+from gcjax.protocols.simulate import event_schedule
 from gcjax.protocols.single import single
 from gcjax.protocols.turns import Work
 from gcjax.protocols.windows import in_window, mean_loss, window_of

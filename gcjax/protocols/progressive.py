@@ -11,9 +11,9 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.events import event_schedule
 from gcjax.protocols.groups import checked_order, in_order, members
 from gcjax.protocols.rules import Rule, View
+from gcjax.protocols.simulate import event_schedule
 from gcjax.protocols.single import single
 from gcjax.stragglers.network import Network
 

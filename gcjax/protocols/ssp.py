@@ -7,8 +7,8 @@ import jax
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Rule
+from gcjax.protocols.simulate import event_schedule
 from gcjax.protocols.single import single
 from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
 from gcjax.stragglers.network import Network

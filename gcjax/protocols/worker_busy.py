@@ -9,8 +9,8 @@ from gcjax import _checks
 from gcjax.algebra import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.events import event_schedule
 from gcjax.protocols.rules import Part, Rule, View, units
+from gcjax.protocols.simulate import event_schedule
 from gcjax.protocols.turns import Work
 from gcjax.stragglers.network import Network
 
