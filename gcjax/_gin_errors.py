@@ -24,6 +24,7 @@ _NO_FILE = re.compile(r"Unable to open file: (?P<name>.*?)\. Searched")
 PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
 _BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<position>\d+)")
 _UNHASHABLE = re.compile(r"unhashable type: '(?P<name>[\w.]+)'")
+_NO_VALUE = re.compile(r"^macro\(\) missing 1 required positional argument: 'value'")
 _NOT_IMPORTED = re.compile(r"'(?P<name>[\w.]+)' was not provided by an import statement")
 _CALL = re.compile(r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)")
 
@@ -170,6 +171,10 @@ def explanation(message: str) -> str | None:
         (_NO_MODULE, _unknown_module),
         (_BYTE, _not_text),
         (_UNHASHABLE, lambda name: f"A key in {{}} must be a text or a number; got one of type {name}. Replace it."),
+        (
+            _NO_VALUE,
+            lambda: "A macro is used as a key in {}, and has no value. Give it one, as 'name = ...' for %name.",
+        ),
         (_NOT_IMPORTED, _not_imported),
         (_NO_FILE, lambda name: f"An included config file must exist; there is no '{name}'."),
     )

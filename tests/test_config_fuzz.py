@@ -219,6 +219,8 @@ STATEMENTS += [
 ]
 
 FOUND = [
+    ["run.experiment = {@gin.macro(): []}"],
+    ["run.experiment = {%nothing: []}"],
     ["first_of.rules = 0"],
     ["run.experiment = {@linear_regression(): 'x', -4294967296: []}"],
     ["crc/coded.code = {@linear_regression(): 'x'}"],
