@@ -161,11 +161,8 @@ def _goes_on(name: str, workers: int, count: int, *, distinct: bool) -> Specific
         begins = has_read(before, after, event) & (after.busy[event.worker] == 1)
         return begins & (np.bool_(distinct) | ~event.waited)
 
-    each = (
-        f"one gradient each of {count} workers, who then read a newer version"
-        if distinct
-        else f"{count} gradient{'s' * (count > 1)}"
-    )
+    each = f"{count} gradient{'s' * (count > 1)}"
+    each = f"one gradient each of {count} workers, who then read a newer version" if distinct else each
     return Specification(
         f"{name}({workers} workers, takes {count})",
         workers,
