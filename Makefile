@@ -21,7 +21,7 @@ figures: $(STAMP)  ## draws the figures of the docs anew; FIGURES="loss_vs_time 
 
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
-	$(BIN)/python -m experiments.speed
+	$(BIN)/python -m benchmarks
 
 clean:
 	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis

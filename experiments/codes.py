@@ -17,7 +17,7 @@ import pyarrow as pa
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
-from gcjax import _checks, analysis, config, files
+from gcjax import _validate, analysis, config, files
 from gcjax.codes import GradientCode, conditioning
 from gcjax.codes.conditioning import straggler_masks
 from gcjax.progress import Progress
@@ -102,7 +102,7 @@ def compare_codes(
     if len(workers) != 1:
         raise ValueError(f"codes must all have the same number of workers; got {sorted(workers) or 'no code'}.")
     num_workers = workers.pop()
-    _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
+    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     mask_key, condition_key, time_key = jax.random.split(config.key(seed=seed), 3)
     masks, _ = straggler_masks(num_workers, num_stragglers, num_masks=num_masks, rng_key=mask_key)
     units = max(-(-code.assignment.load * num_workers // code.assignment.num_chunks) for code in codes.values())

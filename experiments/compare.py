@@ -8,7 +8,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from gcjax import _checks, analysis, config, files, processes
+from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis import demands, trials
 from gcjax.analysis.settings import Setting, setting
 from gcjax.progress import Progress
@@ -83,7 +83,7 @@ def compare(
     demands.check_schemes(schemes, optimizers or {})
     demands.check_size(task, num_seeds=num_seeds, num_units=num_units, num_workers=num_workers)
     demands.check_seconds(seconds=seconds, timeline_seconds=timeline_seconds)
-    _checks.integer("num_evals", num_evals, minimum=1)
+    _validate.integer("num_evals", num_evals, minimum=1)
     _check_mesh(mesh)
     goal = analysis.target(metric, target, demands.metrics(task), higher_is_better=higher_is_better)
     shared = setting(

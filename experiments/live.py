@@ -26,9 +26,9 @@ import jax
 import numpy as np
 import optax
 
-from experiments import finished
-from experiments.interrupt import interrupted
-from gcjax import _checks, analysis, codes, config, files, processes, protocols, stragglers, tasks
+from experiments import finished_rows as finished
+from experiments.pause_process import interrupted
+from gcjax import _validate, analysis, codes, config, files, processes, protocols, stragglers, tasks
 from gcjax.analysis import trials
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
@@ -52,7 +52,7 @@ class Scenario(NamedTuple):
 
     Attributes:
       slowdown: `(worker, round) -> times` that a chunk takes longer.
-      interrupted: a context in which worker SLOW trains: one of `experiments.interrupt`, or one that does nothing.
+      interrupted: a context in which worker SLOW trains: one of `experiments.pause_process`, or one that does nothing.
     """
 
     slowdown: Callable[[int, int], float]
@@ -112,7 +112,9 @@ def live(
       ValueError: if the checkpoints are of another config or number of processes, or a process does not see them.
     """
     num_workers = jax.process_count()
-    _checks.integer("the number of processes", num_workers, minimum=2, hint="Start it with python -m experiments.live.")
+    _validate.integer(
+        "the number of processes", num_workers, minimum=2, hint="Start it with python -m experiments.live."
+    )
     coded = codes.partial(shifted(num_workers, load, replication), num_blocks=num_blocks, rng_key=config.key(seed=seed))
     schemes = {
         "uncoded": Scheme(codes.uncoded(num_workers, load=load), runtime.whole_load()),
@@ -181,7 +183,7 @@ def shifted(num_workers: int, load: int, replication: int) -> codes.Assignment:
     Raises:
       ValueError: if R does not divide K.
     """
-    _checks.integer("replication", replication, minimum=1, maximum=num_workers)
+    _validate.integer("replication", replication, minimum=1, maximum=num_workers)
     if load % replication:
         raise ValueError(f"replication must divide load; got replication={replication}, load={load}.")
     group = np.repeat(np.arange(num_workers), load // replication)[:, None]

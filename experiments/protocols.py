@@ -13,7 +13,7 @@ from matplotlib.colors import LogNorm
 from matplotlib.figure import Figure
 
 from experiments import cells
-from gcjax import _checks, analysis, config, files
+from gcjax import _validate, analysis, config, files
 from gcjax.analysis import cells as text
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -77,7 +77,7 @@ def protocol_map(
     Raises:
       ValueError: if nothing is named, or a number is out of its range.
     """
-    _checks.integer("num_seeds", num_seeds, minimum=2)
+    _validate.integer("num_seeds", num_seeds, minimum=2)
     for name, given in {"schemes": schemes, "regimes": regimes, "networks": networks}.items():
         if not given:
             raise ValueError(f"{name} must name one at least; got {given!r}.")

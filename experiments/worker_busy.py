@@ -15,7 +15,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from experiments import cells
-from gcjax import _checks, analysis, config, files
+from gcjax import _validate, analysis, config, files
 from gcjax.analysis import cells as text
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
@@ -107,7 +107,7 @@ def worker_busy_claims(
     Raises:
       ValueError: if a method of the paper is also among the others, or a number is out of its range.
     """
-    _checks.integer("num_seeds", num_seeds, minimum=2)
+    _validate.integer("num_seeds", num_seeds, minimum=2)
     both = set(methods) & set(others)
     if both or not methods or not others:
         raise ValueError(f"methods and others must be different schemes, and not empty; got both {sorted(both)}.")

@@ -17,7 +17,7 @@ _TABLES = {
     "deadline": ("gcjax.engine.live", "TABLE"),
     "protocol": ("gcjax.protocols", "TABLE"),
     "groups": ("gcjax.protocols", "GROUPS"),
-    "specification": ("gcjax.algebra.specifications", "SPECIFICATIONS"),
+    "specification": ("gcjax.specifications", "SPECIFICATIONS"),
     "straggler": ("gcjax.stragglers", "TABLE"),
     "network": ("gcjax.stragglers", "NETWORKS"),
     "task": ("gcjax.tasks", "TABLE"),

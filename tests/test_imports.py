@@ -26,6 +26,18 @@ def test_codes_and_protocols_need_no_graphs_data_or_figures():
     assert not modules & {"sklearn", "networkx", "matplotlib", "orbax"}
 
 
+def test_protocols_need_no_theory():
+    modules = imported_by("import gcjax.protocols")
+    assert "gcjax.specifications" in modules
+    assert not {name for name in modules if name.startswith("gcjax.algebra")}
+
+
+def test_codes_need_nothing_but_codes():
+    modules = imported_by("import gcjax.codes")
+    rooms = {".".join(name.split(".")[:2]) for name in modules if name.startswith("gcjax.")}
+    assert rooms <= {"gcjax._validate", "gcjax.codes", "gcjax.equality", "gcjax.memory", "gcjax.registry"}
+
+
 def test_every_public_name_is_there():
     assert set(gcjax.__all__) <= set(dir(gcjax))
     assert all(getattr(gcjax, name) is not None for name in gcjax.__all__)

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 from matplotlib.image import imread
 
-from tests.test_cli import CONFIG, ROOT
+from tests.cli.test_main import CONFIG, ROOT
 from tests.test_interrupts import STATUS, WORDS, default_handlers
 from tests.test_resume import assert_same_bits, newest_checkpoints
 

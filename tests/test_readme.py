@@ -64,7 +64,7 @@ def test_page_on_the_algebra_says_what_its_blocks_print(capsys):
 
 
 def test_every_specification_is_in_the_table():
-    from gcjax.algebra.specifications import SPECIFICATIONS
+    from gcjax.specifications import SPECIFICATIONS
 
     rows = [line for line in ALGEBRA.read_text().splitlines() if line.startswith("| `")]
     names = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in rows)))

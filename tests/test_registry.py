@@ -7,7 +7,8 @@ import sys
 import pytest
 
 import gcjax
-from gcjax import checking, cli, config, plugins, registry
+from gcjax import cli, config, plugins, registry
+from gcjax.cli import check_specification
 from tests import own_scheme
 
 
@@ -97,7 +98,7 @@ def test_a_specification_can_be_checked():
         return gcjax.protocols.bsp().specification(workers)
 
     gcjax.register("specification")(always)
-    assert checking.instance("always", ["--workers", "3"]).name.startswith("bsp")
+    assert check_specification.instance("always", ["--workers", "3"]).name.startswith("bsp")
 
 
 BROKEN = {

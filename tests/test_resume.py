@@ -11,7 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from gcjax import analysis, cli, engine
-from tests.test_cli import CONFIG, ROOT
+from tests.cli.test_main import CONFIG, ROOT
 
 SETTINGS = """
 compare.num_units = 1000

@@ -11,9 +11,10 @@ from rich.console import Console
 from experiments import codes, conditioning, live, worker_busy
 from experiments.grouped import claims
 from experiments.partial_stragglers import report
-from gcjax import _schedules, analysis, checking, tables
+from gcjax import analysis, tables
 from gcjax.algebra import laws
-from gcjax.algebra.specifications import check
+from gcjax.cli import check_schedules, check_specification
+from gcjax.specifications import check
 from tests.analysis.results import results
 
 ROOT = Path(__file__).parent.parent
@@ -69,14 +70,14 @@ def live_deadlines():
 
 
 def checks():
-    good, bad = (checking.instance("ssp", ["--staleness", number]) for number in "31")
-    eager = checking.instance("worker_busy_eager", [])
-    return [table for specification in (good, bad, eager) for table in checking.tables(check(specification))]
+    good, bad = (check_specification.instance("ssp", ["--staleness", number]) for number in "31")
+    eager = check_specification.instance("worker_busy_eager", [])
+    return [table for specification in (good, bad, eager) for table in check_specification.tables(check(specification))]
 
 
 def schedules():
     rows = [["partial L=1", "bursty, dear", "12,345", f"keeps to it: {LONG}"], ["ASP", "", "", "promises nothing"]]
-    return _schedules.table("Schedules of a config", rows)
+    return check_schedules.table("Schedules of a config", rows)
 
 
 def all_laws():
@@ -179,4 +180,4 @@ def test_all_tables_are_made_in_one_place():
     """So that a new one is not cut off; the list of names has no numbers, and its sentences wrap."""
     users = [file for folder in ("gcjax", "experiments") for file in (ROOT / folder).rglob("*.py")]
     importing = {str(file.relative_to(ROOT)) for file in users if "rich.table" in file.read_text()}
-    assert importing == {"gcjax/tables.py", "gcjax/_listing.py"}
+    assert importing == {"gcjax/tables.py", "gcjax/cli/listing_tables.py"}

@@ -13,7 +13,7 @@ import optax
 
 from experiments.grouped import figures, report
 from experiments.grouped.training import Cases, Outcome, run, setting
-from gcjax import _checks, analysis, config, files
+from gcjax import _validate, analysis, config, files
 from gcjax.analysis import demands, trials
 from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
@@ -80,8 +80,8 @@ def group_delays(
     """
     began = time.perf_counter()
     _check(rules, task, num_rounds, num_seeds, num_evals, delayed, delays, num_groups)
-    _checks.number("factor", factor, minimum=1.0)
-    _checks.number("points", points)
+    _validate.number("factor", factor, minimum=1.0)
+    _validate.number("points", points)
     cases: Cases = {("none", 0.0): ()}
     cases |= {(name, float(delay)): tuple(who) for delay in delays if delay for name, who in delayed.items()}
     shared = setting(
@@ -117,14 +117,14 @@ def _check(
     delayed: dict[str, Sequence[int]], delays: Sequence[float], num_groups: Sequence[int],
 ) -> None:  # fmt: skip
     for name, value in {"num_rounds": num_rounds, "num_seeds": num_seeds, "num_evals": num_evals}.items():
-        _checks.integer(name, value, minimum=1)
-    _checks.number("delays", delays, finite=True)
+        _validate.integer(name, value, minimum=1)
+    _validate.number("delays", delays, finite=True)
     for what, given in {"rules": rules, "delayed": delayed, "delays": delays}.items():
         if not len(given):
             raise ValueError(f"{what} must not be empty; got {given!r}.")
     if 1 not in num_groups:
         raise ValueError(f"num_groups must have 1 in it, what all is relative to; got {list(num_groups)}.")
-    _checks.choice("accuracy", "accuracy", demands.metrics(task))
+    _validate.choice("accuracy", "accuracy", demands.metrics(task))
 
 
 def _write(outcomes: list[Outcome], raw: Columns, facts: dict[str, Any], out: Path, progress: Progress) -> None:

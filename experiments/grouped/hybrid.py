@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.grouped import claims
 from experiments.grouped.claims import Claim
-from gcjax import _checks, analysis, config, files, processes
+from gcjax import _validate, analysis, config, files, processes
 from gcjax.progress import Progress
 
 
@@ -44,7 +44,7 @@ def hybrid_groups(
     """
     results = comparison(out=out, progress=progress)
     for name in (hybrid, synchronous, *others):
-        _checks.choice("a scheme that is compared", name, results.schemes)
+        _validate.choice("a scheme that is compared", name, results.schemes)
     made = [_faster(results, hybrid, synchronous), _as_accurate(results, hybrid, synchronous, points)]
     asked = [_faster(results, hybrid, other) for other in others]
     asked += [_less_waiting(results, hybrid, other) for other in (synchronous, *others)]

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from experiments.partial_stragglers import figures, graphs, published, report, simulate
-from gcjax import _checks, codes, config
+from gcjax import _validate, codes, config
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel
 
@@ -59,8 +59,8 @@ def approximate(
     Raises:
       ValueError: if L exceeds the holders of a chunk, or a number is out of range.
     """
-    _checks.integer("num_trials", num_trials, minimum=2)
-    _checks.integer("num_draws", num_draws, minimum=1)
+    _validate.integer("num_trials", num_trials, minimum=2)
+    _validate.integer("num_draws", num_draws, minimum=1)
     report.check(assignments, blocks, num_failed, deadlines)
     graphs.check(assignments, redraw or {}, num_graphs)
     deadlines, began = tuple(map(float, deadlines)), time.perf_counter()

@@ -6,7 +6,7 @@ import gin
 import jax
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import Assignment, host_generator
 
 
@@ -25,9 +25,9 @@ def balanced(*, num_workers: int, num_chunks: int, loads: Sequence[int], rng_key
     Raises:
       ValueError: if a load is not between 1 and N, or the loads add up to less than N.
     """
-    _checks.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("num_workers", num_workers, minimum=1)
     for load in loads:
-        _checks.integer("an entry of loads", load, minimum=1, maximum=num_chunks)
+        _validate.integer("an entry of loads", load, minimum=1, maximum=num_chunks)
     mine = np.resize(np.asarray(loads, dtype=np.int64), num_workers)
     if mine.sum() < num_chunks:
         raise ValueError(

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from experiments.partial_stragglers import figures, graphs, published, report, simulate
-from gcjax import _checks, codes, config
+from gcjax import _validate, codes, config
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel
 
@@ -62,9 +62,9 @@ def exact(
     Raises:
       ValueError: if L exceeds the holders of a chunk, or a number is out of range.
     """
-    _checks.integer("num_trials", num_trials, minimum=2)
-    _checks.integer("num_draws", num_draws, minimum=1)
-    _checks.integer("num_orders", num_orders, minimum=0)
+    _validate.integer("num_trials", num_trials, minimum=2)
+    _validate.integer("num_draws", num_draws, minimum=1)
+    _validate.integer("num_orders", num_orders, minimum=0)
     report.check(assignments, blocks, num_failed, (1.0,))
     graphs.check(assignments, redraw or {}, num_graphs)
     found: report.Found = {}

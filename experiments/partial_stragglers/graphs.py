@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from experiments.partial_stragglers import simulate
-from gcjax import _checks, analysis, codes
+from gcjax import _validate, analysis, codes
 
 Graphs = dict[str, Callable[..., codes.Assignment]]
 """Setting -> a function `rng_key -> assignment` that draws its graph anew."""
@@ -25,7 +25,7 @@ def check(assignments: dict[str, codes.Assignment], redraw: Graphs, num_graphs: 
     Raises:
       ValueError: if so.
     """
-    _checks.integer("num_graphs", num_graphs, minimum=1)
+    _validate.integer("num_graphs", num_graphs, minimum=1)
     unknown = sorted(set(redraw) - set(assignments))
     if unknown:
         raise ValueError(f"redraw must name settings, {', '.join(assignments)}; got '{unknown[0]}'.")

@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from experiments.partial_stragglers import published
-from gcjax import _checks, analysis, codes, config, files
+from gcjax import _validate, analysis, codes, config, files
 from gcjax.progress import Progress
 from gcjax.tables import RichTable
 
@@ -225,7 +225,7 @@ def check(
       ValueError: if something is empty, a deadline is not above zero, a chunk has fewer than L holders, or more workers
         fail than there are.
     """
-    _checks.number("deadlines", deadlines, above=True, finite=True)
+    _validate.number("deadlines", deadlines, above=True, finite=True)
     for what, given in (("assignments", assignments), ("blocks", blocks), ("deadlines", deadlines)):
         if not len(given):
             raise ValueError(f"{what} must not be empty; got {given!r}.")

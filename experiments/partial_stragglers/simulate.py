@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from experiments.partial_stragglers import systems
+from experiments.partial_stragglers.arrival_decoder import arrival_decoder
 from gcjax import codes
-from gcjax.codes.arrivals import arrival_decoder
 from gcjax.codes.base import default_float
 from gcjax.stragglers import StragglerModel, sample_durations
 

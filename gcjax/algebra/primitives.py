@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.algebra.command import INCOMPLETE, TERMINATED, Command, choice, relation, sequence, states
 from gcjax.algebra.steps import ENVIRONMENT, PROGRAM
 from gcjax.algebra.traces import Model
@@ -87,7 +87,7 @@ def _step(model: Model, kind: int, r: jax.Array | np.ndarray | None, steps: Iter
     if steps is not None:
         chosen = sorted(steps)
         for step in chosen:
-            _checks.choice("steps", str(step), map(str, np.flatnonzero(own).tolist()))
+            _validate.choice("steps", str(step), map(str, np.flatnonzero(own).tolist()))
         own = np.isin(np.arange(space.num_steps), chosen)
     leads = relation(model, "r", np.ones((space.num_states,) * 2, bool) if r is None else r)
     return _leading(model, leads, own)

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.algebra.steps import Space
 
 LIMIT_BITS = 2**23
@@ -39,7 +39,7 @@ class Model:
 
     def __post_init__(self) -> None:
         """Checks the size, before any array of it is made."""
-        _checks.integer("num_steps", self.num_steps, minimum=1)
+        _validate.integer("num_steps", self.num_steps, minimum=1)
         states, steps = self.space.num_states, self.space.num_steps
         bits = 3 * states * count_words(steps, self.num_steps)
         if bits > LIMIT_BITS:

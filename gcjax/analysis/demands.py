@@ -6,7 +6,7 @@ from typing import Any
 
 import jax
 
-from gcjax import _checks, memory
+from gcjax import _validate, memory
 from gcjax.analysis.store import file_name
 from gcjax.tasks import Task
 
@@ -47,7 +47,7 @@ def check_size(task: Task, *, num_seeds: int, num_units: int, num_workers: int) 
     """
     counts = {"num_seeds": num_seeds, "num_units": num_units, "num_workers": num_workers}
     for name, value in counts.items():
-        _checks.integer(name, value, minimum=1, maximum=_LARGEST)
+        _validate.integer(name, value, minimum=1, maximum=_LARGEST)
     times = f"durations and schedules of {num_units} units of {num_workers} workers for {num_seeds} seeds"
     memory.check(times, 6 * 4 * math.prod(counts.values()), "Lower num_units, num_workers or num_seeds.")
     key = jax.random.key(0)
@@ -65,7 +65,7 @@ def check_seconds(**seconds: float | None) -> None:
     """
     for name, value in seconds.items():
         if value is not None:
-            _checks.number(name, value, above=True, finite=True)
+            _validate.number(name, value, above=True, finite=True)
 
 
 def metrics(task: Task) -> list[str]:

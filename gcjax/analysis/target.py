@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import NamedTuple
 
-from gcjax import _checks
+from gcjax import _validate
 
 
 class Target(NamedTuple):
@@ -32,7 +32,7 @@ def target(metric: str, value: float, known: Iterable[str], *, higher_is_better:
     Raises:
       ValueError: if the task has no such metric, or the metric cannot have this value.
     """
-    _checks.choice("metric", metric, known)
+    _validate.choice("metric", metric, known)
     share = "accuracy" in metric
     low, high = (0.0, 1.0) if share else (-float("inf") if higher_is_better else 0.0, float("inf"))
     if not low <= value <= high:

@@ -1,7 +1,6 @@
 """Gradient codes: what is computed twice, and how the sum is decoded from what has arrived."""
 
 from gcjax.codes.approximate import expander, expander_bound, one_step, optimal_decoding
-from gcjax.codes.arrivals import Arrivals, arrival_decoder
 from gcjax.codes.assignments import cyclic, from_graph, from_matrix, random_regular, repetition
 from gcjax.codes.base import (
     Assignment,
@@ -22,12 +21,19 @@ from gcjax.codes.fixed import fixed_code
 from gcjax.codes.graph_codes import edges, graph_code, graph_error
 from gcjax.codes.heterogeneous import heterogeneous, proportional
 from gcjax.codes.multi_message import clustered, coded_multi_message, multi_message
-from gcjax.codes.ordering import Ordering, order_chunks, ordering_gap, q_max, q_max_bound, random_order
 from gcjax.codes.partial import partial
+from gcjax.codes.processing_order.known_speeds import least_completion_time, order_by_speed
+from gcjax.codes.processing_order.worst_case import (
+    Ordering,
+    order_chunks,
+    ordering_gap,
+    q_max,
+    q_max_bound,
+    random_order,
+)
 from gcjax.codes.reed_solomon import reed_solomon
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
 from gcjax.codes.side_by_side import side_by_side
-from gcjax.codes.speed_order import least_completion_time, order_by_speed
 from gcjax.codes.stopping import (
     StoppingRule,
     all_workers,
@@ -95,7 +101,6 @@ __all__ = [
     "ASSIGNMENTS",
     "STOPPING",
     "TABLE",
-    "Arrivals",
     "Assignment",
     "Coding",
     "Conditioning",
@@ -104,7 +109,6 @@ __all__ = [
     "Ordering",
     "StoppingRule",
     "all_workers",
-    "arrival_decoder",
     "batch_raptor",
     "bernoulli",
     "bibd",

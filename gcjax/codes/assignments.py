@@ -5,7 +5,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gcjax import _checks, memory
+from gcjax import _validate, memory
 from gcjax.codes.base import Assignment
 
 
@@ -64,7 +64,7 @@ def random_regular(num_workers: int, *, load: int, rng_key: jax.Array) -> Assign
             "a regular graph needs load < num_workers and num_workers * load even; "
             f"got num_workers={num_workers}, load={load}. Change either by one."
         )
-    seed = int(jax.random.bits(_checks.rng_key(rng_key)))
+    seed = int(jax.random.bits(_validate.rng_key(rng_key)))
     return from_graph(nx.random_regular_graph(load, num_workers, seed=seed))
 
 
@@ -120,7 +120,7 @@ def from_pairs(workers: np.ndarray, chunks: np.ndarray, *, num_workers: int, num
 
 
 def _check_load(num_workers: int, load: int) -> None:
-    _checks.integer("num_workers", num_workers, minimum=1)
-    _checks.integer("load", load, minimum=1, maximum=num_workers, hint="A worker holds a chunk at most once.")
+    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("load", load, minimum=1, maximum=num_workers, hint="A worker holds a chunk at most once.")
     table = f"assignments of {load} chunks to each of {num_workers} workers"
     memory.check(table, 8 * num_workers * load, "Lower num_workers or the load.")

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 
 
 class Assignment(NamedTuple):
@@ -127,7 +127,7 @@ def default_float() -> np.dtype:
 
 def host_generator(rng_key: jax.Array) -> np.random.Generator:
     """A numpy generator that a JAX key decides, for what is drawn once, in float64, when a code is made."""
-    _checks.rng_key(rng_key)
+    _validate.rng_key(rng_key)
     with jax.ensure_compile_time_eval():
         return np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
 

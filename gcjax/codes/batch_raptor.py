@@ -6,7 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.bernoulli import drawn
 from gcjax.codes.fixed import fixed_code
@@ -39,9 +39,9 @@ def batch_raptor(
     Raises:
       ValueError: if ε is not in that range, or s is not below n.
     """
-    _checks.integer("num_workers", num_workers, minimum=2)
-    _checks.integer("num_chunks", num_chunks, minimum=1)
-    _checks.integer("num_stragglers", num_stragglers, minimum=1, maximum=num_workers - 1)
+    _validate.integer("num_workers", num_workers, minimum=2)
+    _validate.integer("num_chunks", num_chunks, minimum=1)
+    _validate.integer("num_stragglers", num_stragglers, minimum=1, maximum=num_workers - 1)
     if not 0 < error < 0.25:
         raise ValueError(f"error must lie above 0 and below 1/4; got {error}. Use 0.05, for example.")
     size = math.ceil(1 / math.log(num_workers / num_stragglers)) + 1

@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import Assignment, host_generator
 
 
@@ -25,9 +25,9 @@ def bernoulli(
     Raises:
       ValueError: if the load exceeds the chunks.
     """
-    _checks.integer("num_workers", num_workers, minimum=1)
-    _checks.integer("num_chunks", num_chunks, minimum=1)
-    _checks.number("load", load, above=True, maximum=num_chunks)
+    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("num_chunks", num_chunks, minimum=1)
+    _validate.number("load", load, above=True, maximum=num_chunks)
     rng = host_generator(rng_key)
     counts = rng.binomial(num_chunks, load / num_chunks, size=num_workers)
     if regularised:

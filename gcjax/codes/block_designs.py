@@ -4,8 +4,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
-from gcjax.codes import designs
+from gcjax import _validate
+from gcjax.codes import design_constructions as designs
 from gcjax.codes.assignments import from_matrix
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
@@ -54,8 +54,8 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
 
 
 def _design(num_workers: int, load: int) -> designs.Design:
-    _checks.integer("num_workers", num_workers, minimum=3)
-    _checks.integer("load", load, minimum=1)
+    _validate.integer("num_workers", num_workers, minimum=3)
+    _validate.integer("load", load, minimum=1)
     found = designs.find(num_workers, load)
     if found is not None:
         return found

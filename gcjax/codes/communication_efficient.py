@@ -3,7 +3,7 @@
 import jax
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.assignments import cyclic
 from gcjax.codes.base import GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
@@ -45,7 +45,7 @@ def communication_efficient(
         everybody.
     """
     check_tolerance(num_workers, num_stragglers, num_blocks)
-    _checks.choice("generator", generator, ("random", "vandermonde"))
+    _validate.choice("generator", generator, ("random", "vandermonde"))
     size = num_workers - num_stragglers
     if generator == "vandermonde":
         matrix = chebyshev_generator(size, num_workers)

@@ -16,7 +16,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import Assignment, Coding, GradientCode, chunk_coefficients, host_generator
 
 BATCH = 64
@@ -101,9 +101,9 @@ def conditioning(
       ValueError: if s exceeds the workers.
     """
     workers = code.assignment.num_workers
-    _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=workers)
-    _checks.integer("num_masks", num_masks, minimum=1)
-    mask_key, gradient_key = jax.random.split(_checks.rng_key(rng_key))
+    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=workers)
+    _validate.integer("num_masks", num_masks, minimum=1)
+    mask_key, gradient_key = jax.random.split(_validate.rng_key(rng_key))
     masks, exhaustive = straggler_masks(workers, num_stragglers, num_masks=num_masks, rng_key=mask_key)
     progress = np.where(masks, 0, code.assignment.loads).astype(np.int32)
     shape = (code.assignment.num_chunks, code.num_blocks, width)

@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.approximate import optimal_decoding
 from gcjax.codes.assignments import from_pairs
 from gcjax.codes.base import Assignment, GradientCode
@@ -51,8 +51,8 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
     """
     import networkx as nx
 
-    _checks.integer("num_workers", num_workers, minimum=1)
-    _checks.integer("replication", replication, minimum=1)
+    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("replication", replication, minimum=1)
     vertices, rest = divmod(2 * num_workers, replication)
     if rest or vertices <= replication:
         least = replication * (replication + 1) // 2
@@ -61,7 +61,7 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
             "a graph code needs a replication that divides 2 W and is smaller than the vertices 2 W / R; got "
             f"num_workers={num_workers}, replication={replication}. Use num_workers={near} or {near + replication}."
         )
-    graph = nx.random_regular_graph(replication, vertices, seed=int(jax.random.bits(_checks.rng_key(rng_key))))
+    graph = nx.random_regular_graph(replication, vertices, seed=int(jax.random.bits(_validate.rng_key(rng_key))))
     return whole_workers(optimal_decoding(edges(graph)))
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import round_robin, unit_messages
@@ -26,11 +26,11 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
     Raises:
       ValueError: if a speed is negative or not finite, or the replication is too large.
     """
-    each = np.asarray(_checks.number("speeds", speeds, finite=True), np.float64)
+    each = np.asarray(_validate.number("speeds", speeds, finite=True), np.float64)
     if each.ndim != 1 or each.size == 0:
         raise ValueError(f"speeds must be float[W], one number a worker; got shape {each.shape}.")
-    _checks.integer("num_chunks", num_chunks, minimum=1)
-    _checks.integer(
+    _validate.integer("num_chunks", num_chunks, minimum=1)
+    _validate.integer(
         "replication", replication, minimum=1, maximum=int((each > 0).sum()),
         hint="A chunk cannot be on more workers than have a speed above 0.",
     )  # fmt: skip
@@ -54,9 +54,9 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     Raises:
       ValueError: if a speed is not above 0 and finite, or s is not below W.
     """
-    _checks.number("speeds", speeds, above=True, finite=True)
+    _validate.number("speeds", speeds, above=True, finite=True)
     count = int(np.size(speeds))
-    _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=count - 1)
+    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=count - 1)
     assignment = proportional(speeds, num_chunks=num_chunks, replication=num_stragglers + 1)
     rng = host_generator(rng_key)
     draws = [_coefficients(assignment, rng.normal(size=(num_stragglers + 1, count))) for _ in range(16)]

@@ -5,7 +5,7 @@ Letters: n = W workers, s stragglers, N chunks, K chunks a worker holds, L block
 
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import Assignment, holders
 
 
@@ -88,9 +88,9 @@ def round_robin(num_chunks: int, loads: np.ndarray) -> Assignment:
 
 def check_tolerance(num_workers: int, num_stragglers: int, num_blocks: int = 1) -> None:
     """Checks that s + L workers can hold a chunk."""
-    _checks.integer("num_workers", num_workers, minimum=1)
-    _checks.integer("num_blocks", num_blocks, minimum=1, maximum=num_workers)
-    _checks.integer(
+    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("num_blocks", num_blocks, minimum=1, maximum=num_workers)
+    _validate.integer(
         "num_stragglers",
         num_stragglers,
         minimum=0,

@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.assignments import cyclic
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders
 from gcjax.codes.completion import joint_completion
@@ -60,10 +60,10 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
     Raises:
       ValueError: if the levels do not increase between 1 and `num_workers`.
     """
-    levels = [_checks.integer("each of levels", level, minimum=1, maximum=num_workers) for level in levels]
+    levels = [_validate.integer("each of levels", level, minimum=1, maximum=num_workers) for level in levels]
     if not levels or sorted(set(levels)) != levels:
         raise ValueError(f"levels must be chunk counts that increase, for example (1, 3); got {tuple(levels)}.")
-    _checks.rng_key(rng_key)
+    _validate.rng_key(rng_key)
     coefficients = np.zeros((num_workers, len(levels), levels[-1], 1))
     for m, level in enumerate(levels):
         coefficients[:, m, :level, 0] = cyclic_coefficients(num_workers, level - 1, jax.random.fold_in(rng_key, level))
@@ -88,7 +88,7 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
       code: of one cluster.
       num_clusters: how many there are.
     """
-    _checks.integer("num_clusters", num_clusters, minimum=1)
+    _validate.integer("num_clusters", num_clusters, minimum=1)
     one = code.assignment
     shift = np.arange(num_clusters, dtype=np.int32)[:, None, None] * one.num_chunks
     chunks = np.where(one.chunks >= 0, one.chunks + shift, -1).reshape(-1, one.load).astype(np.int32)

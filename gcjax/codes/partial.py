@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import (
     Assignment,
     Coding,
@@ -26,7 +26,7 @@ from gcjax.codes.base import (
     holders,
     host_generator,
 )
-from gcjax.codes.small_systems import min_norm_solver
+from gcjax.codes.chunk_systems import min_norm_solver
 from gcjax.equality import comparable
 
 
@@ -47,7 +47,7 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     Raises:
       ValueError: if L > 1 and there is no key.
     """
-    _checks.integer("num_blocks", num_blocks, minimum=1)
+    _validate.integer("num_blocks", num_blocks, minimum=1)
     rows = _rows(assignment.num_workers, num_blocks, rng_key)
     inverse = holders(assignment)
     solve = min_norm_solver(np.where((inverse.workers >= 0)[..., None], rows[inverse.workers], 0.0))

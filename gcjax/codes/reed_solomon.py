@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import as_blocks, check_tolerance, round_robin, unit_messages
@@ -31,8 +31,8 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
     """
     check_tolerance(num_workers, num_stragglers)
     least = -(-num_workers // (num_stragglers + 1))
-    _checks.integer("num_chunks", num_chunks, minimum=least, hint="With fewer chunks some worker would hold none.")
-    _checks.choice("points", points, ("chebyshev", "roots_of_unity"))
+    _validate.integer("num_chunks", num_chunks, minimum=least, hint="With fewer chunks some worker would hold none.")
+    _validate.choice("points", points, ("chebyshev", "roots_of_unity"))
     total = num_chunks * (num_stragglers + 1)
     loads = total // num_workers + (np.arange(num_workers) < total % num_workers)
     assignment = round_robin(num_chunks, loads)

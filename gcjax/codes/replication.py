@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.assignments import cyclic, repetition
 from gcjax.codes.base import Assignment, GradientCode, default_float, host_generator
 from gcjax.codes.conditioning import InexactWarning, straggler_masks
@@ -140,8 +140,8 @@ def _drawn(assignment: Assignment, matrix: np.ndarray, masks: np.ndarray | None)
 
 
 def _load(num_workers: int, num_stragglers: int) -> int:
-    _checks.integer("num_workers", num_workers, minimum=1)
-    return 1 + _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
+    _validate.integer("num_workers", num_workers, minimum=1)
+    return 1 + _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
 
 
 def cyclic_coefficients(num_workers: int, num_stragglers: int, rng_key: jax.Array) -> np.ndarray:

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.equality import comparable
 
@@ -37,7 +37,7 @@ def deadline(seconds: float) -> StoppingRule:
     Args:
       seconds: above 0, counted from the moment the round starts.
     """
-    _checks.number("seconds", seconds, above=True)
+    _validate.number("seconds", seconds, above=True)
     everybody = all_workers()
     return StoppingRule(lambda code, finish: jnp.minimum(seconds, everybody.time(code, finish)), exact=False)
 
@@ -74,11 +74,11 @@ def fastest(num_workers: int) -> StoppingRule:
     Args:
       num_workers: k, at least 1 and at most the workers that hold a chunk.
     """
-    _checks.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("num_workers", num_workers, minimum=1)
 
     def time(code: GradientCode, finish: jax.Array) -> jax.Array:
         busy = code.assignment.loads > 0
-        _checks.integer("num_workers of fastest", num_workers, minimum=1, maximum=int(busy.sum()))
+        _validate.integer("num_workers of fastest", num_workers, minimum=1, maximum=int(busy.sum()))
         return jnp.sort(jnp.where(busy, last_finish(code.assignment, finish), jnp.inf))[num_workers - 1]
 
     return StoppingRule(time, exact=False)
@@ -114,6 +114,6 @@ def completion_time(code: GradientCode, chunk_seconds: jax.Array) -> jax.Array:
             f"chunk_seconds must be float[{assignment.num_workers}], one time a worker; "
             f"got shape {jnp.shape(chunk_seconds)}."
         )
-    _checks.number("chunk_seconds", chunk_seconds)
+    _validate.number("chunk_seconds", chunk_seconds)
     seconds = jnp.asarray(chunk_seconds, jnp.result_type(float))
     return code.completion(seconds[:, None] * jnp.arange(1, assignment.load + 1, dtype=seconds.dtype)[None])

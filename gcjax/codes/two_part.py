@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
 from gcjax.codes.completion import joint_completion
 from gcjax.equality import comparable
@@ -23,7 +23,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
       num_uncoded: the uncoded chunks of each worker. Chunk u of worker w is number `w * num_uncoded + u`; those of the
         code come after them all.
     """
-    _checks.integer("num_uncoded", num_uncoded, minimum=1)
+    _validate.integer("num_uncoded", num_uncoded, minimum=1)
     coded, num_blocks = code.assignment, code.num_blocks
     first = num_uncoded * coded.num_workers
     own = np.arange(first, dtype=np.int32).reshape(-1, num_uncoded)

@@ -4,7 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.partial import partial
@@ -21,8 +21,8 @@ def uncoded(num_workers: int, *, load: int = 1) -> GradientCode:
       num_workers: W.
       load: K, the chunks of each worker.
     """
-    _checks.integer("num_workers", num_workers, minimum=1)
-    _checks.integer("load", load, minimum=1)
+    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("load", load, minimum=1)
     chunks = np.arange(num_workers * load, dtype=np.int32).reshape(num_workers, load)
     return partial(Assignment(chunks, num_workers * load))
 
@@ -42,8 +42,8 @@ def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
     Raises:
       ValueError: if `num_stragglers` is not below `num_workers`.
     """
-    _checks.integer("num_workers", num_workers, minimum=1)
-    _checks.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
+    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     assignment = Assignment(np.arange(num_workers, dtype=np.int32)[:, None], num_workers)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:

@@ -2,13 +2,13 @@
 
 from gcjax.engine import live
 from gcjax.engine.base import Info, Run, State, Trajectory
-from gcjax.engine.checking import InexactWarning, check
 from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
-from gcjax.engine.coded import CodedInfo, coded_value_and_grad, shard_chunks
+from gcjax.engine.coded_step import CodedInfo, coded_value_and_grad, shard_chunks
 from gcjax.engine.layout import replicate
 from gcjax.engine.resume import identity, in_pieces
 from gcjax.engine.run import required_ring_size, run
 from gcjax.engine.traffic import bytes_sent
+from gcjax.engine.validation import InexactWarning, check
 
 __all__ = [
     "Checkpoints",

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.protocols.base import Schedule
 
 
@@ -18,7 +18,7 @@ class State(NamedTuple):
     Attributes:
       commit: int32[], the commits made so far.
       params: the parameters of the latest commit.
-      ring: the past versions that are still to be read, every leaf `[ring_size + 1, ...]` (see `gcjax.engine.ring`);
+      ring: the past versions that are still to be read, every leaf `[ring_size + 1, ...]` (see `version_ring`);
         None where every commit reads the latest version.
       opt_state: the state of the optax optimizer on the server.
       local: the parameters that workers work on, if they take steps of their own (see `gcjax.engine.local_work`).
@@ -111,6 +111,6 @@ class Run(NamedTuple):
           ValueError: if there is no such metric.
         """
         commit, metrics = self.trajectory.commit, self.trajectory.metrics
-        values = metrics[_checks.choice("metric", metric, metrics)]
+        values = metrics[_validate.choice("metric", metric, metrics)]
         last = (commit >= 0).sum(axis=-1, keepdims=True) - 1
         return jnp.take_along_axis(values, last, axis=-1)[..., 0]

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
+from gcjax import _validate
 
 FORMAT = 1
 DIFFERENCE_LINES = 20
@@ -61,8 +61,8 @@ class Checkpoints:
           ValueError: if a number is below 1, or the folder is a file.
         """
         self.folder = Path(folder).absolute()
-        self.every = _checks.integer("every", every, minimum=1)
-        self.keep = _checks.integer("keep", keep, minimum=1)
+        self.every = _validate.integer("every", every, minimum=1)
+        self.keep = _validate.integer("keep", keep, minimum=1)
         self.label = label
         if self.folder.is_file():
             raise ValueError(f"the folder of the checkpoints must be a folder; {self.folder} is a file.")
@@ -91,7 +91,7 @@ class Checkpoints:
         """
         from gcjax.engine import checkpoint_files
 
-        step = _checks.integer("step", step)
+        step = _validate.integer("step", step)
         arrays = [_raw(name, leaf) for name, leaf in _named(state).items()]
         record = {"format": FORMAT, "step": step, "identity": identity, "leaves": _kinds(state)}
         self._discard_newer(step)

@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax._together import most
+from gcjax._shared_loops import max_over_runs
 from gcjax.codes.base import Coding, GradientCode, chunk_coefficients, residual
 from gcjax.engine.messages import assembled, decoded, shares, worker_messages
-from gcjax.engine.ring import Versions
 from gcjax.engine.spread import Spread
+from gcjax.engine.version_ring import Versions
 from gcjax.protocols.schedule import Commits
 from gcjax.tasks.base import Task, merge
 
@@ -123,7 +123,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, padded: boo
 
         shapes = jax.eval_shape(of_many, inputs, jax.tree.map(lambda x: x[:1], units))
         zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return jax.lax.fori_loop(0, most((units.worker >= 0).sum(dtype=jnp.int32)), add, zero)
+        return jax.lax.fori_loop(0, max_over_runs((units.worker >= 0).sum(dtype=jnp.int32)), add, zero)
 
     def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))

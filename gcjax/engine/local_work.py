@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax._together import keep_idle, most
+from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
 from gcjax.engine.spread import Spread
 from gcjax.protocols.base import LocalWork, Protocol
@@ -94,7 +94,7 @@ def local_commits(
             me = owner[piece.worker.max().clip(0)]  # padding may stand before the others
             mine = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, me, keepdims=False), everybody)
             change, new, loss = one(inputs, mine, piece)
-            new = keep_idle(i < count, new, mine)
+            new = select_active(i < count, new, mine)
             everybody = jax.tree.map(
                 lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, me, axis=0), everybody, new
             )
@@ -102,7 +102,7 @@ def local_commits(
 
         zero = jax.tree.map(jnp.zeros_like, inputs.versions.params)
         start = zero, everybody, jnp.zeros(used.size, pieces.weight.dtype)
-        return jax.lax.fori_loop(0, most(count), add, start)
+        return jax.lax.fori_loop(0, max_over_runs(count), add, start)
 
     def side_by_side(inputs: Inputs, pieces: Piece, everybody: Local) -> tuple[Any, Local, jax.Array]:
         """All workers at once, pass by pass."""
@@ -196,10 +196,10 @@ def _steps(task: Task, local: LocalWork, optimizer: optax.GradientTransformation
             loss, change = gradient(inputs, piece, i, at)
             updates, new_state = optimizer.update(change, opt_state, params)
             new = optax.apply_updates(params, updates), new_state, total + loss.astype(total.dtype)
-            return keep_idle(i < piece.work, new, carry)
+            return select_active(i < piece.work, new, carry)
 
         zero = jnp.zeros((), piece.weight.dtype)
-        params, opt_state, total = jax.lax.fori_loop(0, most(piece.work), step, (start, opt_state, zero))
+        params, opt_state, total = jax.lax.fori_loop(0, max_over_runs(piece.work), step, (start, opt_state, zero))
         return params, opt_state, total / jnp.maximum(piece.work, 1).astype(total.dtype)
 
     return steps

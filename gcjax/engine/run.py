@@ -13,15 +13,15 @@ import numpy as np
 import optax
 from jax.sharding import Mesh
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.engine import resume
 from gcjax.engine.base import Run
-from gcjax.engine.checking import check_made, check_residual, check_versions
 from gcjax.engine.checkpoint import Checkpoints
+from gcjax.engine.commit_loop import Options, Program, Source, advance, begin, versions_alive
 from gcjax.engine.layout import ParamSpecs, layout
-from gcjax.engine.loop import Options, Program, Source, advance, begin, versions_alive
+from gcjax.engine.validation import check_made, check_residual, check_versions
 from gcjax.protocols.base import Adaptive, Protocol, Schedule, check_schedule, checked_network
-from gcjax.protocols.structure import check_structure
+from gcjax.protocols.validation.structure import check_structure
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
@@ -105,15 +105,17 @@ def run(
       ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all, or nobody
         does any work for any commit, or the ring is too small, or the checkpoints are of another run.
     """
-    _checks.optimizer("optimizer", optimizer)
+    _validate.optimizer("optimizer", optimizer)
     _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width, num_evals)
     where = layout(mesh, axis, param_specs)
-    durations = _checks.durations(durations)
-    _checks.rng_key(rng_key)
+    durations = _validate.durations(durations)
+    _validate.rng_key(rng_key)
     network = _network(network, task, params, durations.shape[1])
-    traced = any(_checks.is_traced(x) for x in jax.tree.leaves((durations, rng_key, params, network, task.data, start)))
+    traced = any(
+        _validate.is_traced(x) for x in jax.tree.leaves((durations, rng_key, params, network, task.data, start))
+    )
     schedule = _schedule_of(protocol, durations, network, traced) if start is None else start.schedule
-    traced = traced or _checks.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
+    traced = traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
     if start is None:
         check_schedule(schedule, protocol, durations)
     if not traced:
@@ -181,7 +183,7 @@ def _run_now(
             go_on, so_far, last, checkpoints=pieces.checkpoints, identity=name, report=pieces.report
         )
     result = _scheduled(so_far, program.protocol, schedule, source)
-    if not _checks.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
+    if not _validate.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
         if source is not None:
             check_structure(result.schedule, program.protocol)
         check_residual(result, program.protocol)
@@ -216,7 +218,7 @@ def _check_start(start: Run, num_slots: int, mesh: Mesh | None) -> None:
             f"{start.trajectory.time.shape[-1]} evaluations, this one for {num_slots}."
         )
     commit = start.state.commit
-    if mesh is not None and not _checks.is_traced(commit) and commit.sharding.device_set != set(mesh.devices.flat):
+    if mesh is not None and not _validate.is_traced(commit) and commit.sharding.device_set != set(mesh.devices.flat):
         raise ValueError(
             f"start must be a run on the same devices; it lies on {len(commit.sharding.device_set)} others, the mesh "
             f"has {mesh.size}. To go on elsewhere, save it with checkpoints and resume from them."
@@ -274,9 +276,9 @@ def _check_arguments(
     counts = {"num_commits": num_commits, "eval_every": eval_every, "ring_size": ring_size, "front_width": front_width}
     for name, value in counts.items():
         if value is not None:
-            _checks.integer(name, value, minimum=1)
+            _validate.integer(name, value, minimum=1)
     if isinstance(num_evals, int):
-        _checks.integer("num_evals", num_evals)
+        _validate.integer("num_evals", num_evals)
     if protocol.code is not None and protocol.code.assignment.num_chunks != task.num_chunks:
         raise ValueError(
             f"the code and the task must cut the data into the same chunks; the code has "

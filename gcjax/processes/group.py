@@ -12,11 +12,11 @@ from typing import Any, TypeVar
 
 import jax
 
-from gcjax import _checks, interrupts
+from gcjax import _validate, interrupts
 from gcjax.processes.hub import Hub
 from gcjax.processes.listening import interface
 from gcjax.processes.member import Member
-from gcjax.processes.places import Place, place
+from gcjax.processes.rendezvous import Place, place
 from gcjax.processes.secret import secret
 from gcjax.processes.share import SharedError
 
@@ -72,8 +72,8 @@ def group(
     Raises:
       ValueError: if the arguments are wrong, or the processes do not find each other in time.
     """
-    _checks.number("timeout", timeout, above=True, finite=True)
-    _checks.number("lost-after", lost_after, minimum=1.0, finite=True)
+    _validate.number("timeout", timeout, above=True, finite=True)
+    _validate.number("lost-after", lost_after, minimum=1.0, finite=True)
     own = place(coordinator, num_processes, process_id, timeout)
     host = None if own.process_id else interface(own, bind)
     link = _Link(own, secret(own, file=secret_file, none=no_secret), timeout, lost_after, host)

@@ -7,7 +7,7 @@ from typing import Any
 from gcjax.processes import handshake, wire
 from gcjax.processes.door import Door
 from gcjax.processes.listening import listeners
-from gcjax.processes.places import Place
+from gcjax.processes.rendezvous import Place
 
 
 @dataclasses.dataclass

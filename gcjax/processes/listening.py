@@ -4,7 +4,7 @@ import contextlib
 import errno
 import socket
 
-from gcjax.processes.places import Place
+from gcjax.processes.rendezvous import Place
 
 _BACKLOG = 1024
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)

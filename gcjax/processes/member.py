@@ -4,8 +4,8 @@ import asyncio
 from typing import Any
 
 from gcjax.processes import handshake, wire
-from gcjax.processes.places import Place
 from gcjax.processes.relay import open_relay
+from gcjax.processes.rendezvous import Place
 
 
 class Member:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gcjax.processes.places import Place
+from gcjax.processes.rendezvous import Place
 
 VARIABLE, FILE_VARIABLE = "GCJAX_SECRET", "GCJAX_SECRET_FILE"
 LEAST = 16

@@ -5,7 +5,6 @@ from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol
 from gcjax.protocols.bsp import bsp
-from gcjax.protocols.checking import Kept, check
 from gcjax.protocols.coded import coded
 from gcjax.protocols.dssp import dssp
 from gcjax.protocols.elastic import elastic_averaging
@@ -15,20 +14,21 @@ from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_bat
 from gcjax.protocols.local_sgd import diloco, local_sgd
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
-from gcjax.protocols.rounds import Round
-from gcjax.protocols.rounds import fixed as fixed_units
-from gcjax.protocols.rounds import rounds as round_schedule
-from gcjax.protocols.rounds import until as units_until
-from gcjax.protocols.rules import Part, Rule, View, units
 from gcjax.protocols.schedule import Commits, Schedule, Timeline, commits, record, truncate
 from gcjax.protocols.sequential import m_sgc, sr_sgc
-from gcjax.protocols.simulate import event_schedule
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.max_plus import bounded_staleness, check_staleness, commits_on_arrival
+from gcjax.protocols.simulation.rounds import Round
+from gcjax.protocols.simulation.rounds import fixed as fixed_units
+from gcjax.protocols.simulation.rounds import rounds as round_schedule
+from gcjax.protocols.simulation.rounds import until as units_until
+from gcjax.protocols.simulation.rules import Part, Rule, View, units
+from gcjax.protocols.simulation.turns import Work
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn
-from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
-from gcjax.protocols.trace import Events, events
-from gcjax.protocols.turns import Work
+from gcjax.protocols.validation.conformance import Kept, check
+from gcjax.protocols.validation.events import Events, events
 from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
 

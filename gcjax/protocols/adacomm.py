@@ -3,15 +3,13 @@
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
-from gcjax.protocols.rounds import Round, fixed, rounds
-from gcjax.protocols.single import single
-from gcjax.protocols.turns import Work
-from gcjax.protocols.windows import mean_loss, window_of
+from gcjax.protocols.observed_losses import mean_loss, window_of
+from gcjax.protocols.simulation.rounds import Round, fixed, rounds
+from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
 
@@ -32,9 +30,9 @@ def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
     Raises:
       ValueError: if there is no step or window, or the time is not above 0.
     """
-    _checks.integer("num_steps", num_steps, minimum=1)
-    _checks.integer("num_windows", num_windows, minimum=1)
-    single("seconds", seconds, above=True, finite=True)
+    _validate.integer("num_steps", num_steps, minimum=1)
+    _validate.integer("num_windows", num_windows, minimum=1)
+    _validate.single_number("seconds", seconds, above=True, finite=True)
 
     def initial(count: int) -> jax.Array:
         return jnp.full(count, num_steps, jnp.int32)

@@ -5,15 +5,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
-from gcjax.protocols.rules import Part, Rule
-from gcjax.protocols.simulate import event_schedule
-from gcjax.protocols.single import single
-from gcjax.protocols.turns import Work
-from gcjax.protocols.windows import in_window, mean_loss, window_of
+from gcjax.protocols.observed_losses import in_window, mean_loss, window_of
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.rules import Part, Rule
+from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
 _ASYMPTOTES = 32
@@ -68,13 +66,13 @@ def adsp(
     Raises:
       ValueError: if a time is negative, or there is no window, or a number is out of its range.
     """
-    single("seconds", seconds, above=True, finite=True)
-    _checks.integer("num_windows", num_windows, minimum=1)
-    single("least_interval", least_interval, finite=True)
-    _checks.integer("most_commits", most_commits, minimum=1)
-    single("rise", rise, minimum=1.0)
+    _validate.single_number("seconds", seconds, above=True, finite=True)
+    _validate.integer("num_windows", num_windows, minimum=1)
+    _validate.single_number("least_interval", least_interval, finite=True)
+    _validate.integer("most_commits", most_commits, minimum=1)
+    _validate.single_number("rise", rise, minimum=1.0)
     if target_loss is not None:
-        single("target_loss", target_loss, finite=True)
+        _validate.single_number("target_loss", target_loss, finite=True)
 
     def chosen(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
         num_workers = durations.shape[1]

@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.rounds import Round, rounds, until
-from gcjax.protocols.single import single
-from gcjax.protocols.turns import Work
+from gcjax.protocols.simulation.rounds import Round, rounds, until
+from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
 
@@ -29,7 +28,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     Raises:
       ValueError: if the time is not above 0. `Protocol` also raises one if nobody ever finishes anything in it.
     """
-    single("seconds", seconds, above=True, finite=True)
+    _validate.single_number("seconds", seconds, above=True, finite=True)
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
         del begin

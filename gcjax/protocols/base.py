@@ -11,11 +11,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import _checks
-from gcjax.algebra.specifications import Specification
+from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.structure import check_resolution, check_shapes, check_structure
+from gcjax.protocols.validation.structure import check_resolution, check_shapes, check_structure
+from gcjax.specifications import Specification
 from gcjax.stragglers.network import Network
 
 
@@ -145,7 +145,7 @@ class Protocol(NamedTuple):
             any commit, or times are so late that the durations' type cannot tell them apart, or the schedule breaks a
             rule of schedules (under `jit` and `vmap`: its shapes and types only).
         """
-        durations = _checks.durations(durations)
+        durations = _validate.durations(durations)
         network = checked_network(network, durations.shape[1])
         schedule = self.schedule(durations, network)
         check_schedule(schedule, self, durations)
@@ -179,14 +179,14 @@ def check_work(schedule: Schedule) -> None:
 
     One without a commit because somebody is waited for for ever is what it is: `gcjax.analysis.is_stalled` says so.
     """
-    if any(_checks.is_traced(x) for x in (schedule.time, schedule.work, schedule.horizon)):
+    if any(_validate.is_traced(x) for x in (schedule.time, schedule.work, schedule.horizon)):
         return
     happens = np.isfinite(schedule.time)
     if (~happens.any(axis=-1) & np.isfinite(schedule.horizon)).any():
         raise ValueError(
             f"some commit must happen; the {schedule.start.shape[-2]} units sampled for each worker are used up before "
             "the first one. Sample more units, or choose a protocol whose commits take less work."
-            + _checks.transposed(schedule.start.shape[-2:])
+            + _validate.transposed(schedule.start.shape[-2:])
         )
     works = happens & (np.asarray(schedule.work) > 0).any(axis=-1)
     empty = happens.any(axis=-1) & ~works.any(axis=-1)

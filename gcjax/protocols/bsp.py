@@ -3,12 +3,12 @@
 import jax
 import jax.numpy as jnp
 
-from gcjax.algebra import specifications
+from gcjax import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
-from gcjax.protocols.rounds import fixed, rounds
 from gcjax.protocols.schedule import Schedule, record
-from gcjax.protocols.timing import bounded_staleness
+from gcjax.protocols.simulation.max_plus import bounded_staleness
+from gcjax.protocols.simulation.rounds import fixed, rounds
 from gcjax.stragglers.network import Network
 
 

@@ -5,15 +5,14 @@ import math
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.codes.base import GradientCode
 from gcjax.codes.conditioning import MOSTLY_EXACT
 from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule, record
-from gcjax.protocols.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
+from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
 
 
@@ -89,7 +88,7 @@ def _check_durations(code: GradientCode, durations: jax.Array) -> None:
         raise ValueError(
             f"durations must have one column a worker of the code; got {num_workers} columns "
             f"for {code.assignment.num_workers} workers."
-            + _checks.transposed(durations.shape, code.assignment.num_workers)
+            + _validate.transposed(durations.shape, code.assignment.num_workers)
         )
     if num_units < code.assignment.load:
         raise ValueError(

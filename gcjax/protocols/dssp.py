@@ -5,13 +5,11 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.rules import Rule, View
-from gcjax.protocols.simulate import event_schedule
-from gcjax.protocols.single import single
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.rules import Rule, View
 from gcjax.stragglers.network import Network
 
 
@@ -43,10 +41,10 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     Raises:
       ValueError: if a threshold is negative or not whole.
     """
-    _checks.integer("lower", lower)
-    _checks.integer("span", span)
+    _validate.integer("lower", lower)
+    _validate.integer("span", span)
     if weight is not None:
-        single("weight", weight, finite=True)
+        _validate.single_number("weight", weight, finite=True)
     rule = _rule(lower, span)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:

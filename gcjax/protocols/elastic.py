@@ -5,13 +5,11 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.rules import Rule, units
-from gcjax.protocols.simulate import event_schedule
-from gcjax.protocols.single import single
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.rules import Rule, units
 from gcjax.stragglers.network import Network
 
 
@@ -30,13 +28,13 @@ def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
     Raises:
       ValueError: if there is no step, or the rate is negative, or above W.
     """
-    _checks.integer("num_steps", num_steps, minimum=1)
-    single("moving_rate", moving_rate, finite=True)
+    _validate.integer("num_steps", num_steps, minimum=1)
+    _validate.single_number("moving_rate", moving_rate, finite=True)
     rule = Rule(turn=units(num_steps), exchanges=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         num_units, num_workers = durations.shape
-        single("moving_rate", moving_rate, maximum=float(num_workers))
+        _validate.single_number("moving_rate", moving_rate, maximum=float(num_workers))
         number = max(1, num_units // num_steps)
         return event_schedule(
             rule,

@@ -6,15 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol
 from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, checked_groups, members
 from gcjax.protocols.schedule import Schedule, Timeline, record
-from gcjax.protocols.single import single
-from gcjax.protocols.timing import bounded_staleness, commits_on_arrival
+from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
 from gcjax.stragglers.network import Network
 
 MERGES = ("gradient", "change", "elastic")
@@ -50,10 +48,10 @@ def grouped(
       ValueError: if the groups overlap or do not cover the workers, or gradients are to be pushed after several rounds.
     """
     groups = checked_groups(groups)
-    _checks.integer("local_rounds", local_rounds, minimum=1)
-    _checks.choice("merge", merge, MERGES)
-    single("moving_rate", moving_rate, maximum=float(len(groups)))
-    single("central_seconds", central_seconds, finite=True)
+    _validate.integer("local_rounds", local_rounds, minimum=1)
+    _validate.choice("merge", merge, MERGES)
+    _validate.single_number("moving_rate", moving_rate, maximum=float(len(groups)))
+    _validate.single_number("central_seconds", central_seconds, finite=True)
     if merge == "gradient" and local_rounds > 1:
         raise ValueError(
             f"groups that make several rounds on their own push what these changed; got merge='gradient' with "
@@ -159,5 +157,5 @@ def _check_workers(durations: jax.Array, num_workers: int) -> None:
     if durations.shape[1] != num_workers:
         raise ValueError(
             f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
-            f"{durations.shape[1]} columns." + _checks.transposed(durations.shape, num_workers)
+            f"{durations.shape[1]} columns." + _validate.transposed(durations.shape, num_workers)
         )

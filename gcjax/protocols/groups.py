@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import jax
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.equality import comparable
 
 Groups = Sequence[Sequence[int]]
@@ -23,7 +23,7 @@ def contiguous_groups(num_workers: int, *, num_groups: int) -> tuple[tuple[int, 
     Raises:
       ValueError: if there are more groups than workers.
     """
-    _checks.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("num_workers", num_workers, minimum=1)
     return in_order(range(num_workers), num_groups)
 
 
@@ -39,8 +39,8 @@ def random_groups(num_workers: int, *, num_groups: int, rng_key: jax.Array) -> t
     Raises:
       ValueError: if there are more groups than workers.
     """
-    _checks.integer("num_workers", num_workers, minimum=1)
-    order = jax.random.permutation(_checks.rng_key(rng_key), num_workers)
+    _validate.integer("num_workers", num_workers, minimum=1)
+    order = jax.random.permutation(_validate.rng_key(rng_key), num_workers)
     return in_order(np.asarray(order).tolist(), num_groups)
 
 
@@ -57,14 +57,14 @@ def groups_by_speed(seconds: Sequence[float], *, num_groups: int) -> tuple[tuple
     """
     if isinstance(seconds, str) or np.ndim(seconds) != 1:
         raise ValueError(f"seconds must be a sequence, one number for each worker; got {seconds!r}.")
-    _checks.number("seconds", seconds)
+    _validate.number("seconds", seconds)
     return in_order(np.argsort(np.asarray(seconds, np.float64), kind="stable").tolist(), num_groups)
 
 
 def in_order(workers: Sequence[int], num_groups: int) -> tuple[tuple[int, ...], ...]:
     """Cuts a sequence of workers into groups as equal as possible; twice as many groups are halves of these."""
     count = len(workers)
-    _checks.integer("num_groups", num_groups, minimum=1, maximum=count, hint="A group has a worker at least.")
+    _validate.integer("num_groups", num_groups, minimum=1, maximum=count, hint="A group has a worker at least.")
     bounds = [i * count // num_groups for i in range(num_groups + 1)]
     return tuple(tuple(workers[a:b]) for a, b in itertools.pairwise(bounds))
 
@@ -78,7 +78,7 @@ def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
         raise ValueError(f"groups must name the workers of each, for example {example}; got {groups!r}.") from None
     if len(groups) == 0 or any(len(group) == 0 for group in groups):
         raise ValueError(f"groups must have a worker each; got {groups!r}.")
-    flat = [_checks.integer("a worker of a group", w) for group in groups for w in group]
+    flat = [_validate.integer("a worker of a group", w) for group in groups for w in group]
     twice = sorted({w for w in flat if flat.count(w) > 1})
     missing = sorted(set(range(max(flat) + 1)) - set(flat))
     if twice or missing:

@@ -9,12 +9,11 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.rules import Rule, View
-from gcjax.protocols.simulate import event_schedule
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.rules import Rule, View
 from gcjax.stragglers.network import Network
 
 
@@ -53,7 +52,7 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1.
     """
-    _checks.integer("num_contributions", num_contributions, minimum=1)
+    _validate.integer("num_contributions", num_contributions, minimum=1)
     return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=True)._replace(
         specification=lambda num_workers: specifications.k_batch_sync(
             workers=num_workers, num_contributions=num_contributions
@@ -95,7 +94,7 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1.
     """
-    _checks.integer("num_contributions", num_contributions, minimum=1)
+    _validate.integer("num_contributions", num_contributions, minimum=1)
     return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=False)._replace(
         specification=lambda num_workers: specifications.k_batch_async(
             workers=num_workers, num_contributions=num_contributions
@@ -115,11 +114,11 @@ def backup_workers(*, num_backup: int) -> Protocol:
     Raises:
       ValueError: if b is negative, or not below the number of workers.
     """
-    _checks.integer("num_backup", num_backup)
+    _validate.integer("num_backup", num_backup)
 
     def width(num_workers: int) -> int:
         hint = "Somebody must be waited for."
-        return num_workers - _checks.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
+        return num_workers - _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
 
     return _first_of(width, distinct=True, cancels=True)._replace(
         specification=lambda num_workers: specifications.backup_workers(workers=num_workers, num_backup=num_backup)
@@ -128,9 +127,9 @@ def backup_workers(*, num_backup: int) -> Protocol:
 
 def _among(name: str, other: str, count: int) -> Callable[[int], int]:
     """The count, checked to be at most the number of workers."""
-    _checks.integer("num_contributions", count, minimum=1)
+    _validate.integer("num_contributions", count, minimum=1)
     hint = f"{name} takes one gradient of a worker; {other} takes several."
-    return lambda num_workers: _checks.integer("num_contributions", count, minimum=1, maximum=num_workers, hint=hint)
+    return lambda num_workers: _validate.integer("num_contributions", count, minimum=1, maximum=num_workers, hint=hint)
 
 
 def _first_of(width: Callable[[int], int], *, distinct: bool, cancels: bool) -> Protocol:

@@ -5,11 +5,10 @@ from collections.abc import Callable
 import jax
 import optax
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.rounds import fixed, rounds
+from gcjax.protocols.simulation.rounds import fixed, rounds
 from gcjax.stragglers.network import Network
 
 
@@ -50,14 +49,14 @@ def diloco(
     Raises:
       ValueError: if there is no step, or an optimizer is none.
     """
-    outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _checks.optimizer("outer", outer)
+    outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
     if inner is not None:
-        _checks.optimizer("inner", inner)
+        _validate.optimizer("inner", inner)
     return _averaged(num_steps, LocalWork(optimizer=inner, merge=outer), specifications.diloco)
 
 
 def _averaged(num_steps: int, local: LocalWork, promise: Callable[..., specifications.Specification]) -> Protocol:
-    _checks.integer("num_steps", num_steps, minimum=1)
+    _validate.integer("num_steps", num_steps, minimum=1)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         check_units(durations, num_steps)

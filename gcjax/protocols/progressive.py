@@ -7,14 +7,12 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.groups import checked_order, in_order, members
-from gcjax.protocols.rules import Rule, View
-from gcjax.protocols.simulate import event_schedule
-from gcjax.protocols.single import single
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.rules import Rule, View
 from gcjax.stragglers.network import Network
 
 
@@ -53,10 +51,10 @@ def progressive_groups(
     Raises:
       ValueError: if a number is out of its range, or the order is not one of all workers.
     """
-    _checks.integer("num_rounds", num_rounds, minimum=1)
-    single("factor", factor, minimum=1.0)
+    _validate.integer("num_rounds", num_rounds, minimum=1)
+    _validate.single_number("factor", factor, minimum=1.0)
     if no_delay is not None:
-        single("no_delay", no_delay, above=True, finite=True)
+        _validate.single_number("no_delay", no_delay, above=True, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         num_workers = durations.shape[1]

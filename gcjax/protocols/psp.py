@@ -5,14 +5,12 @@ import math
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.rules import Rule, View
-from gcjax.protocols.simulate import event_schedule
-from gcjax.protocols.single import single
-from gcjax.protocols.timing import check_staleness
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.max_plus import check_staleness
+from gcjax.protocols.simulation.rules import Rule, View
 from gcjax.stragglers.network import Network
 
 
@@ -33,16 +31,16 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
     Raises:
       ValueError: if there are fewer than β others, or the staleness is negative or not whole, or the key is none.
     """
-    _checks.integer("num_sampled", num_sampled)
-    _checks.rng_key(rng_key)
+    _validate.integer("num_sampled", num_sampled)
+    _validate.rng_key(rng_key)
     check_staleness(staleness)
     if weight is not None:
-        single("weight", weight, finite=True)
+        _validate.single_number("weight", weight, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         num_workers = durations.shape[1]
         hint = "A worker looks at others."
-        _checks.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint=hint)
+        _validate.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint=hint)
         factor = 1.0 / num_workers if weight is None else weight
         return event_schedule(_rule(num_sampled, staleness, rng_key), durations, network, weight=factor)
 

@@ -20,8 +20,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.codes.base import GradientCode
 from gcjax.codes.multi_message import clustered
 from gcjax.codes.replication import cyclic_repetition, fractional_repetition
@@ -30,7 +29,7 @@ from gcjax.codes.uncoded import uncoded
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule, record
-from gcjax.protocols.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
+from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
 
 
@@ -281,11 +280,11 @@ def _repetition(num_workers: int, tolerated: int, rng_key: jax.Array | None) -> 
 
 
 def _checked(num_workers: int, burst: int, window: int, most: int, patience: float) -> Bursts:
-    _checks.integer("num_workers", num_workers, minimum=1)
-    _checks.integer("window", window, minimum=2)
-    _checks.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")
-    _checks.integer("most", most, minimum=0, maximum=num_workers, hint="No more workers can be late than there are.")
-    _checks.number("patience", patience, finite=True)
+    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("window", window, minimum=2)
+    _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")
+    _validate.integer("most", most, minimum=0, maximum=num_workers, hint="No more workers can be late than there are.")
+    _validate.number("patience", patience, finite=True)
     return Bursts(burst, window, most, float(patience))
 
 
@@ -293,5 +292,5 @@ def _check_durations(durations: jax.Array, num_workers: int, num_units: int) -> 
     if durations.shape[1] != num_workers or durations.shape[0] < num_units:
         raise ValueError(
             f"durations must have {num_workers} columns, one a worker, and at least {num_units} units, those of a "
-            f"round; got shape {durations.shape}." + _checks.transposed(durations.shape, num_workers)
+            f"round; got shape {durations.shape}." + _validate.transposed(durations.shape, num_workers)
         )

@@ -4,13 +4,12 @@ import math
 
 import jax
 
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.rules import Rule
-from gcjax.protocols.simulate import event_schedule
-from gcjax.protocols.single import single
-from gcjax.protocols.timing import bounded_staleness, check_staleness, commits_on_arrival
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.max_plus import bounded_staleness, check_staleness, commits_on_arrival
+from gcjax.protocols.simulation.rules import Rule
 from gcjax.stragglers.network import Network
 
 
@@ -32,7 +31,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     """
     check_staleness(staleness)
     if weight is not None:
-        single("weight", weight, finite=True)
+        _validate.single_number("weight", weight, finite=True)
 
     rule = Rule(ready=lambda view: view.clock - view.clock.min() <= staleness)
 

@@ -3,7 +3,7 @@
 import jax
 import jax.numpy as jnp
 
-from gcjax.algebra import specifications
+from gcjax import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.k_sync import k_batch_async

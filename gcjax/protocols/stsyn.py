@@ -3,13 +3,12 @@
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
-from gcjax.protocols.rounds import Round, rounds, until
-from gcjax.protocols.turns import Work
+from gcjax.protocols.simulation.rounds import Round, rounds, until
+from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
 
@@ -29,8 +28,8 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
     Raises:
       ValueError: if there is no step, or K is not between 1 and W.
     """
-    _checks.integer("num_steps", num_steps, minimum=1)
-    _checks.integer("num_waited", num_waited, minimum=1)
+    _validate.integer("num_steps", num_steps, minimum=1)
+    _validate.integer("num_waited", num_waited, minimum=1)
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
         del begin
@@ -45,7 +44,7 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         hint = "No more workers can be waited for than there are."
-        _checks.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
+        _validate.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
         check_units(durations, num_steps)
         found = rounds(rule, durations, network, durations.shape[0])
         uploads = jnp.maximum((found.worker >= 0).sum(axis=1, keepdims=True), 1)

@@ -5,13 +5,12 @@ from collections.abc import Callable
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
-from gcjax.algebra import specifications
+from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.rules import Part, Rule, View, units
-from gcjax.protocols.simulate import event_schedule
-from gcjax.protocols.turns import Work
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.rules import Part, Rule, View, units
+from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
 
@@ -38,7 +37,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
       ValueError: if there is a trigger, and the variant is not eager, or it is not a worker.
     """
     if trigger is not None:
-        _checks.integer("trigger", trigger)
+        _validate.integer("trigger", trigger)
         if not eager:
             raise ValueError(
                 f"trigger is for the eager variant; otherwise the slowest push brings the commit. Got {trigger}."
@@ -78,7 +77,7 @@ def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
     if trigger is None:
         return jnp.argmax(durations.sum(axis=0)).astype(jnp.int32)
     hint = "The trigger is a worker."
-    return jnp.asarray(_checks.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint), jnp.int32)
+    return jnp.asarray(_validate.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint), jnp.int32)
 
 
 def _committed(turn: Callable[..., Part]) -> Rule:

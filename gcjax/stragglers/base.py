@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks, memory
+from gcjax import _validate, memory
 
 
 class StragglerModel(NamedTuple):
@@ -48,12 +48,12 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
       ValueError: if a count is below one, or what is sampled is larger than the memory, or a per-worker parameter of
         the model has not W entries.
     """
-    num_units = _checks.integer("num_units", num_units, minimum=1, maximum=2**31 - 1)
-    num_workers = _checks.integer("num_workers", num_workers, minimum=1, maximum=2**31 - 1)
+    num_units = _validate.integer("num_units", num_units, minimum=1, maximum=2**31 - 1)
+    num_workers = _validate.integer("num_workers", num_workers, minimum=1, maximum=2**31 - 1)
     durations = f"durations of {num_units} units of {num_workers} workers"
     memory.check(durations, 4 * num_units * num_workers, "Lower num_units or num_workers.")
     checked_model(model)
-    init_key, unit_key = jax.random.split(_checks.rng_key(rng_key))
+    init_key, unit_key = jax.random.split(_validate.rng_key(rng_key))
     return _sample_units(model.sample, num_units, model.init(init_key, num_workers), unit_key)
 
 

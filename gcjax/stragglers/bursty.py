@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter
@@ -85,17 +85,17 @@ def bursty(
     Raises:
       ValueError: if a parameter is out of its range, or B exceeds the window.
     """
-    _checks.number("base", base, above=True, finite=True)
-    _checks.number("slowdown", slowdown, minimum=1.0, above=True)
-    _checks.integer("window", window, minimum=1)
-    _checks.integer("burst", burst, minimum=1, maximum=window, hint="A burst cannot be longer than the window.")
-    _checks.integer("most", most, minimum=0)
-    _checks.integer("period", period, minimum=1)
-    _checks.probability("probability", probability)
+    _validate.number("base", base, above=True, finite=True)
+    _validate.number("slowdown", slowdown, minimum=1.0, above=True)
+    _validate.integer("window", window, minimum=1)
+    _validate.integer("burst", burst, minimum=1, maximum=window, hint="A burst cannot be longer than the window.")
+    _validate.integer("most", most, minimum=0)
+    _validate.integer("period", period, minimum=1)
+    _validate.probability("probability", probability)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
         del rng_key
-        _checks.integer("most", most, maximum=num_workers, hint="No more workers can be slow than there are.")
+        _validate.integer("most", most, maximum=num_workers, hint="No more workers can be slow than there are.")
         return _State(
             jnp.full(num_workers, window, jnp.int32),
             jnp.zeros(num_workers, jnp.int32),

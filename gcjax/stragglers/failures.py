@@ -9,10 +9,10 @@ protocols its worker is lost. An onset within a round cuts the round short. Lett
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
-from gcjax.stragglers.failing import Count, FailureState, check_range, failing
+from gcjax.stragglers.failure_times import Count, FailureState, check_range, failing
 from gcjax.stragglers.heterogeneous import members
 
 
@@ -71,7 +71,7 @@ def failed_count(
     check_range("count", count, "largest_count", largest)
 
     def counts(num_workers: int) -> jax.Array:
-        _checks.whole("count", largest, maximum=num_workers, hint="No more workers can fail than there are.")
+        _validate.whole("count", largest, maximum=num_workers, hint="No more workers can fail than there are.")
         return jnp.stack([jnp.asarray(count, jnp.int32), jnp.asarray(largest, jnp.int32)])
 
     return failing(model, _choose_counted, counts, forever, onset, latest_onset, period)
@@ -101,7 +101,7 @@ def failed_probability(
       ValueError: if the probability is outside [0, 1], or the onset or period is not a whole number in its
         range.
     """
-    _checks.probability("probability", probability)
+    _validate.probability("probability", probability)
 
     def probabilities(num_workers: int) -> jax.Array:
         return per_worker("probability", probability, num_workers)

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, checked_model, per_worker
 from gcjax.stragglers.iid import Parameter, constant
@@ -80,7 +80,7 @@ def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...]
     Raises:
       ValueError: if `factor` is not above zero and finite, or there is no such worker.
     """
-    _checks.number("factor", factor, above=True, finite=True)
+    _validate.number("factor", factor, above=True, finite=True)
 
     return _changed(model, jnp.multiply, "factor", factor, 1.0, workers)
 
@@ -97,7 +97,7 @@ def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ..
     Raises:
       ValueError: if the delay is negative or not finite, or there is no such worker.
     """
-    _checks.number("seconds", seconds, finite=True)
+    _validate.number("seconds", seconds, finite=True)
 
     return _changed(model, jnp.add, "seconds", seconds, 0.0, workers)
 
@@ -106,5 +106,5 @@ def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:
     """Returns bool[W]: who is among `workers`; raises `ValueError` for a worker that does not exist."""
     mask = np.zeros(num_workers, bool)
     for worker in np.atleast_1d(np.asarray(workers)).tolist():
-        mask[_checks.integer("an entry of workers", worker, maximum=num_workers - 1)] = True
+        mask[_validate.integer("an entry of workers", worker, maximum=num_workers - 1)] = True
     return jnp.asarray(mask)

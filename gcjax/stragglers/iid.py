@@ -11,7 +11,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 
@@ -54,7 +54,7 @@ def constant(*, seconds: Parameter = 1.0) -> StragglerModel:
     Raises:
       ValueError: if `seconds` is negative or NaN.
     """
-    return independent(_constant, seconds=_checks.number("seconds", seconds))
+    return independent(_constant, seconds=_validate.number("seconds", seconds))
 
 
 @comparable
@@ -81,7 +81,7 @@ def shifted_exponential(*, shift: Parameter, mean: Parameter) -> StragglerModel:
     Raises:
       ValueError: if `shift` is negative, or `mean` not above zero and finite.
     """
-    shift = _checks.number("shift", shift, finite=True)
+    shift = _validate.number("shift", shift, finite=True)
     return independent(_shifted_exponential, shift=shift, mean=_positive("mean", mean))
 
 
@@ -125,12 +125,12 @@ def bimodal(*, fast: Parameter, slow: Parameter, probability: Parameter) -> Stra
     Raises:
       ValueError: if a time is negative, or the probability is outside [0, 1].
     """
-    fast, slow = _checks.number("fast", fast), _checks.number("slow", slow)
-    return independent(_bimodal, fast=fast, slow=slow, probability=_checks.probability("probability", probability))
+    fast, slow = _validate.number("fast", fast), _validate.number("slow", slow)
+    return independent(_bimodal, fast=fast, slow=slow, probability=_validate.probability("probability", probability))
 
 
 def _positive(name: str, value: Parameter) -> Any:
-    return _checks.number(name, value, above=True, finite=True)
+    return _validate.number(name, value, above=True, finite=True)
 
 
 def _standard_exponential(rng_key: jax.Array, like: jax.Array) -> jax.Array:

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel, per_worker
 from gcjax.stragglers.iid import Parameter, constant
@@ -66,8 +66,8 @@ def markov(
       ValueError: if a probability is outside [0, 1], no chain has these two probabilities, or `slowdown` is
         not above zero and finite.
     """
-    _check_chain(_checks.probability("probability", probability), _checks.probability("persistence", persistence))
-    _checks.number("slowdown", slowdown, above=True, finite=True)
+    _check_chain(_validate.probability("probability", probability), _validate.probability("persistence", persistence))
+    _validate.number("slowdown", slowdown, above=True, finite=True)
     base_model = base if isinstance(base, StragglerModel) else constant(seconds=base)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
@@ -96,7 +96,7 @@ def _bernoulli(rng_key: jax.Array, probability: jax.Array) -> jax.Array:
 
 
 def _check_chain(probability: Any, persistence: Any) -> None:
-    if _checks.is_traced(probability) or _checks.is_traced(persistence):
+    if _validate.is_traced(probability) or _validate.is_traced(persistence):
         return
     slow, stay = np.broadcast_arrays(np.asarray(probability, np.float64), np.asarray(persistence, np.float64))
     bad = slow * (1 - stay) > 1 - slow + _ROUNDING

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.stragglers.transfers import shared_arrivals
 
 Seconds = float | jax.Array
@@ -113,7 +113,7 @@ class Links(NamedTuple):
           params: the parameters, arrays or their shapes and dtypes; or their size in bytes, a number.
         """
         size = params if isinstance(params, (int, float)) else _num_bytes(params)
-        _checks.number("the size of the model in bytes", size)
+        _validate.number("the size of the model in bytes", size)
         upload, download = (jnp.asarray(size / np.asarray(x)) for x in (self.upload, self.download))
         server = size / self.server
         if self.shared and server > 0:
@@ -170,7 +170,7 @@ def links(
 def _check_number(name: str, value: Any, *, above: bool = False) -> None:
     if value is None or isinstance(value, (str, bytes)):
         raise ValueError(f"{name} must be a number, or one for each worker; got {value!r}.")
-    _checks.number(name, value, above=above)
+    _validate.number(name, value, above=above)
 
 
 def _check_one_link(name: str, value: Any) -> None:

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel
 from gcjax.stragglers.trace_files import checked_trace, read_trace
@@ -58,10 +58,10 @@ def replay(
 @comparable
 def _of_array(seconds: np.ndarray | jax.Array, start: str, workers: str) -> StragglerModel:
     """The model, which depends on nothing but the arguments; a file may change."""
-    if not _checks.is_traced(seconds):
+    if not _validate.is_traced(seconds):
         seconds = _filled(checked_trace(seconds))
-    drawn = _checks.choice("workers", workers, WORKERS) == "drawn"
-    anywhere = _checks.choice("start", start, STARTS) == "random"
+    drawn = _validate.choice("workers", workers, WORKERS) == "drawn"
+    anywhere = _validate.choice("start", start, STARTS) == "random"
     num_units, width = seconds.shape
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:

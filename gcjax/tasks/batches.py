@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.tasks.base import Batch
 from gcjax.tasks.chunks import Chunks, Data
 
@@ -53,7 +53,7 @@ def sampling(
         without local data.
     """
     if batch_size is not None:
-        _checks.integer("batch_size", batch_size, minimum=1)
+        _validate.integer("batch_size", batch_size, minimum=1)
     elif not local_data:
         raise ValueError(
             "batch_size=None makes a batch of a worker's own chunk and so needs local_data=True; "

@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.tasks.base import Batch
 
 
@@ -61,7 +61,7 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     """
     n = len(inputs)
     hint = "Every chunk needs at least one training example."
-    _checks.integer("num_chunks", num_chunks, minimum=1, maximum=n, hint=hint)
+    _validate.integer("num_chunks", num_chunks, minimum=1, maximum=n, hint=hint)
     counts = n // num_chunks + (np.arange(num_chunks) < n % num_chunks)
     padding = counts.max() - counts[-1]
     return Chunks(

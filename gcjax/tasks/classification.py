@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.batches import Augmentation, sampling
 from gcjax.tasks.chunks import Data, first_examples, split
@@ -79,7 +79,7 @@ def image_task(
       ValueError: if there are more chunks than training images, or another value is out of its range.
     """
     if num_evaluated is not None:
-        _checks.integer("num_evaluated", num_evaluated, minimum=1)
+        _validate.integer("num_evaluated", num_evaluated, minimum=1)
     train = split(*images.train, num_chunks)
     test = (jnp.asarray(images.test[0], train.inputs.dtype), jnp.asarray(images.test[1], jnp.int32))
     shape = images.train[0].shape[1:]

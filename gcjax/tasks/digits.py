@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.tasks.base import Task
 from gcjax.tasks.classification import Images, image_task
 from gcjax.tasks.models import network
@@ -42,7 +42,7 @@ def digits(
         or another value is out of its range.
     """
     chosen = network(model, hidden=hidden, dropout=dropout, width=width)
-    images = _digits(_checks.number("test_fraction", test_fraction, above=True, maximum=0.9), seed)
+    images = _digits(_validate.number("test_fraction", test_fraction, above=True, maximum=0.9), seed)
     return image_task(num_chunks, images, chosen, batch_size=batch_size, local_data=local_data)
 
 

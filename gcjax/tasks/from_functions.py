@@ -12,7 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.batches import sampling
 from gcjax.tasks.chunks import Data, split
@@ -180,7 +180,7 @@ def _pair(name: str, examples: Any) -> tuple[np.ndarray, np.ndarray]:
 def _in_order(inputs: np.ndarray, targets: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
     if seed is None:
         return inputs, targets
-    order = np.random.default_rng(_checks.integer("seed", seed)).permutation(len(inputs))
+    order = np.random.default_rng(_validate.integer("seed", seed)).permutation(len(inputs))
     return inputs[order], targets[order]
 
 

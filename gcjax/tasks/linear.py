@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.chunks import Data, all_examples
 from gcjax.tasks.synthetic import Objective, linear_data, synthetic_task
@@ -37,7 +37,7 @@ def linear_regression(
     Raises:
       ValueError: if there are more chunks or features than examples, or another value is out of its range.
     """
-    _checks.number("noise", noise, finite=True)
+    _validate.number("noise", noise, finite=True)
     rng = np.random.default_rng(seed)
     inputs, signal = linear_data(rng, num_examples, num_features)
     targets = signal + noise * rng.normal(size=num_examples)

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.chunks import Data, all_examples
 from gcjax.tasks.synthetic import Objective, linear_data, synthetic_task
@@ -43,7 +43,7 @@ def logistic_regression(
     Raises:
       ValueError: if there are more chunks or features than examples, or another value is out of its range.
     """
-    _checks.number("l2", l2, above=True, finite=True)
+    _validate.number("l2", l2, above=True, finite=True)
     rng = np.random.default_rng(seed)
     inputs, signal = linear_data(rng, num_examples, num_features)
     targets = (rng.uniform(size=num_examples) < _sigmoid(signal)).astype(np.float64)

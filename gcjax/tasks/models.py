@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.tasks.layers import GroupNorm, halved, local_response_norm, overlapping_maxima, patches
 
 
@@ -189,14 +189,14 @@ def network(
     Raises:
       ValueError: if there is no such network, it has no such option, or a value is out of its range.
     """
-    of_model = inspect.signature(MODELS[_checks.choice("model", model, MODELS)]).parameters
+    of_model = inspect.signature(MODELS[_validate.choice("model", model, MODELS)]).parameters
     given: dict[str, Any] = {}
     if hidden is not None:
-        given["hidden"] = tuple(_checks.integer("an entry of hidden", size, minimum=1) for size in hidden)
-    if _checks.number("dropout", dropout, maximum=1.0) > 0:
+        given["hidden"] = tuple(_validate.integer("an entry of hidden", size, minimum=1) for size in hidden)
+    if _validate.number("dropout", dropout, maximum=1.0) > 0:
         given["dropout"] = float(dropout)
     if width is not None:
-        given["width"] = _checks.integer("width", width, minimum=1)
+        given["width"] = _validate.integer("width", width, minimum=1)
     for name, value in given.items():
         if name not in of_model:
             known = [option for option in ("hidden", "dropout", "width") if option in of_model]

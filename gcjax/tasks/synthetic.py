@@ -14,7 +14,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks, memory
+from gcjax import _validate, memory
 from gcjax.tasks.base import Task
 from gcjax.tasks.batches import sampling
 from gcjax.tasks.chunks import Data, split
@@ -52,9 +52,9 @@ def synthetic_task(
 
 def linear_data(rng: np.random.Generator, num_examples: int, num_features: int) -> tuple[np.ndarray, np.ndarray]:
     """Returns `inputs float[n, F]` and what the true weights make of them, `float[n]`."""
-    _checks.integer("num_examples", num_examples, minimum=1)
+    _validate.integer("num_examples", num_examples, minimum=1)
     hint = "More features than examples leave many optima: raise num_examples or lower num_features."
-    _checks.integer("num_features", num_features, minimum=1, maximum=num_examples, hint=hint)
+    _validate.integer("num_features", num_features, minimum=1, maximum=num_examples, hint=hint)
     examples = f"{num_examples} examples of {num_features} features"
     memory.check(examples, 8 * num_examples * num_features, "Lower num_examples or num_features.")
     inputs = rng.normal(size=(num_examples, num_features))

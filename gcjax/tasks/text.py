@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.tasks.base import Batch, Task
 from gcjax.tasks.batches import sampling
 from gcjax.tasks.chunks import Data, first_examples, split
@@ -63,13 +63,13 @@ def text(
       ValueError: if there is no such file, the text is too short for the context or the chunks, or another
         value is out of its range.
     """
-    _checks.integer("context", context, minimum=1)
-    _checks.integer("depth", depth, minimum=1)
-    if _checks.integer("width", width, minimum=1) > 32 and width % 32:
+    _validate.integer("context", context, minimum=1)
+    _validate.integer("depth", depth, minimum=1)
+    if _validate.integer("width", width, minimum=1) > 32 and width % 32:
         raise ValueError(f"width must be at most 32, or a multiple of 32, the size of a head; got {width}.")
     if num_evaluated is not None:
-        _checks.integer("num_evaluated", num_evaluated, minimum=1)
-    _checks.number("test_fraction", test_fraction, above=True, maximum=0.9)
+        _validate.integer("num_evaluated", num_evaluated, minimum=1)
+    _validate.number("test_fraction", test_fraction, above=True, maximum=0.9)
     train, test = _windows(Path(path).expanduser(), context, test_fraction)
     train = np.random.default_rng(seed).permutation(train)
     chunks = split(train[:, :-1], train[:, 1:], num_chunks)

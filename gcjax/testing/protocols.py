@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.protocols import Protocol, Schedule, check
-from gcjax.protocols.structure import INDICES, check_shapes, check_structure
+from gcjax.protocols.validation.structure import INDICES, check_shapes, check_structure
 from gcjax.stragglers.network import Network
 from gcjax.testing.contract import ContractError, Traced, called, generator, refused, require, same, shown
 from gcjax.testing.schedules import check_exactly

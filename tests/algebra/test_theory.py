@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 
-from gcjax.algebra.specifications import SPECIFICATIONS, bsp, check, clocks, ssp
-from gcjax.algebra.specifications.theory import relations, theory
+from gcjax.algebra.theory import relations, theory
+from gcjax.specifications import SPECIFICATIONS, bsp, check, clocks, ssp
 
 
 def strict(specification):

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcjax import codes
-from gcjax.codes import small_systems
+from gcjax.codes import chunk_systems as small_systems
 from gcjax.codes.base import check_progress
 from gcjax.testing import check_code
 from tests.codes.helpers import KEY, all_or_nothing, distance, exact_codes, without

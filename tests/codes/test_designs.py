@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
-from gcjax.codes import designs
+from gcjax.codes import design_constructions as designs
 
 
 def test_every_known_design_is_one():

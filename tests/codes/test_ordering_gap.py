@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gcjax import codes
-from gcjax.codes.reordering import _candidates, _take_turns, _without_common_chunks, search
-from gcjax.codes.spare import FAR, critical, rests_of, spare
+from gcjax.codes.processing_order.slack import FAR, critical, rests_of, spare
+from gcjax.codes.processing_order.worst_case_search import _candidates, _take_turns, _without_common_chunks, search
 from tests.codes.orders import all_q_max, irregular, small
 
 KEY = jax.random.key(0)

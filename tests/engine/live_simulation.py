@@ -9,7 +9,8 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from gcjax import codes, engine, keeping, protocols, stragglers, tasks
-from gcjax.engine.live import deadlines, exchange, records, rounds, saving, training
+from gcjax.engine.live import deadlines, exchange, rounds, saving, training
+from gcjax.engine.live import round_records as records
 from gcjax.engine.live.work import Clock, chunk_gradient
 
 KEY = jax.random.key(2)

@@ -8,7 +8,8 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import finished, live
+from experiments import finished_rows as finished
+from experiments import live
 from gcjax import cli, progress, stragglers
 from gcjax.engine import live as runtime
 

@@ -10,9 +10,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.partial_stragglers import approximate, exact, published, report, simulate, systems
+from experiments.partial_stragglers.arrival_decoder import arrival_decoder
 from experiments.partial_stragglers.assignments import balanced
 from gcjax import cli, codes, progress, stragglers
-from gcjax.codes.arrivals import arrival_decoder
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "partial_stragglers"
 KEY = jax.random.key(3)

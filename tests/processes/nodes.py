@@ -5,7 +5,7 @@ from functools import partial
 
 from gcjax.processes.hub import Hub
 from gcjax.processes.member import Member
-from gcjax.processes.places import Place
+from gcjax.processes.rendezvous import Place
 
 
 class Node:

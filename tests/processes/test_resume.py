@@ -7,8 +7,8 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from tests.cli.test_main import CONFIG
 from tests.processes.commands import group
-from tests.test_cli import CONFIG
 
 LONG = f"""{CONFIG}
 compare.mesh = @mesh()

@@ -9,7 +9,7 @@ import pytest
 
 from gcjax import cli, processes
 from gcjax.processes import listening
-from gcjax.processes.places import Place
+from gcjax.processes.rendezvous import Place
 from gcjax.processes.secret import secret
 from tests.processes.commands import free_port
 from tests.processes.nodes import first_of, play

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from gcjax import protocols
-from gcjax.algebra.specifications.events import KINDS
 from gcjax.protocols import commits, events, truncate
+from gcjax.specifications.events import KINDS
 from tests.protocols import table
 from tests.protocols.table import CASES, random_durations
 

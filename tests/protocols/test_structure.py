@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from gcjax import codes, engine, protocols, tasks
-from gcjax.protocols.structure import check_shapes, check_structure
+from gcjax.protocols.validation.structure import check_shapes, check_structure
 from tests.protocols import table
 from tests.protocols.table import CASES, random_durations, random_links, schedule
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import stragglers
-from gcjax._arguments import checked
+from gcjax.config.arguments import checked
 from gcjax.stragglers.base import _sample_units
 from gcjax.stragglers.iid import Parameter
 from gcjax.testing import check_straggler_model

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.algebra.automata.base import Automaton, check_relation, check_size, check_states, check_steps
 from gcjax.algebra.steps import ENVIRONMENT, PROGRAM, Space
 
@@ -90,7 +90,7 @@ def steps_within(
     if steps is not None:
         chosen = sorted(steps)
         for step in chosen:
-            _checks.choice("steps", str(step), map(str, np.flatnonzero(own).tolist()))
+            _validate.choice("steps", str(step), map(str, np.flatnonzero(own).tolist()))
         own = np.isin(np.arange(space.num_steps), chosen)
     if r is None:
         return np.broadcast_to(own, (space.num_states, space.num_steps))

@@ -6,7 +6,7 @@ Letters: Q control states, S shared states, A steps.
 import jax
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.algebra.automata.base import Automaton, check_size
 from gcjax.algebra.steps import Space
 
@@ -23,8 +23,8 @@ def random_automaton(
       rng_key: decides everything.
       aborts: whether an eighth of the configurations abort, or none.
     """
-    _checks.integer("num_controls", num_controls, minimum=1)
-    _checks.integer("num_moves", num_moves)
+    _validate.integer("num_controls", num_controls, minimum=1)
+    _validate.integer("num_moves", num_moves)
     check_size(space, num_controls)
     draw = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
     shape = (num_controls, space.num_states)

@@ -4,8 +4,8 @@ from collections.abc import Sequence
 
 from rich.text import Text
 
-from gcjax.algebra.laws.check import Result
 from gcjax.algebra.laws.table import LAWS, Law
+from gcjax.algebra.laws.trials import Result
 from gcjax.tables import RichTable, rich_table
 
 _INTRODUCTION = """# The laws of the algebra

@@ -8,8 +8,8 @@ from gcjax.engine.live.deadlines import (
     until_decodable,
     whole_load,
 )
-from gcjax.engine.live.records import LiveRun, Round
-from gcjax.engine.live.slow import SlowSpell, slow_spells, slow_text
+from gcjax.engine.live.round_records import LiveRun, Round
+from gcjax.engine.live.slow_workers import SlowSpell, slow_spells, slow_text
 from gcjax.engine.live.training import train
 from gcjax.registry import Entry
 

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _checks
+from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.equality import comparable
 
@@ -76,7 +76,7 @@ def fixed(seconds: float) -> DeadlineRule:
     Args:
       seconds: above 0.
     """
-    _checks.number("seconds", seconds, above=True)
+    _validate.number("seconds", seconds, above=True)
     return DeadlineRule(lambda situation: float(seconds))
 
 
@@ -91,8 +91,8 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
       tolerance: k, at least 0.
       window: rounds.
     """
-    _checks.number("tolerance", tolerance, finite=True)
-    _checks.integer("window", window, minimum=1)
+    _validate.number("tolerance", tolerance, finite=True)
+    _validate.integer("window", window, minimum=1)
 
     def seconds(situation: Situation) -> float:
         recent = situation.history[-window:]

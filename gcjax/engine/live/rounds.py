@@ -16,7 +16,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine.live import deadlines
 from gcjax.engine.live.deadlines import DeadlineRule, Situation
 from gcjax.engine.live.exchange import Shared
-from gcjax.engine.live.records import Round
+from gcjax.engine.live.round_records import Round
 from gcjax.engine.live.work import Clock, Kept, work
 
 Throttle = Callable[[int, int], float]

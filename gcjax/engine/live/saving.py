@@ -20,7 +20,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine import resume
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live.exchange import AXIS, local
-from gcjax.engine.live.records import Round
+from gcjax.engine.live.round_records import Round
 
 SEEN_WITHIN = 10.0
 """Seconds in which a file must be seen by all; file systems on a network keep old listings for a while."""

@@ -16,13 +16,13 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from gcjax import _checks, keeping
+from gcjax import _validate, keeping
 from gcjax.codes.base import GradientCode
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
 from gcjax.engine.live.deadlines import DeadlineRule
 from gcjax.engine.live.exchange import Exchange, Shared, exchange, local, rows, worker_mesh
-from gcjax.engine.live.records import LiveRun, Round, stack
+from gcjax.engine.live.round_records import LiveRun, Round, stack
 from gcjax.engine.live.rounds import Finished, Throttle, Worker, situation, working
 from gcjax.engine.live.saving import Saving, SoFar
 from gcjax.engine.live.work import Clock, Kept, chunk_gradient, empty
@@ -87,7 +87,7 @@ def train(
         residual above what the rule or `max_residual` allows; if the checkpoints are of another run, or all are
         damaged; or if a process does not see their folder.
     """
-    _checks.optimizer("optimizer", optimizer)
+    _validate.optimizer("optimizer", optimizer)
     _check_arguments(task, code, num_rounds, deadline, max_residual)
     rule = deadlines.adaptive() if deadline is None else deadline
     goal = _goal(code, rule, max_residual)
@@ -218,13 +218,13 @@ def _goal(code: GradientCode, rule: DeadlineRule, max_residual: float | None) ->
 def _check_arguments(
     task: Task, code: GradientCode, num_rounds: int, rule: DeadlineRule | None, max_residual: float | None
 ) -> None:
-    _checks.integer("num_rounds", num_rounds, minimum=1)
+    _validate.integer("num_rounds", num_rounds, minimum=1)
     if not isinstance(code, GradientCode):
         raise ValueError(f"train needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
     if rule is not None and not isinstance(rule, DeadlineRule):
         raise ValueError(f"deadline must be a rule, for example gcjax.engine.live.adaptive(); got {rule!r}.")
     if max_residual is not None:
-        _checks.number("max_residual", max_residual, finite=True)
+        _validate.number("max_residual", max_residual, finite=True)
     if code.assignment.num_chunks != task.num_chunks:
         raise ValueError(
             f"the code and the task must cut the data into the same chunks; the code has "

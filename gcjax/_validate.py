@@ -1,0 +1,167 @@
+"""Checks of what a user passes in: one place, so that all errors read alike.
+
+Every message says the rule, the value received and, where it helps, what to do. Values that are being traced
+by JAX have no value yet and pass.
+"""
+
+import difflib
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+
+def is_traced(value: Any) -> bool:
+    """Whether a value has no concrete number yet."""
+    return isinstance(value, jax.core.Tracer)
+
+
+def integer(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> int:
+    """Returns `value` as an int within the bounds, or raises `ValueError`."""
+    bounds = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
+    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not whole or value < minimum or (maximum is not None and value > maximum):
+        raise ValueError(f"{name} must be a whole number {bounds}; got {value!r}." + (f" {hint}" if hint else ""))
+    return int(value)
+
+
+def number(
+    name: str,
+    value: Any,
+    *,
+    minimum: float = 0.0,
+    above: bool = False,
+    maximum: float = math.inf,
+    finite: bool = False,
+) -> Any:
+    """Checks every entry of a number or array against its bounds and returns `value` unchanged.
+
+    Args:
+      name: what the user calls it.
+      value: a number, an array, or a traced value (which passes).
+      minimum: the least value allowed.
+      above: whether the minimum itself is excluded.
+      maximum: the largest value allowed; `inf` allows infinity.
+      finite: whether infinity is refused.
+    """
+    if is_traced(value):
+        return value
+    try:
+        array = np.asarray(value, dtype=np.float64)
+        if value is None or (isinstance(value, (tuple, list)) and None in np.asarray(value, dtype=object)):
+            raise TypeError  # for numpy, None is NaN
+    except (TypeError, ValueError):
+        raise ValueError(f"{name} must be a number or an array of numbers; got {value!r}.") from None
+    low = array > minimum if above else array >= minimum
+    if not np.all(low & (array <= maximum) & (np.isfinite(array) | (not finite))):
+        relation = "above" if above else "at least"
+        limit = (" and finite" if finite else "") if math.isinf(maximum) else f" and at most {maximum:g}"
+        raise ValueError(f"{name} must be {relation} {minimum:g}{limit}; got {_shorten(array)}.")
+    return value
+
+
+def single_number(name: str, value: Any, **bounds: Any) -> Any:
+    """As `number`, for one number for all workers: sequences, arrays, text and booleans are refused."""
+    if value is None or isinstance(value, (str, bytes, bool, tuple, list, dict)) or np.shape(value) != ():
+        raise ValueError(f"{name} must be one number; got {value!r}.")
+    return number(name, value, **bounds)
+
+
+def whole(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> Any:
+    """As `integer`, for every entry of a number or array, traced or not; returns `value` unchanged."""
+    if not is_traced(value):
+        for entry in np.ravel(np.asarray(value)).tolist():
+            integer(name, entry, minimum=minimum, maximum=maximum, hint=hint)
+    return value
+
+
+def probability(name: str, value: Any) -> Any:
+    """Checks that a value lies in [0, 1]."""
+    return number(name, value, minimum=0.0, maximum=1.0)
+
+
+def choice(name: str, value: Any, options: Iterable[str]) -> str:
+    """Returns `value` if it is one of the options, or raises `ValueError` with the nearest of them."""
+    options = sorted(options)
+    if value in options:
+        return value
+    close = difflib.get_close_matches(str(value), options, n=1)
+    hint = f" Did you mean {close[0]!r}?" if close else ""
+    raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}.{hint}")
+
+
+def rng_key(value: Any) -> Any:
+    """Checks that a value is one JAX random key, of the new kind or the old, and returns it unchanged."""
+    dtype, shape = getattr(value, "dtype", None), np.shape(value) if hasattr(value, "dtype") else None
+    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if (typed and shape == ()) or (dtype == np.uint32 and shape is not None and len(shape) == 1):
+        return value
+    got = repr(value) if dtype is None else f"an array of shape {shape} and dtype {dtype}"
+    raise ValueError(f"rng_key must be one JAX random key, for example jax.random.key(0); got {got}.")
+
+
+def optimizer(name: str, value: Any) -> Any:
+    """Checks that a value is an optax optimizer, by its two functions, and returns it unchanged."""
+    if not (callable(getattr(value, "init", None)) and callable(getattr(value, "update", None))):
+        hint = " Was the factory called?" if callable(value) else ""
+        raise ValueError(
+            f"{name} must be an optax.GradientTransformation, for example optax.sgd(0.1); got {value!r}.{hint}"
+        )
+    return value
+
+
+def durations(value: Any) -> Any:
+    """Checks an array `[T, W]` of seconds, no NaN, nothing negative, and returns it as a JAX array.
+
+    Types of 16 bits or less, in which times soon stop to grow, become float32.
+    """
+    if not is_traced(value):
+        try:
+            value = value if isinstance(value, jax.Array) else np.asarray(value)
+        except ValueError:
+            raise ValueError(
+                "durations must have as many units for each worker; got rows of several lengths."
+            ) from None
+    shape, dtype = np.shape(value), value.dtype
+    if len(shape) != 2 or 0 in shape:
+        raise ValueError(
+            f"durations must have shape [T, W] with T, W >= 1; got shape {shape}. "
+            "Make them with gcjax.stragglers.sample_durations."
+        )
+    if not jnp.issubdtype(dtype, jnp.floating):
+        raise ValueError(f"durations must be floating point seconds; got dtype {dtype}.")
+    if dtype.itemsize < 4:
+        value = value.astype(jnp.float32)
+    if is_traced(value):
+        return value
+    array = np.asarray(value)
+    bad = np.isnan(array) | (array < 0)
+    if bad.any():
+        unit, worker = np.argwhere(bad)[0]
+        raise ValueError(
+            f"durations must be seconds >= 0, and inf for a failed worker; got {array[unit, worker]} "
+            f"for unit {unit} of worker {worker} ({int(bad.sum())} bad values in all)."
+        )
+    return jnp.asarray(value, jax.dtypes.canonicalize_dtype(array.dtype))
+
+
+def transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:
+    """What an error about durations of a shape [T, W] adds if they look like [W, T]; nothing if they do not.
+
+    They do if there are as many rows as workers, where their number is known, and otherwise if there are less units
+    than workers: that is no error by itself.
+    """
+    rows, columns = shape
+    if rows < columns if num_workers is None else rows == num_workers != columns:
+        return (
+            f" Durations are [T, W]: these are {rows} units of {columns} workers. If they should be {columns} units of "
+            f"{rows} workers, pass them transposed, durations.T."
+        )
+    return ""
+
+
+def _shorten(array: np.ndarray) -> str:
+    return f"{array.item():g}" if array.ndim == 0 else np.array2string(array, threshold=8, precision=6)

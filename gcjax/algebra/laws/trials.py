@@ -1,0 +1,116 @@
+"""Tries laws on random instances of the bounded model."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax import _validate
+from gcjax.algebra import commands
+from gcjax.algebra.command import Command
+from gcjax.algebra.laws.meaning import OPERATORS, Instances, Operators
+from gcjax.algebra.laws.table import EVENTS, LAWS, STATES, Law
+from gcjax.algebra.laws.terms import Claim
+from gcjax.algebra.refinement import Trace, refines
+from gcjax.algebra.steps import events, shared_memory
+from gcjax.algebra.traces import Model
+
+
+class Counterexample(NamedTuple):
+    """Where a law fails.
+
+    Attributes:
+      claim: the claim that does.
+      instance: the number of the random instance.
+      by: the side that accepts the trace: "left" or "right".
+      trace: the shortest trace that only this side accepts.
+      left: what is on the left, in this instance.
+      right: what is on the right.
+    """
+
+    claim: Claim
+    instance: int
+    by: str
+    trace: Trace
+    left: Command
+    right: Command
+
+    def __str__(self) -> str:
+        """The claim and the trace."""
+        return f"{self.claim}\nonly the {self.by} side has the trace\n{self.trace}"
+
+
+class Result(NamedTuple):
+    """What became of a law.
+
+    Attributes:
+      law: the row.
+      outcome: "holds", "refuted" or "out of reach".
+      counterexample: of a refuted one.
+    """
+
+    law: Law
+    outcome: str
+    counterexample: Counterexample | None = None
+
+    @property
+    def expected(self) -> bool:
+        """Whether it came out as the table says."""
+        return self.outcome == {"axiom": "holds", "law": "holds"}.get(self.law.kind, self.law.kind)
+
+
+def check_all(
+    *,
+    num_states: int = 2,
+    num_steps: int = 4,
+    num_instances: int = 32,
+    rng_key: jax.Array | None = None,
+    laws: Sequence[Law] = LAWS,
+    operators: Operators = OPERATORS,
+) -> list[Result]:
+    """Tries laws on random instances.
+
+    Laws of events are tried where there are as many steps: with `num_states - 1` pairs of events.
+
+    Args:
+      num_states: S of shared memory, at least 2.
+      num_steps: the most steps of a trace.
+      num_instances: how many random instances; the variables of all laws are the same in each.
+      rng_key: what they are drawn from; `jax.random.key(0)` if None.
+      laws: the rows to try.
+      operators: what the names in the laws mean; for tests, with mistakes.
+    """
+    _validate.integer("num_states", num_states, minimum=2, hint="With one state a relation says nothing.")
+    _validate.integer("num_instances", num_instances, minimum=1)
+    key = jax.random.key(0) if rng_key is None else rng_key
+    spaces = {STATES: shared_memory(num_states), EVENTS: events(num_states - 1)}
+    instances = {
+        name: Instances(Model(space, num_steps), key, num=num_instances, operators=operators)
+        for name, space in spaces.items()
+    }
+    return [check(law, instances[law.space]) for law in laws]
+
+
+def check(law: Law, instances: Instances) -> Result:
+    """Tries one law on these instances."""
+    if law.kind == "out of reach":
+        return Result(law, law.kind)
+    known: dict[Any, Any] = {}
+    for claim in law.claims:
+        found = _counterexample(claim, instances.values(claim.left, known), instances.values(claim.right, known))
+        if found is not None:
+            return Result(law, "refuted", found)
+    return Result(law, "holds")
+
+
+def _counterexample(claim: Claim, left: Command, right: Command) -> Counterexample | None:
+    """The first instance in which a claim is false; the sides have a leading axis of instances."""
+    agree = commands.includes if claim.relation == ">=" else commands.equal
+    wrong = np.flatnonzero(~np.asarray(jax.vmap(agree)(left, right)))
+    if not wrong.size:
+        return None
+    one, other = (Command(side.traces[wrong[0]], side.model) for side in (left, right))
+    by, missing = ("right", refines(one, other)) if not refines(one, other) else ("left", refines(other, one))
+    assert missing.trace is not None
+    return Counterexample(claim, int(wrong[0]), by, missing.trace, one, other)

@@ -1,0 +1,153 @@
+"""Specifications as commands of the algebra: the same conclusions, by refinement of automata.
+
+The shared states are the normalised ones that guarantees can lead to. Every component becomes an automaton that takes
+steps of its program, or lets its environment do anything, and may end at any time, so that a specification of how it
+ends says what holds always. For tiny instances: an automaton has all pairs of states as steps.
+
+Letters: C components, S states.
+"""
+
+import functools
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.algebra import automata
+from gcjax.algebra.automata import Automaton
+from gcjax.algebra.steps import shared_memory
+from gcjax.specifications.base import Specification, layout
+from gcjax.specifications.moves import Judged, Moves, Stepper
+
+MOST_STATES = 64
+NOBODY = -1
+
+
+class Theory(NamedTuple):
+    """A specification as commands.
+
+    Attributes:
+      goal: what all are to do together: the property, from the first state, if the environment does nothing.
+      promises: of each component, `guarantee & rely & specification`.
+      programs: of each component, what it does.
+    """
+
+    goal: Automaton
+    promises: tuple[Automaton, ...]
+    programs: tuple[Automaton, ...]
+
+    def introduced(self) -> bool:
+        """Whether all promises together refine the goal, as the law for parallel introduction says."""
+        return bool(automata.refines(self.goal, _together(self.promises)))
+
+    def kept(self) -> tuple[bool, ...]:
+        """Whether each program refines its promise."""
+        pairs = zip(self.promises, self.programs, strict=True)
+        return tuple(bool(automata.refines(promise, program)) for promise, program in pairs)
+
+    def achieved(self) -> bool:
+        """Whether all programs together refine the goal."""
+        return bool(automata.refines(self.goal, _together(self.programs)))
+
+
+class Relations(NamedTuple):
+    """What a specification says of its normalised states, the first of which it begins with.
+
+    Attributes:
+      programs: bool[C, S, S], the steps of each component.
+      guarantees: bool[C, S, S], what each promises.
+      relies: bool[C, S, S], what each relies on.
+      holds: bool[S], where the property holds.
+    """
+
+    programs: np.ndarray
+    guarantees: np.ndarray
+    relies: np.ndarray
+    holds: np.ndarray
+
+
+def theory(specification: Specification) -> Theory:
+    """The commands of a specification whose property is an invariant.
+
+    Raises:
+      ValueError: if there are too many states.
+    """
+    found = relations(specification)
+    count = found.holds.size
+    space = shared_memory(count)
+    ends = np.ones((count, count), bool)
+    ends[0] = found.holds
+    ending = automata.specification(space, ends)
+    goal = automata.rely(space, np.eye(count, dtype=bool)) & ending
+    promises = [
+        automata.guarantee(space, g) & automata.rely(space, r) & ending
+        for g, r in zip(found.guarantees, found.relies, strict=True)
+    ]
+    programs = [automata.guarantee(space, p) for p in found.programs]
+    return Theory(goal, tuple(promises), tuple(programs))
+
+
+def relations(specification: Specification) -> Relations:
+    """The relations of a specification, on all states that programs, guarantees and relies can lead to.
+
+    Raises:
+      ValueError: if there are too many states.
+    """
+    stepper = Stepper(specification, layout(specification))
+    rows, codes = _states(stepper)
+    place, components = np.argsort(codes), range(specification.num_components)
+
+    def relation(moves: Moves, which: np.ndarray, normal: np.ndarray) -> np.ndarray:
+        """bool[C, S, S], by who takes the step."""
+        found = np.zeros((len(components), codes.size, codes.size), bool)
+        after = place[np.searchsorted(codes[place], stepper.layout.codes(normal[which]))]
+        found[moves.component[which], moves.state[which], after] = True
+        return found
+
+    relies = []
+    for component in components:
+        moves, judged = _seen(stepper, rows, component)
+        others = (moves.action < 0) & judged.relied
+        relies.append(relation(moves, others, judged.normal).any(axis=0) | np.eye(codes.size, dtype=bool))
+    moves, judged = _seen(stepper, rows, NOBODY)
+    guarantees = relation(moves, (moves.action < 0) & judged.guaranteed, judged.normal)
+    own = stepper.program(rows)
+    programs = relation(own, np.ones(own.state.size, bool), stepper.judge(rows[own.state], own).normal)
+    holds = jax.vmap(lambda row: specification.invariant(stepper.layout.state(row)))(jnp.asarray(rows))
+    return Relations(programs, guarantees, np.stack(relies), np.asarray(holds))
+
+
+def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Judged]:
+    """The steps as one component sees them, in any case those that the others guarantee."""
+    moves = stepper.alone(rows, component)
+    return moves, stepper.judge(rows[moves.state], moves, component)
+
+
+def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
+    """int32[S, D] and int64[S]: the states, the first one first, and their numbers."""
+    spec, layout_ = stepper.specification, stepper.layout
+    rows = np.asarray(layout_.flat(spec.normalise(spec.initial)))[None]
+    while True:
+        found = [rows]
+        own = stepper.program(rows)
+        found.append(stepper.judge(rows[own.state], own).normal)
+        for component in (NOBODY, *range(spec.num_components)):
+            moves, judged = _seen(stepper, rows, component)
+            found.append(judged.normal[(moves.action >= 0) | judged.guaranteed | judged.relied])
+        every = np.concatenate(found)
+        codes = layout_.codes(every)
+        _, first = np.unique(codes, return_index=True)
+        new = every[np.sort(first)]
+        if (codes < 0).any() or new.shape[0] > min(MOST_STATES, stepper.chunk):
+            raise ValueError(
+                f"a specification as automata must have at most {MOST_STATES} states within its sizes; "
+                f"{spec.name} has more. Use {spec.num_workers - 1} workers or smaller parameters, or check it without."
+            )
+        if new.shape[0] == rows.shape[0]:
+            return rows, layout_.codes(rows)
+        rows = new
+
+
+def _together(commands: tuple[Automaton, ...]) -> Automaton:
+    return functools.reduce(lambda left, right: automata.pruned(automata.parallel(left, right)), commands)

@@ -1,0 +1,16 @@
+"""The command `gcjax check`."""
+
+import argparse
+
+
+def command(options: argparse.Namespace) -> int:
+    """Checks a specification, or the schedules of a config; returns the exit status."""
+    if (options.schedule is None) == (options.protocol is None):
+        raise ValueError("check takes either a PROTOCOL or --schedule CONFIG; see gcjax check --help.")
+    if options.schedule is not None:
+        from gcjax.cli import check_schedules
+
+        return check_schedules.run(options.schedule, options.bindings)
+    from gcjax.cli import check_specification
+
+    return check_specification.run(options.protocol, options.parameters)

@@ -1,0 +1,73 @@
+"""What `gcjax check --schedule CONFIG` does: the schedules of a config, held against what the protocols promise."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+from rich.text import Text
+
+from gcjax import config
+from gcjax.config import errors, experiment_parts
+from gcjax.progress import console
+from gcjax.protocols import Kept, Protocol, check
+from gcjax.stragglers import Network, sample_durations
+from gcjax.tables import RichTable, rich_table
+
+
+def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
+    """Checks the schedules of an experiment's config, on durations of its seed, and prints a table.
+
+    What is what is found by the types of the experiment's parameters, whatever they are called.
+
+    Args:
+      path: a config of an experiment that is given protocols, a straggler model and a number of workers.
+      bindings: gin statements that win over the file.
+
+    Returns:
+      The exit status: 0 if all schedules keep to what their protocols promise, 1 if not.
+
+    Raises:
+      ValueError: if the config cannot be read, or its experiment is not given all of these.
+    """
+    config.load(path, bindings)
+    with errors.readable():
+        experiment = experiment_parts.of_config()
+        schemes: dict[str, Protocol] = experiment.all_of((Protocol,))
+        models, networks = experiment_parts.stragglers(experiment), experiment_parts.networks(experiment)
+        shape = experiment_parts.shape(experiment, schemes)
+    keys = jax.random.split(config.key(seed=experiment.number("seed") or 0), experiment.number("num_seeds") or 1)
+    key = jax.random.fold_in(keys[0], 0)
+    drawn = {name: sample_durations(model, key, *shape) for name, model in models.items()}
+    settings = {
+        ", ".join(filter(None, (regime, cost))): (durations, network)
+        for regime, durations in drawn.items()
+        for cost, network in networks.items()
+    }
+    rows, broken = [], []
+    for name, protocol in schemes.items():
+        found = _held(protocol, list(settings.values()))
+        for setting, kept in zip(settings, found, strict=True):
+            rows.append([name, setting, f"{kept.events:,}" if kept else "", _said(kept)])
+        broken += [f"{name}: {kept}" for kept in found if kept is not None and not kept][:1]
+    title = f"Schedules of {path}, {shape[0]} units of {shape[1]} workers"
+    console().print(table(title, rows), "", *(Text(line) for line in broken), sep="\n")
+    return 1 if broken else 0
+
+
+def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
+    """For the terminal: what became of each schedule."""
+    return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
+
+
+def _held(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Kept | None]:
+    """The schedules for durations and networks against what the protocol promises; None if it promises nothing."""
+    if protocol.specification is None:
+        return [None for _ in settings]
+    schedule, promise = jax.jit(lambda d, n: protocol(d, n)), protocol.specification(settings[0][0].shape[1])
+    return [check(schedule(*given), promise) for given in settings]
+
+
+def _said(kept: Kept | None) -> str:
+    if kept is None:
+        return "promises nothing that can be checked"
+    return f"keeps to it: {kept.specification.claim}" if kept else f"breaks its {kept.broken} at {kept.time:.4g} s"

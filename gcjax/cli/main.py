@@ -1,0 +1,50 @@
+"""The command line: run an experiment, list what can be named, rebuild a report, check a protocol.
+
+Heavy modules are imported by the command that needs them, so that `gcjax --help` answers at once.
+"""
+
+import argparse
+import sys
+import traceback
+from collections.abc import Sequence
+
+from gcjax import interrupts
+from gcjax.cli import internal_errors
+from gcjax.cli.parser import parser
+
+INTERNAL_ERROR = 1
+USER_ERROR = 2
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs one command and returns the exit status: 0, 1 if a check fails, or 2 if the user has to change something.
+
+    An error that nobody foresaw is status 1, too, and a few lines; with `--traceback`, or GCJAX_TRACEBACK=1, any error
+    comes with its traceback.
+
+    A process of several ends with status 3 if another one was lost; see `gcjax.processes`. Ctrl-C ends the process with
+    status 130, SIGTERM with 143, at any moment; see `gcjax.interrupts`.
+
+    Args:
+      arguments: of the command line; those of this process if None.
+    """
+    with interrupts.handled(until_exit=arguments is None):
+        options = parser().parse_args(arguments)
+        try:
+            status: int | None = options.command(options)
+        except Exception as error:
+            return _failure(error, options)
+        return status or 0
+
+
+def _failure(error: Exception, options: argparse.Namespace) -> int:
+    """Says what went wrong and returns the exit status; raises what the command does not promise to put in words."""
+    if internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
+        traceback.print_exception(error)
+    if isinstance(error, ValueError):
+        print(f"gcjax: {error}", file=sys.stderr)
+        return USER_ERROR
+    if not hasattr(options, "traceback"):
+        raise error
+    print(internal_errors.lines(error), file=sys.stderr)
+    return INTERNAL_ERROR

@@ -1,0 +1,123 @@
+"""The commands and their options."""
+
+import argparse
+from typing import Any
+
+from gcjax.cli import algebra, check, distributed, listing, report, run, sweep
+
+
+def parser() -> argparse.ArgumentParser:
+    """The parser of the command line; `options.command` is the function of the command."""
+    parser = argparse.ArgumentParser(
+        prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
+    )
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+    for add in (_add_run, _add_sweep, _add_list, _add_report, _add_check, _add_algebra):
+        add(commands)
+    return parser
+
+
+def _add_run(commands: Any) -> None:
+    parser = commands.add_parser("run", help="run the experiment that a config file describes")
+    parser.add_argument("config", metavar="CONFIG", help="a .gin file, e.g. configs/quickstart.gin")
+    parser.add_argument(
+        "--set", dest="bindings", metavar="BINDING", action="append", default=[],
+        help="a gin statement that wins over the file, e.g. 'ssp.staleness = 5'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-TIME)")
+    parser.add_argument(
+        "--resume", action="store_true",
+        help="go on with the run in DIR, or the newest unfinished one of this config that no process is at, from its "
+        "last checkpoint; if there is none, start it",
+    )  # fmt: skip
+    parser.add_argument(
+        "--no-cache", dest="cache", action="store_false",
+        help="compile everything anew; without it, compiled programs are kept in the user's cache folder "
+        "(~/.cache/gcjax, up to 1 GiB; JAX_COMPILATION_CACHE_DIR says another one)",
+    )  # fmt: skip
+    distributed.add_options(parser)
+    _add_traceback(parser)
+    parser.set_defaults(command=run.command)
+
+
+def _add_sweep(commands: Any) -> None:
+    parser = commands.add_parser(
+        "sweep", help="run a config for all combinations of some values, and write one table",
+        description="Runs all combinations in this process, where what they share is compiled once.",
+    )  # fmt: skip
+    parser.add_argument("config", metavar="CONFIG", help="a .gin file whose experiment is a comparison")
+    parser.add_argument(
+        "--over", metavar="PARAMETER=VALUES", action="append", required=True,
+        help="values with commas between them, e.g. 'ssp.staleness=0,1,3'; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help="as in run")
+    parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-sweep-TIME)")
+    parser.add_argument(
+        "--resume", action="store_true",
+        help="go on with the sweep in DIR, or the newest unfinished one of this config that no process is at: with the "
+        "combinations that are not done, from the last checkpoint; if there is none, start it",
+    )  # fmt: skip
+    parser.add_argument("--no-cache", dest="cache", action="store_false", help="as in run")
+    _add_traceback(parser)
+    parser.set_defaults(command=sweep.command)
+
+
+def _add_traceback(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("--traceback", action="store_true", help="show all of an error (or set GCJAX_TRACEBACK=1)")
+
+
+def _add_list(commands: Any) -> None:
+    parser = commands.add_parser("list", help="list all assignments, codes, stopping rules, protocols, ...")
+    parser.add_argument(
+        "name", metavar="NAME", nargs="?",
+        help="a kind, e.g. protocol, with the parameters of its entries; or an entry, e.g. pareto, with all about it",
+    )  # fmt: skip
+    parser.set_defaults(command=listing.command)
+
+
+def _add_report(commands: Any) -> None:
+    parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
+    parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
+    _add_traceback(parser)
+    parser.set_defaults(command=report.command)
+
+
+def _add_check(commands: Any) -> None:
+    parser = commands.add_parser(
+        "check", help="check what a protocol guarantees, on a small instance",
+        description="Explores all states of a small instance of a protocol: whether each component keeps to its "
+        "guarantee, and whether the property holds. Ends with status 1 and a shortest counterexample if not. With "
+        "--schedule, holds what runs against what is promised: the schedules of all schemes of a config.",
+    )  # fmt: skip
+    parser.add_argument(
+        "--schedule",
+        metavar="CONFIG",
+        help="check the schedules of an experiment's config, e.g. configs/quickstart.gin",
+    )
+    parser.add_argument(
+        "--set", dest="bindings", metavar="BINDING", action="append", default=[],
+        help="with --schedule: a gin statement that wins over the file; may be repeated",
+    )  # fmt: skip
+    parser.add_argument(
+        "protocol", metavar="PROTOCOL", nargs="?", help="a specification, as in 'gcjax list specification'"
+    )
+    parser.add_argument(
+        "parameters", metavar="--PARAMETER N", nargs=argparse.REMAINDER,
+        help="of the specification, e.g. --workers 3 --staleness 2",
+    )  # fmt: skip
+    _add_traceback(parser)
+    parser.set_defaults(command=check.command)
+
+
+def _add_algebra(commands: Any) -> None:
+    parser = commands.add_parser("algebra", help="try the laws of the program algebra")
+    laws = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
+        "laws",
+        help="try every law on random commands; status 1 if one comes out otherwise than the table says",
+    )
+    laws.add_argument("--states", metavar="S", type=int, default=2, help="states, at least 2 (default: 2)")
+    laws.add_argument("--steps", metavar="N", type=int, default=4, help="steps of the longest trace (default: 4)")
+    laws.add_argument("--instances", metavar="B", type=int, default=32, help="random instances (default: 32)")
+    laws.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the random commands (default: 0)")
+    laws.add_argument("--page", metavar="FILE", help="try nothing, write the table as a Markdown page")
+    laws.set_defaults(command=algebra.laws)

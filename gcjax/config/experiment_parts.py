@@ -1,0 +1,168 @@
+"""What an experiment's config says about schemes and stragglers, found by the types of the experiment's parameters."""
+
+import copy
+import inspect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+import gin
+import gin.config
+import jax
+
+from gcjax.config.arguments import alternatives, in_short, signature_of
+from gcjax.protocols import Protocol
+from gcjax.stragglers import Links, Network, StragglerModel
+from gcjax.tasks import Task
+
+DEFAULT_UNITS = 100
+_GIVEN = ("out", "progress")  # by the command
+
+
+class Experiment:
+    """The parameters of an experiment that a config binds; each is made when it is asked for."""
+
+    def __init__(self, reference: gin.config.ConfigurableReference) -> None:
+        self.name = reference.selector.rpartition(".")[2]
+        self._scope = "/".join(reference.scopes)
+        selector = "/".join([*reference.scopes, reference.configurable.selector])
+        self.bound = gin.config.get_bindings(selector, resolve_references=False)
+        taken = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
+        self._parameters = {name: parameter for name, parameter in taken.items() if name not in _GIVEN}
+
+    def all_of(self, wanted: tuple[type, ...]) -> dict[str, Any]:
+        """Everything of these types by name: a parameter, or the entries of one that is a dict or a sequence of them.
+
+        Parameters without an annotation are looked at, too.
+        """
+        found: dict[str, dict[str, Any]] = {}
+        for name, parameter in self._parameters.items():
+            if _may_be(parameter.annotation, wanted) and self._has(name):
+                found[name] = dict(_named(name, self.value(name), wanted))
+        found = {name: values for name, values in found.items() if values}
+        if len(found) == 1:
+            return next(iter(found.values()))
+        return {key if key == name else f"{name} {key}": x for name, xs in found.items() for key, x in xs.items()}
+
+    def number(self, name: str, word: str | None = None) -> int | None:
+        """A whole number: the parameter of this name, or else the only one with this word in its name."""
+        like = [own for own in self._parameters if word is not None and word in own]
+        names = [name] if name in self._parameters else like
+        values = [
+            self.value(own) for own in names if self._parameters[own].annotation in (int, inspect.Parameter.empty)
+        ]
+        values = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+        return values[0] if len(values) == 1 else None
+
+    def value(self, name: str) -> Any:
+        """What the config binds a parameter to, or its default."""
+        if name not in self.bound:
+            return self._parameters[name].default
+        with gin.config.config_scope(self._scope or None):
+            return copy.deepcopy(self.bound[name])  # which is how gin makes what is referred to
+
+    def types(self) -> str:
+        """The parameters with their types, for an error."""
+        shown = {name: parameter.annotation for name, parameter in self._parameters.items()}
+        return ", ".join(
+            name if kind is inspect.Parameter.empty else f"{name}: {in_short(kind)}" for name, kind in shown.items()
+        )
+
+    def _has(self, name: str) -> bool:
+        return name in self.bound or self._parameters[name].default is not inspect.Parameter.empty
+
+
+def of_config() -> Experiment:
+    """The experiment that the loaded config runs, or one that this one is given, if that has protocols.
+
+    Raises:
+      ValueError: if there is no protocol or no straggler model in it.
+    """
+    experiments = list(_experiments(gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]))
+    for experiment in experiments:
+        if experiment.all_of((Protocol,)):
+            return experiment
+    raise ValueError(
+        "the experiment of the config must be given protocols to have schedules to check: a parameter that is a "
+        f"Protocol, or a dict or list of them. {experiments[0].name} takes {experiments[0].types()}."
+    )
+
+
+def _experiments(reference: gin.config.ConfigurableReference) -> Iterator[Experiment]:
+    experiment = Experiment(reference)
+    yield experiment
+    for value in experiment.bound.values():
+        if isinstance(value, gin.config.ConfigurableReference) and not value.evaluate:
+            yield from _experiments(value)
+
+
+def stragglers(experiment: Experiment) -> dict[str, StragglerModel]:
+    """Who is slow, by name; one without a name if there is one.
+
+    Raises:
+      ValueError: if nobody is.
+    """
+    found = experiment.all_of((StragglerModel,))
+    if not found:
+        raise ValueError(
+            "the experiment of the config must be given a straggler model to draw durations from: a parameter that is "
+            f"a StragglerModel, or a dict or list of them. {experiment.name} takes {experiment.types()}."
+        )
+    return found if len(found) > 1 else {_unless_parameter(experiment, name): model for name, model in found.items()}
+
+
+def networks(experiment: Experiment) -> dict[str, Network]:
+    """What messages cost, by name; an instantaneous network if nothing is said.
+
+    Raises:
+      ValueError: if there are bandwidths but no task, whose parameters are what is sent.
+    """
+    found = experiment.all_of((Network, Links)) or {"": Network()}
+    if any(isinstance(network, Links) for network in found.values()):
+        tasks = list(experiment.all_of((Task,)).values())
+        if not tasks:
+            raise ValueError(f"links need a task, whose parameters are what is sent; {experiment.name} is given none.")
+        shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
+        found = {name: network.of(shapes) for name, network in found.items()}
+    return found if len(found) > 1 else {_unless_parameter(experiment, name): x for name, x in found.items()}
+
+
+def shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int, int]:
+    """The units and workers to draw durations for; 100 units if the experiment does not say how many.
+
+    Raises:
+      ValueError: if neither the experiment nor the code of a scheme says how many workers there are.
+    """
+    coded = {scheme.code.assignment.num_workers for scheme in schemes.values() if scheme.code is not None}
+    workers = experiment.number("num_workers", "workers") or (coded.pop() if len(coded) == 1 else None)
+    if workers is None:
+        raise ValueError(
+            "the experiment of the config must say how many workers there are: one parameter with 'workers' in its "
+            f"name that is an int, such as num_workers. {experiment.name} takes {experiment.types()}."
+        )
+    return experiment.number("num_units", "units") or DEFAULT_UNITS, workers
+
+
+def _unless_parameter(experiment: Experiment, name: str) -> str:
+    return "" if name in experiment._parameters else name
+
+
+def _may_be(annotation: Any, wanted: tuple[type, ...]) -> bool:
+    """Whether an annotation allows a thing of these types, or a dict or a sequence of such."""
+    if annotation in (inspect.Parameter.empty, Any, dict, list, tuple):
+        return True
+    options = alternatives(annotation)
+    if len(options) > 1:
+        return any(_may_be(option, wanted) for option in options)
+    origin, inner = get_origin(annotation), get_args(annotation)
+    if isinstance(origin, type) and issubclass(origin, (Mapping, Sequence)):
+        return any(_may_be(each, wanted) for each in inner[issubclass(origin, Mapping) :])
+    return annotation in wanted
+
+
+def _named(name: str, value: Any, wanted: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    if isinstance(value, wanted):
+        yield name, value
+    elif isinstance(value, Mapping):
+        yield from ((str(key), each) for key, each in value.items() if isinstance(each, wanted))
+    elif isinstance(value, (list, tuple)):
+        yield from ((f"{name}[{i}]", each) for i, each in enumerate(value) if isinstance(each, wanted))

@@ -1,0 +1,248 @@
+"""Gradient coding inside a training step of one's own: workers are the devices along an axis of a mesh.
+
+Letters: W workers, W' workers padded to a multiple of the devices, N chunks, K chunks a worker holds, L blocks,
+M messages a worker sends, B examples of a chunk, d parameters.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
+
+from gcjax import _validate
+from gcjax.codes.base import Coding, GradientCode, check_progress
+from gcjax.engine.collectives import all_sum, estimate_from_messages
+from gcjax.engine.gradients import Chunks, Estimate, chunk_batch, mean, weighted_loss
+from gcjax.engine.layout import Layout
+from gcjax.engine.losses import Losses, losses_of, weighted_sum
+from gcjax.engine.messages import assembled, shares, worker_messages
+from gcjax.engine.spread import checked_axis, on_each_device, pad
+from gcjax.tasks.base import Task
+
+
+class CodedInfo(NamedTuple):
+    """What a coded step tells a person.
+
+    Attributes:
+      residual: float[], the distance of the decoded coefficients from the exact sum; 0 iff the gradient is exact.
+      contributed: bool[W], the workers whose messages are in the gradient.
+    """
+
+    residual: jax.Array
+    contributed: jax.Array
+
+
+def coded_value_and_grad(
+    loss: Callable[..., Any],
+    code: GradientCode,
+    mesh: Mesh,
+    axis: str = "workers",
+    *,
+    message_dtype: Any = None,
+    accumulate: bool = False,
+    has_aux: bool = False,
+) -> Callable[..., tuple[Any, Any, CodedInfo]]:
+    """A gradient code's replacement for `jax.value_and_grad` in a data-parallel training step.
+
+    With L = M = 1 encoding and decoding are weights in the loss: one backward pass a device and one all-reduce of d
+    numbers, as without a code. Otherwise the chunk gradients stream into the messages, and each device decodes what it
+    must: the messages are exchanged (d/L numbers each) and the decoded slices gathered (d numbers) where that moves
+    less than an all-reduce (2d numbers).
+
+    Args:
+      loss: `(params, chunk, *args) -> float[]`, the mean loss of a chunk; or `float[B]`, the losses of its
+        examples. With the latter all chunks of a device go through one backward pass as one batch, which is fastest.
+      code: the gradient code.
+      mesh: has the axis; along other axes parameters may be sharded as they like.
+      axis: of the workers. Several workers share a device where there are more of them.
+      message_dtype: of what is sent, for example `jnp.bfloat16`; sums are formed in float32 or wider. The gradient's
+        own dtype by default.
+      accumulate: form the gradient chunk by chunk in one accumulator, which needs the memory of one chunk instead of
+        K; always so for L > 1.
+      has_aux: whether the loss returns `(loss, aux)`. Every leaf of aux is a float of the chunk, of any shape; where
+        the losses are float[B], those of its examples, [B, ...]. Chunks are not told apart: aux is averaged over them
+        with the weights of `value`, so that it belongs to the same chunks.
+
+    Returns:
+      A pure function `(params, batch, progress, *args) -> (value, gradient, info)`. Every leaf of `batch` is
+      [W, K, ...] or [W', K, ...] with its first axis sharded over `axis` (see `shard_chunks`); `progress` is int32[W],
+      the chunks that each worker has finished, or bool[W], who has finished the whole load; `args` go to the loss as
+      they are. `gradient`, like `params`, is the estimate of the mean of the N chunk gradients, `value` the mean loss
+      of the chunks in it, or with `has_aux` this and the mean of aux, `(value, aux)`.
+
+    Raises:
+      ValueError: if the mesh has no such axis; when called, if the batch or the progress do not fit the code, or the
+        batch is known not to be sharded over the axis, or the loss returns something else.
+
+    Source: Tandon et al. 2017 (L = 1); Ye and Abbe 2018, Ramamoorthy et al. 2024 (L > 1).
+    """
+    if not isinstance(code, GradientCode):
+        raise ValueError(
+            f"coded_value_and_grad needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}."
+        )
+    plain_mesh = checked_axis(mesh, axis)
+    estimate = estimate_on_mesh(
+        losses_of(loss, has_aux), code, plain_mesh, axis, message_dtype=message_dtype, accumulate=accumulate
+    )
+
+    def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[Any, Any, CodedInfo]:
+        coding = code.plan(progress)
+        scaled = coding._replace(decode=coding.decode / code.assignment.num_chunks)
+        gradient, (value, aux) = estimate(params, batch, scaled, *args)
+        return (
+            (value, aux) if has_aux else value,
+            gradient,
+            CodedInfo(coding.residual, jnp.any(coding.decode != 0, axis=(1, 2))),
+        )
+
+    compiled = jax.jit(step)
+
+    def coded(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
+        _check_batch(batch, code, plain_mesh, axis)
+        return compiled(params, batch, check_progress(code.assignment, progress), args)
+
+    return coded
+
+
+def estimate_on_mesh(
+    losses: Losses, code: GradientCode, mesh: Mesh, axis: str, *, message_dtype: Any = None, accumulate: bool = False
+) -> Callable[..., tuple[Any, tuple[jax.Array, Any]]]:
+    """`(params, batch, coding, *args) -> (gradient, (value, aux))`: the estimate of the sum, as the coding decodes it.
+
+    Every leaf of `batch` is [W, K, ...] or [W', K, ...]; all of this runs under `jit`.
+    """
+    streamed = accumulate or code.num_blocks > 1 or code.num_messages > 1
+    form = _streamed if streamed else _weighted
+
+    def part(
+        params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
+    ) -> tuple[Any, tuple[jax.Array, Any]]:
+        bound = Losses(
+            lambda params, chunk: losses.one(params, chunk, *args),
+            lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
+        )
+        gradient, values, weight = form(bound, params, batch, encode, decode, axis, message_dtype)
+        values, weight = jax.lax.psum((values, weight), axis)
+        return gradient, jax.tree.map(lambda x: mean(x, weight.astype(x.dtype)), values)
+
+    def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
+        size = mesh.shape[axis]
+        batch = jax.tree.map(lambda x: pad_workers(x, size), batch)
+        # Every device plans for itself: spread over the devices, the plan would need collectives of its own.
+        encode, decode = pad(Layout(mesh).everywhere((coding.encode, coding.decode)), size)
+        return on_each_device(part, mesh, axis, num_shared=2)(params, args, batch, encode, decode)
+
+    return estimate
+
+
+def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | None:
+    """The estimate of an engine's coded round on a mesh: every device draws the batches of its workers' chunks.
+
+    None without a mesh.
+    """
+    mesh, axis = layout.mesh, layout.axis
+    if mesh is None or axis is None:
+        return None
+    slots = _slots(code, mesh.shape[axis])
+
+    def one(params: Any, chunk: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
+        return task.loss(params, *chunk_batch(task, chunks, chunk)), ()
+
+    def weighted(params: Any, slots: jax.Array, weights: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
+        batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(slots)
+        return weighted_loss(task, params, weights, batches, keys), ()
+
+    on_mesh = estimate_on_mesh(Losses(one, weighted), code, mesh, axis)
+
+    def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
+        gradient, (value, _) = on_mesh(params, jnp.asarray(slots), coding, chunks)
+        return gradient, value
+
+    return estimate
+
+
+def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "workers") -> Any:
+    """Gives every worker its chunks: the batch that `coded_value_and_grad` takes.
+
+    Each process makes the parts of its own devices only.
+
+    Args:
+      chunks: pytree of host arrays [N, ...], one entry a chunk.
+      code: its assignment says who holds what.
+      mesh: as for `coded_value_and_grad`.
+      axis: of the workers.
+
+    Returns:
+      The same pytree of arrays [W', K, ...], sharded over the axis. Slots and workers that only pad hold chunk 0.
+
+    Raises:
+      ValueError: if there are not N chunks, or the mesh has no such axis.
+    """
+    sharding = NamedSharding(checked_axis(mesh, axis), PartitionSpec(axis))
+    table = _slots(code, mesh.shape[axis])
+
+    def leaf(values: Any) -> jax.Array:
+        values = np.asarray(values)
+        if values.ndim == 0 or values.shape[0] != code.assignment.num_chunks:
+            raise ValueError(
+                f"chunks must have one entry for each of the {code.assignment.num_chunks} chunks of the code along "
+                f"their first axis; got shape {values.shape}."
+            )
+        shape = (*table.shape, *values.shape[1:])
+        return jax.make_array_from_callback(shape, sharding, lambda index: values[table[(index or ())[:1]]])
+
+    return jax.tree.map(leaf, chunks)
+
+
+def pad_workers(values: jax.Array, size: int) -> jax.Array:
+    """[W', ...] from [W, ...]: idle workers repeat the last one's entries, which weigh nothing."""
+    return jnp.pad(values, ((0, -values.shape[0] % size), *((0, 0),) * (values.ndim - 1)), mode="edge")
+
+
+def _slots(code: GradientCode, size: int) -> np.ndarray:
+    chunks = code.assignment.chunks.clip(0)
+    return np.pad(chunks, ((0, -chunks.shape[0] % size), (0, 0)))
+
+
+def _weighted(
+    losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
+) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
+    """L = M = 1: one backward pass through all chunks of the device, one sum over the devices."""
+    weights = shares(encode, decode).reshape(-1)
+    chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
+    values, gradient = jax.value_and_grad(lambda p: losses.weighted(p, chunks, weights), has_aux=True)(params)
+    return all_sum(gradient, axis, message_dtype), values, weights.sum().astype(values[0].dtype)
+
+
+def _streamed(
+    losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
+) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
+    """Any L and M: the chunks of each worker, one after the other, into its messages."""
+    messages, values = worker_messages(losses.one, params, batch, encode, has_aux=True)
+    estimate = estimate_from_messages(messages, decode, axis, message_dtype)
+    weights = shares(encode, decode).astype(values[0].dtype)
+    return assembled(estimate, params), weighted_sum(weights, values), weights.sum()
+
+
+def _check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
+    workers, load, size = code.assignment.num_workers, code.assignment.load, mesh.shape[axis]
+    padded = workers + -workers % size
+    for path, leaf in jax.tree.leaves_with_path(batch):
+        name = f"batch{jax.tree_util.keystr(path)}"
+        if leaf.ndim < 2 or leaf.shape[0] not in (workers, padded) or leaf.shape[1] != load:
+            raise ValueError(
+                f"every leaf of the batch must be [{padded}, {load}, ...]: the chunks of each worker of the code"
+                f"{' and of the idle ones' if padded != workers else ''}; got {name} of shape {leaf.shape}. Make it "
+                "with gcjax.engine.shard_chunks."
+            )
+        if isinstance(leaf, jax.Array) and not _validate.is_traced(leaf) and size > 1 and leaf.shape[0] == padded:
+            wanted = NamedSharding(mesh, PartitionSpec(axis))
+            if leaf.sharding.shard_shape(leaf.shape)[0] != wanted.shard_shape(leaf.shape)[0]:
+                raise ValueError(
+                    f"the first axis of the batch must be sharded over the mesh axis '{axis}' ({size} devices), so "
+                    f"that each device has its own workers' chunks; {name} has the sharding {leaf.sharding}. Make it "
+                    "with gcjax.engine.shard_chunks, or put it there with jax.device_put."
+                )

@@ -1,0 +1,104 @@
+"""Where the processes of a group meet, and which of them this one is: said by hand, or by the launcher."""
+
+import ipaddress
+import os
+import re
+from typing import Any, NamedTuple
+
+from gcjax import _validate
+
+_ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s\[\]]+):(\d{1,5})")
+_BY_HAND = "--coordinator HOST:PORT --num-processes N --process-id I"
+
+
+class Place(NamedTuple):
+    """One process's place in a group.
+
+    Attributes:
+      address: `HOST:PORT`, a free port of the machine of process 0.
+      num_processes: the processes of the group.
+      process_id: which one this is, from 0.
+      local_devices: the numbers of the devices that this process uses; all of its machine if None.
+    """
+
+    address: str
+    num_processes: int
+    process_id: int
+    local_devices: tuple[int, ...] | None = None
+
+    @property
+    def host(self) -> str:
+        """The host of process 0."""
+        return self.address.rpartition(":")[0].strip("[]")
+
+    @property
+    def port(self) -> int:
+        """The port on which process 0 listens."""
+        return int(self.address.rpartition(":")[2])
+
+    @property
+    def is_loopback(self) -> bool:
+        """Whether only this machine can reach process 0, by what the address says; other names are not looked up."""
+        try:
+            return ipaddress.ip_address(self.host).is_loopback
+        except ValueError:
+            return self.host.lower() == "localhost"
+
+
+def place(coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: float) -> Place:
+    """This process's place, from what was said by hand or else from the launcher that JAX detects.
+
+    Args:
+      coordinator: `HOST:PORT` of process 0.
+      num_processes: the processes of the group.
+      process_id: which one this is.
+      timeout: seconds that the detection may take, where it has to ask the network.
+
+    Raises:
+      ValueError: if only some of the three are given, or one is wrong, or nothing is detected.
+    """
+    given = (coordinator, num_processes, process_id)
+    if all(value is None for value in given):
+        return _detected(timeout)
+    if coordinator is None or num_processes is None or process_id is None:
+        names = ("coordinator", "num-processes", "process-id")
+        missing = ", ".join(f"--{name}" for name, value in zip(names, given, strict=True) if value is None)
+        raise ValueError(f"The processes of a group are given by all of {_BY_HAND}, or by none; missing: {missing}.")
+    _validate.integer("num-processes", num_processes, minimum=1)
+    _validate.integer("process-id", process_id, maximum=num_processes - 1, hint="Processes are counted from 0.")
+    return Place(_address(coordinator), num_processes, process_id)
+
+
+def _address(text: str) -> str:
+    found = _ADDRESS.fullmatch(text)
+    if not found or not 0 < int(found[2]) < 65536:
+        raise ValueError(
+            f"coordinator must be HOST:PORT, a free port of the machine of process 0, e.g. 10.0.0.1:1234; got {text!r}."
+        )
+    return text
+
+
+def _detected(timeout: float) -> Place:
+    """What JAX finds: Open MPI, SLURM, TPU on GKE and GCE, Kubernetes; in this order."""
+    # JAX has no public name for this. The address must be known before jax.distributed.initialize uses it,
+    # since that ends the process where nobody answers.
+    from jax._src.clusters import ClusterEnv
+
+    try:
+        found: tuple[Any, ...] = ClusterEnv.auto_detect_unset_distributed_params(
+            os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, max(1, int(timeout))
+        )
+    except (KeyError, OSError, RuntimeError, ValueError) as error:
+        raise ValueError(
+            f"The launcher of the processes was detected, but not understood: {error}. {_ask()}"
+        ) from error
+    if None in found[:3]:
+        raise ValueError(f"No launcher of several processes (SLURM, Open MPI, TPU pod, GKE) was detected. {_ask()}")
+    address, num_processes, process_id, devices = found
+    if devices is None or os.environ.get("JAX_LOCAL_DEVICE_IDS"):  # which JAX reads by itself
+        return Place(_address(address), num_processes, process_id)
+    return Place(_address(address), num_processes, process_id, tuple(devices))
+
+
+def _ask() -> str:
+    return f"Start each process with {_BY_HAND}."

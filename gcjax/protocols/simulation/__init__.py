@@ -1,0 +1,1 @@
+"""How schedules are simulated: waiting rules and their event queue, rounds, and the max-plus law."""

@@ -1,0 +1,97 @@
+"""Protocols as rules of an event queue: what a message that arrives leads to, and who may go on.
+
+Letters: T units sampled per worker, W workers, J turns of a worker, E commits, C contributions to a commit.
+"""
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _validate
+from gcjax._shared_loops import max_over_runs
+from gcjax.protocols.schedule import Schedule
+from gcjax.protocols.simulation.event_queue import IDLE, Queue, beginning, written
+from gcjax.protocols.simulation.rules import Rule
+from gcjax.protocols.simulation.shared_link import SharedQueue
+from gcjax.protocols.simulation.turns import Turns, Work, turns_record
+from gcjax.stragglers.network import Network
+
+
+def event_schedule(
+    rule: Rule,
+    durations: jax.Array,
+    network: Network,
+    *,
+    weight: float | jax.Array,
+    num_contributions: int = 1,
+    num_commits: int | None = None,
+    num_turns: int | None = None,
+    split: bool = False,
+    by_worker: bool = False,
+) -> Schedule:
+    """The schedule of a rule, with one contribution for each message that a commit takes.
+
+    Args:
+      rule: the protocol.
+      durations: float[T, W] seconds.
+      network: the time of messages.
+      weight: of a contribution.
+      num_contributions: C, the most messages that a commit can take.
+      num_commits: E, at least the commits that there can be; T * W if None, one for each unit. Where every commit takes
+        K messages, T * W // K are enough, and the schedule is that much smaller.
+      num_turns: J, at least the turns that a worker can make of its units; T if None.
+      split: whether what a message has of the version before the one just read is a contribution of its own; C is then
+        twice the messages.
+      by_worker: whether all messages of a worker to a commit are one contribution, for each version that they are based
+        on; C is then W times the versions.
+
+    Raises:
+      ValueError: if a commit takes more than C messages, or there are more than E commits (not under `jit`).
+    """
+    work = Work.of(durations)
+    number = work.num_units * work.num_workers if num_commits is None else num_commits
+    # One commit more, to see whether there was room.
+    turns, time, horizon = _simulated(rule, work, network, num_turns or work.num_units, number + 1)
+    if not by_worker:
+        _check_room(turns, num_contributions // (2 if split else 1))
+    _check_number(time)
+    return turns_record(
+        turns,
+        work,
+        time=time[:-1],
+        horizon=horizon,
+        weight=weight,
+        num_contributions=num_contributions,
+        split=split,
+        by_worker=by_worker,
+    )
+
+
+def _simulated(
+    rule: Rule, work: Work, network: Network, num_turns: int, num_commits: int
+) -> tuple[Turns, jax.Array, jax.Array]:
+    """The turns, the times of the commits, and the horizon."""
+    queue = (Queue if network.server is None else SharedQueue)(rule, work, network)
+    state = beginning(queue, num_turns, num_commits)
+    state = jax.lax.while_loop(lambda s: max_over_runs(s.going.astype(jnp.int32)) > 0, queue.step, state)
+    state = written(state, state.phase != IDLE, jnp.arange(work.num_workers))
+    turns = Turns(*jnp.moveaxis(state.integers, -1, 0), *jnp.moveaxis(state.floats, -1, 0))
+    if rule.exchanges:  # what is read is the newest version when the exchange begins
+        read = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
+        turns = turns._replace(version=jnp.where(turns.commit >= 0, jnp.minimum(read, turns.commit), read))
+    return turns, state.time, state.horizon
+
+
+def _check_room(turns: Turns, num_messages: int) -> None:
+    if _validate.is_traced(turns.commit):
+        return
+    messages = int(jnp.max(jnp.where(turns.commit >= 0, turns.position, -1))) + 1
+    if messages > num_messages:
+        raise ValueError(
+            f"num_contributions must be the most messages that a commit takes; got {num_messages}, and there are "
+            f"{messages} for one."
+        )
+
+
+def _check_number(time: jax.Array) -> None:
+    if not _validate.is_traced(time) and bool(jnp.isfinite(time[-1])):
+        raise ValueError(f"num_commits must be at least the commits that there are; got {time.size - 1}.")

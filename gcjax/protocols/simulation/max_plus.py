@@ -1,0 +1,164 @@
+"""The max-plus law of bounded staleness, and how a timeline becomes a list of commits."""
+
+import math
+from functools import partial
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax._shared_loops import max_over_runs
+from gcjax.protocols.schedule import Schedule, Timeline, record
+from gcjax.stragglers.network import Network
+
+Pair = tuple[jax.Array, jax.Array]
+Four = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+
+
+def bounded_staleness(durations: jax.Array, network: Network, staleness: float) -> Timeline:
+    """When every unit starts and finishes if nobody may be more than `staleness` units ahead of the slowest.
+
+    With F[n, w] the finish of w's n-th unit, D its duration and c the time of its messages:
+    `F[n, w] = max(F[n-1, w], max_v F[n-1-staleness, v]) + c[w] + D[n, w]` (Ho et al. 2013).
+
+    Args:
+      durations: float[T, W] seconds.
+      network: the time of messages.
+      staleness: s >= 0; inf for no bound.
+    """
+    num_units, num_workers = durations.shape
+    bounded = staleness < num_units
+    depth = int(staleness) + 1 if bounded else 1
+    dtype = durations.dtype
+    receive, send = (
+        jnp.broadcast_to(jnp.asarray(x, dtype), (num_workers,))
+        for x in (network.receive_seconds(), network.send_seconds())
+    )
+
+    def begin(free: jax.Array, slowest: jax.Array, unit: jax.Array) -> jax.Array:
+        return jnp.maximum(free, slowest[unit % depth]) if bounded else free
+
+    def step(state: Pair, unit_durations: Pair) -> tuple[Pair, tuple[jax.Array, ...]]:
+        (free, slowest), (unit, seconds) = state, unit_durations
+        start = begin(free, slowest, unit)
+        compute_start = start + receive
+        compute_end = compute_start + seconds
+        finish = compute_end + send
+        return (finish, slowest.at[unit % depth].set(finish.max())), (
+            start,
+            compute_start,
+            compute_end,
+            finish,
+        )
+
+    initial = jnp.zeros(num_workers, dtype), jnp.zeros(depth, dtype)
+    units = jnp.arange(num_units)
+    (free, slowest), times = jax.lax.scan(step, initial, (units, durations))
+    start, compute_start, compute_end, finish = times
+    horizon = begin(free, slowest, jnp.asarray(num_units)).min()
+    return Timeline(start, compute_start, compute_end, compute_end, finish, horizon)
+
+
+@partial(jax.jit, static_argnums=2)
+def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness: float) -> Schedule:
+    """The record in which every unit is a commit of its own, on what had arrived when it started; E = T·W, C = 1.
+
+    Units are committed in the order of their arrival. All that arrives at one moment does so before anybody starts at
+    that moment; so a unit of no length, which starts and arrives at it, comes after what it waited for: it has a later
+    turn (`_turn`). Within a turn the worker with the lower number is first. What a unit has read is all commits up to
+    the last one with the time and the turn of what it waited for, by the law of `bounded_staleness` its worker's last
+    unit, or the last of those that it may not be too far ahead of. So a unit never reads its own commit or a later one.
+    """
+    num_units, num_workers = timeline.finish.shape
+    arrivals, turn = timeline.finish.T.ravel(), _turn(timeline, staleness).T.ravel()
+    order = _order(arrivals, turn)
+    time, turn = arrivals[order], turn[order]
+    last = jnp.append((time[1:] != time[:-1]) | (turn[1:] != turn[:-1]), True)  # of those that arrive together
+    upto = jax.lax.cummin(jnp.where(last, jnp.arange(1, time.size + 1, dtype=jnp.int32), time.size), reverse=True)
+    seen = jnp.zeros_like(upto).at[order].set(upto, unique_indices=True).reshape(num_workers, num_units)
+    version = _later(seen, 1)
+    if staleness < num_units:
+        version = jnp.maximum(version, _later(seen.max(axis=0, keepdims=True), int(staleness) + 1))
+    return record(
+        timeline,
+        time=jnp.where(time <= timeline.horizon, time, jnp.inf),
+        worker=(order // num_units)[:, None],
+        unit=(order % num_units)[:, None],
+        work=jnp.ones((), jnp.int32),
+        weight=weight,
+        read=version.T,
+    )
+
+
+def _later(values: jax.Array, count: int) -> jax.Array:
+    """With each row moved on by so many places, behind zeros."""
+    return jnp.pad(values, ((0, 0), (count, 0)))[:, : values.shape[1]]
+
+
+def _turn(timeline: Timeline, staleness: float) -> jax.Array:
+    """int32[T, W]: in which turn, of those that arrive at the same moment, a unit does.
+
+    That is 0 for a unit that takes time, and for one of no length one more than the turn of what it waited for, its
+    worker's last unit and those of the others, as far as these arrived at the moment at which it started. The scan
+    keeps, of the last `depth` rows of units, when the last one arrived, and the latest turn of those that did so then.
+    """
+    num_units, num_workers = timeline.finish.shape
+    depth = int(staleness) + 1 if staleness < num_units else 1
+
+    def step(state: Four, unit: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Four, jax.Array]:
+        free, own, slowest, others = state
+        index, start, finish = unit
+        waited = jnp.maximum(
+            jnp.where(free == start, own, -1), jnp.where(slowest[index % depth] == start, others[index % depth], -1)
+        )
+        turn = jnp.where((finish == start) & jnp.isfinite(finish), waited + 1, 0)
+        latest = finish.max()
+        if staleness < num_units:
+            slowest = slowest.at[index % depth].set(latest)
+            others = others.at[index % depth].set(jnp.max(jnp.where(finish == latest, turn, -1)))
+        return (finish, turn, slowest, others), turn
+
+    zero, none = jnp.zeros(num_workers, timeline.start.dtype), jnp.full(num_workers, -1, jnp.int32)
+    rows = jnp.full(depth, 0.0 if staleness < num_units else -1.0, zero.dtype), jnp.full(depth, -1, jnp.int32)
+    units = jnp.arange(num_units, dtype=jnp.int32), timeline.start, timeline.finish
+    return jax.lax.scan(step, (zero, none, *rows), units)[1]
+
+
+def _order(times: jax.Array, turn: jax.Array) -> jax.Array:
+    """int32[n]: the stable order by times that are not negative, and then by turn.
+
+    XLA sorts plain integers several times faster than tuples. The bits of a float32 >= 0 grow with it, so with the turn
+    and the place of each time they make one integer of 64 bits, unless somebody has very many turns at one moment.
+    """
+
+    def by_all(times: jax.Array, turn: jax.Array) -> jax.Array:
+        place = jnp.arange(times.size, dtype=jnp.int32)
+        return jax.lax.sort((times, turn, place), num_keys=2, is_stable=True)[2]
+
+    if times.dtype != jnp.float32:
+        return by_all(times, turn)
+    bits = max((times.size - 1).bit_length(), 2)  # so that 1 << (32 - bits) is an int32
+
+    def packed(times: jax.Array, turn: jax.Array) -> jax.Array:
+        with jax.enable_x64(True):
+            high, middle = (x.astype(jnp.uint64) for x in (jax.lax.bitcast_convert_type(times, jnp.uint32), turn))
+            key = jnp.left_shift(high, jnp.uint64(32)) | jnp.left_shift(middle, jnp.uint64(bits))
+            key = jax.lax.sort(key | jax.lax.iota(jnp.uint64, times.size), is_stable=False)
+            return (key & jnp.uint64((1 << bits) - 1)).astype(jnp.int32)
+
+    return jax.lax.cond(max_over_runs(turn.max()) < 1 << (32 - bits), packed, by_all, jnp.abs(times), turn)
+
+
+def check_staleness(staleness: float) -> float:
+    """Checks that a staleness bound is a whole number >= 0, or inf."""
+    whole = (
+        isinstance(staleness, (int, float, np.integer, np.floating))
+        and not isinstance(staleness, bool)
+        and staleness >= 0
+    )
+    if not whole or (not math.isinf(staleness) and staleness != int(staleness)):
+        raise ValueError(
+            f"staleness must be a whole number >= 0, or inf for no bound; got {staleness!r}. "
+            "0 is bulk synchronous (bsp), inf is asynchronous (asp)."
+        )
+    return staleness

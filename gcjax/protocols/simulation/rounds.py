@@ -1,0 +1,116 @@
+"""Rounds of local work: all begin with the same version, work until a rule says stop, and push what they have done.
+
+Letters: T units sampled per worker, W workers, E rounds.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.schedule import Schedule, record
+from gcjax.protocols.simulation.turns import Turns, Work, units_of
+from gcjax.stragglers.network import Network
+
+
+class Round(NamedTuple):
+    """What the workers do in a round.
+
+    Attributes:
+      num_units: int32[W], the units that each pushes; it sends nothing if there are none.
+      begun: int32[W], the units that each has begun.
+      stop: float[W] seconds, when each stops computing; inf if never.
+    """
+
+    num_units: jax.Array
+    begun: jax.Array
+    stop: jax.Array
+
+
+State = tuple[jax.Array, jax.Array]
+
+RoundRule = Callable[[Work, jax.Array, jax.Array, jax.Array], Round]
+"""`(work, first int32[W], received float[W], begin float[]) -> Round`: in a round that begins at `begin`."""
+
+
+def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: int) -> Schedule:
+    """The schedule of rounds; commit e is round e, with one contribution of each worker that has done something.
+
+    A round ends when the last message has arrived. Those who push something have the weight 1/W, whoever else does.
+
+    Args:
+      rule: what happens in a round.
+      durations: float[T, W] seconds.
+      network: the time of messages.
+      num_rounds: E, at least the rounds for which units are sampled.
+    """
+    work = Work.of(durations)
+
+    def step(state: State, index: jax.Array) -> tuple[State, tuple[Turns, jax.Array, jax.Array]]:
+        begin, first = state
+        received = network.received(jnp.broadcast_to(begin, first.shape))
+        done = rule(work, first, received, begin)
+        there = jnp.isfinite(begin) & (first + done.begun <= work.num_units).all()
+        send_start = jnp.where((done.num_units > 0) & there, done.stop, jnp.inf)
+        arrive = network.sent(send_start)
+        end = jnp.maximum(jnp.max(jnp.where(done.num_units > 0, arrive, -jnp.inf)), jnp.max(done.stop))
+        end = jnp.where(there, end, jnp.inf)
+        ran_out = jnp.where(jnp.isfinite(begin) & ~there, begin, jnp.inf)
+        everybody = jnp.broadcast_to(index, first.shape)
+        turns = Turns(
+            first=jnp.where(there, first, work.num_units),
+            begun=jnp.where(there, done.begun, 0),
+            work=jnp.where(there, done.num_units, 0),
+            fresh=first,
+            version=everybody,
+            commit=everybody,
+            position=jnp.arange(first.size, dtype=jnp.int32),
+            begin=jnp.broadcast_to(begin, first.shape),
+            compute_start=jnp.where(there, received, jnp.inf),
+            stop=jnp.where(there, done.stop, jnp.inf),
+            send_start=send_start,
+            arrive=arrive,
+        )
+        return (end, jnp.where(there, first + done.begun, first)), (turns, end, ran_out)
+
+    start = jnp.zeros((), durations.dtype), jnp.zeros(work.num_workers, jnp.int32)
+    turns, end, ran_out = jax.lax.scan(step, start, jnp.arange(num_rounds, dtype=jnp.int32))[1]
+    timeline, read, _ = units_of(turns, work, jnp.minimum(ran_out.min(), end[-1]))
+    return record(
+        timeline,
+        time=end,
+        worker=jnp.where(turns.work > 0, turns.position, -1),
+        unit=turns.first,
+        work=turns.work,
+        weight=1.0 / work.num_workers,
+        read=read,
+    )
+
+
+def fixed(count: int | jax.Array) -> RoundRule:
+    """Every worker does so many units."""
+
+    def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+        del begin
+        number = jnp.broadcast_to(jnp.asarray(count, jnp.int32), first.shape)
+        return Round(number, number, received + work.seconds(first, number))
+
+    return rule
+
+
+def until(work: Work, first: jax.Array, received: jax.Array, stop: jax.Array, least: jax.Array | int = 0) -> Round:
+    """Every worker does what it can until `stop float[W]`; a unit that is not done by then is cut off.
+
+    What counts is the time of its end as it is written elsewhere, rounding included.
+
+    Args:
+      work: the sampled units.
+      first: int32[W], the first unit of each worker.
+      received: float[W], when it begins.
+      stop: float[W].
+      least: int32[W], how many units are known to be done by then, however their sum is rounded.
+    """
+    count = jnp.maximum(work.done(first, stop, received), least)
+    cut = received + work.seconds(first, count) < stop
+    return Round(count, count + cut.astype(jnp.int32), stop)

@@ -1,0 +1,101 @@
+"""Protocols as specifications: what their components do and guarantee, and what holds; checked on small instances.
+
+A check explores all states of an instance, with a shortest counterexample if something does not hold:
+
+    result = check(ssp(workers=4, staleness=3))
+    assert result.holds
+"""
+
+from gcjax.registry import Entry
+from gcjax.specifications.base import Action, Role, Specification
+from gcjax.specifications.clocks import bsp, ssp, ssp_cached
+from gcjax.specifications.decodable_rounds import Decodable, coded
+from gcjax.specifications.first_arrivals import (
+    backup_workers,
+    k_async,
+    k_batch_async,
+    k_batch_sync,
+    k_sync,
+    staleness_aware,
+)
+from gcjax.specifications.groups import adsp, asp, elastic_averaging, grouped, progressive_groups
+from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
+from gcjax.specifications.reachability import Exploration, Step, explore, shown
+from gcjax.specifications.rounds import adacomm, anytime_minibatch, diloco, local_sgd, stsyn
+from gcjax.specifications.sequential import m_sgc, sr_sgc
+from gcjax.specifications.thresholds import dssp, psp
+from gcjax.specifications.worker_busy import worker_busy, worker_busy_eager
+from gcjax.specifications.worker_busy_pushes import worker_busy_pushes
+
+SPECIFICATIONS: dict[str, Entry] = {
+    "adacomm": Entry(adacomm, "Wang, Joshi 2019"),
+    "adsp": Entry(adsp, "Hu et al. 2020"),
+    "anytime_minibatch": Entry(anytime_minibatch, "Ferdinand et al. 2019"),
+    "asp": Entry(asp, "Dean et al. 2012"),
+    "backup_workers": Entry(backup_workers, "Chen et al. 2016"),
+    "bsp": Entry(bsp, "Valiant 1990"),
+    "coded": Entry(coded, "Tandon et al. 2017"),
+    "diloco": Entry(diloco, "Douillard et al. 2023"),
+    "dssp": Entry(dssp, "Zhao et al. 2019"),
+    "elastic_averaging": Entry(elastic_averaging, "Zhang et al. 2015"),
+    "grouped": Entry(grouped, "Basu et al. 2018"),
+    "k_async": Entry(k_async, "Dutta et al. 2018"),
+    "k_batch_async": Entry(k_batch_async, "Dutta et al. 2018"),
+    "k_batch_sync": Entry(k_batch_sync, "Dutta et al. 2018"),
+    "k_sync": Entry(k_sync, "Dutta et al. 2018"),
+    "local_sgd": Entry(local_sgd, "Stich 2019"),
+    "m_sgc": Entry(m_sgc, "Krishnan et al. 2023"),
+    "progressive_groups": Entry(progressive_groups, "Basu et al. 2018"),
+    "psp": Entry(psp, "Wang et al. 2017"),
+    "sr_sgc": Entry(sr_sgc, "Krishnan et al. 2023"),
+    "ssp": Entry(ssp, "Ho et al. 2013"),
+    "ssp_cached": Entry(ssp_cached, "Ho et al. 2013"),
+    "staleness_aware": Entry(staleness_aware, "Zhang et al. 2016"),
+    "stsyn": Entry(stsyn, "Zhu, Zhang, Wang 2022"),
+    "worker_busy": Entry(worker_busy, "Yang et al. 2024"),
+    "worker_busy_eager": Entry(worker_busy_eager, "Yang et al. 2024, code"),
+    "worker_busy_pushes": Entry(worker_busy_pushes, "Yang et al. 2024, code"),
+}
+
+__all__ = [
+    "SPECIFICATIONS",
+    "Action",
+    "Decodable",
+    "Exploration",
+    "Finding",
+    "Result",
+    "Role",
+    "Specification",
+    "Step",
+    "adacomm",
+    "adsp",
+    "anytime_minibatch",
+    "asp",
+    "backup_workers",
+    "bsp",
+    "check",
+    "coded",
+    "diloco",
+    "dssp",
+    "elastic_averaging",
+    "explore",
+    "grouped",
+    "k_async",
+    "k_batch_async",
+    "k_batch_sync",
+    "k_sync",
+    "local_sgd",
+    "m_sgc",
+    "progressive_groups",
+    "psp",
+    "shown",
+    "sr_sgc",
+    "ssp",
+    "ssp_cached",
+    "staleness_aware",
+    "states_per_second",
+    "stsyn",
+    "worker_busy",
+    "worker_busy_eager",
+    "worker_busy_pushes",
+]

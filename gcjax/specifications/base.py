@@ -1,0 +1,249 @@
+"""What a specification of a protocol is: what its components do, what they promise each other, what is to hold.
+
+A protocol is put together from components: workers 0, ..., W-1, and then its servers, if they take steps of their own.
+Each has a program (the moves that it makes) and a guarantee (a relation that contains them, written independently); it
+relies on the guarantees of the others. A program step of one component is an environment step of all others.
+
+All functions are pure, cheap, and take a traced component, so that they can be mapped over many steps. Guarantees and
+properties are about states with absolute numbers, as a run counts them, and do not change if versions or clocks are
+counted from elsewhere: only `normalise` knows how states are kept finite.
+
+Fields that mean the same have the same name everywhere: `clock` the units that a worker has pushed, `version` the
+commits so far, `read` the version read last, `work` the pushes or units that are not in a commit yet, `busy` whether a
+worker is between reading and pushing.
+
+Letters: W workers, C components, D entries of a state.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.equality import frozen
+from gcjax.specifications.events import Event
+
+State = Any
+"""A NamedTuple of small integer arrays; each protocol has its own."""
+
+Numbers = Any
+"""An integer array of either library."""
+
+Relation = Callable[[State, State, jax.Array], jax.Array]
+"""`(before, after, component) -> bool[]`."""
+
+MOST_CODES = 2**62
+
+
+def _anything(before: State, after: State, event: Event) -> jax.Array:
+    del before, after, event
+    return jnp.ones((), bool)
+
+
+class Action(NamedTuple):
+    """One thing that a component can do, and the event of a run that it stands for.
+
+    Attributes:
+      name: of the action.
+      move: pure function `(state, component) -> (after, enabled bool[])`; `after` counts only if it is enabled.
+      event: one of `KINDS` (`gcjax.specifications.events`); empty if it stands for none.
+      agrees: pure function `(before, after, event) -> bool[]`, whether the step is what the event shows.
+      by: pure function `(state, event) -> component`, who takes it; the worker of the event, or the server, if None.
+      asked: the event at which it must be allowed, where this is an earlier one than that which shows its effect.
+    """
+
+    name: str
+    move: Callable[[State, jax.Array], tuple[State, jax.Array]]
+    event: str = ""
+    agrees: Callable[[State, State, Event], jax.Array] = _anything
+    by: Callable[[State, Event], jax.Array] | None = None
+    asked: str = ""
+
+
+class Role(NamedTuple):
+    """What components of one sort do and promise.
+
+    Attributes:
+      actions: the program.
+      writes: pure function `component -> state` of bools that broadcast to the arrays: what the component may change.
+      rule: what holds for its steps besides that nothing else changes.
+      only_actions: whether every step that the guarantee allows leads where some action would, enabled or not. An
+        environment then takes these steps; otherwise all that can be written is tried out, which needs few entries.
+    """
+
+    actions: tuple[Action, ...]
+    writes: Callable[[Numbers], State]
+    rule: Relation
+    only_actions: bool = False
+
+    def keeps(self, before: State, after: State, component: jax.Array) -> jax.Array:
+        """bool[]: whether a step of a component of this role is in its guarantee."""
+        same = zip(self.writes(component), before, after, strict=True)
+        frame = [jnp.all(mask | (old == new)) for mask, old, new in same if mask is not True]
+        return jnp.stack([*frame, jnp.asarray(self.rule(before, after, component))]).all()
+
+
+def always(state: State) -> jax.Array:
+    """Holds in every state."""
+    del state
+    return jnp.ones((), bool)
+
+
+def any_step(before: State, after: State, component: jax.Array) -> jax.Array:
+    """Holds for every step."""
+    del before, after, component
+    return jnp.ones((), bool)
+
+
+def unchanged(state: State) -> State:
+    """Counts everything as it is; for states that are finite by themselves."""
+    return state
+
+
+class Specification(NamedTuple):
+    """A protocol as programs, guarantees and a property.
+
+    Attributes:
+      name: of the protocol and its parameters, for people.
+      num_workers: W.
+      initial: the first state.
+      sizes: like a state; normalised entries lie in [0, size).
+      worker: what workers do.
+      claim: the property in a sentence.
+      server: what servers do, if they take steps of their own.
+      num_servers: how many there are.
+      invariant: the property, of a state.
+      step_property: the property, of a step.
+      rely: what a component relies on; if None, that each step of the others is in the guarantee of its component.
+      explored: whether what comes after a state is looked at; where infinitely many states cannot be told apart by a
+        `normalise`, this keeps them finite, and the protocol's docstring says why nothing is lost.
+      normalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
+        clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
+      observed: `(state, events [B]) -> states [B]` in numpy, the states before each of these events if the first one
+        happens in this state; where they can be counted, so that long runs need not be replayed step by step.
+    """
+
+    name: str
+    num_workers: int
+    initial: State
+    sizes: State
+    worker: Role
+    claim: str
+    server: Role | None = None
+    num_servers: int = 0
+    invariant: Callable[[State], jax.Array] = always
+    step_property: Relation = any_step
+    rely: Relation | None = None
+    explored: Callable[[State], jax.Array] = always
+    normalise: Callable[[State], State] = unchanged
+    observed: Callable[[State, Event], State] | None = None
+
+    def __eq__(self, other: object) -> bool:
+        """Equal specifications have the same states and were made from equal arguments."""
+        return isinstance(other, Specification) and frozen(tuple(self)) == frozen(tuple(other))
+
+    def __ne__(self, other: object) -> bool:
+        """The opposite of `==`; a tuple has its own."""
+        return not self == other
+
+    def __hash__(self) -> int:
+        """Of the contents, so that what is compiled for a specification is there for an equal one."""
+        return hash(frozen(tuple(self)))
+
+    @property
+    def num_components(self) -> int:
+        """C: the workers, and then the servers."""
+        return self.num_workers + self.num_servers
+
+    def component_name(self, component: int) -> str:
+        """For example "worker 2"."""
+        if component < self.num_workers:
+            return f"worker {component}"
+        return "server" if self.num_servers == 1 else f"server {component - self.num_workers}"
+
+    def roles(self) -> list[tuple[Role, range]]:
+        """The roles, and the components that have each."""
+        workers = [(self.worker, range(self.num_workers))]
+        if self.server is None:
+            return workers
+        return [*workers, (self.server, range(self.num_workers, self.num_components))]
+
+    def guarantee(self, before: State, after: State, component: jax.Array) -> jax.Array:
+        """bool[]: whether a step is one that the component promises to keep to."""
+        found = self.worker.keeps(before, after, component)
+        if self.server is None:
+            return found
+        return jnp.where(component < self.num_workers, found, self.server.keeps(before, after, component))
+
+
+class Layout(NamedTuple):
+    """States as rows of numbers, and as one number each.
+
+    Attributes:
+      example: a state, for its type and the shapes of its arrays.
+      sizes: int64[D].
+      strides: int64[D], the weight of each entry in the number of a state.
+    """
+
+    example: State
+    sizes: np.ndarray
+    strides: np.ndarray
+
+    def flat(self, state: State) -> jax.Array:
+        """int32[D]."""
+        return jnp.concatenate([jnp.asarray(x).astype(jnp.int32).reshape(-1) for x in state])
+
+    def state(self, row: Any) -> State:
+        """The state of a row, of either library."""
+        sections = np.cumsum([np.size(x) for x in self.example])
+        parts = [
+            row[end - np.size(x) : end].reshape(np.shape(x)) for x, end in zip(self.example, sections, strict=True)
+        ]
+        return type(self.example)(*parts)
+
+    def codes(self, rows: np.ndarray) -> np.ndarray:
+        """int64[n], the number of each row; -1 where an entry is out of its range."""
+        inside = ((rows >= 0) & (rows < self.sizes)).all(axis=1)
+        return np.where(inside, rows.astype(np.int64) @ self.strides, -1)
+
+
+def layout(specification: Specification) -> Layout:
+    """How the states of a specification are written down.
+
+    Raises:
+      ValueError: if there are more states than can be numbered.
+    """
+    shapes = [np.shape(x) for x in specification.initial]
+    sizes = [
+        np.broadcast_to(np.asarray(x, np.int64), s).ravel() for x, s in zip(specification.sizes, shapes, strict=True)
+    ]
+    flat = np.concatenate(sizes)
+    total = math.prod(flat.tolist())
+    if total > MOST_CODES:
+        digits = sum(math.log10(size) for size in flat.tolist())
+        fits = int(math.log10(MOST_CODES) / digits * specification.num_workers)
+        raise ValueError(
+            f"the states of {specification.name} must have numbers below 2^62; {flat.size} entries with up to "
+            f"{flat.max()} values make 10^{digits:.1f} of them. Use about {fits} workers, or smaller parameters."
+        )
+    strides = np.concatenate([[1], np.cumprod(flat[:0:-1])])[::-1]
+    return Layout(specification.initial, flat, strides.copy())
+
+
+def own(size: int, index: Numbers) -> Any:
+    """bool[size]: which entry is the component's own; of NumPy if the index is, so that nothing is compiled."""
+    return (np if isinstance(index, np.integer) else jnp).arange(size) == index
+
+
+def zeros(num: int) -> np.ndarray:
+    """int32[num], for a first state."""
+    return np.zeros(num, np.int32)
+
+
+def check_workers(workers: int, *, minimum: int = 1) -> int:
+    """The number of workers: few where all states are to be explored, any number to hold a schedule against."""
+    return _validate.integer("workers", workers, minimum=minimum)

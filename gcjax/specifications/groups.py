@@ -1,0 +1,339 @@
+"""Asynchronous pushes: of single workers, and of groups that are synchronous inside (Basu et al. 2018).
+
+Each group has a server, which is an environment of all others; the central server is the version that they share. A
+group is known by its lowest worker, and so is its server; the servers of other workers do nothing. A worker on its own
+is a group of one. Times are left open: any group may be next.
+
+`others` counts the pushes of other groups since a group has read; it is there to say what is promised: a push is stale
+by at most these. Version, read and `others` can all grow without bound, but only `version - read - others` matters, so
+that states are kept with `others` at 0.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.equality import comparable
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.specifications.events import BEGIN, COMMIT, SEND, STEP, UNIT, Event
+from gcjax.specifications.rounds import has_worked
+
+PUSHED = 1
+
+
+class Grouping(NamedTuple):
+    """What the protocols differ in.
+
+    Attributes:
+      levels: int[levels, W], the group of each worker when groups have been halved so often.
+      num_steps: H, the units of each member before a push.
+      exact: whether there are never more.
+      exchanges: whether a group reads just before it pushes, not after.
+      waits: whether somebody may wait between two pushes; a worker on its own does not.
+    """
+
+    levels: np.ndarray
+    num_steps: int
+    exact: bool = True
+    exchanges: bool = False
+    waits: bool = True
+
+
+class Groups(NamedTuple):
+    """The state; arrays [W] that belong to a group have its entry at its lowest worker.
+
+    Attributes:
+      version: int[], the pushes so far.
+      group: int[W], the group of each worker.
+      work: int[W], the units of each since its group has read (with an exchange: has pushed).
+      read: int[W], the version that each group has read last.
+      others: int[W], the pushes of others since then.
+      stage: int[W], 1 from a group's push to its read (with an exchange: from its read to its push).
+      level: int[], how often groups have been halved.
+    """
+
+    version: Numbers
+    group: Numbers
+    work: Numbers
+    read: Numbers
+    others: Numbers
+    stage: Numbers
+    level: Numbers
+
+
+@comparable
+def asp(*, workers: int = 3) -> Specification:
+    """ASP: nobody waits, and a push is stale by at most the pushes of others since its read (Dean et al. 2012).
+
+    Args:
+      workers: W.
+    """
+    return _alone("asp", workers, 1)
+
+
+@comparable
+def elastic_averaging(*, workers: int = 3, num_steps: int = 2) -> Specification:
+    """EASGD: nobody waits, and a push is stale by at most the pushes of others during its exchange.
+
+    After H steps a worker receives the server's parameters and pushes the difference (Zhang et al. 2015).
+
+    Args:
+      workers: W.
+      num_steps: H.
+    """
+    return _alone("elastic_averaging", workers, num_steps, exchanges=True)
+
+
+@comparable
+def adsp(*, workers: int = 3) -> Specification:
+    """ADSP: nobody waits, and a push is stale by at most the pushes of others since its read.
+
+    A worker pushes after any number of steps, one or more; which one the search makes it is left open (Hu et al. 2020).
+
+    Args:
+      workers: W.
+    """
+    return _alone("adsp", workers, 1, exact=False)
+
+
+@comparable
+def grouped(*, workers: int = 4, groups: int | Sequence[Sequence[int]] = 2, num_steps: int = 1) -> Specification:
+    """Groups: BSP inside, and a group's push is stale by at most the pushes of other groups since its read.
+
+    Args:
+      workers: W.
+      groups: how many, neighbours together; or the workers of each.
+      num_steps: H, the rounds between two pushes.
+    """
+    check_workers(workers)
+    if isinstance(groups, int):
+        _validate.integer("groups", groups, minimum=1, maximum=workers)
+        parts = _cut(range(workers), groups)
+    else:
+        parts = [list(part) for part in groups]
+    name = f"grouped({workers} workers, {len(parts)} groups, {num_steps} steps)"
+    return _specification(name, workers, Grouping(_labels(workers, parts)[None], num_steps))
+
+
+@comparable
+def progressive_groups(*, workers: int = 4, order: Sequence[int] | None = None) -> Specification:
+    """Progressive grouping: the same, while groups are halved after their next push.
+
+    When a trial is over, and whether it was fast enough, is left open (Basu et al. 2018).
+
+    Args:
+      workers: W.
+      order: of the workers; neighbours stay together longest. By their numbers if None.
+    """
+    check_workers(workers)
+    counts = [min(2**level, workers) for level in range((workers - 1).bit_length() + 1)]
+    line = range(workers) if order is None else order
+    levels = np.stack([_labels(workers, _cut(line, count)) for count in counts])
+    return _specification(f"progressive_groups({workers} workers)", workers, Grouping(levels, 1))
+
+
+def _alone(name: str, workers: int, num_steps: int, **options: bool) -> Specification:
+    check_workers(workers)
+    rule = Grouping(np.arange(workers)[None], num_steps, waits=False, **options)
+    return _specification(
+        f"{name}({workers} workers" + (f", {num_steps} steps)" if num_steps > 1 else ")"), workers, rule
+    )
+
+
+def _cut(line: Sequence[int], count: int) -> list[list[int]]:
+    """So many groups of neighbours; twice as many are halves of these, as in `gcjax.protocols.contiguous_groups`."""
+    bounds = [i * len(line) // count for i in range(count + 1)]
+    return [list(line[a:b]) for a, b in itertools.pairwise(bounds)]
+
+
+def _labels(workers: int, groups: list[list[int]]) -> np.ndarray:
+    """int[W]: the lowest worker of each worker's group."""
+    if sorted(worker for group in groups for worker in group) != list(range(workers)):
+        raise ValueError(f"groups must have each of the {workers} workers once; got {groups}.")
+    labels = np.zeros(workers, np.int32)
+    for group in groups:
+        labels[group] = min(group)
+    return labels
+
+
+def _specification(name: str, workers: int, given: Grouping) -> Specification:
+    _validate.integer("num_steps", given.num_steps, minimum=1)
+    each, zero = zeros(workers), np.int32(0)
+    first = given.levels[0].astype(np.int32)
+    program = _Program(workers, given)
+
+    def normalise(state: Groups) -> Groups:
+        there = state.group == jnp.arange(workers)
+        ahead = jnp.where(there, state.version - state.read - state.others, 0)
+        work = state.work if given.exact else jnp.minimum(state.work, given.num_steps)
+        return state._replace(version=jnp.ones_like(state.version), work=work, read=1 - ahead, others=0 * state.others)
+
+    inside = f"{given.num_steps} unit{'s' * (given.num_steps > 1)} of each member" if given.exact else "work"
+    return Specification(
+        name,
+        workers,
+        initial=Groups(zero, first, each, each, each, each, zero),
+        sizes=Groups(2, each + workers, each + given.num_steps + 1, each + 2, each + 1, each + 2, len(given.levels)),
+        worker=Role(
+            (Action("unit", program.unit, STEP if given.exchanges else UNIT, has_worked),),
+            lambda worker: Groups(False, False, own(workers, worker), False, False, False, False),
+            program.unit_rule,
+        ),
+        claim=f"a push has {inside} in it, and is stale by at most the others' pushes since its read",
+        server=Role(program.actions(), lambda server: Groups(*(True,) * 7), program.server_rule, only_actions=True),
+        num_servers=workers,
+        invariant=program.invariant,
+        step_property=program.push_property,
+        normalise=normalise,
+    )
+
+
+class _Program(NamedTuple):
+    workers: int
+    given: Grouping
+
+    def members(self, state: Groups, server: jax.Array) -> jax.Array:
+        """bool[W]; nobody, if the server's worker is not the lowest of its group."""
+        return state.group == server - self.workers
+
+    def unit(self, state: Groups, worker: jax.Array) -> tuple[Groups, jax.Array]:
+        mine = state.group == state.group[worker]
+        slowest = jnp.min(jnp.where(mine, state.work, state.work[worker]))
+        room = (state.work[worker] < self.given.num_steps) | (not self.given.exact)
+        may = (state.stage[state.group[worker]] == 0) & (state.work[worker] == slowest) & room
+        return state._replace(work=state.work.at[worker].add(1)), may
+
+    def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
+        was = before.work[worker]
+        ahead = (before.group == before.group[worker]) & (before.work < was)
+        bounded = (was < self.given.num_steps) | (not self.given.exact)
+        return (after.work[worker] == was + 1) & ~ahead.any() & bounded & (before.stage[before.group[worker]] == 0)
+
+    def actions(self) -> tuple[Action, ...]:
+        """A group is halved when it reads; when a trial is over is left open, as is what it decides."""
+        push = Action("push", self.push, COMMIT, self._takes, self._of_group)
+        if self.given.exchanges:
+            return push, Action("exchange", self.exchange, SEND, self._has_read, self._of_group)
+        moves = {"read": self.read}
+        if len(self.given.levels) > 1:
+            moves |= {"read, halve next": self._halve, "read, stay together": self._whole}
+        return push, *(Action(name, move, BEGIN, self._has_read, self._of_group) for name, move in moves.items())
+
+    def _of_group(self, state: Groups, event: Event) -> jax.Array:
+        """The server of the worker's group."""
+        return self.workers + state.group[event.worker]
+
+    def _takes(self, before: Groups, after: Groups, event: Event) -> jax.Array:
+        """bool[]: whether this makes the version that the event shows, of all that its group has done."""
+        mine = before.group == before.group[event.worker]
+        same = jnp.sum(jnp.where(mine, before.work, 0)) == event.size
+        return (after.version == event.commit + 1) & same & (event.worker == before.group[event.worker])
+
+    def _has_read(self, before: Groups, after: Groups, event: Event) -> jax.Array:
+        """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in."""
+        group = after.group[event.worker]
+        whole = (event.size == 0) | (event.size == jnp.sum(after.group == group))
+        waits = event.waited & (not self.given.waits) & (not self.given.exchanges)
+        has_read = (after.stage[group] == self.given.exchanges) & (after.read[group] == event.version)
+        room = (after.work[event.worker] < self.given.num_steps) | self.given.exchanges | (not self.given.exact)
+        return has_read & (group == event.group) & whole & room & ~waits
+
+    def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        mine, label = self.members(state, server), own(self.workers, server - self.workers)
+        done = (state.work >= self.given.num_steps) | ~mine
+        stage = PUSHED if not self.given.exchanges else 0
+        after = state._replace(
+            version=state.version + 1,
+            others=state.others + (self._leads(state) & ~label),
+            stage=jnp.where(label, stage, state.stage),
+            work=jnp.where(mine, 0, state.work) if self.given.exchanges else state.work,
+        )
+        return after, mine.any() & done.all() & (state.stage[server - self.workers] != stage)
+
+    def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        """Reading, after a push; the group falls apart, if others have been halved since it has read."""
+        return self._read_at(state, server, state.level)
+
+    def _halve(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        """Reading, and all groups are halved from now on."""
+        after, enabled = self._read_at(state, server, state.level + 1)
+        return after, enabled & (state.level < len(self.given.levels) - 1)
+
+    def _read_at(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
+        mine = self.members(state, server)
+        after = state._replace(
+            group=jnp.where(mine, jnp.asarray(self.given.levels).at[level].get(mode="clip"), state.group),
+            read=jnp.where(mine, state.version, state.read),
+            others=jnp.where(mine, 0, state.others),
+            stage=jnp.where(mine, 0, state.stage),
+            work=jnp.where(mine, 0, state.work),
+            level=level,
+        )
+        return after, mine.any() & (state.stage[server - self.workers] == PUSHED)
+
+    def _whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        """The same for a group that had pushed before it was decided that groups are halved."""
+        after, enabled = self.read(state, server)
+        return after._replace(group=state.group), enabled & (after.group != state.group).any()
+
+    def exchange(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+        """Reading, before a push."""
+        mine, label = self.members(state, server), own(self.workers, server - self.workers)
+        done = (state.work >= self.given.num_steps) | ~mine
+        after = state._replace(
+            read=jnp.where(label, state.version, state.read),
+            others=jnp.where(label, 0, state.others),
+            stage=jnp.where(label, 1, state.stage),
+        )
+        return after, mine.any() & done.all() & (state.stage[server - self.workers] == 0)
+
+    def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
+        """A server pushes and reads by turns, for its own members; others' pushes are counted, the rest stays."""
+        mine, label = before.group == server - self.workers, jnp.maximum(server - self.workers, 0)
+        pushes = after.version == before.version + 1
+        counts = after.others == before.others + jnp.where(self._leads(before) & ~mine & pushes, 1, 0)
+        same = [getattr(after, name) == getattr(before, name) for name in ("group", "work", "read", "stage")]
+        left_alone = (jnp.stack([*same, counts]).all(axis=0) | mine).all()
+        turn = (after.stage[label] == 1 - before.stage[label]) & (after.stage * mine <= own(self.workers, label)).all()
+        push_from = 1 if self.given.exchanges else 0
+        pushed = pushes & (before.stage[label] == push_from) & self._pushed(before, after, mine)
+        read = (after.version == before.version) & (before.stage[label] != push_from) & self._read(before, after, mine)
+        renewed = ((after.work == (before.work if self.given.exchanges else 0)) | ~mine).all()
+        reset = ((after.work == (0 if self.given.exchanges else before.work)) | ~mine).all()
+        return mine.any() & left_alone & turn & ((pushed & reset) | (read & renewed))
+
+    def _pushed(self, before: Groups, after: Groups, mine: jax.Array) -> jax.Array:
+        """A push has all units of each member in it."""
+        done = (before.work == self.given.num_steps) | ((before.work > self.given.num_steps) & (not self.given.exact))
+        kept = (after.read == before.read) & (after.others == before.others) & (after.group == before.group)
+        return ((done & kept) | ~mine).all() & (after.level == before.level)
+
+    def _read(self, before: Groups, after: Groups, mine: jax.Array) -> jax.Array:
+        """The newest version is read, by all the groups into which a group falls apart, if it does."""
+        newest = (after.read == before.version) & (after.others == 0)
+        halved = after.group == jnp.asarray(self.given.levels).at[after.level].get(mode="clip")
+        whole = (after.group == before.group) & (after.level == before.level)
+        apart = (halved | ~mine).all() | (whole | ~mine).all()
+        level = (after.level - before.level >= 0) & (after.level - before.level <= 1)
+        return (newest | ~mine).all() & apart & level & (after.level < len(self.given.levels))
+
+    def invariant(self, state: Groups) -> jax.Array:
+        """Groups are whole, and nobody is more than one unit ahead within one."""
+        most = jnp.zeros_like(state.work).at[state.group].max(state.work)
+        return (most[state.group] - state.work <= 1).all() & (state.group[state.group] == state.group).all()
+
+    def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
+        """How stale a push is, and what is in it."""
+        mine, label = before.group == server - self.workers, jnp.maximum(server - self.workers, 0)
+        stale = before.version - before.read[label] <= before.others[label]
+        units = (before.work == self.given.num_steps) | ((before.work >= self.given.num_steps) & (not self.given.exact))
+        return (after.version == before.version) | (stale & (units | ~mine).all())
+
+    def _leads(self, state: Groups) -> jax.Array:
+        """bool[W]: which workers are the lowest of a group."""
+        return state.group == jnp.arange(self.workers)

@@ -1,0 +1,166 @@
+"""Whether a specification holds: each component on its own, all together by the theory, and all together by trying.
+
+1. Each component on its own: its program, in any environment on which it relies, keeps to its guarantee, and the
+   property holds in every state that it comes to.
+2. Composition: what each relies on contains the guarantees of all others, and doing nothing. By the law for parallel
+   introduction, all components together then have the property, and that has been found without their product.
+3. The product: all programs together, step by step; every step is in its guarantee, and the property holds.
+4. Progress: there is no state in which nobody can move. That follows from no law here, since traces are finite and
+   guarantees say what steps are, not that there are any; so it is tried out. It says nothing about fairness.
+"""
+
+from typing import NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.specifications.base import Specification, layout
+from gcjax.specifications.estimate import check_size
+from gcjax.specifications.moves import Stepper
+from gcjax.specifications.reachability import Exploration, Step, explore
+
+KEEPS = {
+    "guarantee": "takes a step that it does not guarantee",
+    "property": "the property does not hold",
+    "rely": "another component guarantees a step on which it does not rely",
+    "progress": "nobody can move",
+}
+
+
+class Finding(NamedTuple):
+    """What one part of the check has found; true in a condition if it holds.
+
+    Attributes:
+      part: what was checked, "worker 0 alone" for example.
+      holds: whether it holds.
+      states: the states that were reached; 0 if none had to be.
+      transitions: the steps that were looked at.
+      reason: what does not hold; empty if it does.
+      counterexample: a shortest way to it.
+    """
+
+    part: str
+    holds: bool
+    states: int = 0
+    transitions: int = 0
+    reason: str = ""
+    counterexample: tuple[Step, ...] = ()
+
+    def __bool__(self) -> bool:
+        """Whether it holds."""
+        return self.holds
+
+
+class Result(NamedTuple):
+    """What was found about a specification; true in a condition if everything holds.
+
+    Attributes:
+      specification: what was checked.
+      components: each component on its own.
+      composition: whether each relies only on what the others guarantee.
+      product: all programs together.
+      progress: whether somebody can always move.
+    """
+
+    specification: Specification
+    components: tuple[Finding, ...]
+    composition: Finding
+    product: Finding
+    progress: Finding
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """All of them."""
+        return (*self.components, self.composition, self.product, self.progress)
+
+    @property
+    def by_composition(self) -> bool:
+        """Whether the parallel introduction law gives the property."""
+        return bool(self.composition) and all(self.components)
+
+    @property
+    def holds(self) -> bool:
+        """Whether everything does, progress included."""
+        return all(self.findings)
+
+    def __bool__(self) -> bool:
+        """As `holds`."""
+        return self.holds
+
+    def __str__(self) -> str:
+        """In words, a line for each part."""
+        return "\n".join([f"{self.specification.name}:", *(f"  {p.part}: {self.said(p)}" for p in self.findings)])
+
+    def said(self, part: Finding) -> str:
+        """One of the findings in words, or one like it under another name."""
+        if not part:
+            steps = len(part.counterexample)
+            return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {part.reason}"
+        if part is self.composition:
+            gives = "so the property follows" if self.by_composition else "but not every component keeps to its part"
+            return f"each relies only on what the others guarantee, {gives}"
+        if part is self.progress:
+            return "somebody can always move (tried out: no law gives it; without fairness)"
+        return f"holds: {self.specification.claim}"
+
+
+def check(specification: Specification) -> Result:
+    """Checks a specification; a small instance of a protocol.
+
+    Raises:
+      ValueError: if the instance is too large; told before anything is explored where workers do not wait for each
+        other.
+    """
+    stepper = Stepper(specification, layout(specification))
+    check_size(stepper)
+    alone = [explore(specification, c, stepper=stepper) for c in range(specification.num_components)]
+    names = [specification.component_name(c) for c in range(specification.num_components)]
+    product = explore(specification, stepper=stepper)
+    components = [_finding(f"{n} alone", x, "guarantee", "property") for n, x in zip(names, alone, strict=True)]
+    return Result(
+        specification,
+        tuple(components),
+        _composition(specification, alone, names),
+        _finding("all together", product, "guarantee", "property"),
+        _finding("progress", product, "progress"),
+    )
+
+
+def _finding(part: str, found: Exploration, *kinds: str) -> Finding:
+    """The shortest of the failures of these sorts."""
+    failures = [(len(found.failures[kind]), kind) for kind in kinds if kind in found.failures]
+    if not failures:
+        return Finding(part, True, found.states, found.transitions)
+    kind = min(failures)[1]
+    return Finding(part, False, found.states, found.transitions, KEEPS[kind], found.failures[kind])
+
+
+def _composition(specification: Specification, alone: list[Exploration], names: list[str]) -> Finding:
+    """Each rely must contain the others' guarantees, from every state reached alone, and the identity."""
+    for name, found in zip(names, alone, strict=True):
+        if "rely" in found.failures:
+            return Finding(
+                "composition", False, reason=f"{name}: {KEEPS['rely']}", counterexample=found.failures["rely"]
+            )
+    if specification.rely is not None:
+        state = specification.normalise(specification.initial)
+        for component, name in enumerate(names):
+            if not bool(specification.rely(state, state, jnp.asarray(component))):
+                step = (Step("environment", "nothing", state, state),)
+                reason = f"{name} relies on the others to do something"
+                return Finding("composition", False, reason=reason, counterexample=step)
+    return Finding("composition", True)
+
+
+def states_per_second(specification: Specification) -> float:
+    """The states that the product reaches in a second, of a second search, so that nothing is compiled.
+
+    Each is looked at once, with the moves of all components, their guarantees and the property.
+    """
+    stepper = Stepper(specification, layout(specification))
+    explore(specification, stepper=stepper)
+    return float(np.max([_rate(explore(specification, stepper=stepper)) for _ in range(3)]))
+
+
+def _rate(found: Exploration) -> float:
+    return found.states / found.seconds

@@ -1,0 +1,203 @@
+"""The steps out of many states at once: those of the programs, and those that the environment may take.
+
+Letters: N states at once, C components, A actions, D entries of a state, S steps that a guarantee may allow, B steps
+judged at once.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.specifications.base import Layout, Role, Specification
+
+MOST_TRIED = 1 << 18
+AT_ONCE = 1 << 20
+JUDGED_AT_ONCE = 1 << 13
+
+
+class Moves(NamedTuple):
+    """Steps, one after the other.
+
+    Attributes:
+      state: int[n], which of the states they begin in.
+      component: int[n], who takes them.
+      action: int[n], what it does, counted through all roles; -1 for steps of the environment.
+      after: int32[n, D], where they lead.
+    """
+
+    state: np.ndarray
+    component: np.ndarray
+    action: np.ndarray
+    after: np.ndarray
+
+
+class Judged(NamedTuple):
+    """What is known of steps.
+
+    Attributes:
+      guaranteed: bool[n], whether the component guarantees them.
+      relied: bool[n], whether the component that is looked at relies on them.
+      holds: bool[n], whether the property holds, of the step and the state after.
+      explored: bool[n], whether what comes after is to be looked at.
+      normal: int32[n, D], the normalised state after.
+    """
+
+    guaranteed: Any
+    relied: Any
+    holds: Any
+    explored: Any
+    normal: Any
+
+
+class Stepper:
+    """The steps out of states, by functions of arrays of fixed sizes, each of which is compiled once.
+
+    Attributes:
+      specification: whose steps.
+      layout: how its states are written down.
+      actions: of all roles, one after the other: the action, and the number of its role.
+      chunk: N, the states that are looked at together.
+    """
+
+    def __init__(self, specification: Specification, layout: Layout):
+        """Prepares the functions; nothing is compiled yet."""
+        roles = specification.roles()
+        self.specification, self.layout = specification, layout
+        self.actions = [(action, number) for number, (role, _) in enumerate(roles) for action in role.actions]
+        self._others = [_Others(specification, layout, *role) for role in roles if not role[0].only_actions]
+        self._program = jax.jit(jax.vmap(self._of_programs))
+        self._judge = jax.jit(jax.vmap(self._judged, (0, 0, 0, None)))
+        width = specification.num_components * len(self.actions) + sum(other.width for other in self._others)
+        self.chunk = int(min(1024, max(8, AT_ONCE // (width * layout.sizes.size))))
+
+    def program(self, rows: np.ndarray) -> Moves:
+        """The moves of all components from n <= N states, int32[n, D]."""
+        after, enabled, _ = (np.asarray(x)[: rows.shape[0]] for x in self._program(padded(rows, self.chunk)))
+        return _moves(after, enabled)
+
+    def alone(self, rows: np.ndarray, component: int) -> Moves:
+        """The moves of one component, and what the others may do to it.
+
+        The latter contains all that they guarantee and all that the component relies on, and more, which `judge` finds
+        out.
+        """
+        filled, count = padded(rows, self.chunk), rows.shape[0]
+        after, enabled, tried_so = (np.asarray(x)[:count] for x in self._program(filled))
+        mine = (np.arange(after.shape[1]) == component)[None, :, None]
+        given = _moves(after, tried_so & ~mine)
+        found = [other.moves(filled, count, component) for other in self._others]
+        parts = [_moves(after, enabled & mine), given._replace(action=np.full_like(given.action, -1)), *found]
+        return Moves(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def judge(self, before: np.ndarray, moves: Moves, looked_at: int = 0) -> Judged:
+        """Judges steps from states int32[n, D], as one component sees them."""
+        parts = []
+        for start in range(0, before.shape[0], JUDGED_AT_ONCE):
+            part = slice(start, start + JUDGED_AT_ONCE)
+            arrays = [before[part], moves.after[part], moves.component[part].astype(np.int32)]
+            found = self._judge(*(padded(x, JUDGED_AT_ONCE) for x in arrays), looked_at)
+            parts.append([np.asarray(x)[: arrays[0].shape[0]] for x in found])
+        if not parts:
+            return Judged(*(np.zeros(0, bool),) * 4, before)
+        return Judged(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+
+    def _judged(self, before: jax.Array, after: jax.Array, component: jax.Array, looked_at: jax.Array) -> Judged:
+        spec, layout = self.specification, self.layout
+        old, new = layout.state(before), layout.state(after)
+        guaranteed = spec.guarantee(old, new, component)
+        relied = guaranteed if spec.rely is None else spec.rely(old, new, looked_at)
+        holds = spec.invariant(new) & spec.step_property(old, new, component)
+        return Judged(guaranteed, relied, holds, spec.explored(new), layout.flat(spec.normalise(new)))
+
+    def _of_programs(self, row: jax.Array) -> tuple[jax.Array, ...]:
+        """int32[C, A, D] and bool[C, A], twice: what is enabled, and what an environment may do even so."""
+        spec, layout = self.specification, self.layout
+        before = layout.state(row)
+
+        def of(component: jax.Array) -> tuple[jax.Array, ...]:
+            part = (component >= spec.num_workers).astype(jnp.int32)
+            moves = [action.move(before, component) for action, _ in self.actions]
+            mine = part == jnp.asarray([number for _, number in self.actions])
+            after = jnp.stack([layout.flat(state) for state, _ in moves])
+            enabled = jnp.stack([jnp.asarray(enabled) for _, enabled in moves])
+            given = jnp.asarray([spec.roles()[number][0].only_actions for _, number in self.actions])
+            return after, enabled & mine, mine & given
+
+        return jax.vmap(of)(jnp.arange(spec.num_components))
+
+
+def _moves(after: np.ndarray, which: np.ndarray) -> Moves:
+    """Some of the steps int32[n, C, A, D]."""
+    state, component, action = np.nonzero(which)
+    return Moves(state, component, action, after[which])
+
+
+class _Others:
+    """The steps that components of one role may take as an environment, where all is tried out."""
+
+    def __init__(self, specification: Specification, layout: Layout, role: Role, who: range):
+        self.specification, self.layout, self.role, self.who = specification, layout, role, who
+        self.places, self.values = tried(specification, layout, role, who)
+        self.width = len(who) * self.values.shape[0]
+        # The tables are arguments: as constants XLA would compute with them while it compiles.
+        self._allowed = jax.jit(jax.vmap(self._of_state, (0, None, None, None, None)))
+
+    def moves(self, rows: np.ndarray, count: int, component: int) -> Moves:
+        """From the first so many of the states int32[N, D]; not those of the component itself."""
+        there = np.array(self._allowed(rows, component, np.asarray(self.who), self.places, self.values)[:count])
+        there[:, np.asarray(self.who) == component] = False
+        state, other, step = np.nonzero(there)
+        after = rows[state]
+        after[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
+        return Moves(state, other + self.who.start, np.full_like(state, -1), after)
+
+    def _of_state(
+        self, row: jax.Array, looked_at: jax.Array, who: jax.Array, places: jax.Array, values: jax.Array
+    ) -> jax.Array:
+        """bool[components, S]: which values are guaranteed, or relied on."""
+        before, rely = self.layout.state(row), self.specification.rely
+
+        def allowed(after: jax.Array, component: jax.Array) -> jax.Array:
+            state = self.layout.state(after)
+            guaranteed = self.role.keeps(before, state, component)
+            return guaranteed if rely is None else guaranteed | rely(before, state, looked_at)
+
+        def of(component: jax.Array, place: jax.Array) -> jax.Array:
+            return jax.vmap(lambda value: allowed(row.at[place].set(value), component))(values)
+
+        return jax.vmap(of)(who, places)
+
+
+def tried(specification: Specification, layout: Layout, role: Role, who: range) -> tuple[np.ndarray, np.ndarray]:
+    """All that components could write: everything within the sizes, and one above.
+
+    Returns:
+      The entries that each may write, int[components, entries], and the values to try, int32[S, entries].
+
+    Raises:
+      ValueError: if there are too many.
+    """
+    with jax.ensure_compile_time_eval():
+        places = np.stack([np.flatnonzero(written(layout, role, component)) for component in who])
+    tops = layout.sizes[places].max(axis=0)
+    number = int(np.prod(tops + 1.0))
+    if number > MOST_TRIED:
+        raise ValueError(
+            f"a {specification.component_name(who.start)} of {specification.name} must have at most {MOST_TRIED} ways "
+            f"to write what it may, for all of them are tried out; it has {number}. Use fewer workers or smaller "
+            f"parameters, or let the role take only the steps of its actions."
+        )
+    return places, np.indices(tops + 1).reshape(tops.size, -1).T.astype(np.int32)
+
+
+def written(layout: Layout, role: Role, component: int) -> np.ndarray:
+    """bool[D]."""
+    writes = zip(role.writes(np.int32(component)), layout.example, strict=True)
+    return np.concatenate([np.broadcast_to(np.asarray(mask), np.shape(x)).ravel() for mask, x in writes])
+
+
+def padded(rows: np.ndarray, size: int) -> np.ndarray:
+    """The rows, and the first one again and again, up to a fixed number."""
+    return np.concatenate([rows, np.broadcast_to(rows[:1], (size - rows.shape[0], *rows.shape[1:]))])

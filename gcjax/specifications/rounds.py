@@ -1,0 +1,310 @@
+"""Rounds: all work on the version that the round began with, until the server has enough and commits.
+
+Left open, so that whatever the durations are is covered: who does the next unit. Units of work that are cut off by a
+commit leave no trace. That a read was made is one bit: a version is the newest one or an old one; that loses nothing,
+since no rule asks how old.
+"""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.equality import comparable
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
+
+
+class Rounds(NamedTuple):
+    """The state.
+
+    Attributes:
+      version: int[], the commits so far.
+      read: int[W], the version that each worker has read last; -1 at first.
+      work: int[W], the units of each in this round.
+    """
+
+    version: Numbers
+    read: Numbers
+    work: Numbers
+
+
+class Periods(NamedTuple):
+    """The same with rounds of changing length.
+
+    Attributes:
+      version: int[], the commits so far.
+      read: int[W], the version that each worker has read last; -1 at first.
+      work: int[W], the units of each in this round.
+      length: int[], the units of each in a whole round.
+    """
+
+    version: Numbers
+    read: Numbers
+    work: Numbers
+    length: Numbers
+
+
+Condition = Callable[[Any], jax.Array]
+
+
+def commits_all(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: whether this makes the version that the event shows, of as many units, which is all there are."""
+    return (after.version == event.commit + 1) & (before.work.sum() == event.size)
+
+
+def commits_everything(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: the same, and no message has arrived that is in no commit."""
+    return commits_all(before, after, event) & (event.missing == 0)
+
+
+@comparable
+def local_sgd(*, workers: int = 3, num_steps: int = 2) -> Specification:
+    """Local SGD: a commit takes H steps of everybody, from the version that it replaces.
+
+    A worker takes at most H steps from one version; the server commits when all have taken H (Stich 2019).
+
+    Args:
+      workers: W.
+      num_steps: H.
+    """
+    return _averaged("local_sgd", workers, num_steps)
+
+
+@comparable
+def diloco(*, workers: int = 3, num_steps: int = 2) -> Specification:
+    """DiLoCo: a commit takes H steps of everybody, from the version that it replaces.
+
+    The waiting of local SGD; what the optimizers do is left out (Douillard et al. 2023).
+
+    Args:
+      workers: W.
+      num_steps: H.
+    """
+    return _averaged("diloco", workers, num_steps)
+
+
+def _averaged(name: str, workers: int, num_steps: int) -> Specification:
+    _validate.integer("num_steps", num_steps, minimum=1)
+    return rounds(
+        f"{name}({workers} workers, {num_steps} steps)",
+        workers,
+        most=num_steps,
+        enough=lambda state: (state.work == num_steps).all(),
+        claim=f"a commit takes {num_steps} steps of everybody, from the version that it replaces",
+    )
+
+
+@comparable
+def adacomm(*, workers: int = 3, num_steps: int = 2) -> Specification:
+    """AdaComm: the number of steps changes from round to round, and all take the same number in a round.
+
+    The server chooses the next number, from 1 to H[0], as it commits; which one the losses make it choose is left open
+    (Wang and Joshi 2019).
+
+    Args:
+      workers: W.
+      num_steps: H[0].
+    """
+    _validate.integer("num_steps", num_steps, minimum=1)
+
+    def choose(length: int) -> Action:
+        def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
+            after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
+            return after, (state.work == state.length).all()
+
+        def agrees(before: Periods, after: Periods, event: Event) -> jax.Array:
+            return commits_all(before, after, event) & ((event.length < 0) | (event.length == length))
+
+        return Action(f"commit, next {length}", move, COMMIT, agrees)
+
+    def rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
+        chosen = (after.length >= 1) & (after.length <= num_steps)
+        return _committed(before, after) & chosen & (before.work == before.length).all()
+
+    actions = tuple(choose(length) for length in range(1, num_steps + 1))
+    found = rounds(
+        f"adacomm({workers} workers, at most {num_steps} steps)",
+        workers,
+        most=num_steps,
+        enough=lambda state: (state.work == state.length).all(),
+        within=lambda state: (state.work <= state.length).all(),
+        claim="a commit takes the same number of steps of everybody, from the version that it replaces",
+    )
+    return found._replace(
+        initial=Periods(**found.initial._asdict(), length=np.int32(num_steps)),
+        sizes=Periods(**found.sizes._asdict(), length=num_steps + 1),
+        server=Role(
+            actions,
+            lambda server: Periods(True, False, True, True),
+            rule,
+            only_actions=True,
+        ),
+        worker=found.worker._replace(
+            actions=(_READ, _unit(lambda state, worker: state.work[worker] < state.length)),
+            writes=lambda worker: Periods(False, own(workers, worker), own(workers, worker), False),
+            rule=_works(lambda state, worker: state.work[worker] < state.length),
+        ),
+    )
+
+
+@comparable
+def anytime_minibatch(*, workers: int = 3) -> Specification:
+    """Anytime minibatch: whatever is in a commit was computed on the version that it replaces.
+
+    When the time is over is left open: the server may commit at any time, with whatever there is (Ferdinand et al.
+    2019). In a run that is all that has arrived, so that a commit is empty only if nobody has done anything. A second
+    unit in a round counts as the first, since the rule does not count them.
+
+    Args:
+      workers: W.
+    """
+    return rounds(
+        f"anytime_minibatch({workers} workers)",
+        workers,
+        most=1,
+        counts_on=True,
+        takes=commits_everything,
+        enough=lambda state: jnp.ones((), bool),
+        claim="whatever is in a commit was computed on the version that it replaces",
+    )
+
+
+@comparable
+def stsyn(*, workers: int = 3, num_steps: int = 2, num_waited: int = 2) -> Specification:
+    """STSyn: K workers have taken H steps at a commit, and all steps are from the version that it replaces.
+
+    The others go on or have done less; who has done nothing is not in it (Zhu et al. 2022). More than H steps count as
+    H, since the rule asks for no more.
+
+    Args:
+      workers: W.
+      num_steps: H.
+      num_waited: K.
+    """
+    _validate.integer("num_steps", num_steps, minimum=1)
+    check_workers(workers)
+    _validate.integer("num_waited", num_waited, minimum=1, maximum=workers)
+    return rounds(
+        f"stsyn({workers} workers, {num_steps} steps, {num_waited} waited for)",
+        workers,
+        most=num_steps,
+        counts_on=True,
+        enough=lambda state: (state.work >= num_steps).sum() >= num_waited,
+        claim=f"{num_waited} workers have taken {num_steps} steps at a commit, all from the version that it replaces",
+    )
+
+
+def rounds(
+    name: str,
+    workers: int,
+    *,
+    most: int | np.ndarray,
+    enough: Condition,
+    claim: str,
+    room: Condition = lambda state: jnp.ones((), bool),
+    within: Condition = lambda state: jnp.ones((), bool),
+    counts_on: bool = False,
+    takes: Callable[[Any, Any, Event], jax.Array] = commits_all,
+) -> Specification:
+    """A protocol of rounds.
+
+    Args:
+      name: of the protocol.
+      workers: W.
+      most: int or int[W], the most units of a worker in a round.
+      enough: whether there is enough for a commit.
+      claim: the property.
+      room: whether workers may go on.
+      within: what else must always hold.
+      takes: what a commit shows in a run.
+      counts_on: whether workers may do more units, which count as `most`.
+    """
+    check_workers(workers)
+    bound = np.broadcast_to(np.asarray(most, np.int32), (workers,))
+
+    def may(state: Any, worker: jax.Array) -> jax.Array:
+        return (counts_on | (state.work[worker] < jnp.asarray(bound)[worker])) & room(state)
+
+    def commit(state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
+        return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), enough(state)
+
+    def rule(before: Any, after: Any, server: jax.Array) -> jax.Array:
+        return _committed(before, after) & enough(before)
+
+    def invariant(state: Any) -> jax.Array:
+        return ((state.work == 0) | (state.read == state.version)).all() & within(state)
+
+    def step_property(before: Any, after: Any, component: jax.Array) -> jax.Array:
+        return (after.version == before.version) | enough(before)
+
+    def normalise(state: Any) -> Any:
+        read = (state.read >= state.version).astype(jnp.int32)
+        work = jnp.minimum(state.work, jnp.asarray(bound)) if counts_on else state.work
+        return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
+
+    return Specification(
+        name,
+        workers,
+        initial=Rounds(np.int32(0), zeros(workers) - 1, zeros(workers)),
+        sizes=Rounds(2, zeros(workers) + 2, bound + 1),
+        worker=Role((_READ, _unit(may)), lambda worker: Rounds(False, *(own(workers, worker),) * 2), _works(may)),
+        claim=claim,
+        server=Role(
+            (Action("commit", commit, COMMIT, takes),),
+            lambda server: Rounds(True, False, True),
+            rule,
+            only_actions=True,
+        ),
+        num_servers=1,
+        invariant=invariant,
+        step_property=step_property,
+        normalise=normalise,
+    )
+
+
+def _read(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
+    return state._replace(read=state.read.at[worker].set(state.version)), state.read[worker] < state.version
+
+
+def has_read(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: whether the worker has then read the version that the event shows."""
+    del before
+    return after.read[event.worker] == event.version
+
+
+def has_worked(before: Any, after: Any, event: Event) -> jax.Array:
+    """bool[]: whether the worker has then one unit more that is in no commit."""
+    return after.work[event.worker] == before.work[event.worker] + 1
+
+
+_READ = Action("read", _read, BEGIN, has_read)
+
+
+def _unit(may: Callable[[Any, jax.Array], jax.Array]) -> Action:
+    """A unit on the version that has been read; it counts only if this is the newest one."""
+
+    def move(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
+        enabled = (state.read[worker] == state.version) & may(state, worker)
+        return state._replace(work=state.work.at[worker].add(1)), enabled
+
+    return Action("unit", move, UNIT, has_worked)
+
+
+def _works(may: Callable[[Any, jax.Array], jax.Array]) -> Callable[[Any, Any, jax.Array], jax.Array]:
+    """A worker reads the newest version, or does a unit on it where it may."""
+
+    def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
+        done = after.work[worker] - before.work[worker]
+        newest = after.read[worker] == before.version
+        unit = (done == 1) & (after.read[worker] == before.read[worker]) & may(before, worker)
+        return newest & ((done == 0) | unit)
+
+    return rule
+
+
+def _committed(before: Any, after: Any) -> jax.Array:
+    return (after.version == before.version + 1) & (after.work == 0).all()

@@ -1,0 +1,135 @@
+"""Bounded staleness with other thresholds: DSSP (Zhao et al. 2019) and PSP (Wang et al. 2017).
+
+The state has the clocks of SSP. What the thresholds come from, predicted times and random samples, is left open: they
+may be anything that the protocol allows. The guarantees are about clocks only.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.equality import comparable
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.specifications.clocks import Clocks, begun, counted, relative
+
+
+class Granted(NamedTuple):
+    """The state.
+
+    Attributes:
+      clock: int[W], the units that each worker has pushed.
+      granted: int[W], the steps that each may still take beyond the lower threshold.
+      free: int[W], whether each may take its next step because of them.
+    """
+
+    clock: Numbers
+    granted: Numbers
+    free: Numbers
+
+
+@comparable
+def dssp(*, workers: int = 3, lower: int = 1, span: int = 2) -> Specification:
+    """DSSP refines SSP(lower + span): nobody is more than lower + span + 1 units ahead of anybody.
+
+    When the fastest worker may not go on, it is granted any number of steps from 0 to the span that keeps it within the
+    upper threshold; the protocol chooses by predicted waiting (Zhao et al. 2019, algorithms 1 and 2).
+
+    Args:
+      workers: W.
+      lower: the least threshold.
+      span: how many steps more can be granted.
+    """
+    check_workers(workers)
+    upper = _validate.integer("lower", lower) + _validate.integer("span", span)
+
+    def push(grant: int) -> Action:
+        def move(state: Granted, worker: jax.Array) -> tuple[Granted, jax.Array]:
+            clock = state.clock.at[worker].add(1)
+            ahead, left = clock[worker] - clock.min(), state.granted[worker]
+            asks = (left == 0) & (ahead > lower) & (clock[worker] == clock.max())
+            steps = jnp.where(asks, grant, left)
+            after = Granted(
+                clock,
+                state.granted.at[worker].set((steps - 1).clip(0)),
+                state.free.at[worker].set((steps > 0).astype(jnp.int32)),
+            )
+            allowed = (grant == 0) | (asks & (grant <= upper + 1 - ahead))
+            may = (state.free[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower)
+            return after, may & allowed
+
+        # Grants do not show in a run; what they allow is in the guarantee.
+        return Action(f"push, granted {grant}", move) if grant else Action("push", move, **begun(jnp.sum))
+
+    def rule(before: Granted, after: Granted, worker: jax.Array) -> jax.Array:
+        clock = before.clock[worker]
+        stays = (after.granted[worker] >= 0) & (after.granted[worker] < max(span, 1))
+        return (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= upper) & stays & _bit(after, worker)
+
+    each = zeros(workers)
+    return Specification(
+        f"dssp({workers} workers, thresholds {lower} to {upper})",
+        workers,
+        initial=Granted(each, each, each),
+        sizes=Granted(each + upper + 2, each + max(span, 1), each + 2),
+        worker=Role(tuple(push(grant) for grant in range(span + 1)), lambda w: Granted(*(own(workers, w),) * 3), rule),
+        claim=f"nobody is more than {upper + 1} ahead of anybody",
+        invariant=lambda state: state.clock.max() - state.clock.min() <= upper + 1,
+        normalise=lambda state: state._replace(clock=state.clock - state.clock.min()),
+        observed=counted,
+    )
+
+
+def _bit(state: Granted, worker: jax.Array) -> jax.Array:
+    return (state.free[worker] >= 0) & (state.free[worker] <= 1)
+
+
+@comparable
+def psp(*, workers: int = 3, num_sampled: int = 1, staleness: int = 0) -> Specification:
+    """PSP: each worker is at most s + 1 units ahead of at least β others.
+
+    A worker goes on if at least β others are at most s behind: then there is a sample of β that lets it go on, and
+    without them there is none (Wang et al. 2017). Staleness 0 is pBSP, above it is pSSP.
+
+    Clocks can be arbitrarily far apart, so only states in which nobody is ahead of the slowest by more than
+    (W - 1)(s + 2) are explored. They show all there is: across a gap of s + 2 or more nobody is near, so whoever is
+    above it has its β others above it too, and those above can go on, from the lowest to the highest, and leave the gap
+    one wider. So what is reached with wider gaps is reached as well with all of these cut to s + 2, and looks the same
+    to every rule.
+
+    Args:
+      workers: W.
+      num_sampled: β, below W.
+      staleness: s.
+    """
+    check_workers(workers)
+    _validate.integer("num_sampled", num_sampled, maximum=workers - 1, hint="A worker looks at others.")
+    _validate.integer("staleness", staleness)
+    farthest = (workers - 1) * (staleness + 2)
+
+    def near(clock: jax.Array, limit: int) -> jax.Array:
+        """int[W]: how many others are at most so far behind each."""
+        return (clock[:, None] - clock[None] <= limit).sum(axis=1) - 1
+
+    def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
+        return Clocks(state.clock.at[worker].add(1)), near(state.clock, staleness)[worker] >= num_sampled
+
+    def rule(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
+        behind = before.clock[worker] - before.clock <= staleness
+        others = (behind & ~own(workers, worker)).sum()
+        return (after.clock[worker] == before.clock[worker] + 1) & (others >= num_sampled)
+
+    return Specification(
+        f"psp({workers} workers, {num_sampled} sampled, staleness {staleness})",
+        workers,
+        initial=Clocks(zeros(workers)),
+        sizes=Clocks(np.full(workers, farthest + 1)),
+        worker=Role((Action("push", push, **begun(jnp.sum)),), lambda worker: Clocks(own(workers, worker)), rule),
+        claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
+        invariant=lambda state: (near(state.clock, staleness + 1) >= num_sampled).all(),
+        explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
+        normalise=relative,
+        observed=counted,
+    )

@@ -1,0 +1,105 @@
+"""How failures enter the times of units: the mechanism behind `gcjax.stragglers.failures`.
+
+Letters: W workers.
+"""
+
+import dataclasses
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.stragglers.base import StragglerModel, checked_model, per_worker
+
+Count = int | jax.Array
+
+
+class FailureState(NamedTuple):
+    """What failures remember.
+
+    Attributes:
+      inner: the state of the model that is wrapped.
+      who: what `choose` needs to say who fails.
+      rng_key: of the choices, the same in all units.
+      unit: int32[], the next unit.
+      onset: int32[W], the first unit that may fail.
+      period: int32[], units a round.
+      forever: bool[], whether failures last.
+      failed: bool[W], who failed in the unit before.
+    """
+
+    inner: Any
+    who: Any
+    rng_key: jax.Array
+    unit: jax.Array
+    onset: jax.Array
+    period: jax.Array
+    forever: jax.Array
+    failed: jax.Array
+
+    @property
+    def round(self) -> jax.Array:
+        """int32[], the round of the next unit."""
+        return self.unit // self.period
+
+    @property
+    def rounds_since_onset(self) -> jax.Array:
+        """int32[W], 0 in the round of the onset."""
+        return self.round - self.onset // self.period
+
+
+@dataclasses.dataclass(frozen=True)
+class _Failing:
+    """The sample function of all failures; equal for equal parts, so that it compiles once."""
+
+    inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
+    choose: Callable[[FailureState], jax.Array]
+
+    def __call__(self, state: FailureState, rng_key: jax.Array) -> tuple[jax.Array, FailureState]:
+        seconds, inner = self.inner(state.inner, rng_key)
+        failed = (state.unit >= state.onset) & self.choose(state)
+        failed |= state.forever & state.failed
+        return jnp.where(failed, jnp.inf, seconds), state._replace(inner=inner, unit=state.unit + 1, failed=failed)
+
+
+def failing(
+    model: StragglerModel,
+    choose: Callable[[FailureState], jax.Array],
+    who: Callable[[int], jax.Array],
+    forever: bool,
+    onset: Count,
+    latest_onset: Count | None,
+    period: Count,
+) -> StragglerModel:
+    """Wraps `model`: `choose` draws who fails in a round, from what `who(num_workers)` keeps in the state."""
+    checked_model(model)
+    latest = onset if latest_onset is None else latest_onset
+    check_range("onset", onset, "latest_onset", latest)
+    _validate.whole("period", period, minimum=1)
+
+    def init(rng_key: jax.Array, num_workers: int) -> FailureState:
+        inner_key, onset_key, rng_key = jax.random.split(rng_key, 3)
+        first, last = (per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest))
+        return FailureState(
+            inner=model.init(inner_key, num_workers),
+            who=who(num_workers),
+            rng_key=rng_key,
+            unit=jnp.zeros((), jnp.int32),
+            onset=jax.random.randint(onset_key, (num_workers,), first, last + 1, jnp.int32),
+            period=jnp.asarray(period, jnp.int32),
+            forever=jnp.asarray(forever),
+            failed=jnp.zeros(num_workers, bool),
+        )
+
+    return StragglerModel(init, _Failing(model.sample, choose))
+
+
+def check_range(name: str, low: Any, high_name: str, high: Any) -> None:
+    """Checks two whole numbers (or arrays) and, where they are known, that the first is not the larger."""
+    _validate.whole(name, low)
+    _validate.whole(high_name, high)
+    if not _validate.is_traced(low) and not _validate.is_traced(high) and np.any(np.asarray(low) > np.asarray(high)):
+        raise ValueError(f"{high_name} must be at least {name}; got {name}={low} and {high_name}={high}.")

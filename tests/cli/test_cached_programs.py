@@ -1,0 +1,88 @@
+"""Compiled programs on disk: nothing is compiled by the second run, and processes may share the folder."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from gcjax.cli import cached_programs
+
+# A run that reports its progress, as gcjax run does; prints how many programs were compiled, and how many read.
+SCRIPT = """
+import collections, jax, optax
+from gcjax import engine, protocols, stragglers, tasks
+from gcjax.cli import cached_programs
+
+counts = collections.Counter()
+jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rpartition("/")[2]]))
+cached_programs.keep()
+key, shares = jax.random.key(0), []
+durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), key, 8, 3)
+engine.run(
+    tasks.linear_regression(3, num_examples=12, num_features=2), protocols.ssp(staleness=1), optax.sgd(0.1), durations,
+    rng_key=key, progress=lambda done, total: shares.append((done, total)),
+)
+assert shares and shares[-1][0] == shares[-1][1], shares
+print(counts["cache_misses"], counts["cache_hits"])
+"""
+
+
+def environment(home):
+    own = ("JAX_COMPILATION_CACHE_DIR", "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS")
+    return {**{k: v for k, v in os.environ.items() if k not in own}, "XDG_CACHE_HOME": str(home)}
+
+
+def start(home):
+    return subprocess.Popen(
+        [sys.executable, "-c", SCRIPT], env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+    )
+
+
+def finish(process):
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == 0 and not err, err
+    misses, hits = map(int, out.split())
+    return misses, hits
+
+
+def test_the_second_run_compiles_nothing_also_after_two_at_once(tmp_path):
+    first = [finish(process) for process in (start(tmp_path), start(tmp_path))]
+    assert max(misses for misses, _ in first) > 0
+    misses, hits = finish(start(tmp_path))
+    assert misses == 0
+    assert hits == sum(first[0])
+
+
+@pytest.fixture
+def home(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    settings = {}
+    monkeypatch.setattr(cached_programs.jax.config, "update", lambda name, value: settings.update({name: value}))
+    monkeypatch.setattr(cached_programs, "_is_set", lambda: False)
+    return tmp_path, settings
+
+
+def test_half_written_programs_are_removed(home):
+    _, settings = home
+    folder = cached_programs.folder()
+    folder.mkdir(parents=True)
+    for name in ("whole-cache", "whole-atime", "half-cache"):
+        (folder / name).write_bytes(b"x")
+    assert cached_programs.keep() == folder
+    assert sorted(file.name for file in folder.glob("*-*")) == ["whole-atime", "whole-cache"]
+    assert settings["jax_compilation_cache_max_size"] == cached_programs.MAX_BYTES
+
+
+def test_a_folder_that_cannot_be_made_is_said_and_does_no_harm(home, capsys):
+    path, settings = home
+    (path / "gcjax").write_text("a file")
+    assert cached_programs.keep() is None
+    assert "compiled programs are not kept" in capsys.readouterr().err
+    assert not settings
+
+
+def test_what_the_user_has_set_stays(monkeypatch):
+    monkeypatch.setattr(cached_programs, "_is_set", lambda: True)
+    monkeypatch.setattr(cached_programs.jax.config, "update", lambda *_: pytest.fail("changed"))
+    cached_programs.keep()

@@ -1,0 +1,129 @@
+"""A grid of settings in one process."""
+
+import shlex
+import signal
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+
+from gcjax import analysis, cli, interrupts, keeping
+from gcjax.cli import sweep, sweep_folders
+from tests.cli.test_main import CONFIG
+
+
+def test_combinations_in_order():
+    assert sweep.combinations(["ssp.staleness=0, 3", "s/digits.hidden=(8,), (8, 4)"]) == [
+        ("ssp.staleness = 0", "s/digits.hidden = (8,)"),
+        ("ssp.staleness = 0", "s/digits.hidden = (8, 4)"),
+        ("ssp.staleness = 3", "s/digits.hidden = (8,)"),
+        ("ssp.staleness = 3", "s/digits.hidden = (8, 4)"),
+    ]
+    assert sweep.combinations(["a.text='x,(y', 'z'"]) == [("a.text = 'x,(y'",), ("a.text = 'z'",)]
+
+
+@pytest.mark.parametrize("text", ["ssp.staleness", "=1,2", "ssp.staleness=", "ssp.staleness=1,,2", "a.b=1,"])
+def test_what_is_no_axis_is_refused(text):
+    with pytest.raises(ValueError, match="--over needs PARAMETER=VALUE"):
+        sweep.combinations([text])
+
+
+def test_a_parameter_twice_is_refused():
+    with pytest.raises(ValueError, match="each parameter once; got a.b twice"):
+        sweep.combinations(["a.b=1", "a.b=2"])
+
+
+@pytest.mark.parametrize(
+    ("over", "match"),
+    [("ssp.staleness=3,4,3", "each value once; got 'ssp.staleness=3' twice"), (f"a.b=1,'{'x' * 300}'", "200 bytes")],
+)
+def test_combinations_that_cannot_have_folders_are_refused(over, match):
+    with pytest.raises(ValueError, match=match):
+        sweep._check_folders([sweep.folder_name(combination) for combination in sweep.combinations([over])])
+
+
+def test_a_misspelt_parameter_is_refused_before_anything_runs(tmp_path, capsys):
+    config = tmp_path / "small.gin"
+    config.write_text(CONFIG)
+    out = tmp_path / "out"
+    assert cli.main(["sweep", str(config), "--over", "sgd.learning_rat=0.1,0.2", "--out", str(out)]) == 2
+    assert "learning_rate" in capsys.readouterr().err
+    assert not list(out.iterdir())
+
+
+@pytest.fixture(scope="module")
+def swept(tmp_path_factory):
+    """The arguments of a sweep without its folder, and the folder in which it is done."""
+    config, out = tmp_path_factory.mktemp("sweep") / "small.gin", tmp_path_factory.mktemp("done")
+    config.write_text(CONFIG.replace("{'ASP': @asp(), 'partial': @coded()}", "{'ASP': @asp()}"))
+    over = ["--over", "compare.target=0.2,0.999999"]  # the second is never reached, which is a result, too
+    command = ["sweep", str(config), *over, "--set", "compare.checkpoint_every = 1000"]
+    assert cli.main([*command, "--out", str(out)]) == 0
+    return command, out
+
+
+def test_one_table_of_all_settings(swept):
+    _, out = swept
+    table = pq.read_table(out / "sweep.parquet").to_pydict()
+    assert table["compare.target"] == ["0.2", "0.2", "0.999999", "0.999999"]
+    assert table["seed"] == [0, 1, 0, 1]
+    assert np.isfinite(table["time_to_target"]).tolist() == [True, True, False, False]
+    single = analysis.load(out / sweep.folder_name(("compare.target = 0.2",)))
+    assert table["time_to_target"][:2] == analysis.reach_times(single, "ASP").tolist()
+    rows = (out / "summary.md").read_text().splitlines()
+    assert [row.split(" | ")[:2] for row in rows if row.startswith("| 0.")] == [["| 0.2", "ASP"], ["| 0.999999", "ASP"]]
+
+
+class Ended(BaseException):
+    """The end of a process, with its last word."""
+
+
+@pytest.fixture
+def signalled(monkeypatch):
+    """A list of the runs that begin; the second gets a signal, and the end of the process is an error."""
+    begun, count, init = [], iter(range(100)), keeping.Work.__init__
+
+    def work(self, label, *rest):
+        init(self, label, *rest)
+        begun.append(label)
+        if next(count) == 1:
+            interrupts._state.received = signal.SIGTERM
+
+    def end(number):
+        interrupts._state.received = None
+        raise Ended(interrupts._state.advice())
+
+    monkeypatch.setattr(keeping.Work, "__init__", work)
+    monkeypatch.setattr(interrupts._state, "received", None)
+    monkeypatch.setattr(interrupts, "_end", end)
+    return begun
+
+
+def test_a_signal_saves_a_checkpoint_and_the_sweep_goes_on_from_it(swept, signalled, tmp_path, capsys):
+    """There would be no checkpoint before the end of the second combination."""
+    (command, whole), out = swept, tmp_path / "out"
+    with pytest.raises(Ended) as ended:
+        cli.main([*command, "--out", str(out)])
+    lost, kept, going_on = str(ended.value).removeprefix("; ").split("; ")
+    percent = int(lost.removeprefix("a checkpoint was written at ").removesuffix("% of ASP, so nothing is lost"))
+    assert 0 < percent < 100 and kept == "combinations that are done are kept"
+    assert not (out / "sweep.parquet").exists() and len(signalled) == 2
+    program, *again = shlex.split(going_on.removeprefix("go on with: "))
+    assert (program, again) == ("gcjax", [*command[:4], *command[4:], "--resume", "--out", str(out)])
+    folder = out / sweep.folder_name(("compare.target = 0.999999",))
+    steps = [int(step.name) for step in (folder / "checkpoints" / "ASP").iterdir() if step.name.isdigit()]
+    assert len(steps) == 1 and steps[0] > 0
+    assert cli.main(["sweep", *again[1:3], "compare.target=0.2,0.3", *again[4:]]) == 2
+    said = capsys.readouterr().err
+    assert "belongs to another sweep" in said and "-compare.target=0.2,0.999999\n+compare.target=0.2,0.3" in said
+    assert cli.main(again) == 0, capsys.readouterr()
+    assert len(signalled) == 3  # the first combination was not run again
+    assert pq.read_table(out / "sweep.parquet").equals(pq.read_table(whole / "sweep.parquet"))
+    assert not (out / "checkpoints").exists() and not (folder / "checkpoints").exists()
+    assert cli.main(again) == 2 and "is finished, so there is nothing to resume" in capsys.readouterr().err
+
+
+def test_a_run_is_not_gone_on_with_as_a_sweep(tmp_path):
+    (tmp_path / "checkpoints" / "ASP").mkdir(parents=True)
+    with pytest.raises(ValueError, match="must be that of a sweep"):
+        sweep_folders.begin(tmp_path, "a = 1")

@@ -1,0 +1,379 @@
+"""Schedules against what their protocols promise: those of the library keep to it, damaged ones are caught."""
+
+import functools
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import protocols, specifications
+from gcjax.protocols import check, event_schedule
+from gcjax.protocols.simulation.rules import Rule
+from gcjax.stragglers.network import Network
+from tests.protocols import table
+from tests.protocols.table import CASES, W, random_durations, random_links, tied_durations
+
+pytestmark = pytest.mark.promotes  # states are of 32 bits, what is counted about them in Python is not
+
+PROMISED = [name for name in CASES if table.protocol(name).specification is not None]
+FIELDS = ("worker", "unit", "work")
+SSP = [specifications.ssp(workers=W, staleness=staleness) for staleness in range(3)]
+
+
+@functools.cache
+def promise(name):
+    return table.protocol(name).specification(W)
+
+
+def schedule(name, make=random_durations, seed=1, links=None):
+    with jax.enable_x64(True):  # the programs of the other modules
+        return table.schedule(name, make(seed, table.shape_of(name)), links)
+
+
+def quick(protocol, durations):
+    """The schedule, by a program that is compiled fast."""
+    run = jax.jit(protocol.schedule, compiler_options=table.quick())
+    return jax.tree.map(np.asarray, run(jnp.asarray(durations, jnp.float32), Network()))
+
+
+def changed(found, name, place, value):
+    if name == "version":  # of a contribution: what was read for its units
+        units = slice(found.unit[place], found.unit[place] + max(found.work[place], 1))
+        return changed(found, "read", (units, found.worker[place]), value)
+    values = getattr(found, name).copy()
+    values[place] = value
+    return found._replace(**{name: values})
+
+
+def without(found, commit, contribution):
+    """The schedule without one contribution."""
+    return changed(changed(found, "work", (commit, contribution), 0), "worker", (commit, contribution), -1)
+
+
+def swapped(found, commit):
+    """The schedule in which a commit and the next one have each other's contributions."""
+    for name in FIELDS:
+        values = getattr(found, name)
+        found = changed(found, name, [commit, commit + 1], values[[commit + 1, commit]])
+    return found
+
+
+def contributions(found):
+    """(commit, contribution) of all that there are."""
+    used = (found.worker >= 0) & (found.work > 0) & np.isfinite(found.time)[:, None]
+    return list(zip(*(x.tolist() for x in np.nonzero(used)), strict=True))
+
+
+def test_all_protocols_promise_something():
+    assert list(CASES) == PROMISED
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_schedules_keep_to_what_is_promised(name):
+    specification, events = promise(name), 0
+    for make, links in ((random_durations, None), (tied_durations, None), (tied_durations, random_links(2))):
+        kept = check(schedule(name, make, 2, links), specification)
+        assert kept, kept
+        events += kept.events
+    assert events > 30
+
+
+def test_the_eager_variant_does_not_promise_what_the_other_one_does():
+    """The server applies the push of one worker as a commit of its own."""
+    kept = check(schedule("worker_busy eager"), specifications.worker_busy(workers=W))
+    assert kept.broken == "guarantee" and kept.who == "server" and kept.before.work.sum() == 1
+
+
+def with_zeros(seed, shape):
+    return np.random.default_rng(seed).choice([0.0, 0.0, 1.0, 0.5], size=shape)
+
+
+@pytest.mark.parametrize("name", PROMISED)
+def test_units_of_no_length(name):
+    for seed in range(2):
+        assert check(schedule(name, with_zeros, seed), promise(name))
+
+
+def test_who_is_too_far_ahead_is_named():
+    durations = jnp.ones((8, W)).at[:, 2].set(10.0)
+    kept = check(quick(protocols.ssp(staleness=4), durations), SSP[2])
+    assert not kept and (kept.broken, kept.who, kept.does, kept.unit, kept.time) == (
+        "guarantee", "worker 0", "begin", 3, 3.0,
+    )  # fmt: skip
+    np.testing.assert_array_equal(kept.before.clock, [3, 3, 0])
+    np.testing.assert_array_equal(kept.after.clock, [4, 3, 0])
+    kept = check(quick(protocols.asp(), durations), specifications.ssp(workers=W, staleness=5))
+    assert (kept.broken, kept.who, kept.unit, kept.time) == ("guarantee", "worker 0", 6, 6.0)
+    assert check(quick(protocols.ssp(staleness=2), durations), specifications.ssp(workers=W, staleness=4))
+
+
+@pytest.mark.parametrize("name", [name for name in PROMISED if "worker_busy" not in name and "sgc" not in name])
+@pytest.mark.parametrize("by", [-1, 1])
+def test_another_version_is_caught_wherever_it_is(name, by):
+    found = schedule(name)
+    for place in contributions(found):
+        kept = check(changed(found, "version", place, found.version[place] + by), promise(name))
+        assert kept.broken in ("arrival", "guarantee"), place
+
+
+def test_a_newer_version_than_the_others_read_is_caught():
+    found = schedule("worker_busy")
+    for place in contributions(found):
+        assert check(changed(found, "version", place, found.version[place] + 1), promise("worker_busy")).broken
+    olders = [changed(found, "version", p, found.version[p] - 1) for p in contributions(found) if p[0] == 0]
+    assert all(check(older, promise("worker_busy")).broken == "guarantee" for older in olders)
+
+
+@pytest.mark.parametrize(
+    ("name", "component"),
+    [("coded", "server"), ("grouped", "server"), ("k_async", "server"), ("k_sync", "server"), ("local_sgd", "server")],
+)
+def test_a_missing_contribution_is_caught(name, component):
+    found = schedule(name)
+    for commit, contribution in contributions(found):
+        kept = check(without(found, commit, contribution), promise(name))
+        assert kept.broken == "guarantee" and kept.who.startswith(component), (commit, contribution)
+
+
+def test_a_round_that_cannot_be_decoded_is_caught():
+    found = schedule("coded")
+    for place in contributions(found):
+        kept = check(changed(found, "work", place, found.work[place] - 1), promise("coded"))
+        assert (kept.broken, kept.who, kept.unit) == ("guarantee", "server", place[0])
+
+
+@pytest.mark.parametrize("name", ["asp", "bsp", "grouped", "m_sgc", "sr_sgc", "ssp"])
+def test_a_commit_before_the_arrival_is_caught(name):
+    found = schedule(name)
+    for commit in np.flatnonzero(np.isfinite(found.time))[::2]:
+        last = found.time[commit - 1] if commit else 0.0
+        kept = check(changed(found, "time", commit, (found.time[commit] + last) / 2), promise(name))
+        assert kept.broken == ("guarantee" if "sgc" in name else "arrival"), kept
+
+
+@pytest.mark.parametrize("name", ["asp", "grouped", "k_async", "k_sync", "local_sgd", "m_sgc", "ssp", "worker_busy"])
+def test_commits_in_the_wrong_order_are_caught(name):
+    found = schedule(name)
+    for commit in range(int(np.isfinite(found.time).sum()) - 1):
+        assert not check(swapped(found, commit), promise(name)), commit
+
+
+@pytest.mark.parametrize("name", ["m_sgc", "sr_sgc"])
+def test_rounds_that_end_with_too_many_late_are_caught(name):
+    found, units = schedule(name), table.protocol(name).round_units
+    for worker in range(W):
+        silent = changed(found, "send_start", (slice(2 * units, 4 * units), worker), np.inf)
+        kept = check(silent, promise(name))  # late in two rounds one after the other; a burst of one is allowed
+        assert (kept.broken, kept.who) == ("guarantee", "server") and kept.before.index <= 3
+        assert kept.before.answered[worker] == 0
+
+
+@pytest.mark.parametrize("name", ["m_sgc", "sr_sgc"])
+def test_progress_that_nobody_has_made_is_caught(name):
+    found = schedule(name)
+    for place in contributions(found):
+        assert check(changed(found, "work", place, found.work[place] + 1), promise(name)).broken == "guarantee"
+
+
+def test_a_worker_that_never_reads_the_newest_version_is_caught():
+    never = Rule(lambda view, worker: (view.since > 0).all(), pulls=lambda view: view.version < 0, everybody=True)
+    protocol = ruled(never, lambda w: specifications.worker_busy(workers=w), width=40)
+    kept = check(quick(protocol, random_durations(1)), promise("worker_busy"))
+    assert (kept.broken, kept.does, kept.who[:6]) == ("guarantee", "begin", "worker")
+    assert kept.before.read[int(kept.who[-1])] == 0 and kept.before.version == 1  # it had to read this one
+
+
+def test_a_worker_that_waits_is_caught_where_nobody_waits():
+    found = schedule("k_async")
+    kept = check(found, specifications.k_batch_async(workers=W, num_contributions=2))
+    assert (kept.broken, kept.does) == ("guarantee", "begin")
+    found = schedule("asp")
+    unit, worker = np.argwhere(np.isfinite(found.finish[1:]))[0] + [1, 0]
+    pause = found.finish[unit - 1, worker] + 1e-3
+    kept = check(changed(found, "start", (unit, worker), pause), promise("asp"))
+    assert (kept.broken, kept.does, kept.unit) == ("guarantee", "begin", unit)
+
+
+def test_an_empty_commit_is_caught():
+    found = schedule("anytime_minibatch")
+    for commit in np.flatnonzero(np.isfinite(found.time)):
+        empty = found
+        for contribution in np.flatnonzero(found.worker[commit] >= 0):
+            empty = without(empty, commit, contribution)
+        kept = check(empty, promise("anytime_minibatch"))
+        assert (kept.broken, kept.does, kept.unit) == ("guarantee", "commit", commit)
+
+
+def ruled(rule, promised, width=1):
+    """A protocol by a rule, in a promise of another one."""
+
+    def run(durations, network):
+        return event_schedule(rule, durations, network, weight=1.0, num_contributions=width)
+
+    return protocols.Protocol(run, specification=promised)
+
+
+@pytest.mark.parametrize(
+    ("rule", "width", "promised", "who"),
+    [
+        (
+            Rule(ready=lambda view: view.clock - view.clock.min() <= 2),
+            1, lambda w: SSP[1], "worker",
+        ),
+        (
+            Rule(lambda view, worker: view.since.sum() >= 2, cancels=True),
+            2, lambda w: specifications.k_sync(workers=w, num_contributions=2), "worker",
+        ),
+        pytest.param(
+            Rule(lambda view, worker: view.since.sum() >= 2, lambda view: view.since == 0),
+            2, lambda w: specifications.k_sync(workers=w, num_contributions=2), "worker",
+            marks=pytest.mark.slow,
+        ),
+        pytest.param(
+            Rule(pulls=lambda view: view.version < view.commits - 1),
+            1, lambda w: specifications.asp(workers=w), "server",
+            marks=pytest.mark.slow,
+        ),
+        (
+            Rule(lambda view, worker: (view.since > 0).sum() >= 2),
+            2, lambda w: specifications.worker_busy(workers=w), "server",
+        ),
+    ],
+    ids=["one unit more", "several of one worker", "nobody is cut off", "an old version", "not everybody"],
+)  # fmt: skip
+def test_protocols_that_break_their_promise_are_caught(rule, width, promised, who):
+    durations = np.asarray(random_durations(3), np.float32)
+    durations[:, 2] *= 4
+    protocol = ruled(rule, promised, width)
+    kept = check(quick(protocol, durations), protocol.specification(W))
+    assert kept.broken == "guarantee" and kept.who.startswith(who), kept
+
+
+def waits(found, staleness):
+    """Naive: whether the units, in the order in which they are in commits, keep to the waiting rule of SSP."""
+    clock = [0] * W
+    for worker in found.worker[np.isfinite(found.time), 0]:
+        if clock[worker] - min(clock) > staleness:
+            return False
+        clock[worker] += 1
+    return True
+
+
+def test_the_verdict_on_ssp_is_that_of_a_plain_loop():
+    rng, verdicts = np.random.default_rng(0), []
+    found = schedule("asp")
+    for _ in range(60):
+        # Who sends when is drawn anew: every order of units is a schedule, most of them of no protocol.
+        order = rng.choice(W, size=rng.integers(4, 13), p=rng.dirichlet(np.full(W, 5.0)))
+        damaged = ordered(found, order)
+        staleness = int(rng.integers(0, 3))
+        kept = check(damaged, SSP[staleness])
+        assert bool(kept) == waits(damaged, staleness)
+        verdicts.append(bool(kept))
+    assert 10 < sum(verdicts) < 50
+
+
+def ordered(found, workers):
+    """A schedule of one-unit commits by these workers, one a second."""
+    units = [int((workers[:i] == w).sum()) for i, w in enumerate(workers)]
+    number, shape = len(workers), (max(units) + 1, W)
+    times = np.full(shape, np.inf, np.float32)
+    times[units, workers] = np.arange(1, number + 1)
+    read = np.full(shape, -1, np.int32)
+    read[units, workers] = np.arange(number)
+    return found._replace(
+        time=np.arange(1, number + 1, dtype=np.float32),
+        worker=workers[:, None], unit=np.asarray(units)[:, None], work=np.ones((number, 1), int), read=read,
+        start=times - 0.5, compute_start=times - 0.5, compute_end=times, send_start=times, finish=times,
+    )  # fmt: skip
+
+
+def busy_rule(found):
+    """Naive, for damage to who is in a commit: everybody is in each."""
+    used = (found.worker >= 0) & (found.work > 0)
+    return all(set(found.worker[e][used[e]]) == set(range(W)) for e in np.flatnonzero(np.isfinite(found.time)))
+
+
+def test_the_verdict_on_wbsp_is_that_of_a_plain_loop():
+    rng, verdicts = np.random.default_rng(0), []
+    for seed in range(6):
+        found = schedule("worker_busy", seed=seed)
+        for _ in range(4):
+            # A worker's last contribution can be left out without changing its later ones.
+            places = contributions(found)
+            commit, contribution = places[rng.integers(len(places))]
+            last = max(e for e, c in places if found.worker[e, c] == found.worker[commit, contribution])
+            damaged = without(found, commit, contribution) if commit == last else found
+            kept = check(damaged, promise("worker_busy"))
+            assert bool(kept) == busy_rule(damaged), kept
+            verdicts.append(bool(kept))
+    assert 3 < sum(verdicts) < 22
+
+
+def test_long_runs_with_ties_hold():
+    durations = np.random.default_rng(0).choice([0.1, 0.2, 0.3, 0.7], size=(3800, 16)).astype(np.float32)
+    found = quick(protocols.ssp(staleness=3), durations)
+    assert np.isfinite(found.time).sum() > 60_000
+    assert check(found, protocols.ssp(staleness=3).specification(16))
+    assert check(found, specifications.ssp(workers=16, staleness=2)).broken == "guarantee"
+
+
+def test_words():
+    found = schedule("k_sync")
+    assert str(check(found, promise("k_sync"))) == (
+        "All 40 steps keep to k_sync(3 workers, takes 2): a commit takes one gradient each of 2 workers, on the "
+        "version that it replaces."
+    )
+    broken = str(check(without(found, 1, 0), promise("k_sync"))).splitlines()
+    assert broken[0].startswith("server: commit 1 at ") and "is not a step that the server guarantees" in broken[0]
+    assert broken[1].startswith("  before: version 1, read ") and broken[2].startswith("  after:  version 2, read ")
+    broken = str(check(changed(found, "version", (1, 0), 0), promise("k_sync")))
+    assert "is not a step that the worker guarantees" in broken
+    early = changed(schedule("bsp"), "time", 0, 0.01)
+    assert "uses what was not there yet, in bsp(3 workers" in str(check(early, promise("bsp")))
+
+
+def test_bad_input():
+    found = schedule("ssp")
+    batch = jax.tree.map(lambda x: np.stack([x, x]), found)
+    for specification in (promise("ssp"), promise("asp"), promise("m_sgc")):
+        with pytest.raises(ValueError, match="is of a batch, its times have shape"):
+            check(batch, specification)
+    for name in ("ssp", "asp", "sr_sgc"):
+        with pytest.raises(ValueError, match="has 4, the schedule 3"):
+            check(found, table.protocol(name, 4).specification(4))
+    with pytest.raises(ValueError, match=r"the actions of ssp_cached\(.*\) stand for no events"):
+        check(found, specifications.ssp_cached(workers=W))
+
+
+def test_a_version_that_is_not_there_yet_is_caught_where_only_clocks_count():
+    whole = schedule("ssp")
+    promised = promise("ssp")
+    assert check(whole, promised)
+    used = np.flatnonzero(np.isfinite(whole.time))
+    one = used[3]
+    kept = check(changed(whole, "version", (one, 0), one + 1), promised)
+    assert (kept.broken, kept.does) == ("arrival", "begin")
+
+
+def test_who_begins_too_early_is_caught_even_if_nobody_is_ahead_when_it_pushes():
+    durations = jnp.asarray([[1.0, 2.0, 2.0], [10.0, 9.0, 9.0], [10.0, 10.0, 10.0]])
+    kept = check(quick(protocols.asp(), durations), promise("bsp"))
+    assert (kept.broken, kept.who, kept.does, kept.unit, kept.time) == ("guarantee", "worker 0", "begin", 1, 1.0)
+
+
+def test_what_was_cut_off_cannot_be_in_a_commit():
+    whole = schedule("k_sync")
+    lost = np.argwhere(np.isfinite(whole.start) & np.isinf(whole.finish))[0]
+    at = np.flatnonzero(np.isfinite(whole.time) & (whole.time >= whole.start[tuple(lost)]))[0]
+    taken = changed(changed(whole, "worker", (at, 0), lost[1]), "unit", (at, 0), lost[0])
+    assert not check(taken, promise("k_sync"))
+
+
+def test_a_commit_of_nothing_is_right_only_if_nobody_has_done_anything():
+    durations = np.ones((6, W))
+    durations[1:3] = 5.0  # nobody ends one of these in 2.5 s, and the next is begun anew
+    found = quick(protocols.anytime_minibatch(seconds=2.5), durations)
+    assert (found.worker[np.isfinite(found.time)] < 0).all(axis=1).any()
+    assert check(found, promise("anytime_minibatch"))

@@ -1,0 +1,394 @@
+"""Specifications: counts against formulas, what holds, and broken variants, each caught by the right part."""
+
+import itertools
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax import protocols, specifications
+from gcjax.specifications import (
+    SPECIFICATIONS,
+    Action,
+    base,
+    check,
+    clocks,
+    estimate,
+    explore,
+    reachability,
+    ssp,
+    worker_busy,
+)
+from gcjax.specifications.base import layout
+from gcjax.specifications.moves import Stepper
+
+FAILING = {"worker_busy_eager"}
+SMALL = {  # what the smallest instance that shows what there is takes besides two workers
+    "coded": {"workers": 3},
+    "grouped": {"workers": 3},
+    "k_async": {"workers": 3},
+    "k_sync": {"workers": 3},
+    "m_sgc": {"workers": 3},
+    "progressive_groups": {"workers": 3},
+    "psp": {"workers": 3},
+    "sr_sgc": {"workers": 3},
+}
+# Of those that are made of the same functions, the default run has the largest.
+ALIKE = {
+    "adsp", "anytime_minibatch", "asp", "backup_workers", "coded", "diloco", "elastic_averaging", "grouped",
+    "k_batch_async", "k_batch_sync", "k_sync", "local_sgd", "m_sgc", "staleness_aware", "stsyn", "worker_busy_eager",
+}  # fmt: skip
+NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in SPECIFICATIONS]
+
+
+def small(name, **parameters):
+    return SPECIFICATIONS[name].factory(**{"workers": 2, **SMALL.get(name, {}), **parameters})
+
+
+def failing(result):
+    """The parts that fail, each named once."""
+    return {part.part.split()[0] for part in result.findings if not part.holds}
+
+
+@pytest.mark.parametrize("name", ["bsp", "worker_busy_eager"])
+def test_what_is_found_is_true_in_a_condition_if_it_holds(name):
+    """An `assert` of it, or of one of its parts, says as much as that of `holds`."""
+    result = check(small(name))
+    assert bool(result) is result.holds is (name not in FAILING)
+    assert {part.part.split()[0] for part in result.findings if not part} == failing(result)
+    lines = str(result).splitlines()
+    assert lines[0] == f"{result.specification.name}:" and len(lines) == 1 + len(result.findings)
+    assert any(f"fails after {len(result.product.counterexample)} steps" in line for line in lines) is not bool(result)
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_specification_holds(name):
+    result = check(small(name))
+    assert failing(result) == (set() if name not in FAILING else {"worker", "all"})
+    assert result.by_composition == result.product.holds
+    assert result.product.states > 1
+    if result.holds:  # what the others guarantee contains what they do
+        assert all(part.states >= result.product.states for part in result.components)
+
+
+def test_every_protocol_has_a_specification():
+    assert set(protocols.TABLE) <= set(SPECIFICATIONS)
+    for name, entry in protocols.TABLE.items():
+        assert SPECIFICATIONS[name].paper == entry.paper
+
+
+# The others would try out more than there is room for, or are made of the same functions.
+TRIED = ["adacomm", "coded", "grouped", "k_async", "sr_sgc", "stsyn", "worker_busy"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", TRIED)
+def test_actions_lead_to_all_that_a_role_guarantees(name):
+    whole = SPECIFICATIONS[name].factory(workers=2)
+    tried = whole._replace(server=whole.server._replace(only_actions=False))
+    steppers = [Stepper(specification, layout(specification)) for specification in (whole, tried)]
+    rows = reached(steppers[0], 8)[: steppers[1].chunk]
+
+    def guaranteed(stepper):
+        moves = stepper.alone(rows, -1)
+        columns = np.concatenate([moves.state[:, None], moves.component[:, None], moves.after], axis=1)
+        return {tuple(row) for row in columns[stepper.judge(rows[moves.state], moves).guaranteed].tolist()}
+
+    given, all_of_them = (guaranteed(stepper) for stepper in steppers)
+    assert given == all_of_them
+    assert any(component >= whole.num_workers for _, component, *_ in given)
+
+
+def reached(stepper, levels):
+    """Some states, normalised, by breadth first."""
+    rows = np.asarray(stepper.layout.flat(stepper.specification.initial))[None]
+    for _ in range(levels):
+        moves = stepper.program(rows)
+        found = np.concatenate([rows, stepper.judge(rows[moves.state], moves).normal])
+        rows = np.unique(found, axis=0)[: stepper.chunk]
+    return rows
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_normalising_loses_nothing(name):
+    """Random walks with absolute numbers have the same moves, guarantees and properties as the normalised states."""
+    specification = small(name)
+    stepper = Stepper(specification, layout(specification))
+    random = np.random.default_rng(0)
+    rows = np.repeat(np.asarray(stepper.layout.flat(specification.initial))[None], 8, axis=0)
+    normal = rows
+    for _ in range(25):
+        moves, same = stepper.program(rows), stepper.program(normal)
+        assert all(np.array_equal(x, y) for x, y in zip(moves[:3], same[:3], strict=True))
+        judged = stepper.judge(rows[moves.state], moves)
+        for x, y in zip(judged, stepper.judge(normal[same.state], same), strict=True):
+            np.testing.assert_array_equal(x, y)
+        assert judged.guaranteed.all()
+        chosen = [random.choice(np.flatnonzero((moves.state == n) & judged.explored)) for n in range(len(rows))]
+        rows, normal = moves.after[chosen], judged.normal[chosen]
+
+
+@pytest.mark.parametrize("workers, staleness, number", [(4, 3, 369), (3, 2, 37), (1, 5, 1)])
+def test_ssp_has_the_states_that_the_formula_says(workers, staleness, number):
+    assert (staleness + 2) ** workers - (staleness + 1) ** workers == number
+    assert explore(ssp(workers=workers, staleness=staleness)).states == number
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers, staleness, number", [(8, 1, 6305), (6, 3, 11529)])
+def test_large_instances_of_ssp(workers, staleness, number):
+    result = check(ssp(workers=workers, staleness=staleness))
+    assert result.holds and result.product.states == number
+
+
+def changed(numbers, place, value):
+    return tuple(value if i == place else x for i, x in enumerate(numbers))
+
+
+def test_exploring_agrees_with_plain_python():
+    found, level, seen = explore(specifications.ssp_cached(workers=2, staleness=1)), [((0, 0), (0, 0))], set()
+    edges = 0
+    while level:
+        clock, read = level.pop()
+        least = min(read)
+        state = tuple(c - least for c in clock), tuple(r - least for r in read)
+        if state in seen:
+            continue
+        seen.add(state)
+        clock, read = state
+        for w in range(2):
+            if clock[w] - read[w] <= 1:
+                level.append((changed(clock, w, clock[w] + 1), read))
+                edges += 1
+            if read[w] < min(clock):
+                level.append((clock, changed(read, w, min(clock))))
+                edges += 1
+    assert (found.states, found.transitions) == (len(seen), edges)
+
+
+def test_a_component_alone_may_reach_more():
+    result = check(specifications.bsp(workers=3, staleness=1))
+    assert result.holds
+    assert result.components[0].states > result.product.states == 7
+
+
+def test_the_eager_variant_fails_after_four_steps():
+    steps = explore(SPECIFICATIONS["worker_busy_eager"].factory(workers=3, trigger=2)).failures["property"]
+    assert [step.action for step in steps] == ["push", "pull", "push", "pull"]
+    slow, fast = steps[0].component, steps[2].component
+    assert [step.component for step in steps] == [slow, slow, fast, fast]
+    assert slow == "worker 2" != fast
+    read = np.asarray(steps[-1].after.read)
+    assert (read[2], read[int(fast[-1])]) == (1, 2)
+    for before, after in itertools.pairwise(steps):
+        jax.tree.map(np.testing.assert_array_equal, before.after, after.before)
+
+
+# Broken variants.
+
+
+def with_move(specification, move, *, server=False):
+    """Another program of the first action."""
+    role = specification.server if server else specification.worker
+    role = role._replace(actions=(Action("broken", move), *role.actions[1:]))
+    return specification._replace(server=role) if server else specification._replace(worker=role)
+
+
+def test_a_program_that_goes_too_far_breaks_its_guarantee():
+    result = check(clocks.bounded("broken", 2, program=2, guarantee=1))
+    assert failing(result) == {"worker", "all"}
+    assert result.components[0].reason == "takes a step that it does not guarantee"
+    steps = result.product.counterexample
+    assert len(steps) == 3 and {step.component for step in steps} == {steps[0].component}
+    assert steps[-1].before.clock.max() == 2
+
+
+def test_a_server_that_commits_without_an_upload_breaks_its_guarantee():
+    whole = worker_busy(workers=2)
+
+    def early(state, server):
+        after, _ = whole.server.actions[0].move(state, server)
+        return after, (state.work > 0).any()
+
+    result = check(with_move(whole, early, server=True))
+    assert failing(result) == {"server", "all"}
+    assert [step.action for step in result.product.counterexample] == ["push", "broken"]
+
+
+def test_a_rely_that_asks_for_too_much_is_caught_by_composition():
+    def nobody_moves(before, after, component):
+        return (before.clock == after.clock).all()
+
+    result = check(ssp(workers=2, staleness=1)._replace(rely=nobody_moves))
+    assert failing(result) == {"composition"}
+    assert not result.by_composition
+    assert len(result.composition.counterexample) == 1
+
+    def somebody_moves(before, after, component):
+        return (after.clock - before.clock).sum() == 1
+
+    found = check(ssp(workers=2, staleness=1)._replace(rely=somebody_moves)).composition
+    assert not found.holds and "do something" in found.reason
+
+
+def test_a_rely_that_asks_for_too_little_fails_alone():
+    def left_alone(before, after, component):
+        return after.clock[component] == before.clock[component]
+
+    result = check(ssp(workers=2, staleness=1)._replace(rely=left_alone))
+    assert failing(result) == {"worker"}
+
+
+def test_a_program_that_writes_what_belongs_to_others_breaks_its_guarantee():
+    whole = ssp(workers=2, staleness=1)
+
+    def push(state, worker):
+        after, enabled = whole.worker.actions[0].move(state, worker)
+        return after._replace(clock=after.clock.at[1 - worker].set(after.clock.max())), enabled
+
+    result = check(with_move(whole, push))
+    assert failing(result) == {"worker", "all"}
+    assert result.product.reason == "takes a step that it does not guarantee"
+
+
+def test_a_guarantee_that_is_too_weak_fails_alone_and_not_together():
+    def anything(before, after, worker):
+        return after.clock[worker] == before.clock[worker] + 1
+
+    whole = ssp(workers=2, staleness=1)._replace(rely=None)
+    result = check(whole._replace(worker=whole.worker._replace(rule=anything)))
+    assert failing(result) == {"worker"}
+    assert result.product.holds and not result.by_composition
+    assert result.components[0].counterexample[-1].action == "environment"
+
+
+def test_a_barrier_that_dead_locks_is_caught_by_progress_only():
+    whole = ssp(workers=2, staleness=0)
+
+    def push(state, worker):
+        after, enabled = whole.worker.actions[0].move(state, worker)
+        return after, enabled & (worker == 0)
+
+    result = check(with_move(whole, push))
+    assert failing(result) == {"progress"}
+    assert len(result.progress.counterexample) == 1
+
+
+def test_k_sync_with_one_gradient_less_breaks_its_guarantee():
+    whole = SPECIFICATIONS["k_sync"].factory(workers=3, num_contributions=2)
+
+    def early(state, server):
+        after, _ = whole.server.actions[0].move(state, server)
+        return after, state.work.sum() == 1
+
+    result = check(with_move(whole, early, server=True))
+    assert {"server", "all"} <= failing(result)
+    assert [step.action for step in result.product.counterexample] == ["read", "unit", "broken"]
+
+
+def test_an_early_commit_of_a_code_breaks_its_guarantee_and_the_property():
+    whole = SPECIFICATIONS["coded"].factory(workers=3, stragglers=1)
+
+    def early(state, server):
+        after, _ = whole.server.actions[0].move(state, server)
+        return after, state.work.any()
+
+    broken = with_move(whole, early, server=True)
+    assert failing(check(broken)) == {"server", "all"}
+    # Where the guarantee is as wrong as the program, the property still tells.
+    rule = lambda before, after, server: (after.version == before.version + 1) & (after.work == 0).all()  # noqa: E731
+    result = check(broken._replace(server=broken.server._replace(rule=rule)))
+    assert result.product.reason == "the property does not hold"
+    assert len(result.product.counterexample) == 3
+
+
+def test_a_code_that_full_progress_does_not_decode_stops_for_ever():
+    never = np.zeros((2, 2), bool)
+    assert failing(check(SPECIFICATIONS["coded"].factory(workers=2, decodable=never))) == {"progress"}
+
+
+def test_a_group_that_does_not_wait_for_its_members_is_caught():
+    whole = SPECIFICATIONS["grouped"].factory(workers=2, groups=1)
+
+    def push(state, server):
+        after, _ = whole.server.actions[0].move(state, server)
+        return after, (server == 2) & (state.stage[0] == 0) & state.work.any()
+
+    result = check(with_move(whole, push, server=True))
+    assert failing(result) == {"server", "all"}
+    assert [step.action for step in result.product.counterexample] == ["unit", "broken"]
+
+
+def test_a_group_that_does_not_read_is_found_by_its_staleness():
+    whole = SPECIFICATIONS["grouped"].factory(workers=2, groups=2)
+    push, read = whole.server.actions
+
+    def keep(state, server):
+        after, enabled = read.move(state, server)
+        return after._replace(read=state.read), enabled
+
+    broken = whole._replace(server=whole.server._replace(actions=(push, Action("keep", keep))))
+    found = explore(broken).failures
+    assert [step.action for step in found["property"]] == ["unit", "push", "keep", "unit", "push"]
+
+
+@pytest.mark.parametrize("name", ["sr_sgc", pytest.param("m_sgc", marks=pytest.mark.slow)])
+def test_a_server_that_waits_for_nobody_decodes_too_late(name):
+    whole = SPECIFICATIONS[name].factory(workers=3)
+
+    def impatient(state, server):
+        return whole.server.actions[0].move(state, server)[0], state.answered.any()
+
+    found = explore(with_move(whole, impatient, server=True))
+    assert set(found.failures) == {"guarantee", "property"}
+
+
+def test_a_round_that_takes_old_reads_breaks_its_property():
+    whole = SPECIFICATIONS["local_sgd"].factory(workers=2, num_steps=1)
+    actions = whole.worker.actions
+
+    def unit(state, worker):
+        return actions[1].move(state, worker)[0], (state.work[worker] < 1) & (state.read[worker] >= 0)
+
+    broken = whole._replace(worker=whole.worker._replace(actions=(actions[0], Action("unit", unit))))
+    assert explore(broken).failures["property"][-1].action == "unit"
+
+
+def test_bad_sizes_are_told():
+    with pytest.raises(ValueError, match="workers must be a whole number at least 1; got 0"):
+        ssp(workers=0)
+    with pytest.raises(ValueError, match="axis a worker, each of length load"):
+        SPECIFICATIONS["coded"].factory(workers=3, decodable=np.ones((2, 3, 2), bool))
+    whole = SPECIFICATIONS["m_sgc"].factory(workers=3)
+    with pytest.raises(ValueError, match="at most 262144 ways to write .* Use fewer workers"):
+        check(whole._replace(server=whole.server._replace(only_actions=False)))
+    with pytest.raises(ValueError, match=r"below 2\^62; 16 entries .* Use about"):
+        explore(ssp(workers=16, staleness=20))
+    narrow = ssp(workers=2, staleness=3)._replace(sizes=clocks.Clocks(np.full(2, 3)))
+    with pytest.raises(ValueError, match="must stay within clock 3 3; got clock"):
+        explore(narrow)
+
+
+def test_what_is_too_large_is_refused_before_it_is_explored(monkeypatch):
+    monkeypatch.setattr(reachability._Search, "run", lambda search: pytest.fail("explored"))
+    said = r"at most 1000000 states .* it has 2\.\de\+08 or more, for each worker has 5 by itself. At most 8 workers"
+    with pytest.raises(ValueError, match=said):
+        check(worker_busy(workers=12))
+
+
+@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("name", ["worker_busy", "ssp", "k_async", "bsp", "worker_busy_eager", "asp"])
+def test_there_are_at_least_the_states_that_are_estimated(name, workers):
+    small = SPECIFICATIONS[name].factory(workers=workers)
+    stepper = Stepper(small, base.layout(small))
+    whole = explore(small, stepper=stepper)
+    assert "property" in whole.failures or estimate.least_states(stepper).states <= whole.states
+
+
+def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch):
+    whole = explore(worker_busy(workers=3), 0)
+    monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 600)
+    assert explore(worker_busy(workers=3), 0)[:2] == whole[:2]
+    monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 500)
+    with pytest.raises(ValueError, match="at most 500 states that can be reached, with 14 entries each; more"):
+        explore(worker_busy(workers=3), 0)
