@@ -8,29 +8,29 @@ import pyarrow.parquet as pq
 import pytest
 
 from gcjax import analysis, cli, interrupts, keeping
-from gcjax.cli import sweep, sweep_folders
+from gcjax.cli import grid, sweep_folders
 from tests.cli.test_main import CONFIG
 
 
 def test_combinations_in_order():
-    assert sweep.combinations(["ssp.staleness=0, 3", "s/digits.hidden=(8,), (8, 4)"]) == [
+    assert grid.combinations(["ssp.staleness=0, 3", "s/digits.hidden=(8,), (8, 4)"]) == [
         ("ssp.staleness = 0", "s/digits.hidden = (8,)"),
         ("ssp.staleness = 0", "s/digits.hidden = (8, 4)"),
         ("ssp.staleness = 3", "s/digits.hidden = (8,)"),
         ("ssp.staleness = 3", "s/digits.hidden = (8, 4)"),
     ]
-    assert sweep.combinations(["a.text='x,(y', 'z'"]) == [("a.text = 'x,(y'",), ("a.text = 'z'",)]
+    assert grid.combinations(["a.text='x,(y', 'z'"]) == [("a.text = 'x,(y'",), ("a.text = 'z'",)]
 
 
 @pytest.mark.parametrize("text", ["ssp.staleness", "=1,2", "ssp.staleness=", "ssp.staleness=1,,2", "a.b=1,"])
 def test_what_is_no_axis_is_refused(text):
     with pytest.raises(ValueError, match="--over needs PARAMETER=VALUE"):
-        sweep.combinations([text])
+        grid.combinations([text])
 
 
 def test_a_parameter_twice_is_refused():
     with pytest.raises(ValueError, match="each parameter once; got a.b twice"):
-        sweep.combinations(["a.b=1", "a.b=2"])
+        grid.combinations(["a.b=1", "a.b=2"])
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_a_parameter_twice_is_refused():
 )
 def test_combinations_that_cannot_have_folders_are_refused(over, match):
     with pytest.raises(ValueError, match=match):
-        sweep._check_folders([sweep.folder_name(combination) for combination in sweep.combinations([over])])
+        grid._check_folders([grid.folder_name(combination) for combination in grid.combinations([over])])
 
 
 def test_a_misspelt_parameter_is_refused_before_anything_runs(tmp_path, capsys):
@@ -68,7 +68,7 @@ def test_one_table_of_all_settings(swept):
     assert table["compare.target"] == ["0.2", "0.2", "0.999999", "0.999999"]
     assert table["seed"] == [0, 1, 0, 1]
     assert np.isfinite(table["time_to_target"]).tolist() == [True, True, False, False]
-    single = analysis.load(out / sweep.folder_name(("compare.target = 0.2",)))
+    single = analysis.load(out / grid.folder_name(("compare.target = 0.2",)))
     assert table["time_to_target"][:2] == analysis.reach_times(single, "ASP").tolist()
     rows = (out / "summary.md").read_text().splitlines()
     assert [row.split(" | ")[:2] for row in rows if row.startswith("| 0.")] == [["| 0.2", "ASP"], ["| 0.999999", "ASP"]]
@@ -110,7 +110,7 @@ def test_a_signal_saves_a_checkpoint_and_the_sweep_goes_on_from_it(swept, signal
     assert not (out / "sweep.parquet").exists() and len(signalled) == 2
     program, *again = shlex.split(going_on.removeprefix("go on with: "))
     assert (program, again) == ("gcjax", [*command[:4], *command[4:], "--resume", "--out", str(out)])
-    folder = out / sweep.folder_name(("compare.target = 0.999999",))
+    folder = out / grid.folder_name(("compare.target = 0.999999",))
     steps = [int(step.name) for step in (folder / "checkpoints" / "ASP").iterdir() if step.name.isdigit()]
     assert len(steps) == 1 and steps[0] > 0
     assert cli.main(["sweep", *again[1:3], "compare.target=0.2,0.3", *again[4:]]) == 2
