@@ -28,6 +28,7 @@ from benchmarks.partial import reproduction
 from benchmarks.protocols import python_loop, schedules, seeds, training
 from benchmarks.timing import KEY, Row, alternate, ratio
 from gcjax import codes, engine, protocols, stragglers, tables, tasks
+from gcjax.codes import assignments
 
 
 def asp_commits() -> list[Row]:
@@ -91,7 +92,7 @@ def bsp_rounds() -> list[Row]:
 
 def plan_masks() -> list[Row]:
     """`plan` for 200 workers, load 8, L = 3, over 8000 masks, against numpy's pinv looped per chunk."""
-    assignment = codes.order_chunks(codes.random_regular(200, load=8, rng_key=KEY))
+    assignment = assignments.order_chunks(assignments.random_regular(200, load=8, rng_key=KEY))
     code = codes.partial(assignment, num_blocks=3, rng_key=KEY)
     progress = np.random.default_rng(0).integers(0, 9, (8000, 200)).astype(np.int32)
     plan = jax.jit(jax.vmap(code.plan))

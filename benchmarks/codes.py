@@ -13,6 +13,7 @@ import numpy as np
 
 from benchmarks.timing import KEY, Row, alternate
 from gcjax import codes
+from gcjax.codes import assignments
 from gcjax.engine.messages import combined, decoded
 
 
@@ -20,7 +21,7 @@ def large_plans() -> list[Row]:
     """`plan` for W = N = 10^3, 10^4, 10^5 with load 8 and L = 4, float32."""
     seconds, bytes_used = {}, {}
     for num_workers in (10**3, 10**4, 10**5):
-        assignment = codes.random_regular(num_workers, load=8, rng_key=KEY)
+        assignment = assignments.random_regular(num_workers, load=8, rng_key=KEY)
         code = codes.partial(assignment, num_blocks=4, rng_key=KEY)
         progress = jnp.asarray(np.random.default_rng(0).integers(0, 9, num_workers), jnp.int32)
         plan = jax.jit(code.plan).lower(progress).compile()
@@ -53,7 +54,7 @@ def roofline() -> list[Row]:
     array = jnp.ones(4 * size)
     rows = []
     for num_blocks, load in ((1, 2), (2, 3)):
-        code = codes.partial(codes.cyclic(num_workers, load=load), num_blocks=num_blocks, rng_key=KEY)
+        code = codes.partial(assignments.cyclic(num_workers, load=load), num_blocks=num_blocks, rng_key=KEY)
         rounds = jnp.arange(repeats)
         codings = jax.vmap(code.plan)(jnp.full((repeats, num_workers), load).at[rounds, rounds % num_workers].set(0))
         gradients = jax.random.normal(KEY, (num_workers, load, num_blocks, size // num_blocks))

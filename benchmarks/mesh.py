@@ -16,6 +16,7 @@ import optax
 
 from benchmarks.timing import KEY, Row, alternate, ratio
 from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax.codes import assignments
 
 LOAD, FEATURES, WIDTH, CLASSES = 4, 256, 1024, 10
 
@@ -61,7 +62,7 @@ def _steps(mesh: Any, blocks: int, examples: int) -> tuple[Step, Step]:
         "out": draw.normal(size=(WIDTH, CLASSES)).astype(np.float32) / 32,
     }
     chunks = draw.normal(size=(8, examples, FEATURES)).astype(np.float32), draw.integers(0, CLASSES, (8, examples))
-    code, optimizer = codes.partial(codes.cyclic(8, load=LOAD), num_blocks=blocks, rng_key=KEY), optax.adam(1e-3)
+    code, optimizer = codes.partial(assignments.cyclic(8, load=LOAD), num_blocks=blocks, rng_key=KEY), optax.adam(1e-3)
     params, progress = engine.replicate((params, np.full(8, LOAD, np.int32)), mesh)
     state = engine.replicate(optimizer.init(params), mesh)
     batch = engine.shard_chunks(chunks, code, mesh)

@@ -14,6 +14,7 @@ import jax
 from benchmarks.timing import Row
 from experiments.partial_stragglers import approximate, exact, published, report, simulate
 from gcjax import codes, stragglers
+from gcjax.codes import assignments
 
 _BLOCKS = (1, 2, 3)
 _TRIALS = 1000
@@ -45,7 +46,7 @@ def _row(what: str, prepare: Callable[[], Callable[[], Any]], target: float, not
 
 
 def _graph(num_workers: int) -> codes.Assignment:
-    return codes.random_regular(num_workers, load=_LOAD, rng_key=jax.random.key(0))
+    return assignments.random_regular(num_workers, load=_LOAD, rng_key=jax.random.key(0))
 
 
 def _approximate() -> Callable[[], Any]:
@@ -64,7 +65,7 @@ def _approximate() -> Callable[[], Any]:
 
 def _exact() -> Callable[[], Any]:
     speeds, settings = stragglers.worker_speeds(stragglers.exponential()), []
-    for i, assignment in enumerate((codes.cyclic(200, load=_LOAD), _graph(200))):
+    for i, assignment in enumerate((assignments.cyclic(200, load=_LOAD), _graph(200))):
         order_key, _, trial_key, _ = report.keys(0, i)
         settings.append((exact.prepared(assignment, _BLOCKS, None, 100, order_key), trial_key))
 

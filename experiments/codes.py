@@ -18,8 +18,9 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from gcjax import _validate, analysis, config, files
-from gcjax.codes import GradientCode, conditioning
-from gcjax.codes.conditioning import straggler_masks
+from gcjax.codes import GradientCode
+from gcjax.codes.diagnostics import conditioning
+from gcjax.codes.diagnostics.rounding import straggler_masks
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel, sample_durations
 
@@ -50,7 +51,7 @@ class Measured(NamedTuple):
       time_errors: float[models], standard errors.
       never: float[models], the share of rounds in which the sum is never decoded exactly.
       plan_seconds: of one plan.
-      typical_condition: see `gcjax.codes.conditioning`.
+      typical_condition: see `gcjax.codes.diagnostics.conditioning`.
       worst_condition: the same.
       float32_error: the same.
       bfloat16_error: the same.

@@ -17,6 +17,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
 
 from gcjax import analysis, codes, config, files
+from gcjax.codes import assignments, diagnostics
 from gcjax.progress import Progress
 from gcjax.tables import RichTable
 
@@ -65,12 +66,12 @@ FAMILIES: dict[str, Family] = {
     "Ye-Abbe, random": lambda n, s, L, key: codes.communication_efficient(
         n, num_stragglers=s, num_blocks=L, rng_key=key
     ),
-    "partial": lambda n, s, L, key: codes.partial(codes.cyclic(n, load=s + L), num_blocks=L, rng_key=key),
+    "partial": lambda n, s, L, key: codes.partial(assignments.cyclic(n, load=s + L), num_blocks=L, rng_key=key),
 }
 
 
 class Row(NamedTuple):
-    """One code; see `gcjax.codes.Conditioning`."""
+    """One code; see `gcjax.codes.diagnostics.Conditioning`."""
 
     code: str
     n: int
@@ -123,7 +124,7 @@ def conditioning(
         if code is None:
             continue  # no such code: that is what the table shows
         masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // n))
-        found = codes.conditioning(code, num_stragglers=s, rng_key=key, num_masks=min(num_masks, masks))
+        found = diagnostics.conditioning(code, num_stragglers=s, rng_key=key, num_masks=min(num_masks, masks))
         rows.append(Row(name, n, s, blocks, found.typical, found.worst, **found.errors))
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
     _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)

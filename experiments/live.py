@@ -188,7 +188,7 @@ def shifted(num_workers: int, load: int, replication: int) -> codes.Assignment:
         raise ValueError(f"replication must divide load; got replication={replication}, load={load}.")
     group = np.repeat(np.arange(num_workers), load // replication)[:, None]
     matrix = (np.arange(num_workers) - group) % num_workers < replication
-    return codes.order_chunks(codes.from_matrix(matrix.astype(int)))
+    return codes.assignments.order_chunks(codes.assignments.from_matrix(matrix.astype(int)))
 
 
 def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, stop: float) -> dict[str, Scenario]:
@@ -238,7 +238,7 @@ def _row(
 def _replayed(run: runtime.LiveRun, code: codes.GradientCode) -> float:
     """What the simulator says that a round takes, without messages, for the recorded chunk times."""
     trace, deadline = run.rounds.trace, float(np.median(run.rounds.deadline))
-    stop = codes.deadline(deadline) if np.isfinite(deadline) else codes.all_workers()
+    stop = codes.stopping.deadline(deadline) if np.isfinite(deadline) else codes.stopping.all_workers()
     durations = stragglers.sample_durations(
         stragglers.replay(trace=trace, start="recorded"), jax.random.key(0), len(trace), code.assignment.num_workers
     )

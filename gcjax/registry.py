@@ -11,9 +11,9 @@ from importlib import import_module
 from typing import Any, NamedTuple, TypeVar, cast
 
 _TABLES = {
-    "assignment": ("gcjax.codes", "ASSIGNMENTS"),
+    "assignment": ("gcjax.codes.assignments", "TABLE"),
     "code": ("gcjax.codes", "TABLE"),
-    "stopping": ("gcjax.codes", "STOPPING"),
+    "stopping": ("gcjax.codes.stopping", "TABLE"),
     "deadline": ("gcjax.engine.live", "TABLE"),
     "protocol": ("gcjax.protocols", "TABLE"),
     "groups": ("gcjax.protocols", "GROUPS"),

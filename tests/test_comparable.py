@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax.codes import assignments, stopping
 from gcjax.equality import comparable
 from tests.codes.helpers import exact_codes
 from tests.protocols.table import CASES
@@ -60,15 +61,15 @@ def same_code(name, first, second):
         (protocols.ssp(staleness=3), protocols.ssp(staleness=3, weight=0.5)),
         (protocols.ssp(staleness=3, weight=1), protocols.ssp(staleness=3, weight=1.0)),  # other types, other programs
         (protocols.k_sync(num_contributions=2), protocols.k_async(num_contributions=2)),
-        (codes.deadline(1.0), codes.deadline(2.0)),
-        (codes.partial(codes.cyclic(4, load=2)), codes.partial(codes.cyclic(4, load=3))),
+        (stopping.deadline(1.0), stopping.deadline(2.0)),
+        (codes.partial(assignments.cyclic(4, load=2)), codes.partial(assignments.cyclic(4, load=3))),
         (
-            codes.partial(codes.cyclic(4, load=2), num_blocks=2, rng_key=KEY),
-            codes.partial(codes.cyclic(4, load=2), num_blocks=2, rng_key=jax.random.key(4)),
+            codes.partial(assignments.cyclic(4, load=2), num_blocks=2, rng_key=KEY),
+            codes.partial(assignments.cyclic(4, load=2), num_blocks=2, rng_key=jax.random.key(4)),
         ),
         (
-            codes.fixed_code(codes.cyclic(3, load=1), np.ones((3, 1))),
-            codes.fixed_code(codes.cyclic(3, load=1), np.full((3, 1), 2.0)),
+            codes.fixed_code(assignments.cyclic(3, load=1), np.ones((3, 1))),
+            codes.fixed_code(assignments.cyclic(3, load=1), np.full((3, 1), 2.0)),
         ),
         (protocols.diloco(num_steps=2), protocols.diloco(num_steps=2, inner=optax.sgd(0.1))),
     ],
@@ -82,7 +83,7 @@ def test_a_closure_among_the_arguments_equals_itself_only():
         return lambda progress, encode: factor * jnp.ones((3, 1, 1), encode.dtype)
 
     one, two = decode(1.0), decode(2.0)
-    make = functools.partial(codes.fixed_code, codes.cyclic(3, load=1), np.ones((3, 1)))
+    make = functools.partial(codes.fixed_code, assignments.cyclic(3, load=1), np.ones((3, 1)))
     assert make(decode=one) == make(decode=one)
     assert make(decode=one) != make(decode=two)
 
@@ -91,7 +92,7 @@ def test_what_a_factory_makes_of_a_closure_of_its_own_is_equal():
     @comparable
     def scaled(factor):
         return codes.fixed_code(
-            codes.cyclic(3, load=1), np.ones((3, 1)), decode=lambda progress, encode: factor * jnp.ones((3, 1, 1))
+            assignments.cyclic(3, load=1), np.ones((3, 1)), decode=lambda progress, encode: factor * jnp.ones((3, 1, 1))
         )
 
     assert scaled(2.0) == scaled(2.0)
@@ -121,7 +122,7 @@ def test_what_is_written_inline_compiles_nothing_twice():
         for protocol in (
             protocols.ssp(staleness=1),
             protocols.local_sgd(num_steps=2),
-            protocols.coded(codes.partial(codes.cyclic(4, load=2))),
+            protocols.coded(codes.partial(assignments.cyclic(4, load=2))),
         ):
             engine.run(task, protocol, sgd(0.1), durations, rng_key=KEY)
 
@@ -172,7 +173,7 @@ def test_values_of_other_types_or_bits_differ(one, other):
 
 def test_an_array_that_is_changed_later_changes_nothing():
     needs = np.ones((3, 1), np.int32)
-    assignment, coefficients = codes.cyclic(3, load=2), np.ones((3, 2))
+    assignment, coefficients = assignments.cyclic(3, load=2), np.ones((3, 2))
     code = codes.fixed_code(assignment, coefficients, needs=needs)
     needs[:] = 2
     assert code.sent(jnp.ones(3, jnp.int32)).all()

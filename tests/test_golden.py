@@ -13,6 +13,7 @@ import optax
 import pytest
 
 from gcjax import codes, engine, protocols, tasks
+from gcjax.codes import assignments
 from tests.protocols import reference
 
 FOLDER = Path(__file__).parent / "golden"
@@ -23,7 +24,7 @@ STALENESS = {"asp": np.inf, "ssp 0": 0, "ssp 1": 1}
 PROTOCOLS = {
     "asp": protocols.asp(),
     "bsp": protocols.bsp(),
-    "coded": protocols.coded(codes.partial(codes.cyclic(3, load=2))),
+    "coded": protocols.coded(codes.partial(assignments.cyclic(3, load=2))),
     "ssp 0": protocols.ssp(staleness=0),
     "ssp 1": protocols.ssp(staleness=1),
 }

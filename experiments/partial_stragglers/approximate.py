@@ -110,7 +110,7 @@ def prepared(
       Two functions of `finish float[K, W, S]`: the errors `(L, scheme) -> float[S, D]`, computed from the coefficients,
       and the estimates of those of the partial schemes, from the numbers of finished holders alone.
     """
-    best = codes.order_chunks(assignment)
+    best = codes.assignments.order_chunks(assignment)
     random = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
     ordered = {
         (num_blocks, scheme): codes.partial(order, num_blocks=num_blocks, rng_key=row_key)

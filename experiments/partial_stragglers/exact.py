@@ -106,7 +106,7 @@ def prepared(
     order_key: jax.Array,
 ) -> Callable[[simulate.Trials], Times]:
     """Chooses orders; returns a function of the trials: `(L, scheme) -> float[S]` completion times."""
-    best = codes.order_chunks(assignment)
+    best = codes.assignments.order_chunks(assignment)
     random = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
     orders = zip(simulate.SCHEMES, (best, best, random), (True, False, False), strict=True)
     solvers = {

@@ -18,6 +18,7 @@ import numpy as np
 from experiments.partial_stragglers import systems
 from experiments.partial_stragglers.arrival_decoder import arrival_decoder
 from gcjax import codes
+from gcjax.codes import assignments, diagnostics
 from gcjax.codes.base import default_float
 from gcjax.stragglers import StragglerModel, sample_durations
 
@@ -76,8 +77,8 @@ def random_orders(
     assignment: codes.Assignment, *, draws: Sequence[int], rng_key: jax.Array
 ) -> dict[int, codes.Assignment]:
     """For each number of draws the order with the least `q_max` of so many; they begin with the same draws."""
-    drawn = [codes.random_order(assignment, rng_key=key) for key in jax.random.split(rng_key, max(draws))]
-    score = [codes.q_max(order) for order in drawn]
+    drawn = [assignments.random_order(assignment, rng_key=key) for key in jax.random.split(rng_key, max(draws))]
+    score = [diagnostics.q_max(order) for order in drawn]
     return {number: drawn[int(np.argmin(score[:number]))] for number in draws}
 
 

@@ -8,7 +8,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.codes.assignments import random_regular
+from gcjax.codes.assignments.regular import random_regular
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.least_squares import least_squares
@@ -72,26 +72,3 @@ def expander(num_workers: int, *, load: int, rng_key: jax.Array) -> GradientCode
       ValueError: if no such graph exists.
     """
     return whole_workers(one_step(random_regular(num_workers, load=load, rng_key=rng_key)))
-
-
-def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
-    """The largest residual of fixed decoding on a regular graph: `(λ/d) sqrt(n s / (n - s))` (Raviv et al. 2018).
-
-    Args:
-      assignment: from a regular graph (`random_regular`, `from_graph`).
-      num_stragglers: s, below n.
-
-    Raises:
-      ValueError: if the assignment is not that of a regular graph.
-    """
-    n = assignment.num_workers
-    matrix = np.zeros((n, assignment.num_chunks))
-    matrix[np.arange(n)[:, None], assignment.chunks] = 1
-    square = assignment.num_chunks == n
-    if not square or (assignment.chunks < 0).any() or not np.array_equal(matrix, matrix.T):
-        raise ValueError(
-            "expander_bound needs the assignment of a regular undirected graph: as many chunks as workers, equal loads "
-            "and a symmetric matrix. Make it with gcjax.codes.random_regular."
-        )
-    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
-    return float(eigenvalues[-2] / assignment.load * np.sqrt(n * num_stragglers / (n - num_stragglers)))

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
+from gcjax.codes.assignments.bernoulli import drawn
 from gcjax.codes.base import Assignment, GradientCode, host_generator
-from gcjax.codes.bernoulli import drawn
 from gcjax.codes.fixed import fixed_code
 from gcjax.equality import comparable
 

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.assignments import cyclic
+from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import chebyshev_generator, check_tolerance, dual, interpolating_coefficients, unit_messages

@@ -6,7 +6,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.codes.base import Assignment, Coding, check_finish
+from gcjax import _validate
+from gcjax.codes.base import Assignment, Coding, GradientCode, check_finish
 
 _Plan = Callable[[jax.Array], Coding]
 _Completion = Callable[[jax.Array], jax.Array]
@@ -77,3 +78,27 @@ def progress_at(assignment: Assignment, finish: jax.Array, time: jax.Array) -> j
     """int32[W]: the chunks that each worker has finished by a time; one that takes forever is never finished."""
     done = (assignment.chunks >= 0) & (finish <= time) & jnp.isfinite(finish)
     return jnp.sum(done, axis=1, dtype=jnp.int32)
+
+
+def completion_time(code: GradientCode, chunk_seconds: jax.Array) -> jax.Array:
+    """The earliest time at which the sum of all chunk gradients can be decoded exactly.
+
+    Args:
+      code: a gradient code.
+      chunk_seconds: float[W], the time each worker takes for a chunk; inf for a failed one.
+
+    Returns:
+      float[] seconds; inf if the sum can never be decoded.
+
+    Raises:
+      ValueError: if a time is negative or NaN, or there is not one for every worker.
+    """
+    assignment = code.assignment
+    if jnp.shape(chunk_seconds) != (assignment.num_workers,):
+        raise ValueError(
+            f"chunk_seconds must be float[{assignment.num_workers}], one time a worker; "
+            f"got shape {jnp.shape(chunk_seconds)}."
+        )
+    _validate.number("chunk_seconds", chunk_seconds)
+    seconds = jnp.asarray(chunk_seconds, jnp.result_type(float))
+    return code.completion(seconds[:, None] * jnp.arange(1, assignment.load + 1, dtype=seconds.dtype)[None])

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from gcjax.codes.assignments import cyclic
+from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import as_blocks, check_tolerance

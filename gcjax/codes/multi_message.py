@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.assignments import cyclic
+from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders
 from gcjax.codes.completion import joint_completion
 from gcjax.codes.fixed import fixed_code

@@ -37,7 +37,7 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     M = 1. A plan costs O(N·R·L²), without a LAPACK call.
 
     Args:
-      assignment: who holds what, in which order; see `gcjax.codes.order_chunks`.
+      assignment: who holds what, in which order; see `gcjax.codes.assignments.order_chunks`.
       num_blocks: L; a message has d/L numbers.
       rng_key: draws the rows r_w; needed for L > 1.
 

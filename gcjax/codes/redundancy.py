@@ -17,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.base import Assignment, default_float, holders, residual
-from gcjax.codes.conditioning import MOSTLY_EXACT
+from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
 from gcjax.codes.fixed import Decode
 from gcjax.codes.least_squares import least_norm, least_squares
 

@@ -9,9 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.assignments import cyclic, repetition
+from gcjax.codes.assignments.regular import cyclic, repetition
 from gcjax.codes.base import Assignment, GradientCode, default_float, host_generator
-from gcjax.codes.conditioning import InexactWarning, straggler_masks
+from gcjax.codes.diagnostics.rounding import InexactWarning, straggler_masks
 from gcjax.codes.fixed import Decode, fastest_decode, fixed_code
 from gcjax.codes.null_matrices import MAX_PLAIN_WORKERS, cyclic_rows, null_matrices
 from gcjax.codes.redundancy import (

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from gcjax import _validate
 from gcjax.codes.base import Assignment, GradientCode
 from gcjax.equality import comparable
+from gcjax.registry import Entry
 
 
 class StoppingRule(NamedTuple):
@@ -55,31 +56,31 @@ def first_of(*rules: StoppingRule) -> StoppingRule:
 
 
 @comparable
-def erasure_head(num_workers: int) -> StoppingRule:
-    """Stop when the sum can be decoded exactly or so many workers have finished, whichever comes first.
+def erasure_head(wait_for: int) -> StoppingRule:
+    """Stop when the sum can be decoded exactly or `wait_for` workers have finished, whichever comes first.
 
     With fractional repetition this is ErasureHead (Wang, Charles, Papailiopoulos 2019, arXiv 1901.09671): groups that
     nobody has finished are left out.
 
     Args:
-      num_workers: k, at least 1 and at most the workers that hold a chunk.
+      wait_for: k, how many workers; at least 1 and at most those that hold a chunk.
     """
-    return first_of(decodable(), fastest(num_workers))
+    return first_of(decodable(), fastest(wait_for))
 
 
 @comparable
-def fastest(num_workers: int) -> StoppingRule:
-    """Stop as soon as so many workers have finished their whole load.
+def fastest(wait_for: int) -> StoppingRule:
+    """Stop as soon as `wait_for` workers have finished their whole load.
 
     Args:
-      num_workers: k, at least 1 and at most the workers that hold a chunk.
+      wait_for: k, how many workers; at least 1 and at most those that hold a chunk.
     """
-    _validate.integer("num_workers", num_workers, minimum=1)
+    _validate.integer("wait_for", wait_for, minimum=1)
 
     def time(code: GradientCode, finish: jax.Array) -> jax.Array:
         busy = code.assignment.loads > 0
-        _validate.integer("num_workers of fastest", num_workers, minimum=1, maximum=int(busy.sum()))
-        return jnp.sort(jnp.where(busy, last_finish(code.assignment, finish), jnp.inf))[num_workers - 1]
+        _validate.integer("wait_for of fastest", wait_for, minimum=1, maximum=int(busy.sum()))
+        return jnp.sort(jnp.where(busy, last_finish(code.assignment, finish), jnp.inf))[wait_for - 1]
 
     return StoppingRule(time, exact=False)
 
@@ -95,25 +96,11 @@ def last_finish(assignment: Assignment, finish: jax.Array) -> jax.Array:
     return jnp.max(jnp.where(assignment.chunks >= 0, finish, 0), axis=1)
 
 
-def completion_time(code: GradientCode, chunk_seconds: jax.Array) -> jax.Array:
-    """The earliest time at which the sum of all chunk gradients can be decoded exactly.
-
-    Args:
-      code: a gradient code.
-      chunk_seconds: float[W], the time each worker takes for a chunk; inf for a failed one.
-
-    Returns:
-      float[] seconds; inf if the sum can never be decoded.
-
-    Raises:
-      ValueError: if a time is negative or NaN, or there is not one for every worker.
-    """
-    assignment = code.assignment
-    if jnp.shape(chunk_seconds) != (assignment.num_workers,):
-        raise ValueError(
-            f"chunk_seconds must be float[{assignment.num_workers}], one time a worker; "
-            f"got shape {jnp.shape(chunk_seconds)}."
-        )
-    _validate.number("chunk_seconds", chunk_seconds)
-    seconds = jnp.asarray(chunk_seconds, jnp.result_type(float))
-    return code.completion(seconds[:, None] * jnp.arange(1, assignment.load + 1, dtype=seconds.dtype)[None])
+TABLE: dict[str, Entry] = {
+    "all_workers": Entry(all_workers, ""),
+    "deadline": Entry(deadline, "Ramamoorthy et al. 2024"),
+    "decodable": Entry(decodable, "Tandon et al. 2017"),
+    "erasure_head": Entry(erasure_head, "Wang et al. 2019"),
+    "fastest": Entry(fastest, "Chen et al. 2016"),
+    "first_of": Entry(first_of, "Ramamoorthy et al. 2024"),
+}

@@ -6,7 +6,7 @@ import jax
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.conditioning import MOSTLY_EXACT, InexactWarning
+from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT, InexactWarning
 from gcjax.engine.base import Run
 from gcjax.protocols.base import Protocol, Schedule, check_work
 from gcjax.protocols.validation.structure import check_structure
@@ -103,7 +103,7 @@ def check_residual(run: Run, protocol: Protocol) -> None:
             f"the protocol waits for exact decodes, but {inexact.sum()} of {inexact.size} commits have a residual "
             f"above {bound:.2g}, up to {residual.max():.2g}: in {residual.dtype} this code loses too much to rounding. "
             "Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use a code that is better "
-            "conditioned; gcjax.codes.conditioning tells.",
+            "conditioned; gcjax.codes.diagnostics.conditioning tells.",
             InexactWarning,
             stacklevel=3,
         )

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 
 from gcjax import _validate, specifications
 from gcjax.codes.base import GradientCode
-from gcjax.codes.conditioning import MOSTLY_EXACT
+from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT
 from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
@@ -28,7 +28,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
 
     Args:
       code: the gradient code; one unit of work is one chunk.
-      stop: when a round stops (`gcjax.codes.decodable()`, `deadline`, `fastest`, ...); decodable by default.
+      stop: when a round stops (`gcjax.codes.stopping.decodable()`, `deadline`, `fastest`, ...); decodable by default.
 
     Raises:
       ValueError: if the rule waits for an exact decode that the code cannot give; if fewer than K units are sampled.
@@ -37,7 +37,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
     rule = decodable() if stop is None else stop
     if not isinstance(rule, StoppingRule):
-        raise ValueError(f"stop must be a stopping rule, for example gcjax.codes.decodable(); got {rule!r}.")
+        raise ValueError(f"stop must be a stopping rule, for example gcjax.codes.stopping.decodable(); got {rule!r}.")
     _check_exact(code, rule)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
@@ -104,5 +104,5 @@ def _check_exact(code: GradientCode, rule: StoppingRule) -> None:
         raise ValueError(
             "stopping when decodable needs a code that everybody's full work decodes; this one has "
             f"L={code.num_blocks} blocks, and some chunk has fewer holders. Use at most as many blocks as the "
-            "smallest replication, or gcjax.codes.deadline(seconds)."
+            "smallest replication, or gcjax.codes.stopping.deadline(seconds)."
         )

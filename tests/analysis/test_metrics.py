@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import analysis, codes, protocols, stragglers
+from gcjax.codes import assignments, stopping
 from tests.analysis.results import W
 
 NETWORK = stragglers.constant_network(latency=0.1, upload=0.4, download=0.2)
@@ -17,8 +18,8 @@ PROTOCOLS = {
     "asp": protocols.asp(),
     "ssp": protocols.ssp(staleness=1),
     "frc": protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
-    "partial": protocols.coded(codes.partial(codes.cyclic(W, load=2))),
-    "ignore": protocols.coded(codes.ignore_stragglers(W, num_stragglers=2), stop=codes.fastest(2)),
+    "partial": protocols.coded(codes.partial(assignments.cyclic(W, load=2))),
+    "ignore": protocols.coded(codes.ignore_stragglers(W, num_stragglers=2), stop=stopping.fastest(2)),
 }
 
 
@@ -83,7 +84,7 @@ def test_redundant_chunks_are_paid_for():
 
 
 def test_blocks_make_messages_smaller():
-    code = codes.partial(codes.cyclic(W, load=2), num_blocks=2, rng_key=jax.random.key(0))
+    code = codes.partial(assignments.cyclic(W, load=2), num_blocks=2, rng_key=jax.random.key(0))
     equal = jnp.ones((4, W))
     spent = analysis.costs(protocols.coded(code)(equal), np.asarray(equal), np.array([4.0]), code)
     np.testing.assert_allclose(spent.messages, 1.0)
@@ -91,7 +92,7 @@ def test_blocks_make_messages_smaller():
 
 def test_cut_off_work_is_time_but_no_chunk():
     code = codes.ignore_stragglers(W, num_stragglers=1)
-    schedule = protocols.coded(code, stop=codes.fastest(3))(SLOW_LAST)
+    schedule = protocols.coded(code, stop=stopping.fastest(3))(SLOW_LAST)
     spent = analysis.costs(schedule, np.asarray(SLOW_LAST), np.array([4.0]), code)
     np.testing.assert_allclose(spent.computing, 1.0)
     np.testing.assert_allclose(spent.chunks, 3.0)
@@ -102,7 +103,7 @@ def test_whole_worker_codes_send_only_when_all_is_done():
     late = jnp.asarray(np.tile([1.0, 1.0, 1.0, 1.5], (2, 1)), jnp.float32)
     for code, senders in (
         (codes.fractional_repetition(W, num_stragglers=1), 3),
-        (codes.partial(codes.repetition(W, load=2)), 4),
+        (codes.partial(assignments.repetition(W, load=2)), 4),
     ):
         spent = analysis.costs(protocols.coded(code)(late), np.asarray(late), np.array([2.0]), code)
         np.testing.assert_allclose(spent.messages, senders / W)

@@ -4,21 +4,22 @@ import numpy as np
 from hypothesis import strategies as st
 
 from gcjax import codes
+from gcjax.codes import assignments
 from tests.codes.helpers import KEY, least_squares_frc
 
 SIMPLE = [
-    lambda n: codes.one_step(codes.cyclic(n, load=2)),
-    lambda n: codes.optimal_decoding(codes.cyclic(n, load=2)),
-    lambda n: codes.multi_message(codes.cyclic(n, load=2)),
-    lambda n: codes.partial(codes.cyclic(n, load=2)),
+    lambda n: codes.one_step(assignments.cyclic(n, load=2)),
+    lambda n: codes.optimal_decoding(assignments.cyclic(n, load=2)),
+    lambda n: codes.multi_message(assignments.cyclic(n, load=2)),
+    lambda n: codes.partial(assignments.cyclic(n, load=2)),
     lambda n: codes.cyclic_repetition(n, num_stragglers=1, rng_key=KEY),
     lambda n: codes.cyclic_mds(n, num_stragglers=1),
     lambda n: codes.ignore_stragglers(n, num_stragglers=1),
     lambda n: codes.coded_multi_message(n, levels=(1, 2), rng_key=KEY),
     lambda n: codes.uncoded(n, load=2),
     lambda n: codes.fractional_repetition(2 * (n // 2), num_stragglers=1),
-    lambda n: codes.one_step(codes.repetition(2 * (n // 2), load=2)),
-    lambda n: codes.fixed_code(codes.cyclic(n, load=2), np.ones((n, 2)), needs=np.ones((n, 1), int)),
+    lambda n: codes.one_step(assignments.repetition(2 * (n // 2), load=2)),
+    lambda n: codes.fixed_code(assignments.cyclic(n, load=2), np.ones((n, 2)), needs=np.ones((n, 1), int)),
     lambda n: codes.expander(4, load=n - 1, rng_key=KEY),
     lambda n: codes.bibd(3, load=2),
     lambda n: least_squares_frc(),

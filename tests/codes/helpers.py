@@ -5,15 +5,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import codes
+from gcjax.codes import assignments
 
 KEY = jax.random.key(7)
 
 
 def exact_codes():
     """(name, code, number of stragglers of which every set must be decoded), all small."""
-    cyclic = codes.cyclic(6, load=3)
-    graph = codes.order_chunks(codes.random_regular(6, load=4, rng_key=KEY))
-    uneven = codes.from_matrix([[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 1]])
+    cyclic = assignments.cyclic(6, load=3)
+    graph = assignments.order_chunks(assignments.random_regular(6, load=4, rng_key=KEY))
+    uneven = assignments.from_matrix([[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 1]])
     return [
         ("uncoded", codes.uncoded(4), 0),
         ("uncoded load 3", codes.uncoded(3, load=3), 0),
@@ -28,20 +29,20 @@ def exact_codes():
         ("partial graph L=2", codes.partial(graph, num_blocks=2, rng_key=KEY), 2),
         ("partial uneven", codes.partial(uneven, num_blocks=2, rng_key=KEY), 0),
         ("frc by least squares", least_squares_frc(), 2),
-        ("one step", codes.whole_workers(codes.one_step(codes.cyclic(5, load=3))), 0),
-        ("optimal whole", codes.whole_workers(codes.optimal_decoding(codes.cyclic(5, load=3))), 0),
+        ("one step", codes.whole_workers(codes.one_step(assignments.cyclic(5, load=3))), 0),
+        ("optimal whole", codes.whole_workers(codes.optimal_decoding(assignments.cyclic(5, load=3))), 0),
         (
             "optimal iterative",
-            codes.whole_workers(codes.optimal_decoding(codes.cyclic(5, load=3), num_iterations=60)),
+            codes.whole_workers(codes.optimal_decoding(assignments.cyclic(5, load=3), num_iterations=60)),
             0,
         ),
         ("two parts", codes.two_part(codes.cyclic_repetition(4, num_stragglers=1, rng_key=KEY), num_uncoded=2), 0),
         (
             "two parts L=2",
-            codes.two_part(codes.partial(codes.cyclic(3, load=3), num_blocks=2, rng_key=KEY), num_uncoded=1),
+            codes.two_part(codes.partial(assignments.cyclic(3, load=3), num_blocks=2, rng_key=KEY), num_uncoded=1),
             0,
         ),
-        ("multi-message", codes.multi_message(codes.cyclic(5, load=3)), 2),
+        ("multi-message", codes.multi_message(assignments.cyclic(5, load=3)), 2),
         ("coded multi-message", codes.coded_multi_message(5, levels=(1, 3), rng_key=KEY), 2),
         ("clustered", codes.clustered(codes.cyclic_repetition(3, num_stragglers=1, rng_key=KEY), num_clusters=2), 1),
         ("cyclic MDS real", codes.cyclic_mds(6, num_stragglers=3), 3),
@@ -65,14 +66,14 @@ def exact_codes():
 
 def all_or_nothing():
     """Whole workers with uneven loads and chunks with uneven replication; everybody is needed."""
-    assignment = codes.from_matrix([[1, 0], [1, 1], [0, 1], [1, 0]])
+    assignment = assignments.from_matrix([[1, 0], [1, 1], [0, 1], [1, 0]])
     shares = np.array([[1.0, 0.5, 1.0], [0.5, 1.0, 0.0]])
     return codes.fixed_code(assignment, shares, decode=lambda progress, encode: jnp.ones((2, 1, 1)))
 
 
 def least_squares_frc():
     """Fractional repetition without its closed forms: duplicates, so of deficient rank."""
-    return codes.fixed_code(codes.repetition(6, load=3), np.ones((6, 3)))
+    return codes.fixed_code(assignments.repetition(6, load=3), np.ones((6, 3)))
 
 
 def decoded(code, coding, gradients):

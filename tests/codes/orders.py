@@ -5,8 +5,8 @@ import math
 
 import numpy as np
 
-from gcjax import codes
-from gcjax.codes.assignments import from_pairs
+from gcjax.codes import assignments
+from gcjax.codes.assignments.conversions import from_pairs
 
 
 def small(seed, *, holders=1, orders=20_000):
@@ -17,7 +17,7 @@ def small(seed, *, holders=1, orders=20_000):
         for row in matrix:
             row[rng.choice(row.size, holders, replace=False)] = True
         if math.prod(math.factorial(int(load)) for load in matrix.sum(axis=0)) <= orders:
-            return codes.from_matrix(matrix.astype(int))
+            return assignments.from_matrix(matrix.astype(int))
 
 
 def positions(assignment):

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
+from gcjax.codes import assignments, diagnostics
 from tests.codes.helpers import KEY, completion
 
 
@@ -25,7 +26,7 @@ def every_progress(code):
 
 @pytest.mark.parametrize("num_iterations", [None, 40])
 def test_optimal_decoding_is_least_squares_at_every_progress(x64, num_iterations):
-    code = codes.optimal_decoding(codes.cyclic(4, load=3), num_iterations=num_iterations)
+    code = codes.optimal_decoding(assignments.cyclic(4, load=3), num_iterations=num_iterations)
     progress = every_progress(code)
     codings = jax.jit(jax.vmap(code.plan))(progress)
     for done, found in zip(progress, codings.residual, strict=True):
@@ -38,7 +39,7 @@ def test_iterative_decoding_at_2000_workers_agrees_with_a_sparse_solver(x64):
     from scipy.sparse import csr_matrix
     from scipy.sparse.linalg import lsqr
 
-    assignment = codes.random_regular(2000, load=8, rng_key=KEY)
+    assignment = assignments.random_regular(2000, load=8, rng_key=KEY)
     progress = np.where(np.random.default_rng(0).random(2000) < 0.2, 0, 8).astype(np.int32)
     coding = jax.jit(codes.optimal_decoding(assignment).plan)(progress)
     rows = csr_matrix((np.repeat(progress > 0, 8) * 1.0, assignment.chunks.ravel(), np.arange(0, 16001, 8)))
@@ -47,11 +48,11 @@ def test_iterative_decoding_at_2000_workers_agrees_with_a_sparse_solver(x64):
 
 
 def test_one_step_weighs_by_the_chunks_in_the_sums():
-    code = codes.one_step(codes.cyclic(4, load=2))
+    code = codes.one_step(assignments.cyclic(4, load=2))
     np.testing.assert_allclose(
         jax.jit(code.plan)(jnp.asarray([2, 1, 0, 2])).decode[:, 0, 0], [0.8, 0.8, 0, 0.8], rtol=1e-6
     )
-    whole = codes.whole_workers(codes.one_step(codes.cyclic(4, load=2)))
+    whole = codes.whole_workers(codes.one_step(assignments.cyclic(4, load=2)))
     np.testing.assert_allclose(jax.jit(whole.plan)(jnp.asarray([2, 1, 0, 2])).decode[:, 0, 0], [1, 0, 0, 1], rtol=1e-6)
     assert whole.whole_workers and not code.whole_workers
 
@@ -62,7 +63,11 @@ def test_expander_stays_below_its_bound(x64):
     for s in (1, 2, 3):
         masks = np.array([np.isin(np.arange(12), left) for left in itertools.combinations(range(12), s)])
         worst = plan(np.where(masks, 0, 4).astype(np.int32)).residual.max()
-        assert 0.3 * codes.expander_bound(code.assignment, s) < worst <= codes.expander_bound(code.assignment, s)
+        assert (
+            0.3 * diagnostics.expander_bound(code.assignment, s)
+            < worst
+            <= diagnostics.expander_bound(code.assignment, s)
+        )
     np.testing.assert_allclose(jax.jit(code.plan)(jnp.full(12, 4)).decode[:, 0, 0], 0.25, rtol=1e-12)
 
 
@@ -99,10 +104,13 @@ def test_clusters_tolerate_stragglers_each():
         (lambda: codes.coded_multi_message(5, levels=(3, 1), rng_key=KEY), "increase"),
         (lambda: codes.coded_multi_message(5, levels=(6,), rng_key=KEY), "between 1 and 5; got 6"),
         (lambda: codes.clustered(codes.uncoded(3), num_clusters=0), "num_clusters"),
-        (lambda: codes.expander_bound(codes.cyclic(5, load=3), 1), "regular undirected graph"),
-        (lambda: codes.fixed_code(codes.cyclic(5, load=3), np.ones((5, 2))), r"W=5 and K=3; got shape \(5, 2\)"),
-        (lambda: codes.fixed_code(codes.cyclic(2, load=1), np.full((2, 1), np.nan)), "finite; got 2"),
-        (lambda: codes.fixed_code(codes.cyclic(2, load=1), np.ones((2, 1)), needs=np.zeros((2, 1), int)), "entry 0"),
+        (lambda: diagnostics.expander_bound(assignments.cyclic(5, load=3), 1), "regular undirected graph"),
+        (lambda: codes.fixed_code(assignments.cyclic(5, load=3), np.ones((5, 2))), r"W=5 and K=3; got shape \(5, 2\)"),
+        (lambda: codes.fixed_code(assignments.cyclic(2, load=1), np.full((2, 1), np.nan)), "finite; got 2"),
+        (
+            lambda: codes.fixed_code(assignments.cyclic(2, load=1), np.ones((2, 1)), needs=np.zeros((2, 1), int)),
+            "entry 0",
+        ),
     ],
 )
 def test_bad_input(make, message):
@@ -111,7 +119,7 @@ def test_bad_input(make, message):
 
 
 def test_whole_workers_ignore_partial_work():
-    code = codes.partial(codes.cyclic(4, load=2))
+    code = codes.partial(assignments.cyclic(4, load=2))
     whole = codes.whole_workers(code)
     done, rounded = jnp.asarray([1, 2, 0, 1]), jnp.asarray([0, 2, 0, 0])
     for found, expected in zip(jax.jit(whole.plan)(done), jax.jit(code.plan)(rounded), strict=True):

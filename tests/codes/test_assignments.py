@@ -7,15 +7,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcjax import codes
+from gcjax.codes import assignments
 
 
 def test_cyclic_and_repetition_hold_what_the_papers_say():
-    np.testing.assert_array_equal(codes.cyclic(4, load=2).chunks, [[0, 1], [1, 2], [2, 3], [3, 0]])
-    np.testing.assert_array_equal(codes.repetition(4, load=2).chunks, [[0, 1], [0, 1], [2, 3], [2, 3]])
+    np.testing.assert_array_equal(assignments.cyclic(4, load=2).chunks, [[0, 1], [1, 2], [2, 3], [3, 0]])
+    np.testing.assert_array_equal(assignments.repetition(4, load=2).chunks, [[0, 1], [0, 1], [2, 3], [2, 3]])
 
 
 def test_random_regular_is_regular_and_follows_its_key():
-    a, b, c = (codes.random_regular(20, load=4, rng_key=jax.random.key(k)) for k in (0, 0, 1))
+    a, b, c = (assignments.random_regular(20, load=4, rng_key=jax.random.key(k)) for k in (0, 0, 1))
     assert a == b and a != c and hash(a) == hash(b)
     assert (a.loads == 4).all() and (codes.holders(a).counts == 4).all()
     assert (a.chunks != np.arange(20)[:, None]).all()
@@ -24,8 +25,8 @@ def test_random_regular_is_regular_and_follows_its_key():
 def test_from_graph_takes_a_graph_or_its_adjacency():
     graph = nx.path_graph(4)
     expected = [[1, -1], [0, 2], [1, 3], [2, -1]]
-    np.testing.assert_array_equal(codes.from_graph(graph).chunks, expected)
-    np.testing.assert_array_equal(codes.from_graph(nx.to_numpy_array(graph, dtype=int)).chunks, expected)
+    np.testing.assert_array_equal(assignments.from_graph(graph).chunks, expected)
+    np.testing.assert_array_equal(assignments.from_graph(nx.to_numpy_array(graph, dtype=int)).chunks, expected)
 
 
 @given(st.integers(0, 10_000))
@@ -34,7 +35,7 @@ def test_holders_is_the_inverse(seed):
     rng = np.random.default_rng(seed)
     matrix = rng.random((rng.integers(1, 9), rng.integers(1, 7))) < 0.5
     matrix[np.arange(len(matrix)), rng.integers(0, matrix.shape[1], len(matrix))] = True
-    assignment = codes.random_order(codes.from_matrix(matrix.astype(int)), rng_key=jax.random.key(seed))
+    assignment = assignments.random_order(assignments.from_matrix(matrix.astype(int)), rng_key=jax.random.key(seed))
     inverse = codes.holders(assignment)
     for chunk in range(assignment.num_chunks):
         found = [(w, s) for w, s in zip(inverse.workers[chunk], inverse.slots[chunk], strict=True) if w >= 0]

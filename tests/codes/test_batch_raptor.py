@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
+from gcjax.codes import assignments
 from gcjax.codes.batch_raptor import _degrees, peel
 from tests.codes.helpers import KEY, distance
 
@@ -27,7 +28,7 @@ def peeled(assignment, finished):
 
 @pytest.mark.parametrize("seed", range(4))
 def test_peeling_recovers_what_a_plain_loop_does_on_every_mask(seed):
-    assignment = codes.bernoulli(8, num_chunks=6, load=2.5, rng_key=jax.random.key(seed))
+    assignment = assignments.bernoulli(8, num_chunks=6, load=2.5, rng_key=jax.random.key(seed))
     masks = np.array(list(itertools.product((False, True), repeat=8)))
     weights = np.asarray(jax.jit(jax.vmap(lambda finished: peel(assignment, finished)))(masks))
     rows = np.zeros((8, 6), int)

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcjax import codes
+from gcjax.codes import assignments
 from gcjax.codes import chunk_systems as small_systems
 from gcjax.codes.base import check_progress
 from gcjax.testing import check_code
@@ -63,8 +64,8 @@ def test_partial_residual_counts_missing_holders_and_never_grows(data):
     num_blocks = data.draw(st.integers(1, 3))
     workers = data.draw(st.integers(4, 12))
     load = data.draw(st.integers(1, min(workers, 5)))
-    assignment = codes.random_order(
-        codes.cyclic(workers, load=load), rng_key=jax.random.key(data.draw(st.integers(0, 9)))
+    assignment = assignments.random_order(
+        assignments.cyclic(workers, load=load), rng_key=jax.random.key(data.draw(st.integers(0, 9)))
     )
     code = codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
     progress = np.array(data.draw(st.lists(st.integers(0, load), min_size=workers, max_size=workers)), np.int32)
@@ -83,7 +84,7 @@ def test_partial_residual_counts_missing_holders_and_never_grows(data):
 
 
 def test_random_masks_at_size_200_decode_exactly():
-    assignment = codes.order_chunks(codes.random_regular(200, load=8, rng_key=KEY))
+    assignment = assignments.order_chunks(assignments.random_regular(200, load=8, rng_key=KEY))
     rng = np.random.default_rng(0)
     for num_blocks in (1, 3):
         code = codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
@@ -99,7 +100,7 @@ def test_random_masks_at_size_200_decode_exactly():
 
 @pytest.mark.parametrize("num_blocks", [1, 2, 3, 8])
 def test_direct_solver_agrees_with_the_table_and_with_lapack(num_blocks, monkeypatch):
-    assignment = codes.random_regular(20, load=9, rng_key=KEY)
+    assignment = assignments.random_regular(20, load=9, rng_key=KEY)
     table = codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
     monkeypatch.setattr(small_systems, "MAX_TABLE_ENTRIES", 0)
     direct = codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
@@ -113,7 +114,7 @@ def test_direct_solver_agrees_with_the_table_and_with_lapack(num_blocks, monkeyp
 
 
 def test_plan_gradient_is_zero_sized_work_for_a_chunk_that_nobody_finished():
-    code = codes.partial(codes.cyclic(6, load=2))
+    code = codes.partial(assignments.cyclic(6, load=2))
     coding = code.plan(jnp.zeros(6, jnp.int32))
     assert not np.any(coding.encode) and not np.any(coding.decode)
     np.testing.assert_allclose(coding.residual, np.sqrt(6.0), rtol=1e-6)
@@ -138,7 +139,7 @@ def test_crc_decodes_in_float32(num_stragglers, bound):
 
 def test_codes_can_be_made_inside_jit():
     def residual(progress):
-        code = codes.partial(codes.cyclic(4, load=2), num_blocks=2, rng_key=KEY)
+        code = codes.partial(assignments.cyclic(4, load=2), num_blocks=2, rng_key=KEY)
         return code.plan(progress).residual
 
     assert jax.jit(residual)(jnp.full(4, 2)) < 1e-5
@@ -155,17 +156,17 @@ def test_same_key_same_code():
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: codes.cyclic(4, load=5), "load must be a whole number between 1 and 4; got 5"),
-        (lambda: codes.repetition(10, load=3), "divides the workers; got load=3, num_workers=10"),
+        (lambda: assignments.cyclic(4, load=5), "load must be a whole number between 1 and 4; got 5"),
+        (lambda: assignments.repetition(10, load=3), "divides the workers; got load=3, num_workers=10"),
         (lambda: codes.fractional_repetition(10, num_stragglers=2), "num_workers=9 or 12"),
         (lambda: codes.cyclic_repetition(4, num_stragglers=4, rng_key=KEY), "between 0 and 3; got 4"),
         (lambda: codes.ignore_stragglers(4, num_stragglers=-1), "between 0 and 3; got -1"),
-        (lambda: codes.from_matrix([[1, 0], [0, 0]]), "nobody holds chunk 1"),
-        (lambda: codes.from_matrix([[1, 2]]), "must be 0/1"),
-        (lambda: codes.from_graph([[0, 1], [0, 0]]), "square and symmetric"),
-        (lambda: codes.random_regular(5, load=3, rng_key=KEY), "num_workers \\* load even"),
-        (lambda: codes.partial(codes.cyclic(4, load=2), num_blocks=2), "needs rng_key"),
-        (lambda: codes.partial(codes.cyclic(4, load=2), num_blocks=0), "at least 1; got 0"),
+        (lambda: assignments.from_matrix([[1, 0], [0, 0]]), "nobody holds chunk 1"),
+        (lambda: assignments.from_matrix([[1, 2]]), "must be 0/1"),
+        (lambda: assignments.from_graph([[0, 1], [0, 0]]), "square and symmetric"),
+        (lambda: assignments.random_regular(5, load=3, rng_key=KEY), "num_workers \\* load even"),
+        (lambda: codes.partial(assignments.cyclic(4, load=2), num_blocks=2), "needs rng_key"),
+        (lambda: codes.partial(assignments.cyclic(4, load=2), num_blocks=0), "at least 1; got 0"),
         (lambda: codes.uncoded(3).plan(jnp.asarray([1, 2, 1])), "got 2 for worker 1, which holds 1"),
         (lambda: all_or_nothing().plan(jnp.asarray([3, 3])), "got 3 for worker 1, which holds 2"),
         (lambda: codes.uncoded(3).plan(jnp.asarray([1, 1])), "Was it made for another assignment"),

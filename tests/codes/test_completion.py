@@ -9,6 +9,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gcjax import codes
+from gcjax.codes import assignments
 from tests.codes.combinations import combined, finish_times
 from tests.codes.helpers import KEY, distances
 
@@ -49,7 +50,7 @@ def test_a_finite_completion_time_is_exact_for_many_combinations(code, seed, wid
     check(code, seed, wide)
 
 
-ONE_STEP = codes.one_step(codes.cyclic(3, load=2))
+ONE_STEP = codes.one_step(assignments.cyclic(3, load=2))
 
 
 @pytest.mark.parametrize("wide", [False, True], ids=["float32", "float64"])
@@ -59,8 +60,8 @@ ONE_STEP = codes.one_step(codes.cyclic(3, load=2))
         codes.clustered(ONE_STEP, num_clusters=2),
         codes.side_by_side(ONE_STEP, codes.uncoded(2, load=2)),
         codes.two_part(ONE_STEP, num_uncoded=1),
-        codes.two_part(codes.optimal_decoding(codes.cyclic(4, load=3)), num_uncoded=1),
-        codes.whole_workers(codes.clustered(codes.one_step(codes.repetition(4, load=2)), num_clusters=2)),
+        codes.two_part(codes.optimal_decoding(assignments.cyclic(4, load=3)), num_uncoded=1),
+        codes.whole_workers(codes.clustered(codes.one_step(assignments.repetition(4, load=2)), num_clusters=2)),
     ],
     ids=["clustered", "side by side", "two parts", "two parts, optimal", "whole workers"],
 )

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 
 from gcjax import codes
-from gcjax.codes import design_constructions as designs
+from gcjax.codes import assignments
+from gcjax.codes.assignments import design_constructions as designs
 
 
 def test_every_known_design_is_one():
@@ -60,4 +61,4 @@ def test_a_missing_design_names_the_nearest():
     with pytest.raises(ValueError, match=r"none for num_workers=22, load=6.*The nearest are .*\(21, 5\)"):
         codes.bibd(22, load=6)
     with pytest.raises(ValueError, match="num_workers must be a whole number at least 3"):
-        codes.block_design(2, load=1)
+        assignments.block_design(2, load=1)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
+from gcjax.codes import assignments, diagnostics
 from tests.codes.helpers import KEY, completion, distance
 
 GRAPHS = {
@@ -21,29 +22,29 @@ GRAPHS = {
 
 @pytest.mark.parametrize("name", GRAPHS)
 def test_closed_form_on_every_mask(x64, name):
-    code = codes.whole_workers(codes.optimal_decoding(codes.edges(GRAPHS[name])))
+    code = codes.whole_workers(codes.optimal_decoding(assignments.edges(GRAPHS[name])))
     workers = code.assignment.num_workers
     masks = np.array(list(itertools.product((0, 2), repeat=workers)), np.int32)
     found = np.asarray(jax.jit(jax.vmap(code.plan))(masks).residual) ** 2
-    np.testing.assert_allclose(found, [codes.graph_error(code.assignment, m > 0) for m in masks], atol=1e-8)
+    np.testing.assert_allclose(found, [diagnostics.graph_error(code.assignment, m > 0) for m in masks], atol=1e-8)
 
 
 def test_closed_form_by_hand():
-    star = codes.edges(nx.star_graph(4))  # sides of 1 and 4
-    np.testing.assert_allclose(codes.graph_error(star, np.ones(4, bool)), 9 / 5)
-    np.testing.assert_allclose(codes.graph_error(star, np.array([True, False, False, False])), 3.0)
-    assert codes.graph_error(codes.edges(nx.cycle_graph(5)), np.ones(5, bool)) == 0
+    star = assignments.edges(nx.star_graph(4))  # sides of 1 and 4
+    np.testing.assert_allclose(diagnostics.graph_error(star, np.ones(4, bool)), 9 / 5)
+    np.testing.assert_allclose(diagnostics.graph_error(star, np.array([True, False, False, False])), 3.0)
+    assert diagnostics.graph_error(assignments.edges(nx.cycle_graph(5)), np.ones(5, bool)) == 0
 
 
 def test_iterative_decoding_of_many_workers_has_the_error_of_the_closed_form(x64):
     code = codes.graph_code(3000, replication=3, rng_key=KEY)
     finished = np.random.default_rng(0).random(3000) > 0.3
     coding = jax.jit(code.plan)(jnp.asarray(2 * finished, jnp.int32))
-    np.testing.assert_allclose(coding.residual**2, codes.graph_error(code.assignment, finished), rtol=1e-9)
+    np.testing.assert_allclose(coding.residual**2, diagnostics.graph_error(code.assignment, finished), rtol=1e-9)
 
 
 def test_assignment_of_edges():
-    assignment = codes.edges(nx.Graph([("b", "a"), ("c", "b")]))
+    assignment = assignments.edges(nx.Graph([("b", "a"), ("c", "b")]))
     np.testing.assert_array_equal(assignment.chunks, [[0, 1], [1, 2]])
 
 
@@ -52,10 +53,10 @@ def test_assignment_of_edges():
     [
         (lambda: codes.graph_code(10, replication=3, rng_key=KEY), "Use num_workers=9 or 12"),
         (lambda: codes.graph_code(4, replication=4, rng_key=KEY), "Use num_workers=12 or 16"),
-        (lambda: codes.edges(nx.Graph([(0, 0), (0, 1)])), "without loops"),
-        (lambda: codes.edges(nx.DiGraph([(0, 1)])), "undirected"),
-        (lambda: codes.graph_error(codes.cyclic(4, load=3), np.ones(4, bool)), "two chunks"),
-        (lambda: codes.bernoulli(4, num_chunks=4, load=5, rng_key=KEY), "load must be above 0 and at most 4"),
+        (lambda: assignments.edges(nx.Graph([(0, 0), (0, 1)])), "without loops"),
+        (lambda: assignments.edges(nx.DiGraph([(0, 1)])), "undirected"),
+        (lambda: diagnostics.graph_error(assignments.cyclic(4, load=3), np.ones(4, bool)), "two chunks"),
+        (lambda: assignments.bernoulli(4, num_chunks=4, load=5, rng_key=KEY), "load must be above 0 and at most 4"),
     ],
 )
 def test_bad_input(make, message):
@@ -64,10 +65,10 @@ def test_bad_input(make, message):
 
 
 def test_bernoulli_assignments():
-    plain = codes.bernoulli(4000, num_chunks=500, load=3, rng_key=KEY)
+    plain = assignments.bernoulli(4000, num_chunks=500, load=3, rng_key=KEY)
     assert abs(plain.loads.mean() - 3) < 0.15 and abs(plain.loads.var() - 3) < 0.4
     assert all(len(set(row[row >= 0])) == (row >= 0).sum() for row in plain.chunks)
-    thin = codes.bernoulli(4000, num_chunks=500, load=3, rng_key=KEY, regularised=True)
+    thin = assignments.bernoulli(4000, num_chunks=500, load=3, rng_key=KEY, regularised=True)
     assert plain.load > 6 and thin.load == 6 and plain.loads.min() == 0
     np.testing.assert_array_equal(thin.loads, np.minimum(plain.loads, 6))
     counts = np.bincount(plain.chunks[plain.chunks >= 0], minlength=500)
@@ -90,7 +91,7 @@ def test_chunks_that_nobody_holds_are_in_the_residual(x64):
 
 
 def test_a_residual_that_is_small_but_there_is_not_taken_for_exact():
-    path = codes.whole_workers(codes.optimal_decoding(codes.edges(nx.path_graph(401)), num_iterations=1000))
+    path = codes.whole_workers(codes.optimal_decoding(assignments.edges(nx.path_graph(401)), num_iterations=1000))
     left_over = float(jax.jit(path.plan)(jnp.asarray(path.assignment.loads)).residual)
     np.testing.assert_allclose(left_over, 1 / np.sqrt(401), rtol=1e-2)  # sides of 200 and 201
     assert np.isinf(completion(path)(jnp.ones(400)))

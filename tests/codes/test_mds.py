@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
+from gcjax.codes import assignments
 from gcjax.codes.mds import as_blocks, chebyshev_generator, round_robin
 from tests.codes.helpers import KEY, completion
 
@@ -68,12 +69,12 @@ def test_communication_efficient_codes_send_a_fraction_and_hold_s_plus_l():
 
 
 def test_chunks_follow_speeds():
-    assignment = codes.proportional([1, 2, 3, 10], num_chunks=6, replication=2)
+    assignment = assignments.proportional([1, 2, 3, 10], num_chunks=6, replication=2)
     np.testing.assert_array_equal(assignment.loads, [1, 2, 3, 6])  # the fastest holds all, the rest share
     np.testing.assert_array_equal(codes.holders(assignment).counts, 2)
-    assignment = codes.proportional([0, 1, 1, 2], num_chunks=100, replication=1)
+    assignment = assignments.proportional([0, 1, 1, 2], num_chunks=100, replication=1)
     np.testing.assert_array_equal(assignment.loads, [0, 25, 25, 50])
-    rounded = codes.proportional(np.arange(1, 8), num_chunks=11, replication=3).loads
+    rounded = assignments.proportional(np.arange(1, 8), num_chunks=11, replication=3).loads
     assert rounded.sum() == 33 and np.abs(rounded - 33 * np.arange(1, 8) / 28).max() < 1
 
 
@@ -110,9 +111,9 @@ def test_round_robin_gives_every_chunk_as_many_holders():
         ),
         (lambda: codes.communication_efficient(5, num_stragglers=1, num_blocks=2), "needs rng_key"),
         (lambda: codes.heterogeneous([1, 0], num_chunks=3, num_stragglers=1, rng_key=KEY), "speeds must be above 0"),
-        (lambda: codes.proportional([1, 0], num_chunks=3, replication=2), "between 1 and 1; got 2"),
-        (lambda: codes.proportional([[1.0]], num_chunks=3, replication=1), r"speeds must be float\[W\]"),
-        (lambda: codes.proportional([1, np.nan], num_chunks=3, replication=1), "speeds must be at least 0"),
+        (lambda: assignments.proportional([1, 0], num_chunks=3, replication=2), "between 1 and 1; got 2"),
+        (lambda: assignments.proportional([[1.0]], num_chunks=3, replication=1), r"speeds must be float\[W\]"),
+        (lambda: assignments.proportional([1, np.nan], num_chunks=3, replication=1), "speeds must be at least 0"),
     ],
 )
 def test_bad_input(make, message):

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcjax import codes
+from gcjax.codes import assignments, diagnostics
 
 KEY = jax.random.key(3)
 
@@ -33,24 +34,24 @@ def same_chunks(a, b):
 @pytest.mark.parametrize(
     "assignment",
     [
-        codes.cyclic(5, load=3),
-        codes.repetition(6, load=2),
-        codes.random_order(codes.cyclic(5, load=4), rng_key=KEY),
-        codes.from_matrix([[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 1]]),
+        assignments.cyclic(5, load=3),
+        assignments.repetition(6, load=2),
+        assignments.random_order(assignments.cyclic(5, load=4), rng_key=KEY),
+        assignments.from_matrix([[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 1]]),
     ],
 )
 def test_q_max_is_what_enumeration_finds(assignment, copies):
-    assert codes.q_max(assignment, copies=copies) == brute_q_max(assignment, copies)
+    assert diagnostics.q_max(assignment, copies=copies) == brute_q_max(assignment, copies)
 
 
 def test_regular_assignments_get_each_chunk_once_at_each_position():
     for seed in range(3):
-        assignment = codes.random_regular(40, load=6, rng_key=jax.random.key(seed))
-        ordered = codes.order_chunks(assignment)
+        assignment = assignments.random_regular(40, load=6, rng_key=jax.random.key(seed))
+        ordered = assignments.order_chunks(assignment)
         assert same_chunks(assignment, ordered)
         for slot in range(6):
             assert sorted(ordered.chunks[:, slot]) == list(range(40))
-        assert codes.q_max(ordered) == codes.q_max_bound(ordered) < codes.q_max(assignment)
+        assert diagnostics.q_max(ordered) == diagnostics.q_max_bound(ordered) < diagnostics.q_max(assignment)
 
 
 @given(st.integers(0, 10_000))
@@ -59,44 +60,44 @@ def test_any_order_is_above_the_bound_and_the_search_never_makes_it_worse(seed):
     rng = np.random.default_rng(seed)
     matrix = rng.random((rng.integers(2, 9), rng.integers(2, 7))) < 0.5
     matrix[np.arange(len(matrix)), rng.integers(0, matrix.shape[1], len(matrix))] = True
-    assignment = codes.from_matrix(matrix.astype(int))
+    assignment = assignments.from_matrix(matrix.astype(int))
     for copies in range(1, int(matrix.sum(axis=1).min()) + 1):
-        ordered = codes.order_chunks(assignment, copies=copies)
+        ordered = assignments.order_chunks(assignment, copies=copies)
         assert same_chunks(assignment, ordered)
-        shuffled = codes.random_order(assignment, rng_key=jax.random.key(seed))
-        best = min(codes.q_max(a, copies=copies) for a in (assignment, shuffled, ordered))
-        assert codes.q_max_bound(assignment, copies=copies) <= best
+        shuffled = assignments.random_order(assignment, rng_key=jax.random.key(seed))
+        best = min(diagnostics.q_max(a, copies=copies) for a in (assignment, shuffled, ordered))
+        assert diagnostics.q_max_bound(assignment, copies=copies) <= best
         if not (len(set(assignment.loads)) == 1 and matrix.shape[0] == matrix.shape[1]):
-            assert codes.q_max(ordered, copies=copies) <= codes.q_max(assignment, copies=copies)
+            assert diagnostics.q_max(ordered, copies=copies) <= diagnostics.q_max(assignment, copies=copies)
 
 
 def test_search_reaches_the_optimum_of_all_orders_on_a_small_case():
     matrix = np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1], [1, 0, 1]])
-    assignment = codes.from_matrix(matrix)
+    assignment = assignments.from_matrix(matrix)
     rows = [list(itertools.permutations(row[row >= 0])) for row in assignment.chunks]
     load = assignment.load
     best = min(
-        codes.q_max(assignment._replace(chunks=np.array([r + (-1,) * (load - len(r)) for r in choice], np.int32)))
+        diagnostics.q_max(assignment._replace(chunks=np.array([r + (-1,) * (load - len(r)) for r in choice], np.int32)))
         for choice in itertools.product(*rows)
     )
-    assert codes.q_max(codes.order_chunks(assignment)) == best >= codes.q_max_bound(assignment)
+    assert diagnostics.q_max(assignments.order_chunks(assignment)) == best >= diagnostics.q_max_bound(assignment)
 
 
 def test_random_order_keeps_the_chunks_and_the_padding_last():
-    assignment = codes.from_matrix([[1, 1, 0], [1, 1, 1], [1, 0, 0]])
-    shuffled = codes.random_order(assignment, rng_key=KEY)
+    assignment = assignments.from_matrix([[1, 1, 0], [1, 1, 1], [1, 0, 0]])
+    shuffled = assignments.random_order(assignment, rng_key=KEY)
     assert same_chunks(assignment, shuffled)
     np.testing.assert_array_equal(shuffled.chunks >= 0, assignment.chunks >= 0)
-    np.testing.assert_array_equal(shuffled.chunks, codes.random_order(assignment, rng_key=KEY).chunks)
+    np.testing.assert_array_equal(shuffled.chunks, assignments.random_order(assignment, rng_key=KEY).chunks)
 
 
 def test_copies_beyond_the_replication_is_an_error():
     with pytest.raises(ValueError, match="copies must be a whole number between 1 and 2; got 3"):
-        codes.q_max(codes.cyclic(4, load=2), copies=3)
+        diagnostics.q_max(assignments.cyclic(4, load=2), copies=3)
 
 
 def test_large_assignments_need_nothing_dense():
-    assignment = codes.cyclic(100_000, load=8)
+    assignment = assignments.cyclic(100_000, load=8)
     inverse = codes.holders(assignment)
     assert inverse.workers.shape == (100_000, 8)
-    assert codes.q_max(assignment) == codes.q_max_bound(assignment)
+    assert diagnostics.q_max(assignment) == diagnostics.q_max_bound(assignment)

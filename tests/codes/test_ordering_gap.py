@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
+from gcjax.codes import assignments, diagnostics
 from gcjax.codes.processing_order.slack import FAR, critical, rests_of, spare
 from gcjax.codes.processing_order.worst_case_search import _candidates, _take_turns, _without_common_chunks, search
 from tests.codes.orders import all_q_max, irregular, small
@@ -20,9 +21,9 @@ def test_the_optimum_of_all_orders_is_found_and_the_bound_is_at_most_one_below(s
     assignment = small(seed)
     for copies in range(1, int(codes.holders(assignment).counts.min()) + 1):
         optimum = all_q_max(assignment, copies).min()
-        ordered = codes.order_chunks(assignment, copies=copies)
-        assert codes.q_max(ordered, copies=copies) == optimum
-        bound = codes.q_max_bound(assignment, copies=copies)
+        ordered = assignments.order_chunks(assignment, copies=copies)
+        assert diagnostics.q_max(ordered, copies=copies) == optimum
+        bound = diagnostics.q_max_bound(assignment, copies=copies)
         assert optimum - (copies > 1) <= bound <= optimum  # exact for one copy
 
 
@@ -32,51 +33,51 @@ def test_the_bound_sees_a_few_chunks_that_crowd_each_other():
     matrix[:4, :2] = 1
     matrix[4:, 2:] = 1
     matrix[4, 0] = 1
-    assignment = codes.from_matrix(matrix)
+    assignment = assignments.from_matrix(matrix)
     for copies in (1, 2):
-        best = codes.ordering_gap(codes.order_chunks(assignment, copies=copies), copies=copies)
+        best = diagnostics.ordering_gap(assignments.order_chunks(assignment, copies=copies), copies=copies)
         assert best.gap == 0
 
 
 def test_the_bound_counts_early_and_late_positions():
     # A mean over the chunks allows a spare of 31 for L = 2; counting shows that 29 is the most.
-    assignment = codes.random_regular(200, load=8, rng_key=KEY)
-    assert [1601 - codes.q_max_bound(assignment, copies=copies) for copies in (1, 2, 3)] == [36, 29, 23]
+    assignment = assignments.random_regular(200, load=8, rng_key=KEY)
+    assert [1601 - diagnostics.q_max_bound(assignment, copies=copies) for copies in (1, 2, 3)] == [36, 29, 23]
 
 
 def test_the_gap_is_that_of_the_given_order():
     assignment = irregular(60, 50, holders=2)
     for copies in (1, 2):
-        given = codes.ordering_gap(assignment, copies=copies)
+        given = diagnostics.ordering_gap(assignment, copies=copies)
         assert given == (
-            codes.q_max(assignment, copies=copies),
-            codes.q_max_bound(assignment, copies=copies),
+            diagnostics.q_max(assignment, copies=copies),
+            diagnostics.q_max_bound(assignment, copies=copies),
             given.gap,
         )
         assert given.gap == given.q_max - given.bound > 0
-        ordered = codes.order_chunks(assignment, copies=copies)
-        assert codes.ordering_gap(ordered, copies=copies).gap == 0
-        assert codes.ordering_gap(ordered, copies=copies).bound == given.bound
+        ordered = assignments.order_chunks(assignment, copies=copies)
+        assert diagnostics.ordering_gap(ordered, copies=copies).gap == 0
+        assert diagnostics.ordering_gap(ordered, copies=copies).bound == given.bound
         assert np.array_equal(np.sort(ordered.chunks, axis=1), np.sort(assignment.chunks, axis=1))
-        assert ordered == codes.order_chunks(assignment, copies=copies)
+        assert ordered == assignments.order_chunks(assignment, copies=copies)
 
 
 def test_loads_beyond_counting_still_have_a_tight_bound():
-    assignment = codes.cyclic(40, load=30)
-    assert codes.ordering_gap(assignment).gap == 0
+    assignment = assignments.cyclic(40, load=30)
+    assert diagnostics.ordering_gap(assignment).gap == 0
 
 
 def test_chunks_that_must_all_have_the_same_positions_in_sum():
     # 8 chunks a worker, 4 workers a chunk: a spare of 18 leaves no slack anywhere.
     chunks = (2 * np.arange(100)[:, None] + np.array([0, 1, 3, 7, 12, 20, 30, 45])) % 200
     assignment = codes.Assignment(chunks.astype(np.int32), 200)
-    assert codes.ordering_gap(assignment).gap > 0
-    assert codes.ordering_gap(codes.order_chunks(assignment)).gap == 0
+    assert diagnostics.ordering_gap(assignment).gap > 0
+    assert diagnostics.ordering_gap(assignments.order_chunks(assignment)).gap == 0
 
 
 @pytest.mark.parametrize("copies", [1, 2, 3])
 def test_a_turn_finds_the_best_order_of_the_worker(copies):
-    assignment = codes.random_order(irregular(15, 12, holders=3), rng_key=KEY)
+    assignment = assignments.random_order(irregular(15, 12, holders=3), rng_key=KEY)
     for worker in np.flatnonzero(assignment.loads <= 6):
         rests = rests_of(assignment, codes.holders(assignment), copies)
         state = np.append(critical(rests), np.full((3, 1), FAR), axis=1)
@@ -113,41 +114,41 @@ def test_after_the_sweeps_only_holders_of_the_worst_chunks_have_a_turn():
 
 @pytest.mark.parametrize("copies", [2, 3])
 def test_a_search_never_makes_a_good_order_worse(copies):
-    assignment = codes.order_chunks(codes.random_regular(40, load=6, rng_key=KEY), copies=copies)
+    assignment = assignments.order_chunks(assignments.random_regular(40, load=6, rng_key=KEY), copies=copies)
     found = search(assignment, codes.holders(assignment), copies=copies, target=FAR)
     assert found != assignment
-    assert codes.q_max(found, copies=copies) <= codes.q_max(assignment, copies=copies)
+    assert diagnostics.q_max(found, copies=copies) <= diagnostics.q_max(assignment, copies=copies)
 
 
 def test_twice_as_many_holders_as_chunks_a_worker_is_exact_too():
     matrix = np.array([[1, 0, 0, 1, 1, 1], [1, 1, 1, 0, 0, 1], [0, 1, 1, 1, 1, 0]])
-    assignment = codes.from_matrix(matrix)  # 6 workers with 2 chunks, 3 chunks with 4 holders
-    ordered = codes.order_chunks(assignment)
+    assignment = assignments.from_matrix(matrix)  # 6 workers with 2 chunks, 3 chunks with 4 holders
+    ordered = assignments.order_chunks(assignment)
     for slot in range(2):
         assert sorted(ordered.chunks[:, slot]) == [0, 0, 1, 1, 2, 2]
-    assert codes.ordering_gap(ordered).gap == 0
-    assert codes.q_max(ordered) == all_q_max(assignment, 1).min()
+    assert diagnostics.ordering_gap(ordered).gap == 0
+    assert diagnostics.q_max(ordered) == all_q_max(assignment, 1).min()
 
 
 def test_copies_two_and_more_are_never_worse_than_the_matchings():
-    assignment = codes.random_regular(40, load=6, rng_key=KEY)
-    matchings = codes.order_chunks(assignment)
+    assignment = assignments.random_regular(40, load=6, rng_key=KEY)
+    matchings = assignments.order_chunks(assignment)
     for copies in (2, 3):
-        ordered = codes.order_chunks(assignment, copies=copies)
-        assert codes.q_max(ordered, copies=copies) <= codes.q_max(matchings, copies=copies)
-        assert codes.ordering_gap(ordered, copies=copies).gap <= 1
+        ordered = assignments.order_chunks(assignment, copies=copies)
+        assert diagnostics.q_max(ordered, copies=copies) <= diagnostics.q_max(matchings, copies=copies)
+        assert diagnostics.ordering_gap(ordered, copies=copies).gap <= 1
 
 
 def test_matchings_are_not_always_optimal_for_more_copies():
-    assignment = codes.random_regular(60, load=8, rng_key=KEY)
-    ordered, matchings = codes.order_chunks(assignment, copies=4), codes.order_chunks(assignment)
-    assert codes.q_max(ordered, copies=4) < codes.q_max(matchings, copies=4) == 481 - 15
+    assignment = assignments.random_regular(60, load=8, rng_key=KEY)
+    ordered, matchings = assignments.order_chunks(assignment, copies=4), assignments.order_chunks(assignment)
+    assert diagnostics.q_max(ordered, copies=4) < diagnostics.q_max(matchings, copies=4) == 481 - 15
 
 
 def test_ten_thousand_irregular_workers():
     assignment = irregular(10_000, 8_000, holders=2)
-    ordered = codes.order_chunks(assignment)
-    assert codes.ordering_gap(ordered).gap == 0 < codes.ordering_gap(assignment).gap
+    ordered = assignments.order_chunks(assignment)
+    assert diagnostics.ordering_gap(ordered).gap == 0 < diagnostics.ordering_gap(assignment).gap
 
 
 @pytest.mark.slow
@@ -156,12 +157,12 @@ def test_ten_thousand_irregular_workers():
 def test_a_hundred_thousand_workers_within_a_minute(name, copies):
     size = 100_000
     made = {
-        "square": lambda: codes.random_regular(size, load=8, rng_key=KEY),
+        "square": lambda: assignments.random_regular(size, load=8, rng_key=KEY),
         "irregular": lambda: irregular(size, 4 * size // 5, holders=3),
         "more chunks": lambda: irregular(size, 5 * size // 4, holders=3),
     }
     assignment = made[name]()
     start = time.perf_counter()
-    ordered = codes.order_chunks(assignment, copies=copies)
+    ordered = assignments.order_chunks(assignment, copies=copies)
     assert time.perf_counter() - start < 60
-    assert codes.ordering_gap(ordered, copies=copies).gap <= copies - 1
+    assert diagnostics.ordering_gap(ordered, copies=copies).gap <= copies - 1

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes
+from gcjax.codes import assignments, diagnostics
 from gcjax.codes.processing_order import mean_time_search as sampled_order
 from tests.codes.orders import all_completion_times, irregular, small
 
@@ -32,9 +33,9 @@ def test_the_least_completion_time_of_all_orders_is_found(seed):
     seconds = draw(seed, (8, assignment.num_workers))
     for copies in (1, 2):
         least = all_completion_times(assignment, seconds, copies).min(axis=0)
-        np.testing.assert_allclose(codes.least_completion_time(assignment, seconds, copies=copies), least)
+        np.testing.assert_allclose(diagnostics.least_completion_time(assignment, seconds, copies=copies), least)
         for row, best in zip(seconds, least, strict=True):
-            ordered = codes.order_by_speed(assignment, row, copies=copies)
+            ordered = assignments.order_by_speed(assignment, row, copies=copies)
             np.testing.assert_allclose(completion(ordered, row[None], copies), best)
             np.testing.assert_array_equal(np.sort(ordered.chunks, axis=1), np.sort(assignment.chunks, axis=1))
 
@@ -44,7 +45,7 @@ def test_no_earlier_time_is_enough_for_a_flow(seed):
     assignment = irregular(30, 24, holders=2, seed=seed)
     seconds = np.random.default_rng(seed).exponential(size=30)
     copies = 1 + seed % 2
-    least = codes.least_completion_time(assignment, seconds, copies=copies)
+    least = diagnostics.least_completion_time(assignment, seconds, copies=copies)
     times = np.sort(
         np.where(assignment.chunks >= 0, seconds[:, None] * np.arange(1, assignment.load + 1), 0), axis=None
     )
@@ -96,46 +97,50 @@ def test_the_mean_over_samples_is_within_five_percent_of_the_best_of_all_orders(
         if not finite.any():
             continue
         optimum = times[:, finite].mean(axis=1).min()
-        ordered = codes.order_by_speed(assignment, seconds, copies=copies)
+        ordered = assignments.order_by_speed(assignment, seconds, copies=copies)
         mean = completion(ordered, seconds[finite], copies).mean()
-        least = codes.least_completion_time(assignment, seconds[finite], copies=copies).mean()
+        least = diagnostics.least_completion_time(assignment, seconds[finite], copies=copies).mean()
         assert least * (1 - 1e-9) <= optimum <= mean * (1 + 1e-9) <= 1.05 * optimum
 
 
 def test_samples_are_never_worse_than_the_starts_and_repeatable():
-    assignment = codes.random_regular(24, load=4, rng_key=KEY)
+    assignment = assignments.random_regular(24, load=4, rng_key=KEY)
     seconds = np.random.default_rng(0).exponential(size=24) * np.random.default_rng(1).uniform(0.5, 2, (30, 24))
-    ordered = codes.order_by_speed(assignment, seconds)
+    ordered = assignments.order_by_speed(assignment, seconds)
     mean = completion(ordered, seconds, 1).mean()
-    others = [assignment, codes.order_chunks(assignment), codes.order_by_speed(assignment, np.median(seconds, axis=0))]
+    others = [
+        assignment,
+        assignments.order_chunks(assignment),
+        assignments.order_by_speed(assignment, np.median(seconds, axis=0)),
+    ]
     assert mean <= min(completion(a, seconds, 1).mean() for a in others)
-    assert mean < 0.7 * completion(codes.order_chunks(assignment), seconds, 1).mean()  # knowing the speeds pays
-    assert ordered == codes.order_by_speed(assignment, seconds)
+    assert mean < 0.7 * completion(assignments.order_chunks(assignment), seconds, 1).mean()  # knowing the speeds pays
+    assert ordered == assignments.order_by_speed(assignment, seconds)
 
 
 def test_a_partial_code_is_complete_at_the_least_time():
     assignment = irregular(12, 10, holders=3)
     seconds = np.random.default_rng(2).exponential(size=12).astype(np.float32)
     for copies in (1, 2):
-        ordered = codes.order_by_speed(assignment, jnp.asarray(seconds), copies=copies)
+        ordered = assignments.order_by_speed(assignment, jnp.asarray(seconds), copies=copies)
         code = codes.partial(ordered, num_blocks=copies, rng_key=KEY)
-        least = codes.least_completion_time(assignment, seconds, copies=copies)
+        least = diagnostics.least_completion_time(assignment, seconds, copies=copies)
         np.testing.assert_allclose(codes.completion_time(code, jnp.asarray(seconds)), least, rtol=1e-6)
         given = codes.completion_time(codes.partial(assignment, num_blocks=copies, rng_key=KEY), jnp.asarray(seconds))
         assert least < 0.9 * given
 
 
 def test_failed_workers():
-    assignment = codes.cyclic(5, load=2)
+    assignment = assignments.cyclic(5, load=2)
     seconds = np.ones(5)
     seconds[2] = np.inf
-    assert codes.least_completion_time(assignment, seconds) == 2
-    ordered = codes.order_by_speed(assignment, seconds)
+    assert diagnostics.least_completion_time(assignment, seconds) == 2
+    ordered = assignments.order_by_speed(assignment, seconds)
     np.testing.assert_allclose(completion(ordered, seconds[None], 1), 2)
-    assert codes.least_completion_time(assignment, seconds, copies=2) == np.inf
-    assert codes.order_by_speed(assignment, seconds, copies=2) == assignment
-    assert codes.order_by_speed(assignment, seconds[None], copies=2) == assignment
-    assert codes.order_by_speed(assignment, np.zeros(5)).num_chunks == 5  # nobody takes any time
+    assert diagnostics.least_completion_time(assignment, seconds, copies=2) == np.inf
+    assert assignments.order_by_speed(assignment, seconds, copies=2) == assignment
+    assert assignments.order_by_speed(assignment, seconds[None], copies=2) == assignment
+    assert assignments.order_by_speed(assignment, np.zeros(5)).num_chunks == 5  # nobody takes any time
 
 
 @pytest.mark.parametrize(
@@ -149,18 +154,18 @@ def test_failed_workers():
     ],
 )
 def test_bad_seconds_are_errors(seconds, message):
-    for function in (codes.order_by_speed, codes.least_completion_time):
+    for function in (assignments.order_by_speed, diagnostics.least_completion_time):
         with pytest.raises(ValueError, match=message):
-            function(codes.cyclic(5, load=2), seconds)
+            function(assignments.cyclic(5, load=2), seconds)
 
 
 @pytest.mark.parametrize("copies", [0, 3, 1.5])
 def test_bad_copies_are_errors(copies):
-    assignment = codes.cyclic(5, load=2)
-    for function in (codes.order_chunks, codes.q_max_bound, codes.ordering_gap):
+    assignment = assignments.cyclic(5, load=2)
+    for function in (assignments.order_chunks, diagnostics.q_max_bound, diagnostics.ordering_gap):
         with pytest.raises(ValueError, match="copies must be a whole number between 1 and 2"):
             function(assignment, copies=copies)
-    for function in (codes.order_by_speed, codes.least_completion_time):
+    for function in (assignments.order_by_speed, diagnostics.least_completion_time):
         with pytest.raises(ValueError, match="copies must be a whole number between 1 and 2"):
             function(assignment, np.ones(5), copies=copies)
 
@@ -168,7 +173,7 @@ def test_bad_copies_are_errors(copies):
 def test_ten_thousand_workers():
     assignment = irregular(10_000, 8_000, holders=2)
     seconds = np.random.default_rng(0).exponential(size=10_000)
-    ordered = codes.order_by_speed(assignment, seconds)
-    least = codes.least_completion_time(assignment, seconds)
+    ordered = assignments.order_by_speed(assignment, seconds)
+    least = diagnostics.least_completion_time(assignment, seconds)
     np.testing.assert_allclose(completion(ordered, seconds[None], 1), least)
-    assert least < 0.5 * completion(codes.order_chunks(assignment), seconds[None], 1)
+    assert least < 0.5 * completion(assignments.order_chunks(assignment), seconds[None], 1)

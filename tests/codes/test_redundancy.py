@@ -10,7 +10,7 @@ import pytest
 from jax.extend import core as jax_core
 
 from gcjax import codes, engine
-from gcjax.codes import redundancy, replication
+from gcjax.codes import diagnostics, redundancy, replication
 from gcjax.codes.least_squares import message_matrix
 from tests.codes.helpers import KEY, distance, without
 
@@ -212,4 +212,4 @@ def test_the_zeros_of_complex_codes_lie_opposite_of_one():
         code = codes.cyclic_mds(n, num_stragglers=s)
         coding = jax.jit(code.plan)(jnp.asarray(code.assignment.loads))
         assert code.num_blocks == 2
-        assert codes.condition_number(code.assignment, coding) < 1.5
+        assert diagnostics.condition_number(code.assignment, coding) < 1.5

@@ -19,7 +19,8 @@ from experiments.grouped.training import setting, until_work
 from experiments.partial_stragglers import exact, graphs, report, simulate
 from gcjax import cli, codes, config, protocols, stragglers, tasks
 from gcjax.analysis import trials
-from gcjax.codes.conditioning import straggler_masks
+from gcjax.codes import assignments, diagnostics
+from gcjax.codes.diagnostics.rounding import straggler_masks
 from tests.docs.tables import Table, table
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -60,7 +61,7 @@ def _bound(name: str) -> dict:
 def condition_cells() -> Cells:
     """The condition numbers of one code."""
     key = jax.random.key(0)
-    found = codes.conditioning(FAMILIES["CRC"](16, 2, 1, key), num_stragglers=2, rng_key=key, num_masks=256)
+    found = diagnostics.conditioning(FAMILIES["CRC"](16, 2, 1, key), num_stragglers=2, rng_key=key, num_masks=256)
     return {("CRC | 16 | 2 | 1", "Condition"): found.typical, ("CRC | 16 | 2 | 1", "worst"): found.worst}
 
 
@@ -81,7 +82,9 @@ def _completion_times(name: str, index: int, num_failed: int | None) -> dict[str
 
 def _assignment(name: str) -> codes.Assignment:
     return (
-        codes.cyclic(200, load=8) if name == "cyclic" else codes.random_regular(200, load=8, rng_key=jax.random.key(0))
+        assignments.cyclic(200, load=8)
+        if name == "cyclic"
+        else assignments.random_regular(200, load=8, rng_key=jax.random.key(0))
     )
 
 

@@ -18,7 +18,9 @@ if __name__ == "__main__":
 
     run = live.train(
         tasks.digits(6, batch_size=3, hidden=(5,)),
-        codes.partial(codes.from_matrix(np.ones((6, NUMBER), int)), num_blocks=2, rng_key=jax.random.key(2)),
+        codes.partial(
+            codes.assignments.from_matrix(np.ones((6, NUMBER), int)), num_blocks=2, rng_key=jax.random.key(2)
+        ),
         optax.sgd(0.1, momentum=0.5),
         rng_key=jax.random.key(2),
         num_rounds=6,

@@ -9,6 +9,7 @@ import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
 from gcjax import codes, engine, keeping, protocols, stragglers, tasks
+from gcjax.codes import assignments, stopping
 from gcjax.engine.live import deadlines, exchange, rounds, saving, training
 from gcjax.engine.live import round_records as records
 from gcjax.engine.live.work import Clock, chunk_gradient
@@ -23,7 +24,7 @@ SGD = optax.sgd(0.1, momentum=0.5)
 def pairs(num_blocks=1):
     """Eight chunks, each on two of four workers."""
     matrix = np.arange(W)[None] - np.repeat(np.arange(W), 2)[:, None]
-    assignment = codes.order_chunks(codes.from_matrix((matrix % W < 2).astype(int)))
+    assignment = assignments.order_chunks(assignments.from_matrix((matrix % W < 2).astype(int)))
     return codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY)
 
 
@@ -136,7 +137,7 @@ def engine_run(task, code, progress):
     progress = jnp.asarray(progress, jnp.int32)
     units = progress.shape[0] * code.assignment.load
     d = stragglers.sample_durations(stragglers.constant(), KEY, units, code.assignment.num_workers)
-    base = protocols.coded(code, stop=codes.all_workers())
+    base = protocols.coded(code, stop=stopping.all_workers())
     protocol = protocols.Protocol(
         lambda durations, network: base.schedule(durations, network)._replace(work=progress), code, lambda _: 0
     )

@@ -10,6 +10,7 @@ from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from gcjax import codes, engine
+from gcjax.codes import assignments
 
 KEY = jax.random.key(3)
 B, FEATURES = 5, 7
@@ -61,10 +62,10 @@ CODES = {
     "uncoded": codes.uncoded(8),
     "frc": codes.fractional_repetition(6, num_stragglers=2),
     "crc": codes.cyclic_repetition(8, num_stragglers=2, rng_key=KEY),
-    "partial": codes.partial(codes.cyclic(16, load=3)),
-    "partial L=2": codes.partial(codes.cyclic(8, load=4), num_blocks=2, rng_key=KEY),
-    "partial L=3, 6 workers": codes.partial(codes.cyclic(6, load=4), num_blocks=3, rng_key=KEY),
-    "partial L=2, 16 workers": codes.partial(codes.cyclic(16, load=3), num_blocks=2, rng_key=KEY),
+    "partial": codes.partial(assignments.cyclic(16, load=3)),
+    "partial L=2": codes.partial(assignments.cyclic(8, load=4), num_blocks=2, rng_key=KEY),
+    "partial L=3, 6 workers": codes.partial(assignments.cyclic(6, load=4), num_blocks=3, rng_key=KEY),
+    "partial L=2, 16 workers": codes.partial(assignments.cyclic(16, load=3), num_blocks=2, rng_key=KEY),
 }
 
 
@@ -269,7 +270,7 @@ def test_messages_in_bfloat16_are_added_up_in_float32():
 )
 def test_no_more_is_sent_than_the_code_needs(num_blocks, dtype, share):
     """With d float32 parameters on 8 devices: `share` times 4d bytes a device, and little besides."""
-    code, on = codes.partial(codes.cyclic(8, load=4), num_blocks=num_blocks, rng_key=KEY), mesh(8)
+    code, on = codes.partial(assignments.cyclic(8, load=4), num_blocks=num_blocks, rng_key=KEY), mesh(8)
     p = {"w": jnp.zeros((FEATURES, 4096)), "b": jnp.zeros(4096)}
     size = (FEATURES + 1) * 4096
     step = engine.coded_value_and_grad(each, code, on, message_dtype=dtype)
@@ -280,7 +281,7 @@ def test_no_more_is_sent_than_the_code_needs(num_blocks, dtype, share):
 
 def test_several_workers_on_a_device_share_one_sum():
     """With four workers a device and L = 2, decoding first moves less than exchanging messages."""
-    code, on = codes.partial(codes.cyclic(16, load=3), num_blocks=2, rng_key=KEY), mesh(4)
+    code, on = codes.partial(assignments.cyclic(16, load=3), num_blocks=2, rng_key=KEY), mesh(4)
     p = {"w": jnp.zeros((FEATURES, 4096)), "b": jnp.zeros(4096)}
     batch = engine.shard_chunks(data(16, np.float32), code, on)
     step = engine.coded_value_and_grad(each, code, on)
@@ -317,7 +318,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"must be a jax.sharding.Mesh"):
         engine.coded_value_and_grad(each, code, 8)
     with pytest.raises(ValueError, match="needs a GradientCode"):
-        engine.coded_value_and_grad(each, codes.cyclic(8, load=2), on)
+        engine.coded_value_and_grad(each, assignments.cyclic(8, load=2), on)
     step = engine.coded_value_and_grad(each, code, on)
     batch = engine.shard_chunks(chunks, code, on)
     with pytest.raises(ValueError, match="each of the 16 chunks .* got shape .8, 5, 7"):

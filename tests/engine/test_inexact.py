@@ -9,6 +9,7 @@ import optax
 import pytest
 
 from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax.codes import assignments, stopping
 
 KEY = jax.random.key(5)
 W = 4
@@ -28,7 +29,7 @@ def result(code, stop=None, traced=False):
 
 def too_early():
     """Least squares of one chunk a worker, and the word that the first to arrive is enough."""
-    return codes.fixed_code(codes.cyclic(W, load=1), np.ones((W, 1)), completion=lambda arrivals: arrivals.min())
+    return codes.fixed_code(assignments.cyclic(W, load=1), np.ones((W, 1)), completion=lambda arrivals: arrivals.min())
 
 
 def test_a_code_that_promised_exactness_and_is_not_exact_is_told_once():
@@ -51,8 +52,8 @@ def test_so_it_is_after_a_run_under_jit_or_vmap():
     ("code", "stop"),
     [
         (codes.cyclic_repetition(W, num_stragglers=1, rng_key=KEY), None),
-        (codes.uncoded(W), codes.deadline(0.5)),
-        (too_early(), codes.fastest(2)),
+        (codes.uncoded(W), stopping.deadline(0.5)),
+        (too_early(), stopping.fastest(2)),
     ],
     ids=["exact", "deadline", "fastest"],
 )

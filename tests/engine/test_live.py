@@ -16,6 +16,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes, stragglers, tasks
+from gcjax.codes import assignments
 from gcjax.engine import live
 from gcjax.engine.live import deadlines, exchange, training
 from gcjax.engine.live.work import Clock, work
@@ -224,7 +225,7 @@ def test_bad_input_is_refused():
         live.train(task, code, 0.1, rng_key=KEY, num_rounds=2)
     with pytest.raises(ValueError, match="num_rounds must be a whole number at least 1"):
         go(task, code, num_rounds=0)
-    undecodable = codes.partial(codes.from_matrix(np.ones((4, 1), int)), num_blocks=2, rng_key=KEY)
+    undecodable = codes.partial(assignments.from_matrix(np.ones((4, 1), int)), num_blocks=2, rng_key=KEY)
     with pytest.raises(ValueError, match="residual of at most 0.001; this code leaves 2.* exact"):
         go(task, undecodable, deadline=live.until_decodable())
     with pytest.raises(ValueError, match="residual of at most 1.41; this code leaves 2"):
@@ -273,7 +274,7 @@ def test_two_processes_do_the_engines_rounds_for_the_progress_that_they_made(tmp
     one, other = (dict(np.load(file).items()) for file in files)
     for name in set(one) - {"seconds"}:
         np.testing.assert_array_equal(one[name], other[name])
-    code = codes.partial(codes.from_matrix(np.ones((6, 2), int)), num_blocks=2, rng_key=KEY)
+    code = codes.partial(assignments.from_matrix(np.ones((6, 2), int)), num_blocks=2, rng_key=KEY)
     run = engine_run(tasks.digits(6, batch_size=3, hidden=(5,)), code, one["progress"])
     for i, leaf in enumerate(jax.tree.leaves(run.params)):
         np.testing.assert_allclose(one[f"arr_{i}"], leaf, rtol=1e-9, atol=1e-9)

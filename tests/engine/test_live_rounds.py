@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from gcjax import codes, protocols, stragglers, tasks
+from gcjax.codes import assignments, stopping
 from gcjax.engine import live
 from tests.engine.live_simulation import KEY, K, Simulation, Time, W, changing, engine_run, one_slow, pairs, simulated
 
@@ -98,7 +99,7 @@ def test_by_default_three_quarters_must_arrive():
 def test_uneven_loads_and_workers_without_work():
     matrix = np.zeros((4, W), int)
     matrix[:, 0], matrix[:2, 1], matrix[2:, 2] = 1, 1, 1
-    code = codes.partial(codes.from_matrix(matrix))
+    code = codes.partial(assignments.from_matrix(matrix))
     for rule in (live.adaptive(), live.fixed(0.5), live.until_decodable(), live.whole_load()):
         happened = simulated(code, rule, one_slow, max_residual=0.0)
         assert (happened.progress <= [4, 2, 2, 0]).all()
@@ -113,6 +114,6 @@ def test_the_recorded_trace_replays_the_rounds():
     trace = happened.trace
     assert trace.shape == (6 * K, W) and np.isnan(trace).any() and not np.isinf(trace).any()
     durations = stragglers.sample_durations(stragglers.replay(trace=trace, start="recorded"), KEY, len(trace), W)
-    schedule = protocols.coded(pairs(), stop=codes.deadline(3.0))(durations)
+    schedule = protocols.coded(pairs(), stop=stopping.deadline(3.0))(durations)
     np.testing.assert_array_equal(schedule.work, happened.progress)
     np.testing.assert_allclose(np.diff(schedule.time), happened.seconds[1:], rtol=1e-5)

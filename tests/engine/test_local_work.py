@@ -10,6 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax.codes import stopping
 from gcjax.protocols import Schedule
 from tests.engine.by_definition import AdamW, Rule, Sgd, trained, units
 from tests.engine.test_run import assert_close
@@ -324,7 +325,7 @@ def test_a_deadline_before_anything_is_done_is_an_error(x64):
     late = late._replace(schedule=jax.jit(late.schedule))
     with pytest.raises(ValueError, match=wanted):
         late(durations())
-    coded = protocols.coded(codes.uncoded(W), stop=codes.deadline(0.01))
+    coded = protocols.coded(codes.uncoded(W), stop=stopping.deadline(0.01))
     with pytest.raises(ValueError, match=wanted):
         engine.run(regression(), coded, SGD, durations(), rng_key=KEY)
     good = result("stsyn")

@@ -10,6 +10,7 @@ import pytest
 
 import gcjax
 from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax.codes import assignments, stopping
 from gcjax.engine import checkpoint_files, gradients
 from tests.protocols.damage import with_versions
 
@@ -38,8 +39,8 @@ PROTOCOLS = {
     "asp": protocols.asp(),
     "ssp": protocols.ssp(staleness=1),
     "frc": protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
-    "partial L=2": protocols.coded(codes.partial(codes.cyclic(W, load=3), num_blocks=2, rng_key=KEY)),
-    "deadline": protocols.coded(codes.partial(codes.cyclic(W, load=2)), stop=codes.deadline(0.8)),
+    "partial L=2": protocols.coded(codes.partial(assignments.cyclic(W, load=3), num_blocks=2, rng_key=KEY)),
+    "deadline": protocols.coded(codes.partial(assignments.cyclic(W, load=2)), stop=stopping.deadline(0.8)),
 }
 
 
@@ -177,7 +178,7 @@ def test_ssp_0_ends_every_round_like_bsp(x64):
 @pytest.mark.parametrize("code", [
     codes.uncoded(W),
     codes.cyclic_repetition(W, num_stragglers=2, rng_key=KEY),
-    codes.partial(codes.cyclic(W, load=3)),
+    codes.partial(assignments.cyclic(W, load=3)),
 ])  # fmt: skip
 def test_weighted_and_streamed_estimates_are_equal(code, x64):
     task = tasks.digits(num_chunks=W, batch_size=3)
@@ -234,7 +235,7 @@ def test_padding_may_stand_in_any_column(x64):
 
 def test_the_residual_is_that_of_the_coefficients_whatever_the_code_says(x64):
     """Decoding three times too much is a distance of 2 for every chunk; also where the gradient has two halves."""
-    for code in (codes.partial(codes.cyclic(W, load=2)), codes.cyclic_mds(W, num_stragglers=2)):
+    for code in (codes.partial(assignments.cyclic(W, load=2)), codes.cyclic_mds(W, num_stragglers=2)):
         honest = code.plan
 
         def triple(progress, honest=honest):
@@ -243,7 +244,7 @@ def test_the_residual_is_that_of_the_coefficients_whatever_the_code_says(x64):
 
         size = code.assignment.num_chunks * code.num_blocks
         for plan, expected in ((honest, 0.0), (triple, 2 * np.sqrt(size))):
-            protocol = protocols.coded(code._replace(plan=plan), stop=codes.all_workers())
+            protocol = protocols.coded(code._replace(plan=plan), stop=stopping.all_workers())
             task = tasks.linear_regression(num_chunks=W, num_examples=40, num_features=4)
             run = engine.run(task, protocol, SGD, durations(), rng_key=KEY, num_commits=2)
             np.testing.assert_allclose(run.info.residual[:2], expected, atol=1e-9)
@@ -267,7 +268,7 @@ def test_parameters_of_optimizer_and_protocol_may_be_traced(transform):
         return engine.run(task, PROTOCOLS["bsp"], optax.sgd(x), d, rng_key=KEY).info.loss[-1]
 
     def limit(x):
-        protocol = protocols.coded(code, stop=codes.deadline(x))
+        protocol = protocols.coded(code, stop=stopping.deadline(x))
         return engine.run(task, protocol, SGD, d, rng_key=KEY).info.residual[0]
 
     for function in (rate, limit):
@@ -278,11 +279,11 @@ def test_parameters_of_optimizer_and_protocol_may_be_traced(transform):
 @pytest.mark.slow
 def test_training_loss_does_not_depend_on_the_number_of_blocks(x64):
     uneven = np.arange(W)[:, None] <= np.arange(W)[None] + 2
-    assignment = codes.from_matrix(uneven.astype(int))
+    assignment = assignments.from_matrix(uneven.astype(int))
     losses = []
     for num_blocks in (1, 2):
         protocol = protocols.coded(
-            codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY), stop=codes.all_workers()
+            codes.partial(assignment, num_blocks=num_blocks, rng_key=KEY), stop=stopping.all_workers()
         )
         losses.append(engine.run(regression(), protocol, SGD, durations(W), rng_key=KEY).info.loss)
     assert_close(losses[0], losses[1])

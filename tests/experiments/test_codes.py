@@ -19,7 +19,7 @@ def test_codes_are_measured_and_written(tmp_path):
         {
             "FRC": codes.fractional_repetition(4, num_stragglers=1),
             "uncoded": codes.uncoded(4, load=2),
-            "none": codes.partial(codes.bernoulli(4, num_chunks=9, load=1, rng_key=jax.random.key(0))),
+            "none": codes.partial(codes.assignments.bernoulli(4, num_chunks=9, load=1, rng_key=jax.random.key(0))),
         },
         stragglers={"constant": stragglers.constant(), "exponential": stragglers.exponential()},
         num_stragglers=1,
@@ -46,7 +46,7 @@ def test_chunks_take_their_share_of_units():
     durations = np.array([[[1.0, 2.0], [10.0, 20.0]]], np.float32)  # one round, two units, two workers
     ends = _completion(codes.uncoded(2, load=4), jax.numpy.asarray(durations))  # four chunks of half a unit
     np.testing.assert_allclose(ends, 2.0)
-    whole = codes.partial(codes.cyclic(2, load=2))
+    whole = codes.partial(codes.assignments.cyclic(2, load=2))
     np.testing.assert_allclose(_completion(whole, jax.numpy.asarray(durations)), 2.0)
 
 

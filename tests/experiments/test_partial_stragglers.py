@@ -13,6 +13,7 @@ from experiments.partial_stragglers import approximate, exact, published, report
 from experiments.partial_stragglers.arrival_decoder import arrival_decoder
 from experiments.partial_stragglers.assignments import balanced
 from gcjax import cli, codes, progress, stragglers
+from gcjax.codes import assignments, diagnostics
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "partial_stragglers"
 KEY = jax.random.key(3)
@@ -43,10 +44,10 @@ def uneven():
 @pytest.mark.parametrize(
     ("assignment", "num_blocks", "regular"),
     [
-        (codes.random_regular(36, load=4, rng_key=KEY), 1, True),
+        (assignments.random_regular(36, load=4, rng_key=KEY), 1, True),
         (uneven(), 3, True),
-        (codes.repetition(20, load=4), 1, False),  # messages that depend on each other
-        (codes.cyclic(64, load=4), 1, False),  # a singular circulant, and a factor of several levels
+        (assignments.repetition(20, load=4), 1, False),  # messages that depend on each other
+        (assignments.cyclic(64, load=4), 1, False),  # a singular circulant, and a factor of several levels
     ],
 )
 def test_decoding_after_every_arrival_is_that_of_lstsq(x64, assignment, num_blocks, regular):
@@ -72,7 +73,7 @@ def test_decoding_after_every_arrival_is_that_of_lstsq(x64, assignment, num_bloc
 
 
 def test_moments_may_come_in_any_order(x64):
-    assignment = codes.random_regular(18, load=4, rng_key=KEY)
+    assignment = assignments.random_regular(18, load=4, rng_key=KEY)
     decode = arrival_decoder(assignment, np.ones((18, 4, 1)))
     order = np.arange(18)[None]
     there = decode(order, np.array([[2, 9, 16, 18]]))
@@ -92,12 +93,12 @@ def test_moments_may_come_in_any_order(x64):
 )
 def test_arrivals_that_do_not_fit_are_refused(x64, coefficients, order, counts, match):
     with pytest.raises(ValueError, match=match):
-        arrival_decoder(codes.cyclic(6, load=3), coefficients)(order, counts)
+        arrival_decoder(assignments.cyclic(6, load=3), coefficients)(order, counts)
 
 
 def test_arrivals_in_float32_are_refused():
     with pytest.raises(ValueError, match="needs float64.*enable_x64"):
-        arrival_decoder(codes.cyclic(6, load=3), np.ones((6, 3, 1)))(np.arange(6)[None], np.array([[3]]))
+        arrival_decoder(assignments.cyclic(6, load=3), np.ones((6, 3, 1)))(np.arange(6)[None], np.array([[3]]))
 
 
 def finish_of(assignment, num_trials=4, num_failed=2):
@@ -131,7 +132,7 @@ def test_partial_errors_are_those_of_pinv(x64, monkeypatch, num_blocks, by_table
 @pytest.mark.parametrize("num_blocks", [1, 2, 3])
 def test_partial_errors_of_every_set_of_holders_are_those_of_lstsq(x64, num_blocks):
     """Trial s: of each chunk those holders have finished that the bits of s say. Some have rows nearly dependent."""
-    graph = codes.random_regular(100, load=8, rng_key=jax.random.key(0))
+    graph = assignments.random_regular(100, load=8, rng_key=jax.random.key(0))
     code = codes.partial(graph, num_blocks=num_blocks, rng_key=jax.random.key(1))
     rows = np.asarray(jax.jit(code.plan)(jnp.full(100, 8)).decode)[:, 0]
     held, sets = codes.holders(graph), np.arange(256)[:, None] >> np.arange(8) & 1 == 1
@@ -157,8 +158,8 @@ def adjacency(graph):
 
 def test_original_error_is_a_quadratic_form_of_the_unfinished_workers(x64):
     """`error² = 1ᵀ [(A⁻²)_SS]⁻¹ 1 / K²` for the unfinished workers S of a graph with an invertible adjacency A."""
-    graph = codes.random_regular(60, load=4, rng_key=KEY)
-    code = codes.partial(codes.order_chunks(graph), rng_key=KEY)
+    graph = assignments.random_regular(60, load=4, rng_key=KEY)
+    code = codes.partial(assignments.order_chunks(graph), rng_key=KEY)
     finish, deadlines = approximate.trials(graph, SPEEDS, 20, 3, KEY), (2.0, 6.0, 12.0, 24.0)
     found = simulate.original_errors(code)(*simulate.arrivals(code.assignment, finish, deadlines))
     square = np.linalg.matrix_power(np.linalg.inv(adjacency(graph)), 2)
@@ -210,14 +211,14 @@ def test_trials_are_the_papers(x64):
 
 
 def test_the_random_order_is_the_best_of_those_drawn():
-    assignment = codes.cyclic(20, load=4)
-    drawn = [codes.random_order(assignment, rng_key=key) for key in jax.random.split(KEY, 9)]
+    assignment = assignments.cyclic(20, load=4)
+    drawn = [assignments.random_order(assignment, rng_key=key) for key in jax.random.split(KEY, 9)]
     chosen = simulate.random_order(assignment, num_draws=9, rng_key=KEY)
-    assert codes.q_max(chosen) == min(map(codes.q_max, drawn)) < max(map(codes.q_max, drawn))
+    assert diagnostics.q_max(chosen) == min(map(diagnostics.q_max, drawn)) < max(map(diagnostics.q_max, drawn))
 
 
 def run(function, out, **changes):
-    graph = codes.random_regular(200, load=8, rng_key=jax.random.key(0))
+    graph = assignments.random_regular(200, load=8, rng_key=jax.random.key(0))
     settings = {
         "assignments": {"G1": graph},
         "stragglers": SPEEDS,
@@ -245,9 +246,9 @@ def test_reproduction_of_the_published_errors(tmp_path):
 
 
 def test_reproduction_of_the_published_errors_with_two_blocks(x64):
-    graph = codes.random_regular(200, load=8, rng_key=jax.random.key(0))
+    graph = assignments.random_regular(200, load=8, rng_key=jax.random.key(0))
     finish = approximate.trials(graph, SPEEDS, 100, 7, KEY)
-    orders = codes.order_chunks(graph), simulate.random_order(graph, num_draws=20, rng_key=KEY)
+    orders = assignments.order_chunks(graph), simulate.random_order(graph, num_draws=20, rng_key=KEY)
     for scheme, order in zip(simulate.SCHEMES[1:], orders, strict=True):
         code = codes.partial(order, num_blocks=2, rng_key=KEY)
         errors = np.asarray(simulate.partial_errors(code, (3, 6, 9))(finish))
@@ -287,7 +288,7 @@ def test_with_several_graphs_what_differs_between_them_counts():
 
 def test_graphs_differ_and_see_the_same_trials(tmp_path):
     def draw(*, rng_key):
-        return codes.random_regular(40, load=4, rng_key=rng_key)
+        return assignments.random_regular(40, load=4, rng_key=rng_key)
 
     settings = {"assignments": {"G1": draw(rng_key=KEY)}, "num_failed": 3, "num_trials": 20, "num_draws": 2}
     settings |= {"compare_published": False, "deadlines": (6.0, 24.0)}
@@ -302,7 +303,7 @@ def test_graphs_differ_and_see_the_same_trials(tmp_path):
 
 
 def test_orders_of_one_graph_and_failures_by_name(tmp_path):
-    graph = codes.random_regular(40, load=4, rng_key=KEY)
+    graph = assignments.random_regular(40, load=4, rng_key=KEY)
     settings = {"assignments": {"G1": graph, "whole": graph}, "num_failed": {"whole": 0}, "num_trials": 20}
     settings |= {"redraw": {"G1": lambda *, rng_key: graph}, "num_orders": 3, "order_draws": (1, 2, 9)}
     rows = run(exact.exact, tmp_path, **settings, compare_published=False)
@@ -315,12 +316,12 @@ def test_orders_of_one_graph_and_failures_by_name(tmp_path):
 
 
 def test_better_of_two_and_best_of_all_begin_with_the_same_draws():
-    assignment = codes.cyclic(20, load=4)
+    assignment = assignments.cyclic(20, load=4)
     kept = simulate.random_orders(assignment, draws=(1, 2, 9), rng_key=KEY)
-    assert codes.q_max(kept[1]) >= codes.q_max(kept[2]) >= codes.q_max(kept[9])
+    assert diagnostics.q_max(kept[1]) >= diagnostics.q_max(kept[2]) >= diagnostics.q_max(kept[9])
     np.testing.assert_array_equal(kept[9].chunks, simulate.random_order(assignment, num_draws=9, rng_key=KEY).chunks)
-    drawn = [codes.random_order(assignment, rng_key=key) for key in jax.random.split(KEY, 9)]
-    np.testing.assert_array_equal(kept[2].chunks, min(drawn[:2], key=codes.q_max).chunks)
+    drawn = [assignments.random_order(assignment, rng_key=key) for key in jax.random.split(KEY, 9)]
+    np.testing.assert_array_equal(kept[2].chunks, min(drawn[:2], key=diagnostics.q_max).chunks)
 
 
 TINY = {

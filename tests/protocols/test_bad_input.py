@@ -7,6 +7,7 @@ import pytest
 
 from gcjax import codes, stragglers
 from gcjax import protocols as P
+from gcjax.codes import assignments
 from tests.protocols.table import KEY, T, W, quick, schedule, tied_durations
 
 D = np.ones((4, 3), np.float32)
@@ -116,7 +117,10 @@ CALLS = {
         lambda: codes.cyclic_repetition(5, num_stragglers=1, rng_key=np.ones(2, np.float32)),
         r"rng_key must be one JAX random key, .*; got an array of shape \(2,\) and dtype float32",
     ),
-    "a seed for a key, graphs": (lambda: codes.random_regular(5, load=2, rng_key=None), "rng_key must be .*; got None"),
+    "a seed for a key, graphs": (
+        lambda: assignments.random_regular(5, load=2, rng_key=None),
+        "rng_key must be .*; got None",
+    ),
     "no windows": (lambda: P.adsp(num_windows=0), "num_windows must be a whole number at least 1; got 0"),
     "no interval": (lambda: P.adacomm(num_steps=1, seconds=0.0, num_windows=1), "seconds must be above 0 .*; got 0"),
     "zero bandwidth": (lambda: LINKS(upload=0.0), "upload bandwidth must be above 0; got 0"),

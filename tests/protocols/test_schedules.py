@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gcjax import codes, protocols
+from gcjax.codes import assignments, stopping
 from gcjax.stragglers.network import Network
 from tests.protocols import reference
 
@@ -114,9 +115,9 @@ CODES = {
     "uncoded": codes.uncoded(4, load=2),
     "frc": codes.fractional_repetition(6, num_stragglers=2),
     "crc": codes.cyclic_repetition(5, num_stragglers=1, rng_key=KEY),
-    "partial": codes.partial(codes.cyclic(5, load=3)),
-    "partial L=2": codes.partial(codes.cyclic(5, load=3), num_blocks=2, rng_key=KEY),
-    "uneven": codes.partial(codes.from_matrix([[1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1], [0, 0, 1]])),
+    "partial": codes.partial(assignments.cyclic(5, load=3)),
+    "partial L=2": codes.partial(assignments.cyclic(5, load=3), num_blocks=2, rng_key=KEY),
+    "uneven": codes.partial(assignments.from_matrix([[1, 1, 0], [1, 0, 1], [0, 1, 1], [1, 1, 1], [0, 0, 1]])),
 }
 
 
@@ -131,10 +132,10 @@ def test_coded_rounds_are_the_event_queue(name, x64):
         durations[rng.random(durations.shape) < 0.04 * trial] = np.inf
         network = Network(latency=0.0, upload=0.5 * code.num_blocks, download=0.25)
         rules = {
-            codes.decodable(): decodable,
-            codes.all_workers(): reference.count_finished(code, workers),
-            codes.fastest(2): reference.count_finished(code, 2),
-            codes.first_of(codes.fastest(3), codes.decodable()): lambda p: (
+            stopping.decodable(): decodable,
+            stopping.all_workers(): reference.count_finished(code, workers),
+            stopping.fastest(2): reference.count_finished(code, 2),
+            stopping.first_of(stopping.fastest(3), stopping.decodable()): lambda p: (
                 decodable(p) or reference.count_finished(code, 3)(p)
             ),
         }
@@ -151,7 +152,7 @@ def test_coded_rounds_are_the_event_queue(name, x64):
 
 def test_coded_timeline_of_a_worked_example():
     # Three workers, chunks 01, 12, 20; the third one is slow and cut off; a message takes 0.5.
-    code = codes.partial(codes.cyclic(3, load=2))
+    code = codes.partial(assignments.cyclic(3, load=2))
     durations = jnp.asarray([[1.0, 1.5, 10.0], [1.0, 1.5, 10.0], [1.0, 1.0, 1.0], [1.0, 1.0, 1.0]])
     s = protocols.coded(code)(durations, Network(upload=0.5, download=0.25))
     np.testing.assert_allclose(s.time, [3.75, 5.5])
@@ -171,7 +172,7 @@ def test_coded_timeline_of_a_worked_example():
 def test_deadline_cuts_off_and_an_early_end_does_not_wait():
     code = codes.uncoded(2, load=2)
     durations = jnp.asarray([[1.0, 2.0], [1.0, 2.0], [0.25, 0.25], [0.25, 0.25]])
-    s = protocols.coded(code, stop=codes.deadline(3.0))(durations)
+    s = protocols.coded(code, stop=stopping.deadline(3.0))(durations)
     np.testing.assert_allclose(s.time, [3.0, 3.5])
     np.testing.assert_array_equal(s.work, [[2, 1], [2, 2]])
 
@@ -185,12 +186,12 @@ def test_the_message_of_a_round_goes_out_at_its_stop_however_fast_the_network():
 
 
 def test_slots_that_a_worker_does_not_hold_never_begin():
-    s = protocols.coded(codes.partial(codes.from_matrix([[1, 1], [1, 0]])))(jnp.ones((2, 2)))
+    s = protocols.coded(codes.partial(assignments.from_matrix([[1, 1], [1, 0]])))(jnp.ones((2, 2)))
     assert np.isinf([x[1, 1] for x in s[5:10]]).all() and np.isfinite([x[1, 0] for x in s[5:8]]).all()
 
 
 def test_nothing_begins_at_the_moment_of_the_stop():
-    s = protocols.coded(codes.uncoded(2, load=2), stop=codes.deadline(1.0))(jnp.ones((2, 2)))
+    s = protocols.coded(codes.uncoded(2, load=2), stop=stopping.deadline(1.0))(jnp.ones((2, 2)))
     np.testing.assert_array_equal(s.work, [[1, 1]])
     assert np.isinf(s.start[1]).all() and np.isinf(s.compute_end[1]).all()
     np.testing.assert_allclose(s.weight, np.full((1, 2), 1 / 4))
@@ -210,7 +211,7 @@ def test_a_failed_worker_stops_those_who_wait_and_nobody_else():
     assert np.isfinite(protocols.bsp()(durations).time).sum() == 5
     assert np.isfinite(protocols.ssp(staleness=2)(durations).time).sum() == 5 + 8
     assert np.isfinite(protocols.asp()(durations).time).sum() == 25
-    assert np.isfinite(protocols.coded(codes.partial(codes.cyclic(2, load=2)))(durations).time).sum() == 10
+    assert np.isfinite(protocols.coded(codes.partial(assignments.cyclic(2, load=2)))(durations).time).sum() == 10
 
 
 @pytest.mark.parametrize("protocol", [protocols.bsp(), protocols.asp(), protocols.coded(CODES["frc"])])
@@ -248,7 +249,7 @@ def test_dtypes_vmap_and_no_recompilation(protocol, wide):
         (lambda: protocols.coded(CODES["frc"])(jnp.ones((3, 5))), "5 columns for 6 workers"),
         (lambda: protocols.coded(CODES["frc"])(jnp.ones((2, 6))), "Sample at least 3"),
         (
-            lambda: protocols.coded(codes.partial(codes.cyclic(4, load=2), num_blocks=3, rng_key=KEY)),
+            lambda: protocols.coded(codes.partial(assignments.cyclic(4, load=2), num_blocks=3, rng_key=KEY)),
             "L=3 blocks, and some chunk has fewer holders",
         ),
     ],

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from gcjax import codes, engine, protocols, stragglers, tasks
+from gcjax.codes import assignments
 
 KEY = jax.random.key(3)
 SETTINGS = [
@@ -182,7 +183,7 @@ def test_codes_side_by_side():
     np.testing.assert_array_equal(code.assignment.chunks, [[0, 1], [2, 3], [4, 5], [4, 5]])
     np.testing.assert_allclose(codes.completion_time(code, jnp.asarray([1.0, 2.0, 1.0, 9.0])), 4.0)
     with pytest.raises(ValueError, match=r"same number of blocks; got \[1, 2\]"):
-        codes.side_by_side(codes.uncoded(2), codes.partial(codes.cyclic(3, load=2), num_blocks=2, rng_key=KEY))
+        codes.side_by_side(codes.uncoded(2), codes.partial(assignments.cyclic(3, load=2), num_blocks=2, rng_key=KEY))
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 
 from gcjax import codes
+from gcjax.codes import assignments
 from gcjax.testing import ContractError, check_code
 
-GOOD = codes.partial(codes.cyclic(4, load=2))
+GOOD = codes.partial(assignments.cyclic(4, load=2))
 FRC = codes.fractional_repetition(4, num_stragglers=1)
 
 
@@ -146,5 +147,5 @@ def test_broken_codes_are_red(name):
 def test_a_good_code_is_green_with_everything_that_is_asked():
     check_code(GOOD, tolerated=1, never_grows=True, rng_key=jax.random.key(3))
     check_code(
-        codes.partial(codes.cyclic(12, load=3), num_blocks=2, rng_key=jax.random.key(0)), tolerated=1, quick=True
+        codes.partial(assignments.cyclic(12, load=3), num_blocks=2, rng_key=jax.random.key(0)), tolerated=1, quick=True
     )

@@ -1,0 +1,40 @@
+"""Assignments from block designs (Kadhe, Koyluoglu, Ramchandran, ISIT 2019, arXiv 1904.13373)."""
+
+from gcjax import _validate
+from gcjax.codes.assignments import design_constructions as designs
+from gcjax.codes.assignments.conversions import from_matrix
+from gcjax.codes.base import Assignment
+
+
+def block_design(num_workers: int, *, load: int) -> Assignment:
+    """Any two workers share the same number λ of chunks: workers are the points of a design, chunks its blocks.
+
+    Args:
+      num_workers: W = v.
+      load: K = r, the blocks that a point is in. N, the number of blocks, follows.
+
+    Raises:
+      ValueError: if no such design is known here.
+    """
+    return from_matrix(designs.incidence(design(num_workers, load)))
+
+
+def design(num_workers: int, load: int) -> designs.Design:
+    """The design of W points, each in K blocks.
+
+    Raises:
+      ValueError: if none is known here; with the nearest that are.
+    """
+    _validate.integer("num_workers", num_workers, minimum=3)
+    _validate.integer("load", load, minimum=1)
+    found = designs.find(num_workers, load)
+    if found is not None:
+        return found
+    options = {(d.points, d.replication) for d in designs.known(2 * num_workers) if d.points > 3}
+    near = sorted(options, key=lambda o: abs(o[0] / num_workers - 1) + abs(o[1] / load - 1))[:4]
+    raise ValueError(
+        "a block design needs λ (W - 1) = K (k - 1) with whole λ and k, and at least as many blocks as points, and a "
+        f"construction that is known here; there is none for num_workers={num_workers}, load={load}. The nearest are "
+        + ", ".join(f"({v}, {r})" for v, r in near)
+        + "."
+    )

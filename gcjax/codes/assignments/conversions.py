@@ -1,0 +1,77 @@
+"""Assignments from matrices, graphs and lists of pairs."""
+
+from typing import Any
+
+import numpy as np
+
+from gcjax.codes.base import Assignment
+
+
+def from_matrix(matrix: Any) -> Assignment:
+    """From a 0/1 matrix `[N, W]`: entry [c, w] says that worker w holds chunk c; chunks in increasing order.
+
+    Raises:
+      ValueError: if the matrix is not 0/1, or a chunk is held by nobody.
+    """
+    matrix = np.asarray(matrix)
+    if matrix.ndim != 2 or 0 in matrix.shape or not np.isin(matrix, (0, 1)).all():
+        raise ValueError(f"an assignment matrix must be 0/1 of shape [N, W]; got shape {matrix.shape}.")
+    workers, chunks = np.nonzero(matrix.T)
+    return from_pairs(workers, chunks, num_workers=matrix.shape[1], num_chunks=matrix.shape[0])
+
+
+def from_graph(graph: Any) -> Assignment:
+    """From an undirected graph: chunks = workers = vertices, a worker holds its neighbours (Raviv et al. 2018).
+
+    Args:
+      graph: a `networkx.Graph`, or its adjacency matrix `[V, V]`.
+
+    Raises:
+      ValueError: if the graph is directed, or a vertex has no neighbour.
+    """
+    import networkx as nx
+
+    if not isinstance(graph, nx.Graph):
+        adjacency = np.asarray(graph)
+        if adjacency.ndim != 2 or not np.array_equal(adjacency, adjacency.T):
+            raise ValueError(f"an adjacency matrix must be square and symmetric; got shape {adjacency.shape}.")
+        return from_matrix(adjacency)
+    if graph.is_directed():
+        raise ValueError("from_graph needs an undirected graph; got a directed one. Use from_matrix.")
+    index = {vertex: i for i, vertex in enumerate(sorted(graph.nodes))}
+    edges = np.array([(index[u], index[v]) for u, v in graph.edges], dtype=np.int64).reshape(-1, 2)
+    pairs = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0)
+    return from_pairs(pairs[:, 0], pairs[:, 1], num_workers=len(index), num_chunks=len(index))
+
+
+def edges(graph: Any) -> Assignment:
+    """Worker e holds the two ends of edge e; edges are sorted, vertices numbered in sorted order. K = 2.
+
+    Args:
+      graph: an undirected `networkx.Graph` without loops.
+
+    Raises:
+      ValueError: if the graph is directed, or has a loop or a vertex without an edge.
+    """
+    import networkx as nx
+
+    if not isinstance(graph, nx.Graph) or graph.is_directed() or nx.number_of_selfloops(graph):
+        raise ValueError(f"edges needs an undirected networkx graph without loops; got {graph!r}.")
+    index = {vertex: i for i, vertex in enumerate(sorted(graph.nodes))}
+    ends = np.array(sorted(sorted((index[u], index[v])) for u, v in graph.edges), np.int64).reshape(-1, 2)
+    workers = np.repeat(np.arange(len(ends)), 2)
+    return from_pairs(workers, ends.ravel(), num_workers=len(ends), num_chunks=len(index))
+
+
+def from_pairs(workers: np.ndarray, chunks: np.ndarray, *, num_workers: int, num_chunks: int) -> Assignment:
+    """From parallel lists of (worker, chunk), each pair once, sorted by worker; nothing dense in N×W."""
+    counts = np.bincount(chunks, minlength=num_chunks)
+    if (counts == 0).any():
+        missing = np.flatnonzero(counts == 0)
+        raise ValueError(
+            f"every chunk must be held by a worker; nobody holds chunk {missing[0]} ({missing.size} such chunks)."
+        )
+    loads = np.bincount(workers, minlength=num_workers)
+    table = np.full((num_workers, loads.max()), -1, dtype=np.int32)
+    table[workers, np.arange(workers.size) - np.repeat(np.cumsum(loads) - loads, loads)] = chunks
+    return Assignment(table, num_chunks)

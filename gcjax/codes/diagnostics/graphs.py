@@ -1,0 +1,58 @@
+"""What codes from graphs leave of an error, in closed form."""
+
+import numpy as np
+
+from gcjax.codes.base import Assignment
+
+
+def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
+    """The largest residual of fixed decoding on a regular graph: `(λ/d) sqrt(n s / (n - s))` (Raviv et al. 2018).
+
+    Args:
+      assignment: from a regular graph (`random_regular`, `from_graph`).
+      num_stragglers: s, below n.
+
+    Raises:
+      ValueError: if the assignment is not that of a regular graph.
+    """
+    n = assignment.num_workers
+    matrix = np.zeros((n, assignment.num_chunks))
+    matrix[np.arange(n)[:, None], assignment.chunks] = 1
+    square = assignment.num_chunks == n
+    if not square or (assignment.chunks < 0).any() or not np.array_equal(matrix, matrix.T):
+        raise ValueError(
+            "expander_bound needs the assignment of a regular undirected graph: as many chunks as workers, equal loads "
+            "and a symmetric matrix. Make it with gcjax.codes.assignments.random_regular."
+        )
+    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
+    return float(eigenvalues[-2] / assignment.load * np.sqrt(n * num_stragglers / (n - num_stragglers)))
+
+
+def graph_error(assignment: Assignment, finished: np.ndarray) -> float:
+    """The squared residual of optimal decoding, in closed form and linear time (Glasgow and Wootters 2021, section 3).
+
+    A piece of the graph of finished edges contributes 0 if it is not bipartite, and `(|A| - |B|)² / (|A| + |B|)` if its
+    sides are A and B; a vertex by itself contributes 1.
+
+    Args:
+      assignment: every worker holds two chunks.
+      finished: bool[W].
+
+    Raises:
+      ValueError: if a worker holds another number of chunks.
+    """
+    if (assignment.loads != 2).any() or assignment.load != 2:
+        raise ValueError(f"graph_error needs workers that hold two chunks; got loads {set(assignment.loads.tolist())}.")
+    n = assignment.num_chunks
+    u, v = assignment.chunks[np.asarray(finished, bool)].T.astype(np.int64)
+    # In the double cover a piece falls apart into two, with the sides exchanged, iff it is bipartite.
+    from scipy.sparse import csr_matrix
+    from scipy.sparse.csgraph import connected_components
+
+    cover = csr_matrix((np.ones(2 * u.size), (np.concatenate([u, u + n]), np.concatenate([v + n, v]))), (2 * n, 2 * n))
+    label = connected_components(cover, directed=False)[1]
+    bipartite = label[:n] != label[n:]
+    sizes = np.bincount(label)
+    ones = np.bincount(label[:n], minlength=sizes.size)  # of a piece with sides A and B, one copy has |A| of these
+    share = (2 * ones - sizes) / sizes
+    return float((share[label[:n][bipartite]] ** 2).sum())  # every one of the |A| + |B| vertices counts its part
