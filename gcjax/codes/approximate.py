@@ -37,7 +37,7 @@ def one_step(assignment: Assignment) -> GradientCode:
 
 
 @comparable
-def optimal_decoding(assignment: Assignment, *, num_iterations: int | None = None) -> GradientCode:
+def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = None) -> GradientCode:
     """Optimal decoding: the weights of the sums with the least residual (Charles et al. 2017, section 4). L = M = 1.
 
     Workers send the sum of whatever they have finished, which never makes the estimate worse than leaving them out; in
@@ -45,9 +45,9 @@ def optimal_decoding(assignment: Assignment, *, num_iterations: int | None = Non
 
     Args:
       assignment: who holds what.
-      num_iterations: see `gcjax.codes.least_squares`; up to 512 workers a dense solve, beyond an iterative one.
+      max_iterations: see `gcjax.codes.least_squares`; up to 512 workers a dense solve, beyond an iterative one.
     """
-    solve = least_squares(assignment, 1, 1, num_iterations=num_iterations)
+    solve = least_squares(assignment, 1, 1, max_iterations=max_iterations)
     return fixed_code(
         assignment,
         np.ones(assignment.chunks.shape),

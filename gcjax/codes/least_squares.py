@@ -21,7 +21,7 @@ STEPS_PER_MESSAGE = 10
 
 
 def least_squares(
-    assignment: Assignment, num_messages: int, num_blocks: int, *, num_iterations: int | None = None
+    assignment: Assignment, num_messages: int, num_blocks: int, *, max_iterations: int | None = None
 ) -> Callable[[jax.Array], jax.Array]:
     """A solver for the decoding weights that leave the least residual.
 
@@ -29,7 +29,7 @@ def least_squares(
       assignment: who holds what.
       num_messages: M.
       num_blocks: L.
-      num_iterations: at most so many steps of conjugate gradients (CGLS), whatever the size; by default, a dense
+      max_iterations: at most so many steps of conjugate gradients (CGLS), whatever the size; by default, a dense
         solve for up to `MAX_DENSE_MESSAGES` messages and otherwise at most `10 W·M` steps. With ill-conditioned
         messages, as those of cyclic MDS codes are, even these leave more than the least residual in float32.
 
@@ -38,10 +38,10 @@ def least_squares(
       coefficients 0 and get the weight 0. The dense solution has the least norm; the iterative one, too, up to its
       accuracy, and never holds an array of N·W numbers.
     """
-    if num_iterations is None and assignment.num_workers * num_messages <= MAX_DENSE_MESSAGES:
+    if max_iterations is None and assignment.num_workers * num_messages <= MAX_DENSE_MESSAGES:
         return _dense(assignment, num_messages, num_blocks)
     return _iterative(
-        assignment, num_blocks, num_iterations or STEPS_PER_MESSAGE * assignment.num_workers * num_messages
+        assignment, num_blocks, max_iterations or STEPS_PER_MESSAGE * assignment.num_workers * num_messages
     )
 
 
@@ -75,7 +75,7 @@ def least_norm(matrix: jax.Array, wanted: jax.Array) -> jax.Array:
     return found
 
 
-def _iterative(assignment: Assignment, num_blocks: int, num_iterations: int) -> Callable[[jax.Array], jax.Array]:
+def _iterative(assignment: Assignment, num_blocks: int, max_iterations: int) -> Callable[[jax.Array], jax.Array]:
     """CGLS (Hestenes and Stiefel 1952; Björck 1996, section 7.4), each output block with steps of its own."""
     inverse = holders(assignment)
     held = jnp.asarray(assignment.chunks >= 0)[:, :, None, None]
@@ -94,7 +94,7 @@ def _iterative(assignment: Assignment, num_blocks: int, num_iterations: int) -> 
         tolerance = (8 * jnp.finfo(encode.dtype).eps) ** 2 * first
 
         def unfinished(state: _State) -> jax.Array:
-            return (state[0] < num_iterations) & jnp.any(state[4] > tolerance)
+            return (state[0] < max_iterations) & jnp.any(state[4] > tolerance)
 
         def step(state: _State) -> _State:
             count, weights, rest, direction, size = state

@@ -2,7 +2,7 @@
 
 from gcjax.registry import Entry
 from gcjax.stragglers.base import StragglerModel, sample_durations
-from gcjax.stragglers.bursty import bursty, conforms
+from gcjax.stragglers.bursty import bursty, is_bursty
 from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
 from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
 from gcjax.stragglers.iid import (
@@ -50,7 +50,6 @@ __all__ = [
     "StragglerModel",
     "bimodal",
     "bursty",
-    "conforms",
     "constant",
     "constant_network",
     "delayed",
@@ -59,6 +58,7 @@ __all__ = [
     "failed_probability",
     "failed_workers",
     "independent",
+    "is_bursty",
     "links",
     "markov",
     "pareto",

@@ -29,7 +29,7 @@ class _State(NamedTuple):
       probability: float[], that a worker which may begin a burst does.
       burst: [], B.
       window: [], the window.
-      most: [], λ.
+      max_slow: [], λ.
       period: [], units a round.
     """
 
@@ -42,7 +42,7 @@ class _State(NamedTuple):
     probability: jax.Array
     burst: jax.Array
     window: jax.Array
-    most: jax.Array
+    max_slow: jax.Array
     period: jax.Array
 
 
@@ -63,14 +63,14 @@ def bursty(
     slowdown: Parameter,
     burst: int,
     window: int,
-    most: int,
+    max_slow: int,
     probability: float = 0.1,
     period: int = 1,
 ) -> StragglerModel:
     """Workers are slow in bursts: few different ones, and for a short time, in any window of rounds.
 
-    In any `window` consecutive rounds at most `most` workers are slow, and the slow rounds of each lie within `burst`
-    consecutive ones (Krishnan et al. 2023, section 2). A worker that may begin a burst does so with a given
+    In any `window` consecutive rounds at most `max_slow` workers are slow, and the slow rounds of each lie within
+    `burst` consecutive ones (Krishnan et al. 2023, section 2). A worker that may begin a burst does so with a given
     probability; the burst lasts 1 to `burst` rounds, any as likely as any other.
 
     Args:
@@ -78,7 +78,7 @@ def bursty(
       slowdown: the factor of slow units, above 1; inf for workers that do not answer.
       burst: B, rounds.
       window: W in the paper, at least B, rounds.
-      most: λ, workers.
+      max_slow: λ, workers.
       probability: of beginning a burst.
       period: units a round: K for coded rounds of K chunks.
 
@@ -89,13 +89,13 @@ def bursty(
     _validate.number("slowdown", slowdown, minimum=1.0, above=True)
     _validate.integer("window", window, minimum=1)
     _validate.integer("burst", burst, minimum=1, maximum=window, hint="A burst cannot be longer than the window.")
-    _validate.integer("most", most, minimum=0)
+    _validate.integer("max_slow", max_slow, minimum=0)
     _validate.integer("period", period, minimum=1)
     _validate.probability("probability", probability)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
         del rng_key
-        _validate.integer("most", most, maximum=num_workers, hint="No more workers can be slow than there are.")
+        _validate.integer("max_slow", max_slow, maximum=num_workers, hint="No more workers can be slow than there are.")
         return _State(
             jnp.full(num_workers, window, jnp.int32),
             jnp.zeros(num_workers, jnp.int32),
@@ -104,26 +104,26 @@ def bursty(
             per_worker("base", base, num_workers),
             per_worker("slowdown", slowdown, num_workers),
             jnp.asarray(probability, jnp.result_type(float)),
-            *(jnp.asarray(value, jnp.int32) for value in (burst, window, most, period)),
+            *(jnp.asarray(value, jnp.int32) for value in (burst, window, max_slow, period)),
         )
 
     return StragglerModel(init, _Bursty())
 
 
-def conforms(slow: np.ndarray, *, burst: int, window: int, most: int) -> bool:
+def is_bursty(slow: np.ndarray, *, burst: int, window: int, max_slow: int) -> bool:
     """Whether a pattern is (B, W, λ)-bursty.
 
     Args:
       slow: bool[rounds, W].
       burst: B.
       window: W in the paper.
-      most: λ.
+      max_slow: λ.
     """
     slow = np.asarray(slow, bool)
     for first in range(max(len(slow) - window, 0) + 1):
         part = slow[first : first + window]
         rounds = [np.flatnonzero(column) for column in part.T if column.any()]
-        if len(rounds) > most or any(r[-1] - r[0] >= burst for r in rounds):
+        if len(rounds) > max_slow or any(r[-1] - r[0] >= burst for r in rounds):
             return False
     return True
 
@@ -139,7 +139,7 @@ def _step(state: _State, rng_key: jax.Array) -> _State:
     may = ~counted & jax.random.bernoulli(begin_key, state.probability, shape)
     order = jnp.where(may, jax.random.uniform(order_key, shape), jnp.inf)
     rank = jnp.argsort(jnp.argsort(order)).astype(jnp.int32)
-    begins = may & (rank < state.most - jnp.sum(counted, dtype=jnp.int32))
+    begins = may & (rank < state.max_slow - jnp.sum(counted, dtype=jnp.int32))
     length = jax.random.randint(length_key, shape, 1, state.burst + 1, jnp.int32)
     left = jnp.where(begins, length, state.left)
     slow = left > 0

@@ -47,7 +47,7 @@ def failed_count(
     model: StragglerModel,
     *,
     count: Count,
-    largest_count: Count | None = None,
+    max_count: Count | None = None,
     forever: bool = False,
     onset: Count = 0,
     latest_onset: Count | None = None,
@@ -58,7 +58,7 @@ def failed_count(
     Args:
       model: the times of the workers that have not failed.
       count: how many fail, at most W.
-      largest_count: if given, the number itself is drawn uniformly from `count` up to and including this.
+      max_count: if given, the number itself is drawn uniformly from `count` up to and including this.
       forever: whether one set is drawn and fails for good, rather than a new set in each round.
       onset: the first unit that may fail, a number or one a worker.
       latest_onset: if given, every worker draws its onset uniformly from `onset` up to and including this.
@@ -67,8 +67,8 @@ def failed_count(
     Raises:
       ValueError: if a count exceeds W, or a parameter is not a whole number in its range.
     """
-    largest = count if largest_count is None else largest_count
-    check_range("count", count, "largest_count", largest)
+    largest = count if max_count is None else max_count
+    check_range("count", count, "max_count", largest)
 
     def counts(num_workers: int) -> jax.Array:
         _validate.whole("count", largest, maximum=num_workers, hint="No more workers can fail than there are.")

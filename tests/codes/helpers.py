@@ -33,7 +33,7 @@ def exact_codes():
         ("optimal whole", codes.whole_workers(codes.optimal_decoding(assignments.cyclic(5, load=3))), 0),
         (
             "optimal iterative",
-            codes.whole_workers(codes.optimal_decoding(assignments.cyclic(5, load=3), num_iterations=60)),
+            codes.whole_workers(codes.optimal_decoding(assignments.cyclic(5, load=3), max_iterations=60)),
             0,
         ),
         ("two parts", codes.two_part(codes.cyclic_repetition(4, num_stragglers=1, rng_key=KEY), num_uncoded=2), 0),

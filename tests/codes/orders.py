@@ -34,12 +34,12 @@ def positions(assignment):
     return [np.stack(columns, axis=1) for columns in found], [np.array(workers) for workers in holding]
 
 
-def all_q_max(assignment, copies):
-    """int[orders]: q_max of all orders, by its definition: most chunks processed while one lacks copies, plus one."""
+def all_q_max(assignment, num_blocks):
+    """int[orders]: q_max of all orders, by its definition: most chunks processed while one waits, plus one."""
     work, worst = int(assignment.loads.sum()), 0
     for place, workers in zip(*positions(assignment), strict=True):
         undone = assignment.loads[workers] - place + 1  # at least, if that holder has not finished the chunk
-        unfinished = len(workers) - copies + 1
+        unfinished = len(workers) - num_blocks + 1
         done = [
             work - undone[:, list(some)].sum(axis=1) for some in itertools.combinations(range(len(workers)), unfinished)
         ]
@@ -47,13 +47,13 @@ def all_q_max(assignment, copies):
     return worst + 1
 
 
-def all_completion_times(assignment, seconds, copies):
+def all_completion_times(assignment, seconds, num_blocks):
     """float[orders, S]: the completion times of all orders for float[S, W]."""
     places, holding = positions(assignment)
     worst = np.zeros((len(places[0]), len(seconds)))
     for place, workers in zip(places, holding, strict=True):
         finish = place[:, :, None] * seconds[:, workers].T[None]
-        worst = np.maximum(worst, np.sort(finish, axis=1)[:, copies - 1])
+        worst = np.maximum(worst, np.sort(finish, axis=1)[:, num_blocks - 1])
     return worst
 
 

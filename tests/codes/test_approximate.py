@@ -24,9 +24,9 @@ def every_progress(code):
     return np.array(list(itertools.product(*(range(load + 1) for load in code.assignment.loads))), np.int32)
 
 
-@pytest.mark.parametrize("num_iterations", [None, 40])
-def test_optimal_decoding_is_least_squares_at_every_progress(x64, num_iterations):
-    code = codes.optimal_decoding(assignments.cyclic(4, load=3), num_iterations=num_iterations)
+@pytest.mark.parametrize("max_iterations", [None, 40])
+def test_optimal_decoding_is_least_squares_at_every_progress(x64, max_iterations):
+    code = codes.optimal_decoding(assignments.cyclic(4, load=3), max_iterations=max_iterations)
     progress = every_progress(code)
     codings = jax.jit(jax.vmap(code.plan))(progress)
     for done, found in zip(progress, codings.residual, strict=True):

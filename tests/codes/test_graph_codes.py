@@ -91,7 +91,7 @@ def test_chunks_that_nobody_holds_are_in_the_residual(x64):
 
 
 def test_a_residual_that_is_small_but_there_is_not_taken_for_exact():
-    path = codes.whole_workers(codes.optimal_decoding(assignments.edges(nx.path_graph(401)), num_iterations=1000))
+    path = codes.whole_workers(codes.optimal_decoding(assignments.edges(nx.path_graph(401)), max_iterations=1000))
     left_over = float(jax.jit(path.plan)(jnp.asarray(path.assignment.loads)).residual)
     np.testing.assert_allclose(left_over, 1 / np.sqrt(401), rtol=1e-2)  # sides of 200 and 201
     assert np.isinf(completion(path)(jnp.ones(400)))

@@ -14,14 +14,14 @@ from gcjax.codes import assignments, diagnostics
 KEY = jax.random.key(3)
 
 
-def brute_q_max(assignment, copies):
+def brute_q_max(assignment, num_blocks):
     """By enumeration of all progress vectors: most chunks processed while some chunk lacks finished holders."""
     worst = 0
     for progress in itertools.product(*(range(load + 1) for load in assignment.loads)):
         done = np.zeros(assignment.num_chunks, int)
         for w, p in enumerate(progress):
             done[assignment.chunks[w, :p]] += 1
-        if done.min() < copies:
+        if done.min() < num_blocks:
             worst = max(worst, sum(progress))
     return worst + 1
 
@@ -30,7 +30,7 @@ def same_chunks(a, b):
     return np.array_equal(np.sort(a.chunks, axis=1), np.sort(b.chunks, axis=1))
 
 
-@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("num_blocks", [1, 2])
 @pytest.mark.parametrize(
     "assignment",
     [
@@ -40,8 +40,8 @@ def same_chunks(a, b):
         assignments.from_matrix([[1, 1, 0, 0], [1, 0, 1, 1], [0, 1, 1, 0], [1, 1, 1, 1], [0, 0, 1, 1]]),
     ],
 )
-def test_q_max_is_what_enumeration_finds(assignment, copies):
-    assert diagnostics.q_max(assignment, copies=copies) == brute_q_max(assignment, copies)
+def test_q_max_is_what_enumeration_finds(assignment, num_blocks):
+    assert diagnostics.q_max(assignment, num_blocks=num_blocks) == brute_q_max(assignment, num_blocks)
 
 
 def test_regular_assignments_get_each_chunk_once_at_each_position():
@@ -61,14 +61,16 @@ def test_any_order_is_above_the_bound_and_the_search_never_makes_it_worse(seed):
     matrix = rng.random((rng.integers(2, 9), rng.integers(2, 7))) < 0.5
     matrix[np.arange(len(matrix)), rng.integers(0, matrix.shape[1], len(matrix))] = True
     assignment = assignments.from_matrix(matrix.astype(int))
-    for copies in range(1, int(matrix.sum(axis=1).min()) + 1):
-        ordered = assignments.order_chunks(assignment, copies=copies)
+    for num_blocks in range(1, int(matrix.sum(axis=1).min()) + 1):
+        ordered = assignments.order_chunks(assignment, num_blocks=num_blocks)
         assert same_chunks(assignment, ordered)
         shuffled = assignments.random_order(assignment, rng_key=jax.random.key(seed))
-        best = min(diagnostics.q_max(a, copies=copies) for a in (assignment, shuffled, ordered))
-        assert diagnostics.q_max_bound(assignment, copies=copies) <= best
+        best = min(diagnostics.q_max(a, num_blocks=num_blocks) for a in (assignment, shuffled, ordered))
+        assert diagnostics.q_max_bound(assignment, num_blocks=num_blocks) <= best
         if not (len(set(assignment.loads)) == 1 and matrix.shape[0] == matrix.shape[1]):
-            assert diagnostics.q_max(ordered, copies=copies) <= diagnostics.q_max(assignment, copies=copies)
+            assert diagnostics.q_max(ordered, num_blocks=num_blocks) <= diagnostics.q_max(
+                assignment, num_blocks=num_blocks
+            )
 
 
 def test_search_reaches_the_optimum_of_all_orders_on_a_small_case():
@@ -92,8 +94,8 @@ def test_random_order_keeps_the_chunks_and_the_padding_last():
 
 
 def test_copies_beyond_the_replication_is_an_error():
-    with pytest.raises(ValueError, match="copies must be a whole number between 1 and 2; got 3"):
-        diagnostics.q_max(assignments.cyclic(4, load=2), copies=3)
+    with pytest.raises(ValueError, match="num_blocks must be a whole number between 1 and 2; got 3"):
+        diagnostics.q_max(assignments.cyclic(4, load=2), num_blocks=3)
 
 
 def test_large_assignments_need_nothing_dense():

@@ -9,8 +9,8 @@ import pytest
 
 from gcjax import codes
 from gcjax.codes import assignments, diagnostics
-from gcjax.codes.processing_order.slack import FAR, critical, rests_of, spare
-from gcjax.codes.processing_order.worst_case_search import _candidates, _take_turns, _without_common_chunks, search
+from gcjax.codes.processing_order.slack import INFINITE, remaining_work, slack, slack_terms
+from gcjax.codes.processing_order.worst_case_search import _candidates, _reorder, _without_common_chunks, search
 from tests.codes.orders import all_q_max, irregular, small
 
 KEY = jax.random.key(0)
@@ -19,12 +19,12 @@ KEY = jax.random.key(0)
 @pytest.mark.parametrize("seed", range(30))
 def test_the_optimum_of_all_orders_is_found_and_the_bound_is_at_most_one_below(seed):
     assignment = small(seed)
-    for copies in range(1, int(codes.holders(assignment).counts.min()) + 1):
-        optimum = all_q_max(assignment, copies).min()
-        ordered = assignments.order_chunks(assignment, copies=copies)
-        assert diagnostics.q_max(ordered, copies=copies) == optimum
-        bound = diagnostics.q_max_bound(assignment, copies=copies)
-        assert optimum - (copies > 1) <= bound <= optimum  # exact for one copy
+    for num_blocks in range(1, int(codes.holders(assignment).counts.min()) + 1):
+        optimum = all_q_max(assignment, num_blocks).min()
+        ordered = assignments.order_chunks(assignment, num_blocks=num_blocks)
+        assert diagnostics.q_max(ordered, num_blocks=num_blocks) == optimum
+        bound = diagnostics.q_max_bound(assignment, num_blocks=num_blocks)
+        assert optimum - (num_blocks > 1) <= bound <= optimum  # exact for L = 1
 
 
 def test_the_bound_sees_a_few_chunks_that_crowd_each_other():
@@ -34,32 +34,38 @@ def test_the_bound_sees_a_few_chunks_that_crowd_each_other():
     matrix[4:, 2:] = 1
     matrix[4, 0] = 1
     assignment = assignments.from_matrix(matrix)
-    for copies in (1, 2):
-        best = diagnostics.ordering_gap(assignments.order_chunks(assignment, copies=copies), copies=copies)
+    for num_blocks in (1, 2):
+        best = diagnostics.ordering_gap(
+            assignments.order_chunks(assignment, num_blocks=num_blocks), num_blocks=num_blocks
+        )
         assert best.gap == 0
 
 
 def test_the_bound_counts_early_and_late_positions():
-    # A mean over the chunks allows a spare of 31 for L = 2; counting shows that 29 is the most.
+    # A mean over the chunks allows a slack of 31 for L = 2; counting shows that 29 is the most.
     assignment = assignments.random_regular(200, load=8, rng_key=KEY)
-    assert [1601 - diagnostics.q_max_bound(assignment, copies=copies) for copies in (1, 2, 3)] == [36, 29, 23]
+    assert [1601 - diagnostics.q_max_bound(assignment, num_blocks=num_blocks) for num_blocks in (1, 2, 3)] == [
+        36,
+        29,
+        23,
+    ]
 
 
 def test_the_gap_is_that_of_the_given_order():
     assignment = irregular(60, 50, holders=2)
-    for copies in (1, 2):
-        given = diagnostics.ordering_gap(assignment, copies=copies)
+    for num_blocks in (1, 2):
+        given = diagnostics.ordering_gap(assignment, num_blocks=num_blocks)
         assert given == (
-            diagnostics.q_max(assignment, copies=copies),
-            diagnostics.q_max_bound(assignment, copies=copies),
+            diagnostics.q_max(assignment, num_blocks=num_blocks),
+            diagnostics.q_max_bound(assignment, num_blocks=num_blocks),
             given.gap,
         )
         assert given.gap == given.q_max - given.bound > 0
-        ordered = assignments.order_chunks(assignment, copies=copies)
-        assert diagnostics.ordering_gap(ordered, copies=copies).gap == 0
-        assert diagnostics.ordering_gap(ordered, copies=copies).bound == given.bound
+        ordered = assignments.order_chunks(assignment, num_blocks=num_blocks)
+        assert diagnostics.ordering_gap(ordered, num_blocks=num_blocks).gap == 0
+        assert diagnostics.ordering_gap(ordered, num_blocks=num_blocks).bound == given.bound
         assert np.array_equal(np.sort(ordered.chunks, axis=1), np.sort(assignment.chunks, axis=1))
-        assert ordered == assignments.order_chunks(assignment, copies=copies)
+        assert ordered == assignments.order_chunks(assignment, num_blocks=num_blocks)
 
 
 def test_loads_beyond_counting_still_have_a_tight_bound():
@@ -68,35 +74,35 @@ def test_loads_beyond_counting_still_have_a_tight_bound():
 
 
 def test_chunks_that_must_all_have_the_same_positions_in_sum():
-    # 8 chunks a worker, 4 workers a chunk: a spare of 18 leaves no slack anywhere.
+    # 8 chunks a worker, 4 workers a chunk: a slack of 18 leaves nothing to spare.
     chunks = (2 * np.arange(100)[:, None] + np.array([0, 1, 3, 7, 12, 20, 30, 45])) % 200
     assignment = codes.Assignment(chunks.astype(np.int32), 200)
     assert diagnostics.ordering_gap(assignment).gap > 0
     assert diagnostics.ordering_gap(assignments.order_chunks(assignment)).gap == 0
 
 
-@pytest.mark.parametrize("copies", [1, 2, 3])
-def test_a_turn_finds_the_best_order_of_the_worker(copies):
+@pytest.mark.parametrize("num_blocks", [1, 2, 3])
+def test_a_turn_finds_the_best_order_of_the_worker(num_blocks):
     assignment = assignments.random_order(irregular(15, 12, holders=3), rng_key=KEY)
     for worker in np.flatnonzero(assignment.loads <= 6):
-        rests = rests_of(assignment, codes.holders(assignment), copies)
-        state = np.append(critical(rests), np.full((3, 1), FAR), axis=1)
+        work = remaining_work(assignment, codes.holders(assignment), num_blocks)
+        state = np.append(slack_terms(work), np.full((3, 1), INFINITE), axis=1)
         held = slice(worker * assignment.load, worker * assignment.load + assignment.loads[worker])
-        mine = rests.chunks[worker, : assignment.loads[worker]]
+        chunks = work.chunks[worker, : assignment.loads[worker]]
         smallest = []
         for order in itertools.permutations(range(1, assignment.loads[worker] + 1)):
-            values = rests.values.copy()
+            values = work.values.copy()
             values[held] = order
-            smallest.append(spare(rests._replace(values=values), mine).min())
-        _take_turns(rests, state, np.array([worker]), np.random.default_rng(0))
-        assert state[0, mine].min() == max(smallest) >= smallest[-1]
-        np.testing.assert_array_equal(state[:, :-1], critical(rests))
+            smallest.append(slack(work._replace(values=values), chunks).min())
+        _reorder(work, state, np.array([worker]), np.random.default_rng(0))
+        assert state[0, chunks].min() == max(smallest) >= smallest[-1]
+        np.testing.assert_array_equal(state[:, :-1], slack_terms(work))
 
 
 def test_workers_that_take_their_turns_together_have_no_chunk_in_common():
     assignment = irregular(200, 180, holders=1)
-    rests = rests_of(assignment, codes.holders(assignment), 1)
-    workers = _without_common_chunks(rests, np.random.default_rng(0).permutation(200)[:20])
+    work = remaining_work(assignment, codes.holders(assignment), 1)
+    workers = _without_common_chunks(work, np.random.default_rng(0).permutation(200)[:20])
     together = assignment.chunks[workers]
     assert 1 < workers.size < 20 and np.bincount(together[together >= 0]).max() == 1
 
@@ -104,20 +110,20 @@ def test_workers_that_take_their_turns_together_have_no_chunk_in_common():
 def test_after_the_sweeps_only_holders_of_the_worst_chunks_have_a_turn():
     assignment = irregular(50, 40, holders=2)
     inverse = codes.holders(assignment)
-    rests = rests_of(assignment, inverse, 1)
-    spares = np.append(spare(rests), FAR)
-    groups = list(itertools.islice(_candidates(rests, spares, inverse, np.random.default_rng(0)), 10 * 50 + 1))
+    work = remaining_work(assignment, inverse, 1)
+    slacks = np.append(slack(work), INFINITE)
+    groups = list(itertools.islice(_candidates(work, slacks, inverse, np.random.default_rng(0)), 10 * 50 + 1))
     assert sorted(np.concatenate(groups[:-1])) == sorted(list(range(50)) * 10)
-    worst = inverse.workers[spares[:-1] == spares.min()]
+    worst = inverse.workers[slacks[:-1] == slacks.min()]
     assert 0 < groups[-1].size <= 8 and np.isin(groups[-1], worst).all()
 
 
-@pytest.mark.parametrize("copies", [2, 3])
-def test_a_search_never_makes_a_good_order_worse(copies):
-    assignment = assignments.order_chunks(assignments.random_regular(40, load=6, rng_key=KEY), copies=copies)
-    found = search(assignment, codes.holders(assignment), copies=copies, target=FAR)
+@pytest.mark.parametrize("num_blocks", [2, 3])
+def test_a_search_never_makes_a_good_order_worse(num_blocks):
+    assignment = assignments.order_chunks(assignments.random_regular(40, load=6, rng_key=KEY), num_blocks=num_blocks)
+    found = search(assignment, codes.holders(assignment), num_blocks=num_blocks, target=INFINITE)
     assert found != assignment
-    assert diagnostics.q_max(found, copies=copies) <= diagnostics.q_max(assignment, copies=copies)
+    assert diagnostics.q_max(found, num_blocks=num_blocks) <= diagnostics.q_max(assignment, num_blocks=num_blocks)
 
 
 def test_twice_as_many_holders_as_chunks_a_worker_is_exact_too():
@@ -133,16 +139,16 @@ def test_twice_as_many_holders_as_chunks_a_worker_is_exact_too():
 def test_copies_two_and_more_are_never_worse_than_the_matchings():
     assignment = assignments.random_regular(40, load=6, rng_key=KEY)
     matchings = assignments.order_chunks(assignment)
-    for copies in (2, 3):
-        ordered = assignments.order_chunks(assignment, copies=copies)
-        assert diagnostics.q_max(ordered, copies=copies) <= diagnostics.q_max(matchings, copies=copies)
-        assert diagnostics.ordering_gap(ordered, copies=copies).gap <= 1
+    for num_blocks in (2, 3):
+        ordered = assignments.order_chunks(assignment, num_blocks=num_blocks)
+        assert diagnostics.q_max(ordered, num_blocks=num_blocks) <= diagnostics.q_max(matchings, num_blocks=num_blocks)
+        assert diagnostics.ordering_gap(ordered, num_blocks=num_blocks).gap <= 1
 
 
 def test_matchings_are_not_always_optimal_for_more_copies():
     assignment = assignments.random_regular(60, load=8, rng_key=KEY)
-    ordered, matchings = assignments.order_chunks(assignment, copies=4), assignments.order_chunks(assignment)
-    assert diagnostics.q_max(ordered, copies=4) < diagnostics.q_max(matchings, copies=4) == 481 - 15
+    ordered, matchings = assignments.order_chunks(assignment, num_blocks=4), assignments.order_chunks(assignment)
+    assert diagnostics.q_max(ordered, num_blocks=4) < diagnostics.q_max(matchings, num_blocks=4) == 481 - 15
 
 
 def test_ten_thousand_irregular_workers():
@@ -152,9 +158,9 @@ def test_ten_thousand_irregular_workers():
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("num_blocks", [1, 2])
 @pytest.mark.parametrize("name", ["square", "irregular", "more chunks"])
-def test_a_hundred_thousand_workers_within_a_minute(name, copies):
+def test_a_hundred_thousand_workers_within_a_minute(name, num_blocks):
     size = 100_000
     made = {
         "square": lambda: assignments.random_regular(size, load=8, rng_key=KEY),
@@ -163,6 +169,6 @@ def test_a_hundred_thousand_workers_within_a_minute(name, copies):
     }
     assignment = made[name]()
     start = time.perf_counter()
-    ordered = assignments.order_chunks(assignment, copies=copies)
+    ordered = assignments.order_chunks(assignment, num_blocks=num_blocks)
     assert time.perf_counter() - start < 60
-    assert diagnostics.ordering_gap(ordered, copies=copies).gap <= copies - 1
+    assert diagnostics.ordering_gap(ordered, num_blocks=num_blocks).gap <= num_blocks - 1

@@ -33,7 +33,7 @@ def still_late(delay, slow, burst, window, most, patience):
     stop = min((1 + patience) * delay.min(), delay.max())
     while True:
         late = delay > stop
-        if stragglers.conforms(np.array([*slow, late])[-window:], burst=burst, window=window, most=most):
+        if stragglers.is_bursty(np.array([*slow, late])[-window:], burst=burst, window=window, max_slow=most):
             return stop, late
         stop = delay[delay > stop].min()
 
@@ -112,7 +112,7 @@ def test_patterns_of_the_model_are_not_waited_for(setting):
     _, n, burst, window, most = setting
     protocol = make(setting)
     model = stragglers.bursty(
-        slowdown=50.0, burst=burst, window=window, most=most, probability=0.4, period=protocol.round_units
+        slowdown=50.0, burst=burst, window=window, max_slow=most, probability=0.4, period=protocol.round_units
     )
     durations = stragglers.sample_durations(model, KEY, 40 * protocol.round_units, n)
     ends = np.asarray(protocol(durations).compute_end)

@@ -9,7 +9,7 @@ NUM_WORKERS = 5
 # name -> factory of a model from one parameter, which may be traced.
 MODELS = {
     "bimodal": lambda x: stragglers.bimodal(fast=1.0, slow=x + 1, probability=0.3),
-    "bursty": lambda x: stragglers.bursty(base=0.1, slowdown=x + 1, burst=2, window=4, most=3, probability=0.5),
+    "bursty": lambda x: stragglers.bursty(base=0.1, slowdown=x + 1, burst=2, window=4, max_slow=3, probability=0.5),
     "constant": lambda x: stragglers.constant(seconds=x * jnp.arange(1.0, 1.0 + NUM_WORKERS)),
     "delayed": lambda x: stragglers.delayed(stragglers.exponential(), seconds=x, workers=(0, 2)),
     "exponential": lambda x: stragglers.exponential(mean=x),

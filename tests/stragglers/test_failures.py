@@ -73,7 +73,7 @@ def test_the_failed_are_chosen_evenly_and_anew():
 
 
 def test_a_random_number_of_workers_fails():
-    numbers = failed(stragglers.failed_count(BASE, count=1, largest_count=4), num_units=2000).sum(axis=1)
+    numbers = failed(stragglers.failed_count(BASE, count=1, max_count=4), num_units=2000).sum(axis=1)
     assert (abs(np.bincount(numbers, minlength=7) - [0, 500, 500, 500, 500, 0, 0]) < 100).all()
 
 
@@ -154,7 +154,7 @@ def test_the_times_of_the_others_do_not_change():
             "latest_onset must be at least onset; got onset=5 and latest_onset=3",
         ),
         ("failed_count", {"count": 7}, "count must be a whole number between 0 and 6; got 7"),
-        ("failed_count", {"count": 3, "largest_count": 2}, "largest_count must be at least count"),
+        ("failed_count", {"count": 3, "max_count": 2}, "max_count must be at least count"),
         (
             "failed_count",
             {"count": 1, "onset": np.array([1, 2])},

@@ -3,85 +3,85 @@
 import numpy as np
 
 from gcjax.codes.base import Assignment, Holders
-from gcjax.codes.processing_order.slack import FAR, Rests, rests_of, spare
+from gcjax.codes.processing_order.slack import INFINITE, RemainingWork, remaining_work, slack
 
-ROUNDS = 40  # in which the weights of the chunks are improved
-SHARPNESS = 8.0  # of the weights at the end: a chunk with 1/8 less spare weighs e times as much
-LARGEST_TABLE = 600  # load times holders counted, beyond which `by_counting` is not tried
-CUTS = 100  # linear programs that it solves at most for one value
-SCALE = 10**6  # its prices are rounded to multiples of 1/SCALE and then checked in whole numbers
+NUM_STEPS = 40  # in which the weights of the chunks are improved
+SHARPNESS = 8.0  # of the weights at the end: a chunk with 1/8 less slack weighs e times as much
+MAX_TABLE = 600  # load times holders counted, beyond which `counting_bound` is not tried
+MAX_PROGRAMS = 100  # linear programs that are solved for one value of the slack
+PRICE_SCALE = 10**6  # prices are rounded to multiples of 1/PRICE_SCALE and then checked in whole numbers
 
 
-def largest_smallest_spare(assignment: Assignment, inverse: Holders, copies: int) -> int:
-    """No order has a smallest spare above this: the least of three bounds."""
-    rests = rests_of(assignment, inverse, copies)
-    first = rests._replace(values=np.append(np.repeat(rests.loads, assignment.load), FAR))
-    bound = int(spare(first).min())  # every chunk first at all its holders
-    mean, weights = by_weights(assignment, rests)
-    bound = by_counting(rests, np.ones(weights.size, dtype=bool), copies, min(bound, mean))
+def min_slack_bound(assignment: Assignment, inverse: Holders, num_blocks: int) -> int:
+    """No order has a smallest slack above this: the least of three bounds."""
+    work = remaining_work(assignment, inverse, num_blocks)
+    first_everywhere = work._replace(values=np.append(np.repeat(work.loads, assignment.load), INFINITE))
+    bound = int(slack(first_everywhere).min())
+    mean, weights = weighted_mean_bound(assignment, work)
+    bound = counting_bound(work, np.ones(weights.size, dtype=bool), num_blocks, min(bound, mean))
     heavy = weights > weights.max() / 2
-    return bound if heavy.all() else by_counting(rests, heavy, copies, bound)
+    return bound if heavy.all() else counting_bound(work, heavy, num_blocks, bound)
 
 
-def by_weights(assignment: Assignment, rests: Rests) -> tuple[int, np.ndarray]:
-    """The smallest spare is at most any weighted mean of all spares.
+def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[int, np.ndarray]:
+    """The smallest slack is at most any weighted mean of all slacks.
 
-    The R - L + 1 smallest rests of a chunk add up to at most the share (R - L + 1) / R of all its rests. So with
-    weights p that add up to 1, the smallest spare is at most the sum of p·share·rest over all pairs of worker and
+    The R - L + 1 smallest remaining works r of a chunk add up to at most the share (R - L + 1) / R of all of them. So
+    with weights p that add up to 1, the smallest slack is at most the sum of p·share·r over all pairs of worker and
     chunk, which is largest if every worker processes its chunks by falling p·share. This holds for all weights; good
     ones are found by letting the weights and a mean over orders respond to each other (Frank and Wolfe 1956).
 
     Returns:
       The bound, and the weights float[N] that give it.
     """
-    held = rests.chunks < rests.counted.size
-    counts = np.bincount(rests.chunks[held], minlength=rests.counted.size)
-    share = rests.counted / counts
+    held = work.chunks < work.num_counted.size
+    counts = np.bincount(work.chunks[held], minlength=work.num_counted.size)
+    share = work.num_counted / counts
     slots = np.arange(1, assignment.load + 1)
-    rows = np.arange(rests.loads.size)[:, None]
+    rows = np.arange(work.loads.size)[:, None]
 
-    def added_up(values: np.ndarray) -> np.ndarray:
-        return share * np.bincount(rests.chunks[held], weights=values[held], minlength=share.size)
+    def shares(values: np.ndarray) -> np.ndarray:  # [W, K] -> [N]
+        return share * np.bincount(work.chunks[held], weights=values[held], minlength=share.size)
 
-    mean = added_up(np.broadcast_to((rests.loads[:, None] + 1) / 2, held.shape))
-    bound, chosen = np.inf, np.ones(share.size)
-    for step in range(ROUNDS):
-        weights = np.exp((mean.min() - mean) * SHARPNESS * step / ROUNDS)
-        prices = np.where(held, np.append(weights * share, 0)[rests.chunks], -1)
+    mean = shares(np.broadcast_to((work.loads[:, None] + 1) / 2, held.shape))
+    bound, best_weights = np.inf, np.ones(share.size)
+    for step in range(NUM_STEPS):
+        weights = np.exp((mean.min() - mean) * SHARPNESS * step / NUM_STEPS)
+        prices = np.where(held, np.append(weights * share, 0)[work.chunks], -1)
         order = np.argsort(-prices, axis=1, kind="stable")
         values = np.zeros(held.shape)
-        values[rows, order] = np.maximum(rests.loads[:, None] + 1 - slots, 0)
-        best = added_up(values)
-        value = float(weights @ best / weights.sum())
-        if value < bound:
-            bound, chosen = value, weights
+        values[rows, order] = np.maximum(work.loads[:, None] + 1 - slots, 0)
+        response = shares(values)
+        weighted_mean = float(weights @ response / weights.sum())
+        if weighted_mean < bound:
+            bound, best_weights = weighted_mean, weights
         if mean.min() >= np.floor(bound + 1e-9):
             break  # some mean over orders is as good: no weights can lower the whole number
-        mean += (best - mean) * 2 / (step + 2)
-    return int(np.floor(bound + 1e-9)), chosen
+        mean += (response - mean) * 2 / (step + 2)
+    return int(np.floor(bound + 1e-9)), best_weights
 
 
-def by_counting(rests: Rests, some: np.ndarray, copies: int, bound: int) -> int:
-    """The largest value up to `bound` of the smallest spare that counting the rests does not refute.
+def counting_bound(work: RemainingWork, selected: np.ndarray, num_blocks: int, bound: int) -> int:
+    """The largest value up to `bound` of the smallest slack that counting the remaining works does not refute.
 
-    Only the chunks `some` (bool[N]) are looked at. Of k rests that they have at a worker, the i-th largest is at most
-    the load + 1 - i, and larger ones do no harm: so let them be these. A chunk with the spare t takes rests of which
-    the `counted` smallest add up to at least t. Put a price on every rest: if all rests together cost more than the
-    chunks could take, each with the dearest rests for which it has the spare t, no order gives all of them the spare
-    t. Prices come from a linear program with a row for each set of rests that a chunk can take, made when needed
-    (Gilmore and Gomory 1961).
+    Only the chunks `selected` (bool[N]) are looked at. Of k remaining works that they have at a worker, the i-th
+    largest is at most the load + 1 - i, and larger ones do no harm: so let them be these. A chunk with the slack t
+    takes remaining works of which the `num_counted` smallest add up to at least t. Put a price on every remaining work:
+    if all together cost more than the chunks could take, each with the costliest ones that give it the slack t, no
+    order gives all of them the slack t. Prices come from a linear program with a row for each set of remaining works
+    that a chunk can take, made when needed (Gilmore and Gomory 1961).
     """
-    load = int(rests.loads.max())
-    if load * int(rests.counted[some].max()) > LARGEST_TABLE:
+    load = int(work.loads.max())
+    if load * int(work.num_counted[selected].max()) > MAX_TABLE:
         return bound
-    number = np.append(some, False)[rests.chunks].sum(axis=1)[:, None]
-    sizes, loads = np.arange(1, load + 1), rests.loads[:, None]
-    supply = ((sizes <= loads) & (sizes > loads - number)).sum(axis=0)
-    kinds, numbers = np.unique(rests.counted[some], return_counts=True)
+    num_selected = np.append(selected, False)[work.chunks].sum(axis=1)[:, None]
+    sizes, loads = np.arange(1, load + 1), work.loads[:, None]
+    supply = ((sizes <= loads) & (sizes > loads - num_selected)).sum(axis=0)
+    kinds, multiplicity = np.unique(work.num_counted[selected], return_counts=True)
     low, high = -1, bound  # `low` is not refuted, above `high` all is
     middle = bound
     while low < high:
-        if _refuted(middle, supply, kinds, numbers, copies):
+        if _is_refuted(middle, supply, kinds, multiplicity, num_blocks):
             high = middle - 1
         else:
             low = middle
@@ -89,53 +89,73 @@ def by_counting(rests: Rests, some: np.ndarray, copies: int, bound: int) -> int:
     return high
 
 
-def _refuted(value: int, supply: np.ndarray, kinds: np.ndarray, numbers: np.ndarray, copies: int) -> bool:
-    """Whether prices prove that not all chunks can have the spare `value`."""
+def _is_refuted(target: int, supply: np.ndarray, kinds: np.ndarray, multiplicity: np.ndarray, num_blocks: int) -> bool:
+    """Whether prices prove that not all chunks can have the slack `target`.
+
+    Args:
+      target: t.
+      supply: int[K], how many remaining works of 1 ... K there are.
+      kinds: int[J], the different numbers of remaining works that count for a chunk.
+      multiplicity: int[J], the chunks of each kind.
+      num_blocks: L.
+    """
     from scipy.optimize import linprog
 
-    load, chunks = supply.size, numbers.sum()
-    cost = np.concatenate([-supply, numbers]) / chunks
-    limits = [(-1.0, 1.0)] * load + [(-float(k + copies), float(k + copies)) for k in kinds]
+    load = supply.size
+    cost = np.concatenate([-supply, multiplicity]) / multiplicity.sum()  # of K prices and J worths, what a chunk takes
+    limits = [(-1.0, 1.0)] * load + [(-float(k + num_blocks), float(k + num_blocks)) for k in kinds]
     rows: list[np.ndarray] = []
-    for _ in range(CUTS):
+    for _ in range(MAX_PROGRAMS):
         solved = linprog(cost, np.array(rows) if rows else None, np.zeros(len(rows)) if rows else None, bounds=limits)
         if solved.x is None or solved.fun > -1e-9:
             return False
-        prices = np.rint(solved.x[:load] * SCALE).astype(np.int64)
-        worth, taken = _dearest(prices, value, int(kinds.max()), copies)
-        if (worth[kinds] < -FAR // 2).any() or int(supply @ prices) > int(numbers @ worth[kinds]):
+        prices = np.rint(solved.x[:load] * PRICE_SCALE).astype(np.int64)
+        worth, taken = _costliest_sets(prices, target, int(kinds.max()), num_blocks)
+        if (worth[kinds] < -INFINITE // 2).any() or int(supply @ prices) > int(multiplicity @ worth[kinds]):
             return True
-        new = [np.concatenate([taken[k], -(kinds == k).astype(float)]) for k in kinds]
-        new = [row for row in new if row @ solved.x > 1e-9]
-        if not new:
+        violated = [np.concatenate([taken[k], -(kinds == k).astype(float)]) for k in kinds]
+        violated = [row for row in violated if row @ solved.x > 1e-9]
+        if not violated:
             return False
-        rows += new
+        rows += violated
     return False
 
 
-def _dearest(prices: np.ndarray, value: int, counted: int, copies: int) -> tuple[np.ndarray, np.ndarray]:
-    """The dearest rests with which a chunk has the spare `value`.
+def _costliest_sets(
+    prices: np.ndarray, target: int, max_counted: int, num_blocks: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """The costliest remaining works with which a chunk has the slack t, by dynamic programming.
+
+    Let V_r(j, s) be the largest price of j remaining works, none below r, that add up to at least s, together with
+    L - 1 further ones that do not count: none below the largest of the j, or below r if j = 0. With the price π_r of
+    the remaining work r,
+
+        V_r(0, 0) = (L - 1) max(π_r, ..., π_K),
+        V_r(j, s) = max(V_{r+1}(j, s), π_r + V_r(j - 1, max(s - r, 0)))    for j >= 1,
+
+    and all others, V_{K+1} among them, are -infinity. What is asked for is V_1(j, t).
 
     Args:
-      prices: int[K], of the rests 1 ... K.
-      value: t.
-      counted: the most holders that count.
-      copies: L; L - 1 further rests are none of them smaller than those that count.
+      prices: int[K], π_1 ... π_K.
+      target: t.
+      max_counted: J, the most remaining works that count.
+      num_blocks: L.
 
     Returns:
-      int[counted + 1] prices and int[counted + 1, K] rests taken, by the number of holders that count.
+      `V_1(j, t)` int[J + 1], and how often each remaining work is taken for it, int[J + 1, K].
     """
-    worth = np.full((counted + 1, value + 1), -FAR)  # by the rests still to be taken and what they must add up to
-    taken = np.zeros((counted + 1, value + 1, prices.size), np.int32)
-    for rest in range(prices.size, 0, -1):
-        top = rest - 1 + int(prices[rest - 1 :].argmax())
-        worth[0, 0] = (copies - 1) * prices[top]
-        taken[0, 0] = (copies - 1) * (np.arange(prices.size) == top)
-        needed = np.maximum(np.arange(value + 1) - rest, 0)
-        for j in range(1, counted + 1):
-            with_rest = worth[j - 1, needed] + prices[rest - 1]
-            better = with_rest > worth[j]
-            worth[j, better] = with_rest[better]
-            taken[j, better] = taken[j - 1, needed[better]]
-            taken[j, better, rest - 1] += 1
-    return worth[:, value], taken[:, value]
+    worth = np.full((max_counted + 1, target + 1), -INFINITE)  # V_r, for r from K down to 1
+    taken = np.zeros((max_counted + 1, target + 1, prices.size), np.int32)
+    sums = np.arange(target + 1)
+    for r in range(prices.size, 0, -1):
+        costliest = r - 1 + int(prices[r - 1 :].argmax())
+        worth[0, 0] = (num_blocks - 1) * prices[costliest]
+        taken[0, 0] = (num_blocks - 1) * (np.arange(prices.size) == costliest)
+        missing = np.maximum(sums - r, 0)
+        for j in range(1, max_counted + 1):
+            with_r = worth[j - 1, missing] + prices[r - 1]
+            better = with_r > worth[j]
+            worth[j, better] = with_r[better]
+            taken[j, better] = taken[j - 1, missing[better]]
+            taken[j, better, r - 1] += 1
+    return worth[:, target], taken[:, target]

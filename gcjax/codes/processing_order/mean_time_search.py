@@ -12,8 +12,8 @@ import numpy as np
 from gcjax.codes.base import Assignment, holders
 
 POWER = 8  # of the times, for ties
-PASSES = 100  # over all moves, from each start
-STARTS = 8  # from which the search begins: the best of those given
+MAX_PASSES = 100  # over all moves, from each of the first orders
+MAX_ORDERS = 8  # from which the search begins: the best of those given
 BATCH = 2_000_000  # numbers held at a time while moves are tried
 
 
@@ -29,13 +29,13 @@ class Search(NamedTuple):
     """What the search knows of an order; `chunks`, `slots` and `times` are changed in place.
 
     Attributes:
-      seconds: float[W + 1, S], seconds a chunk of each worker; inf for the padding.
+      seconds: float[W + 1, S], seconds a chunk of each worker; inf for the W-th, which is none.
       chunks: int[W, K].
-      workers: int[N, R], the holders of each chunk, padded with W.
+      workers: int[N, R], the holders of each chunk; W where there is none.
       slots: int[N, R], where they hold it.
       times: float[N, S], when each chunk is complete.
-      scale: float[S], the completion times of the start, or 1 where they are 0.
-      copies: L.
+      scale: float[S], the completion times of the first order, or 1 where they are 0.
+      num_blocks: L.
     """
 
     seconds: np.ndarray
@@ -44,39 +44,40 @@ class Search(NamedTuple):
     slots: np.ndarray
     times: np.ndarray
     scale: np.ndarray
-    copies: int
+    num_blocks: int
 
 
-def completion_times(assignment: Assignment, seconds: np.ndarray, copies: int) -> np.ndarray:
+def completion_times(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> np.ndarray:
     """float64[S]: the completion time of an order in each of the samples `float[S, W]`."""
     inverse = holders(assignment)
     held = inverse.workers >= 0
     times = []
     for row in seconds:
         finish = np.where(held, row[inverse.workers] * np.maximum(inverse.slots + 1, 1), np.inf)
-        times.append(np.partition(finish, copies - 1, axis=1)[:, copies - 1].max())
+        times.append(np.partition(finish, num_blocks - 1, axis=1)[:, num_blocks - 1].max())
     return np.array(times)
 
 
-def improve(starts: list[Assignment], seconds: np.ndarray, *, copies: int) -> Assignment:
-    """The best order that the search finds from the best of the starts.
+def improved_order(orders: list[Assignment], seconds: np.ndarray, *, num_blocks: int) -> Assignment:
+    """The best order that the search finds, beginning with the best of the given ones.
 
     Args:
-      starts: orders of one assignment.
+      orders: of one assignment.
       seconds: float[S, W], with finite completion times.
-      copies: L.
+      num_blocks: L.
     """
 
     def mean(assignment: Assignment) -> float:
-        return float(completion_times(assignment, seconds, copies).mean())
+        return float(completion_times(assignment, seconds, num_blocks).mean())
 
-    promising = sorted(dict.fromkeys(starts), key=mean)[:STARTS]
-    return min((_local_optimum(start, seconds, copies) for start in promising), key=mean)
+    promising = sorted(dict.fromkeys(orders), key=mean)[:MAX_ORDERS]
+    return min((_local_optimum(order, seconds, num_blocks) for order in promising), key=mean)
 
 
-def _local_optimum(assignment: Assignment, seconds: np.ndarray, copies: int) -> Assignment:
-    search = _begin(assignment, seconds, copies)
-    for _ in range(PASSES):
+def _local_optimum(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> Assignment:
+    """The order in which no move helps any more, or the one after so many passes, from the order given."""
+    search = _initial_search(assignment, seconds, num_blocks)
+    for _ in range(MAX_PASSES):
         moves = _moves(search)
         latest = _latest(search)
         gains = _gains(search, latest, moves)
@@ -96,10 +97,11 @@ def _helps(gain: np.ndarray) -> bool:
     return bool(gain[0] > 1e-12 or (gain[0] > -1e-12 and gain[1] > 1e-9))
 
 
-def _begin(assignment: Assignment, seconds: np.ndarray, copies: int) -> Search:
+def _initial_search(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> Search:
+    """What the search knows of the order to begin with, in the samples `float[S, W]`."""
     inverse = holders(assignment)
     held = inverse.workers >= 0
-    scale = completion_times(assignment, seconds, copies)
+    scale = completion_times(assignment, seconds, num_blocks)
     search = Search(
         seconds=np.append(seconds, np.full((len(seconds), 1), np.inf), axis=1).T.copy(),
         chunks=assignment.chunks.copy(),
@@ -107,7 +109,7 @@ def _begin(assignment: Assignment, seconds: np.ndarray, copies: int) -> Search:
         slots=np.where(held, inverse.slots, 0),
         times=np.zeros((assignment.num_chunks, len(seconds))),
         scale=np.where(scale > 0, scale, 1.0),
-        copies=copies,
+        num_blocks=num_blocks,
     )
     for part in np.array_split(np.arange(assignment.num_chunks), 1 + search.times.size // BATCH):
         search.times[part] = _times(search, part, search.slots[part])
@@ -117,7 +119,7 @@ def _begin(assignment: Assignment, seconds: np.ndarray, copies: int) -> Search:
 def _times(search: Search, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """float[n, S]: when the given chunks are complete if they stood at the given slots int[n, R]."""
     finish = search.seconds[search.workers[chunks]] * (slots[..., None] + 1)
-    return np.partition(finish, search.copies - 1, axis=1)[:, search.copies - 1]
+    return np.partition(finish, search.num_blocks - 1, axis=1)[:, search.num_blocks - 1]
 
 
 def _moves(search: Search) -> Moves:
@@ -135,35 +137,51 @@ def _latest(search: Search) -> tuple[np.ndarray, np.ndarray]:
 
     There is one row if there is one chunk.
     """
-    few = min(2, len(search.times))
-    chunks = np.argpartition(-search.times, np.arange(few), axis=0)[:few]
+    number = min(2, len(search.times))
+    chunks = np.argpartition(-search.times, np.arange(number), axis=0)[:number]
     return chunks, np.take_along_axis(search.times, chunks, axis=0)
 
 
 def _gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) -> np.ndarray:
-    """float[2, n]: by how much each move lowers the mean completion time (relative) and the sum of powers."""
-    times, (top, highest) = search.times, latest
-    batches = 1 + moves.worker.size * search.slots.shape[1] * times.shape[1] // BATCH
+    """float[2, n]: by how much each move lowers the mean completion time (relative) and the mean sum of powers.
+
+    Let t_c be the time in a sample at which chunk c is complete, T the largest t_c and σ the scale; t' and T' are those
+    after the move. A move exchanges chunk a, which comes earlier then, with chunk b, which comes later. No other time
+    changes, and `t'_b >= t_b`. So with means over the samples, the gains are
+
+        mean(T - T') / mean(σ),    T' = max(t'_a, t'_b, the largest t_c with c != a),
+        mean(sum over c in {a, b} of (t_c / σ)^POWER - (t'_c / σ)^POWER).
+
+    Args:
+      search: the present order.
+      latest: what `_latest` says of it; the largest t_c with c != a is one of these two.
+      moves: n moves.
+    """
+    batches = 1 + moves.worker.size * search.slots.shape[1] * search.times.shape[1] // BATCH
     gains = [np.zeros((2, 0))]
     for part in np.array_split(np.arange(moves.worker.size), batches):
-        worker, early, late = (values[part] for values in moves)
-        ahead, back = search.chunks[worker, late], search.chunks[worker, early]
-        new = np.stack(
-            [
-                _times(
-                    search,
-                    chunk,
-                    np.where(search.workers[chunk] == worker[:, None], slot[:, None], search.slots[chunk]),
-                )
-                for chunk, slot in ((ahead, early), (back, late))
-            ]
-        )
-        others = top[:, None] != ahead[:, None]  # [2, n, S]; the chunk that goes back only gets later
-        largest = np.maximum(new.max(axis=0), np.where(others, highest[:, None], 0).max(axis=0))
-        old = np.stack([times[ahead], times[back]])
-        powers = ((old / search.scale) ** POWER - (new / search.scale) ** POWER).sum(axis=0).mean(axis=-1)
-        gains.append(np.stack([(highest[0] - largest).mean(axis=-1) / search.scale.mean(), powers]))
+        gains.append(_batch_gains(search, latest, Moves(*(values[part] for values in moves))))
     return np.concatenate(gains, axis=1)
+
+
+def _batch_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) -> np.ndarray:
+    """float[2, n]: see `_gains`; holds arrays [2, n, S]."""
+    worker, early, late = moves
+    a, b = search.chunks[worker, late], search.chunks[worker, early]
+    old_times = np.stack([search.times[a], search.times[b]])
+    new_times = np.stack([_times_after(search, worker, a, early), _times_after(search, worker, b, late)])
+    latest_chunks, latest_times = latest
+    latest_but_a = np.where(latest_chunks[:, None] != a[:, None], latest_times[:, None], 0).max(axis=0)
+    completion = np.maximum(new_times.max(axis=0), latest_but_a)
+    powers = ((old_times / search.scale) ** POWER - (new_times / search.scale) ** POWER).sum(axis=0).mean(axis=-1)
+    return np.stack([(latest_times[0] - completion).mean(axis=-1) / search.scale.mean(), powers])
+
+
+def _times_after(search: Search, worker: np.ndarray, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
+    """float[n, S]: when each of n chunks is complete if its slot at one worker were the given one."""
+    return _times(
+        search, chunks, np.where(search.workers[chunks] == worker[:, None], slots[:, None], search.slots[chunks])
+    )
 
 
 def _apply(search: Search, move: Moves) -> None:
@@ -172,5 +190,5 @@ def _apply(search: Search, move: Moves) -> None:
     search.chunks[worker, early], search.chunks[worker, late] = ahead, back
     for chunk, slot in ((ahead, early), (back, late)):
         search.slots[chunk, search.workers[chunk] == worker] = slot
-    both = np.array([ahead, back])
-    search.times[both] = _times(search, both, search.slots[both])
+    changed = np.array([ahead, back])
+    search.times[changed] = _times(search, changed, search.slots[changed])

@@ -1,9 +1,9 @@
 """In which order a worker processes its chunks (Ramamoorthy, Meng, Girimaji 2024, section 4).
 
-A chunk that all its holders process late delays the decoding. For chunk c and `copies` needed, the most chunks that
-the cluster can process while c still has fewer than `copies` finished holders is: all chunks of the workers that do
-not hold c, the `slot` chunks before c of those that do, and for the `copies - 1` best of them the rest of their load.
-`q_max` is one more than the maximum over c: with q_max chunks processed, however slow anybody is, all is decodable.
+A chunk that all its holders process late delays the decoding. The most chunks that the cluster can process while chunk
+c has fewer than L = `num_blocks` finished holders are: all chunks of the workers that do not hold c, the `slot` chunks
+before c of those that do, and for the L - 1 best of them the rest of their load. `q_max` is one more than the maximum
+over c: with q_max chunks processed, however slow anybody is, all is decodable.
 """
 
 from typing import NamedTuple
@@ -14,9 +14,9 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.base import Assignment, Holders, holders
-from gcjax.codes.processing_order.bounds import largest_smallest_spare
+from gcjax.codes.processing_order.bounds import min_slack_bound
 from gcjax.codes.processing_order.matchings import by_matchings, can_be_matched
-from gcjax.codes.processing_order.slack import rests_of, spare
+from gcjax.codes.processing_order.slack import remaining_work, slack
 from gcjax.codes.processing_order.worst_case_search import search
 
 
@@ -34,23 +34,23 @@ class Ordering(NamedTuple):
     gap: int
 
 
-def q_max(assignment: Assignment, *, copies: int = 1) -> int:
-    """The chunks that must be processed, in the worst case, before every chunk has `copies` finished holders.
+def q_max(assignment: Assignment, *, num_blocks: int = 1) -> int:
+    """The chunks that must be processed, in the worst case, before every chunk has `num_blocks` finished holders.
 
     Args:
       assignment: who holds what, in which order.
-      copies: the finished holders needed of each chunk: L for a partial code with L blocks.
+      num_blocks: L, the blocks of a partial code: so many finished holders are needed of each chunk.
 
     Returns:
       The number of chunks, counted over all workers (Ramamoorthy et al. 2024, section 4).
 
     Raises:
-      ValueError: if a chunk has fewer holders than `copies`.
+      ValueError: if a chunk has fewer holders than `num_blocks`.
     """
-    return _q_max(assignment, _checked(assignment, copies), copies)
+    return _q_max(assignment, enough_holders(assignment, num_blocks), num_blocks)
 
 
-def q_max_bound(assignment: Assignment, *, copies: int = 1) -> int:
+def q_max_bound(assignment: Assignment, *, num_blocks: int = 1) -> int:
     """A proven lower bound on `q_max` over all orders of this assignment.
 
     It is the best of three: what a chunk needs that comes first everywhere, a weighted mean over the chunks, and
@@ -58,55 +58,55 @@ def q_max_bound(assignment: Assignment, *, copies: int = 1) -> int:
 
     Args:
       assignment: who holds what; the order plays no role.
-      copies: as in `q_max`.
+      num_blocks: as in `q_max`.
 
     Raises:
-      ValueError: if a chunk has fewer holders than `copies`.
+      ValueError: if a chunk has fewer holders than `num_blocks`.
     """
-    inverse = _checked(assignment, copies)
-    return 1 + int(assignment.loads.sum()) - largest_smallest_spare(assignment, inverse, copies)
+    inverse = enough_holders(assignment, num_blocks)
+    return 1 + int(assignment.loads.sum()) - min_slack_bound(assignment, inverse, num_blocks)
 
 
-def ordering_gap(assignment: Assignment, *, copies: int = 1) -> Ordering:
+def ordering_gap(assignment: Assignment, *, num_blocks: int = 1) -> Ordering:
     """How far the order of an assignment is from optimal at most.
 
     Args:
       assignment: who holds what, in which order.
-      copies: as in `q_max`.
+      num_blocks: as in `q_max`.
 
     Raises:
-      ValueError: if a chunk has fewer holders than `copies`.
+      ValueError: if a chunk has fewer holders than `num_blocks`.
     """
-    reached, bound = q_max(assignment, copies=copies), q_max_bound(assignment, copies=copies)
+    reached, bound = q_max(assignment, num_blocks=num_blocks), q_max_bound(assignment, num_blocks=num_blocks)
     return Ordering(reached, bound, reached - bound)
 
 
-def order_chunks(assignment: Assignment, *, copies: int = 1) -> Assignment:
+def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
     """A processing order with a small `q_max`, never above that of the given order.
 
     Where all loads are K and all replications the same multiple of K, as with as many chunks as workers, each chunk
-    stands equally often at each position (perfect matchings). For `copies` = 1 that is optimal, since the positions
-    of all chunks add up to the same in any order. It is not always so for more copies (on random 8-regular graphs
-    there are orders with a `q_max` one smaller for 3 and 4 copies), so a local search goes on from there, as it does
+    stands equally often at each position (perfect matchings). For L = 1 that is optimal, since the positions
+    of all chunks add up to the same in any order. It is not always so for more blocks (on random 8-regular graphs
+    there are orders with a `q_max` one smaller for L = 3 and 4), so a local search goes on from there, as it does
     for all other assignments; `ordering_gap` tells how far from optimal the result can be.
 
     Args:
       assignment: who holds what.
-      copies: the finished holders needed of each chunk.
+      num_blocks: as in `q_max`.
 
     Returns:
       The same chunks for every worker, in another order; the same for the same input.
 
     Raises:
-      ValueError: if a chunk has fewer holders than `copies`.
+      ValueError: if a chunk has fewer holders than `num_blocks`.
     """
-    inverse = _checked(assignment, copies)
+    inverse = enough_holders(assignment, num_blocks)
     if can_be_matched(assignment, inverse):
         matched = by_matchings(assignment, inverse)
-        assignment = min(matched, assignment, key=lambda a: _q_max(a, holders(a), copies))
+        assignment = min(matched, assignment, key=lambda a: _q_max(a, holders(a), num_blocks))
         inverse = holders(assignment)
-    target = largest_smallest_spare(assignment, inverse, copies)
-    return search(assignment, inverse, copies=copies, target=target)
+    target = min_slack_bound(assignment, inverse, num_blocks)
+    return search(assignment, inverse, num_blocks=num_blocks, target=target)
 
 
 def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
@@ -116,22 +116,14 @@ def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))
 
 
-def _q_max(assignment: Assignment, inverse: Holders, copies: int) -> int:
-    return 1 + int(assignment.loads.sum()) - int(spare(rests_of(assignment, inverse, copies)).min())
+def _q_max(assignment: Assignment, inverse: Holders, num_blocks: int) -> int:
+    return 1 + int(assignment.loads.sum()) - int(slack(remaining_work(assignment, inverse, num_blocks)).min())
 
 
-def check_copies(inverse: Holders, copies: int) -> None:
-    """Raises `ValueError` if a chunk has fewer holders than `copies`."""
-    _validate.integer(
-        "copies",
-        copies,
-        minimum=1,
-        maximum=int(inverse.counts.min()),
-        hint="A chunk cannot have more finished holders than it has holders.",
-    )
-
-
-def _checked(assignment: Assignment, copies: int) -> Holders:
+def enough_holders(assignment: Assignment, num_blocks: int) -> Holders:
+    """The holders of each chunk; raises `ValueError` if a chunk has fewer than `num_blocks`."""
     inverse = holders(assignment)
-    check_copies(inverse, copies)
+    fewest = int(inverse.counts.min())
+    hint = "A chunk cannot have more finished holders than it has holders."
+    _validate.integer("num_blocks", num_blocks, minimum=1, maximum=fewest, hint=hint)
     return inverse

@@ -12,71 +12,89 @@ import jax
 import numpy as np
 
 from gcjax.codes.base import Assignment, Holders, host_generator
-from gcjax.codes.processing_order.slack import FAR, Rests, critical, in_order, rests_of
+from gcjax.codes.processing_order.slack import (
+    INFINITE,
+    RemainingWork,
+    ordered_assignment,
+    remaining_work,
+    slack_terms,
+)
 
-SWEEPS = 10  # in which every worker has its turn, before only the holders of the worst chunks have
-TURNS = (20, 20_000)  # at most in all: so many a worker, and so many more
+NUM_SWEEPS = 10  # in which every worker reorders its chunks, before only the holders of the worst chunks do
+MAX_REORDERS = (20, 20_000)  # in all: so many a worker, and so many more
 
 
-def search(assignment: Assignment, inverse: Holders, *, copies: int, target: int) -> Assignment:
-    """Makes the smallest spare as large as it can, from the given order on.
+def search(assignment: Assignment, inverse: Holders, *, num_blocks: int, target: int) -> Assignment:
+    """Makes the smallest slack as large as it can, from the given order on.
 
     Args:
       assignment: who holds what, and the order to begin with.
       inverse: its holders.
-      copies: L, the finished holders that a chunk needs.
-      target: where the smallest spare can stop to grow.
+      num_blocks: L, the finished holders that a chunk needs.
+      target: where the smallest slack can stop to grow.
 
     Returns:
-      The order found; never worse than the given one, and the same for the same input.
+      The order at the end; never worse than the given one, and the same for the same input.
     """
-    rests = rests_of(assignment, inverse, copies)
-    state = np.append(critical(rests), np.full((3, 1), FAR), axis=1)  # the last chunk stands for the padding
+    work = remaining_work(assignment, inverse, num_blocks)
+    terms = np.append(slack_terms(work), np.full((3, 1), INFINITE), axis=1)  # [3, N + 1]; the last is for "no chunk"
     rng = host_generator(jax.random.key(0))
-    turns = TURNS[0] * assignment.num_workers + TURNS[1]
+    reorders = MAX_REORDERS[0] * assignment.num_workers + MAX_REORDERS[1]
     passes = range(min(50 * assignment.num_workers, 5_000 + assignment.num_workers // 5))
-    for _, candidates in zip(passes, _candidates(rests, state[0], inverse, rng), strict=False):
-        if state[0].min() >= target or turns <= 0:
+    for _, candidates in zip(passes, _candidates(work, terms[0], inverse, rng), strict=False):
+        if terms[0].min() >= target or reorders <= 0:
             break
-        workers = _without_common_chunks(rests, candidates)
-        _take_turns(rests, state, workers, rng)  # the best for each worker: the smallest spare never falls
-        turns -= workers.size
-    return in_order(assignment, rests)
+        workers = _without_common_chunks(work, candidates)
+        _reorder(work, terms, workers, rng)  # the best for each worker: the smallest slack never falls
+        reorders -= workers.size
+    return ordered_assignment(assignment, work)
 
 
-def _candidates(rests: Rests, spares: np.ndarray, inverse: Holders, rng: np.random.Generator) -> Iterator[np.ndarray]:
-    """Groups of workers to have their turn, small enough for most of them to have no chunk in common."""
-    workers = rests.loads.size
-    groups = min(workers, inverse.workers.shape[1] * rests.chunks.shape[1])
-    for _ in range(SWEEPS):
+def _candidates(
+    work: RemainingWork, slacks: np.ndarray, inverse: Holders, rng: np.random.Generator
+) -> Iterator[np.ndarray]:
+    """Groups of workers to reorder their chunks, small enough for most of them to have no chunk in common."""
+    workers = work.loads.size
+    groups = min(workers, inverse.workers.shape[1] * work.chunks.shape[1])
+    for _ in range(NUM_SWEEPS):
         yield from np.array_split(rng.permutation(workers), groups)
     size = max(workers // groups, 8)
     while True:
-        worst = rng.permutation(np.flatnonzero(spares == spares.min()))[:size]
+        worst = rng.permutation(np.flatnonzero(slacks == slacks.min()))[:size]
         holding = inverse.workers[worst]
         yield rng.permutation(np.unique(holding[holding >= 0]))[:size]
 
 
-def _without_common_chunks(rests: Rests, workers: np.ndarray) -> np.ndarray:
+def _without_common_chunks(work: RemainingWork, workers: np.ndarray) -> np.ndarray:
     """Those of the workers that no later one has a chunk in common with."""
-    owner = np.full(rests.counted.size + 1, -1)
-    chunks, ranks = rests.chunks[workers], np.arange(workers.size)[:, None]
+    owner = np.full(work.num_counted.size + 1, -1)
+    chunks, ranks = work.chunks[workers], np.arange(workers.size)[:, None]
     owner[chunks] = ranks
-    return workers[((owner[chunks] == ranks) | (chunks == rests.counted.size)).all(axis=1)]
+    return workers[((owner[chunks] == ranks) | (chunks == work.num_counted.size)).all(axis=1)]
 
 
-def _take_turns(rests: Rests, state: np.ndarray, workers: np.ndarray, rng: np.random.Generator) -> None:
-    """The given workers, without a chunk in common, reorder their chunks; `state` is what `critical` says of each."""
-    chunks = rests.chunks[workers]
-    held = chunks < rests.counted.size
+def _reorder(work: RemainingWork, terms: np.ndarray, workers: np.ndarray, rng: np.random.Generator) -> None:
+    """The given workers, without a chunk in common, reorder their chunks as is best for each; changes work and terms.
+
+    Let a chunk have the slack S, of which m is the largest term and m' the next larger remaining work, and let v be the
+    remaining work at this worker. With r in place of v, its slack is `S - min(v, m) + min(r, cap)`, where the cap is m'
+    if v is among the terms, and m otherwise.
+
+    Args:
+      work: of all workers.
+      terms: int[3, N + 1], what `slack_terms` says of each chunk: S, m, m'.
+      workers: int[n].
+      rng: breaks ties.
+    """
+    chunks = work.chunks[workers]
+    held = chunks < work.num_counted.size
     entries = workers[:, None] * chunks.shape[1] + np.arange(chunks.shape[1])
-    own, (total, last, after) = rests.values[entries], state[:, chunks]
-    # With the rest r at this worker, a chunk has the spare without + min(r, most).
-    without, most = total - np.minimum(own, last), np.where(own <= last, after, last)
-    without = np.where(held, without + 0.5 * rng.random(own.shape), -FAR)  # below 1: only ties are broken
-    for rest in range(1, chunks.shape[1] + 1):
-        rows = np.flatnonzero(rests.loads[workers] >= rest)
-        column = (without[rows] + np.minimum(rest, most[rows])).argmax(axis=1)
-        rests.values[entries[rows, column]] = rest
-        without[rows, column] = -FAR
-    state[:, chunks[held]] = critical(rests, chunks[held])
+    own, (slacks, largest, next_larger) = work.values[entries], terms[:, chunks]
+    without_own, cap = slacks - np.minimum(own, largest), np.where(own <= largest, next_larger, largest)
+    without_own = np.where(held, without_own + 0.5 * rng.random(own.shape), -INFINITE)  # below 1: only ties are broken
+    for value in range(1, chunks.shape[1] + 1):
+        rows = np.flatnonzero(work.loads[workers] >= value)
+        column = (without_own[rows] + np.minimum(value, cap[rows])).argmax(axis=1)
+        work.values[entries[rows, column]] = value
+        without_own[rows, column] = -INFINITE
+    terms[:, chunks[held]] = slack_terms(work, chunks[held])
