@@ -7,12 +7,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.codes.assignments.bernoulli import drawn
+from gcjax.codes.assignments.bernoulli import random_assignment
 from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.fixed import fixed_code
 from gcjax.equality import comparable
 
 _Peeling = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+"""Rounds so far; of each batch the round it became known in and whose message gave it, or -1; whether any was new."""
 
 
 @comparable
@@ -48,7 +49,7 @@ def batch_raptor(
     num_batches = max(num_chunks // size, 1)
     rng = host_generator(rng_key)
     degrees = np.minimum(1 + rng.choice(_degrees(error).size, num_workers, p=_degrees(error)), num_batches)
-    batches = drawn(rng, degrees, num_batches)
+    batches = random_assignment(rng, degrees, num_batches)
     assignment = _expanded(batches, num_chunks)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
@@ -72,22 +73,22 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
     number = batches.num_chunks
 
     def ripple(state: _Peeling) -> _Peeling:
-        count, rounds, giver, _ = state
+        count, rounds, sender, _ = state
         unknown = held & (rounds[inside] < 0)
         ready = finished & (unknown.sum(axis=1) == 1)
         target = jnp.where(ready, jnp.max(jnp.where(unknown, inside, -1), axis=1), number)
-        found = jnp.full(number, -1, jnp.int32).at[target].max(worker, mode="drop")
-        new = found >= 0
-        return count + 1, jnp.where(new, count, rounds), jnp.where(new, found, giver), jnp.any(new)
+        new_sender = jnp.full(number, -1, jnp.int32).at[target].max(worker, mode="drop")
+        new = new_sender >= 0
+        return count + 1, jnp.where(new, count, rounds), jnp.where(new, new_sender, sender), jnp.any(new)
 
     none = jnp.full(number, -1, jnp.int32)
-    start = jnp.zeros((), jnp.int32), none, none, jnp.ones((), bool)
-    count, rounds, giver, _ = jax.lax.while_loop(lambda state: state[3], ripple, start)
+    initial = jnp.zeros((), jnp.int32), none, none, jnp.ones((), bool)
+    count, rounds, sender, _ = jax.lax.while_loop(lambda state: state[3], ripple, initial)
 
     def settle(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         wanted, weights = state  # how often each batch must still be added
         now = rounds == count - 1 - i
-        given = jnp.zeros_like(weights).at[jnp.where(now, giver, worker.size)].add(wanted, mode="drop")
+        given = jnp.zeros_like(weights).at[jnp.where(now, sender, worker.size)].add(wanted, mode="drop")
         spent = jnp.where(held, given[:, None], 0)
         return wanted.at[inside].add(-spent), weights + given
 
@@ -97,17 +98,17 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
 
 def _degrees(error: float) -> np.ndarray:
     """The probabilities of the degrees 1, ..., D + 1."""
-    most = math.floor(1 / error)
+    max_degree = math.floor(1 / error)
     u = 2 * error * (1 - 2 * error) / (1 - 4 * error) ** 2
-    k = np.arange(2, most + 1)
-    weights = np.concatenate([[u], 1 / (k * (k - 1)), [1 / most]])
+    k = np.arange(2, max_degree + 1)
+    weights = np.concatenate([[u], 1 / (k * (k - 1)), [1 / max_degree]])
     return weights / weights.sum()
 
 
 def _expanded(batches: Assignment, num_chunks: int) -> Assignment:
     """From batches to the chunks in them."""
     members = np.array_split(np.arange(num_chunks), batches.num_chunks)
-    rows = [np.concatenate([members[b] for b in row[row >= 0]]) for row in batches.chunks]
+    rows = [np.concatenate([members[batch] for batch in row[row >= 0]]) for row in batches.chunks]
     chunks = np.full((len(rows), max(map(len, rows))), -1, np.int32)
     for worker, row in enumerate(rows):
         chunks[worker, : len(row)] = row

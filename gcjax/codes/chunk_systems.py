@@ -37,6 +37,7 @@ def min_norm_solver(rows: np.ndarray) -> Solver:
 
 
 def _table_solver(rows: np.ndarray) -> Solver:
+    """Looks solutions up: entry `n 2^R + sum_j finished_j 2^j` of the table is that of chunk n."""
     num_chunks, num_holders, num_blocks = rows.shape
     bits = np.arange(2**num_holders)[:, None] >> np.arange(num_holders) & 1
     masked = np.swapaxes(rows[:, None] * bits[None, :, :, None], -1, -2)
@@ -55,6 +56,7 @@ def _table_solver(rows: np.ndarray) -> Solver:
 
 
 def _direct_solver(rows: np.ndarray) -> Solver:
+    """Solves all systems by orthogonalisation, whenever it is asked."""
     num_blocks = rows.shape[2]
 
     def solve(finished: jax.Array) -> tuple[jax.Array, jax.Array]:
@@ -74,16 +76,16 @@ def _direct_solver(rows: np.ndarray) -> Solver:
 def _complement(rows: jax.Array) -> jax.Array:
     """float[N, L, L]: the projection onto what is orthogonal to all rows `[N, R, L]`."""
     tiny = jnp.finfo(rows.dtype).eps ** 1.5
-    start = jnp.broadcast_to(jnp.eye(rows.shape[2], dtype=rows.dtype), (rows.shape[0], *rows.shape[2:] * 2))
+    identity = jnp.broadcast_to(jnp.eye(rows.shape[2], dtype=rows.dtype), (rows.shape[0], *rows.shape[2:] * 2))
 
     def remove(j: jax.Array, projection: jax.Array) -> jax.Array:
-        rest = jnp.einsum("nab,nb->na", projection, rows[:, j])
-        rest = jnp.einsum("nab,nb->na", projection, rest)  # twice is enough
-        length = (rest**2).sum(axis=1)[:, None]
-        unit = rest * jnp.where(length > tiny, jax.lax.rsqrt(jnp.where(length > tiny, length, 1)), 0)
+        vector = jnp.einsum("nab,nb->na", projection, rows[:, j])
+        vector = jnp.einsum("nab,nb->na", projection, vector)  # twice is enough
+        length = (vector**2).sum(axis=1)[:, None]
+        unit = vector * jnp.where(length > tiny, jax.lax.rsqrt(jnp.where(length > tiny, length, 1)), 0)
         return projection - unit[:, :, None] * unit[:, None, :]
 
-    return jax.lax.fori_loop(0, rows.shape[1], remove, start)
+    return jax.lax.fori_loop(0, rows.shape[1], remove, identity)
 
 
 def _orthogonalise(columns: jax.Array) -> tuple[jax.Array, jax.Array]:

@@ -32,8 +32,8 @@ def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.
         return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
 
     steps = int(np.ceil(np.log2(times.size + 1)))
-    start = jnp.full((), 0, jnp.int32), jnp.full((), times.size + 1, jnp.int32)
-    _, high = jax.lax.fori_loop(0, steps, halve, start)
+    bounds = jnp.full((), 0, jnp.int32), jnp.full((), times.size + 1, jnp.int32)
+    _, high = jax.lax.fori_loop(0, steps, halve, bounds)
     return jnp.where(high <= times.size, times[(high - 1).clip(0, times.size - 1)], jnp.inf)
 
 
@@ -67,9 +67,9 @@ def joint_completion(
         last = parts(finish)
         if stays_exact:
             return last
-        left = plan(progress_at(assignment, finish, last)).residual
-        together = jnp.where(exact_enough(assignment, num_blocks, left), last, jnp.inf)
-        return jnp.minimum(together, bisection(assignment, num_blocks, plan, finish))
+        at_last = plan(progress_at(assignment, finish, last)).residual
+        joint = jnp.where(exact_enough(assignment, num_blocks, at_last), last, jnp.inf)
+        return jnp.minimum(joint, bisection(assignment, num_blocks, plan, finish))
 
     return completion
 

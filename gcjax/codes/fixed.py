@@ -56,7 +56,7 @@ def fixed_code(
     coefficients = _four_axes(assignment, coefficients)
     _, num_messages, _, num_blocks = coefficients.shape
     loads = np.maximum(assignment.loads, 1)[:, None]
-    needs = np.broadcast_to(loads, (loads.size, num_messages)) if needs is None else _checked_needs(needs, loads)
+    needs = np.broadcast_to(loads, (loads.size, num_messages)) if needs is None else _valid_needs(needs, loads)
     slots = np.arange(assignment.load, dtype=np.int32)
     weigh = decode or _ignoring_progress(least_squares(assignment, num_messages, num_blocks))
 
@@ -77,20 +77,27 @@ def fixed_code(
         reached = finish[np.arange(loads.size)[:, None], np.minimum(needs, loads) - 1]
         return jnp.where(needs <= assignment.loads[:, None], reached, jnp.inf)
 
-    def when(finish: jax.Array) -> jax.Array:
+    def completion_time(finish: jax.Array) -> jax.Array:
         finish = check_finish(assignment, finish)
         if completion is not None:
             return completion(arrivals(finish))
-        found = bisection(assignment, num_blocks, plan, finish)
-        return found if guaranteed is None else jnp.minimum(found, guaranteed(arrivals(finish)))
+        time = bisection(assignment, num_blocks, plan, finish)
+        return time if guaranteed is None else jnp.minimum(time, guaranteed(arrivals(finish)))
 
     whole = bool((needs >= loads).all())
-    combines = np.where((coefficients != 0).any(axis=3), slots + 1, 0).max(
-        axis=2
-    )  # chunks, up to the last in a message
+    combined = np.where((coefficients != 0).any(axis=3), slots + 1, 0).max(axis=2)  # up to the last chunk in a message
     if stays_exact is None:
-        stays_exact = completion is not None or (decode is None and bool((needs >= combines).all()))
-    return GradientCode(assignment, num_blocks, num_messages, plan, when, sent, whole, stays_exact)
+        stays_exact = completion is not None or (decode is None and bool((needs >= combined).all()))
+    return GradientCode(
+        assignment=assignment,
+        num_blocks=num_blocks,
+        num_messages=num_messages,
+        plan=plan,
+        completion=completion_time,
+        sent=sent,
+        whole_workers=whole,
+        stays_exact=stays_exact,
+    )
 
 
 def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:
@@ -103,6 +110,7 @@ def fastest_decode(count: int) -> Completion:
 
 
 def _four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
+    """float64[W, M, K, L], 0 where there is no chunk; raises `ValueError` for another shape or what is not finite."""
     shape = (assignment.num_workers, assignment.load)
     array = np.asarray(coefficients, np.float64)
     array = array[:, None, :, None] if array.ndim == 2 else array
@@ -117,7 +125,7 @@ def _four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
     return array
 
 
-def _checked_needs(needs: np.ndarray, loads: np.ndarray) -> np.ndarray:
+def _valid_needs(needs: np.ndarray, loads: np.ndarray) -> np.ndarray:
     needs = np.asarray(needs)
     if needs.ndim != 2 or needs.shape[0] != loads.size or needs.dtype.kind not in "iu" or (needs < 1).any():
         raise ValueError(

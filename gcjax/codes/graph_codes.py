@@ -31,10 +31,10 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
 
     _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("replication", replication, minimum=1)
-    vertices, rest = divmod(2 * num_workers, replication)
-    if rest or vertices <= replication:
-        least = replication * (replication + 1) // 2
-        near = max(num_workers - num_workers % replication, -(-least // replication) * replication)
+    vertices, remainder = divmod(2 * num_workers, replication)
+    if remainder or vertices <= replication:
+        fewest = replication * (replication + 1) // 2
+        near = max(num_workers - num_workers % replication, -(-fewest // replication) * replication)
         raise ValueError(
             "a graph code needs a replication that divides 2 W and is smaller than the vertices 2 W / R; got "
             f"num_workers={num_workers}, replication={replication}. Use num_workers={near} or {near + replication}."

@@ -43,8 +43,8 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
 
 def _coefficients(assignment: Assignment, matrix: np.ndarray) -> np.ndarray:
     """float[W, K]: for the holders of every chunk the solution of `matrix[:, holders] x = 1`."""
-    found = np.zeros(assignment.chunks.shape)
+    coefficients = np.zeros(assignment.chunks.shape)
     for chunk in range(assignment.num_chunks):
         worker, slot = np.nonzero(assignment.chunks == chunk)
-        found[worker, slot] = np.linalg.solve(matrix[:, worker], np.ones(matrix.shape[0]))
-    return found
+        coefficients[worker, slot] = np.linalg.solve(matrix[:, worker], np.ones(matrix.shape[0]))
+    return coefficients

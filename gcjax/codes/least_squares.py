@@ -12,6 +12,7 @@ import numpy as np
 from gcjax.codes.base import Assignment, default_float, gather_by_chunk, holders
 
 _State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
+"""Steps, weights [W, M, L], the target minus what they decode [N, L, L], direction, squared size of the gradient."""
 
 MAX_DENSE_MESSAGES = 512
 """Up to so many messages W·M the system is solved by a singular value decomposition, beyond by conjugate gradients."""
@@ -67,12 +68,12 @@ def _dense(assignment: Assignment, num_messages: int, num_blocks: int) -> Callab
 def least_norm(matrix: jax.Array, wanted: jax.Array) -> jax.Array:
     """float[Q, L]: of all that come closest to `matrix float[P, Q] x = wanted float[P, L]`, the least; dense."""
     left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
-    kept = values > jnp.finfo(matrix.dtype).eps * values[0]
-    inverse = jnp.where(kept, 1 / jnp.where(kept, values, 1), 0)
-    found = jnp.zeros((matrix.shape[1], wanted.shape[1]), matrix.dtype)
+    significant = values > jnp.finfo(matrix.dtype).eps * values[0]
+    inverse = jnp.where(significant, 1 / jnp.where(significant, values, 1), 0)
+    solution = jnp.zeros((matrix.shape[1], wanted.shape[1]), matrix.dtype)
     for _ in range(3):  # refined: the first solution loses as many digits as the condition number has
-        found = found + right.T @ (inverse[:, None] * (left.T @ (wanted - matrix @ found)))
-    return found
+        solution = solution + right.T @ (inverse[:, None] * (left.T @ (wanted - matrix @ solution)))
+    return solution
 
 
 def _iterative(assignment: Assignment, num_blocks: int, max_iterations: int) -> Callable[[jax.Array], jax.Array]:
@@ -88,26 +89,26 @@ def _iterative(assignment: Assignment, num_blocks: int, max_iterations: int) -> 
             return jnp.einsum("wmkb,wkba->wma", encode, jnp.where(held, chunks[assignment.chunks.clip(0)], 0))
 
         eye = jnp.eye(num_blocks, dtype=encode.dtype)[None]
-        wanted = jnp.broadcast_to(eye, (assignment.num_chunks, num_blocks, num_blocks))
-        gradient = to_messages(wanted)
-        first = (gradient**2).sum(axis=(0, 1))
-        tolerance = (8 * jnp.finfo(encode.dtype).eps) ** 2 * first
+        target = jnp.broadcast_to(eye, (assignment.num_chunks, num_blocks, num_blocks))
+        gradient = to_messages(target)
+        first_size = (gradient**2).sum(axis=(0, 1))
+        tolerance = (8 * jnp.finfo(encode.dtype).eps) ** 2 * first_size
 
         def unfinished(state: _State) -> jax.Array:
             return (state[0] < max_iterations) & jnp.any(state[4] > tolerance)
 
         def step(state: _State) -> _State:
-            count, weights, rest, direction, size = state
-            moved = to_chunks(direction)
+            count, weights, error, direction, size = state
+            change = to_chunks(direction)
             active = size > tolerance
-            length = jnp.where(active, size / jnp.where(active, (moved**2).sum(axis=(0, 1)), 1), 0)[None, None]
-            weights, rest = weights + length * direction, rest - length * moved
-            gradient = to_messages(rest)
-            new = (gradient**2).sum(axis=(0, 1))
-            ratio = jnp.where(active, new / jnp.where(active, size, 1), 0)[None, None]
-            return count + 1, weights, rest, gradient + ratio * direction, jnp.where(active, new, size)
+            length = jnp.where(active, size / jnp.where(active, (change**2).sum(axis=(0, 1)), 1), 0)[None, None]
+            weights, error = weights + length * direction, error - length * change
+            gradient = to_messages(error)
+            new_size = (gradient**2).sum(axis=(0, 1))
+            ratio = jnp.where(active, new_size / jnp.where(active, size, 1), 0)[None, None]
+            return count + 1, weights, error, gradient + ratio * direction, jnp.where(active, new_size, size)
 
-        start = jnp.zeros((), jnp.int32), jnp.zeros_like(gradient), wanted, gradient, first
-        return jax.lax.while_loop(unfinished, step, start)[1]
+        initial = jnp.zeros((), jnp.int32), jnp.zeros_like(gradient), target, gradient, first_size
+        return jax.lax.while_loop(unfinished, step, initial)[1]
 
     return solve

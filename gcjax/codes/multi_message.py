@@ -32,8 +32,8 @@ def multi_message(assignment: Assignment) -> GradientCode:
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         own = jnp.einsum("wkkb->wk", encode)
-        copies = gather_by_chunk(own, inverse).sum(axis=1)[assignment.chunks.clip(0)]
-        return (own / copies.clip(1))[..., None]
+        counts = gather_by_chunk(own, inverse).sum(axis=1)[assignment.chunks.clip(0)]
+        return (own / counts.clip(1))[..., None]
 
     def completion(arrivals: jax.Array) -> jax.Array:
         held = inverse.workers >= 0
@@ -89,33 +89,33 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
       num_clusters: how many there are.
     """
     _validate.integer("num_clusters", num_clusters, minimum=1)
-    one = code.assignment
-    shift = np.arange(num_clusters, dtype=np.int32)[:, None, None] * one.num_chunks
-    chunks = np.where(one.chunks >= 0, one.chunks + shift, -1).reshape(-1, one.load).astype(np.int32)
-    assignment = Assignment(chunks, num_clusters * one.num_chunks)
+    part = code.assignment
+    shift = np.arange(num_clusters, dtype=np.int32)[:, None, None] * part.num_chunks
+    chunks = np.where(part.chunks >= 0, part.chunks + shift, -1).reshape(-1, part.load).astype(np.int32)
+    assignment = Assignment(chunks, num_clusters * part.num_chunks)
 
-    def apart(values: jax.Array) -> jax.Array:
-        return values.reshape(num_clusters, one.num_workers, *values.shape[1:])
+    def by_cluster(values: jax.Array) -> jax.Array:
+        return values.reshape(num_clusters, part.num_workers, *values.shape[1:])
 
-    def together(values: jax.Array) -> jax.Array:
+    def by_worker(values: jax.Array) -> jax.Array:
         return values.reshape(-1, *values.shape[2:])
 
     def plan(progress: jax.Array) -> Coding:
-        coding = jax.vmap(code.plan)(apart(check_progress(assignment, progress)))
+        coding = jax.vmap(code.plan)(by_cluster(check_progress(assignment, progress)))
         total = jnp.sqrt(jnp.sum(coding.residual**2))
-        return Coding(together(coding.encode), together(coding.decode), total)
+        return Coding(by_worker(coding.encode), by_worker(coding.decode), total)
 
     def parts(finish: jax.Array) -> jax.Array:
-        return jax.vmap(code.completion)(apart(finish)).max()
+        return jax.vmap(code.completion)(by_cluster(finish)).max()
 
     stays = code.stays_exact
     return GradientCode(
-        assignment,
-        code.num_blocks,
-        code.num_messages,
-        plan,
+        assignment=assignment,
+        num_blocks=code.num_blocks,
+        num_messages=code.num_messages,
+        plan=plan,
         completion=joint_completion(assignment, code.num_blocks, plan, parts=parts, stays_exact=stays),
-        sent=lambda progress: together(jax.vmap(code.sent)(apart(check_progress(assignment, progress)))),
+        sent=lambda progress: by_worker(jax.vmap(code.sent)(by_cluster(check_progress(assignment, progress)))),
         whole_workers=code.whole_workers,
         stays_exact=stays,
     )

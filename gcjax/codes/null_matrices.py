@@ -50,31 +50,33 @@ def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: 
         directions, lengths = np.zeros((num_stragglers, num_workers)), rng.uniform(0.75, 1.25, num_workers)
         total = np.zeros(num_stragglers)
         for column, length in enumerate(lengths):
-            drawn = rng.normal(size=(NUM_CANDIDATES, num_stragglers))
-            drawn /= np.linalg.norm(drawn, axis=1, keepdims=True)
-            faults = _parallels(drawn, directions, column) + 0.5 * ((length * drawn + total) ** 2).mean(axis=1)
+            candidates = rng.normal(size=(NUM_CANDIDATES, num_stragglers))
+            candidates /= np.linalg.norm(candidates, axis=1, keepdims=True)
+            faults = _parallels(candidates, directions, column) + 0.5 * ((length * candidates + total) ** 2).mean(
+                axis=1
+            )
             best = np.argsort(faults)[:NUM_FINALISTS]
-            faults = faults[best] + _closest(drawn[best], directions, column)
-            directions[:, column] = drawn[best[np.argmin(faults)]]
+            faults = faults[best] + _closest(candidates[best], directions, column)
+            directions[:, column] = candidates[best[np.argmin(faults)]]
             total += length * directions[:, column]
         matrix = lengths * directions
         yield matrix * (1 - np.linalg.lstsq(matrix.T, np.ones(num_workers))[0] @ matrix)
 
 
-def _parallels(drawn: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
-    """float64[candidates]: how parallel to their neighbours they would be as this column (squared cosines)."""
+def _parallels(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
+    """float64[C]: how parallel to their neighbours C candidates would be as this column (squared cosines)."""
     num_stragglers, num_workers = directions.shape
-    before = directions[:, max(0, column - num_stragglers + 1) : column]
-    after = directions[:, : max(0, column + num_stragglers - num_workers)]  # across the end of the circle
-    return ((drawn @ before) ** 2).sum(axis=1) + ((drawn @ after) ** 2).sum(axis=1)
+    earlier = directions[:, max(0, column - num_stragglers + 1) : column]
+    wrapped = directions[:, : max(0, column + num_stragglers - num_workers)]  # across the end of the circle
+    return ((candidates @ earlier) ** 2).sum(axis=1) + ((candidates @ wrapped) ** 2).sum(axis=1)
 
 
-def _closest(drawn: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
-    """float64[candidates]: how parallel to any earlier column; 0 where s is not 2 or 3, since then few come close."""
+def _closest(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
+    """float64[C]: how parallel to any earlier column; 0 where s is not 2 or 3, since then few come close."""
     num_stragglers, num_workers = directions.shape
     if not column or not 2 <= num_stragglers <= 3:
-        return np.zeros(len(drawn))
-    along = (drawn @ directions[:, max(0, column - LOOK_BACK) : column]) ** 2
+        return np.zeros(len(candidates))
+    along = (candidates @ directions[:, max(0, column - LOOK_BACK) : column]) ** 2
     apart = np.maximum(1 - along.max(axis=1), np.finfo(np.float64).eps)
     return 0.3 / (num_workers**2 * apart)
 
@@ -84,5 +86,5 @@ def cyclic_rows(matrix: np.ndarray) -> np.ndarray:
     num_stragglers, num_workers = matrix.shape
     support = (np.arange(num_workers)[:, None] + np.arange(num_stragglers + 1)) % num_workers
     columns = np.moveaxis(matrix[:, support], 1, 0)
-    rest = -np.linalg.solve(columns[:, :, 1:], columns[:, :, :1])[:, :, 0]
-    return np.concatenate([np.ones((num_workers, 1)), rest], axis=1)
+    others = -np.linalg.solve(columns[:, :, 1:], columns[:, :, :1])[:, :, 0]
+    return np.concatenate([np.ones((num_workers, 1)), others], axis=1)

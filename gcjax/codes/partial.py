@@ -57,7 +57,7 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     chunk, column = np.nonzero(inverse.workers >= 0)
     flat = chunk * inverse.workers.shape[1] + column
     position[inverse.workers[chunk, column], 0, inverse.slots[chunk, column]] = flat
-    padded, uneven = bool((assignment.chunks < 0).any()), bool((inverse.workers < 0).any())
+    ragged_loads, ragged_holders = bool((assignment.chunks < 0).any()), bool((inverse.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
         progress = check_progress(assignment, progress)
@@ -65,11 +65,11 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         # with constant indices XLA puts them innermost and then copies all coefficients.
         zero = progress[0] * 0
         finished = progress[inverse.workers + zero] > inverse.slots
-        if uneven:
+        if ragged_holders:
             finished = finished & (inverse.workers >= 0)
         solution, distances = solve(finished)
         encode = solution.reshape(-1, num_blocks)[position + zero]
-        if padded:
+        if ragged_loads:
             encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
         decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(rows[:, None], default_float()), 0)
         return Coding(encode, decode, jnp.sqrt(distances.sum()))
@@ -85,7 +85,14 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     def sent(progress: jax.Array) -> jax.Array:
         return check_progress(assignment, progress)[:, None] > 0
 
-    return GradientCode(assignment, num_blocks, 1, plan, completion, sent)
+    return GradientCode(
+        assignment=assignment,
+        num_blocks=num_blocks,
+        num_messages=1,
+        plan=plan,
+        completion=completion,
+        sent=sent,
+    )
 
 
 def _rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.ndarray:

@@ -84,10 +84,10 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
     factor = splu(bordered)
 
     def solve(chunks: np.ndarray, picked: np.ndarray | float = 0.0) -> np.ndarray:
-        wanted = np.zeros((n + s, chunks.shape[1]))
-        wanted[:n], wanted[n:] = chunks, picked
-        found = factor.solve(wanted)
-        return (found + factor.solve(wanted - bordered @ found))[:n]
+        right_side = np.zeros((n + s, chunks.shape[1]))
+        right_side[:n], right_side[n:] = chunks, picked
+        solution = factor.solve(right_side)
+        return (solution + factor.solve(right_side - bordered @ solution))[:n]
 
     # Both are refined: the first solutions can be far longer than what is left of them once they are orthogonal.
     vanishing = np.linalg.qr(solve(np.zeros((n, s)), np.eye(s)))[0]
@@ -113,23 +113,23 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
     tolerance = MOSTLY_EXACT * np.sqrt(assignment.num_chunks * num_blocks)
     table = np.concatenate([redundancy.vanishing, redundancy.everybody], axis=2)
     for_messages = table / redundancy.lengths[..., None]  # divided in float64, and rounded once
-    padded = np.concatenate([table, np.zeros_like(table[:1])])  # the last row is for the stragglers that there are not
+    with_zeros = np.concatenate([table, np.zeros_like(table[:1])])  # the last row: for stragglers that there are not
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        gone = progress < assignment.loads
-        which = jnp.nonzero(gone, size=tolerated, fill_value=assignment.num_workers)[0]
-        rows = jnp.asarray(padded, default_float())[which].reshape(tolerated * num_messages, -1)
-        moved = least_norm(rows[:, :-num_blocks], -rows[:, -num_blocks:])
+        stragglers = progress < assignment.loads
+        index = jnp.nonzero(stragglers, size=tolerated, fill_value=assignment.num_workers)[0]
+        rows = jnp.asarray(with_zeros, default_float())[index].reshape(tolerated * num_messages, -1)
+        shift = least_norm(rows[:, :-num_blocks], -rows[:, -num_blocks:])
         numbers = jnp.asarray(for_messages, default_float())
-        change = jnp.einsum("wmd,da->wma", numbers[..., :-num_blocks], moved, precision="highest")
-        weights = jnp.where(gone[:, None, None], 0, numbers[..., -num_blocks:] + change)
+        change = jnp.einsum("wmd,da->wma", numbers[..., :-num_blocks], shift, precision="highest")
+        weights = jnp.where(stragglers[:, None, None], 0, numbers[..., -num_blocks:] + change)
         left = residual(assignment, encode, weights)
 
         def fitted() -> jax.Array:
             other = otherwise(encode)
             return jnp.where(residual(assignment, encode, other) < left, other, weights)
 
-        enough = (gone.sum() <= tolerated) & (left <= tolerance)
+        enough = (stragglers.sum() <= tolerated) & (left <= tolerance)
         return jax.lax.cond(enough, lambda: weights, fitted)
 
     return decode
@@ -165,17 +165,17 @@ def straggler_residuals(
     """
     num_blocks, inverse = coefficients.shape[3], holders(assignment)
     encode = coefficients.astype(default_float()).astype(np.float64)
-    found = []
-    for gone in masks:
-        rows = np.concatenate([redundancy.vanishing[gone], redundancy.everybody[gone]], axis=2)
+    residuals = []
+    for stragglers in masks:
+        rows = np.concatenate([redundancy.vanishing[stragglers], redundancy.everybody[stragglers]], axis=2)
         rows = rows.reshape(-1, rows.shape[2])
-        moved = np.linalg.solve(rows[:, :-num_blocks], -rows[:, -num_blocks:])
-        weights = (redundancy.everybody + redundancy.vanishing @ moved) / redundancy.lengths[..., None]
-        weights[gone] = 0
+        shift = np.linalg.solve(rows[:, :-num_blocks], -rows[:, -num_blocks:])
+        weights = (redundancy.everybody + redundancy.vanishing @ shift) / redundancy.lengths[..., None]
+        weights[stragglers] = 0
         products = np.einsum("wma,wmkb->wkab", weights.astype(default_float()).astype(np.float64), encode)
-        each = np.where(inverse.workers[..., None, None] >= 0, products[inverse.workers, inverse.slots], 0)
-        found.append(np.linalg.norm(each.sum(axis=1) - np.eye(num_blocks)))
-    return np.array(found)
+        by_chunk = np.where(inverse.workers[..., None, None] >= 0, products[inverse.workers, inverse.slots], 0)
+        residuals.append(np.linalg.norm(by_chunk.sum(axis=1) - np.eye(num_blocks)))
+    return np.array(residuals)
 
 
 def check_full_residual(name: str, left: float) -> None:

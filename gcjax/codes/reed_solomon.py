@@ -30,21 +30,21 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
       ValueError: if s is not below n, or there are so few chunks that a worker would hold none.
     """
     check_tolerance(num_workers, num_stragglers)
-    least = -(-num_workers // (num_stragglers + 1))
-    _validate.integer("num_chunks", num_chunks, minimum=least, hint="With fewer chunks some worker would hold none.")
+    fewest = -(-num_workers // (num_stragglers + 1))
+    _validate.integer("num_chunks", num_chunks, minimum=fewest, hint="With fewer chunks some worker would hold none.")
     _validate.choice("points", points, ("chebyshev", "roots_of_unity"))
     total = num_chunks * (num_stragglers + 1)
     loads = total // num_workers + (np.arange(num_workers) < total % num_workers)
     assignment = round_robin(num_chunks, loads)
     angles = np.pi * (np.arange(num_workers) + 0.5) / num_workers
-    at = np.cos(angles) if points == "chebyshev" else np.exp(2j * angles)
-    coefficients = np.zeros(assignment.chunks.shape, at.dtype)
+    positions = np.cos(angles) if points == "chebyshev" else np.exp(2j * angles)
+    coefficients = np.zeros(assignment.chunks.shape, positions.dtype)
     for chunk in range(num_chunks):
         worker, slot = np.nonzero(assignment.chunks == chunk)
-        gaps = at[worker, None] - np.delete(at, worker)[None]
-        size = np.abs(gaps)
+        gaps = positions[worker, None] - np.delete(positions, worker)[None]
+        distance = np.abs(gaps)
         # All chunks may be scaled alike; by the mean distance of points (1/2 or 1) no product over- or underflows.
         scale = 0.5 if points == "chebyshev" else 1.0
-        coefficients[worker, slot] = (gaps / size).prod(axis=1) * np.exp(np.log(size / scale).sum(axis=1))
+        coefficients[worker, slot] = (gaps / distance).prod(axis=1) * np.exp(np.log(distance / scale).sum(axis=1))
     real = as_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
     return fixed_code(assignment, unit_messages(real), guaranteed=fastest_decode(num_workers - num_stragglers))

@@ -100,7 +100,7 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
     return fixed_code(assignment, coefficients, decode=decode, completion=fastest_decode(num_workers - num_stragglers))
 
 
-class _Draw(NamedTuple):
+class _Candidate(NamedTuple):
     """A code, and what it leaves in rounding: with everybody, and at most with any of the sets that are tried."""
 
     coefficients: np.ndarray
@@ -119,24 +119,25 @@ def _well_conditioned(
         return cyclic_rows(next(matrices)), None, 0.0
     few = num_workers <= MAX_PLAIN_WORKERS
     masks = None if few else straggler_masks(num_workers, num_stragglers, num_masks=NUM_PROBES, rng_key=rng_key)[0]
-    draws: list[_Draw] = []
+    candidates: list[_Candidate] = []
     for matrix in itertools.islice(matrices, NUM_DRAWS):
-        draws.append(_drawn(assignment, matrix, masks))
-        if draws[-1].everybody <= MAX_RESIDUAL / 2 and (few or draws[-1].worst <= MAX_RESIDUAL):
+        candidates.append(_candidate(assignment, matrix, masks))
+        if candidates[-1].everybody <= MAX_RESIDUAL / 2 and (few or candidates[-1].worst <= MAX_RESIDUAL):
             break
-    best = min(draws, key=lambda draw: (draw.everybody > MAX_RESIDUAL, draw.worst))
+    best = min(candidates, key=lambda each: (each.everybody > MAX_RESIDUAL, each.worst))
     check_full_residual("a cyclic repetition code", best.everybody)
     return best.coefficients, redundant_decode(assignment, best.redundancy), best.worst
 
 
-def _drawn(assignment: Assignment, matrix: np.ndarray, masks: np.ndarray | None) -> _Draw:
+def _candidate(assignment: Assignment, matrix: np.ndarray, masks: np.ndarray | None) -> _Candidate:
+    """The code of a matrix; without masks, the worst is what it leaves with everybody."""
     coefficients = cyclic_rows(matrix)
     redundancy = sparse_redundancy(assignment, coefficients, len(matrix))
     everybody = full_residual(coefficients[:, None, :, None], assignment, redundancy)
     if masks is None:
-        return _Draw(coefficients, redundancy, everybody, everybody)
+        return _Candidate(coefficients, redundancy, everybody, everybody)
     worst = straggler_residuals(coefficients[:, None, :, None], assignment, redundancy, masks).max()
-    return _Draw(coefficients, redundancy, everybody, max(everybody, float(worst)))
+    return _Candidate(coefficients, redundancy, everybody, max(everybody, float(worst)))
 
 
 def _load(num_workers: int, num_stragglers: int) -> int:

@@ -24,42 +24,56 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
     blocks = {code.num_blocks for code in codes}
     if len(blocks) != 1:
         raise ValueError(f"side_by_side needs codes with the same number of blocks; got {sorted(blocks) or 'no code'}.")
-    load = max(code.assignment.load for code in codes)
+    assignment = _joint_assignment([code.assignment for code in codes])
     num_messages = max(code.num_messages for code in codes)
     ends = np.cumsum([code.assignment.num_workers for code in codes])
-    chunks, first = [], 0
-    for code in codes:
-        own = np.where(code.assignment.chunks >= 0, code.assignment.chunks + first, -1)
-        chunks.append(np.pad(own, ((0, 0), (0, load - own.shape[1])), constant_values=-1))
-        first += code.assignment.num_chunks
-    assignment = Assignment(np.concatenate(chunks).astype(np.int32), first)
 
-    def apart(values: jax.Array) -> list[jax.Array]:
+    def by_code(values: jax.Array) -> list[jax.Array]:
         parts = jnp.split(values, ends[:-1])
         return [part[:, : c.assignment.load] if part.ndim > 1 else part for c, part in zip(codes, parts, strict=True)]
 
-    def padded(values: jax.Array, axes: dict[int, int]) -> jax.Array:
+    def widened(values: jax.Array, axes: dict[int, int]) -> jax.Array:
         return jnp.pad(values, [(0, axes.get(i, n) - n) for i, n in enumerate(values.shape)])
 
     def plan(progress: jax.Array) -> Coding:
-        done = apart(check_progress(assignment, progress))
+        done = by_code(check_progress(assignment, progress))
         codings = [code.plan(part) for code, part in zip(codes, done, strict=True)]
         return Coding(
-            jnp.concatenate([padded(c.encode, {1: num_messages, 2: load}) for c in codings]),
-            jnp.concatenate([padded(c.decode, {1: num_messages}) for c in codings]),
+            jnp.concatenate([widened(c.encode, {1: num_messages, 2: assignment.load}) for c in codings]),
+            jnp.concatenate([widened(c.decode, {1: num_messages}) for c in codings]),
             jnp.sqrt(sum((c.residual**2 for c in codings[1:]), codings[0].residual ** 2)),
         )
 
     def parts(finish: jax.Array) -> jax.Array:
-        return jnp.stack([code.completion(part) for code, part in zip(codes, apart(finish), strict=True)]).max()
+        return jnp.stack([code.completion(part) for code, part in zip(codes, by_code(finish), strict=True)]).max()
 
     def sent(progress: jax.Array) -> jax.Array:
         progress = check_progress(assignment, progress)
         return jnp.concatenate(
-            [padded(code.sent(part), {1: num_messages}) for code, part in zip(codes, apart(progress), strict=True)]
+            [widened(code.sent(part), {1: num_messages}) for code, part in zip(codes, by_code(progress), strict=True)]
         )
 
     whole = all(code.whole_workers for code in codes)
     stays, num_blocks = all(code.stays_exact for code in codes), blocks.pop()
     completion = joint_completion(assignment, num_blocks, plan, parts=parts, stays_exact=stays)
-    return GradientCode(assignment, num_blocks, num_messages, plan, completion, sent, whole, stays)
+    return GradientCode(
+        assignment=assignment,
+        num_blocks=num_blocks,
+        num_messages=num_messages,
+        plan=plan,
+        completion=completion,
+        sent=sent,
+        whole_workers=whole,
+        stays_exact=stays,
+    )
+
+
+def _joint_assignment(assignments: list[Assignment]) -> Assignment:
+    """All workers and chunks of the assignments, those of the first one first."""
+    load = max(assignment.load for assignment in assignments)
+    rows, num_chunks = [], 0
+    for chunks, own_chunks in assignments:
+        shifted = np.where(chunks >= 0, chunks + num_chunks, -1)
+        rows.append(np.pad(shifted, ((0, 0), (0, load - chunks.shape[1])), constant_values=-1))
+        num_chunks += own_chunks
+    return Assignment(np.concatenate(rows).astype(np.int32), num_chunks)

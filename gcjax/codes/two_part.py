@@ -27,8 +27,8 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
     coded, num_blocks = code.assignment, code.num_blocks
     first = num_uncoded * coded.num_workers
     own = np.arange(first, dtype=np.int32).reshape(-1, num_uncoded)
-    rest = np.where(coded.chunks >= 0, coded.chunks + first, -1).astype(np.int32)
-    assignment = Assignment(np.concatenate([own, rest], axis=1), first + coded.num_chunks)
+    shifted = np.where(coded.chunks >= 0, coded.chunks + first, -1).astype(np.int32)
+    assignment = Assignment(np.concatenate([own, shifted], axis=1), first + coded.num_chunks)
 
     def coded_progress(progress: jax.Array) -> jax.Array:
         return (progress - num_uncoded).clip(0)
@@ -42,11 +42,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         encode = jnp.concatenate([_widen(uncoded, 0, coded.load), _widen(inner.encode, num_uncoded, 0)], axis=1)
         sends = jnp.where((progress > 0)[:, None, None], eye[None], 0)
         missing = num_blocks * (first - done.sum(dtype=jnp.int32)).astype(inner.residual.dtype)
-        return Coding(
-            encode,
-            jnp.concatenate([sends, inner.decode], axis=1),
-            jnp.sqrt(missing + inner.residual**2),
-        )
+        return Coding(encode, jnp.concatenate([sends, inner.decode], axis=1), jnp.sqrt(missing + inner.residual**2))
 
     def parts(finish: jax.Array) -> jax.Array:
         return jnp.maximum(finish[:, num_uncoded - 1].max(), code.completion(finish[:, num_uncoded:]))
@@ -59,9 +55,17 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
     stays = code.stays_exact
     completion = joint_completion(assignment, num_blocks, plan, parts=parts, stays_exact=stays)
     num_messages = num_blocks + code.num_messages
-    return GradientCode(assignment, num_blocks, num_messages, plan, completion, sent, stays_exact=stays)
+    return GradientCode(
+        assignment=assignment,
+        num_blocks=num_blocks,
+        num_messages=num_messages,
+        plan=plan,
+        completion=completion,
+        sent=sent,
+        stays_exact=stays,
+    )
 
 
-def _widen(encode: jax.Array, before: int, after: int) -> jax.Array:
-    """Room for the slots of the other part."""
-    return jnp.pad(encode, ((0, 0), (0, 0), (before, after), (0, 0)))
+def _widen(encode: jax.Array, num_before: int, num_after: int) -> jax.Array:
+    """float[W, M, K, L]: with zeros for the slots of the other part, which come before or after."""
+    return jnp.pad(encode, ((0, 0), (0, 0), (num_before, num_after), (0, 0)))

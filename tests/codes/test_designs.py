@@ -12,7 +12,7 @@ from gcjax.codes.assignments import design_constructions as designs
 
 
 def test_every_known_design_is_one():
-    found = list(designs.known(40))
+    found = list(designs.known_designs(40))
     assert len(found) > 60
     for design in found:
         designs.incidence(design)
@@ -24,8 +24,8 @@ def test_every_known_design_is_one():
     ("v", "r"), [(57, 8), (73, 9), (64, 9), (49, 8), (37, 9), (40, 13), (16, 6), (101, 25), (27, 13)]
 )
 def test_well_known_designs_are_found(v, r):
-    assert designs.find(v, r) is not None
-    designs.incidence(designs.find(v, r))
+    assert designs.smallest_design(v, r) is not None
+    designs.incidence(designs.smallest_design(v, r))
 
 
 @pytest.mark.parametrize("q", [2, 4, 7, 8, 9, 25])
@@ -42,7 +42,7 @@ def test_fields(q):
 def test_constant_decoding_has_the_error_of_the_closed_form_and_is_optimal(x64, v, r):
     code = codes.bibd(v, load=r)
     optimal = codes.whole_workers(codes.optimal_decoding(code.assignment))
-    shared, chunks = designs.find(v, r).shared, code.assignment.num_chunks
+    shared, chunks = designs.smallest_design(v, r).shared, code.assignment.num_chunks
     masks = np.array(list(itertools.product((0, r), repeat=v)), np.int32)
     ours, best = (np.asarray(jax.jit(jax.vmap(c.plan))(masks).residual) ** 2 for c in (code, optimal))
     f = (masks > 0).sum(axis=1)

@@ -32,10 +32,10 @@ def bernoulli(
     counts = rng.binomial(num_chunks, load / num_chunks, size=num_workers)
     if regularised:
         counts = np.minimum(counts, int(2 * load))
-    return drawn(rng, counts, num_chunks)
+    return random_assignment(rng, counts, num_chunks)
 
 
-def drawn(rng: np.random.Generator, counts: np.ndarray, num_chunks: int) -> Assignment:
+def random_assignment(rng: np.random.Generator, counts: np.ndarray, num_chunks: int) -> Assignment:
     """Worker w holds `counts[w]` different chunks, any as likely as any other, in random order."""
     chunks = np.full((counts.size, max(int(counts.max()), 1)), -1, np.int32)
     for worker, count in enumerate(counts):

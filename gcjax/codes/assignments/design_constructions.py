@@ -33,27 +33,27 @@ class Design(NamedTuple):
     make: Callable[[], np.ndarray]
 
 
-def find(points: int, replication: int) -> Design | None:
+def smallest_design(points: int, replication: int) -> Design | None:
     """The known design with these parameters that has the fewest blocks."""
-    found = [design for design in known(points) if design.points == points and design.replication == replication]
-    return min(found, key=lambda design: design.blocks, default=None)
+    designs = (d for d in known_designs(points) if d.points == points and d.replication == replication)
+    return min(designs, key=lambda design: design.blocks, default=None)
 
 
 def incidence(design: Design) -> np.ndarray:
     """bool[b, v], checked to be the design that it says."""
     matrix = design.make()
     shared = matrix.astype(np.int64).T @ matrix
-    wanted = np.full((design.points, design.points), design.shared)
-    np.fill_diagonal(wanted, design.replication)
+    expected = np.full((design.points, design.points), design.shared)
+    np.fill_diagonal(expected, design.replication)
     sizes = matrix.sum(axis=1)
-    if matrix.shape != (design.blocks, design.points) or not np.array_equal(shared, wanted) or np.ptp(sizes):
+    if matrix.shape != (design.blocks, design.points) or not np.array_equal(shared, expected) or np.ptp(sizes):
         raise AssertionError(f"the construction of {design} is wrong.")
     return matrix
 
 
-def known(most_points: int) -> Iterator[Design]:
+def known_designs(max_points: int) -> Iterator[Design]:
     """All designs of the list with up to so many points."""
-    for design in _basic(most_points):
+    for design in _basic(max_points):
         yield design
         v, b, r, k, shared = design[:5]
         if v - k >= 2:
@@ -96,12 +96,13 @@ def _products(digits: np.ndarray, modulus: np.ndarray, p: int) -> np.ndarray:
     return total % p
 
 
-def _basic(most_points: int) -> Iterator[Design]:
-    for v in range(3, most_points + 1):
+def _basic(max_points: int) -> Iterator[Design]:
+    """The designs that are made directly: all others here are complements of these."""
+    for v in range(3, max_points + 1):
         yield Design(v, v, v - 1, v - 1, v - 2, functools.partial(_missing_one, v))
-    if most_points >= 16:
+    if max_points >= 16:
         yield Design(16, 16, 6, 6, 2, _grid)
-    for q in filter(prime_power, range(2, most_points + 1)):
+    for q in filter(prime_power, range(2, max_points + 1)):
         if q % 4 == 3 and q > 3:
             make = functools.partial(_residues, q, 2)
             yield Design(q, q, (q - 1) // 2, (q - 1) // 2, (q - 3) // 4, make)
@@ -110,10 +111,10 @@ def _basic(most_points: int) -> Iterator[Design]:
             yield Design(q, q, (q - 1) // 4, (q - 1) // 4, (q - 5) // 16, functools.partial(_residues, q, 4))
         for d in itertools.count(2):
             lines = [(q**i - 1) // (q - 1) for i in (d - 1, d, d + 1)]
-            if q**d > most_points:
+            if q**d > max_points:
                 break
             yield Design(q**d, q * lines[1], lines[1], q ** (d - 1), lines[0], functools.partial(_affine, d, q))
-            if lines[2] <= most_points:
+            if lines[2] <= max_points:
                 make = functools.partial(_projective, d, q)
                 yield Design(lines[2], lines[2], lines[1], lines[1], lines[0], make)
 

@@ -23,15 +23,15 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
     Raises:
       ValueError: if a speed is negative or not finite, or the replication is too large.
     """
-    each = np.asarray(_validate.number("speeds", speeds, finite=True), np.float64)
-    if each.ndim != 1 or each.size == 0:
-        raise ValueError(f"speeds must be float[W], one number a worker; got shape {each.shape}.")
+    speeds = np.asarray(_validate.number("speeds", speeds, finite=True), np.float64)
+    if speeds.ndim != 1 or speeds.size == 0:
+        raise ValueError(f"speeds must be float[W], one number a worker; got shape {speeds.shape}.")
     _validate.integer("num_chunks", num_chunks, minimum=1)
     _validate.integer(
-        "replication", replication, minimum=1, maximum=int((each > 0).sum()),
+        "replication", replication, minimum=1, maximum=int((speeds > 0).sum()),
         hint="A chunk cannot be on more workers than have a speed above 0.",
     )  # fmt: skip
-    return round_robin(num_chunks, _loads(each, num_chunks, replication))
+    return round_robin(num_chunks, _loads(speeds, num_chunks, replication))
 
 
 def _loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:
@@ -39,8 +39,8 @@ def _loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:
     shares = np.zeros(speeds.size)
     free = speeds > 0
     while True:
-        rest = num_chunks * (replication - (shares[~free] > 0).sum())
-        shares[free] = rest * speeds[free] / speeds[free].sum()
+        remaining = num_chunks * (replication - (shares[~free] > 0).sum())
+        shares[free] = remaining * speeds[free] / speeds[free].sum()
         over = free & (shares > num_chunks)
         if not over.any():
             break

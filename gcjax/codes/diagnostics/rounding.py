@@ -109,13 +109,13 @@ def conditioning(
     shape = (code.assignment.num_chunks, code.num_blocks, width)
     gradients = host_generator(gradient_key).normal(size=shape)
     with jax.enable_x64(True):
-        conditions, wanted = _each(partial(_reference, code, jnp.asarray(gradients)), progress)
-    size = np.linalg.norm(wanted, axis=(1, 2)).clip(np.finfo(np.float64).tiny)
+        conditions, references = _each_row(partial(_reference, code, jnp.asarray(gradients)), progress)
+    size = np.linalg.norm(references, axis=(1, 2)).clip(np.finfo(np.float64).tiny)
     errors = {}
     for name, message_type in (("float64", jnp.float64), ("float32", jnp.float32), ("bfloat16", jnp.bfloat16)):
         with jax.enable_x64(name == "float64"):
-            found = _each(partial(_estimate, code, jnp.asarray(gradients), message_type), progress)
-        errors[name] = float(np.max(np.linalg.norm(found - wanted, axis=(1, 2)) / size))
+            estimates = _each_row(partial(_estimate, code, jnp.asarray(gradients), message_type), progress)
+        errors[name] = float(np.max(np.linalg.norm(estimates - references, axis=(1, 2)) / size))
     return Conditioning(float(conditions.max()), float(np.median(conditions)), errors, len(masks), exhaustive)
 
 
@@ -123,11 +123,10 @@ def _reference(code: GradientCode, gradients: jax.Array, progress: jax.Array) ->
     """The condition number, and what the plan should decode: the plain sum where it is exact."""
     coding = code.plan(progress)
     eye = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
-    found = chunk_coefficients(code.assignment, coding.encode, coding.decode)
+    decoded = chunk_coefficients(code.assignment, coding.encode, coding.decode)
     exact = coding.residual < MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
-    coefficients = jnp.where(exact, eye, found)
-    wanted = jnp.einsum("nab,nbi->ai", coefficients, gradients)
-    return condition_number(code.assignment, coding), wanted
+    coefficients = jnp.where(exact, eye, decoded)
+    return condition_number(code.assignment, coding), jnp.einsum("nab,nbi->ai", coefficients, gradients)
 
 
 def _estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progress: jax.Array) -> jax.Array:
@@ -139,8 +138,8 @@ def _estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progr
     return jnp.einsum("wma,wmi->ai", coding.decode, messages, precision="highest")
 
 
-def _each(function: Callable[[jax.Array], Any], progress: np.ndarray) -> Any:
+def _each_row(function: Callable[[jax.Array], Any], progress: np.ndarray) -> Any:
     """The function of every row, as float64 arrays."""
     batch = BATCH if progress.shape[1] <= BATCH else None
-    found = jax.jit(lambda rows: jax.lax.map(function, rows, batch_size=batch))(jnp.asarray(progress))
-    return jax.tree.map(lambda x: np.asarray(x, np.float64), found)
+    values = jax.jit(lambda rows: jax.lax.map(function, rows, batch_size=batch))(jnp.asarray(progress))
+    return jax.tree.map(lambda x: np.asarray(x, np.float64), values)
