@@ -158,7 +158,7 @@ def checked_network(network: Network | None, num_workers: int) -> Network:
         raise ValueError(
             f"network must be a Network; got {network!r}. One of bandwidths becomes one by links(...).of(params)."
         )
-    return Network() if network is None else network.checked(num_workers)
+    return Network() if network is None else network.validated(num_workers)
 
 
 def check_schedule(schedule: Any, protocol: Protocol, durations: jax.Array) -> None:

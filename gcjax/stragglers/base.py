@@ -52,17 +52,16 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
     num_workers = _validate.integer("num_workers", num_workers, minimum=1, maximum=2**31 - 1)
     durations = f"durations of {num_units} units of {num_workers} workers"
     memory.check(durations, 4 * num_units * num_workers, "Lower num_units or num_workers.")
-    checked_model(model)
+    check_model(model)
     init_key, unit_key = jax.random.split(_validate.rng_key(rng_key))
     return _sample_units(model.sample, num_units, model.init(init_key, num_workers), unit_key)
 
 
-def checked_model(value: Any) -> StragglerModel:
-    """Returns a straggler model, or raises `ValueError` for anything else."""
+def check_model(value: Any) -> None:
+    """Raises `ValueError` for anything but a straggler model."""
     if not isinstance(value, StragglerModel):
         hint = " Was the factory called?" if callable(value) else " Make one as gcjax.stragglers.exponential()."
         raise ValueError(f"model must be a StragglerModel; got {value!r:.200}.{hint}")
-    return value
 
 
 def per_worker(name: str, value: Any, num_workers: int) -> jax.Array:

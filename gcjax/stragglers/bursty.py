@@ -21,7 +21,7 @@ class _State(NamedTuple):
 
     Attributes:
       since: [W], rounds since a worker was last slow, at most up to the window.
-      left: [W], rounds that the current burst still lasts.
+      rounds_left: [W], rounds that the current burst still lasts.
       slow: bool[W], who is slow in this round.
       unit: [], the next unit.
       base: float[W] seconds.
@@ -34,7 +34,7 @@ class _State(NamedTuple):
     """
 
     since: jax.Array
-    left: jax.Array
+    rounds_left: jax.Array
     slow: jax.Array
     unit: jax.Array
     base: jax.Array
@@ -51,7 +51,7 @@ class _Bursty:
     """The sample function of all bursts."""
 
     def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
-        state = jax.lax.cond(state.unit % state.period == 0, _step, lambda state, key: state, state, rng_key)
+        state = jax.lax.cond(state.unit % state.period == 0, _next_round, lambda state, key: state, state, rng_key)
         seconds = state.base * jnp.where(state.slow, state.slowdown, 1)
         return seconds, state._replace(unit=state.unit + 1)
 
@@ -96,15 +96,16 @@ def bursty(
     def init(rng_key: jax.Array, num_workers: int) -> _State:
         del rng_key
         _validate.integer("max_slow", max_slow, maximum=num_workers, hint="No more workers can be slow than there are.")
+        counts = {"burst": burst, "window": window, "max_slow": max_slow, "period": period}
         return _State(
-            jnp.full(num_workers, window, jnp.int32),
-            jnp.zeros(num_workers, jnp.int32),
-            jnp.zeros(num_workers, bool),
-            jnp.zeros((), jnp.int32),
-            per_worker("base", base, num_workers),
-            per_worker("slowdown", slowdown, num_workers),
-            jnp.asarray(probability, jnp.result_type(float)),
-            *(jnp.asarray(value, jnp.int32) for value in (burst, window, max_slow, period)),
+            since=jnp.full(num_workers, window, jnp.int32),
+            rounds_left=jnp.zeros(num_workers, jnp.int32),
+            slow=jnp.zeros(num_workers, bool),
+            unit=jnp.zeros((), jnp.int32),
+            base=per_worker("base", base, num_workers),
+            slowdown=per_worker("slowdown", slowdown, num_workers),
+            probability=jnp.asarray(probability, jnp.result_type(float)),
+            **{name: jnp.asarray(value, jnp.int32) for name, value in counts.items()},
         )
 
     return StragglerModel(init, _Bursty())
@@ -128,21 +129,20 @@ def is_bursty(slow: np.ndarray, *, burst: int, window: int, max_slow: int) -> bo
     return True
 
 
-def _step(state: _State, rng_key: jax.Array) -> _State:
-    """The next round."""
+def _next_round(state: _State, rng_key: jax.Array) -> _State:
+    """Who is slow in the next round."""
     begin_key, order_key, length_key = jax.random.split(rng_key, 3)
     shape = state.since.shape
-    going_on = state.left > 0
+    in_burst = state.rounds_left > 0
     since = state.since + 1
     # Who was slow in the last window - 1 rounds counts into the window, whether or not slow now.
-    counted = going_on | (since < state.window)
-    may = ~counted & jax.random.bernoulli(begin_key, state.probability, shape)
-    order = jnp.where(may, jax.random.uniform(order_key, shape), jnp.inf)
+    counted = in_burst | (since < state.window)
+    can_begin = ~counted & jax.random.bernoulli(begin_key, state.probability, shape)
+    order = jnp.where(can_begin, jax.random.uniform(order_key, shape), jnp.inf)
     rank = jnp.argsort(jnp.argsort(order)).astype(jnp.int32)
-    begins = may & (rank < state.max_slow - jnp.sum(counted, dtype=jnp.int32))
+    begins = can_begin & (rank < state.max_slow - jnp.sum(counted, dtype=jnp.int32))
     length = jax.random.randint(length_key, shape, 1, state.burst + 1, jnp.int32)
-    left = jnp.where(begins, length, state.left)
-    slow = left > 0
-    return state._replace(
-        since=jnp.where(slow, 0, jnp.minimum(since, state.window)), left=(left - 1).clip(0), slow=slow
-    )
+    rounds_left = jnp.where(begins, length, state.rounds_left)
+    slow = rounds_left > 0
+    since = jnp.where(slow, 0, jnp.minimum(since, state.window))
+    return state._replace(since=since, rounds_left=(rounds_left - 1).clip(0), slow=slow)

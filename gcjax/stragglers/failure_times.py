@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.stragglers.base import StragglerModel, checked_model, per_worker
+from gcjax.stragglers.base import StragglerModel, check_model, per_worker
 
 Count = int | jax.Array
 
@@ -75,7 +75,7 @@ def failing(
     period: Count,
 ) -> StragglerModel:
     """Wraps `model`: `choose` draws who fails in a round, from what `who(num_workers)` keeps in the state."""
-    checked_model(model)
+    check_model(model)
     latest = onset if latest_onset is None else latest_onset
     check_range("onset", onset, "latest_onset", latest)
     _validate.whole("period", period, minimum=1)

@@ -10,7 +10,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.stragglers.base import StragglerModel, checked_model, per_worker
+from gcjax.stragglers.base import StragglerModel, check_model, per_worker
 from gcjax.stragglers.iid import Parameter, constant
 
 
@@ -20,7 +20,7 @@ class _State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _Changed:
+class _PerWorkerChange:
     """The sample function of times changed by a value of each worker; equal for equal inner models: compiled once."""
 
     inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
@@ -31,12 +31,12 @@ class _Changed:
         return self.operation(state.value, seconds), state._replace(inner=inner)
 
 
-def _changed(
+def _with_change(
     model: StragglerModel, operation: Callable[[jax.Array, jax.Array], jax.Array], name: str, value: Parameter,
     neutral: float, workers: tuple[int, ...] | None,
 ) -> StragglerModel:  # fmt: skip
     """A model with the times of some workers changed by a value, a number or one a worker."""
-    checked_model(model)
+    check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
         values = per_worker(name, value, num_workers)
@@ -44,7 +44,7 @@ def _changed(
             values = jnp.where(members(workers, num_workers), values, neutral)
         return _State(model.init(rng_key, num_workers), values)
 
-    return StragglerModel(init, _Changed(model.sample, operation))
+    return StragglerModel(init, _PerWorkerChange(model.sample, operation))
 
 
 @comparable
@@ -58,12 +58,12 @@ def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerM
     Raises:
       ValueError: if the model is none.
     """
-    checked_model(model)
+    check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
         init_key, sample_key = jax.random.split(rng_key)
-        drawn, _ = model.sample(model.init(init_key, num_workers), sample_key)
-        return {"seconds": 1 / drawn if inverse else drawn}
+        draw, _ = model.sample(model.init(init_key, num_workers), sample_key)
+        return {"seconds": 1 / draw if inverse else draw}
 
     return StragglerModel(init, constant().sample)
 
@@ -81,8 +81,7 @@ def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...]
       ValueError: if `factor` is not above zero and finite, or there is no such worker.
     """
     _validate.number("factor", factor, above=True, finite=True)
-
-    return _changed(model, jnp.multiply, "factor", factor, 1.0, workers)
+    return _with_change(model, jnp.multiply, "factor", factor, 1.0, workers)
 
 
 @comparable
@@ -98,8 +97,7 @@ def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ..
       ValueError: if the delay is negative or not finite, or there is no such worker.
     """
     _validate.number("seconds", seconds, finite=True)
-
-    return _changed(model, jnp.add, "seconds", seconds, 0.0, workers)
+    return _with_change(model, jnp.add, "seconds", seconds, 0.0, workers)
 
 
 def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:

@@ -96,6 +96,7 @@ def _bernoulli(rng_key: jax.Array, probability: jax.Array) -> jax.Array:
 
 
 def _check_chain(probability: Any, persistence: Any) -> None:
+    """Raises `ValueError` if no chain has these two probabilities, where they are known."""
     if _validate.is_traced(probability) or _validate.is_traced(persistence):
         return
     slow, stay = np.broadcast_arrays(np.asarray(probability, np.float64), np.asarray(persistence, np.float64))

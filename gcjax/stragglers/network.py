@@ -38,7 +38,7 @@ class Network(NamedTuple):
     download: Seconds = 0.0
     server: Seconds | None = None
 
-    def checked(self, num_workers: int | None = None) -> "Network":
+    def validated(self, num_workers: int | None = None) -> "Network":
         """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker."""
         fields = self._asdict()
         if self.server is None:
@@ -137,7 +137,7 @@ def constant_network(
       ValueError: if a value is negative or NaN, or the shared link is given more than one.
     """
     own = {"latency": latency, "upload": upload, "download": download}
-    return Network(**{name: _seconds(name, value) for name, value in own.items()}, server=server).checked()
+    return Network(**{name: _seconds(name, value) for name, value in own.items()}, server=server).validated()
 
 
 def links(

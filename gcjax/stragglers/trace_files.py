@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
-_OURS = ("worker", "unit", "seconds")
+_COLUMNS = ("worker", "unit", "seconds")
 _ROWS = "rows"
 _ALIBABA = ("worker", "time", "batch_time_norm")
 _WITH_ROWS_IN_ERRORS = csv.ReadOptions(use_threads=False)
@@ -37,11 +37,11 @@ def write_trace(path: str | Path, seconds: Any) -> None:
     Raises:
       ValueError: if the array is not of this form.
     """
-    seconds = checked_trace(seconds)
+    seconds = trace_array(seconds)
     unit, worker = np.indices(seconds.shape)
     values = pa.array(seconds.astype(np.float64).ravel(), mask=np.isnan(seconds).ravel())
     columns = (worker.ravel(), unit.ravel(), values, np.full(seconds.size, seconds.size))
-    csv.write_csv(pa.table(dict(zip((*_OURS, _ROWS), columns, strict=True))), path)
+    csv.write_csv(pa.table(dict(zip((*_COLUMNS, _ROWS), columns, strict=True))), path)
 
 
 def read_trace(path: str | Path) -> np.ndarray:
@@ -68,18 +68,18 @@ def read_trace(path: str | Path) -> np.ndarray:
     try:
         data = pa.input_stream(os.fspath(path)).read()
         if data.startswith(b"\x93NUMPY"):
-            return checked_trace(np.load(io.BytesIO(data), allow_pickle=False)).astype(np.float64)
+            return trace_array(np.load(io.BytesIO(data), allow_pickle=False)).astype(np.float64)
         is_table = data.startswith(b"PAR1")
         source = pa.BufferReader(data)
         table = parquet.ParquetFile(source).read() if is_table else csv.read_csv(source, _WITH_ROWS_IN_ERRORS)
     except (OSError, EOFError, MemoryError, ValueError) as error:  # pa.ArrowInvalid is a ValueError
         raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
     if not is_table and _ROWS not in table.column_names:
-        _warn_of_a_cut(path, data)
+        _warn_if_cut(path, data)
     return _from_table(path, table)
 
 
-def checked_trace(seconds: Any) -> np.ndarray:
+def trace_array(seconds: Any) -> np.ndarray:
     """The array as float[T, W] of seconds >= 0, inf, or NaN."""
     array = np.asarray(seconds)
     if array.ndim != 2 or 0 in array.shape or array.dtype.kind != "f":
@@ -94,37 +94,38 @@ def checked_trace(seconds: Any) -> np.ndarray:
 
 
 def _from_table(path: str | Path, table: pa.Table) -> np.ndarray:
+    """float64[T, W] from a table in one of the three layouts."""
     names = table.column_names
     if len(set(names)) < len(names):
-        raise ValueError(f"the columns of a trace must have different names; {path} has {_listed(names)}.")
+        raise ValueError(f"the columns of a trace must have different names; {path} has {_quoted(names)}.")
     if not table.num_rows:
         raise ValueError(f"A trace must have rows; {path} has none.")
-    if set(_OURS) <= set(names):
+    if set(_COLUMNS) <= set(names):
         if _ROWS in names:
             _check_whole(path, _numbers(path, table, _ROWS))
-        return _in_ours(path, *(_numbers(path, table, name) for name in _OURS))
+        return _from_columns(path, *(_numbers(path, table, name) for name in _COLUMNS))
     if set(_ALIBABA) <= set(names):
-        return _in_alibaba(path, *(_numbers(path, table, name) for name in _ALIBABA))
-    each = [str(worker) for worker in range(len(names))]
-    if names and set(names) == set(each):
-        return checked_trace(np.stack([_numbers(path, table, name) for name in each], axis=1))
+        return _from_alibaba(path, *(_numbers(path, table, name) for name in _ALIBABA))
+    workers = [str(worker) for worker in range(len(names))]
+    if names and set(names) == set(workers):
+        return trace_array(np.stack([_numbers(path, table, name) for name in workers], axis=1))
     raise ValueError(
-        f"A trace must have the columns {', '.join(_OURS)}, or {', '.join(_ALIBABA)}, or one for each worker with the "
-        f"names 0 to W-1; {path} has {_listed(names)}. Of anything else make an array float[T, W] of seconds: replay "
+        f"A trace must have the columns {', '.join(_COLUMNS)}, or {', '.join(_ALIBABA)}, or one for each worker with "
+        f"the names 0 to W-1; {path} has {_quoted(names)}. Of anything else make an array float[T, W] of seconds: replay "
         "takes it as it is, and write_trace saves it."
     )
 
 
-def _in_ours(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+def _from_columns(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     for name, values in (("worker", worker), ("unit", unit)):
         if not ((values >= 0) & (values == np.round(values))).all():
             raise ValueError(f"the column {name} of a trace must hold whole numbers from 0; {path} does not.")
-    return checked_trace(_cells(path, worker, unit, seconds))
+    return trace_array(_cells(path, worker, unit, seconds))
 
 
-def _in_alibaba(path: str | Path, worker: np.ndarray, step: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+def _from_alibaba(path: str | Path, worker: np.ndarray, step: np.ndarray, ratio: np.ndarray) -> np.ndarray:
     workers, steps = (np.unique(values, return_inverse=True)[1] for values in (worker, step))
-    return checked_trace(_cells(path, workers, steps, ratio / np.nanmedian(ratio)))
+    return trace_array(_cells(path, workers, steps, ratio / np.nanmedian(ratio)))
 
 
 def _cells(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
@@ -164,7 +165,7 @@ def _check_whole(path: str | Path, rows: np.ndarray) -> None:
         )
 
 
-def _warn_of_a_cut(path: str | Path, data: bytes) -> None:
+def _warn_if_cut(path: str | Path, data: bytes) -> None:
     if not data.endswith((b"\n", b"\r")):
         lines = data.splitlines()
         shown = lines[-1].decode(errors="replace")
@@ -175,5 +176,5 @@ def _warn_of_a_cut(path: str | Path, data: bytes) -> None:
         )
 
 
-def _listed(names: list[str]) -> str:
+def _quoted(names: list[str]) -> str:
     return ", ".join(map(repr, names))

@@ -13,7 +13,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel
-from gcjax.stragglers.trace_files import checked_trace, read_trace
+from gcjax.stragglers.trace_files import read_trace, trace_array
 
 STARTS = ("random", "recorded")
 WORKERS = ("recorded", "drawn")
@@ -52,28 +52,28 @@ def replay(
       ValueError: if the trace is not of this form, or a worker has no measured unit, or there is no such choice, or W
         is not P for recorded workers.
     """
-    return _of_array(read_trace(trace) if isinstance(trace, (str, Path)) else trace, start, workers)
+    return _model_of(read_trace(trace) if isinstance(trace, (str, Path)) else trace, start, workers)
 
 
 @comparable
-def _of_array(seconds: np.ndarray | jax.Array, start: str, workers: str) -> StragglerModel:
+def _model_of(seconds: np.ndarray | jax.Array, start: str, workers: str) -> StragglerModel:
     """The model, which depends on nothing but the arguments; a file may change."""
     if not _validate.is_traced(seconds):
-        seconds = _filled(checked_trace(seconds))
-    drawn = _validate.choice("workers", workers, WORKERS) == "drawn"
-    anywhere = _validate.choice("start", start, STARTS) == "random"
+        seconds = _without_gaps(trace_array(seconds))
+    is_drawn = _validate.choice("workers", workers, WORKERS) == "drawn"
+    is_random = _validate.choice("start", start, STARTS) == "random"
     num_units, width = seconds.shape
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
-        if not drawn and num_workers != width:
+        if not is_drawn and num_workers != width:
             raise ValueError(
                 f"recorded workers are as many as the trace has; it has {width}, asked for are {num_workers}. Pass "
                 f'num_workers={width}, or workers="drawn", which takes any number of them.'
             )
         column_key, row_key = jax.random.split(rng_key)
-        column = _columns(column_key, width, num_workers) if drawn else jnp.arange(num_workers, dtype=jnp.int32)
-        shape = (num_workers,) if drawn else ()
-        first = jax.random.randint(row_key, shape, 0, num_units if anywhere else 1, jnp.int32)
+        column = _columns(column_key, width, num_workers) if is_drawn else jnp.arange(num_workers, dtype=jnp.int32)
+        shape = (num_workers,) if is_drawn else ()
+        first = jax.random.randint(row_key, shape, 0, num_units if is_random else 1, jnp.int32)
         unit = jnp.broadcast_to(first, (num_workers,))
         return _State(jnp.asarray(seconds, jnp.result_type(float)), column, unit)
 
@@ -83,11 +83,11 @@ def _of_array(seconds: np.ndarray | jax.Array, start: str, workers: str) -> Stra
 def _columns(rng_key: jax.Array, width: int, num_workers: int) -> jax.Array:
     """int32[W]: columns of the trace, all of them in a random order, as often as needed."""
     keys = jax.random.split(rng_key, -(-num_workers // width))
-    each = jax.vmap(lambda key: jax.random.permutation(key, jnp.arange(width, dtype=jnp.int32)))(keys)
-    return each.reshape(-1)[:num_workers]
+    orders = jax.vmap(lambda key: jax.random.permutation(key, jnp.arange(width, dtype=jnp.int32)))(keys)
+    return orders.reshape(-1)[:num_workers]
 
 
-def _filled(seconds: np.ndarray) -> np.ndarray:
+def _without_gaps(seconds: np.ndarray) -> np.ndarray:
     """Without NaN: the last measured unit before, or else the first."""
     measured = ~np.isnan(seconds)
     if not measured.any(axis=0).all():

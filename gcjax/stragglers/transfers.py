@@ -48,14 +48,10 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, own: jax.Array, server: j
         done = active & (ends <= now)
         passed = jnp.where(seconds > 0, (now - link.now) / jnp.where(seconds > 0, seconds, 1), link.left)
         left = jnp.where(active, jnp.maximum(link.left - passed, jnp.finfo(ready.dtype).tiny), link.left)
-        return _Link(
-            jnp.where(jnp.isfinite(now), now, link.now),
-            jnp.where(done, 0, left),
-            jnp.where(done, now, link.arrived),
-        )
+        reached = jnp.where(jnp.isfinite(now), now, link.now)
+        return _Link(reached, jnp.where(done, 0, left), jnp.where(done, now, link.arrived))
 
     first = jnp.min(ready)
-    start = _Link(
-        jnp.where(jnp.isfinite(first), first, 0).astype(ready.dtype), size, jnp.where(size > 0, jnp.inf, ready)
-    )
-    return jax.lax.fori_loop(0, 2 * ready.size, step, start).arrived
+    now = jnp.where(jnp.isfinite(first), first, 0).astype(ready.dtype)
+    link = _Link(now, size, jnp.where(size > 0, jnp.inf, ready))
+    return jax.lax.fori_loop(0, 2 * ready.size, step, link).arrived

@@ -22,10 +22,10 @@ def crop_and_flip(images: jax.Array, rng_key: jax.Array) -> jax.Array:
     moves = draw_indices(jax.random.fold_in(rng_key, 0), 2 * number, shifts).reshape(2, number)
     mirrored = draw_indices(jax.random.fold_in(rng_key, 1), number, jnp.asarray(2))
     around = (PADDING, PADDING)
-    padded = jnp.pad(images, ((0, 0), around, around, (0, 0)))
+    framed = jnp.pad(images, ((0, 0), around, around, (0, 0)))
 
     def crop(image: jax.Array, down: jax.Array, right: jax.Array) -> jax.Array:
         return jax.lax.dynamic_slice(image, (down, right, 0), (height, width, image.shape[-1]))
 
-    cropped = jax.vmap(crop)(padded, moves[0], moves[1])
+    cropped = jax.vmap(crop)(framed, moves[0], moves[1])
     return jnp.where((mirrored == 1)[:, None, None, None], cropped[:, :, ::-1], cropped)

@@ -61,6 +61,14 @@ class Task(NamedTuple):
     mergeable: bool = False
 
 
+class TaskFunctions(NamedTuple):
+    """The functions of a task that a model decides; see `Task`."""
+
+    init: Callable[[jax.Array], Any]
+    loss: Callable[[Any, Any, jax.Array], jax.Array]
+    metrics: Callable[[Any, Any], dict[str, jax.Array]]
+
+
 def merge(batches: Batch, weights: jax.Array) -> Batch:
     """One batch whose loss is the weighted sum of the losses of several.
 

@@ -59,14 +59,14 @@ def sampling(
             "batch_size=None makes a batch of a worker's own chunk and so needs local_data=True; "
             f"got local_data={local_data}. Pass local_data=True, or a batch_size."
         )
-    largest = -(-num_examples // num_chunks)
-    return _sampling(num_examples, largest, num_chunks, batch_size, bool(local_data), augmentation)
+    chunk_size = -(-num_examples // num_chunks)
+    return _sampling(num_examples, chunk_size, num_chunks, batch_size, bool(local_data), augmentation)
 
 
 @functools.lru_cache(maxsize=64)
 def _sampling(
-    n: int,
-    largest: int,
+    num_examples: int,
+    chunk_size: int,
     num_chunks: int,
     batch_size: int | None,
     local_data: bool,
@@ -74,9 +74,9 @@ def _sampling(
 ) -> Sampling:
     """Cached, so that equal settings give equal functions and jit compiles once."""
     if batch_size is None:
-        chunk_batch: BatchFunction = functools.partial(_whole_chunk, largest)
+        chunk_batch: BatchFunction = functools.partial(_whole_chunk, chunk_size)
     else:
-        chunk_batch = functools.partial(_drawn_from_chunk, batch_size)
+        chunk_batch = functools.partial(_chunk_rows, batch_size)
     chunk_batch = _augmented(chunk_batch, augmentation)
 
     def own_chunk(data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Batch:
@@ -84,43 +84,42 @@ def _sampling(
 
     if local_data or batch_size is None:
         return Sampling(own_chunk, chunk_batch)
-    unit_batch = functools.partial(_drawn_from_all, batch_size, n)
+    unit_batch = functools.partial(_all_rows, batch_size, num_examples)
     return Sampling(_augmented(unit_batch, augmentation), chunk_batch)
 
 
 def _augmented(draw: BatchFunction, augmentation: Augmentation | None) -> BatchFunction:
+    """Batches whose inputs are augmented by a key of their own; as they are if there is no augmentation."""
     if augmentation is None:
         return draw
 
-    def drawn(data: Data, rng_key: jax.Array, first: jax.Array, second: jax.Array) -> Batch:
+    def augmented(data: Data, rng_key: jax.Array, first: jax.Array, second: jax.Array) -> Batch:
         batch = draw(data, rng_key, first, second)
         key = jax.random.fold_in(_batch_key(rng_key, first, second), 1)
         return batch._replace(inputs=augmentation(batch.inputs, key))
 
-    return drawn
+    return augmented
 
 
-def _drawn_from_all(
-    batch_size: int, n: int, data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array
-) -> Batch:
+def _all_rows(batch_size: int, n: int, data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Batch:
     rows = draw_indices(_batch_key(rng_key, worker, unit), batch_size, jnp.asarray(n, jnp.int32))
     return _rows(data.train, rows, jnp.asarray(1 / batch_size, data.train.scales.dtype))
 
 
-def _drawn_from_chunk(batch_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
-    start, count, scale = _of_chunk(data.train, chunk)
-    rows = start + draw_indices(_batch_key(rng_key, chunk, round), batch_size, count)
+def _chunk_rows(batch_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
+    first_row, count, scale = _extent(data.train, chunk)
+    rows = first_row + draw_indices(_batch_key(rng_key, chunk, round), batch_size, count)
     return _rows(data.train, rows, scale / batch_size)
 
 
-def _whole_chunk(largest: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
+def _whole_chunk(chunk_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
     del rng_key, round
-    start, count, scale = _of_chunk(data.train, chunk)
-    real = jnp.arange(largest, dtype=count.dtype) < count
+    first_row, count, scale = _extent(data.train, chunk)
+    is_example = jnp.arange(chunk_size, dtype=count.dtype) < count
     return Batch(
-        inputs=jax.lax.dynamic_slice_in_dim(data.train.inputs, start, largest),
-        targets=jax.lax.dynamic_slice_in_dim(data.train.targets, start, largest),
-        weights=jnp.where(real, scale / count.astype(scale.dtype), 0.0),
+        inputs=jax.lax.dynamic_slice_in_dim(data.train.inputs, first_row, chunk_size),
+        targets=jax.lax.dynamic_slice_in_dim(data.train.targets, first_row, chunk_size),
+        weights=jnp.where(is_example, scale / count.astype(scale.dtype), 0.0),
     )
 
 
@@ -131,12 +130,12 @@ def draw_indices(rng_key: jax.Array, num: int, count: jax.Array) -> jax.Array:
     loop on a CPU, `jax.random.randint` costs several microseconds a batch, this a fraction of one.
     """
     words = jax.random.key_data(rng_key)
-    bits = _mixed(words[0] + jnp.arange(num, dtype=jnp.uint32) * _GOLDEN_RATIO)
-    bits = _mixed(bits ^ words[-1])
+    bits = _scrambled(words[0] + jnp.arange(num, dtype=jnp.uint32) * _GOLDEN_RATIO)
+    bits = _scrambled(bits ^ words[-1])
     return (bits % count.astype(jnp.uint32)).astype(jnp.int32)
 
 
-def _mixed(bits: jax.Array) -> jax.Array:
+def _scrambled(bits: jax.Array) -> jax.Array:
     bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)
@@ -150,7 +149,8 @@ def _at(array: jax.Array, index: jax.Array) -> jax.Array:
     return array.at[index].get(mode="promise_in_bounds")
 
 
-def _of_chunk(chunks: Chunks, chunk: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _extent(chunks: Chunks, chunk: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+    """The first row of a chunk, its number of examples, and the scale of its loss."""
     return _at(chunks.starts, chunk), _at(chunks.counts, chunk), _at(chunks.scales, chunk)
 
 

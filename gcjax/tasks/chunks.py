@@ -65,8 +65,8 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     counts = n // num_chunks + (np.arange(num_chunks) < n % num_chunks)
     padding = counts.max() - counts[-1]
     return Chunks(
-        inputs=_padded(inputs, padding),
-        targets=_padded(targets, padding),
+        inputs=_with_zeros(inputs, padding),
+        targets=_with_zeros(targets, padding),
         starts=jnp.asarray(np.cumsum(counts) - counts, jnp.int32),
         counts=jnp.asarray(counts, jnp.int32),
         scales=jnp.asarray(counts * num_chunks / n, jnp.result_type(float)),
@@ -82,12 +82,13 @@ def first_examples(chunks: Chunks, num: int) -> Batch:
     """The batch of the first `num` training examples, or of all where there are fewer."""
     n = jnp.minimum(jnp.sum(chunks.counts), num)
     inputs, targets = chunks.inputs[:num], chunks.targets[:num]
-    real = jnp.arange(targets.shape[0], dtype=n.dtype) < n
-    weights = jnp.where(real, 1 / n.astype(chunks.scales.dtype), 0.0)
+    is_example = jnp.arange(targets.shape[0], dtype=n.dtype) < n
+    weights = jnp.where(is_example, 1 / n.astype(chunks.scales.dtype), 0.0)
     return Batch(inputs, targets, weights)
 
 
-def _padded(rows: np.ndarray, padding: int) -> jax.Array:
+def _with_zeros(rows: np.ndarray, padding: int) -> jax.Array:
+    """The rows and then zeros, on the device."""
     rows = np.concatenate([rows, np.zeros((padding, *rows.shape[1:]), rows.dtype)])
     if rows.dtype == np.uint8:
         return jnp.asarray(rows)

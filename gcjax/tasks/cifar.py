@@ -84,12 +84,10 @@ def cifar10(
       ValueError: if a file is missing or damaged, the model is unknown or has no such option, there are more
         chunks than training images, or another value is out of its range.
     """
-    chosen = network(model, hidden=hidden, dropout=dropout, width=width)
-    images = shuffled(_images(contents(_SOURCE, folder, checksums)), seed)
     return image_task(
         num_chunks,
-        images,
-        chosen,
+        network(model, hidden=hidden, dropout=dropout, width=width),
+        shuffled(_images(contents(_SOURCE, folder, checksums)), seed),
         scale=_SCALE,
         augmentation=crop_and_flip if augment else None,
         batch_size=batch_size,
@@ -109,12 +107,12 @@ def _records(name: str, raw: bytes) -> np.ndarray:
     if len(raw) % _RECORD or not raw:
         raise ValueError(f"{name} must be one or more records of {_RECORD} bytes each; got {len(raw):,} bytes.")
     records = np.frombuffer(raw, np.uint8).reshape(-1, _RECORD)
-    if (top := records[:, 0].max()) >= NUM_CLASSES:
+    if (largest := records[:, 0].max()) >= NUM_CLASSES:
         row = int(records[:, 0].argmax())
-        raise ValueError(f"A label of {name} must be at most {NUM_CLASSES - 1}; got {top} in record {row}.")
+        raise ValueError(f"A label of {name} must be at most {NUM_CLASSES - 1}; got {largest} in record {row}.")
     return records
 
 
 def _split(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)  # [n, C, 32, 32] -> [n, 32, 32, C]
     return np.ascontiguousarray(pixels), records[:, 0].astype(np.int32)

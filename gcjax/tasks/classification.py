@@ -12,7 +12,7 @@ import numpy as np
 import optax
 
 from gcjax import _validate
-from gcjax.tasks.base import Batch, Task
+from gcjax.tasks.base import Batch, Task, TaskFunctions
 from gcjax.tasks.batches import Augmentation, sampling
 from gcjax.tasks.chunks import Data, first_examples, split
 from gcjax.tasks.evaluation import in_slices
@@ -43,16 +43,10 @@ class Scale(NamedTuple):
         return (images.astype(dtype) - mean) / deviation
 
 
-class _Functions(NamedTuple):
-    init: Any
-    loss: Any
-    metrics: Any
-
-
 def image_task(
     num_chunks: int,
-    images: Images,
     network: Network,
+    images: Images,
     *,
     scale: Scale | None = None,
     augmentation: Augmentation | None = None,
@@ -67,8 +61,8 @@ def image_task(
 
     Args:
       num_chunks: N.
-      images: shuffled.
       network: of `gcjax.tasks.models.network`.
+      images: shuffled.
       scale: of images of bytes; None for images of floats.
       augmentation: of the batches.
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
@@ -97,7 +91,7 @@ def image_task(
 @functools.lru_cache(maxsize=64)
 def _functions(
     network: Network, shape: tuple[int, ...], scale: Scale | None, dtype: Any, num_evaluated: int | None
-) -> _Functions:
+) -> TaskFunctions:
     """Cached, so that equal settings give equal functions and jit compiles once."""
     module = network.module(NUM_CLASSES, dtype)
     slice_size = max(1, _PIXELS // (shape[0] * shape[1]))
@@ -126,7 +120,7 @@ def _functions(
         accuracy = jnp.mean(correct, dtype=test.dtype)
         return {"train_loss": batch.mean(train), "test_loss": jnp.mean(test), "accuracy": accuracy}
 
-    return _Functions(init, loss, metrics)
+    return TaskFunctions(init, loss, metrics)
 
 
 def shuffled(images: Images, seed: int) -> Images:

@@ -41,12 +41,17 @@ def digits(
       ValueError: if the model is unknown or has no such option, there are more chunks than training images,
         or another value is out of its range.
     """
-    chosen = network(model, hidden=hidden, dropout=dropout, width=width)
-    images = _digits(_validate.number("test_fraction", test_fraction, above=True, maximum=0.9), seed)
-    return image_task(num_chunks, images, chosen, batch_size=batch_size, local_data=local_data)
+    return image_task(
+        num_chunks,
+        network(model, hidden=hidden, dropout=dropout, width=width),
+        _digits(_validate.number("test_fraction", test_fraction, above=True, maximum=0.9), seed),
+        batch_size=batch_size,
+        local_data=local_data,
+    )
 
 
 def _digits(test_fraction: float, seed: int) -> Images:
+    """The images of scikit-learn, shuffled and standardised, the first of them held out."""
     from sklearn.datasets import load_digits  # takes a second
 
     raw = load_digits()

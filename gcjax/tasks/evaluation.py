@@ -23,5 +23,5 @@ def in_slices(function: Callable[[Any], Any], examples: Any, size: int) -> Any:
     values = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), jax.lax.map(function, slices))
     if whole == n:
         return values
-    rest = function(jax.tree.map(lambda x: x[whole:], examples))
-    return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), values, rest)
+    remainder = function(jax.tree.map(lambda x: x[whole:], examples))
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), values, remainder)

@@ -40,28 +40,28 @@ def contents(source: Source, folder: str | Path, checksums: Mapping[str, str] | 
     checksums = source.md5 if checksums is None else checksums
     if unknown := sorted(set(checksums) - set(source.md5)):
         raise ValueError(f"checksums may name {', '.join(source.md5)}; got {', '.join(unknown)}.")
-    found = _found(source, Path(folder).expanduser())
-    read = {name: _decompressed(path) for name, path in found.items()}
+    paths = _paths(source, Path(folder).expanduser())
+    files = {name: _decompressed(path) for name, path in paths.items()}
     for name, expected in checksums.items():
-        digest = hashlib.md5(read[name], usedforsecurity=False).hexdigest()
+        digest = hashlib.md5(files[name], usedforsecurity=False).hexdigest()
         if digest != str(expected).lower():
             raise ValueError(
-                f"{found[name]} is damaged, or another version of {source.title}: the MD5 digest of its "
-                f"{len(read[name]):,} bytes (decompressed) must be {expected}; got {digest}. Get the file again."
+                f"{paths[name]} is damaged, or another version of {source.title}: the MD5 digest of its "
+                f"{len(files[name]):,} bytes (decompressed) must be {expected}; got {digest}. Get the file again."
             )
-    return read
+    return files
 
 
-def _found(source: Source, folder: Path) -> dict[str, Path]:
+def _paths(source: Source, folder: Path) -> dict[str, Path]:
     """Name -> path of each file, compressed or not, all in one folder; or an error that names the missing ones."""
-    places = [folder, *(folder / name for name in source.subfolders)]
-    candidates = [{name: _either(place / name) for name in source.md5} for place in places]
-    best = max(candidates, key=lambda found: sum(path is not None for path in found.values()))
+    folders = [folder, *(folder / name for name in source.subfolders)]
+    candidates = [{name: _existing(each / name) for name in source.md5} for each in folders]
+    best = max(candidates, key=lambda paths: sum(path is not None for path in paths.values()))
     present = {name: path for name, path in best.items() if path is not None}
     if len(present) == len(source.md5):
         return present
     missing = ", ".join(name for name in source.md5 if name not in present)
-    where = " or ".join(str(place.absolute()) for place in places)
+    where = " or ".join(str(each.absolute()) for each in folders)
     state = "" if folder.is_dir() else " There is no such folder."
     hints = "".join(f" {text}" for path, text in source.hints.items() if (folder / path).exists())
     raise ValueError(
@@ -70,7 +70,8 @@ def _found(source: Source, folder: Path) -> dict[str, Path]:
     )
 
 
-def _either(path: Path) -> Path | None:
+def _existing(path: Path) -> Path | None:
+    """The file, or the same with .gz."""
     compressed = path.with_name(path.name + ".gz")
     return next((candidate for candidate in (path, compressed) if candidate.is_file()), None)
 

@@ -24,25 +24,20 @@ Examples = tuple[Any, Any]
 """`(inputs [n, ...], targets [n, ...])`."""
 
 
-class _Functions(NamedTuple):
-    loss: Callable[[Any, Batch, jax.Array], jax.Array]
-    metrics: Callable[[Any, Data], dict[str, jax.Array]]
-
-
 class _Settings(NamedTuple):
     """What the functions of a task depend on.
 
     Attributes:
       loss: `(params, examples, rng_key)`.
       metrics: `(params, examples)`; None if there are none.
-      each: whether the loss is float[B] and not float[].
+      per_example: whether the loss is float[B] and not float[].
       num_examples: n.
       held_out: whether there are held-out examples.
     """
 
     loss: "_WithKey"
     metrics: Callable[..., dict[str, jax.Array]] | None
-    each: bool
+    per_example: bool
     num_examples: int
     held_out: bool
 
@@ -85,24 +80,24 @@ def task_of(
         have a mean loss, or a value is out of its range.
     """
     inputs, targets = _pair("data", data)
-    train = split(*_in_order(inputs, targets, seed), num_chunks)
-    reference = None if held_out is None else _like(_pair("held_out", held_out), train.inputs, train.targets)
-    given = _with_key(loss)
-    each = _loss_of_each(init, given, (train.inputs, train.targets))
-    if not each and batch_size is None and len(inputs) % num_chunks:
+    train = split(*_shuffled(inputs, targets, seed), num_chunks)
+    reference = None if held_out is None else _held_out(_pair("held_out", held_out), train.inputs, train.targets)
+    keyed = _with_key(loss)
+    per_example = _is_per_example(init, keyed, (train.inputs, train.targets))
+    if not per_example and batch_size is None and len(inputs) % num_chunks:
         raise ValueError(
             f"whole chunks must be equally long for a mean loss; {len(inputs)} examples make {num_chunks} chunks of "
             "unequal length. Return the loss of each example, float[B]."
         )
-    functions = _functions(_Settings(given, metrics, each, len(inputs), held_out is not None))
+    functions = _functions(_Settings(keyed, metrics, per_example, len(inputs), held_out is not None))
     draws = sampling(len(inputs), num_chunks, batch_size, local_data)
     return Task(
         Data(train, reference),
         init,
-        **functions._asdict(),
+        **functions,
         **draws._asdict(),
         num_chunks=num_chunks,
-        mergeable=each and not given.passes_key,
+        mergeable=per_example and not keyed.passes_key,
     )
 
 
@@ -119,24 +114,23 @@ class _WithKey(NamedTuple):
 def _with_key(loss: Callable[..., jax.Array]) -> _WithKey:
     """Whether a loss takes a key: it has a third parameter that must be given, or one called `rng_key`."""
     parameters = inspect.signature(loss).parameters.values()
-    required = [
-        p for p in parameters if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
-    ]
-    return _WithKey(loss, len(required) > 2 or [p.name for p in parameters][2:3] == ["rng_key"])
+    positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
+    num_required = sum(p.default is p.empty for p in positional)
+    return _WithKey(loss, num_required > 2 or [p.name for p in parameters][2:3] == ["rng_key"])
 
 
 @functools.lru_cache(maxsize=64)
-def _functions(settings: _Settings) -> _Functions:
+def _functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
     """Cached, so that equal settings give equal functions and jit compiles once."""
     n = settings.num_examples
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
         value = settings.loss(params, (batch.inputs, batch.targets), rng_key).astype(batch.weights.dtype)
         # A mean over examples that all weigh the same: a chunk that is smaller than others still counts for less.
-        return batch.mean(value) if settings.each else batch.weights.sum() * value
+        return batch.mean(value) if settings.per_example else batch.weights.sum() * value
 
     def mean(params: Any, examples: Examples) -> jax.Array:
-        if not settings.each:
+        if not settings.per_example:
             return settings.loss(params, examples, None)
         return jnp.mean(in_slices(lambda part: settings.loss(params, part, None), examples, _SLICE))
 
@@ -149,10 +143,10 @@ def _functions(settings: _Settings) -> _Functions:
             values |= settings.metrics(params, data.reference if settings.held_out else train)
         return {name: jnp.asarray(value, data.train.scales.dtype) for name, value in values.items()}
 
-    return _Functions(loss, metrics)
+    return {"loss": loss, "metrics": metrics}
 
 
-def _loss_of_each(init: Callable[[jax.Array], Any], loss: _WithKey, examples: Examples) -> bool:
+def _is_per_example(init: Callable[[jax.Array], Any], loss: _WithKey, examples: Examples) -> bool:
     """Whether a loss is one number for each of two examples; a `ValueError` if it is not one for both either."""
     params = jax.eval_shape(init, jax.random.key(0))
     two = jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype), examples)
@@ -177,18 +171,18 @@ def _pair(name: str, examples: Any) -> tuple[np.ndarray, np.ndarray]:
     return inputs, targets
 
 
-def _in_order(inputs: np.ndarray, targets: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+def _shuffled(inputs: np.ndarray, targets: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
     if seed is None:
         return inputs, targets
     order = np.random.default_rng(_validate.integer("seed", seed)).permutation(len(inputs))
     return inputs[order], targets[order]
 
 
-def _like(examples: tuple[np.ndarray, np.ndarray], inputs: jax.Array, targets: jax.Array) -> Examples:
-    for held, trained in zip(examples, (inputs, targets), strict=True):
-        if held.shape[1:] != trained.shape[1:]:
+def _held_out(examples: tuple[np.ndarray, np.ndarray], inputs: jax.Array, targets: jax.Array) -> Examples:
+    for array, training in zip(examples, (inputs, targets), strict=True):
+        if array.shape[1:] != training.shape[1:]:
             raise ValueError(
-                f"held_out must have the shapes of data, but for the number; got {held.shape[1:]} where data has "
-                f"{trained.shape[1:]}."
+                f"held_out must have the shapes of data, but for the number; got {array.shape[1:]} where data has "
+                f"{training.shape[1:]}."
             )
     return jnp.asarray(examples[0], inputs.dtype), jnp.asarray(examples[1], targets.dtype)

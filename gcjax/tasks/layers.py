@@ -20,8 +20,8 @@ def patches(images: jax.Array, size: int = 3, stride: int = 1) -> jax.Array:
     """
     height, width = images.shape[1:3]
     around = size // 2
-    padded = jnp.pad(images, ((0, 0), (around, around), (around, around), (0, 0)))
-    rows = [padded[:, :, j : j + width : stride] for j in range(size)]
+    framed = jnp.pad(images, ((0, 0), (around, around), (around, around), (0, 0)))
+    rows = [framed[:, :, j : j + width : stride] for j in range(size)]
     joined = jnp.concatenate(rows, axis=-1)
     return jnp.concatenate([joined[:, i : i + height : stride] for i in range(size)], axis=-1)
 

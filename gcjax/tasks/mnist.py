@@ -81,11 +81,10 @@ def mnist(
       ValueError: if a file is missing or damaged, the model is unknown or has no such option, there are more
         chunks than training images, or another value is out of its range.
     """
-    chosen = network(model, hidden=hidden, dropout=dropout, width=width)
     return image_task(
         num_chunks,
+        network(model, hidden=hidden, dropout=dropout, width=width),
         shuffled(_images(contents(_MNIST, folder, checksums)), seed),
-        chosen,
         scale=Scale(mean=(33.3,), deviation=(78.6,)),
         batch_size=batch_size,
         local_data=local_data,
@@ -111,11 +110,10 @@ def fashion_mnist(
 
     The files have the names and the format of MNIST; arguments, metrics and errors are those of `mnist`.
     """
-    chosen = network(model, hidden=hidden, dropout=dropout, width=width)
     return image_task(
         num_chunks,
+        network(model, hidden=hidden, dropout=dropout, width=width),
         shuffled(_images(contents(_FASHION_MNIST, folder, checksums)), seed),
-        chosen,
         scale=Scale(mean=(72.9,), deviation=(90.0,)),
         batch_size=batch_size,
         local_data=local_data,
@@ -133,16 +131,16 @@ def _images(files: Mapping[str, bytes]) -> Images:
 
 def _labelled(files: Mapping[str, bytes], part: str) -> tuple[np.ndarray, np.ndarray]:
     """Images uint8[n, height, width, 1] and labels int32[n]."""
-    of_images, of_labels = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
-    images, labels = _idx(of_images, files[of_images], 3), _idx(of_labels, files[of_labels], 1)
+    image_file, label_file = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
+    images, labels = _idx(image_file, files[image_file], 3), _idx(label_file, files[label_file], 1)
     if len(images) != len(labels):
         raise ValueError(
-            f"{of_images} and {of_labels} must have one label an image; got {len(images)} images and "
+            f"{image_file} and {label_file} must have one label an image; got {len(images)} images and "
             f"{len(labels)} labels."
         )
-    if (top := labels.max()) >= NUM_CLASSES:
+    if (largest := labels.max()) >= NUM_CLASSES:
         row = int(labels.argmax())
-        raise ValueError(f"A label of {of_labels} must be at most {NUM_CLASSES - 1}; got {top} for image {row}.")
+        raise ValueError(f"A label of {label_file} must be at most {NUM_CLASSES - 1}; got {largest} for image {row}.")
     return images[..., None], labels.astype(np.int32)
 
 
@@ -151,9 +149,9 @@ def _idx(name: str, raw: bytes, axes: int) -> np.ndarray[Any, np.dtype[np.uint8]
     magic = bytes([0, 0, 8, axes])
     if raw[:4] != magic:
         raise ValueError(f"{name} must start with the bytes {magic.hex(' ')}; got {raw[:4].hex(' ') or 'nothing'}.")
-    start = 4 + 4 * axes
-    shape = tuple(int.from_bytes(raw[i : i + 4], "big") for i in range(4, start, 4))
-    if len(raw) - start != math.prod(shape) or 0 in shape:
+    header = 4 + 4 * axes
+    shape = tuple(int.from_bytes(raw[i : i + 4], "big") for i in range(4, header, 4))
+    if len(raw) - header != math.prod(shape) or 0 in shape:
         size = " * ".join(map(str, shape))
-        raise ValueError(f"{name} must hold {size} bytes (at least 1) after its header; got {len(raw) - start:,}.")
-    return np.frombuffer(raw, np.uint8, offset=start).reshape(shape)
+        raise ValueError(f"{name} must hold {size} bytes (at least 1) after its header; got {len(raw) - header:,}.")
+    return np.frombuffer(raw, np.uint8, offset=header).reshape(shape)

@@ -189,19 +189,19 @@ def network(
     Raises:
       ValueError: if there is no such network, it has no such option, or a value is out of its range.
     """
-    of_model = inspect.signature(MODELS[_validate.choice("model", model, MODELS)]).parameters
-    given: dict[str, Any] = {}
+    accepted = inspect.signature(MODELS[_validate.choice("model", model, MODELS)]).parameters
+    options: dict[str, Any] = {}
     if hidden is not None:
-        given["hidden"] = tuple(_validate.integer("an entry of hidden", size, minimum=1) for size in hidden)
+        options["hidden"] = tuple(_validate.integer("an entry of hidden", size, minimum=1) for size in hidden)
     if _validate.number("dropout", dropout, maximum=1.0) > 0:
-        given["dropout"] = float(dropout)
+        options["dropout"] = float(dropout)
     if width is not None:
-        given["width"] = _validate.integer("width", width, minimum=1)
-    for name, value in given.items():
-        if name not in of_model:
-            known = [option for option in ("hidden", "dropout", "width") if option in of_model]
+        options["width"] = _validate.integer("width", width, minimum=1)
+    for name, value in options.items():
+        if name not in accepted:
+            known = [option for option in ("hidden", "dropout", "width") if option in accepted]
             raise ValueError(f"The model {model!r} has no option {name}; got {value!r}. It has {' and '.join(known)}.")
-    return Network(model, tuple(sorted(given.items())))
+    return Network(model, tuple(sorted(options.items())))
 
 
 MODELS: dict[str, Callable[..., nn.Module]] = {"cnn": CNN, "lrn_cnn": LRNCNN, "mlp": MLP, "resnet20": ResNet20}

@@ -3,7 +3,7 @@
 import functools
 import math
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,7 +11,7 @@ import numpy as np
 import optax
 
 from gcjax import _validate
-from gcjax.tasks.base import Batch, Task
+from gcjax.tasks.base import Batch, Task, TaskFunctions
 from gcjax.tasks.batches import sampling
 from gcjax.tasks.chunks import Data, first_examples, split
 from gcjax.tasks.evaluation import in_slices
@@ -19,12 +19,6 @@ from gcjax.tasks.models import Transformer
 
 # Tokens of a slice of windows in the evaluation, so that attention and logits fit into memory.
 _TOKENS = 2**14
-
-
-class _Functions(NamedTuple):
-    init: Any
-    loss: Any
-    metrics: Any
 
 
 def text(
@@ -96,7 +90,7 @@ def _windows(path: Path, context: int, test_fraction: float) -> tuple[np.ndarray
 
 
 @functools.lru_cache(maxsize=64)
-def _functions(context: int, width: int, depth: int, dtype: Any, num_evaluated: int | None) -> _Functions:
+def _functions(context: int, width: int, depth: int, dtype: Any, num_evaluated: int | None) -> TaskFunctions:
     """Cached, so that equal settings give equal functions and jit compiles once."""
     module = Transformer(num_tokens=256, width=width, depth=depth, dtype=dtype, param_dtype=dtype)
     slice_size = max(1, _TOKENS // context)
@@ -120,11 +114,7 @@ def _functions(context: int, width: int, depth: int, dtype: Any, num_evaluated: 
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
         train = evaluated(params, batch.inputs, batch.targets)
         test = jnp.mean(evaluated(params, *(x[:num_evaluated] for x in data.reference)))
-        return {
-            "train_loss": batch.mean(train),
-            "test_loss": test,
-            "perplexity": jnp.exp(test),
-            "bits_per_byte": test / math.log(2),
-        }
+        of_a_byte = {"perplexity": jnp.exp(test), "bits_per_byte": test / math.log(2)}
+        return {"train_loss": batch.mean(train), "test_loss": test, **of_a_byte}
 
-    return _Functions(init, loss, metrics)
+    return TaskFunctions(init, loss, metrics)

@@ -22,7 +22,7 @@ Every = Callable[[jax.Array], tuple[Coding, jax.Array]]
 """`progress int32[P, W] -> (codings, what is sent)`."""
 
 
-class _Tried(NamedTuple):
+class _Plans(NamedTuple):
     """What a code does at P states of progress; numpy arrays with a leading axis P."""
 
     progress: np.ndarray
@@ -68,11 +68,11 @@ def check_code(
     progress = np.concatenate([masks, _partial(code, num_masks, random), chain])
     with jax.enable_x64(True):
         every = jax.jit(jax.vmap(lambda p: (code.plan(p), code.sent(p))))
-        tried = _tried(code, every, progress)
+        tried = _plans(code, every, progress)
         _check_residual(code, tried)
         _check_messages(code, tried, len(chain))
         if tolerated is not None:
-            _check_tolerated(code, _tried_first(tried, len(masks)), tolerated)
+            _check_tolerated(code, _first_plans(tried, len(masks)), tolerated)
         if never_grows:
             _check_never_grows(tried, len(chain))
         _check_completion(code, every, len(progress), random)
@@ -96,43 +96,37 @@ def _zero(code: GradientCode) -> float:
 
 
 def _check_assignment(assignment: Assignment) -> None:
+    """Chunks are numbers below N, each once for a worker, and -1 only behind them."""
     chunks = np.asarray(assignment.chunks)
     rule = "the chunks of an assignment must be int[W, K]"
     require(chunks.ndim == 2 and chunks.dtype.kind == "i", f"{rule}; got {chunks.dtype}{list(chunks.shape)}")
     inside = (chunks >= -1) & (chunks < assignment.num_chunks)
     rule = f"chunks must be 0, ..., {assignment.num_chunks - 1}, and -1 behind the last one of a worker"
     require(inside.all(), rule, f"worker {np.argwhere(~inside)[0][0] if not inside.all() else 0}")
-    held = chunks >= 0
-    for w, (row, there) in enumerate(zip(chunks, held, strict=True)):
-        require(there[: there.sum()].all(), rule, f"worker {w} has {shown(row)}")
-        require(
-            len(set(row[there])) == there.sum(), "a worker must hold a chunk once only", f"worker {w}: {shown(row)}"
-        )
+    for w, row in enumerate(chunks):
+        own = row[row >= 0]
+        require((row[: own.size] >= 0).all(), rule, f"worker {w} has {shown(row)}")
+        require(len(set(own)) == own.size, "a worker must hold a chunk once only", f"worker {w}: {shown(row)}")
 
 
 def _check_types(code: GradientCode) -> None:
     """Shapes and types, without computing anything."""
     w, k = code.assignment.chunks.shape
-    wanted = {
-        "encode": (w, code.num_messages, k, code.num_blocks),
-        "decode": (w, code.num_messages, code.num_blocks),
-        "residual": (),
-    }
+    m, blocks = code.num_messages, code.num_blocks
+    shapes = {"encode": (w, m, k, blocks), "decode": (w, m, blocks), "residual": ()}
     for wide, dtype in ((False, jnp.float32), (True, jnp.float64)):
         with jax.enable_x64(wide):
-            given = jax.ShapeDtypeStruct((w,), jnp.int32)
-            coding = called("plan", jax.eval_shape, code.plan, given)
-            sent = called("sent", jax.eval_shape, code.sent, given)
+            progress = jax.ShapeDtypeStruct((w,), jnp.int32)
+            coding = called("plan", jax.eval_shape, code.plan, progress)
+            sent = called("sent", jax.eval_shape, code.sent, progress)
         require(isinstance(coding, Coding), f"plan must give a gcjax.codes.Coding; it gave {type(coding).__name__}")
-        for name, shape in wanted.items():
-            got = getattr(coding, name)
-            require(got.shape == shape, f"{name} must have the shape {list(shape)}; it has {list(got.shape)}")
+        for name, shape in shapes.items():
+            value = getattr(coding, name)
+            require(value.shape == shape, f"{name} must have the shape {list(shape)}; it has {list(value.shape)}")
             when = "with" if wide else "without"
-            require(got.dtype == dtype, f"{name} must be {jnp.dtype(dtype)} {when} 64-bit types; it is {got.dtype}")
-        rule = f"sent must be bool{[w, code.num_messages]}"
-        require(
-            sent.dtype == bool and sent.shape == (w, code.num_messages), f"{rule}; it is {sent.dtype}{list(sent.shape)}"
-        )
+            require(value.dtype == dtype, f"{name} must be {jnp.dtype(dtype)} {when} 64-bit types; it is {value.dtype}")
+        right = sent.dtype == bool and sent.shape == (w, m)
+        require(right, f"sent must be bool{[w, m]}; it is {sent.dtype}{list(sent.shape)}")
 
 
 def _masks(code: GradientCode, number: int, random: np.random.Generator) -> np.ndarray:
@@ -155,86 +149,86 @@ def _partial(code: GradientCode, number: int, random: np.random.Generator) -> np
     return random.integers(0, loads + 1, size=(max(number // 4, 1), loads.size)).astype(np.int32)
 
 
-def _chain(code: GradientCode, random: np.random.Generator, most: int = 33) -> np.ndarray:
+def _chain(code: GradientCode, random: np.random.Generator, max_length: int = 33) -> np.ndarray:
     """int32[P, W]: from nothing to everything, the chunks in a random order."""
     loads = code.assignment.loads
     order = random.permutation(np.repeat(np.arange(loads.size), loads))
     steps = np.zeros((order.size + 1, loads.size), np.int32)
     steps[np.arange(1, order.size + 1), order] = 1
-    rows = np.unique(np.linspace(0, order.size, min(most, order.size + 1)).astype(int))
+    rows = np.unique(np.linspace(0, order.size, min(max_length, order.size + 1)).astype(int))
     return np.cumsum(steps, axis=0, dtype=np.int32)[rows]
 
 
-def _tried(code: GradientCode, every: Every, progress: np.ndarray) -> _Tried:
+def _plans(code: GradientCode, every: Every, progress: np.ndarray) -> _Plans:
+    """What the code does at the progress int[P, W]."""
     coding, sent = jax.tree.map(np.asarray, called("plan", every, jnp.asarray(progress, jnp.int32)))
-    return _Tried(progress, coding, sent, true_distance(code, coding))
+    return _Plans(progress, coding, sent, true_distance(code, coding))
 
 
-def _tried_first(tried: _Tried, number: int) -> _Tried:
+def _first_plans(tried: _Plans, number: int) -> _Plans:
     return jax.tree.map(lambda x: x[:number], tried)
 
 
-def _smallest(tried: _Tried, bad: Any) -> str:
-    """The progress, among the bad ones, with the least left undone."""
-    done = np.where(bad, tried.progress.sum(axis=1), -1)
-    return f"progress {shown(tried.progress[int(np.argmax(done))])}"
-
-
-def _check_residual(code: GradientCode, tried: _Tried) -> None:
-    for name, part in tried.coding._asdict().items():
-        bad = ~np.isfinite(part).reshape(len(part), -1).all(axis=1)
-        require(not bad.any(), f"{name} must be finite", _smallest(tried, bad))
-    bad = np.abs(tried.coding.residual - tried.distance) > _zero(code) + 1e-6 * tried.distance
+def _require_nowhere(bad: Any, tried: _Plans, sentence: str) -> None:
+    """Raises a `ContractError` if some progress is bad, with the one that has the least left undone."""
     if bad.any():
-        i = int(np.argmax(np.where(bad, tried.progress.sum(axis=1), -1)))
-        require(
-            False,
-            f"residual must be the distance of the decoded coefficients from the exact sum; it says "
-            f"{tried.coding.residual[i]:.6g} where that is {tried.distance[i]:.6g}",
-            _smallest(tried, bad),
-        )
+        require(False, sentence, f"progress {shown(tried.progress[_first(bad, tried)])}")
 
 
-def _check_messages(code: GradientCode, tried: _Tried, chain: int) -> None:
-    slots = np.arange(code.assignment.load)
-    done = slots < tried.progress[:, :, None]  # [P, W, K]
-    sends: Any = tried.sent.any(axis=2)
-    early: Any = (np.asarray(tried.coding.encode) != 0).any(axis=(2, 4)) & ~done & sends[:, :, None]
-    bad: Any = early.any(axis=(1, 2))
-    require(not bad.any(), "a message must not contain a chunk that is not finished", _smallest(tried, bad))
-    bad = ((tried.coding.decode != 0).any(axis=3) & ~tried.sent).any(axis=(1, 2))
-    require(not bad.any(), "a message that is not sent must have the weight 0", _smallest(tried, bad))
-    bad = (tried.sent.any(axis=2) & (tried.progress == 0)).any(axis=1)
-    require(not bad.any(), "a worker that has finished nothing must send nothing", _smallest(tried, bad))
+def _first(bad: Any, tried: _Plans) -> int:
+    """The index of the bad progress with the least left undone."""
+    return int(np.argmax(np.where(bad, tried.progress.sum(axis=1), -1)))
+
+
+def _check_residual(code: GradientCode, tried: _Plans) -> None:
+    """What a plan says is finite, and its residual is the true distance."""
+    for name, part in tried.coding._asdict().items():
+        _require_nowhere(~np.isfinite(part).reshape(len(part), -1).all(axis=1), tried, f"{name} must be finite")
+    bad = np.abs(tried.coding.residual - tried.distance) > _zero(code) + 1e-6 * tried.distance
+    i = _first(bad, tried)
+    rule = "residual must be the distance of the decoded coefficients from the exact sum"
+    values = f"it says {tried.coding.residual[i]:.6g} where that is {tried.distance[i]:.6g}"
+    _require_nowhere(bad, tried, f"{rule}; {values}")
+
+
+def _check_messages(code: GradientCode, tried: _Plans, chain: int) -> None:
+    """What is in messages is finished, what is decoded is sent, and what is sent stays so along the chain."""
+    is_done = np.arange(code.assignment.load) < tried.progress[:, :, None]  # [P, W, K]
+    sends = tried.sent.any(axis=2)  # [P, W]
+    early = (np.asarray(tried.coding.encode) != 0).any(axis=(2, 4)) & ~is_done & sends[:, :, None]
+    rule = "a message must not contain a chunk that is not finished"
+    _require_nowhere(early.any(axis=(1, 2)), tried, rule)
+    unsent = (tried.coding.decode != 0).any(axis=3) & ~tried.sent
+    _require_nowhere(unsent.any(axis=(1, 2)), tried, "a message that is not sent must have the weight 0")
+    rule = "a worker that has finished nothing must send nothing"
+    _require_nowhere((sends & (tried.progress == 0)).any(axis=1), tried, rule)
     if code.whole_workers:
-        bad = (tried.sent.any(axis=2) & (tried.progress < code.assignment.loads)).any(axis=1)
-        require(
-            not bad.any(), "with whole_workers, nothing is sent before the whole load is done", _smallest(tried, bad)
-        )
-    gone: np.ndarray = (tried.sent[-chain:-1] & ~tried.sent[-chain + 1 :]).any(axis=(1, 2))
-    bad = np.concatenate([np.zeros(len(tried.progress) - len(gone), bool), gone])
-    require(not gone.any(), "a message that is sent must stay so with further progress", _smallest(tried, bad))
+        rule = "with whole_workers, nothing is sent before the whole load is done"
+        _require_nowhere((sends & (tried.progress < code.assignment.loads)).any(axis=1), tried, rule)
+    withdrawn = np.zeros(len(tried.progress), bool)
+    withdrawn[-chain:-1] = (tried.sent[-chain:-1] & ~tried.sent[-chain + 1 :]).any(axis=(1, 2))
+    _require_nowhere(withdrawn, tried, "a message that is sent must stay so with further progress")
 
 
-def _check_tolerated(code: GradientCode, tried: _Tried, tolerated: int) -> None:
+def _check_tolerated(code: GradientCode, tried: _Plans, tolerated: int) -> None:
+    """Every set of so many stragglers is decoded, and not every one of one more, as far as that is tried."""
     stragglers = ((tried.progress == 0) & (code.assignment.loads > 0)).sum(axis=1)
     bad = (stragglers <= tolerated) & (tried.distance > _zero(code))
-    rule = f"every set of {tolerated} stragglers must be decoded exactly"
-    require(not bad.any(), rule, _smallest(tried, bad))
+    _require_nowhere(bad, tried, f"every set of {tolerated} stragglers must be decoded exactly")
     beyond = (stragglers == tolerated + 1) & (tried.progress == 0).any(axis=1)
-    every = 2 ** min(code.assignment.num_workers, 30) <= len(tried.progress)
+    exhaustive = 2 ** min(code.assignment.num_workers, 30) <= len(tried.progress)
     rule = f"tolerated={tolerated} must be the largest number of stragglers of which every set is decoded"
     more = f"; all sets of {tolerated + 1} are"
-    require(not every or not beyond.any() or tried.distance[beyond].max() > _zero(code), rule + more)
+    require(not exhaustive or not beyond.any() or tried.distance[beyond].max() > _zero(code), rule + more)
 
 
-def _check_never_grows(tried: _Tried, chain: int) -> None:
+def _check_never_grows(tried: _Plans, chain: int) -> None:
     grown = np.diff(tried.distance[-chain:]) > 1e-9
     if grown.any():
-        at = len(tried.progress) - chain + int(np.flatnonzero(grown)[-1])
-        before, after = tried.progress[at : at + 2]
-        rule = f"the residual must never grow with progress; it grows from {tried.distance[at]:.6g} to "
-        require(False, f"{rule}{tried.distance[at + 1]:.6g}", f"progress {shown(before)} and then {shown(after)}")
+        last = len(tried.progress) - chain + int(np.flatnonzero(grown)[-1])
+        (old, new), (old_progress, new_progress) = (x[last : last + 2] for x in (tried.distance, tried.progress))
+        rule = f"the residual must never grow with progress; it grows from {old:.6g} to {new:.6g}"
+        require(False, rule, f"progress {shown(old_progress)} and then {shown(new_progress)}")
 
 
 def _check_completion(code: GradientCode, every: Every, number: int, random: np.random.Generator) -> None:
@@ -245,22 +239,21 @@ def _check_completion(code: GradientCode, every: Every, number: int, random: np.
     require(times.shape == finish.shape[:1], f"completion must be one time; it is {list(times.shape[1:])}")
     require(times.dtype == finish.dtype, f"completion must keep the type {finish.dtype}; it is {times.dtype}")
     ended = np.isfinite(finish) & held
-    at = (ended & (finish <= times[:, None, None])).sum(axis=2)
-    before = (ended & (finish < times[:, None, None])).sum(axis=2)
-    progress = np.concatenate([at, before])
-    left = np.concatenate(
-        [
-            _tried(code, every, _padded(progress[i : i + number], number)).distance[: len(progress[i : i + number])]
-            for i in range(0, len(progress), number)
-        ]
-    )
-    exact = left <= 10 * _zero(code)
+    at_time = (ended & (finish <= times[:, None, None])).sum(axis=2)
+    before_time = (ended & (finish < times[:, None, None])).sum(axis=2)
+    progress = np.concatenate([at_time, before_time])
+    rows = np.arange(-(-len(progress) // number) * number).clip(
+        max=len(progress) - 1
+    )  # so many that all parts are full
+    parts = [_plans(code, every, progress[part]).distance for part in np.split(rows, rows.size // number)]
+    distance = np.concatenate(parts)[: len(progress)]
+    exact = distance <= 10 * _zero(code)
     for i, time in enumerate(times):
         case = f"chunks of {shown(finish[i])} are finished at these seconds"
         if np.isinf(time):
             require(not exact[i], "completion must be a time if what is ever finished decodes exactly; it is inf", case)
             continue
-        rule = f"at the time of completion the sum must be exact; at {time:g} s the residual is {left[i]:.6g}"
+        rule = f"at the time of completion the sum must be exact; at {time:g} s the residual is {distance[i]:.6g}"
         require(exact[i], rule, case)
         rule = f"completion must be the earliest time; it is {time:g} s, and the sum is exact before"
         require(not exact[len(times) + i] or time == 0, rule, case)
@@ -270,20 +263,16 @@ def _finish(held: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """float64[Q, W, K]: when workers finish their chunks; together, in order, at random, with ties, some never."""
     workers = held.shape[0]
     equal, ordered = np.ones(workers), 1.0 + np.arange(workers)
-    drawn = list(random.exponential(size=(4, workers)))
-    for failed, seconds in enumerate(drawn):
+    random_seconds = list(random.exponential(size=(4, workers)))
+    for failed, seconds in enumerate(random_seconds):
         seconds[random.permutation(workers)[: min(failed, workers)]] = np.inf
     ties = random.choice([0.5, 1.0, 2.0], size=workers)
     slot = np.cumsum(np.where(held, 1.0, 0.0), axis=1)
     with np.errstate(invalid="ignore"):
-        return np.stack([np.where(slot > 0, slot * x[:, None], 0) for x in (equal, ordered, ties, *drawn)])
+        return np.stack([np.where(slot > 0, slot * x[:, None], 0) for x in (equal, ordered, ties, *random_seconds)])
 
 
-def _padded(progress: np.ndarray, number: int) -> np.ndarray:
-    return np.concatenate([progress, np.zeros((number - len(progress), progress.shape[1]), progress.dtype)])
-
-
-def _check_program(code: GradientCode, tried: _Tried, quick: bool) -> None:
+def _check_program(code: GradientCode, tried: _Plans, quick: bool) -> None:
     """One program for all progress, which gives what `vmap` gives, and what the function gives without `jit`."""
     plan = Traced(code.plan)
     rows = (0, len(tried.progress) - 1) if len(tried.progress) > 1 else (0,)

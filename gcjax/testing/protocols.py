@@ -78,17 +78,16 @@ def check_protocol(
     with jax.enable_x64(True):
         traced = Traced(protocol.schedule)
         run: Run = protocol.schedule if hasattr(protocol.schedule, "lower") else traced  # which is a program already
-        cases, schedules, number = list(_cases(shape, num_cases, generator(rng_key))), [], 0
+        cases, schedules, num_commits = list(_cases(shape, num_cases, generator(rng_key))), [], 0
         for case in cases:
             schedules.append(_schedule(run, case))
-            number += int(np.isfinite(schedules[-1].time).sum())
+            num_commits += int(np.isfinite(schedules[-1].time).sum())
             broken = _broken(protocol, schedules[-1], case)
             if broken:
-                sentence, least = smallest_case(
-                    lambda c: _violation(protocol, c), broken, case, step=protocol.round_units
-                )
-                require(False, sentence, str(least))
-        require(number, f"some commit must happen within {shape[0]} units of each worker; none did in any case")
+                violation = functools.partial(_violation, protocol)
+                sentence, smallest = smallest_case(violation, broken, case, step=protocol.round_units)
+                require(False, sentence, str(smallest))
+        require(num_commits, f"some commit must happen within {shape[0]} units of each worker; none did in any case")
         require(traced.times <= 1, "a schedule must not be compiled again for other durations or links")
         again = same(_schedule(run, cases[0]), schedules[0])
         require(again, "the same durations must give the same schedule, bit by bit", str(cases[0]))
@@ -96,7 +95,7 @@ def check_protocol(
             _check_vmap(protocol, cases, schedules)
         _check_refusals(protocol, shape)
     if not quick:
-        _check_promise(protocol, num_workers, cases, schedules)
+        _check_specification(protocol, num_workers, cases, schedules)
 
 
 def _cases(shape: tuple[int, int], number: int, random: np.random.Generator) -> Iterator[Case]:
@@ -107,8 +106,8 @@ def _cases(shape: tuple[int, int], number: int, random: np.random.Generator) -> 
         for _ in range(number):
             speeds = random.uniform(0.5, 2.0, size=shape[1])
             ties = random.choice([0.0, 0.5, 1.0, 1.25, 2.0, 3.0], p=[0.05, *5 * [0.19]], size=shape)
-            for drawn in (ties, random.exponential(size=shape) * speeds):
-                durations = np.where(random.random(shape) < failing, np.inf, drawn)
+            for seconds in (ties, random.exponential(size=shape) * speeds):
+                durations = np.where(random.random(shape) < failing, np.inf, seconds)
                 yield Case(durations, none)
                 yield Case(durations, random.choice([0.0, 0.25, 0.5, 1.0], size=(3, shape[1])))
     lost = random.exponential(size=shape)
@@ -151,43 +150,44 @@ def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
     """Shapes and types, without computing anything."""
     for dtype in (jnp.float32, jnp.float64):
         with jax.enable_x64(True):
-            given = jax.ShapeDtypeStruct(shape, dtype)
-            schedule = called("schedule", jax.eval_shape, protocol.schedule, given, Network())
-        made = type(schedule).__name__
-        require(
-            isinstance(schedule, Schedule), f"a protocol must make a gcjax.protocols.Schedule; this one made {made}"
-        )
+            durations = jax.ShapeDtypeStruct(shape, dtype)
+            schedule = called("schedule", jax.eval_shape, protocol.schedule, durations, Network())
+        rule = "a protocol must make a gcjax.protocols.Schedule"
+        require(isinstance(schedule, Schedule), f"{rule}; this one made {type(schedule).__name__}")
         try:
             check_shapes(schedule, shape)
         except ValueError as error:
             require(False, str(error).replace(" Correct the protocol's schedule.", "").rstrip("."))
         for name, value in schedule._asdict().items():
-            wanted = jnp.dtype(jnp.int32 if name in (*INDICES, "read") else dtype)
-            rule = f"{name} must be {wanted} for durations of {jnp.dtype(dtype)}, also with 64-bit types"
-            require(value.dtype == wanted, f"{rule}; it is {value.dtype}")
+            expected = jnp.dtype(jnp.int32 if name in (*INDICES, "read") else dtype)
+            rule = f"{name} must be {expected} for durations of {jnp.dtype(dtype)}, also with 64-bit types"
+            require(value.dtype == expected, f"{rule}; it is {value.dtype}")
 
 
 def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]) -> None:
-    chosen = [i for i, case in enumerate(cases) if not case.messages.any()][:3]
-    durations = jnp.stack([jnp.asarray(cases[i].durations) for i in chosen])
-    batch = called("schedule", jax.jit(jax.vmap(protocol.schedule, (0, None))), durations, cases[chosen[0]].network)
-    for place, i in enumerate(chosen):
+    indices = [i for i, case in enumerate(cases) if not case.messages.any()][:3]
+    durations = jnp.stack([jnp.asarray(cases[i].durations) for i in indices])
+    batch = called("schedule", jax.jit(jax.vmap(protocol.schedule, (0, None))), durations, cases[indices[0]].network)
+    for row, i in enumerate(indices):
         for name, one, other in zip(Schedule._fields, schedules[i], batch, strict=True):
-            equal = np.array_equal(one, np.asarray(other)[place], equal_nan=True)
+            equal = np.array_equal(one, np.asarray(other)[row], equal_nan=True)
             require(equal, f"a schedule must be the same under vmap; {name} is not", str(cases[i]))
 
 
-def _check_promise(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:
+def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:
     if protocol.specification is None:
         return
-    promise = called("specification", protocol.specification, num_workers)
+    specification = called("specification", protocol.specification, num_workers)
     for case, schedule in zip(cases, schedules, strict=True):
-        kept = check(schedule, promise)
-        sentence = "a schedule must keep to the protocol's specification; " + str(kept).splitlines()[0].rstrip(".")
-        require(kept, sentence, str(case))
+        conformance = check(schedule, specification)
+        sentence = "a schedule must keep to the protocol's specification; " + str(conformance).splitlines()[0].rstrip(
+            "."
+        )
+        require(conformance, sentence, str(case))
 
 
 def _check_refusals(protocol: Protocol, shape: tuple[int, int]) -> None:
+    """Durations that are no seconds, or of another number of workers than the code has."""
     for text, durations in {
         "negative durations": np.full(shape, -1.0),
         "durations that are no numbers": np.full(shape, np.nan),
@@ -196,5 +196,7 @@ def _check_refusals(protocol: Protocol, shape: tuple[int, int]) -> None:
     }.items():
         refused("a protocol", protocol.__call__, durations, case=text)
     if protocol.code is not None:
-        others = np.ones((shape[0], shape[1] + 1))
-        refused("a protocol with a code", protocol.schedule, jnp.asarray(others), Network(), case="durations of others")
+        durations = np.ones((shape[0], shape[1] + 1))
+        refused(
+            "a protocol with a code", protocol.schedule, jnp.asarray(durations), Network(), case="durations of others"
+        )

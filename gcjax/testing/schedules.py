@@ -32,10 +32,10 @@ def check_exactly(schedule: Schedule, protocol: Protocol, durations: np.ndarray)
 
 def _check_padding(s: Schedule) -> None:
     """What is not there is -1 everywhere, and has no weight; what is there has one."""
-    used, filled = np.isfinite(s.time), s.worker >= 0
+    happens, filled = np.isfinite(s.time), s.worker >= 0
     for name in INDICES:
         values = getattr(s, name)
-        require((values[~used] == -1).all(), f"{name} must be -1 in commits that do not happen")
+        require((values[~happens] == -1).all(), f"{name} must be -1 in commits that do not happen")
         fits = (values >= 0) == filled
         e, c = np.argwhere(~fits)[0] if not fits.all() else (0, 0)
         require(fits.all(), f"{name} must be -1 where the worker is; commit {e}, contribution {c} has {values[e, c]}")
@@ -62,13 +62,13 @@ def _check_versions(s: Schedule, protocol: Protocol) -> None:
     require(not (protocol.one_version and mixed.any()), f"{rule}; commit {_first(mixed)} reads several")
     for e, c in zip(*np.nonzero(filled & (s.version > 0)), strict=True):
         w, unit, version = s.worker[e, c], s.unit[e, c], s.version[e, c]
-        until = s.start[unit, w]
+        deadline = s.start[unit, w]
         if protocol.local is not None:  # parameters can come in while a worker takes steps of its own
-            until = max(until, s.send_start[unit : unit + s.work[e].max(), w].min(initial=np.inf))
+            deadline = max(deadline, s.send_start[unit : unit + s.work[e].max(), w].min(initial=np.inf))
         require(
-            s.time[version - 1] <= until * (1 + EPS),
+            s.time[version - 1] <= deadline * (1 + EPS),
             f"a version must be there when it is read; commit {e}, contribution {c} has read version {version}, which "
-            f"is made at {s.time[version - 1]:g} s, by {until:g} s",
+            f"is made at {s.time[version - 1]:g} s, by {deadline:g} s",
         )
 
 
@@ -94,20 +94,21 @@ def _check_times(s: Schedule, *, overlaps: bool) -> None:
     """No unit starts before its worker is free, nobody computes while sending."""
     for name, after in itertools.pairwise(("start", "compute_start", "compute_end", "finish")):
         early, late = getattr(s, name), getattr(s, after)
-        both = np.isfinite(early) & np.isfinite(late)
-        require((early <= late + EPS)[both].all(), f"{name} must not come after {after}")
+        is_finite = np.isfinite(early) & np.isfinite(late)
+        require((early <= late + EPS)[is_finite].all(), f"{name} must not come after {after}")
     for w in range(s.start.shape[1]):
-        begun = np.flatnonzero(np.isfinite(s.start[:, w]))
-        start, ends = s.start[begun, w], s.compute_end[begun, w]
-        early = np.flatnonzero(start[1:] < ends[:-1] - EPS)
-        if early.size:
-            n = begun[1:][early[0]]
+        units = np.flatnonzero(np.isfinite(s.start[:, w]))
+        starts, ends = s.start[units, w], s.compute_end[units, w]
+        overlapping = np.flatnonzero(starts[1:] < ends[:-1] - EPS)
+        if overlapping.size:
+            n = units[1:][overlapping[0]]
             rule = "no unit must start before its worker has computed the one before"
-            value = f"unit {n} of worker {w} starts at {s.start[n, w]:g} s, the one before ends at {ends[early[0]]:g} s"
+            end = ends[overlapping[0]]
+            value = f"unit {n} of worker {w} starts at {s.start[n, w]:g} s, the one before ends at {end:g} s"
             require(False, f"{rule}; {value}")
         sent = np.isfinite(s.send_start[:, w])
         for begin, arrived in zip(s.send_start[sent, w], s.finish[sent, w], strict=True):
-            within = (start > begin + EPS) & (start < arrived - EPS)
+            within = (starts > begin + EPS) & (starts < arrived - EPS)
             rule = f"nobody must begin a unit while sending; worker {w} does between {begin:g} and {arrived:g} s"
             require(overlaps or not within.any(), rule)
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-MOST = 32  # entries that are tried
+MAX_ENTRIES = 32  # that are tried
 
 
 def smallest_case(violation: Callable[[Any], str], sentence: str, case: Any, *, step: int = 1) -> tuple[str, Any]:
@@ -22,10 +22,10 @@ def smallest_case(violation: Callable[[Any], str], sentence: str, case: Any, *, 
         if broken:
             sentence, case = broken, smaller
             break
-    quiet = case._replace(messages=np.zeros_like(case.messages))
-    broken = violation(quiet) if case.messages.any() else ""
+    without_messages = case._replace(messages=np.zeros_like(case.messages))
+    broken = violation(without_messages) if case.messages.any() else ""
     if broken:
-        sentence, case = broken, quiet
+        sentence, case = broken, without_messages
     for simpler in _simpler(case):
         changed = case._replace(durations=simpler(case.durations))
         broken = "" if np.array_equal(changed.durations, case.durations) else violation(changed)
@@ -46,12 +46,12 @@ def _smaller(case: Any, step: int) -> Iterator[Any]:
 def _simpler(case: Any) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
     """All ones; otherwise one entry after the other as 1, or as a whole number."""
     yield np.ones_like
-    for place in list(np.ndindex(case.durations.shape))[:MOST]:
-        for value in (1.0, np.ceil(case.durations[place])):
+    for index in list(np.ndindex(case.durations.shape))[:MAX_ENTRIES]:
+        for value in (1.0, np.ceil(case.durations[index])):
 
-            def replaced(durations: np.ndarray, place: Any = place, value: float = value) -> np.ndarray:
+            def replaced(durations: np.ndarray, index: Any = index, value: float = value) -> np.ndarray:
                 durations = durations.copy()
-                durations[place] = value
+                durations[index] = value
                 return durations
 
             yield replaced

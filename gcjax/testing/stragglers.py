@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.stragglers import StragglerModel, sample_durations
-from gcjax.testing.contract import called, close, refused, require, same, shown
+from gcjax.testing.contract import Traced, called, close, refused, require, same, shown
 
 ROUNDING = 2e-6  # between programs, in float32
 
@@ -39,8 +39,8 @@ def check_straggler_model(
     Raises:
       ContractError: an `AssertionError` with the sentence that is broken, and the smallest case.
     """
-    made = isinstance(model, StragglerModel)
-    require(made, f"a model must be a gcjax.stragglers.StragglerModel; got {type(model).__name__}")
+    is_model = isinstance(model, StragglerModel)
+    require(is_model, f"a model must be a gcjax.stragglers.StragglerModel; got {type(model).__name__}")
     key = jax.random.key(0) if rng_key is None else rng_key
     for wide in (False, True):
         with jax.enable_x64(wide):
@@ -75,19 +75,19 @@ def _check_state(model: StragglerModel, key: jax.Array, num_workers: int) -> Non
     state = called("init", lambda: model.init(key, num_workers))
     again = called("init", lambda: model.init(key, num_workers))
     require(same(state, again), "the same key must give the same state", "two calls of init with one key")
-    given = jax.tree.map(_shape, state)
+    shapes = jax.tree.map(_shape, state)
     result = called("sample", jax.eval_shape, model.sample, state, key)
     pair = isinstance(result, tuple) and len(result) == 2
     require(pair, f"sample must give (seconds, state); it gave {type(result).__name__}")
-    seconds, after = result
+    seconds, next_state = result
     rule = f"sample must give seconds float[{num_workers}] and the next state"
     require(getattr(seconds, "shape", None) == (num_workers,), f"{rule}; the seconds are {seconds}")
     dtype = jnp.result_type(float)
     require(seconds.dtype == dtype, f"seconds must have the default float type, {dtype}; they are {seconds.dtype}")
     rule = "the state must keep its structure, shapes and types"
-    same_tree = str(jax.tree.structure(given)) == str(jax.tree.structure(after))
+    same_tree = str(jax.tree.structure(shapes)) == str(jax.tree.structure(next_state))
     require(same_tree, f"{rule}; its structure changes")
-    for old, new in zip(jax.tree.leaves(given), jax.tree.leaves(jax.tree.map(_shape, after)), strict=True):
+    for old, new in zip(jax.tree.leaves(shapes), jax.tree.leaves(jax.tree.map(_shape, next_state)), strict=True):
         require(old == new, f"{rule}; {old} becomes {new}")
 
 
@@ -96,19 +96,17 @@ def _shape(x: Any) -> str:
 
 
 def _check_vmap(model: StragglerModel, key: jax.Array, num_units: int, num_workers: int) -> None:
+    """One program for all keys, which gives what `vmap` over keys gives."""
     keys = jax.random.split(key, 3)
-    traced = 0
 
     def sample(rng_key: jax.Array) -> jax.Array:
-        nonlocal traced
-        traced += 1
         return sample_durations(model, rng_key, num_units, num_workers)
 
-    program = jax.jit(sample)
+    program = Traced(sample)
     alone = np.stack([np.asarray(called("sample", program, k)) for k in keys])
-    require(traced == 1, "another key must compile nothing")
-    together = np.asarray(called("sample", jax.vmap(sample), keys))
-    for one, other in zip(alone, together, strict=True):
+    require(program.times == 1, "another key must compile nothing")
+    batch = np.asarray(called("sample", jax.vmap(sample), keys))
+    for one, other in zip(alone, batch, strict=True):
         unit = int(np.argmax((~np.isclose(one, other, rtol=ROUNDING)).any(axis=1)))
         case = f"unit {unit}: {shown(one[unit])} alone, {shown(other[unit])} under vmap"
         require(close(one, other, ROUNDING), "vmap over keys must give what a loop gives", case)

@@ -48,10 +48,8 @@ def check_task(
     _check_types(task, params, batch, key)
     _check_finite(task, params, batch, key, quick)
     _check_batches("unit_batch", task.unit_batch, unit_batch, task.data, key, ((0, 0), (1, 2), (70_000, 7)), quick)
-    last = task.num_chunks - 1
-    _check_batches(
-        "chunk_batch", task.chunk_batch, chunk_batch, task.data, key, ((0, 0), (last, 2), (0, 70_000)), quick
-    )
+    chunks = ((0, 0), (task.num_chunks - 1, 2), (0, 70_000))
+    _check_batches("chunk_batch", task.chunk_batch, chunk_batch, task.data, key, chunks, quick)
     if task.mergeable:
         _check_merge(task, params, key)
     if whole_chunks:
@@ -59,25 +57,25 @@ def check_task(
 
 
 def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
+    """Shapes and types of loss, gradient and metrics, without computing anything."""
     floats = {x.dtype for x in jax.tree.leaves(params) if jnp.issubdtype(x.dtype, jnp.floating)}
     require(floats, "parameters must have floating point numbers")
     loss, gradient = called("loss", jax.eval_shape, jax.value_and_grad(task.loss), params, batch, key)
     require(loss.shape == (), f"the loss must be one number; it has the shape {list(loss.shape)}")
     require(loss.dtype in floats, f"the loss must have a float type of the parameters; it is {loss.dtype}")
     for (path, x), g in zip(jax.tree.leaves_with_path(params), jax.tree.leaves(gradient), strict=True):
-        name = f"params{jax.tree_util.keystr(path)}"
-        require(
-            x.dtype == g.dtype, f"gradients must keep the types of the parameters; {name} is {x.dtype}, not {g.dtype}"
-        )
+        rule = f"gradients must keep the types of the parameters; params{jax.tree_util.keystr(path)}"
+        require(x.dtype == g.dtype, f"{rule} is {x.dtype}, not {g.dtype}")
     metrics = called("metrics", jax.eval_shape, task.metrics, params, task.data)
     require(isinstance(metrics, dict) and metrics, "metrics must be a dictionary of numbers, name -> float[]")
     for name, value in metrics.items():
         rule = f"the metric {name!r} must be one floating point number"
-        good = value.shape == () and jnp.issubdtype(value.dtype, jnp.floating)
-        require(good, f"{rule}; it is {value.dtype}{list(value.shape)}")
+        is_number = value.shape == () and jnp.issubdtype(value.dtype, jnp.floating)
+        require(is_number, f"{rule}; it is {value.dtype}{list(value.shape)}")
 
 
 def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bool) -> None:
+    """Loss, gradient and metrics at two points; unless quick, the loss compiled again is the same."""
     derivative = jax.jit(jax.value_and_grad(task.loss))
     metrics = jax.jit(task.metrics)
     for where, point in (("the initial parameters", params), ("parameters near them", near(params, key))):
@@ -89,9 +87,9 @@ def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bo
         for name, value in called("metrics", metrics, point, task.data).items():
             require(np.isfinite(value), f"metrics must be finite; {name!r} is {float(value):g}", where)
     if not quick:
-        fresh = jax.jit(lambda p, b, k: task.loss(p, b, k))(point, batch, key)
+        recompiled = jax.jit(lambda p, b, k: task.loss(p, b, k))(point, batch, key)
         rule = "the loss must depend on parameters, batch and key only; compiled again it differs"
-        require(close(loss, fresh, _rounding(fresh)), rule)
+        require(close(loss, recompiled, _rounding(recompiled)), rule)
 
 
 def _rounding(loss: jax.Array) -> float:
@@ -108,32 +106,32 @@ def near(params: Any, rng_key: jax.Array) -> Any:
 
 
 def _check_batches(
-    name: str, draw: Any, compiled: Any, data: Any, key: jax.Array, places: tuple[tuple[int, int], ...], quick: bool
+    name: str, draw: Any, compiled: Any, data: Any, key: jax.Array, indices: tuple[tuple[int, int], ...], quick: bool
 ) -> None:
     """Drawn alone, again, among others, and without `jit`."""
-    first, second = (jnp.asarray([place[i] for place in places], jnp.int32) for i in range(2))
-    together = called(name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first, second)
+    first, second = (jnp.asarray([pair[i] for pair in indices], jnp.int32) for i in range(2))
+    batches = called(name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first, second)
     shape = None
-    for i, place in enumerate(places):
-        alone = called(name, compiled, data, key, *place)
-        case = f"{name}(data, rng_key, {place[0]}, {place[1]})"
-        require(same(alone, compiled(data, key, *place)), "a batch must be the same when it is drawn again", case)
-        among = jax.tree.map(lambda x, i=i: x[i], together)
-        require(same(alone, among), "a batch must be the same alone and among others", case)
+    for i, pair in enumerate(indices):
+        alone = called(name, compiled, data, key, *pair)
+        case = f"{name}(data, rng_key, {pair[0]}, {pair[1]})"
+        require(same(alone, compiled(data, key, *pair)), "a batch must be the same when it is drawn again", case)
+        in_batch = jax.tree.map(lambda x, i=i: x[i], batches)
+        require(same(alone, in_batch), "a batch must be the same alone and among others", case)
         shapes = jax.tree.map(lambda x: (x.shape, x.dtype), alone)
         require(shape in (None, shapes), "all batches must have the same shapes and types", case)
         shape = shapes
     if not quick:
-        plain = called(name, draw, data, key, *(jnp.asarray(x, jnp.int32) for x in places[0]))
-        alone = compiled(data, key, *places[0])
-        require(close(plain, alone, 1e-6), "a batch must be the same with and without jit", case)
+        eager = called(name, draw, data, key, *(jnp.asarray(x, jnp.int32) for x in indices[0]))
+        alone = compiled(data, key, *indices[0])
+        require(close(eager, alone, 1e-6), "a batch must be the same with and without jit", case)
 
 
 def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
+    """The loss of two merged batches is the weighted sum of their losses."""
     weights = jnp.asarray([0.5, -2.0], jnp.float32)
-    batches = jax.vmap(task.unit_batch, (None, None, 0, None))(
-        task.data, key, jnp.arange(2, dtype=jnp.int32), jnp.int32(0)
-    )
+    workers = jnp.arange(2, dtype=jnp.int32)
+    batches = jax.vmap(task.unit_batch, (None, None, 0, None))(task.data, key, workers, jnp.int32(0))
     require(isinstance(batches, Batch), "batches must be of type gcjax.tasks.Batch if a task says mergeable")
     merged = called("loss", jax.jit(task.loss), params, merge(batches, weights), key)
     losses = jax.jit(jax.vmap(task.loss, (None, 0, None)))(params, batches, key)
@@ -153,10 +151,10 @@ def _check_whole(task: Task, params: Any, key: jax.Array) -> None:
         return jax.lax.map(of_chunk, chunks).mean()
 
     derivative = jax.jit(jax.value_and_grad(mean_loss))
-    first, later = (called("loss", derivative, point, jnp.asarray(r, jnp.int32)) for r in (0, 3))
+    first, third = (called("loss", derivative, point, jnp.asarray(r, jnp.int32)) for r in (0, 3))
     rounding = _rounding(first[0])
     rule = "batches that are whole chunks must be the same in every round"
-    require(close(first, later, rounding), f"{rule}; the mean loss is {first[0]:g}, and then {later[0]:g}")
+    require(close(first, third, rounding), f"{rule}; the mean loss is {first[0]:g}, and then {third[0]:g}")
 
     def of_all(params: Any) -> jax.Array:
         metrics = task.metrics(params, task.data)

@@ -89,7 +89,7 @@ def test_config_files_can_give_each_worker_its_own_number(name):
     parameters = [p for p, wanted in inspect.get_annotations(factory, eval_str=True).items() if wanted == Parameter]
     shares = {"probability", "persistence"}
     each = {p: tuple((w + 1.5) / (10 if p in shares else 1) for w in range(NUM_WORKERS)) for p in parameters}
-    rest = {"model": stragglers.constant(), "window": 2, "burst": 1, "most": 1}
+    rest = {"model": stragglers.constant(), "window": 2, "burst": 1, "max_slow": 1}
     given = {p: x for p, x in rest.items() if p in inspect.signature(factory).parameters}
     made = checked(factory, name)(**given, **each)
     of_arrays = factory(**given, **{p: np.float32(x) for p, x in each.items()})
