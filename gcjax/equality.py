@@ -51,7 +51,7 @@ class PureFunction:
         return isinstance(other, PureFunction) and self._hash == other._hash and self._origin == other._origin
 
     def __hash__(self) -> int:
-        """Of the factory, its arguments and the function's place in what it returned."""
+        """Of the factory, its arguments and the path to the function in what it returned."""
         return self._hash
 
     def __repr__(self) -> str:
@@ -63,8 +63,8 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
     """Marks a factory: what it makes from equal arguments is equal.
 
     Its functions, also those inside of named tuples, lists and dicts that it returns, compare by the factory, its
-    arguments and their place. Arrays among the arguments compare by their type, shape and bits, functions as they do
-    anyway. Arguments that JAX is tracing, or objects that may change, leave everything as it is. Objects made with
+    arguments and the path to them. Arrays among the arguments compare by their type, shape and bits, functions as they
+    do anyway. Arguments that JAX is tracing, or objects that may change, leave everything as it is. Objects made with
     64-bit types switched on equal none that were made without. The factory gets copies of NumPy arrays, so that what
     happens to them later changes nothing.
 
@@ -74,35 +74,35 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
     signature = inspect.signature(factory)
 
     @functools.wraps(factory)
-    def compared(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        result = factory(*map(_own, args), **{name: _own(value) for name, value in kwargs.items()})
-        given = signature.bind(*args, **kwargs)
-        given.apply_defaults()
+    def comparing(*args: _P.args, **kwargs: _P.kwargs) -> _T:
+        result = factory(*map(_copy, args), **{name: _copy(value) for name, value in kwargs.items()})
+        bound = signature.bind(*args, **kwargs)
+        bound.apply_defaults()
         try:
-            origin = (factory, frozen(given.arguments), jax.dtypes.canonicalize_dtype("float64").name)
+            origin = (factory, frozen(bound.arguments), jax.dtypes.canonicalize_dtype("float64").name)
             hash(origin)
         except TypeError:
             return result
-        by_value = not any(map(_is_closure, _leaves(given.arguments)))
-        return _marked(result, origin, by_value, ())
+        by_value = not any(map(_is_closure, _leaves(bound.arguments)))
+        return _with_origins(result, origin, by_value, ())
 
-    return compared
+    return comparing
 
 
-def _marked(value: Any, origin: Hashable, by_value: bool, place: tuple[Hashable, ...]) -> Any:
-    """The value, with every closure in it marked with its origin and its place."""
+def _with_origins(value: Any, origin: Hashable, by_value: bool, path: tuple[Hashable, ...]) -> Any:
+    """The value, with every closure in it as a `PureFunction` of its origin and the path to it."""
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = {name: _marked(getattr(value, name), origin, by_value, (*place, name)) for name in value._fields}
-        same = all(fields[name] is getattr(value, name) for name in fields)
-        return value if same else type(value)(**fields)
+        fields = {name: _with_origins(getattr(value, name), origin, by_value, (*path, name)) for name in value._fields}
+        unchanged = all(fields[name] is getattr(value, name) for name in fields)
+        return value if unchanged else type(value)(**fields)
     if type(value) in (list, tuple):
-        return type(value)(_marked(item, origin, by_value, (*place, i)) for i, item in enumerate(value))
+        return type(value)(_with_origins(item, origin, by_value, (*path, i)) for i, item in enumerate(value))
     if type(value) is dict:
-        return {key: _marked(item, origin, by_value, (*place, key)) for key, item in value.items()}
-    return PureFunction(value, (origin, place), by_value) if _is_closure(value) else value
+        return {key: _with_origins(item, origin, by_value, (*path, key)) for key, item in value.items()}
+    return PureFunction(value, (origin, path), by_value) if _is_closure(value) else value
 
 
-def _own(value: Any) -> Any:
+def _copy(value: Any) -> Any:
     return value.copy() if type(value) is np.ndarray else value
 
 

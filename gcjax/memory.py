@@ -14,8 +14,8 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 def limit() -> int:
     """Bytes that arrays can have at most: the memory of all devices, or that of the machine or container."""
-    of_devices = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
-    return sum(of_devices) * jax.process_count() if all(of_devices) else _machine() * jax.process_count()
+    device_limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
+    return sum(device_limits) * jax.process_count() if all(device_limits) else _machine_bytes() * jax.process_count()
 
 
 def check(what: str, num_bytes: int, advice: str) -> None:
@@ -31,8 +31,8 @@ def check(what: str, num_bytes: int, advice: str) -> None:
     """
     if num_bytes > limit():
         raise ValueError(
-            f"{what} must fit into memory; they take at least {_shown(num_bytes)}, and there are {_shown(limit())}. "
-            f"{advice}"
+            f"{what} must fit into memory; they take at least {_in_units(num_bytes)}, and there are "
+            f"{_in_units(limit())}. {advice}"
         )
 
 
@@ -47,13 +47,13 @@ def is_exhausted(error: Exception) -> bool:
     return isinstance(error, MemoryError) or "Out of memory" in str(error) or "RESOURCE_EXHAUSTED" in str(error)
 
 
-def _machine() -> int:
+def _machine_bytes() -> int:
     """Bytes of the machine, or of the container if it has fewer."""
-    whole = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [Path(name).read_text().strip() for name in _CGROUP_LIMITS if Path(name).is_file()]
-    return min([whole, *(int(text) for text in limits if text.isdecimal())])
+    return min([machine, *(int(text) for text in limits if text.isdecimal())])
 
 
-def _shown(num_bytes: int) -> str:
+def _in_units(num_bytes: int) -> str:
     power = min(max(num_bytes, 1).bit_length() // 10, 6)
     return f"{num_bytes / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[power]}"

@@ -38,14 +38,14 @@ def load() -> list[str]:
 def _import(point: EntryPoint) -> str | None:
     """Imports one plugin; returns what is wrong with it."""
     package = f" of the package {point.dist.name}" if point.dist is not None else ""
-    start = f"The plugin '{point.name}'{package} is left out"
+    left_out = f"The plugin '{point.name}'{package} is left out"
     if ":" in point.value:
-        return f"{start}: it must name a module, such as {point.module}; got {point.value}."
+        return f"{left_out}: it must name a module, such as {point.module}; got {point.value}."
     try:
         import_module(point.value)
     except (Exception, SystemExit) as error:
         registry.forget(lambda entry: entry.factory.__module__ not in sys.modules)
-        reason = " ".join(str(error).split())
-        what = reason if isinstance(error, ValueError) else f"{type(error).__name__}: {reason}".rstrip(": ")
-        return f"{start}: its module {point.value} cannot be imported. {what}"
+        message = " ".join(str(error).split())
+        reason = message if isinstance(error, ValueError) else f"{type(error).__name__}: {message}".rstrip(": ")
+        return f"{left_out}: its module {point.value} cannot be imported. {reason}"
     return None

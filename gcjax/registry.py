@@ -124,44 +124,45 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
     if kind not in _TABLES:
         raise ValueError(f"There is no kind '{kind}' to register. {nearest(kind, _TABLES)}")
 
-    def registered(factory: Factory) -> Factory:
-        called = _name(kind, name, factory)
+    def add(factory: Factory) -> Factory:
+        entry_name = _valid_name(kind, name, factory)
         if kind in _COMPARABLE:
             from gcjax.equality import comparable
 
             factory = cast(Factory, comparable(factory))
-        _add(kind, called, Entry(factory, paper))
+        _add(kind, entry_name, Entry(factory, paper))
         return factory
 
-    return registered
+    return add
 
 
-def _name(kind: str, name: str | None, factory: Any) -> str:
+def _valid_name(kind: str, name: str | None, factory: Any) -> str:
     if not callable(factory) or not hasattr(factory, "__qualname__"):
         raise ValueError(f"What is registered as {kind} must be a function; got {factory!r}. Write it with def.")
-    called = factory.__name__ if name is None else name
-    if not isinstance(called, str) or not called.isidentifier():
-        raise ValueError(f"The name of a {kind} must be one that Python could give; got {called!r}. Pass name='...'.")
-    return called
+    name = factory.__name__ if name is None else name
+    if not isinstance(name, str) or not name.isidentifier():
+        raise ValueError(f"The name of a {kind} must be one that Python could give; got {name!r}. Pass name='...'.")
+    return name
 
 
 def _add(kind: str, name: str, entry: Entry) -> None:
-    others = {**_own(kind).entries, **_outside[kind]}
+    """Adds an entry from outside and tells the subscribers; without a trace if its name is taken."""
+    others = {**_own_kind(kind).entries, **_outside[kind]}
     if name in others and others[name].owner != entry.owner:
-        raise taken(kind, name, entry, others[name].owner)
-    before = _outside[kind].get(name)
+        raise name_taken(kind, name, entry, others[name].owner)
+    replaced = _outside[kind].get(name)
     _outside[kind][name] = entry
     try:
         for subscriber in _subscribers:
             subscriber(kind, name, entry)
     except ValueError:
         _outside[kind].pop(name)
-        if before is not None:
-            _outside[kind][name] = before
+        if replaced is not None:
+            _outside[kind][name] = replaced
         raise
 
 
-def taken(kind: str, name: str, entry: Entry, owner: str) -> ValueError:
+def name_taken(kind: str, name: str, entry: Entry, owner: str) -> ValueError:
     """What to raise if an entry has a name that something else has already."""
     return ValueError(
         f"The {kind} {entry.owner} cannot be called '{name}', since {owner} has this name. "
@@ -189,7 +190,7 @@ def own_kinds() -> dict[str, Kind]:
 
     Those of optax that config files can name are among them.
     """
-    return {kind: _own(kind) for kind in _TABLES}
+    return {kind: _own_kind(kind) for kind in _TABLES}
 
 
 def kinds() -> dict[str, Kind]:
@@ -203,7 +204,7 @@ def kinds() -> dict[str, Kind]:
     }
 
 
-def _own(kind: str) -> Kind:
+def _own_kind(kind: str) -> Kind:
     module, table = _TABLES[kind]
     if table:
         entries = getattr(import_module(module), table)

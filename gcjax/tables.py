@@ -55,30 +55,30 @@ class RichTable:
         """The columns of each part for a terminal of so many characters."""
         keys, parts = list(range(self.keys)), [list(range(self.keys))]
         for column in range(self.keys, len(self.heads)):
-            if len(parts[-1]) > self.keys and self._least([*parts[-1], column]) > width:
+            if len(parts[-1]) > self.keys and self._min_width([*parts[-1], column]) > width:
                 parts.append(list(keys))
             parts[-1].append(column)
         return parts
 
-    def _least(self, part: Sequence[int]) -> int:
-        return sum(self._floor(column) for column in part) + _GAP * (len(part) - 1)
+    def _min_width(self, part: Sequence[int]) -> int:
+        return sum(self._min_column_width(column) for column in part) + _GAP * (len(part) - 1)
 
-    def _floor(self, column: int) -> int:
+    def _min_column_width(self, column: int) -> int:
         """The least width at which no word, and no short cell, is broken."""
         words = max(map(cell_len, self.heads[column].split()), default=0)
         longest = _NARROWEST if column < self.keys else LONGEST_LINE
-        return max([words, *(_unbroken(line, longest) for line in self._lines(column))])
+        return max([words, *(_line_width(line, longest) for line in self._lines(column))])
 
     def _lines(self, column: int) -> Iterator[str]:
         return itertools.chain.from_iterable(_rich(row[column]).plain.split("\n") for row in self.rows)
 
     def _widths(self, part: Sequence[int], width: int) -> list[int]:
         """What is left of the width goes to the columns that want most."""
-        widths = [self._floor(column) for column in part]
+        widths = [self._min_column_width(column) for column in part]
         wanted = [max(map(cell_len, [self.heads[column], *self._lines(column)])) for column in part]
-        for _ in range(width - self._least(part)):
-            most = max(range(len(part)), key=lambda i: wanted[i] - widths[i])
-            widths[most] += int(wanted[most] > widths[most])
+        for _ in range(width - self._min_width(part)):
+            neediest = max(range(len(part)), key=lambda i: wanted[i] - widths[i])
+            widths[neediest] += int(wanted[neediest] > widths[neediest])
         return widths
 
     def _table(self, part: Sequence[int], widths: Sequence[int]) -> Table:
@@ -155,7 +155,7 @@ def _rich(cell: Cell) -> Text:
     return Text(cell[2:-2], style="bold") if bold else Text(cell)
 
 
-def _unbroken(line: str, longest: int) -> int:
+def _line_width(line: str, longest: int) -> int:
     """The width that a line needs: its own if it is short, else that of its longest word."""
     if cell_len(line) <= longest:
         return cell_len(line)

@@ -37,18 +37,18 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
         shape = experiment_parts.shape(experiment, schemes)
     keys = jax.random.split(config.key(seed=experiment.number("seed") or 0), experiment.number("num_seeds") or 1)
     key = jax.random.fold_in(keys[0], 0)
-    drawn = {name: sample_durations(model, key, *shape) for name, model in models.items()}
+    durations_of = {name: sample_durations(model, key, *shape) for name, model in models.items()}
     settings = {
         ", ".join(filter(None, (regime, cost))): (durations, network)
-        for regime, durations in drawn.items()
+        for regime, durations in durations_of.items()
         for cost, network in networks.items()
     }
     rows, broken = [], []
     for name, protocol in schemes.items():
-        found = _held(protocol, list(settings.values()))
-        for setting, kept in zip(settings, found, strict=True):
-            rows.append([name, setting, f"{kept.events:,}" if kept else "", _said(kept)])
-        broken += [f"{name}: {kept}" for kept in found if kept is not None and not kept][:1]
+        results = _conformances(protocol, list(settings.values()))
+        for setting, result in zip(settings, results, strict=True):
+            rows.append([name, setting, f"{result.events:,}" if result else "", _in_words(result)])
+        broken += [f"{name}: {result}" for result in results if result is not None and not result][:1]
     title = f"Schedules of {path}, {shape[0]} units of {shape[1]} workers"
     console().print(table(title, rows), "", *(Text(line) for line in broken), sep="\n")
     return 1 if broken else 0
@@ -59,15 +59,17 @@ def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
     return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
 
 
-def _held(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Kept | None]:
+def _conformances(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Kept | None]:
     """The schedules for durations and networks against what the protocol promises; None if it promises nothing."""
     if protocol.specification is None:
         return [None for _ in settings]
-    schedule, promise = jax.jit(lambda d, n: protocol(d, n)), protocol.specification(settings[0][0].shape[1])
-    return [check(schedule(*given), promise) for given in settings]
+    schedule, specification = jax.jit(lambda d, n: protocol(d, n)), protocol.specification(settings[0][0].shape[1])
+    return [check(schedule(*setting), specification) for setting in settings]
 
 
-def _said(kept: Kept | None) -> str:
-    if kept is None:
+def _in_words(result: Kept | None) -> str:
+    if result is None:
         return "promises nothing that can be checked"
-    return f"keeps to it: {kept.specification.claim}" if kept else f"breaks its {kept.broken} at {kept.time:.4g} s"
+    if result:
+        return f"keeps to it: {result.specification.claim}"
+    return f"breaks its {result.broken} at {result.time:.4g} s"

@@ -13,8 +13,8 @@ from gcjax.progress import console
 from gcjax.specifications import Finding, Result, Specification, check
 from gcjax.tables import RichTable, rich_table
 
-MOST_PROGRESS = 1 << 20
-MOST_NUMBER = 10_000
+MAX_PROGRESS_STATES = 1 << 20
+MAX_NUMBER = 10_000
 
 
 def run(name: str, arguments: Sequence[str]) -> int:
@@ -46,12 +46,12 @@ def instance(name: str, arguments: Sequence[str]) -> Specification:
     if name not in known:
         raise ValueError(f"There is no specification '{name}'. {registry.nearest(name, known)}")
     factory = known[name].factory
-    takes = {n: p.default for n, p in inspect.signature(factory).parameters.items() if isinstance(p.default, int)}
-    parameters = {**takes, **_given(name, arguments, takes)}
+    defaults = {n: p.default for n, p in inspect.signature(factory).parameters.items() if isinstance(p.default, int)}
+    parameters = {**defaults, **_numbers(name, arguments, defaults)}
     for parameter, value in parameters.items():
-        if value > MOST_NUMBER:
+        if value > MAX_NUMBER:
             hint = "All states are tried out, and their number grows with it."
-            raise ValueError(f"{parameter} must be a whole number at most {MOST_NUMBER}; got {value}. {hint}")
+            raise ValueError(f"{parameter} must be a whole number at most {MAX_NUMBER}; got {value}. {hint}")
     return factory(**parameters, **_FROM_CODES.get(name, _nothing)(parameters))
 
 
@@ -84,9 +84,9 @@ def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarra
       ValueError: if there are too many.
     """
     workers, load = code.assignment.num_workers, code.assignment.load
-    if (load + 1) ** workers > MOST_PROGRESS:
+    if (load + 1) ** workers > MAX_PROGRESS_STATES:
         raise ValueError(
-            f"a table of what can be decoded must have at most {MOST_PROGRESS} entries; {workers} workers with "
+            f"a table of what can be decoded must have at most {MAX_PROGRESS_STATES} entries; {workers} workers with "
             f"{load} chunks each have {(load + 1) ** workers}. Use a smaller code."
         )
     progress = np.indices((load + 1,) * workers).reshape(workers, -1).T
@@ -94,13 +94,13 @@ def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarra
     return np.asarray(residual <= tolerance).reshape((load + 1,) * workers)
 
 
-def _given(name: str, arguments: Sequence[str], takes: dict[str, int]) -> dict[str, int]:
+def _numbers(name: str, arguments: Sequence[str], defaults: dict[str, int]) -> dict[str, int]:
     """Numbers by name, from `--name value` and `--name=value`."""
-    known = ", ".join(f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in takes.items())
+    known = ", ".join(f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in defaults.items())
     words = [word for argument in arguments for word in argument.split("=", 1)]
     flags, values = words[::2], words[1::2]
     for flag in flags:
-        if not flag.startswith("--") or flag[2:].replace("-", "_") not in takes:
+        if not flag.startswith("--") or flag[2:].replace("-", "_") not in defaults:
             raise ValueError(f"{name} takes {known}; got {flag!r}.")
     if len(flags) > len(values):
         raise ValueError(f"{flags[-1]} needs a number. {name} takes {known}.")
@@ -113,24 +113,24 @@ def _given(name: str, arguments: Sequence[str], takes: dict[str, int]) -> dict[s
 def tables(result: Result) -> list[RichTable]:
     """The findings, and the counterexample if there is one."""
     rows = []
-    for part in _merged(result):
+    for part in _findings(result):
         counts = [f"{number:,}" if part.states else "" for number in (part.states, part.transitions)]
         rows.append([part.part, *counts, result.said(part)])
     heads = ("Part", "States", "Transitions", "Result")
     return [rich_table(result.specification.name, heads, rows, left=["Result"]), *_counterexample(result)]
 
 
-def _merged(result: Result) -> list[Finding]:
+def _findings(result: Result) -> list[Finding]:
     """Components that gave the same are told once."""
     groups: dict[tuple[Any, ...], list[Finding]] = {}
     for part in result.components:
         groups.setdefault((part.part.split()[0], *part[1:5]), []).append(part)
-    merged = []
-    for same in groups.values():
-        first = same[0].part
-        names = f"each of {len(same)} {first.split()[0]}s alone" if len(same) > 1 else first
-        merged.append(same[0]._replace(part=names))
-    return [*merged, result.composition, result.product, result.progress]
+    components = []
+    for group in groups.values():
+        first = group[0].part
+        names = f"each of {len(group)} {first.split()[0]}s alone" if len(group) > 1 else first
+        components.append(group[0]._replace(part=names))
+    return [*components, result.composition, result.product, result.progress]
 
 
 def _counterexample(result: Result) -> list[RichTable]:

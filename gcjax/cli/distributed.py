@@ -46,11 +46,11 @@ def group(options: argparse.Namespace) -> contextlib.AbstractContextManager[None
     """The group of processes that was asked for; nothing in a single process."""
     from gcjax import processes
 
-    given = group_options(options)
+    values = group_options(options)
     if options.distributed:
-        return _quiet_others(processes.group(**given))
-    if given:
-        flags = ", ".join("--" + name.replace("_", "-") for name in given)
+        return _quiet_others(processes.group(**values))
+    if values:
+        flags = ", ".join("--" + name.replace("_", "-") for name in values)
         raise ValueError(f"Options for several processes need --distributed; got {flags} without it.")
     return contextlib.nullcontext()
 

@@ -58,12 +58,12 @@ def lines(kind: str, name: str) -> list[str]:
     if kind == "optimizer" and get_origin(signature_of(entry.factory).return_annotation) is Callable:
         use = _SCHEDULE
     selector = _selector(kinds[kind], name)
-    written = _Written(kinds)
+    written = _Lines(kinds)
     written.add(selector, entry)
     return [use.format(selector, name), *written.lines, *_options(selector, signature_of(entry.factory))]
 
 
-class _Written:
+class _Lines:
     """The lines so far, of an entry and of all that it needs."""
 
     def __init__(self, kinds: dict[str, registry.Kind]) -> None:
@@ -76,16 +76,16 @@ class _Written:
         if selector in self._names:
             return
         self._names.add(selector)
-        later: list[tuple[str, registry.Entry]] = []
+        needed: list[tuple[str, registry.Entry]] = []
         for parameter in _required(signature_of(entry.factory)):
-            value = self._value(parameter.name, parameter.annotation, entry, later)
+            value = self._value(parameter.name, parameter.annotation, entry, needed)
             value = f"[{value}]" if parameter.kind is parameter.VAR_POSITIONAL else value
             self.lines.append(f"{selector}.{parameter.name} = {value}")
-        for needed in later:
-            self.add(*needed)
+        for other in needed:
+            self.add(*other)
 
-    def _value(self, name: str, wanted: Any, user: registry.Entry, later: list[tuple[str, registry.Entry]]) -> str:
-        """A value of this type as gin writes it; the entries that it names are put into `later`."""
+    def _value(self, name: str, wanted: Any, user: registry.Entry, needed: list[tuple[str, registry.Entry]]) -> str:
+        """A value of this type as gin writes it; the entries that it names are put into `needed`."""
         options = alternatives(wanted)
         if name == "rng_key":
             self._names.add("key")
@@ -96,25 +96,26 @@ class _Written:
             if literal in options:
                 return repr(_VALUES.get(name, name if value is None else value))
         for option in options:
-            if (text := self._collection(name, option, user, later)) is not None:
+            if (text := self._collection(name, option, user, needed)) is not None:
                 return text
         for option in options:
-            if found := _simplest(self.kinds, option, user):
-                later.append(found)
-                return f"@{found[0]}" + ("" if get_origin(option) is Callable else "()")
+            if simplest := _simplest(self.kinds, option, user):
+                needed.append(simplest)
+                return f"@{simplest[0]}" + ("" if get_origin(option) is Callable else "()")
         arrays = (Any, Parameter.empty, jax.Array, np.ndarray)
         return repr(_MATRIX) if any(option in arrays for option in options) else "None"
 
     def _collection(
-        self, name: str, option: Any, user: registry.Entry, later: list[tuple[str, registry.Entry]]
+        self, name: str, option: Any, user: registry.Entry, needed: list[tuple[str, registry.Entry]]
     ) -> str | None:
+        """A dict or a list with one entry, or a pair; None if the type is neither."""
         origin, inner = get_origin(option), get_args(option)
         if not isinstance(origin, type) or not inner or origin is types.UnionType:
             return None
         if issubclass(origin, Mapping):
-            return "{'name': " + self._value(name, inner[1], user, later) + "}"
+            return "{'name': " + self._value(name, inner[1], user, needed) + "}"
         if issubclass(origin, Sequence):
-            return _pair(inner[0]) or f"[{self._value(name, inner[0], user, later)}]"
+            return _pair(inner[0]) or f"[{self._value(name, inner[0], user, needed)}]"
         return None
 
 
@@ -129,8 +130,8 @@ def _pair(inner: Any) -> str:
 
 def _required(signature: Signature) -> Iterator[Parameter]:
     for parameter in signature.parameters.values():
-        given = parameter.name in ("out", "progress")  # which every experiment gets from the command
-        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD and not given:
+        by_command = parameter.name in ("out", "progress")
+        if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD and not by_command:
             yield parameter
 
 
@@ -150,14 +151,14 @@ def _selector(kind: registry.Kind, name: str) -> str:
 
 def _simplest(kinds: dict[str, registry.Kind], wanted: Any, user: registry.Entry) -> tuple[str, registry.Entry] | None:
     """The entry that makes a thing of this type, or of the type that a callable returns, and needs least."""
-    made = get_args(wanted)[-1] if get_origin(wanted) is Callable and get_args(wanted) else wanted
-    found = [
+    product = get_args(wanted)[-1] if get_origin(wanted) is Callable and get_args(wanted) else wanted
+    candidates = [
         (_cost(entry), _selector(kind, name), entry)
         for kind in kinds.values()
-        for name, entry in (kind.entries.items() if kind.in_configs and isinstance(made, type) else ())
-        if entry != user and _makes(entry, made)
+        for name, entry in (kind.entries.items() if kind.in_configs and isinstance(product, type) else ())
+        if entry != user and _makes(entry, product)
     ]
-    return min(found, key=lambda each: each[:2])[1:] if found else None
+    return min(candidates, key=lambda each: each[:2])[1:] if candidates else None
 
 
 def _makes(entry: registry.Entry, wanted: type) -> bool:

@@ -149,7 +149,7 @@ def _columns(names: Sequence[str], values: Sequence[str], results: analysis.Resu
     for scheme in results.schemes:
         seeds = results.seeds(scheme)
         count = len(seeds)
-        last: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
-        given = {name: np.full(count, value, object) for name, value in zip(names, values, strict=True)}
-        parts.append({**given, **last, "time_to_target": analysis.reach_times(results, scheme)})
+        final: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
+        settings = {name: np.full(count, value, object) for name, value in zip(names, values, strict=True)}
+        parts.append({**settings, **final, "time_to_target": analysis.reach_times(results, scheme)})
     return analysis.stack(parts)

@@ -24,15 +24,15 @@ def run(name: str | None = None) -> None:
     """
     config.register()
     kinds, screen = registry.kinds(), console()
-    named = {kind: table for kind, table in kinds.items() if name is not None and name in table.entries}
-    if name is not None and name not in kinds and not named:
+    holding = {title: kind for title, kind in kinds.items() if name is not None and name in kind.entries}
+    if name is not None and name not in kinds and not holding:
         known = {*kinds, *(entry for kind in kinds.values() for entry in kind.entries)}
         raise ValueError(f"There is no kind and no entry '{name}'. {registry.nearest(name, known)}")
     for title, kind in kinds.items():
         if title == name or (name is None and kind.entries):
             screen.print(_table(title, kind, parameters=name is not None), "")
     width = min(screen.width, WIDEST)
-    for title, kind in named.items():
+    for title, kind in holding.items():
         _print(screen, _entry(title, kind, str(name), width))
 
 
@@ -56,8 +56,7 @@ def _table(title: str, kind: registry.Kind, *, parameters: bool) -> Table:
 
 def _summary(entry: registry.Entry) -> str:
     """The first line of the docstring, and the paper where it does not name it."""
-    named = entry.paper and entry.paper in entry.summary
-    return entry.summary if named or not entry.paper else f"{entry.summary} {entry.paper}."
+    return entry.summary if entry.paper in entry.summary else f"{entry.summary} {entry.paper}."
 
 
 def _parameters(entry: registry.Entry) -> str:
@@ -124,7 +123,7 @@ def _reflowed(text: str, width: int) -> Iterator[str]:
     """Text with its lines broken anew, where paragraphs and the entries of `Args:` and the like stay what they are."""
     item: list[str] = []
     for line in text.splitlines():
-        if item and not _goes_on(item, line):
+        if item and not _continues(item, line):
             yield from _wrapped(item, width)
             item = []
         if line.strip():
@@ -134,12 +133,12 @@ def _reflowed(text: str, width: int) -> Iterator[str]:
     yield from _wrapped(item, width) if item else ()
 
 
-def _goes_on(item: list[str], line: str) -> bool:
+def _continues(item: list[str], line: str) -> bool:
     """Whether a line belongs to the paragraph of those before it."""
-    first, own = (len(text) - len(text.lstrip()) for text in (item[0], line))
+    first_indent, indent = (len(text) - len(text.lstrip()) for text in (item[0], line))
     if not line.strip() or line.lstrip()[0] in "-*|>`" or item[0].rstrip().endswith(":"):
         return False
-    return own > first if first else own == 0
+    return indent > first_indent if first_indent else indent == 0
 
 
 def _wrapped(item: list[str], width: int) -> list[str]:

@@ -18,12 +18,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def _add_run(commands: Any) -> None:
+    """Adds `gcjax run`."""
     parser = commands.add_parser("run", help="run the experiment that a config file describes")
     parser.add_argument("config", metavar="CONFIG", help="a .gin file, e.g. configs/quickstart.gin")
-    parser.add_argument(
-        "--set", dest="bindings", metavar="BINDING", action="append", default=[],
-        help="a gin statement that wins over the file, e.g. 'ssp.staleness = 5'; may be repeated",
-    )  # fmt: skip
+    _add_bindings(parser, "a gin statement that wins over the file, e.g. 'ssp.staleness = 5'; may be repeated")
     parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-TIME)")
     parser.add_argument(
         "--resume", action="store_true",
@@ -41,6 +39,7 @@ def _add_run(commands: Any) -> None:
 
 
 def _add_sweep(commands: Any) -> None:
+    """Adds `gcjax sweep`."""
     parser = commands.add_parser(
         "sweep", help="run a config for all combinations of some values, and write one table",
         description="Runs all combinations in this process, where what they share is compiled once.",
@@ -50,7 +49,7 @@ def _add_sweep(commands: Any) -> None:
         "--over", metavar="PARAMETER=VALUES", action="append", required=True,
         help="values with commas between them, e.g. 'ssp.staleness=0,1,3'; may be repeated",
     )  # fmt: skip
-    parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help="as in run")
+    _add_bindings(parser, "as in run")
     parser.add_argument("--out", metavar="DIR", help="folder to write, new or empty (default: runs/CONFIG-sweep-TIME)")
     parser.add_argument(
         "--resume", action="store_true",
@@ -60,6 +59,10 @@ def _add_sweep(commands: Any) -> None:
     parser.add_argument("--no-cache", dest="cache", action="store_false", help="as in run")
     _add_traceback(parser)
     parser.set_defaults(command=sweep.command)
+
+
+def _add_bindings(parser: argparse.ArgumentParser, text: str) -> None:
+    parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help=text)
 
 
 def _add_traceback(parser: argparse.ArgumentParser) -> None:
@@ -83,21 +86,16 @@ def _add_report(commands: Any) -> None:
 
 
 def _add_check(commands: Any) -> None:
+    """Adds `gcjax check`."""
     parser = commands.add_parser(
         "check", help="check what a protocol guarantees, on a small instance",
         description="Explores all states of a small instance of a protocol: whether each component keeps to its "
         "guarantee, and whether the property holds. Ends with status 1 and a shortest counterexample if not. With "
         "--schedule, holds what runs against what is promised: the schedules of all schemes of a config.",
     )  # fmt: skip
-    parser.add_argument(
-        "--schedule",
-        metavar="CONFIG",
-        help="check the schedules of an experiment's config, e.g. configs/quickstart.gin",
-    )
-    parser.add_argument(
-        "--set", dest="bindings", metavar="BINDING", action="append", default=[],
-        help="with --schedule: a gin statement that wins over the file; may be repeated",
-    )  # fmt: skip
+    text = "check the schedules of an experiment's config, e.g. configs/quickstart.gin"
+    parser.add_argument("--schedule", metavar="CONFIG", help=text)
+    _add_bindings(parser, "with --schedule: a gin statement that wins over the file; may be repeated")
     parser.add_argument(
         "protocol", metavar="PROTOCOL", nargs="?", help="a specification, as in 'gcjax list specification'"
     )
@@ -110,6 +108,7 @@ def _add_check(commands: Any) -> None:
 
 
 def _add_algebra(commands: Any) -> None:
+    """Adds `gcjax algebra`."""
     parser = commands.add_parser("algebra", help="try the laws of the program algebra")
     laws = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
         "laws",

@@ -17,9 +17,8 @@ def command(options: argparse.Namespace) -> None:
     if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
         with _warnings_in_a_line():
             seal.read(folder)
-        progress.console().print(
-            tables.rich_page((folder / "summary.md").read_text())
-        )  # of a study: its tables, as written
+        page = (folder / "summary.md").read_text()  # of a study: its tables, as written
+        progress.console().print(tables.rich_page(page))
         return
     with _warnings_in_a_line():
         results = analysis.load(folder)

@@ -11,27 +11,33 @@ from gcjax.cli import distributed
 
 def command(options: argparse.Namespace) -> None:
     """Runs the experiment of a config, in a folder that is locked meanwhile."""
-    interrupts.advise(lambda: "; start it again")
-    interrupts.allow_saving()
-    keeping.forget()
+    prepare(options)
     from gcjax import analysis, config, processes, progress
     from gcjax.analysis import seal
-    from gcjax.cli import cached_programs
 
-    if options.cache:
-        cached_programs.keep()
     with distributed.group(options), contextlib.ExitStack() as holding:
         processes.share(lambda: config.load(options.config, options.bindings))
         processes.agree("config", _agreed())
         out = _out_folder(options, holding)
-        whole, saved = analysis.is_complete, analysis.is_resumable
-        interrupts.advise(lambda: _advice(options, out, complete=whole(out), resumable=saved(out)))
+        complete, resumable = analysis.is_complete, analysis.is_resumable
+        interrupts.advise(lambda: _advice(options, out, complete=complete(out), resumable=resumable(out)))
         with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as shown:
             config.start(out, shown)
             if processes.is_first():
                 seal.complete(out)
             interrupts.advise(lambda: f"; everything was written to {out} before")
             shown.show(f"Written to {out}")
+
+
+def prepare(options: argparse.Namespace) -> None:
+    """What a run and a sweep do first: they can be interrupted from now on, and keep compiled programs."""
+    interrupts.advise(lambda: "; start it again")
+    interrupts.allow_saving()
+    keeping.forget()
+    from gcjax.cli import cached_programs
+
+    if options.cache:
+        cached_programs.keep()
 
 
 def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable: bool) -> str:
@@ -54,8 +60,8 @@ def _resuming(options: argparse.Namespace, out: Path) -> str:
     words += [word for binding in options.bindings for word in ("--set", binding)]
     words += ["--distributed"] if options.distributed else []
     for flag, value in distributed.group_options(options).items():
-        given = [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
-        words += ["--" + flag.replace("_", "-"), *given]
+        number = [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
+        words += ["--" + flag.replace("_", "-"), *number]
     return shlex.join([*words, "--resume", "--out", str(out)])
 
 
@@ -82,5 +88,5 @@ def _out_folder(options: argparse.Namespace, holding: contextlib.ExitStack) -> P
         folder = choose(options.out, Path(options.config).stem, holding)
         return [str(folder), str(folder.absolute())]
 
-    chosen, anywhere = processes.share(make)[0]
-    return Path(chosen if processes.is_first() else anywhere)  # the others may run in another directory
+    path, absolute_path = processes.share(make)[0]
+    return Path(path if processes.is_first() else absolute_path)  # the others may run in another directory

@@ -29,7 +29,7 @@ def new(out: str | None, name: str, holding: contextlib.ExitStack) -> Path:
         folder = _unique(name)
         holding.enter_context(locks.held(folder))
         return folder
-    return _held(Path(out), empty_folder, holding)
+    return _locked(Path(out), empty_folder, holding)
 
 
 def unfinished(out: str | None, name: str, holding: contextlib.ExitStack) -> Path:
@@ -44,8 +44,8 @@ def unfinished(out: str | None, name: str, holding: contextlib.ExitStack) -> Pat
       ValueError: if the run in `out` is finished, or still running, or something else is there.
     """
     if out is not None:
-        return _held(Path(out), unfinished_folder, holding)
-    for folder in _stopped(name):
+        return _locked(Path(out), unfinished_folder, holding)
+    for folder in _unfinished_folders(name):
         with contextlib.suppress(locks.HeldError), contextlib.ExitStack() as attempt:
             attempt.enter_context(locks.held(folder))
             if (folder / CHECKPOINTS).is_dir():  # not finished meanwhile
@@ -54,7 +54,7 @@ def unfinished(out: str | None, name: str, holding: contextlib.ExitStack) -> Pat
     return new(None, name, holding)
 
 
-def _held(folder: Path, check: Callable[[Path], Path], holding: contextlib.ExitStack) -> Path:
+def _locked(folder: Path, check: Callable[[Path], Path], holding: contextlib.ExitStack) -> Path:
     """The folder, locked, after a check that also makes it."""
     with writable(folder):
         if not (folder / locks.NAME).exists():  # before a lock file comes to where something else is
@@ -78,7 +78,7 @@ def _unique(name: str) -> Path:
     raise AssertionError("there are endless numbers")
 
 
-def _stopped(name: str) -> list[Path]:
+def _unfinished_folders(name: str) -> list[Path]:
     """The folders with checkpoints of a config, the newest first."""
     folders = []
     for checkpoints in _RUNS.glob(f"*/{CHECKPOINTS}"):

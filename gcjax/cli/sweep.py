@@ -6,19 +6,16 @@ import shlex
 from pathlib import Path
 
 from gcjax import interrupts, keeping
+from gcjax.cli import run
 
 
 def command(options: argparse.Namespace) -> None:
     """Runs a config for all combinations of some values."""
-    interrupts.advise(lambda: "; start it again")
-    interrupts.allow_saving()
-    keeping.forget()
+    run.prepare(options)
     from gcjax import analysis, progress
     from gcjax.analysis import seal
-    from gcjax.cli import cached_programs, grid, run_folders, sweep_folders
+    from gcjax.cli import grid, run_folders, sweep_folders
 
-    if options.cache:
-        cached_programs.keep()
     grid.combinations(options.over)  # before a folder is made
     with contextlib.ExitStack() as holding, progress.bar() as shown:
         choose, is_begun = run_folders.unfinished if options.resume else run_folders.new, sweep_folders.is_begun

@@ -27,7 +27,7 @@ def begin(out: Path, identity: str) -> None:
     file = out / CHECKPOINTS / _FILE
     file.parent.mkdir(exist_ok=True)
     if file.exists():
-        _compare(out, file.read_text(), identity)
+        _check_identity(out, file.read_text(), identity)
         return
     others = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
     if others:
@@ -45,10 +45,10 @@ def is_done(folder: Path) -> bool:
     return (folder / "run.json").exists() and not (folder / CHECKPOINTS).is_dir()
 
 
-def _compare(out: Path, begun: str, now: str) -> None:
-    if begun == now:
+def _check_identity(out: Path, written: str, identity: str) -> None:
+    if written == identity:
         return
-    lines = list(difflib.unified_diff(begun.splitlines(), now.splitlines(), "begun", "now", n=0, lineterm=""))
+    lines = list(difflib.unified_diff(written.splitlines(), identity.splitlines(), "begun", "now", n=0, lineterm=""))
     shown = "\n".join(lines[:_DIFFERENCE_LINES])
     raise ValueError(
         f"The folder {out} belongs to another sweep:\n{shown}\nGo on with what it was begun with, or choose another "

@@ -12,7 +12,7 @@ import numpy as np
 _HIDDEN = (jax.Array, np.ndarray, np.bool_, np.number, complex)
 
 
-def checked(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
+def with_checked_arguments(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Wraps a factory so that a missing or wrongly typed argument is a `ValueError` that says what to write.
 
     The wrapper has the parameters of the factory, except that `*items` becomes an ordinary parameter `items`
@@ -28,11 +28,11 @@ def checked(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
     def call(*args: Any, **kwargs: Any) -> Any:
         for parameter in starred:
             args += _items(f"{name}.{parameter}", kwargs.pop(parameter, ()))
-        _check_all(name, signature, args, kwargs)
+        _check_arguments(name, signature, args, kwargs)
         return factory(*args, **kwargs)
 
     call.__name__, call.__doc__, call.__module__ = name, factory.__doc__, factory.__module__
-    call.__signature__ = _named(signature)  # type: ignore[attr-defined]
+    call.__signature__ = _keyword_signature(signature)  # type: ignore[attr-defined]
     return call
 
 
@@ -59,6 +59,7 @@ def accepts(wanted: Any, value: Any) -> bool:
 
 
 def _accepts_generic(origin: Any, args: tuple[Any, ...], value: Any) -> bool:
+    """Whether a value fits `origin[args]`, such as `dict[str, int]`."""
     if origin is Callable:
         return callable(value)
     if not isinstance(origin, type):
@@ -110,7 +111,7 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
     return signature.replace(parameters=parameters, return_annotation=evaluated(signature.return_annotation))
 
 
-def _named(signature: inspect.Signature) -> inspect.Signature:
+def _keyword_signature(signature: inspect.Signature) -> inspect.Signature:
     """The signature with `*items` turned into a keyword parameter `items` (default: nothing)."""
     kinds = inspect.Parameter
     changed = [
@@ -120,18 +121,17 @@ def _named(signature: inspect.Signature) -> inspect.Signature:
     return signature.replace(parameters=changed)
 
 
-def _check_all(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+def _check_arguments(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raises `ValueError` if an argument is missing, unknown, of another type, or too large a number."""
     try:
-        given = signature.bind(*args, **kwargs).arguments
+        arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
         raise ValueError(f"{name}: {error}. {_usage(name, signature)}") from None
-    for parameter, value in given.items():
-        wanted = signature.parameters[parameter]
-        values = value if wanted.kind is wanted.VAR_POSITIONAL else (value,)
-        for item in values:
-            if wanted.kind is not wanted.VAR_KEYWORD and not _fits(wanted.annotation, item):
-                _raise_wrong_type(f"{name}.{parameter}", wanted.annotation, item)
-            _check_bits(f"{name}.{parameter}", item)
+    for parameter, value in ((signature.parameters[key], value) for key, value in arguments.items()):
+        for item in value if parameter.kind is parameter.VAR_POSITIONAL else (value,):
+            if parameter.kind is not parameter.VAR_KEYWORD and not _fits(parameter.annotation, item):
+                _raise_wrong_type(f"{name}.{parameter.name}", parameter.annotation, item)
+            _check_bits(f"{name}.{parameter.name}", item)
 
 
 def _check_bits(parameter: str, value: Any) -> None:
@@ -153,6 +153,7 @@ def _fits(wanted: Any, value: Any) -> bool:
 
 
 def _raise_wrong_type(parameter: str, wanted: Any, value: Any) -> None:
+    """Raises `ValueError` with what does not fit: an entry of a dict, a function that was not called, a value."""
     if isinstance(value, dict) and get_origin(wanted) is dict:
         for key, item in value.items():
             if not accepts(get_args(wanted)[1], item):
@@ -168,6 +169,6 @@ def _raise_wrong_type(parameter: str, wanted: Any, value: Any) -> None:
 
 
 def _usage(name: str, signature: inspect.Signature) -> str:
-    named = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    required = [p.name for p in named if p.default is p.empty]
+    single = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    required = [p.name for p in single if p.default is p.empty]
     return f"It needs {', '.join(required)}." if required else "It needs nothing."

@@ -13,20 +13,23 @@ class _Parser(config_parser.ConfigParser):
     _keys: list[Any]
 
     def _maybe_parse_container(self) -> Any:
-        outside, self._keys = getattr(self, "_keys", []), []
+        outer_keys, self._keys = getattr(self, "_keys", []), []
         try:
             return super()._maybe_parse_container()
         finally:
-            self._keys = outside
+            self._keys = outer_keys
 
     def _parse_dict_item(self) -> Any:
-        place = self._current_location()
+        """A key and its value; a `ValueError` if the dict has the key already."""
+        location = self._current_location()
         key, value = super()._parse_dict_item()
         if key in self._keys:
-            where = f"{place.filename} line {place.line_num}" if place.filename else f"line {place.line_num}"
+            where = (
+                f"{location.filename} line {location.line_num}" if location.filename else f"line {location.line_num}"
+            )
             raise ValueError(
                 f"a dict must have each key once; {key!r} is there twice, and only the last would count ({where}: "
-                f"{place.line_content.strip()}). Choose another name, or take one of them out."
+                f"{location.line_content.strip()}). Choose another name, or take one of them out."
             )
         self._keys.append(key)
         return key, value
@@ -35,9 +38,9 @@ class _Parser(config_parser.ConfigParser):
 @contextmanager
 def each_once() -> Iterator[None]:
     """What gin reads meanwhile, included files as well, has each key of a dict once, or ends in a `ValueError`."""
-    plain = config_parser.ConfigParser
+    parser = config_parser.ConfigParser
     config_parser.ConfigParser = _Parser
     try:
         yield
     finally:
-        config_parser.ConfigParser = plain
+        config_parser.ConfigParser = parser

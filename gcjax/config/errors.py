@@ -171,16 +171,13 @@ def explanation(message: str) -> str | None:
         (_NO_MODULE, _unknown_module),
         (_BYTE, _not_text),
         (_UNHASHABLE, lambda name: f"A key in {{}} must be a text or a number; got one of type {name}. Replace it."),
-        (
-            _NO_VALUE,
-            lambda: "A macro is used as a key in {}, and has no value. Give it one, as 'name = ...' for %name.",
-        ),
+        (_NO_VALUE, _macro_without_value),
         (_NOT_IMPORTED, _not_imported),
         (_NO_FILE, lambda name: f"An included config file must exist; there is no '{name}'."),
     )
     for pattern, explain in explanations:
-        if found := pattern.search(message):
-            return explain(**found.groupdict())
+        if match := pattern.search(message):
+            return explain(**match.groupdict())
     return None
 
 
@@ -202,8 +199,9 @@ def _ambiguous(name: str, names: str) -> str:
 
 def _unknown_experiment(name: str) -> str:
     module = name.removeprefix("experiments").lstrip(".")
-    found = {file.stem for folder in _experiment_folders() for file in folder.glob("[a-z]*.py")}
-    return f"There is no experiment module '{module or name}'. {nearest(module, found)}"
+    folders = [Path(folder) / "experiments" for folder in sys.path]
+    modules = {file.stem for folder in folders for file in folder.glob("[a-z]*.py")}
+    return f"There is no experiment module '{module or name}'. {nearest(module, modules)}"
 
 
 def _unknown_module(name: str) -> str:
@@ -217,9 +215,9 @@ def _not_imported(name: str) -> str:
     )
 
 
+def _macro_without_value() -> str:
+    return "A macro is used as a key in {}, and has no value. Give it one, as 'name = ...' for %name."
+
+
 def _not_text(byte: str, position: str) -> str:
     return f"A config file must be text in UTF-8; its byte {position} is {byte}. Save it as UTF-8."
-
-
-def _experiment_folders() -> list[Path]:
-    return [Path(folder) / "experiments" for folder in sys.path]

@@ -15,7 +15,7 @@ from gcjax.stragglers import Links, Network, StragglerModel
 from gcjax.tasks import Task
 
 DEFAULT_UNITS = 100
-_GIVEN = ("out", "progress")  # by the command
+_BY_COMMAND = ("out", "progress")  # given by the command
 
 
 class Experiment:
@@ -26,22 +26,22 @@ class Experiment:
         self._scope = "/".join(reference.scopes)
         selector = "/".join([*reference.scopes, reference.configurable.selector])
         self.bound = gin.config.get_bindings(selector, resolve_references=False)
-        taken = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
-        self._parameters = {name: parameter for name, parameter in taken.items() if name not in _GIVEN}
+        parameters = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
+        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in _BY_COMMAND}
 
     def all_of(self, wanted: tuple[type, ...]) -> dict[str, Any]:
         """Everything of these types by name: a parameter, or the entries of one that is a dict or a sequence of them.
 
         Parameters without an annotation are looked at, too.
         """
-        found: dict[str, dict[str, Any]] = {}
+        things: dict[str, dict[str, Any]] = {}  # by parameter, and by name in it
         for name, parameter in self._parameters.items():
             if _may_be(parameter.annotation, wanted) and self._has(name):
-                found[name] = dict(_named(name, self.value(name), wanted))
-        found = {name: values for name, values in found.items() if values}
-        if len(found) == 1:
-            return next(iter(found.values()))
-        return {key if key == name else f"{name} {key}": x for name, xs in found.items() for key, x in xs.items()}
+                things[name] = dict(_entries(name, self.value(name), wanted))
+        things = {name: values for name, values in things.items() if values}
+        if len(things) == 1:
+            return next(iter(things.values()))
+        return {key if key == name else f"{name} {key}": x for name, xs in things.items() for key, x in xs.items()}
 
     def number(self, name: str, word: str | None = None) -> int | None:
         """A whole number: the parameter of this name, or else the only one with this word in its name."""
@@ -101,13 +101,13 @@ def stragglers(experiment: Experiment) -> dict[str, StragglerModel]:
     Raises:
       ValueError: if nobody is.
     """
-    found = experiment.all_of((StragglerModel,))
-    if not found:
+    models = experiment.all_of((StragglerModel,))
+    if not models:
         raise ValueError(
             "the experiment of the config must be given a straggler model to draw durations from: a parameter that is "
             f"a StragglerModel, or a dict or list of them. {experiment.name} takes {experiment.types()}."
         )
-    return found if len(found) > 1 else {_unless_parameter(experiment, name): model for name, model in found.items()}
+    return _unnamed_if_single(experiment, models)
 
 
 def networks(experiment: Experiment) -> dict[str, Network]:
@@ -116,14 +116,14 @@ def networks(experiment: Experiment) -> dict[str, Network]:
     Raises:
       ValueError: if there are bandwidths but no task, whose parameters are what is sent.
     """
-    found = experiment.all_of((Network, Links)) or {"": Network()}
-    if any(isinstance(network, Links) for network in found.values()):
+    networks = experiment.all_of((Network, Links)) or {"": Network()}
+    if any(isinstance(network, Links) for network in networks.values()):
         tasks = list(experiment.all_of((Task,)).values())
         if not tasks:
             raise ValueError(f"links need a task, whose parameters are what is sent; {experiment.name} is given none.")
         shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
-        found = {name: network.of(shapes) for name, network in found.items()}
-    return found if len(found) > 1 else {_unless_parameter(experiment, name): x for name, x in found.items()}
+        networks = {name: network.of(shapes) for name, network in networks.items()}
+    return _unnamed_if_single(experiment, networks)
 
 
 def shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int, int]:
@@ -142,8 +142,11 @@ def shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int,
     return experiment.number("num_units", "units") or DEFAULT_UNITS, workers
 
 
-def _unless_parameter(experiment: Experiment, name: str) -> str:
-    return "" if name in experiment._parameters else name
+def _unnamed_if_single(experiment: Experiment, things: dict[str, Any]) -> dict[str, Any]:
+    """The things; without a name if there is one, and it has that of a parameter."""
+    if len(things) > 1:
+        return things
+    return {"" if name in experiment._parameters else name: thing for name, thing in things.items()}
 
 
 def _may_be(annotation: Any, wanted: tuple[type, ...]) -> bool:
@@ -159,7 +162,8 @@ def _may_be(annotation: Any, wanted: tuple[type, ...]) -> bool:
     return annotation in wanted
 
 
-def _named(name: str, value: Any, wanted: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+def _entries(name: str, value: Any, wanted: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    """The values of these types by name: the value itself, or those in a dict or a sequence."""
     if isinstance(value, wanted):
         yield name, value
     elif isinstance(value, Mapping):

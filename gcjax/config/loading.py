@@ -15,7 +15,7 @@ import jax
 
 from gcjax import _validate, registry
 from gcjax.config import circular_references, duplicate_keys, errors, imports
-from gcjax.config.arguments import checked
+from gcjax.config.arguments import with_checked_arguments
 from gcjax.progress import Progress
 
 
@@ -152,7 +152,7 @@ def _not_of_search(record: logging.LogRecord) -> bool:
 
 def _register(factory: Callable[..., Any], name: str, module: str) -> None:
     with gin.config.interactive_mode():  # a cell that is run once more registers its functions once more
-        gin.external_configurable(checked(factory, name), name=name, module=module)
+        gin.external_configurable(with_checked_arguments(factory, name), name=name, module=module)
 
 
 def _register_outside(kind: str, name: str, entry: registry.Entry) -> None:
@@ -161,7 +161,7 @@ def _register_outside(kind: str, name: str, entry: registry.Entry) -> None:
     module = entry.factory.__module__
     others = set(gin.config._REGISTRY.matching_selectors(name)) - {f"{module}.{name}"}
     if others:
-        raise registry.taken(kind, name, entry, min(others))
+        raise registry.name_taken(kind, name, entry, min(others))
     _register(entry.factory, name, module)
 
 
@@ -170,7 +170,7 @@ def _existing(path: Path) -> Path:
     if file.is_file():
         return file
     folders = [file.parent, Path.cwd(), Path.cwd() / "configs"]
-    nearby = sorted({_relative(found) for folder in folders for found in folder.glob("*.gin")})
+    nearby = sorted({_relative(path) for folder in folders for path in folder.glob("*.gin")})
     hint = f"Config files nearby: {', '.join(nearby)}." if nearby else "There is no .gin file nearby."
     raise ValueError(f"The config file must exist; there is no file {file}. {hint}")
 

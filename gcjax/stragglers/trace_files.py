@@ -111,8 +111,8 @@ def _from_table(path: str | Path, table: pa.Table) -> np.ndarray:
         return trace_array(np.stack([_numbers(path, table, name) for name in workers], axis=1))
     raise ValueError(
         f"A trace must have the columns {', '.join(_COLUMNS)}, or {', '.join(_ALIBABA)}, or one for each worker with "
-        f"the names 0 to W-1; {path} has {_quoted(names)}. Of anything else make an array float[T, W] of seconds: replay "
-        "takes it as it is, and write_trace saves it."
+        f"the names 0 to W-1; {path} has {_quoted(names)}. Of anything else make an array float[T, W] of seconds: "
+        "replay takes it as it is, and write_trace saves it."
     )
 
 

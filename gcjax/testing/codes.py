@@ -194,7 +194,7 @@ def _check_residual(code: GradientCode, tried: _Plans) -> None:
 def _check_messages(code: GradientCode, tried: _Plans, chain: int) -> None:
     """What is in messages is finished, what is decoded is sent, and what is sent stays so along the chain."""
     is_done = np.arange(code.assignment.load) < tried.progress[:, :, None]  # [P, W, K]
-    sends = tried.sent.any(axis=2)  # [P, W]
+    sends: Any = tried.sent.any(axis=2)  # [P, W]
     early = (np.asarray(tried.coding.encode) != 0).any(axis=(2, 4)) & ~is_done & sends[:, :, None]
     rule = "a message must not contain a chunk that is not finished"
     _require_nowhere(early.any(axis=(1, 2)), tried, rule)

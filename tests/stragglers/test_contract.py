@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gcjax import stragglers
-from gcjax.config.arguments import checked
+from gcjax.config.arguments import with_checked_arguments
 from gcjax.stragglers.base import _sample_units
 from gcjax.stragglers.iid import Parameter
 from gcjax.testing import check_straggler_model
@@ -91,6 +91,6 @@ def test_config_files_can_give_each_worker_its_own_number(name):
     each = {p: tuple((w + 1.5) / (10 if p in shares else 1) for w in range(NUM_WORKERS)) for p in parameters}
     rest = {"model": stragglers.constant(), "window": 2, "burst": 1, "max_slow": 1}
     given = {p: x for p, x in rest.items() if p in inspect.signature(factory).parameters}
-    made = checked(factory, name)(**given, **each)
+    made = with_checked_arguments(factory, name)(**given, **each)
     of_arrays = factory(**given, **{p: np.float32(x) for p, x in each.items()})
     np.testing.assert_array_equal(sample(made), sample(of_arrays))

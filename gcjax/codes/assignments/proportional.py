@@ -23,15 +23,15 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
     Raises:
       ValueError: if a speed is negative or not finite, or the replication is too large.
     """
-    speeds = np.asarray(_validate.number("speeds", speeds, finite=True), np.float64)
-    if speeds.ndim != 1 or speeds.size == 0:
-        raise ValueError(f"speeds must be float[W], one number a worker; got shape {speeds.shape}.")
+    rates = np.asarray(_validate.number("speeds", speeds, finite=True), np.float64)
+    if rates.ndim != 1 or rates.size == 0:
+        raise ValueError(f"speeds must be float[W], one number a worker; got shape {rates.shape}.")
     _validate.integer("num_chunks", num_chunks, minimum=1)
     _validate.integer(
-        "replication", replication, minimum=1, maximum=int((speeds > 0).sum()),
+        "replication", replication, minimum=1, maximum=int((rates > 0).sum()),
         hint="A chunk cannot be on more workers than have a speed above 0.",
     )  # fmt: skip
-    return round_robin(num_chunks, _loads(speeds, num_chunks, replication))
+    return round_robin(num_chunks, _loads(rates, num_chunks, replication))
 
 
 def _loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:
