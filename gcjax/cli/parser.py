@@ -111,8 +111,7 @@ def _add_algebra(commands: Any) -> None:
     """Adds `gcjax algebra`."""
     parser = commands.add_parser("algebra", help="try the laws of the program algebra")
     laws = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
-        "laws",
-        help="try every law on random commands; status 1 if one comes out otherwise than the table says",
+        "laws", help="try every law on random commands; status 1 if one comes out otherwise than the table says"
     )
     laws.add_argument("--states", metavar="S", type=int, default=2, help="states, at least 2 (default: 2)")
     laws.add_argument("--steps", metavar="N", type=int, default=4, help="steps of the longest trace (default: 4)")

@@ -8,12 +8,7 @@ from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import chebyshev_generator, check_tolerance, dual, interpolating_coefficients, unit_messages
-from gcjax.codes.redundancy import (
-    check_full_residual,
-    full_residual,
-    redundancy_of,
-    redundant_decode,
-)
+from gcjax.codes.redundancy import check_full_residual, full_residual, redundancy_of, redundant_decode
 from gcjax.equality import comparable
 
 
@@ -61,8 +56,5 @@ def communication_efficient(
     name = f"Ye and Abbe's code with generator={generator!r}"
     check_full_residual(name, full_residual(coefficients, assignment, redundancy))
     return fixed_code(
-        assignment,
-        coefficients,
-        decode=redundant_decode(assignment, redundancy),
-        completion=fastest_decode(size),
+        assignment, coefficients, decode=redundant_decode(assignment, redundancy), completion=fastest_decode(size)
     )

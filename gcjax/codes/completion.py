@@ -46,19 +46,30 @@ def exact_enough(assignment: Assignment, num_blocks: int, residual: jax.Array) -
     return residual <= jnp.finfo(residual.dtype).eps ** (2 / 3) * np.sqrt(assignment.num_chunks * num_blocks)
 
 
-def joint_completion(
-    assignment: Assignment, num_blocks: int, plan: _Plan, *, parts: _Completion, stays_exact: bool
-) -> _Completion:
-    """The completion of a code that is made of others.
+def joint_code(
+    assignment: Assignment,
+    num_blocks: int,
+    num_messages: int,
+    plan: _Plan,
+    *,
+    parts: _Completion,
+    sent: Callable[[jax.Array], jax.Array],
+    whole_workers: bool = False,
+    stays_exact: bool,
+) -> GradientCode:
+    """A code that is made of others, with a completion that follows from theirs.
 
     Parts that stay exact are exact together when the last of them is. Others may be exact no more by then: that moment
     counts only if the plan of the whole is exact at it; another is found by `bisection`.
 
     Args:
-      assignment: of the whole.
+      assignment: of the whole, as all that `GradientCode` has, too.
       num_blocks: L.
+      num_messages: M.
       plan: of the whole.
       parts: `finish -> float[]`, when the last part is first exact.
+      sent: of the whole.
+      whole_workers: of the whole.
       stays_exact: whether all parts stay exact.
     """
 
@@ -71,7 +82,16 @@ def joint_completion(
         joint = jnp.where(exact_enough(assignment, num_blocks, at_last), last, jnp.inf)
         return jnp.minimum(joint, bisection(assignment, num_blocks, plan, finish))
 
-    return completion
+    return GradientCode(
+        assignment=assignment,
+        num_blocks=num_blocks,
+        num_messages=num_messages,
+        plan=plan,
+        completion=completion,
+        sent=sent,
+        whole_workers=whole_workers,
+        stays_exact=stays_exact,
+    )
 
 
 def progress_at(assignment: Assignment, finish: jax.Array, time: jax.Array) -> jax.Array:

@@ -6,13 +6,7 @@ from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import as_blocks, check_tolerance
-from gcjax.codes.redundancy import (
-    Redundancy,
-    check_full_residual,
-    full_residual,
-    redundancy_of,
-    redundant_decode,
-)
+from gcjax.codes.redundancy import Redundancy, check_full_residual, full_residual, redundancy_of, redundant_decode
 from gcjax.equality import comparable
 
 

@@ -84,10 +84,8 @@ def fixed_code(
         time = bisection(assignment, num_blocks, plan, finish)
         return time if guaranteed is None else jnp.minimum(time, guaranteed(arrivals(finish)))
 
-    whole = bool((needs >= loads).all())
-    combined = np.where((coefficients != 0).any(axis=3), slots + 1, 0).max(axis=2)  # up to the last chunk in a message
     if stays_exact is None:
-        stays_exact = completion is not None or (decode is None and bool((needs >= combined).all()))
+        stays_exact = completion is not None or (decode is None and not _can_grow(coefficients, needs))
     return GradientCode(
         assignment=assignment,
         num_blocks=num_blocks,
@@ -95,9 +93,16 @@ def fixed_code(
         plan=plan,
         completion=completion_time,
         sent=sent,
-        whole_workers=whole,
+        whole_workers=bool((needs >= loads).all()),
         stays_exact=stays_exact,
     )
+
+
+def _can_grow(coefficients: np.ndarray, needs: np.ndarray) -> bool:
+    """Whether a message is sent before the last chunk with a coefficient in it is finished."""
+    slots = np.arange(1, coefficients.shape[2] + 1)
+    last = np.where((coefficients != 0).any(axis=3), slots, 0).max(axis=2)
+    return bool((needs < last).any())
 
 
 def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:

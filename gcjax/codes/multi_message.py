@@ -12,7 +12,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, gather_by_chunk, holders
-from gcjax.codes.completion import joint_completion
+from gcjax.codes.completion import joint_code
 from gcjax.codes.fixed import fixed_code
 from gcjax.codes.replication import cyclic_coefficients
 from gcjax.equality import comparable
@@ -108,14 +108,13 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
     def parts(finish: jax.Array) -> jax.Array:
         return jax.vmap(code.completion)(by_cluster(finish)).max()
 
-    stays = code.stays_exact
-    return GradientCode(
-        assignment=assignment,
-        num_blocks=code.num_blocks,
-        num_messages=code.num_messages,
-        plan=plan,
-        completion=joint_completion(assignment, code.num_blocks, plan, parts=parts, stays_exact=stays),
+    return joint_code(
+        assignment,
+        code.num_blocks,
+        code.num_messages,
+        plan,
+        parts=parts,
         sent=lambda progress: by_worker(jax.vmap(code.sent)(by_cluster(check_progress(assignment, progress)))),
         whole_workers=code.whole_workers,
-        stays_exact=stays,
+        stays_exact=code.stays_exact,
     )

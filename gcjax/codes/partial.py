@@ -19,6 +19,7 @@ from gcjax.codes.base import (
     Assignment,
     Coding,
     GradientCode,
+    Holders,
     check_finish,
     check_progress,
     default_float,
@@ -51,12 +52,7 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     rows = _rows(assignment.num_workers, num_blocks, rng_key)
     inverse = holders(assignment)
     solve = min_norm_solver(np.where((inverse.workers >= 0)[..., None], rows[inverse.workers], 0.0))
-    # [W, 1, K]: where the coefficient of slot k of worker w stands among the coefficients ordered by chunk. The axis of
-    # the one message is there from the start: adding it to the result makes XLA copy all coefficients.
-    position = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
-    chunk, column = np.nonzero(inverse.workers >= 0)
-    flat = chunk * inverse.workers.shape[1] + column
-    position[inverse.workers[chunk, column], 0, inverse.slots[chunk, column]] = flat
+    position = _positions(assignment, inverse)
     ragged_loads, ragged_holders = bool((assignment.chunks < 0).any()), bool((inverse.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
@@ -86,13 +82,20 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         return check_progress(assignment, progress)[:, None] > 0
 
     return GradientCode(
-        assignment=assignment,
-        num_blocks=num_blocks,
-        num_messages=1,
-        plan=plan,
-        completion=completion,
-        sent=sent,
+        assignment=assignment, num_blocks=num_blocks, num_messages=1, plan=plan, completion=completion, sent=sent
     )
+
+
+def _positions(assignment: Assignment, inverse: Holders) -> np.ndarray:
+    """int32[W, 1, K]: where the coefficient of slot k of worker w stands among the coefficients ordered by chunk.
+
+    The axis of the one message is there from the start: adding it to the result makes XLA copy all coefficients.
+    """
+    position = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
+    chunk, column = np.nonzero(inverse.workers >= 0)
+    flat = chunk * inverse.workers.shape[1] + column
+    position[inverse.workers[chunk, column], 0, inverse.slots[chunk, column]] = flat
+    return position
 
 
 def _rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.ndarray:

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress
-from gcjax.codes.completion import joint_completion
+from gcjax.codes.completion import joint_code
 from gcjax.equality import comparable
 
 
@@ -48,23 +48,20 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
         return jnp.stack([code.completion(part) for code, part in zip(codes, by_code(finish), strict=True)]).max()
 
     def sent(progress: jax.Array) -> jax.Array:
-        progress = check_progress(assignment, progress)
-        return jnp.concatenate(
-            [widened(code.sent(part), {1: num_messages}) for code, part in zip(codes, by_code(progress), strict=True)]
-        )
+        done = by_code(check_progress(assignment, progress))
+        messages = [code.sent(part) for code, part in zip(codes, done, strict=True)]
+        return jnp.concatenate([widened(part, {1: num_messages}) for part in messages])
 
-    whole = all(code.whole_workers for code in codes)
-    stays, num_blocks = all(code.stays_exact for code in codes), blocks.pop()
-    completion = joint_completion(assignment, num_blocks, plan, parts=parts, stays_exact=stays)
-    return GradientCode(
-        assignment=assignment,
-        num_blocks=num_blocks,
-        num_messages=num_messages,
-        plan=plan,
-        completion=completion,
+    whole, stays_exact = all(code.whole_workers for code in codes), all(code.stays_exact for code in codes)
+    return joint_code(
+        assignment,
+        blocks.pop(),
+        num_messages,
+        plan,
+        parts=parts,
         sent=sent,
         whole_workers=whole,
-        stays_exact=stays,
+        stays_exact=stays_exact,
     )
 
 

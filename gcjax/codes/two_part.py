@@ -6,7 +6,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress, default_float
-from gcjax.codes.completion import joint_completion
+from gcjax.codes.completion import joint_code
 from gcjax.equality import comparable
 
 
@@ -52,18 +52,8 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
         return jnp.concatenate([uncoded, code.sent(coded_progress(progress))], axis=1)
 
-    stays = code.stays_exact
-    completion = joint_completion(assignment, num_blocks, plan, parts=parts, stays_exact=stays)
     num_messages = num_blocks + code.num_messages
-    return GradientCode(
-        assignment=assignment,
-        num_blocks=num_blocks,
-        num_messages=num_messages,
-        plan=plan,
-        completion=completion,
-        sent=sent,
-        stays_exact=stays,
-    )
+    return joint_code(assignment, num_blocks, num_messages, plan, parts=parts, sent=sent, stays_exact=code.stays_exact)
 
 
 def _widen(encode: jax.Array, num_before: int, num_after: int) -> jax.Array:

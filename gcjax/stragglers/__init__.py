@@ -5,15 +5,7 @@ from gcjax.stragglers.base import StragglerModel, sample_durations
 from gcjax.stragglers.bursty import bursty, is_bursty
 from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
 from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
-from gcjax.stragglers.iid import (
-    bimodal,
-    constant,
-    exponential,
-    independent,
-    pareto,
-    shifted_exponential,
-    weibull,
-)
+from gcjax.stragglers.iid import bimodal, constant, exponential, independent, pareto, shifted_exponential, weibull
 from gcjax.stragglers.markov import markov
 from gcjax.stragglers.network import Links, Network, constant_network, links
 from gcjax.stragglers.trace_files import read_trace, write_trace
@@ -37,10 +29,7 @@ TABLE: dict[str, Entry] = {
     "worker_speeds": Entry(worker_speeds, "Ramamoorthy et al. 2024"),
 }
 
-NETWORKS: dict[str, Entry] = {
-    "constant_network": Entry(constant_network),
-    "links": Entry(links),
-}
+NETWORKS: dict[str, Entry] = {"constant_network": Entry(constant_network), "links": Entry(links)}
 
 __all__ = [
     "NETWORKS",

@@ -48,11 +48,7 @@ class _Markov:
 
 @comparable
 def markov(
-    *,
-    probability: Parameter,
-    persistence: Parameter,
-    slowdown: Parameter,
-    base: Parameter | StragglerModel = 1.0,
+    *, probability: Parameter, persistence: Parameter, slowdown: Parameter, base: Parameter | StragglerModel = 1.0
 ) -> StragglerModel:
     """Workers turn slow and recover: who is slow now is likely slow next. Starts in the stationary state.
 

@@ -164,7 +164,8 @@ def links(
     for name, value in {"upload": upload, "download": download, "server": server}.items():
         _check_number(f"{name} bandwidth", value, above=True)
     _check_one_link("server bandwidth", server)
-    return Links(_seconds("latency", latency), _array(upload), _array(download), server, shared)
+    own = {"latency": _seconds("latency", latency), "upload": _array(upload), "download": _array(download)}
+    return Links(**own, server=server, shared=shared)
 
 
 def _check_number(name: str, value: Any, *, above: bool = False) -> None:

@@ -175,6 +175,7 @@ def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]
 
 
 def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:
+    """The schedules keep to the protocol's specification, if there is one."""
     if protocol.specification is None:
         return
     specification = called("specification", protocol.specification, num_workers)

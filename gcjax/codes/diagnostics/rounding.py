@@ -116,7 +116,8 @@ def conditioning(
         with jax.enable_x64(name == "float64"):
             estimates = _each_row(partial(_estimate, code, jnp.asarray(gradients), message_type), progress)
         errors[name] = float(np.max(np.linalg.norm(estimates - references, axis=(1, 2)) / size))
-    return Conditioning(float(conditions.max()), float(np.median(conditions)), errors, len(masks), exhaustive)
+    worst, typical = float(conditions.max()), float(np.median(conditions))
+    return Conditioning(worst=worst, typical=typical, errors=errors, num_masks=len(masks), exhaustive=exhaustive)
 
 
 def _reference(code: GradientCode, gradients: jax.Array, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
