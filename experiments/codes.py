@@ -105,7 +105,7 @@ def compare_codes(
     num_workers = workers.pop()
     _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     mask_key, condition_key, time_key = jax.random.split(config.key(seed=seed), 3)
-    masks, _ = straggler_masks(num_workers, num_stragglers, num_masks=num_masks, rng_key=mask_key)
+    masks, _ = straggler_masks(num_workers, num_stragglers, max_masks=num_masks, rng_key=mask_key)
     units = max(-(-code.assignment.load * num_workers // code.assignment.num_chunks) for code in codes.values())
     durations = {
         name: _rounds(model, jax.random.fold_in(time_key, i), num_trials, units, num_workers)
@@ -136,7 +136,7 @@ def _measured(
     errors = np.asarray(residuals) / np.sqrt(a.num_chunks * code.num_blocks)
     times = np.stack([_completion(code, each) for each in durations.values()])
     ends = np.isfinite(times)
-    condition = conditioning(code, num_stragglers=num_stragglers, rng_key=rng_key, num_masks=num_masks)
+    condition = conditioning(code, num_stragglers=num_stragglers, rng_key=rng_key, max_masks=num_masks)
     return Measured(
         code=name,
         load=float(a.loads.sum() / a.num_chunks),

@@ -124,7 +124,7 @@ def conditioning(
         if code is None:
             continue  # no such code: that is what the table shows
         masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // n))
-        found = diagnostics.conditioning(code, num_stragglers=s, rng_key=key, num_masks=min(num_masks, masks))
+        found = diagnostics.conditioning(code, num_stragglers=s, rng_key=key, max_masks=min(num_masks, masks))
         rows.append(Row(name, n, s, blocks, found.typical, found.worst, **found.errors))
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
     _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)

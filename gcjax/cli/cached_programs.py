@@ -22,8 +22,8 @@ def keep() -> Path | None:
     Returns:
       The folder; None if it cannot be written, which is said on stderr.
     """
-    if own_folder := _setting("jax_compilation_cache_dir"):
-        return Path(own_folder)
+    if _is_set():
+        return Path(_setting("jax_compilation_cache_dir") or "")
     try:
         path = folder()
         path.mkdir(parents=True, exist_ok=True)
@@ -40,6 +40,10 @@ def keep() -> Path | None:
 
 def _setting(name: str) -> Any:
     return getattr(jax.config, name)
+
+
+def _is_set() -> bool:
+    return bool(_setting("jax_compilation_cache_dir"))
 
 
 def folder() -> Path:

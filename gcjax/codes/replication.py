@@ -118,7 +118,7 @@ def _well_conditioned(
     if not num_stragglers:
         return cyclic_rows(next(matrices)), None, 0.0
     few = num_workers <= MAX_PLAIN_WORKERS
-    masks = None if few else straggler_masks(num_workers, num_stragglers, num_masks=NUM_PROBES, rng_key=rng_key)[0]
+    masks = None if few else straggler_masks(num_workers, num_stragglers, max_masks=NUM_PROBES, rng_key=rng_key)[0]
     candidates: list[_Candidate] = []
     for matrix in itertools.islice(matrices, NUM_DRAWS):
         candidates.append(_candidate(assignment, matrix, masks))

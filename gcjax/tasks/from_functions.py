@@ -89,12 +89,18 @@ def task_of(
             f"whole chunks must be equally long for a mean loss; {len(inputs)} examples make {num_chunks} chunks of "
             "unequal length. Return the loss of each example, float[B]."
         )
-    functions = _functions(_Settings(keyed, metrics, per_example, len(inputs), held_out is not None))
+    settings = _Settings(
+        loss=keyed,
+        metrics=metrics,
+        per_example=per_example,
+        num_examples=len(inputs),
+        held_out=held_out is not None,
+    )
     draws = sampling(len(inputs), num_chunks, batch_size, local_data)
     return Task(
         Data(train, reference),
         init,
-        **functions,
+        **_functions(settings),
         **draws._asdict(),
         num_chunks=num_chunks,
         mergeable=per_example and not keyed.passes_key,

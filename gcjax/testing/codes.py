@@ -36,13 +36,13 @@ def check_code(
     *,
     tolerated: int | None = None,
     never_grows: bool = False,
-    num_masks: int = 128,
+    max_masks: int = 128,
     quick: bool = False,
     rng_key: jax.Array | None = None,
 ) -> None:
     """Checks the contract of a gradient code (`gcjax.codes.GradientCode`).
 
-    On every set of stragglers if there are at most `num_masks` of them, on random ones otherwise, and on random partial
+    On every set of stragglers if there are at most `max_masks` of them, on random ones otherwise, and on random partial
     progress: shapes and types, the residual is the distance of the coefficients from the exact sum, nothing that is not
     finished is in a message, nothing that is not sent is decoded, what has been sent stays so. On random times, with
     workers that fail: at the time of completion the sum is exact, just before it is not. Besides: `plan` can be
@@ -53,7 +53,7 @@ def check_code(
       code: what is checked.
       tolerated: the largest number of stragglers of which every set is decoded exactly; not checked if None.
       never_grows: whether the code promises that its residual never grows with progress.
-      num_masks: how many sets of stragglers are tried at most.
+      max_masks: how many sets of stragglers are tried at most.
       quick: leaves out what needs operations to be compiled one by one: that `plan` gives the same without `jit`.
       rng_key: decides the random cases.
 
@@ -64,8 +64,8 @@ def check_code(
     _check_assignment(code.assignment)
     random = generator(rng_key)
     _check_types(code)
-    masks, chain = _masks(code, num_masks, random), _chain(code, random)
-    progress = np.concatenate([masks, _partial(code, num_masks, random), chain])
+    masks, chain = _masks(code, max_masks, random), _chain(code, random)
+    progress = np.concatenate([masks, _partial(code, max_masks, random), chain])
     with jax.enable_x64(True):
         every = jax.jit(jax.vmap(lambda p: (code.plan(p), code.sent(p))))
         tried = _plans(code, every, progress)

@@ -62,22 +62,22 @@ def test_errors_are_of_the_size_that_the_condition_number_says():
 
 
 def test_masks_are_all_or_runs_and_random_ones():
-    masks, exhaustive = straggler_masks(6, 2, num_masks=15, rng_key=KEY)
+    masks, exhaustive = straggler_masks(6, 2, max_masks=15, rng_key=KEY)
     assert exhaustive and len(np.unique(masks, axis=0)) == 15 and (masks.sum(axis=1) == 2).all()
-    masks, exhaustive = straggler_masks(20, 3, num_masks=50, rng_key=KEY)
+    masks, exhaustive = straggler_masks(20, 3, max_masks=50, rng_key=KEY)
     assert not exhaustive and masks.shape == (50, 20) and (masks.sum(axis=1) == 3).all()
     assert masks[0, :3].all() and masks[19, [19, 0, 1]].all()
-    masks, _ = straggler_masks(1000, 2, num_masks=16, rng_key=KEY)
+    masks, _ = straggler_masks(1000, 2, max_masks=16, rng_key=KEY)
     neighbours = (masks & np.roll(masks, 1, axis=1)).any(axis=1)
     assert neighbours[:8].all() and not neighbours[8:].all() and masks[4, [500, 501]].all()
-    masks, exhaustive = straggler_masks(4, 0, num_masks=5, rng_key=KEY)
+    masks, exhaustive = straggler_masks(4, 0, max_masks=5, rng_key=KEY)
     assert exhaustive and masks.shape == (1, 4) and not masks.any()
 
 
 def test_many_workers_are_planned_one_by_one_and_measured_alike():
     """More than are planned at once, so no plan computes what it does not need."""
     found = diagnostics.conditioning(
-        codes.cyclic_mds(80, num_stragglers=3), num_stragglers=3, rng_key=KEY, num_masks=16
+        codes.cyclic_mds(80, num_stragglers=3), num_stragglers=3, rng_key=KEY, max_masks=16
     )
     assert found.errors["float64"] < 1e-10 and found.worst * 1e-9 < found.errors["float32"] < 1e-1
 
@@ -85,5 +85,5 @@ def test_many_workers_are_planned_one_by_one_and_measured_alike():
 def test_bad_input():
     with pytest.raises(ValueError, match="num_stragglers must be a whole number between 0 and 8; got 9"):
         diagnostics.conditioning(CRC, num_stragglers=9, rng_key=KEY)
-    with pytest.raises(ValueError, match="num_masks"):
-        diagnostics.conditioning(CRC, num_stragglers=1, rng_key=jax.random.key(0), num_masks=0)
+    with pytest.raises(ValueError, match="max_masks"):
+        diagnostics.conditioning(CRC, num_stragglers=1, rng_key=jax.random.key(0), max_masks=0)

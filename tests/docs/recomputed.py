@@ -39,7 +39,7 @@ def code_cells() -> Cells:
         sent = np.asarray(code.sent(jnp.asarray(a.loads))).sum(axis=1).max() / code.num_blocks
         cells |= {(name, "Load"): float(a.loads.sum() / a.num_chunks), (name, "Sent"): float(sent)}
     mask_key, _, time_key = jax.random.split(jax.random.key(0), 3)
-    masks, _ = straggler_masks(16, 3, num_masks=560, rng_key=mask_key)
+    masks, _ = straggler_masks(16, 3, max_masks=560, rng_key=mask_key)
     for name in ("BIBD, affine plane", "expander", "FRC"):
         a = made[name].assignment
         done = jnp.asarray(np.where(masks, 0, a.loads), jnp.int32)
@@ -61,7 +61,7 @@ def _bound(name: str) -> dict:
 def condition_cells() -> Cells:
     """The condition numbers of one code."""
     key = jax.random.key(0)
-    found = diagnostics.conditioning(FAMILIES["CRC"](16, 2, 1, key), num_stragglers=2, rng_key=key, num_masks=256)
+    found = diagnostics.conditioning(FAMILIES["CRC"](16, 2, 1, key), num_stragglers=2, rng_key=key, max_masks=256)
     return {("CRC | 16 | 2 | 1", "Condition"): found.typical, ("CRC | 16 | 2 | 1", "worst"): found.worst}
 
 

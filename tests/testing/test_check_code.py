@@ -141,7 +141,7 @@ def _nothing(coding):
 def test_broken_codes_are_red(name):
     code, arguments, sentence = BROKEN[name]
     with pytest.raises(ContractError, match=sentence):
-        check_code(code, num_masks=16, **arguments)
+        check_code(code, max_masks=16, **arguments)
 
 
 def test_a_good_code_is_green_with_everything_that_is_asked():

@@ -59,7 +59,7 @@ def condition_number(assignment: Assignment, coding: Coding) -> jax.Array:
 
 
 def straggler_masks(
-    num_workers: int, num_stragglers: int, *, num_masks: int, rng_key: jax.Array
+    num_workers: int, num_stragglers: int, *, max_masks: int, rng_key: jax.Array
 ) -> tuple[np.ndarray, bool]:
     """Sets of stragglers to try: all of them if they are few enough.
 
@@ -69,32 +69,32 @@ def straggler_masks(
     Returns:
       bool[masks, W], True for a straggler, and whether these are all sets of this size.
     """
-    if math.comb(num_workers, num_stragglers) <= num_masks:
+    if math.comb(num_workers, num_stragglers) <= max_masks:
         sets = np.array(list(itertools.combinations(range(num_workers), num_stragglers)), np.int64)
         exhaustive = True
     else:
-        num_runs = min(num_workers, -(-num_masks // 2))
+        num_runs = min(num_workers, -(-max_masks // 2))
         first = np.arange(num_runs)[:, None] * num_workers // num_runs
         runs = (first + np.arange(num_stragglers)) % num_workers
         rng = host_generator(rng_key)
-        count = num_masks - num_runs
+        count = max_masks - num_runs
         drawn = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(count)]
-        sets, exhaustive = np.concatenate([runs, np.array(drawn).reshape(count, num_stragglers)])[:num_masks], False
+        sets, exhaustive = np.concatenate([runs, np.array(drawn).reshape(count, num_stragglers)])[:max_masks], False
     masks = np.zeros((len(sets), num_workers), bool)
     np.put_along_axis(masks, sets.reshape(len(sets), num_stragglers), True, axis=1)
     return masks, exhaustive
 
 
 def conditioning(
-    code: GradientCode, *, num_stragglers: int, rng_key: jax.Array, num_masks: int = 256, width: int = 16
+    code: GradientCode, *, num_stragglers: int, rng_key: jax.Array, max_masks: int = 256, width: int = 16
 ) -> Conditioning:
     """Condition numbers and decoding errors over sets of s workers that have finished nothing.
 
     Args:
       code: the code to look at.
       num_stragglers: s.
-      rng_key: draws the sets, where there are more than `num_masks`, and the gradients.
-      num_masks: sets of stragglers at most.
+      rng_key: draws the sets, where there are more than `max_masks`, and the gradients.
+      max_masks: sets of stragglers at most.
       width: numbers in a block of the random gradients that are encoded and decoded.
 
     Raises:
@@ -102,9 +102,9 @@ def conditioning(
     """
     workers = code.assignment.num_workers
     _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=workers)
-    _validate.integer("num_masks", num_masks, minimum=1)
+    _validate.integer("max_masks", max_masks, minimum=1)
     mask_key, gradient_key = jax.random.split(_validate.rng_key(rng_key))
-    masks, exhaustive = straggler_masks(workers, num_stragglers, num_masks=num_masks, rng_key=mask_key)
+    masks, exhaustive = straggler_masks(workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
     progress = np.where(masks, 0, code.assignment.loads).astype(np.int32)
     shape = (code.assignment.num_chunks, code.num_blocks, width)
     gradients = host_generator(gradient_key).normal(size=shape)
