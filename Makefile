@@ -3,13 +3,18 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test lint figures bench clean
+.PHONY: demo test test-slow test-all lint figures bench clean
 
 demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures in runs/
 	$(BIN)/gcjax run configs/quickstart.gin
 
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
+
+test-slow: $(STAMP)  ## the tests that take more than a few seconds, about half an hour
+	$(BIN)/python -m pytest -n 2 --dist loadfile --slow -m slow
+
+test-all: test test-slow
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
