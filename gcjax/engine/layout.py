@@ -18,6 +18,21 @@ ParamSpecs = Callable[[Any], Any]
 """`params -> specs`: the same pytree with a `jax.sharding.PartitionSpec` for each array."""
 
 
+class MeshOptions(NamedTuple):
+    """The devices of a run; the argument `mesh` of `gcjax.engine.run`.
+
+    Attributes:
+      mesh: the devices. Its axis types do not matter; XLA decides what is not said.
+      axis: the axis of the mesh along which the workers lie; several share a device where there are more of them.
+      param_specs: pure function `params -> jax.sharding.PartitionSpec` of each array, over the other axes of the mesh.
+        By default each array is sharded over the first of them, along the largest dimension that it divides.
+    """
+
+    mesh: Mesh
+    axis: str = "workers"
+    param_specs: ParamSpecs | None = None
+
+
 class Layout(NamedTuple):
     """A mesh, the axis of the workers, and how parameters are sharded over the other axes; all None on one device."""
 
@@ -78,19 +93,16 @@ class Layout(NamedTuple):
         return jax.tree.map(lambda x: _over_largest_dimension(x.shape, self.mesh, self.axis), shapes)
 
 
-def layout(mesh: Mesh | None, axis: str, param_specs: ParamSpecs | None) -> Layout:
+def layout(mesh: Mesh | MeshOptions | None) -> Layout:
     """Where a run lies; on one device without a mesh.
 
-    Args:
-      mesh: its axis types do not matter; XLA decides what is not said.
-      axis: of the workers.
-      param_specs: how parameters are sharded over the other axes; if None, each array along its largest dimension that
-        the first other axis divides.
-
     Raises:
-      ValueError: if the mesh has no such axis.
+      ValueError: if it is no mesh, or has no axis of the workers.
     """
-    return Layout() if mesh is None else Layout(checked_axis(mesh, axis), axis, param_specs)
+    if mesh is None:
+        return Layout()
+    options = mesh if isinstance(mesh, MeshOptions) else MeshOptions(mesh)
+    return Layout(checked_axis(options.mesh, options.axis), options.axis, options.param_specs)
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:

@@ -17,10 +17,11 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gcjax import interrupts, keeping, processes
 from gcjax.codes.base import GradientCode
-from gcjax.engine import resume
 from gcjax.engine.checkpoint import Checkpoints
+from gcjax.engine.identity import run_identity
 from gcjax.engine.live.exchange import AXIS, local
 from gcjax.engine.live.round_records import Round
+from gcjax.engine.pieces import stop_requested
 
 SEEN_WITHIN = 10.0
 """Seconds in which a file must be seen by all; file systems on a network keep old listings for a while."""
@@ -62,7 +63,7 @@ class SoFar(NamedTuple):
 
 def identity(text: str, *, code: GradientCode, num_rounds: int, goal: float, data: Any, rng_key: jax.Array) -> str:
     """What a live run depends on, a line for each thing; arguments as in `gcjax.engine.live.train`."""
-    return resume.identity(
+    return run_identity(
         text,
         chunks=code.assignment.chunks,
         data=data,
@@ -104,7 +105,7 @@ def save(saving: Saving, so_far: SoFar) -> bool:
       Whether this process got the signal, and is to stop. The others are ended when it does.
     """
     number = len(so_far.history)
-    asked = resume.stop_requested(so_far.params)
+    asked = stop_requested(so_far.params)
     if asked or number == saving.num_rounds or number % saving.checkpoints.every == 0:
         saving.work.saved(number)
         saving.checkpoints.save(number, _state(saving, so_far), saving.identity)

@@ -1,10 +1,14 @@
-"""What the bits of a result depend on besides the program: the hardware, and what JAX and XLA are set to."""
+"""What the bits of a run depend on: what it is given, the hardware, and what JAX and XLA are set to."""
 
+import hashlib
 import os
 import platform
 from pathlib import Path
+from typing import Any
 
 import jax
+import jaxlib
+import numpy as np
 
 # What these flags change is what is written down, or how many devices there are; not what is computed.
 _HARMLESS = ("--xla_dump", "--xla_hlo_profile", "--xla_force_host_platform_device_count", "--xla_gpu_cuda_data_dir")
@@ -12,7 +16,35 @@ _VECTORS = ("avx", "amx", "fma", "sse4", "asimd", "sve", "f16c", "bf16")
 _SETTINGS = ("jax_default_matmul_precision", "jax_threefry_partitionable")
 
 
-def lines() -> list[str]:
+def run_identity(text: str, **values: Any) -> str:
+    """What the bits of a run depend on, a line for each thing: also the hardware, and what JAX and XLA are set to.
+
+    The number of devices is not among them: a run may go on with another one, and then agrees up to rounding.
+
+    Args:
+      text: what the caller says, for example a config.
+      **values: numbers and text are shown, pytrees of arrays by a digest of their bits.
+    """
+    versions = f"jax {jax.__version__}, jaxlib {jaxlib.__version__}, {jax.dtypes.canonicalize_dtype(np.float64)}"
+    lines = [f"{name} = {_text_or_digest(value)}" for name, value in sorted(values.items())]
+    return "\n".join([*text.splitlines(), versions, *hardware_and_settings(), *lines])
+
+
+def _text_or_digest(value: Any) -> str:
+    """Numbers and text as they are; of a pytree of arrays a digest of names, types, shapes and bits."""
+    if value is None or isinstance(value, (str, int, float)):
+        return str(value)
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return f"<{digest.hexdigest()[:16]}>"
+
+
+def hardware_and_settings() -> list[str]:
     """The hardware and the settings, a line for each; the same in all processes of a run."""
     names = {name: getattr(jax.config, name, None) for name in _SETTINGS}
     settings = [f"{name.removeprefix('jax_')} = {value}" for name, value in names.items()]
