@@ -241,7 +241,7 @@ def _one_by_one(
                 rng_key=key,
                 params=params,
                 network=network,
-                mesh=engine.MeshOptions(setting.mesh, setting.axis),
+                mesh=setting.mesh and engine.MeshOptions(setting.mesh, setting.axis),
                 resume=engine.Resume(checkpoints=checkpoints, identity=f"{saving.config}\nscheme = {name}, seed {i}"),
             )
         runs.append(jax.device_get((run.trajectory, run.schedule)))

@@ -23,7 +23,7 @@ from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
 from gcjax.engine.validation import check_made, check_residual, check_versions
-from gcjax.protocols.base import Adaptive, Protocol, Schedule, check_schedule, checked_network
+from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
 from gcjax.protocols.validation.structure import check_structure
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
@@ -106,7 +106,8 @@ def run(
     arrays = durations, rng_key, params, network, task.data, resume.run
     traced = any(_validate.is_traced(x) for x in jax.tree.leaves(arrays))
     if resume.run is None:
-        schedule = _schedule(protocol, durations, network, traced)
+        make = protocol.schedule if traced else partial(compiled_schedule, protocol.schedule)
+        schedule = make(durations, network)
         check_schedule(schedule, protocol, durations)
     else:
         schedule = resume.run.schedule
@@ -196,30 +197,15 @@ def _network(network: Network | Links | None, task: Task, params: Any, num_worke
     return checked_network(network, num_workers)
 
 
-@partial(jax.jit, static_argnums=0)
-def _chosen(adaptive: Adaptive, durations: jax.Array, network: Network, controls: Any) -> Schedule:
-    return adaptive.schedule(durations, network, controls)
-
-
 def _with_schedule(run: Run, protocol: Protocol, schedule: Schedule, source: Source | None) -> Run:
     """A run with the schedule that it has followed."""
     if protocol.adaptive is not None and source is not None:
-        schedule = _chosen(protocol.adaptive, *source, run.state.controls)
+        schedule = compiled_schedule(protocol.adaptive.schedule, *source, run.state.controls)
     return run._replace(schedule=schedule)
 
 
 def _is_zero(value: int | jax.Array) -> bool:
     return isinstance(value, int) and value == 0
-
-
-def _schedule(protocol: Protocol, durations: jax.Array, network: Network, traced: bool) -> Schedule:
-    schedule = protocol.schedule if traced else partial(_compiled_schedule, protocol)
-    return schedule(durations, network)
-
-
-@partial(jax.jit, static_argnums=0)
-def _compiled_schedule(protocol: Protocol, durations: jax.Array, network: Network) -> Schedule:
-    return protocol.schedule(durations, network)
 
 
 def _default_ring_size(protocol: Protocol, schedule: Schedule, traced: bool) -> int:
