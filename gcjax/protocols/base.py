@@ -155,9 +155,14 @@ class Protocol(NamedTuple):
         return schedule
 
 
-@partial(jax.jit, static_argnums=0)
 def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
     """The schedule that a pure function makes of some inputs; traced and compiled once for equal functions."""
+    is_jitted = hasattr(schedule, "lower")  # by whoever made it, with options of its own
+    return schedule(*inputs) if is_jitted else _compiled_schedule(schedule, *inputs)
+
+
+@partial(jax.jit, static_argnums=0)
+def _compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
     return schedule(*inputs)
 
 
