@@ -57,12 +57,12 @@ def _hardware() -> str:
     With several processes, each may have a CPU of its own, and only what all of them know of is told.
     """
     device = _device()
-    told = [device.platform, device.device_kind]
+    parts = [device.platform, device.device_kind]
     if device.platform == "gpu":
-        told.append(f"TF32 override {os.environ.get('NVIDIA_TF32_OVERRIDE', 'none')}")
+        parts.append(f"TF32 override {os.environ.get('NVIDIA_TF32_OVERRIDE', 'none')}")
     if device.platform == "cpu" and jax.process_count() == 1:
-        told += [platform.machine(), *_vectors(), f"{_cores()} cores"]
-    return ", ".join(told)
+        parts += [platform.machine(), *_vectors(), f"{_cores()} cores"]
+    return ", ".join(parts)
 
 
 def _device() -> jax.Device:
@@ -82,8 +82,8 @@ def _vectors(file: Path = Path("/proc/cpuinfo")) -> list[str]:
     """The instructions of the CPU that numbers are computed with, where the system tells them."""
     if not file.is_file():
         return []
-    said = [line.partition(":")[2] for line in file.read_text().splitlines() if line.startswith(("flags", "Features"))]
-    return [word for word in sorted(set(said[0].split() if said else [])) if word.startswith(_VECTORS)]
+    lines = [line.partition(":")[2] for line in file.read_text().splitlines() if line.startswith(("flags", "Features"))]
+    return [word for word in sorted(set(lines[0].split() if lines else [])) if word.startswith(_VECTORS)]
 
 
 def _flags(text: str) -> str:

@@ -49,12 +49,14 @@ class Layout(NamedTuple):
         if self.mesh is None:
             return params
         specs = self.specs(params, leading)
-        return jax.tree.map(lambda x, spec: _at(x, self.mesh, PartitionSpec(*(None,) * leading, *spec)), params, specs)
+        return jax.tree.map(
+            lambda x, spec: _constrain(x, self.mesh, PartitionSpec(*(None,) * leading, *spec)), params, specs
+        )
 
     def specs(self, params: Any, leading: int = 0) -> Any:
         """The specs of parameters, given as arrays or shapes with so many leading axes."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[leading:], x.dtype), params)
-        return (self.param_specs or self._largest)(shapes)
+        return (self.param_specs or self._default_specs)(shapes)
 
     def opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
         """The optimizer's state: what belongs to a parameter lies where the parameter lies."""
@@ -63,7 +65,7 @@ class Layout(NamedTuple):
         specs = self.specs(params)
         return optax.tree_map_params(
             optimizer,
-            lambda x, spec: _at(x, self.mesh, spec),
+            lambda x, spec: _constrain(x, self.mesh, spec),
             opt_state,
             specs,
             transform_non_params=self.everywhere,
@@ -71,7 +73,7 @@ class Layout(NamedTuple):
 
     def everywhere(self, tree: Any) -> Any:
         """Arrays that every device has; under `jit`."""
-        return tree if self.mesh is None else jax.tree.map(lambda x: _at(x, self.mesh, PartitionSpec()), tree)
+        return tree if self.mesh is None else jax.tree.map(lambda x: _constrain(x, self.mesh, PartitionSpec()), tree)
 
     def workers(self, tree: Any) -> Any:
         """Arrays with an axis of workers in front, on the devices of these workers; under `jit`."""
@@ -81,7 +83,7 @@ class Layout(NamedTuple):
 
         def leaf(x: jax.Array) -> jax.Array:
             spec = PartitionSpec(self.axis) if x.shape[0] % size == 0 else PartitionSpec()
-            return _at(x, self.mesh, spec)
+            return _constrain(x, self.mesh, spec)
 
         return jax.tree.map(leaf, tree)
 
@@ -89,7 +91,7 @@ class Layout(NamedTuple):
         """Concrete arrays, the same in all processes, on every device of the mesh."""
         return tree if self.mesh is None else replicate(tree, self.mesh)
 
-    def _largest(self, shapes: Any) -> Any:
+    def _default_specs(self, shapes: Any) -> Any:
         return jax.tree.map(lambda x: _over_largest_dimension(x.shape, self.mesh, self.axis), shapes)
 
 
@@ -131,5 +133,5 @@ def _over_largest_dimension(shape: tuple[int, ...], mesh: Any, axis: str | None)
     return PartitionSpec(*(others[0] if i == largest else None for i in range(len(shape))))
 
 
-def _at(x: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
+def _constrain(x: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))

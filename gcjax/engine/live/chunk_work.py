@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.engine.live.deadlines import RECENT, SLACK
-from gcjax.engine.messages import blocks
+from gcjax.engine.messages import gradient_blocks
 from gcjax.tasks.base import Task
 
 STEP = 0.002
@@ -46,7 +46,7 @@ class Clock(NamedTuple):
 
 def empty_slots(params: Any, load: int, num_blocks: int, loss_dtype: Any) -> ChunkGradients:
     """Room for the chunk gradients of one worker, on the device of its parameters."""
-    shape = jax.eval_shape(lambda p: blocks(p, num_blocks), params)
+    shape = jax.eval_shape(lambda p: gradient_blocks(p, num_blocks), params)
     slots = ChunkGradients(jnp.zeros((1, load, *shape.shape), shape.dtype), jnp.zeros((1, load), loss_dtype))
     return jax.device_put(slots, jax.tree.leaves(params)[0].sharding)
 
@@ -71,7 +71,7 @@ def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]
         key = jax.random.fold_in(jax.random.fold_in(rng_key, chunk), round)
         value, gradient = jax.value_and_grad(task.loss)(params, batch, key)
         return ChunkGradients(
-            slots.gradients.at[0, slot].set(blocks(gradient, num_blocks)),
+            slots.gradients.at[0, slot].set(gradient_blocks(gradient, num_blocks)),
             slots.losses.at[0, slot].set(value),
         )
 

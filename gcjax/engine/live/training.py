@@ -217,12 +217,12 @@ def _goal(code: GradientCode, rule: DeadlineRule, max_residual: float | None) ->
     """The residual at which a round may stop."""
     half = 0.0 if rule.exact else float(np.sqrt(code.assignment.num_chunks * code.num_blocks)) / 2
     goal = max(half if max_residual is None else float(max_residual), deadlines.ZERO)
-    least = deadlines.full_residual(code)
-    if least > goal:
+    full_work_residual = deadlines.full_residual(code)
+    if full_work_residual > goal:
         raise ValueError(
             f"a round must be able to end: everybody's full work must leave a residual of at most {goal:.3g}; this "
-            f"code leaves {least:.3g}. Use a code that full work decodes (at most as many blocks as the smallest "
-            "replication), or a deadline rule that is not exact, with a larger max_residual."
+            f"code leaves {full_work_residual:.3g}. Use a code that full work decodes (at most as many blocks as the "
+            "smallest replication), or a deadline rule that is not exact, with a larger max_residual."
         )
     return goal
 
