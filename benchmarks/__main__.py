@@ -162,7 +162,7 @@ def demo() -> list[Row]:
 
 
 def on_mesh() -> list[Row]:
-    """Coded steps and fronts on eight CPU devices, in a process of its own."""
+    """Coded steps and wavefronts on eight CPU devices, in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.mesh"]
     printed = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     return [Row(**row) for row in json.loads(printed)]

@@ -101,8 +101,8 @@ def _traffic(step: Step, blocks: int) -> list[Row]:
     ]
 
 
-def fronts(mesh: Any) -> list[Row]:
-    """Gradients a second of ASP in fronts on the mesh, over those of BSP."""
+def wavefronts(mesh: Any) -> list[Row]:
+    """Gradients a second of ASP in wavefronts on the mesh, over those of BSP."""
     num_workers, num_rounds = 64, 50
     task = tasks.digits(num_workers, batch_size=32)
     durations = stragglers.sample_durations(stragglers.exponential(), KEY, num_rounds, num_workers)
@@ -112,7 +112,7 @@ def fronts(mesh: Any) -> list[Row]:
     def run(protocol: Any, width: int | None = None) -> Callable[[], Any]:
         return lambda: (
             engine.run(
-                task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6, mesh=mesh, front_width=width
+                task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6, mesh=mesh, wavefront_width=width
             ).params
         )
 
@@ -124,7 +124,7 @@ def fronts(mesh: Any) -> list[Row]:
         note = f"{rate:,.0f} gradients/s; BSP {rounds:,.0f}"
         rows.append(
             Row(
-                f"ASP in fronts of {width} over BSP, gradients a second, 8 devices",
+                f"ASP in wavefronts of {width} over BSP, gradients a second, 8 devices",
                 f"{rate / rounds:.2f}",
                 "-",
                 True,
@@ -137,7 +137,7 @@ def fronts(mesh: Any) -> list[Row]:
 def main() -> None:
     """Prints the rows as JSON."""
     mesh = jax.make_mesh((8,), ("workers",))
-    json.dump([row._asdict() for benchmark in (coded_steps, fronts) for row in benchmark(mesh)], sys.stdout)
+    json.dump([row._asdict() for benchmark in (coded_steps, wavefronts) for row in benchmark(mesh)], sys.stdout)
 
 
 if __name__ == "__main__":

@@ -113,11 +113,11 @@ def grace(seconds: Mapping[int, float]) -> Iterator[None]:
     Args:
       seconds: for each signal; 0, or none, ends the process at once.
     """
-    before, _state.grace = _state.grace, seconds
+    previous, _state.grace = _state.grace, seconds
     try:
         yield
     finally:
-        _state.grace = before
+        _state.grace = previous
         if _state.received is not None:
             _end(_state.received)
 

@@ -34,7 +34,7 @@ def held(folder: Path) -> Iterator[None]:
       HeldError: if somebody else does; it says who.
     """
     file = folder / NAME
-    descriptor = _locked(file)
+    descriptor = _open_locked(file)
     os.ftruncate(descriptor, 0)
     os.write(descriptor, _holder().encode())
 
@@ -49,7 +49,7 @@ def held(folder: Path) -> Iterator[None]:
             os.close(descriptor)
 
 
-def _locked(file: Path) -> int:
+def _open_locked(file: Path) -> int:
     """A descriptor of the file with the lock on it."""
     while True:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)

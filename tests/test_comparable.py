@@ -19,17 +19,27 @@ KEY = jax.random.key(3)
 
 
 @contextlib.contextmanager
-def compilations():
-    """The programs that XLA compiles, or takes from the disk, in a block."""
+def monitored(ending):
+    """The events of JAX whose names end so, in a block."""
     names, watched = [], [True]
 
     def listen(event, duration, **_):
-        if watched and event.endswith("backend_compile_duration"):
+        if watched and event.endswith(ending):
             names.append(event)
 
     jax.monitoring.register_event_duration_secs_listener(listen)
     yield names
     watched.clear()
+
+
+def compilations():
+    """The programs that XLA compiles, or takes from the disk, in a block."""
+    return monitored("backend_compile_duration")
+
+
+def traces():
+    """The functions that JAX traces in a block."""
+    return monitored("jaxpr_trace_duration")
 
 
 @pytest.mark.parametrize("name", sorted(CASES))
@@ -133,6 +143,28 @@ def test_what_is_written_inline_compiles_nothing_twice():
     with compilations() as names:
         engine.run(task, protocols.ssp(staleness=2), sgd(0.1), durations, rng_key=KEY)
     assert names  # the count sees what is compiled
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: protocols.ssp(staleness=2),
+        lambda: protocols.coded(codes.partial(codes.cyclic(4, load=2))),
+        lambda: protocols.adacomm(num_steps=2, seconds=5.0, num_windows=2),
+    ],
+)
+def test_a_schedule_is_traced_once_for_equal_protocols_and_shapes(make):
+    durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), KEY, 8, 4)
+    others = 2 * durations
+    make()(durations)
+    protocol = make()
+    with traces() as traced, compilations() as compiled:
+        protocol(others)
+        protocol(durations)
+    assert not traced and not compiled
+    with traces() as traced:
+        protocol(others[:, :2] if protocol.code is None else others[:6])
+    assert traced  # the count sees what is traced
 
 
 class Settings:

@@ -19,6 +19,8 @@ from gcjax.analysis.collect import metric_columns
 from gcjax.analysis.metrics import is_stalled
 from gcjax.analysis.settings import Setting
 from gcjax.analysis.store import Columns, file_name
+from gcjax.engine.identity import run_identity
+from gcjax.engine.pieces import advance_in_pieces
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule, truncate
 from gcjax.stragglers import Network
@@ -168,7 +170,9 @@ def _begin(training: _Training, task: Task, data: Any, own: _Given, params: Any)
 
     def one(own: _Given, params: Any) -> engine.Run:
         whole = task._replace(data=data)
-        return engine.run(whole, **training._asdict(), **own._asdict(), params=params, num_evals=0)
+        return engine.run(
+            whole, **training._asdict(), **own._asdict(), params=params, resume=engine.Resume(num_evals=0)
+        )
 
     return jax.vmap(one)(own, params)
 
@@ -180,7 +184,8 @@ def _advance(training: _Training, task: Task, data: Any, own: _Given, so_far: en
 
     def one(own: _Given, so_far: engine.Run, schedule: Schedule) -> engine.Run:
         start, whole = so_far._replace(schedule=schedule), task._replace(data=data)
-        return engine.run(whole, **training._asdict(), **own._asdict(), start=start, num_evals=num_evals).unscheduled
+        resume = engine.Resume(start, num_evals)
+        return engine.run(whole, **training._asdict(), **own._asdict(), resume=resume).unscheduled
 
     return jax.vmap(one)(own, so_far, schedules)
 
@@ -204,9 +209,9 @@ def _together(
     schedule = first.schedule
     so_far = jax.block_until_ready(advance(first.unscheduled, 0))
     middle = time.perf_counter()
-    identity = engine.identity(saving.config, scheme=name, given=(data, own, setting.params, schedule))
+    identity = run_identity(saving.config, scheme=name, given=(data, own, setting.params, schedule))
     with saving.checkpoints(name) as checkpoints:
-        so_far = engine.in_pieces(
+        so_far = advance_in_pieces(
             advance, so_far, first.trajectory.time.shape[1] - 1,
             checkpoints=checkpoints, identity=identity, report=progress,
         )  # fmt: skip
@@ -236,10 +241,8 @@ def _one_by_one(
                 rng_key=key,
                 params=params,
                 network=network,
-                mesh=setting.mesh,
-                axis=setting.axis,
-                checkpoints=checkpoints,
-                identity=f"{saving.config}\nscheme = {name}, seed {i}",
+                mesh=setting.mesh and engine.MeshOptions(setting.mesh, setting.axis),
+                resume=engine.Resume(checkpoints=checkpoints, identity=f"{saving.config}\nscheme = {name}, seed {i}"),
             )
         runs.append(jax.device_get((run.trajectory, run.schedule)))
         ends.append(time.perf_counter())

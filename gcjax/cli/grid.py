@@ -7,10 +7,11 @@ from typing import Any
 
 import numpy as np
 
-from gcjax import analysis, config, engine, files, keeping, progress
+from gcjax import analysis, config, files, keeping, progress
 from gcjax.analysis import summary
 from gcjax.analysis.store import Columns
 from gcjax.cli import sweep_folders
+from gcjax.engine.identity import run_identity
 
 _LONGEST_NAME = 200
 _CLOSING = {"(": ")", "[": "]", "{": "}"}
@@ -114,7 +115,7 @@ def _split(text: str) -> Iterator[str]:
 def _identity(path: str, bindings: Sequence[str], over: Sequence[str], first: Sequence[str]) -> str:
     """What all combinations depend on: the axes, and one of them."""
     config.load(path, [*bindings, *first])
-    return engine.identity("\n".join([*over, config.text()]))
+    return run_identity("\n".join([*over, config.text()]))
 
 
 def _results(folder: Path, shown: progress.Progress) -> analysis.Results:

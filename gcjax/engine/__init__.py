@@ -4,9 +4,9 @@ from gcjax.engine import live
 from gcjax.engine.base import Info, Run, State, Trajectory
 from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
 from gcjax.engine.coded_step import CodedInfo, coded_value_and_grad, shard_chunks
-from gcjax.engine.layout import replicate
-from gcjax.engine.resume import identity, in_pieces
-from gcjax.engine.run import required_ring_size, run
+from gcjax.engine.layout import MeshOptions, replicate
+from gcjax.engine.resume import Resume
+from gcjax.engine.run import run
 from gcjax.engine.traffic import bytes_sent
 from gcjax.engine.validation import InexactWarning, check
 
@@ -16,17 +16,16 @@ __all__ = [
     "DamagedCheckpointWarning",
     "InexactWarning",
     "Info",
+    "MeshOptions",
+    "Resume",
     "Run",
     "State",
     "Trajectory",
     "bytes_sent",
     "check",
     "coded_value_and_grad",
-    "identity",
-    "in_pieces",
     "live",
     "replicate",
-    "required_ring_size",
     "run",
     "shard_chunks",
 ]

@@ -92,8 +92,8 @@ class Checkpoints:
         from gcjax.engine import checkpoint_files
 
         step = _validate.integer("step", step)
-        arrays = [_raw(name, leaf) for name, leaf in _named(state).items()]
-        record = {"format": FORMAT, "step": step, "identity": identity, "leaves": _kinds(state)}
+        arrays = [_numbers(name, leaf) for name, leaf in _leaves_by_name(state).items()]
+        record = {"format": FORMAT, "step": step, "identity": identity, "leaves": _leaf_types(state)}
         self._discard_newer(step)
         checkpoint_files.save(self._manager, step, record, arrays)
         self._latest = step
@@ -118,14 +118,14 @@ class Checkpoints:
         """
         from gcjax.engine.checkpoint_files import DamagedError, read_arrays
 
-        targets = [_target(name, leaf) for name, leaf in _named(like).items()]
+        targets = [_target(name, leaf) for name, leaf in _leaves_by_name(like).items()]
         self.wait()
         steps = self._steps()
         for step in reversed(steps):
             try:
                 record = self._read_record(step)
                 _compare_identity(self.folder / str(step), record, identity)
-                _compare_leaves(self.folder / str(step), record["leaves"], _kinds(like))
+                _compare_leaves(self.folder / str(step), record["leaves"], _leaf_types(like))
                 arrays = read_arrays(self.folder / str(step), targets)
             except DamagedError as damage:
                 _warn(f"the checkpoint {self.folder / str(step)} is damaged and not used: {damage}")
@@ -200,18 +200,18 @@ class Checkpoints:
         return record
 
 
-def _named(tree: Any) -> dict[str, Any]:
+def _leaves_by_name(tree: Any) -> dict[str, Any]:
     """The leaves of a tree and what a person calls them."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {jax.tree_util.keystr(path) or "the state": leaf for path, leaf in leaves}
 
 
-def _kinds(tree: Any) -> dict[str, str]:
+def _leaf_types(tree: Any) -> dict[str, str]:
     """Dtype and shape of every leaf."""
-    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in _named(tree).items()}
+    return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in _leaves_by_name(tree).items()}
 
 
-def _raw(name: str, leaf: Any) -> jax.Array:
+def _numbers(name: str, leaf: Any) -> jax.Array:
     """The numbers of a leaf: keys are saved as what they are made of."""
     if not isinstance(leaf, jax.Array):
         raise ValueError(f"a state must consist of jax.Arrays; {name} is {leaf!r}. Convert it with jnp.asarray.")
@@ -223,12 +223,12 @@ def _is_key(leaf: Any) -> bool:
 
 
 def _as_key(array: jax.Array, like: Any) -> jax.Array:
-    """The opposite of `_raw`."""
+    """The opposite of `_numbers`."""
     if not _is_key(like):
         return array
-    found: list[Any] = []  # key_impl takes arrays and traced values, but no jax.ShapeDtypeStruct
-    jax.eval_shape(lambda key: found.append(jax.random.key_impl(key)), like)
-    return jax.random.wrap_key_data(array, impl=found[0])
+    impls: list[Any] = []  # key_impl takes arrays and traced values, but no jax.ShapeDtypeStruct
+    jax.eval_shape(lambda key: impls.append(jax.random.key_impl(key)), like)
+    return jax.random.wrap_key_data(array, impl=impls[0])
 
 
 def _target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
@@ -247,16 +247,16 @@ def _target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
     return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
 
 
-def _compare_identity(path: Path, record: dict[str, Any], now: str) -> None:
+def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None:
     if record["format"] != FORMAT:
         raise ValueError(
             f"the checkpoint {path} has format {record['format']}, and this version of gcjax reads format {FORMAT}. "
             "Use the version that wrote it."
         )
     saved = record["identity"]
-    if saved == now:
+    if saved == identity:
         return
-    lines = list(difflib.unified_diff(saved.splitlines(), now.splitlines(), "checkpoint", "now", n=0, lineterm=""))
+    lines = list(difflib.unified_diff(saved.splitlines(), identity.splitlines(), "checkpoint", "now", n=0, lineterm=""))
     more = [f"... and {len(lines) - DIFFERENCE_LINES} more lines"] if len(lines) > DIFFERENCE_LINES else []
     raise ValueError(
         "\n".join([f"the checkpoint {path} belongs to another run:", *lines[:DIFFERENCE_LINES], *more])
@@ -264,13 +264,13 @@ def _compare_identity(path: Path, record: dict[str, Any], now: str) -> None:
     )
 
 
-def _compare_leaves(path: Path, before: dict[str, str], now: dict[str, str]) -> None:
-    if list(before.items()) == list(now.items()):
+def _compare_leaves(path: Path, saved: dict[str, str], own: dict[str, str]) -> None:
+    if list(saved.items()) == list(own.items()):
         return
-    names = [name for name in before | now if before.get(name) != now.get(name)]
+    names = [name for name in saved | own if saved.get(name) != own.get(name)]
     if names:
-        was, found = before.get(names[0], "missing"), now.get(names[0], "missing")
-        difference = f"{names[0]} is {was} there and {found} here ({len(names)} such leaves)"
+        saved_type, own_type = (types.get(names[0], "missing") for types in (saved, own))
+        difference = f"{names[0]} is {saved_type} there and {own_type} here ({len(names)} such leaves)"
     else:
         difference = "its leaves have another order"
     raise ValueError(f"the checkpoint {path} holds another state: {difference}. Make the state as it was when saved.")

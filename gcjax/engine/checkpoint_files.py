@@ -36,7 +36,7 @@ class _SealingHandler(ocp.StandardCheckpointHandler):
         folder = Path(directory)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         digests = {str(path.relative_to(folder)): _sha256(path) for path in files}
-        (folder / DIGESTS).write_text(json.dumps(_sealed(digests)))
+        (folder / DIGESTS).write_text(json.dumps(_with_digest(digests)))
 
 
 def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
@@ -54,8 +54,8 @@ def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
 
 def save(manager: ocp.CheckpointManager, step: int, record: dict[str, Any], arrays: Sequence[jax.Array]) -> None:
     """Starts to write a checkpoint in the background. Every process must call."""
-    items = {RECORD: ocp.args.JsonSave(_sealed(record))}
-    stored = _stored(arrays)
+    items = {RECORD: ocp.args.JsonSave(_with_digest(record))}
+    stored = _orbax_items(arrays)
     if stored:
         items[ARRAYS] = ocp.args.StandardSave(stored)
     manager.save(step, args=ocp.args.Composite(**items), force=True)
@@ -63,37 +63,37 @@ def save(manager: ocp.CheckpointManager, step: int, record: dict[str, Any], arra
 
 def read_record(folder: Path) -> dict[str, Any]:
     """The record of a checkpoint. Raises `DamagedError` on all processes if one of them cannot read it."""
-    return _everywhere(lambda: _unsealed(folder / RECORD / "metadata"))
+    return _on_all_processes(lambda: _read_verified(folder / RECORD / "metadata"))
 
 
 def read_arrays(folder: Path, targets: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
     """The arrays of a checkpoint, in the shapes, dtypes and shardings of the targets; errors as in `read_record`."""
-    stored = _stored(targets)
-    read: dict[str, jax.Array] = {}
+    stored = _orbax_items(targets)
+    arrays: dict[str, jax.Array] = {}
     if stored:
-        _everywhere(lambda: _check_files(folder / ARRAYS))
-        read = _everywhere(lambda: _restored(folder / ARRAYS, stored))
-    return [read[f"leaf_{i}"] if target.size else _empty(target) for i, target in enumerate(targets)]
+        _on_all_processes(lambda: _check_files(folder / ARRAYS))
+        arrays = _on_all_processes(lambda: _restore(folder / ARRAYS, stored))
+    return [arrays[f"leaf_{i}"] if target.size else _empty_array(target) for i, target in enumerate(targets)]
 
 
-def _stored(leaves: Sequence[Any]) -> dict[str, Any]:
+def _orbax_items(leaves: Sequence[Any]) -> dict[str, Any]:
     """What orbax is given: no empty arrays, which it does not take, and names without special letters."""
     return {f"leaf_{i}": leaf for i, leaf in enumerate(leaves) if leaf.size}
 
 
-def _restored(folder: Path, stored: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
+def _restore(folder: Path, stored: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
     """Reads this process's part of the arrays; the handler itself waits for no other process."""
     return jax.block_until_ready(_SealingHandler().restore(folder, args=ocp.args.StandardRestore(stored)))
 
 
-def _empty(target: jax.ShapeDtypeStruct) -> jax.Array:
+def _empty_array(target: jax.ShapeDtypeStruct) -> jax.Array:
     nothing = np.zeros(target.shape, target.dtype)
     return jax.make_array_from_callback(target.shape, target.sharding, lambda index: nothing[index])
 
 
 def _check_files(folder: Path) -> None:
     """Compares files with their digests; the processes share the work."""
-    digests = _unsealed(folder / DIGESTS)
+    digests = _read_verified(folder / DIGESTS)
     for name in list(digests)[jax.process_index() :: jax.process_count()]:
         if not (folder / name).is_file():
             raise DamagedError(f"the file {folder / name} is missing")
@@ -101,17 +101,17 @@ def _check_files(folder: Path) -> None:
             raise DamagedError(f"the file {folder / name} has changed since it was written")
 
 
-def _sealed(body: dict[str, Any]) -> dict[str, Any]:
+def _with_digest(body: dict[str, Any]) -> dict[str, Any]:
     return {"body": body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}
 
 
-def _unsealed(file: Path) -> dict[str, Any]:
+def _read_verified(file: Path) -> dict[str, Any]:
     """The body of a sealed JSON file."""
     if not file.is_file():
         raise DamagedError(f"the file {file} is missing")
     try:
         content = json.loads(file.read_bytes())
-        intact = content == _sealed(content["body"])
+        intact = content == _with_digest(content["body"])
     except (ValueError, KeyError, TypeError):  # not text, not JSON, or other JSON
         intact = False
     if not intact:
@@ -124,14 +124,14 @@ def _sha256(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _everywhere(read: Callable[[], T]) -> T:
-    """What `read` gives, if it succeeds on every process; else all of them raise the same `DamagedError`.
+def _on_all_processes(function: Callable[[], T]) -> T:
+    """What `function` gives, if it succeeds on every process; else all of them raise the same `DamagedError`.
 
-    `read` must not wait for other processes, so that one that fails leaves no other waiting for it.
+    `function` must not wait for other processes, so that one that fails leaves no other waiting for it.
     """
     result, reason = None, b""
     try:
-        result = read()
+        result = function()
     except DamagedError as error:
         reason = str(error).encode()[:REASON_BYTES]
     except Exception as error:  # what the libraries raise for files they cannot read is not of one kind
@@ -139,8 +139,8 @@ def _everywhere(read: Callable[[], T]) -> T:
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
-        mine = np.frombuffer(reason.ljust(REASON_BYTES), np.uint8)
-        rows = np.asarray(multihost_utils.process_allgather(mine))
+        own_reason = np.frombuffer(reason.ljust(REASON_BYTES), np.uint8)
+        rows = np.asarray(multihost_utils.process_allgather(own_reason))
         reason = next((row.tobytes().strip() for row in rows if row.tobytes().strip()), b"")
     if reason:
         raise DamagedError(reason.decode(errors="replace"))

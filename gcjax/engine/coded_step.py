@@ -121,7 +121,7 @@ def estimate_on_mesh(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
     ) -> tuple[Any, tuple[jax.Array, Any]]:
         bound = Losses(
-            lambda params, chunk: losses.one(params, chunk, *args),
+            lambda params, chunk: losses.of_chunk(params, chunk, *args),
             lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
         )
         gradient, values, weight = form(bound, params, batch, encode, decode, axis, message_dtype)
@@ -148,14 +148,14 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
         return None
     slots = _slots(code, mesh.shape[axis])
 
-    def one(params: Any, chunk: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
+    def chunk_loss(params: Any, chunk: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
         return task.loss(params, *chunk_batch(task, chunks, chunk)), ()
 
     def weighted(params: Any, slots: jax.Array, weights: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
         batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(slots)
         return weighted_loss(task, params, weights, batches, keys), ()
 
-    on_mesh = estimate_on_mesh(Losses(one, weighted), code, mesh, axis)
+    on_mesh = estimate_on_mesh(Losses(chunk_loss, weighted), code, mesh, axis)
 
     def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
         gradient, (value, _) = on_mesh(params, jnp.asarray(slots), coding, chunks)
@@ -221,7 +221,7 @@ def _streamed(
     losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
 ) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
     """Any L and M: the chunks of each worker, one after the other, into its messages."""
-    messages, values = worker_messages(losses.one, params, batch, encode, has_aux=True)
+    messages, values = worker_messages(losses.of_chunk, params, batch, encode, has_aux=True)
     estimate = estimate_from_messages(messages, decode, axis, message_dtype)
     weights = shares(encode, decode).astype(values[0].dtype)
     return assembled(estimate, params), weighted_sum(weights, values), weights.sum()

@@ -5,7 +5,7 @@ happened in earlier ones, so the commits that have been made stay the same.
 """
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -15,13 +15,33 @@ from gcjax.engine.base import Info, Run, State
 from gcjax.engine.version_ring import poisoned, staleness
 from gcjax.protocols.base import Adaptive, Observed, Schedule
 
-Executions = Callable[[Schedule], Callable[[jax.Array, State, Info], tuple[State, Info]]]
+MakeCommits = Callable[[Schedule, jax.Array, State, Info], tuple[State, Info]]
+"""`(schedule, end, state, info) -> (state, info)`: makes the commits of a schedule up to `end` (not included)."""
+
+Evaluate = Callable[[Schedule, jax.Array, Run], Run]
+"""`(schedule, index, run) -> run`: writes evaluation `index` of the trajectory; none if it is negative."""
 
 
-def by_windows(
+class Window(NamedTuple):
+    """The window that a run is in, under its present schedule.
+
+    Attributes:
+      is_last: bool[].
+      end: float[] seconds; inf for the last one, which lasts until the end of the run.
+      last_commit: int32[], the commits of the run up to the end of the window.
+      num_commits: int32[], those of the whole run.
+    """
+
+    is_last: jax.Array
+    end: jax.Array
+    last_commit: jax.Array
+    num_commits: jax.Array
+
+
+def advance_by_windows(
     program: Any,
-    commits: Executions,
-    evaluated: Callable[[Schedule, jax.Array, Run], Run],
+    make_commits: MakeCommits,
+    evaluate: Evaluate,
     run: Run,
     num_evals: jax.Array,
     source: tuple[jax.Array, Any],
@@ -30,69 +50,82 @@ def by_windows(
 
     Args:
       program: of the run.
-      commits: makes the commits of a schedule.
-      evaluated: writes an evaluation to a slot of the trajectory; to none if it is negative.
+      make_commits: see `MakeCommits`.
+      evaluate: see `Evaluate`.
       run: so far.
-      num_evals: int32[].
+      num_evals: int32[], the first evaluation not counted.
       source: the durations and the network.
     """
     adaptive, options = program.protocol.adaptive, program.options
-    every = options.eval_every
-    durations, network = source
 
-    def going(run: Run) -> jax.Array:
-        """Whether there are windows left, or commits of the last one, and evaluations to be made."""
-        judged = (run.trajectory.commit >= 0).sum(dtype=jnp.int32) - 1
-        return ((judged < num_evals) & ~_ended(adaptive, run)).astype(jnp.int32)
+    def unfinished(run: Run) -> jax.Array:
+        evaluations = (run.trajectory.commit >= 0).sum(dtype=jnp.int32) - 1
+        return (evaluations < num_evals) & ~_has_ended(adaptive, run)
 
     def piece(run: Run) -> Run:
         """Up to the next evaluation, or the end of the window."""
-        active = going(run) > 0
-        schedule = adaptive.schedule(durations, network, run.state.controls)
-        return select_active(active, _piece(schedule, run), run)
-
-    def _piece(schedule: Schedule, run: Run) -> Run:
-        state, info = run.state, run.info
-        total = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)
-        total = jnp.minimum(total, options.num_commits or total)
-        is_last = state.window >= adaptive.num_windows - 1
-        boundary = jnp.where(is_last, jnp.inf, (state.window + 1).astype(schedule.time.dtype) * adaptive.seconds)
-        in_window = jnp.minimum((schedule.time <= boundary).sum(dtype=jnp.int32), total)
-        upcoming = (state.commit // every + 1) * every
-        end = jnp.minimum(in_window, upcoming)
-        state, info = commits(schedule)(end, state, info)
-        over = (state.commit >= in_window) & ~is_last
-        made = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
-        seen = Observed(state.window, boundary, jnp.where(made, schedule.time, jnp.inf), info.loss)
-        chosen = adaptive.next(state.controls, seen)
-        controls = jax.tree.map(lambda new, old: jnp.where(over, new, old), chosen, state.controls)
-        window = state.window + over.astype(jnp.int32)
+        active = unfinished(run)
+        schedule = adaptive.schedule(*source, run.state.controls)
+        window = _current_window(adaptive, schedule, run.state.window, options.num_commits)
+        next_evaluation = (run.state.commit // options.eval_every + 1) * options.eval_every
+        end = jnp.minimum(window.last_commit, next_evaluation)
+        state, info = make_commits(schedule, end, run.state, run.info)
         alive = jnp.maximum(info.versions_alive, _versions_kept(schedule, state.commit))
-        params = poisoned(state.params, alive > options.ring_size)
-        run = Run(
-            state._replace(params=params, controls=controls, window=window),
-            info._replace(num_commits=total, staleness=_until(schedule, total), versions_alive=alive),
-            run.trajectory,
+        info = info._replace(
+            num_commits=window.num_commits, staleness=_staleness(schedule, window.num_commits), versions_alive=alive
         )
-        judge = (state.commit == upcoming) | _ended(adaptive, run)
-        new_slot = -(-state.commit // every)
-        fresh = run.trajectory.commit[new_slot.clip(0, run.trajectory.commit.size - 1)] < 0
-        return evaluated(schedule, jnp.where(judge & fresh, new_slot, -1), run)
+        state = state._replace(params=poisoned(state.params, alive > options.ring_size))
+        advanced = Run(_feed_back(adaptive, schedule, window, state, info), info, run.trajectory)
+        index = _due_evaluation(adaptive, options.eval_every, advanced)
+        return select_active(active, evaluate(schedule, index, advanced), run)
 
-    return jax.lax.while_loop(lambda run: max_over_runs(going(run)) > 0, piece, run)
+    return jax.lax.while_loop(lambda run: max_over_runs(unfinished(run).astype(jnp.int32)) > 0, piece, run)
 
 
-def _ended(adaptive: Adaptive, run: Run) -> jax.Array:
+def _current_window(adaptive: Adaptive, schedule: Schedule, index: jax.Array, max_commits: int | None) -> Window:
+    """Window number `index` under a schedule, of a run of at most `max_commits` commits."""
+    num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)
+    num_commits = jnp.minimum(num_commits, max_commits or num_commits)
+    is_last = index >= adaptive.num_windows - 1
+    end = jnp.where(is_last, jnp.inf, (index + 1).astype(schedule.time.dtype) * adaptive.seconds)
+    last_commit = jnp.minimum((schedule.time <= end).sum(dtype=jnp.int32), num_commits)
+    return Window(is_last, end, last_commit, num_commits)
+
+
+def _feed_back(adaptive: Adaptive, schedule: Schedule, window: Window, state: State, info: Info) -> State:
+    """The state in the next window, with new controls for the ones to come, if this one is over; else as it is."""
+    over = (state.commit >= window.last_commit) & ~window.is_last
+    committed = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
+    times = jnp.where(committed, schedule.time, jnp.inf)
+    chosen = adaptive.next(state.controls, Observed(state.window, window.end, times, info.loss))
+    controls = jax.tree.map(lambda new, old: jnp.where(over, new, old), chosen, state.controls)
+    return state._replace(controls=controls, window=state.window + over.astype(jnp.int32))
+
+
+def _due_evaluation(adaptive: Adaptive, every: int, run: Run) -> jax.Array:
+    """int32[]: the number of the evaluation that is due at this commit; -1 if none is, or it has been made.
+
+    It has been made where a run ends with a window without commits.
+    """
+    commit = run.state.commit
+    index = -(-commit // every)
+    due = (commit == index * every) | _has_ended(adaptive, run)
+    made = run.trajectory.commit[index.clip(0, run.trajectory.commit.size - 1)] >= 0
+    return jnp.where(due & ~made, index, -1)
+
+
+def _has_ended(adaptive: Adaptive, run: Run) -> jax.Array:
+    """bool[]: whether all commits of the last window have been made."""
     return (run.state.window >= adaptive.num_windows - 1) & (run.state.commit >= run.info.num_commits)
 
 
-def _until(schedule: Schedule, number: jax.Array) -> jax.Array:
-    """int32[E]: the largest staleness of each of so many commits; -1 for the others."""
+def _staleness(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
+    """int32[E]: the largest staleness of each of the first `num_commits` commits; -1 for the others."""
     commits = jnp.arange(schedule.time.size, dtype=jnp.int32)
-    return jnp.where(commits < number, staleness(schedule), -1)
+    return jnp.where(commits < num_commits, staleness(schedule), -1)
 
 
-def _versions_kept(schedule: Schedule, made: jax.Array) -> jax.Array:
+def _versions_kept(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
     """int32[]: the versions that the commits so far needed; each one is kept until so many have come after it."""
-    stale = _until(schedule, made).max()
-    return jnp.where(stale > 0, stale + 1, 0)
+    max_staleness = _staleness(schedule, num_commits).max()
+    return jnp.where(max_staleness > 0, max_staleness + 1, 0)

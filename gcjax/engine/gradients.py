@@ -87,14 +87,14 @@ def unit_inputs(task: Task, data: Any, rng_key: jax.Array, worker: jax.Array, un
     return task.unit_batch(data, rng_key, worker, unit), key
 
 
-def unit_gradients(task: Task, one_version: bool, spread: Spread, *, padded: bool = False) -> CommitGradient:
+def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: bool = False) -> CommitGradient:
     """Plain gradients: each contribution is the gradient on its unit's batch, at the version it read.
 
     Args:
       task: what is trained.
       one_version: whether all contributions to a commit read the same version.
       spread: how they are spread over devices.
-      padded: whether they are computed one after the other on one device, so that padding costs nothing.
+      ragged: whether they are computed one after the other on one device, so that padding costs nothing.
     """
 
     def batches(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
@@ -127,7 +127,7 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, padded: boo
 
     def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
-        if padded and spread.size == 1:
+        if ragged and spread.size == 1:
             total, value, weight = one_by_one(inputs, units)
         elif one_version:
             shared = inputs.versions.read(units.version.max().clip(0)), inputs.data, inputs.rng_key

@@ -18,6 +18,21 @@ ParamSpecs = Callable[[Any], Any]
 """`params -> specs`: the same pytree with a `jax.sharding.PartitionSpec` for each array."""
 
 
+class MeshOptions(NamedTuple):
+    """The devices of a run; the argument `mesh` of `gcjax.engine.run`.
+
+    Attributes:
+      mesh: the devices. Its axis types do not matter; XLA decides what is not said.
+      axis: the axis of the mesh along which the workers lie; several share a device where there are more of them.
+      param_specs: pure function `params -> jax.sharding.PartitionSpec` of each array, over the other axes of the mesh.
+        By default each array is sharded over the first of them, along the largest dimension that it divides.
+    """
+
+    mesh: Mesh
+    axis: str = "workers"
+    param_specs: ParamSpecs | None = None
+
+
 class Layout(NamedTuple):
     """A mesh, the axis of the workers, and how parameters are sharded over the other axes; all None on one device."""
 
@@ -34,12 +49,14 @@ class Layout(NamedTuple):
         if self.mesh is None:
             return params
         specs = self.specs(params, leading)
-        return jax.tree.map(lambda x, spec: _at(x, self.mesh, PartitionSpec(*(None,) * leading, *spec)), params, specs)
+        return jax.tree.map(
+            lambda x, spec: _constrain(x, self.mesh, PartitionSpec(*(None,) * leading, *spec)), params, specs
+        )
 
     def specs(self, params: Any, leading: int = 0) -> Any:
         """The specs of parameters, given as arrays or shapes with so many leading axes."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[leading:], x.dtype), params)
-        return (self.param_specs or self._largest)(shapes)
+        return (self.param_specs or self._default_specs)(shapes)
 
     def opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
         """The optimizer's state: what belongs to a parameter lies where the parameter lies."""
@@ -48,7 +65,7 @@ class Layout(NamedTuple):
         specs = self.specs(params)
         return optax.tree_map_params(
             optimizer,
-            lambda x, spec: _at(x, self.mesh, spec),
+            lambda x, spec: _constrain(x, self.mesh, spec),
             opt_state,
             specs,
             transform_non_params=self.everywhere,
@@ -56,7 +73,7 @@ class Layout(NamedTuple):
 
     def everywhere(self, tree: Any) -> Any:
         """Arrays that every device has; under `jit`."""
-        return tree if self.mesh is None else jax.tree.map(lambda x: _at(x, self.mesh, PartitionSpec()), tree)
+        return tree if self.mesh is None else jax.tree.map(lambda x: _constrain(x, self.mesh, PartitionSpec()), tree)
 
     def workers(self, tree: Any) -> Any:
         """Arrays with an axis of workers in front, on the devices of these workers; under `jit`."""
@@ -66,7 +83,7 @@ class Layout(NamedTuple):
 
         def leaf(x: jax.Array) -> jax.Array:
             spec = PartitionSpec(self.axis) if x.shape[0] % size == 0 else PartitionSpec()
-            return _at(x, self.mesh, spec)
+            return _constrain(x, self.mesh, spec)
 
         return jax.tree.map(leaf, tree)
 
@@ -74,23 +91,20 @@ class Layout(NamedTuple):
         """Concrete arrays, the same in all processes, on every device of the mesh."""
         return tree if self.mesh is None else replicate(tree, self.mesh)
 
-    def _largest(self, shapes: Any) -> Any:
+    def _default_specs(self, shapes: Any) -> Any:
         return jax.tree.map(lambda x: _over_largest_dimension(x.shape, self.mesh, self.axis), shapes)
 
 
-def layout(mesh: Mesh | None, axis: str, param_specs: ParamSpecs | None) -> Layout:
+def layout(mesh: Mesh | MeshOptions | None) -> Layout:
     """Where a run lies; on one device without a mesh.
 
-    Args:
-      mesh: its axis types do not matter; XLA decides what is not said.
-      axis: of the workers.
-      param_specs: how parameters are sharded over the other axes; if None, each array along its largest dimension that
-        the first other axis divides.
-
     Raises:
-      ValueError: if the mesh has no such axis.
+      ValueError: if it is no mesh, or has no axis of the workers.
     """
-    return Layout() if mesh is None else Layout(checked_axis(mesh, axis), axis, param_specs)
+    if mesh is None:
+        return Layout()
+    options = mesh if isinstance(mesh, MeshOptions) else MeshOptions(mesh)
+    return Layout(checked_axis(options.mesh, options.axis), options.axis, options.param_specs)
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:
@@ -119,5 +133,5 @@ def _over_largest_dimension(shape: tuple[int, ...], mesh: Any, axis: str | None)
     return PartitionSpec(*(others[0] if i == largest else None for i in range(len(shape))))
 
 
-def _at(x: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
+def _constrain(x: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))

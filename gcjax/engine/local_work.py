@@ -1,9 +1,11 @@
 """Commits of local work: workers take optimizer steps of their own, and push what these have changed.
 
-Letters: W workers, O owners of local parameters (workers, or groups of them), C contributions to a commit.
+Letters: W workers, O owners of local parameters (workers, or groups of them), C contributions to a commit, G workers
+who take steps together.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,13 +16,13 @@ import optax
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
 from gcjax.engine.spread import Spread
-from gcjax.protocols.base import LocalWork, Protocol
+from gcjax.protocols.base import LocalWork
 from gcjax.protocols.schedule import Commits
 from gcjax.tasks.base import Task
 
 
 class Local(NamedTuple):
-    """The parameters that a worker (or a group) works on; every leaf [O, ...] for all of them.
+    """The parameters that an owner (a worker or a group) works on; every leaf [O, ...] for all of them.
 
     Attributes:
       params: the parameters.
@@ -33,32 +35,63 @@ class Local(NamedTuple):
     version: jax.Array
 
 
-class Piece(NamedTuple):
-    """One contribution; `worker` and `unit` have one entry for each worker that takes the steps."""
+class LocalSteps(NamedTuple):
+    """The steps of one contribution, which its G workers take together; every field [C, ...] for all of a commit.
+
+    Attributes:
+      worker: int32[G], who takes them; -1 pads. G is 1 unless the workers have common parameters.
+      unit: int32[G], the unit of the first step.
+      share: float[G], the share of each worker in the gradient of a step; they add up to 1.
+      version: int32[], the version that is read before the first step, if it is not the one that was read last.
+      number: int32[], how many steps; 0 pads.
+      weight: float[], the factor of their change in the commit.
+    """
 
     worker: jax.Array
     unit: jax.Array
     share: jax.Array
     version: jax.Array
-    work: jax.Array
+    number: jax.Array
     weight: jax.Array
+
+    @property
+    def loss_weight(self) -> jax.Array:
+        """float[], what the mean loss of the steps counts for: all of them have the contribution's weight."""
+        return self.weight * self.number.astype(self.weight.dtype)
+
+
+class LocalRule(NamedTuple):
+    """How a commit of local work is made: what does not change from commit to commit.
+
+    Attributes:
+      task: what is trained.
+      local: the protocol's; it says where gradients are taken, and what happens on a pull and on a push.
+      optimizer: of the local steps.
+      owner: int32[W], see `owners`.
+      at_once: how the workers of a commit work at the same time; None if one after the other.
+    """
+
+    task: Task
+    local: LocalWork
+    optimizer: optax.GradientTransformation
+    owner: jax.Array
+    at_once: Spread | None
 
 
 LocalCommit = Callable[[Inputs, Commits, jax.Array, Local], tuple[Contribution, Local]]
 """`(inputs, schedule, commit, local) -> (contribution, local)`."""
 
 
-def beginning(protocol: Protocol, optimizer: optax.GradientTransformation, params: Any, num_workers: int) -> Local:
+def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int) -> Local:
     """The local parameters before the first commit: everybody has the initial ones."""
-    local = protocol.local or LocalWork()
-    number = int(owners(local, num_workers).max()) + 1
+    num_owners = int(owners(local, num_workers).max()) + 1
 
-    def everybody(x: jax.Array) -> jax.Array:
-        return jnp.broadcast_to(jnp.asarray(x), (number, *jnp.shape(x)))
+    def repeated(x: jax.Array) -> jax.Array:
+        return jnp.broadcast_to(jnp.asarray(x), (num_owners, *jnp.shape(x)))
 
     opt_state = (local.optimizer or optimizer).init(params)
-    params, opt_state = jax.tree.map(everybody, (params, opt_state))
-    return Local(params, opt_state, jnp.full(number, -1, jnp.int32))
+    params, opt_state = jax.tree.map(repeated, (params, opt_state))
+    return Local(params, opt_state, jnp.full(num_owners, -1, jnp.int32))
 
 
 def owners(local: LocalWork, num_workers: int) -> np.ndarray:
@@ -80,130 +113,147 @@ def local_commits(
         commit has fewer contributions than workers.
     """
     owner = jnp.asarray(owners(local, num_workers))
-    one = _contribution(task, local, local.optimizer or optimizer)
-
-    def in_turn(inputs: Inputs, pieces: Piece, everybody: Local) -> tuple[Any, Local, jax.Array]:
-        """One contribution after the other."""
-        used = pieces.work > 0
-        count = used.sum(dtype=jnp.int32)
-        order = jnp.argsort(~used, stable=True) if used.size > 1 else jnp.arange(used.size)
-
-        def add(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
-            total, everybody, losses = carry
-            piece = jax.tree.map(lambda x: x[order[i]], pieces)
-            me = owner[piece.worker.max().clip(0)]  # padding may stand before the others
-            mine = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, me, keepdims=False), everybody)
-            change, new, loss = one(inputs, mine, piece)
-            new = select_active(i < count, new, mine)
-            everybody = jax.tree.map(
-                lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, me, axis=0), everybody, new
-            )
-            return jax.tree.map(jnp.add, total, change), everybody, losses.at[order[i]].set(loss)
-
-        zero = jax.tree.map(jnp.zeros_like, inputs.versions.params)
-        start = zero, everybody, jnp.zeros(used.size, pieces.weight.dtype)
-        return jax.lax.fori_loop(0, max_over_runs(count), add, start)
-
-    def side_by_side(inputs: Inputs, pieces: Piece, everybody: Local) -> tuple[Any, Local, jax.Array]:
-        """All workers at once, pass by pass."""
-        assert at_once is not None
-
-        def some(inputs: Inputs, mine: Local, pieces: Piece) -> tuple[tuple[Any, jax.Array], Local]:
-            change, new, loss = jax.vmap(one, (None, 0, 0))(inputs, mine, pieces)
-            works = pieces.work > 0
-            mine = jax.tree.map(lambda a, b: jnp.where(works.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, mine)
-            total = jax.tree.map(lambda x: jnp.sum(x, axis=0), change)
-            return (total, jnp.sum(_share(pieces) * loss)), mine
-
-        total, loss = None, jnp.zeros((), pieces.weight.dtype)
-        for i in range(local.passes):
-            part = jax.tree.map(lambda x, i=i: x[i * num_workers : (i + 1) * num_workers], pieces)
-            (change, value), everybody = at_once.owned(some, inputs, everybody, part)
-            total = change if total is None else jax.tree.map(jnp.add, total, change)
-            loss += value
-        return total, everybody, jnp.broadcast_to(mean(loss, _share(pieces).sum()), pieces.work.shape)
+    rule = LocalRule(task, local, local.optimizer or optimizer, owner, at_once)
 
     def commit(inputs: Inputs, commits: Commits, index: jax.Array, everybody: Local) -> tuple[Contribution, Local]:
-        pieces = _pieces(local, commits, index)
-        dense = pieces.work.shape[0] == local.passes * num_workers and at_once is not None
-        total, everybody, losses = (side_by_side if dense else in_turn)(inputs, pieces, everybody)
-        share = _share(pieces).astype(losses.dtype)
-        loss = mean(jnp.sum(losses * share), share.sum())
+        steps = _steps_of_commit(local, commits, index)
+        has_all_workers = steps.number.shape[0] == local.passes * num_workers
+        contribute = _side_by_side if has_all_workers and at_once is not None else _one_by_one
+        total, everybody, losses = contribute(rule, inputs, steps, everybody)
+        weights = steps.loss_weight.astype(losses.dtype)
+        loss = mean(jnp.sum(losses * weights), weights.sum())
         gradient = jax.tree.map(jnp.negative, total)
         return Contribution(gradient, loss, jnp.zeros((), commits.weight.dtype)), everybody
 
     return commit
 
 
-def _share(pieces: Piece) -> jax.Array:
-    """float[C]: what the mean loss of each contribution counts for; all its steps have its weight."""
-    return pieces.weight * pieces.work.astype(pieces.weight.dtype)
-
-
-def _pieces(local: LocalWork, commits: Commits, index: jax.Array) -> Piece:
-    """The contributions to a commit; those of workers who take their steps together are one."""
-    rows = {name: getattr(commits, name)[index] for name in ("worker", "unit", "version", "work", "weight")}
-    used = rows["worker"] >= 0
-    work, weight = jnp.where(used, rows["work"], 0), jnp.where(used, rows["weight"], 0)
-    worker, unit, version = rows["worker"], rows["unit"], rows["version"]
+def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
+    """The contributions to a commit, [C, ...]; those of workers who take their steps together are one, C = 1."""
+    worker, unit, version = commits.worker[index], commits.unit[index], commits.version[index]
+    used = worker >= 0
+    number, weight = jnp.where(used, commits.work[index], 0), jnp.where(used, commits.weight[index], 0)
     if not local.together:
-        return Piece(worker[:, None], unit[:, None], jnp.ones_like(weight)[:, None], version, work, weight)
-    whole = weight.sum(keepdims=True)
-    share = weight / jnp.where(whole > 0, whole, 1)
-    one = jnp.argmax(used, keepdims=True)
-    return Piece(worker[None], unit[None], share[None], version[one], work[one], whole)
+        share = jnp.ones_like(weight)
+        return LocalSteps(
+            worker=worker[:, None], unit=unit[:, None], share=share[:, None], version=version, number=number,
+            weight=weight,
+        )  # fmt: skip
+    total = weight.sum(keepdims=True)
+    share = weight / jnp.where(total > 0, total, 1)
+    first = jnp.argmax(used, keepdims=True)
+    return LocalSteps(
+        worker=worker[None], unit=unit[None], share=share[None], version=version[first], number=number[first],
+        weight=total,
+    )  # fmt: skip
 
 
-def _contribution(
-    task: Task, local: LocalWork, optimizer: optax.GradientTransformation
-) -> Callable[[Inputs, Local, Piece], tuple[Any, Local, jax.Array]]:
-    """`(inputs, mine, piece) -> (weighted change, mine, mean loss)`."""
-    steps = _steps(task, local, optimizer)
+def _one_by_one(rule: LocalRule, inputs: Inputs, steps: LocalSteps, everybody: Local) -> tuple[Any, Local, jax.Array]:
+    """The sum of the weighted changes, the local parameters, and float[C] losses: one contribution after the other."""
+    used = steps.number > 0
+    num_used = used.sum(dtype=jnp.int32)
+    order = jnp.argsort(~used, stable=True) if used.size > 1 else jnp.arange(used.size)
 
-    def one(inputs: Inputs, mine: Local, piece: Piece) -> tuple[Any, Local, jax.Array]:
-        read = inputs.versions.read(piece.version.clip(0))
-        fresh = piece.version != mine.version
-        start = jax.lax.cond(fresh, local.pulled, lambda mine, read: mine, mine.params, read)
-        before = mine.params if local.in_flight else start
-        params, opt_state, loss = steps(inputs, piece, start, before, read, mine.opt_state, fresh)
-        change, params = local.pushed(params, start, read, piece.weight)
-        change = jax.tree.map(lambda x: piece.weight.astype(x.dtype) * x, change)
-        return change, Local(params, opt_state, piece.version), loss
+    def add(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
+        total, everybody, losses = carry
+        own_steps = jax.tree.map(lambda x: x[order[i]], steps)
+        owner = rule.owner[own_steps.worker.max().clip(0)]  # padding may stand before the others
+        own = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), everybody)
+        change, new, loss = _contribution(rule, inputs, own, own_steps)
+        new = select_active(i < num_used, new, own)
+        everybody = jax.tree.map(
+            lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), everybody, new
+        )
+        return jax.tree.map(jnp.add, total, change), everybody, losses.at[order[i]].set(loss)
 
-    return one
-
-
-def _steps(task: Task, local: LocalWork, optimizer: optax.GradientTransformation) -> Callable[..., Any]:
-    """`(inputs, piece, start, before, read, opt_state, fresh) -> (params, opt_state, mean loss)`."""
-
-    def gradient(inputs: Inputs, piece: Piece, i: jax.Array, params: Any) -> tuple[jax.Array, Any]:
-        worker, unit, given = piece.worker.clip(0), piece.unit.clip(0) + i, (task, inputs.data, inputs.rng_key)
-        if not local.together:
-            return jax.value_and_grad(task.loss)(params, *unit_inputs(*given, worker[0], unit[0]))
-        batches, keys = jax.vmap(lambda w, n: unit_inputs(*given, w, n))(worker, unit)
-        return jax.value_and_grad(lambda p: weighted_loss(task, p, piece.share, batches, keys))(params)
-
-    def steps(
-        inputs: Inputs, piece: Piece, start: Any, before: Any, read: Any, opt_state: Any, fresh: jax.Array
-    ) -> tuple[Any, Any, jax.Array]:
-        def step(i: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
-            params, opt_state, total = carry
-            at = params
-            if local.frozen:
-                at = read
-            elif local.in_flight:
-                at = _where(fresh & (i == 0), before, params)
-            loss, change = gradient(inputs, piece, i, at)
-            updates, new_state = optimizer.update(change, opt_state, params)
-            new = optax.apply_updates(params, updates), new_state, total + loss.astype(total.dtype)
-            return select_active(i < piece.work, new, carry)
-
-        zero = jnp.zeros((), piece.weight.dtype)
-        params, opt_state, total = jax.lax.fori_loop(0, max_over_runs(piece.work), step, (start, opt_state, zero))
-        return params, opt_state, total / jnp.maximum(piece.work, 1).astype(total.dtype)
-
-    return steps
+    zero = jax.tree.map(jnp.zeros_like, inputs.versions.params)
+    carry = zero, everybody, jnp.zeros(used.size, steps.weight.dtype)
+    return jax.lax.fori_loop(0, max_over_runs(num_used), add, carry)
 
 
-def _where(condition: jax.Array, one: Any, other: Any) -> Any:
-    return jax.tree.map(lambda a, b: jnp.where(condition, a, b), one, other)
+def _side_by_side(rule: LocalRule, inputs: Inputs, steps: LocalSteps, everybody: Local) -> tuple[Any, Local, jax.Array]:
+    """The same, all workers at once, pass by pass; every loss is the mean of all."""
+    assert rule.at_once is not None
+
+    def add_up(inputs: Inputs, own: Local, steps: LocalSteps) -> tuple[tuple[Any, jax.Array], Local]:
+        change, new, loss = jax.vmap(partial(_contribution, rule), (None, 0, 0))(inputs, own, steps)
+        used = steps.number > 0
+        own = jax.tree.map(lambda a, b: jnp.where(used.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, own)
+        total = jax.tree.map(lambda x: jnp.sum(x, axis=0), change)
+        return (total, jnp.sum(steps.loss_weight * loss)), own
+
+    num_workers, total, loss = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
+    for i in range(rule.local.passes):
+        steps_of_pass = jax.tree.map(lambda x, i=i: x[i * num_workers : (i + 1) * num_workers], steps)
+        (change, value), everybody = rule.at_once.owned(add_up, inputs, everybody, steps_of_pass)
+        total = change if total is None else jax.tree.map(jnp.add, total, change)
+        loss += value
+    return total, everybody, jnp.broadcast_to(mean(loss, steps.loss_weight.sum()), steps.number.shape)
+
+
+def _contribution(rule: LocalRule, inputs: Inputs, own: Local, steps: LocalSteps) -> tuple[Any, Local, jax.Array]:
+    """The weighted change that is pushed, the owner's parameters afterwards, and the mean loss of the steps.
+
+    A pull, if another version is to be read than last time; the steps; then the push.
+    """
+    version = inputs.versions.read(steps.version.clip(0))
+    pulls = steps.version != own.version
+    base = jax.lax.cond(pulls, rule.local.pulled, lambda own, version: own, own.params, version)
+    points = _GradientPoints(version, own.params if rule.local.in_flight else base, pulls)
+    params, opt_state, loss = _take_steps(rule, inputs, steps, points, base, own.opt_state)
+    change, params = rule.local.pushed(params, base, version, steps.weight)
+    change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
+    return change, Local(params, opt_state, steps.version), loss
+
+
+class _GradientPoints(NamedTuple):
+    """Where else than at the local parameters a gradient can be taken.
+
+    Attributes:
+      version: the parameters that were read.
+      before_pull: the local parameters before they were.
+      pulls: bool[], whether the steps begin with a pull.
+    """
+
+    version: Any
+    before_pull: Any
+    pulls: jax.Array
+
+    def of_step(self, local: LocalWork, i: jax.Array, params: Any) -> Any:
+        """The point of step i: the version that was read, the local parameters (`params`), or those before a pull."""
+        if local.frozen:
+            return self.version
+        if local.in_flight:  # the first gradient after a pull was begun before it
+            is_late = self.pulls & (i == 0)
+            return jax.tree.map(lambda a, b: jnp.where(is_late, a, b), self.before_pull, params)
+        return params
+
+
+def _take_steps(
+    rule: LocalRule, inputs: Inputs, steps: LocalSteps, points: _GradientPoints, params: Any, opt_state: Any
+) -> tuple[Any, Any, jax.Array]:
+    """The parameters and the optimizer's state after the steps, and their mean loss."""
+
+    def step(i: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
+        params, opt_state, total = carry
+        loss, gradient = _step_gradient(rule, inputs, steps, i, points.of_step(rule.local, i, params))
+        updates, new_state = rule.optimizer.update(gradient, opt_state, params)
+        new = optax.apply_updates(params, updates), new_state, total + loss.astype(total.dtype)
+        return select_active(i < steps.number, new, carry)
+
+    carry = params, opt_state, jnp.zeros((), steps.weight.dtype)
+    params, opt_state, total = jax.lax.fori_loop(0, max_over_runs(steps.number), step, carry)
+    return params, opt_state, total / jnp.maximum(steps.number, 1).astype(total.dtype)
+
+
+def _step_gradient(
+    rule: LocalRule, inputs: Inputs, steps: LocalSteps, i: jax.Array, params: Any
+) -> tuple[jax.Array, Any]:
+    """Loss and gradient of step i at these parameters, the mean of those of the workers who take it together."""
+    task, worker, unit = rule.task, steps.worker.clip(0), steps.unit.clip(0) + i
+    if not rule.local.together:
+        return jax.value_and_grad(task.loss)(
+            params, *unit_inputs(task, inputs.data, inputs.rng_key, worker[0], unit[0])
+        )
+    batches, keys = jax.vmap(lambda w, n: unit_inputs(task, inputs.data, inputs.rng_key, w, n))(worker, unit)
+    return jax.value_and_grad(lambda p: weighted_loss(task, p, steps.share, batches, keys))(params)

@@ -14,18 +14,18 @@ class Losses(NamedTuple):
     """A loss in the two forms that coding needs; with what else it gives, a pytree of floats, () for nothing.
 
     Attributes:
-      one: `(params, chunk, *args) -> (float[], aux)`.
+      of_chunk: `(params, chunk, *args) -> (float[], aux)`.
       weighted: `(params, chunks, weights, *args) -> (float[], aux)`, weighted sums over the leading axis of the chunks.
     """
 
-    one: Callable[..., tuple[jax.Array, Any]]
+    of_chunk: Callable[..., tuple[jax.Array, Any]]
     weighted: Callable[..., tuple[jax.Array, Any]]
 
 
 def losses_of(loss: Callable[..., Any], has_aux: bool) -> Losses:
     """Both forms from what a user gives: the loss of a chunk, or those of its examples."""
 
-    def one(params: Any, chunk: Any, *args: Any) -> tuple[jax.Array, Any]:
+    def of_chunk(params: Any, chunk: Any, *args: Any) -> tuple[jax.Array, Any]:
         value, aux = _checked_loss(loss(params, chunk, *args), has_aux)
         return jax.tree.map(lambda x: x.mean(axis=0), (value, aux)) if value.ndim else (value, aux)
 
@@ -40,7 +40,7 @@ def losses_of(loss: Callable[..., Any], has_aux: bool) -> Losses:
             values = jax.vmap(lambda c: _checked_loss(loss(params, c, *args), has_aux))(chunks)
         return weighted_sum(weights, values)
 
-    return Losses(one, weighted)
+    return Losses(of_chunk, weighted)
 
 
 def _checked_loss(output: Any, has_aux: bool) -> tuple[jax.Array, Any]:

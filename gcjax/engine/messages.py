@@ -35,7 +35,7 @@ def worker_messages(
     def add(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
         def work(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, Any]:
             value, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
-            return combined(coefficients, blocks(gradient, num_blocks).astype(dtype)), value
+            return combined(coefficients, gradient_blocks(gradient, num_blocks).astype(dtype)), value
 
         added, values = jax.vmap(work)(*slot)
         return messages + added, values
@@ -55,7 +55,7 @@ def combined(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
     return jnp.stack([sum(line[1:], line[0]) for line in scaled])
 
 
-def blocks(gradient: Any, num_blocks: int) -> jax.Array:
+def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
     """float[L, ceil(d / L)]: the blocks of a gradient."""
     flat = ravel_pytree(gradient)[0]
     return jnp.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1)

@@ -1,127 +1,89 @@
-"""Runs in pieces: between two of them there is a checkpoint, or a word of how far the run is.
+"""Where a run goes on from, where it stops, and where it is saved."""
 
-A program that reports from within could not be kept on disk, and has to come back to the host for it; pieces can.
-"""
-
-import hashlib
-from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import NamedTuple
 
 import jax
-import jaxlib
-import numpy as np
+from jax.sharding import Mesh
 
-from gcjax import interrupts, keeping
-from gcjax.engine import hardware
+from gcjax import _validate
+from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
 
-_T = TypeVar("_T")
-_PIECES = 100
+
+class Resume(NamedTuple):
+    """Where a run goes on from, where it stops, and where it is saved; the argument `resume` of `gcjax.engine.run`.
+
+    Attributes:
+      run: a run with the same arguments to go on with, bit by bit as if it had not been interrupted. Its arrays are
+        donated: they cannot be used afterwards. From the beginning if None.
+      num_evals: where to stop, in evaluations since the beginning, the first one not counted; at the end if None. An
+        int32[] under `jit`.
+      checkpoints: where to save the run on its way, and to go on from if it was killed; the resumed run ends with the
+        same bits. Not under `jit`.
+      identity: what the bits depend on besides the arguments that are arrays or numbers, for example the text of a
+        config with the optimizer's settings: checkpoints with another one are refused, and the difference is shown.
+    """
+
+    run: Run | None = None
+    num_evals: int | jax.Array | None = None
+    checkpoints: Checkpoints | None = None
+    identity: str = ""
 
 
-def in_pieces(
-    advance: Callable[[_T, int], _T],
-    training: _T,
-    num_evals: int,
-    *,
-    checkpoints: Checkpoints | None = None,
-    identity: str = "",
-    report: Callable[[_T], None] | None = None,
-) -> _T:
-    """Goes on from the newest checkpoint, or from the given beginning, to the end.
-
-    Killed at any moment, it has lost what came after the last checkpoint, and called again it ends with the same bits.
-    In `gcjax run`, SIGINT and SIGTERM let it save one more between two pieces, and then end the process: see
-    `gcjax.interrupts.grace`. With several processes all of them save if one gets the signal.
-
-    Args:
-      advance: `(training, num_evals) -> training`, goes on until so many evaluations have been made; may donate.
-      training: the beginning, a pytree of arrays; restored arrays go where these are.
-      num_evals: the evaluations of the whole run, the first one not counted.
-      checkpoints: where they are, and after how many evaluations there is one; none if None.
-      identity: see `identity`; of the checkpoints.
-      report: called with what has been trained so far after each piece, some hundred times in all.
+def resume_options(resume: Run | Checkpoints | Resume | None) -> Resume:
+    """The options from what a user gives.
 
     Raises:
-      ValueError: if the checkpoints are of another run, or all are damaged.
+      ValueError: if it is nothing that a run can go on from, or the number of evaluations is none.
     """
-    if checkpoints is None:
-        return _without_checkpoints(advance, training, num_evals, report)
-    with interrupts.grace(interrupts.saving()):
-        work = keeping.Work(checkpoints.label, num_evals, checkpoints.on_disk)
-        done, training = checkpoints.restore(training, identity) or (0, training)
-        work.saved(done)
-        for end in _ends(done, num_evals, checkpoints.every, report is not None or bool(interrupts.saving())):
-            training = advance(training, end)
-            if report is not None:
-                report(jax.block_until_ready(training))
-            stop = stop_requested(training)
-            if stop or end == num_evals or end % checkpoints.every == 0:
-                work.saved(end)
-                checkpoints.save(end, training, identity)
-            if stop and interrupts.stop_requested():  # the others will be ended
-                break
-        checkpoints.wait()
-        if interrupts.stop_requested():
-            work.stopped()
-    return training
+    if resume is None:
+        return Resume()
+    if isinstance(resume, Run):
+        return Resume(run=resume)
+    if isinstance(resume, Checkpoints):
+        return Resume(checkpoints=resume)
+    if not isinstance(resume, Resume):
+        raise ValueError(
+            f"resume must be a Run, Checkpoints, or gcjax.engine.Resume(run=..., num_evals=..., checkpoints=...); got "
+            f"{resume!r}."
+        )
+    if isinstance(resume.num_evals, int):
+        _validate.integer("num_evals", resume.num_evals)
+    return resume
 
 
-def _without_checkpoints(
-    advance: Callable[[_T, int], _T], training: _T, num_evals: int, report: Callable[[_T], None] | None
-) -> _T:
-    for end in _ends(0, num_evals, num_evals, report is not None):
-        training = advance(training, end)
-        if report is not None:
-            report(jax.block_until_ready(training))
-    return training
-
-
-def stop_requested(training: Any) -> bool:
-    """Whether a signal has come, to any of the processes, by the time that this has been trained.
-
-    With several processes it is a collective if the command saves after a signal, so all must call it.
-    """
-    if not interrupts.saving():
-        return False
-    jax.block_until_ready(training)  # no run ahead of what is computed
-    if jax.process_count() == 1:
-        return interrupts.stop_requested()
-    from jax.experimental import multihost_utils
-
-    return bool(np.any(multihost_utils.process_allgather(np.array(interrupts.stop_requested()))))
-
-
-def _ends(done: int, num_evals: int, every: int, finely: bool) -> list[int]:
-    """The evaluations at which a piece ends."""
-    ends = {num_evals, *range(every, num_evals, max(1, every))}
-    if finely:
-        ends.update(range(0, num_evals, max(1, num_evals // _PIECES)))
-    return sorted(end for end in ends if end > done)
-
-
-def identity(text: str, **values: Any) -> str:
-    """What the bits of a run depend on, a line for each thing: also the hardware, and what JAX and XLA are set to.
-
-    The number of devices is not among them: a run may go on with another one, and then agrees up to rounding.
+def check_same_run(run: Run, num_evals: int, mesh: Mesh | None) -> None:
+    """A run can only be gone on with under the arguments that it was begun with.
 
     Args:
-      text: what the caller says, for example a config.
-      **values: numbers and text are shown, pytrees of arrays by a digest of their bits.
+      run: to go on with.
+      num_evals: the evaluations that there is to be room for, the first one counted.
+      mesh: the devices.
+
+    Raises:
+      ValueError: if it has room for another number, or lies on other devices.
     """
-    versions = f"jax {jax.__version__}, jaxlib {jaxlib.__version__}, {jax.dtypes.canonicalize_dtype(np.float64)}"
-    lines = [f"{name} = {_shown(value)}" for name, value in sorted(values.items())]
-    return "\n".join([*text.splitlines(), versions, *hardware.lines(), *lines])
+    room = run.trajectory.time.shape[-1]
+    if room != num_evals:
+        raise ValueError(
+            f"resume must be a run with the same num_commits and eval_every; it has room for {room} evaluations, this "
+            f"one for {num_evals}."
+        )
+    commit = run.state.commit
+    if mesh is not None and not _validate.is_traced(commit) and commit.sharding.device_set != set(mesh.devices.flat):
+        raise ValueError(
+            f"resume must be a run on the same devices; it lies on {len(commit.sharding.device_set)} others, the mesh "
+            f"has {mesh.size}. To go on elsewhere, save it with checkpoints and resume from them."
+        )
 
 
-def _shown(value: Any) -> str:
-    if value is None or isinstance(value, (str, int, float)):
-        return str(value)
-    digest = hashlib.sha256()
-    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
-        if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
-            leaf = jax.random.key_data(leaf)
-        array = np.ascontiguousarray(leaf)
-        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
-        digest.update(array.tobytes())
-    return f"<{digest.hexdigest()[:16]}>"
+def same_ring_size(run: Run, ring_size: int | None) -> int:
+    """The past versions that a run has room for; the slots of its schedule's versions in the ring go by that.
+
+    Raises:
+      ValueError: if another number is asked for.
+    """
+    own_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[0] - 1
+    if ring_size is not None and ring_size != own_size:
+        raise ValueError(f"resume must be a run with the same ring_size; it has {own_size}, asked for is {ring_size}.")
+    return own_size

@@ -14,30 +14,31 @@ import optax
 from jax.sharding import Mesh
 
 from gcjax import _validate
-from gcjax.engine import resume
 from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
-from gcjax.engine.commit_loop import Options, Program, Source, advance, begin, versions_alive
-from gcjax.engine.layout import ParamSpecs, layout
+from gcjax.engine.identity import run_identity
+from gcjax.engine.layout import MeshOptions, layout
+from gcjax.engine.pieces import advance_in_pieces
+from gcjax.engine.program import Options, Program
+from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
+from gcjax.engine.training_loop import Source, advance, begin, versions_alive
 from gcjax.engine.validation import check_made, check_residual, check_versions
-from gcjax.protocols.base import Adaptive, Protocol, Schedule, check_schedule, checked_network
+from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
 from gcjax.protocols.validation.structure import check_structure
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
+Progress = Callable[[int, int], None]
 
-class Pieces(NamedTuple):
-    """What happens between the pieces of a run; see `run`."""
 
-    checkpoints: Checkpoints | None
-    identity: str
-    progress: Callable[[int, int], None] | None
+class Arrays(NamedTuple):
+    """The arrays that a run is computed from; `source` is None unless the protocol looks at the loss."""
 
-    @property
-    def report(self) -> Callable[[Run], None] | None:
-        """Says how far a run is."""
-        progress = self.progress
-        return progress and (lambda so_far: progress(int(so_far.state.commit), int(so_far.info.num_commits)))
+    schedule: Schedule
+    data: Any
+    rng_key: jax.Array
+    params: Any
+    source: Source | None
 
 
 def run(
@@ -52,15 +53,10 @@ def run(
     num_commits: int | None = None,
     eval_every: int | None = None,
     ring_size: int | None = None,
-    front_width: int | None = None,
-    progress: Callable[[int, int], None] | None = None,
-    mesh: Mesh | None = None,
-    axis: str = "workers",
-    param_specs: ParamSpecs | None = None,
-    start: Run | None = None,
-    num_evals: int | jax.Array | None = None,
-    checkpoints: Checkpoints | None = None,
-    identity: str = "",
+    wavefront_width: int | None = None,
+    progress: Progress | None = None,
+    mesh: Mesh | MeshOptions | None = None,
+    resume: Run | Checkpoints | Resume | None = None,
 ) -> Run:
     """Trains under a protocol, on given durations.
 
@@ -80,115 +76,118 @@ def run(
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
       ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
         staleness; more if the schedule needs more and is known, as it is not under `jit` and `vmap`.
-      front_width: the most commits computed at once; by default 1, which is fastest on a small CPU, or one a device
+      wavefront_width: the most commits computed at once; by default 1, which is fastest on a small CPU, or one a device
         along the mesh axis.
       progress: called between the pieces of the run with (commits made, commits in all), up to a hundred times, at
         evaluations. Not under `jit`.
-      mesh: the devices to run on. The contributions to a commit are computed in parallel along one axis (where a
-        commit has only one: the commits of a front), the messages of coded workers where the workers are; results
-        are those of one device up to rounding. With several processes, all call this with the same arguments.
-      axis: the axis of the mesh along which the workers lie; several share a device where there are more of them.
-      param_specs: pure function `params -> jax.sharding.PartitionSpec` of each array, over the other axes of the mesh.
-        By default each array is sharded over the first of them, along the largest dimension that it divides.
-      start: a run with the same arguments to go on with, bit by bit as if it had not been interrupted. Its arrays are
-        donated: they cannot be used afterwards.
-      num_evals: where to stop, in evaluations since the beginning, the first one not counted; at the end if None.
-      checkpoints: where to save the run on its way, and to go on from if it was killed; the resumed run ends with the
-        same bits. Not under `jit`.
-      identity: what the bits depend on besides the arguments that are arrays or numbers, for example the text of a
-        config with the optimizer's settings: checkpoints with another one are refused, and the difference is shown.
+      mesh: the devices to run on, or `MeshOptions` where more than them is to be said. The contributions to a commit
+        are computed in parallel along the axis of the workers (where a commit has only one: the commits of a
+        wavefront), the messages of coded workers where the workers are; results are those of one device up to
+        rounding. With several processes, all call this with the same arguments.
+      resume: a run to go on with, or checkpoints to save it to and to go on from, or `Resume` to say more, for example
+        where to stop.
 
     Returns:
       Parameters, trajectory, info and schedule.
 
     Raises:
       ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all, or nobody
-        does any work for any commit, or the ring is too small, or the checkpoints are of another run.
+        does any work for any commit, or the ring is too small, or what it is to go on from is another run.
     """
     _validate.optimizer("optimizer", optimizer)
-    _check_arguments(task, protocol, num_commits, eval_every, ring_size, front_width, num_evals)
-    where = layout(mesh, axis, param_specs)
+    resume, device_layout = resume_options(resume), layout(mesh)
+    _check_arguments(
+        task, protocol, num_commits=num_commits, eval_every=eval_every, ring_size=ring_size,
+        wavefront_width=wavefront_width,
+    )  # fmt: skip
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
     network = _network(network, task, params, durations.shape[1])
-    traced = any(
-        _validate.is_traced(x) for x in jax.tree.leaves((durations, rng_key, params, network, task.data, start))
-    )
-    schedule = _schedule_of(protocol, durations, network, traced) if start is None else start.schedule
-    traced = traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
-    if start is None:
+    arrays = durations, rng_key, params, network, task.data, resume.run
+    traced = any(_validate.is_traced(x) for x in jax.tree.leaves(arrays))
+    if resume.run is None:
+        make = protocol.schedule if traced else partial(compiled_schedule, protocol.schedule)
+        schedule = make(durations, network)
         check_schedule(schedule, protocol, durations)
+    else:
+        schedule = resume.run.schedule
+    traced = traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
     if not traced:
         check_versions(protocol.one_version, schedule)
-    possible = schedule.time.shape[0]
-    if start is not None:
-        ring_size = _ring_size_of(start, ring_size)
+    possible, contributions = schedule.worker.shape
+    if resume.run is not None:
+        ring_size = same_ring_size(resume.run, ring_size)
     elif ring_size is None:
-        ring_size = _default_ring_size(protocol, schedule)
-        # A size from the data alone would compile anew for other durations.
-        if not traced and protocol.adaptive is None:
-            ring_size = max(ring_size, required_ring_size(schedule))
-    if front_width is None:  # contributions to one commit are spread by themselves
-        front_width = where.spread().size if schedule.worker.shape[1] == 1 else 1
+        ring_size = _default_ring_size(protocol, schedule, traced)
+    if wavefront_width is None:  # contributions to one commit are spread by themselves
+        wavefront_width = device_layout.spread().size if contributions == 1 else 1
     every = min(eval_every or max(1, possible // 100), possible)
-    program = Program(
-        task._replace(data=None), protocol, optimizer,
-        Options(num_commits, every, ring_size, front_width, where),
-    )  # fmt: skip
-    if start is not None:
-        _check_start(start, 1 + -(-(num_commits or possible) // every), where.mesh)
-    last = possible if num_evals is None else num_evals
+    if resume.run is not None:
+        check_same_run(resume.run, 1 + -(-(num_commits or possible) // every), device_layout.mesh)
+    options = Options(
+        num_commits=num_commits,
+        eval_every=every,
+        ring_size=ring_size,
+        wavefront_width=wavefront_width,
+        layout=device_layout,
+    )
+    program = Program(task._replace(data=None), protocol, optimizer, options)
     source = None if protocol.adaptive is None else (durations, network)
-    if not traced:
-        pieces = Pieces(checkpoints, identity, progress)
-        return _run_now(program, schedule, task.data, rng_key, params, start, last, pieces, source)
-    for name, value in {"checkpoints": checkpoints, "progress": progress}.items():
+    given = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=source)
+    return (_traced_run if traced else _concrete_run)(program, given, resume, progress)
+
+
+def _traced_run(program: Program, given: Arrays, resume: Resume, progress: Progress | None) -> Run:
+    """A run inside of a `jit`."""
+    for name, value in {"checkpoints": resume.checkpoints, "progress": progress}.items():
         if value is not None:
             raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")
-    so_far = begin(program, schedule, task.data, rng_key, params) if start is None else start.unscheduled
-    if not _is_zero(last):
-        so_far = advance(program, schedule, task.data, rng_key, so_far, jnp.asarray(last, jnp.int32), source)
-    return _scheduled(so_far, protocol, schedule, source)
+    schedule, data, rng_key, params, source = given
+    run = begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
+    end = _last_evaluation(resume, schedule)
+    if not _is_zero(end):
+        run = advance(program, schedule, data, rng_key, run, jnp.asarray(end, jnp.int32), source)
+    return _with_schedule(run, program.protocol, schedule, source)
 
 
-def _run_now(
-    program: Program,
-    schedule: Schedule,
-    data: Any,
-    rng_key: jax.Array,
-    params: Any,
-    start: Run | None,
-    last: int | jax.Array,
-    pieces: Pieces,
-    source: Source | None,
-) -> Run:
-    """A run that is not inside of a `jit`: compiled, checked, and with checkpoints if there is a place for them."""
-    options = program.options
-    put = options.layout.put
-    given = {"data": data, "schedule": schedule, "rng_key": rng_key, "params": params}
-    schedule, data, rng_key, params, source = put((schedule, data, rng_key, params, source))
-    so_far = _begin(program, schedule, data, rng_key, params) if start is None else start.unscheduled
+def _concrete_run(program: Program, given: Arrays, resume: Resume, progress: Progress | None) -> Run:
+    """A run outside of any `jit`: compiled, checked, and with checkpoints if there are to be any."""
+    options, put = program.options, program.options.layout.put
+    schedule, data, rng_key, params, source = put(given)
+    run = _begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
+    end = _last_evaluation(resume, schedule)
 
-    def go_on(so_far: Run, num_evals: int | jax.Array) -> Run:
-        return _advance(program, schedule, data, rng_key, so_far, put(jnp.asarray(num_evals, jnp.int32)), source)
+    def go_on(run: Run, num_evals: int | jax.Array) -> Run:
+        return _advance(program, schedule, data, rng_key, run, put(jnp.asarray(num_evals, jnp.int32)), source)
 
-    if pieces.checkpoints is None and pieces.progress is None:
-        so_far = so_far if _is_zero(last) else go_on(so_far, last)
-    else:
-        number = schedule.time.shape[0] if source is not None else int(so_far.info.num_commits)
-        last = min(int(last), -(-number // options.eval_every))
-        counts = {"num_commits": options.num_commits, "eval_every": options.eval_every}
-        name = "" if pieces.checkpoints is None else resume.identity(pieces.identity, **counts, **given)
-        so_far = resume.in_pieces(
-            go_on, so_far, last, checkpoints=pieces.checkpoints, identity=name, report=pieces.report
-        )
-    result = _scheduled(so_far, program.protocol, schedule, source)
-    if not _validate.is_traced(result.info.num_commits):  # an optimizer's parameter may be traced
+    if resume.checkpoints is not None or progress is not None:
+        max_commits = schedule.time.shape[0] if source is not None else int(run.info.num_commits)
+        run = advance_in_pieces(
+            go_on, run, min(int(end), -(-max_commits // options.eval_every)),
+            checkpoints=resume.checkpoints,
+            identity="" if resume.checkpoints is None else _identity(options, given, resume.identity),
+            report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
+        )  # fmt: skip
+    elif not _is_zero(end):
+        run = go_on(run, end)
+    run = _with_schedule(run, program.protocol, schedule, source)
+    if not _validate.is_traced(run.info.num_commits):  # an optimizer's parameter may be traced
         if source is not None:
-            check_structure(result.schedule, program.protocol)
-        check_residual(result, program.protocol)
-        check_made(result, num_commits=options.num_commits)
-    return result
+            check_structure(run.schedule, program.protocol)
+        check_residual(run, program.protocol)
+        check_made(run, num_commits=options.num_commits)
+    return run
+
+
+def _identity(options: Options, given: Arrays, text: str) -> str:
+    """What the bits of a run depend on; see `run_identity`."""
+    arrays = {name: value for name, value in given._asdict().items() if name != "source"}
+    return run_identity(text, num_commits=options.num_commits, eval_every=options.eval_every, **arrays)
+
+
+def _last_evaluation(resume: Resume, schedule: Schedule) -> int | jax.Array:
+    """Where to stop, in evaluations; at least as many as there are if it is not said."""
+    return schedule.time.shape[0] if resume.num_evals is None else resume.num_evals
 
 
 def _network(network: Network | Links | None, task: Task, params: Any, num_workers: int) -> Network:
@@ -198,87 +197,39 @@ def _network(network: Network | Links | None, task: Task, params: Any, num_worke
     return checked_network(network, num_workers)
 
 
-@partial(jax.jit, static_argnums=0)
-def _chosen(adaptive: Adaptive, durations: jax.Array, network: Network, controls: Any) -> Schedule:
-    return adaptive.schedule(durations, network, controls)
-
-
-def _scheduled(run: Run, protocol: Protocol, schedule: Schedule, source: Source | None) -> Run:
+def _with_schedule(run: Run, protocol: Protocol, schedule: Schedule, source: Source | None) -> Run:
     """A run with the schedule that it has followed."""
     if protocol.adaptive is not None and source is not None:
-        schedule = _chosen(protocol.adaptive, *source, run.state.controls)
+        schedule = compiled_schedule(protocol.adaptive.schedule, *source, run.state.controls)
     return run._replace(schedule=schedule)
-
-
-def _check_start(start: Run, num_slots: int, mesh: Mesh | None) -> None:
-    """A run can only be gone on with under the arguments that it was begun with."""
-    if start.trajectory.time.shape[-1] != num_slots:
-        raise ValueError(
-            f"start must be a run with the same num_commits and eval_every; it has room for "
-            f"{start.trajectory.time.shape[-1]} evaluations, this one for {num_slots}."
-        )
-    commit = start.state.commit
-    if mesh is not None and not _validate.is_traced(commit) and commit.sharding.device_set != set(mesh.devices.flat):
-        raise ValueError(
-            f"start must be a run on the same devices; it lies on {len(commit.sharding.device_set)} others, the mesh "
-            f"has {mesh.size}. To go on elsewhere, save it with checkpoints and resume from them."
-        )
-
-
-def _ring_size_of(start: Run, ring_size: int | None) -> int:
-    """The past versions that a run has room for; its schedule's places in the ring go by that."""
-    kept = 0 if start.state.ring is None else jax.tree.leaves(start.state.ring)[0].shape[0] - 1
-    if ring_size is not None and ring_size != kept:
-        raise ValueError(f"start must be a run with the same ring_size; it has {kept}, asked for is {ring_size}.")
-    return kept
 
 
 def _is_zero(value: int | jax.Array) -> bool:
     return isinstance(value, int) and value == 0
 
 
-def required_ring_size(schedule: Schedule) -> int:
-    """The past versions that must be kept for a schedule, or for the worst of a batch of them."""
-    return int(np.max(jax.device_get(versions_alive(schedule))))
-
-
-@partial(jax.jit, static_argnums=0)
-def _schedule(protocol: Protocol, durations: jax.Array, network: Network) -> Schedule:
-    return protocol.schedule(durations, network)
-
-
-def _schedule_of(protocol: Protocol, durations: jax.Array, network: Network, traced: bool) -> Schedule:
-    if traced:
-        return protocol.schedule(durations, network)
-    return _schedule(protocol, durations, network)
-
-
-def _default_ring_size(protocol: Protocol, schedule: Schedule) -> int:
+def _default_ring_size(protocol: Protocol, schedule: Schedule, traced: bool) -> int:
+    """The past versions to keep: those that the protocol's staleness asks for, or more if this schedule needs them."""
     num_workers, (possible, contributions) = schedule.start.shape[1], schedule.worker.shape
     if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
-        return 0
-    if protocol.adaptive is not None:  # a version is kept for as long as it can be read
-        return min(4 * num_workers, possible)
-    return min(num_workers + contributions, possible)
+        size = 0
+    elif protocol.adaptive is not None:  # a version is kept for as long as it can be read
+        size = min(4 * num_workers, possible)
+    else:
+        size = min(num_workers + contributions, possible)
+    if traced or protocol.adaptive is not None:
+        return size
+    # A size from the data alone would compile anew for other durations.
+    return max(size, int(np.max(jax.device_get(versions_alive(schedule)))))
 
 
-def _check_arguments(
-    task: Task,
-    protocol: Protocol,
-    num_commits: int | None,
-    eval_every: int | None,
-    ring_size: int | None,
-    front_width: int | None,
-    num_evals: int | jax.Array | None,
-) -> None:
+def _check_arguments(task: Task, protocol: Protocol, **counts: int | None) -> None:
+    """Checks the protocol, whether it suits the task, and numbers that are at least 1 if they are given."""
     if not isinstance(protocol, Protocol):
         raise ValueError(f"run needs a Protocol, for example gcjax.protocols.bsp(); got {protocol!r}.")
-    counts = {"num_commits": num_commits, "eval_every": eval_every, "ring_size": ring_size, "front_width": front_width}
     for name, value in counts.items():
         if value is not None:
             _validate.integer(name, value, minimum=1)
-    if isinstance(num_evals, int):
-        _validate.integer("num_evals", num_evals)
     if protocol.code is not None and protocol.code.assignment.num_chunks != task.num_chunks:
         raise ValueError(
             f"the code and the task must cut the data into the same chunks; the code has "

@@ -21,8 +21,8 @@ class Spread(NamedTuple):
       total: `(function, shared, work) -> sum`: adds up what `function(shared, part)` gives, a pytree, over the parts of
         the work; its leaves have a common leading axis, padded with -1 (integers) and 0 (floats) where it must be.
       each: `(function, shared, work) -> results`: `function(shared, entry)` for every entry along the leading axis.
-      owned: `(function, shared, mine, work) -> (sum, mine)`: `function(shared, mine, part) -> (part of the sum, mine)`
-        for the parts of the work, where `mine` has the leading axis of the work, stays where it is and is made anew.
+      owned: `(function, shared, own, work) -> (sum, own)`: `function(shared, own, part) -> (part of the sum, own)`
+        for the parts of the work, where `own` has the leading axis of the work, stays where it is and is made anew.
     """
 
     size: int
@@ -40,8 +40,8 @@ def one_device() -> Spread:
     def each(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
         return jax.vmap(function, (None, 0))(shared, work)
 
-    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, mine: Any, work: Any) -> Any:
-        return function(shared, mine, work)
+    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
+        return function(shared, own, work)
 
     return Spread(1, total, each, owned)
 
@@ -54,7 +54,7 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
     size = mesh.shape[axis]
     whole = NamedSharding(mesh, PartitionSpec())
 
-    def padded(work: Any) -> Any:
+    def pad_work(work: Any) -> Any:
         # Where work comes from is computed by every device for itself: spread out, it would need collectives.
         return jax.lax.with_sharding_constraint(pad(work, size), whole)
 
@@ -62,28 +62,28 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
         def part(shared: Any, work: Any) -> Any:
             return jax.lax.psum(function(shared, work), axis)
 
-        return on_each_device(part, mesh, axis, num_shared=1)(shared, padded(work))
+        return on_each_device(part, mesh, axis, num_shared=1)(shared, pad_work(work))
 
     def each(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
         def part(shared: Any, work: Any) -> Any:
             results = jax.vmap(function, (None, 0))(shared, work)
             return jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), results)
 
-        results = on_each_device(part, mesh, axis, num_shared=1)(shared, padded(work))
+        results = on_each_device(part, mesh, axis, num_shared=1)(shared, pad_work(work))
         return jax.tree.map(lambda x: x[: jax.tree.leaves(work)[0].shape[0]], results)
 
-    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, mine: Any, work: Any) -> Any:
-        def part(shared: Any, mine: Any, work: Any) -> Any:
-            total, mine = function(shared, mine, work)
-            return jax.lax.psum(total, axis), mine
+    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
+        def part(shared: Any, own: Any, work: Any) -> Any:
+            total, own = function(shared, own, work)
+            return jax.lax.psum(total, axis), own
 
         whole, cut = PartitionSpec(), PartitionSpec(axis)
         number = jax.tree.leaves(work)[0].shape[0]
         spread = jax.shard_map(
             part, mesh=mesh, in_specs=(whole, cut, cut), out_specs=(whole, cut), axis_names={axis}, check_vma=False
         )
-        total, mine = spread(shared, pad(mine, size), padded(work))
-        return total, jax.tree.map(lambda x: x[:number], mine)
+        total, own = spread(shared, pad(own, size), pad_work(work))
+        return total, jax.tree.map(lambda x: x[:number], own)
 
     return Spread(size, total, each, owned)
 

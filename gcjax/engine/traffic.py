@@ -25,14 +25,14 @@ def bytes_sent(compiled: Any) -> dict[str, float]:
 
     Source: Thakur, Rabenseifner, Gropp 2005, section 4.
     """
-    counted: dict[str, float] = {}
+    sent_bytes: dict[str, float] = {}
     for line in compiled.as_text().splitlines():
         line = re.sub(r"/\*.*?\*/", "", line)
-        found = _COLLECTIVE.search(line)
-        if found:
-            name, size = found["name"], _group_size(line)
-            counted[name] = counted.get(name, 0.0) + _sent(name, _bytes(found["type"]), size)
-    return counted
+        match = _COLLECTIVE.search(line)
+        if match:
+            name, size = match["name"], _group_size(line)
+            sent_bytes[name] = sent_bytes.get(name, 0.0) + _sent(name, _bytes(match["type"]), size)
+    return sent_bytes
 
 
 def _sent(name: str, result: float, size: int) -> float:
@@ -53,11 +53,11 @@ def _bytes(types: str) -> float:
 
 def _group_size(line: str) -> int:
     """The devices of a group, in each of the ways in which HLO writes them."""
-    if found := _LISTED.search(line):
-        return len(found[1].split(","))
-    if found := _IOTA.search(line):
-        return int(found[1].split(",")[-1])
-    if found := _MESH.search(line):
-        sizes = dict(axis.replace("'", "").split("=") for axis in found[1].split(","))
-        return math.prod(int(sizes[axis.strip().strip("'")]) for axis in found[2].split(","))
+    if match := _LISTED.search(line):
+        return len(match[1].split(","))
+    if match := _IOTA.search(line):
+        return int(match[1].split(",")[-1])
+    if match := _MESH.search(line):
+        sizes = dict(axis.replace("'", "").split("=") for axis in match[1].split(","))
+        return math.prod(int(sizes[axis.strip().strip("'")]) for axis in match[2].split(","))
     raise ValueError(f"a collective does not say which devices take part: {line.strip()[:200]}")

@@ -38,25 +38,25 @@ def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None
 
 def check_made(run: Run, *, num_commits: int | None = None) -> None:
     """As `check`, if the schedule itself has been checked."""
-    made, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
-    kept = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[made.ndim] - 1
-    if needed > kept:
+    num_made, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
+    ring_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[num_made.ndim] - 1
+    if needed > ring_size:
         raise ValueError(
-            f"the ring keeps {kept} past versions of the parameters, but this schedule still needs {needed} at once. "
-            f"Pass ring_size={needed} or more."
+            f"the ring keeps {ring_size} past versions of the parameters, but this schedule still needs {needed} at "
+            f"once. Pass ring_size={needed} or more."
         )
     check_work(run.schedule)
     if num_commits is None:
         return
     if run.state.window is not None:  # a protocol that looks at the loss may still choose to commit more often
-        made = np.where(np.asarray(run.state.commit) < made, num_commits, made)
-    if made.min() < num_commits:
-        _too_few(run.schedule, made, num_commits)
+        num_made = np.where(np.asarray(run.state.commit) < num_made, num_commits, num_made)
+    if num_made.min() < num_commits:
+        _raise_too_few_commits(run.schedule, num_made, num_commits)
 
 
-def _too_few(schedule: Schedule, made: np.ndarray, num_commits: int) -> None:
+def _raise_too_few_commits(schedule: Schedule, num_made: np.ndarray, num_commits: int) -> None:
     """Raises the error of the run, among these, with the fewest commits."""
-    worst, least = np.unravel_index(np.argmin(made), made.shape), int(made.min())
+    worst, fewest = np.unravel_index(np.argmin(num_made), num_made.shape), int(num_made.min())
     start, compute_start, compute_end, horizon = (
         np.asarray(x)[worst] for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
     )
@@ -66,11 +66,11 @@ def _too_few(schedule: Schedule, made: np.ndarray, num_commits: int) -> None:
     if np.isinf(horizon):
         why = f"the run never finishes, since it waits for {who}. Use a protocol that does not wait for failed workers."
     else:
-        units = -(-sampled * num_commits // max(least, 1))
+        units = -(-sampled * num_commits // max(fewest, 1))
         why = f"a worker runs out of sampled units. Sample {units} units or more."
         why += _validate.transposed(start.shape)
     raise ValueError(
-        f"num_commits={num_commits} asked for, but the durations of {sampled} units a worker give only {least} "
+        f"num_commits={num_commits} asked for, but the durations of {sampled} units a worker give only {fewest} "
         f"commits: {why}"
     )
 

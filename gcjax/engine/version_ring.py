@@ -1,9 +1,9 @@
 """The past versions of the parameters that somebody will still read.
 
-A version is alive from the commit that makes it to the last commit that reads it. The schedule says which ones are
-alive when, so each is given one of `size` places, and a place is used again as soon as its version is dead: the
-first to die is the first to be replaced. A run needs as many places as versions are ever alive at once: at most one a
-worker where each computes on one version at a time, however stale it gets.
+A version is alive from the commit that makes it to the last commit that reads it: its live range. The schedule says
+which versions are alive when, so each is given one of `size` slots, and a slot is used again as soon as its version is
+dead: the first to die is the first to be replaced. A run needs as many slots as versions are ever alive at once: at
+most one a worker where each computes on one version at a time, however stale it gets.
 
 Letters: E commits, C contributions to a commit.
 """
@@ -22,23 +22,23 @@ class Versions(NamedTuple):
     Attributes:
       params: those of the latest commit.
       ring: the past ones; None where every commit reads the latest.
-      place: int32[E + 1], where each version stands in the ring; None where there is none.
+      slots: int32[E + 1], the slot of each version in the ring; None where there is none.
     """
 
     params: Any
     ring: Any
-    place: jax.Array | None
+    slots: jax.Array | None
 
     def read(self, version: jax.Array) -> Any:
         """The parameters of a version."""
-        return self.params if self.place is None else read(self.ring, self.place[version])
+        return self.params if self.slots is None else read_slot(self.ring, self.slots[version])
 
 
 def last_reader(schedule: Schedule) -> jax.Array:
     """int32[E + 1]: the last commit that reads each version; -1 if none does."""
     num_commits = schedule.time.shape[0]
     used = schedule.worker >= 0
-    commits = jnp.broadcast_to(jnp.arange(num_commits, dtype=jnp.int32)[:, None], used.shape)
+    commits = jnp.broadcast_to(jnp.arange(num_commits, dtype=jnp.int32)[:, None], used.shape)  # [E, C]
     version = jnp.where(used, schedule.version, num_commits + 1)  # out of bounds: dropped
     return jnp.full(num_commits + 1, -1, jnp.int32).at[version].max(commits, mode="drop")
 
@@ -56,50 +56,58 @@ def versions_alive(schedule: Schedule) -> jax.Array:
     return (jnp.cumsum(last >= 0, dtype=jnp.int32) - jnp.cumsum(deaths, dtype=jnp.int32)).max()
 
 
-def places(schedule: Schedule, size: int) -> jax.Array:
-    """int32[E + 1]: the place of each version, valid if at most `size` are alive at once; `size` if nobody reads it.
+def allocate_slots(schedule: Schedule, size: int) -> jax.Array:
+    """int32[E + 1]: the slot of each version, valid if at most `size` are alive at once; `size` if nobody reads it.
 
-    With births and deaths in order, birth number k takes the place of death number k - size. Following these links
-    back to one of the first `size` births, in steps of doubling length, gives the place.
+    Slot allocation by live range. Only versions that are read count; they are born in the order of their numbers.
+    Invariant: birth number k has slot k if k < size, and otherwise the slot of death number k - size, which comes
+    before it, as at most `size` of the k + 1 versions born so far are alive. So every birth points to the birth of the
+    version whose slot it takes, and the first `size` to themselves. Pointer jumping (every pointer replaced by the
+    pointer of where it points to, so that paths double with each round) leaves all of them at their slot after
+    log2(E) rounds.
     """
     last = last_reader(schedule)
-    count = last.size
-    read = last >= 0
-    births = jnp.cumsum(read, dtype=jnp.int32) - 1
-    order = jnp.arange(count, dtype=jnp.int32)
-    before = births[_by_death(last, schedule.worker.shape[1])[(order - size).clip(0)]]
-    link = jnp.where(order < size, order, before)
-    for _ in range(count.bit_length()):
-        link = link[link]
-    return jnp.where(read, link[births.clip(0)], size).astype(jnp.int32)
+    is_read = last >= 0
+    birth_number = jnp.cumsum(is_read, dtype=jnp.int32) - 1  # of each version
+    births = jnp.arange(last.size, dtype=jnp.int32)
+    predecessor = birth_number[_by_death(last, schedule.worker.shape[1])[(births - size).clip(0)]]
+    pointer = jnp.where(births < size, births, predecessor)
+    for _ in range(last.size.bit_length()):
+        pointer = pointer[pointer]
+    return jnp.where(is_read, pointer[birth_number.clip(0)], size).astype(jnp.int32)
 
 
 def _by_death(last: jax.Array, contributions: int) -> jax.Array:
-    """int32[E + 1]: the versions in the order in which they die."""
-    order = jnp.arange(last.size, dtype=jnp.int32)
+    """int32[E + 1]: the versions in the order in which they die; those that nobody reads have no place in it.
+
+    Args:
+      last: int32[E + 1], see `last_reader`.
+      contributions: C.
+    """
+    versions = jnp.arange(last.size, dtype=jnp.int32)
     if contributions > 1:
         return jnp.argsort(jnp.where(last >= 0, last, last.size), stable=True)
     # A commit reads one version, so at most one dies with it, and the order needs no sorting.
     dies = jnp.zeros_like(last).at[jnp.where(last >= 0, last, last.size)].set(1, mode="drop")
-    rank = jnp.cumsum(dies, dtype=jnp.int32) - 1
-    return jnp.zeros_like(last).at[jnp.where(last >= 0, rank[last], last.size)].set(order, mode="drop")
+    death_number = jnp.cumsum(dies, dtype=jnp.int32) - 1  # of each commit
+    return jnp.zeros_like(last).at[jnp.where(last >= 0, death_number[last], last.size)].set(versions, mode="drop")
 
 
-def create(params: Any, size: int, place: jax.Array) -> Any:
-    """A ring of `size` places, and one for what nobody reads, with version 0 in its place."""
-    return jax.tree.map(lambda x: jnp.zeros((size + 1, *x.shape), x.dtype).at[place].set(x), params)
+def new_ring(params: Any, size: int, slot: jax.Array) -> Any:
+    """A ring of `size` slots, and one for what nobody reads, with version 0 in its slot."""
+    return jax.tree.map(lambda x: jnp.zeros((size + 1, *x.shape), x.dtype).at[slot].set(x), params)
 
 
-def read(ring: Any, place: jax.Array) -> Any:
-    """The parameters in a place."""
-    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, place, keepdims=False), ring)
+def read_slot(ring: Any, slot: jax.Array) -> Any:
+    """The parameters in a slot."""
+    return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, slot, keepdims=False), ring)
 
 
-def write(ring: Any, place: jax.Array, params: Any) -> Any:
-    """The ring with these parameters in a place."""
+def write_slot(ring: Any, slot: jax.Array, params: Any) -> Any:
+    """The ring with these parameters in a slot."""
 
     def leaf(x: jax.Array, value: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_index_in_dim(x, value, place, axis=0)
+        return jax.lax.dynamic_update_index_in_dim(x, value, slot, axis=0)
 
     return jax.tree.map(leaf, ring, params)
 

@@ -8,15 +8,15 @@ from gcjax.processes import handshake
 class Door:
     """Lets in who proves that it belongs to the group; closes the connection of everybody else."""
 
-    def __init__(self, secret: bytes, *, most_open: int) -> None:
-        """Of more than `most_open` connections that have proved nothing yet, the oldest is closed."""
-        self._secret, self._most_open = secret, most_open
+    def __init__(self, secret: bytes, *, max_open: int) -> None:
+        """Of more than `max_open` connections that have proved nothing yet, the oldest is closed."""
+        self._secret, self._max_open = secret, max_open
         self._open: dict[asyncio.StreamWriter, None] = {}  # the oldest first
         self._number, self._last = 0, ""
 
     async def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> handshake.Hello | None:
         """Who has connected; None if it is a stranger, whose connection is closed."""
-        if len(self._open) >= self._most_open:
+        if len(self._open) >= self._max_open:
             oldest = next(iter(self._open))
             del self._open[oldest]
             oldest.transport.abort()

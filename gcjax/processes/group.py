@@ -74,9 +74,9 @@ def group(
     """
     _validate.number("timeout", timeout, above=True, finite=True)
     _validate.number("lost-after", lost_after, minimum=1.0, finite=True)
-    own = place(coordinator, num_processes, process_id, timeout)
-    host = None if own.process_id else interface(own, bind)
-    link = _Link(own, secret(own, file=secret_file, none=no_secret), timeout, lost_after, host)
+    place_here = place(coordinator, num_processes, process_id, timeout)
+    host = None if place_here.process_id else interface(place_here, bind)
+    link = _Link(place_here, secret(place_here, file=secret_file, none=no_secret), timeout, lost_after, host)
     address = link.wait(link.end.meet())
     if isinstance(link.end, Hub) and (strangers := link.end.strangers()):
         print(f"gcjax: {strangers}", file=sys.stderr)
@@ -90,7 +90,7 @@ def group(
                 shared = error
             link.wait(link.end.finish())
     except BaseException as error:
-        link.wait(link.end.fail(_named(error)))
+        link.wait(link.end.fail(_error_line(error)))
         _leave_without_jax(error)
         raise
     jax.distributed.shutdown()
@@ -126,7 +126,7 @@ def _initialize(place: Place, address: str, host: str | None, timeout: float, lo
         address,
         place.num_processes,
         place.process_id,
-        coordinator_bind_address=_bound(host, place.port),
+        coordinator_bind_address=_bind_address(host, place.port),
         local_device_ids=place.local_devices,
         cluster_detection_method="deactivate",  # the place is known
         initialization_timeout=max(1, int(timeout)),
@@ -134,14 +134,14 @@ def _initialize(place: Place, address: str, host: str | None, timeout: float, lo
     )
 
 
-def _bound(host: str | None, port: int) -> str | None:
+def _bind_address(host: str | None, port: int) -> str | None:
     """Where JAX's service listens; on all interfaces if None."""
     if host is None:
         return None
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
-def _named(error: BaseException) -> str:
+def _error_line(error: BaseException) -> str:
     """The first line of an error; the process that has it shows the rest."""
     line = str(error).partition("\n")[0][:1000]
     return f"{type(error).__name__}: {line}" if line else type(error).__name__

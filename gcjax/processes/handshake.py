@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from gcjax.processes import wire
 
-MOST_BYTES = 512
+MAX_BYTES = 512
 """Of a message, as long as its sender has proved nothing."""
 
 PATIENCE = 10.0
@@ -36,7 +36,7 @@ async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secr
     own = secrets.token_hex(16)
     wire.send(writer, nonce=own)
     try:
-        message = await asyncio.wait_for(wire.receive(reader, MOST_BYTES), PATIENCE) or {}
+        message = await asyncio.wait_for(wire.receive(reader, MAX_BYTES), PATIENCE) or {}
     except TimeoutError:
         return None
     hello, nonce = _hello(message), message.get("nonce")
@@ -49,12 +49,12 @@ async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secr
 async def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, hello: Hello) -> str | None:
     """The other side: what is wrong with what answers at the address of process 0; None if it is process 0."""
     own = secrets.token_hex(16)
-    challenge = await wire.receive(reader, MOST_BYTES) or {}
+    challenge = await wire.receive(reader, MAX_BYTES) or {}
     nonce = challenge.get("nonce")
     if not isinstance(nonce, str):
         return "what answers there is not process 0 of a run that is being started"
     wire.send(writer, **hello._asdict(), nonce=own, proof=_proof(secret, "member", nonce, own, hello))
-    answer = await wire.receive(reader, MOST_BYTES)
+    answer = await wire.receive(reader, MAX_BYTES)
     if answer is None:
         return "process 0 takes this process for a stranger; do all have the same secret?"
     if not _proves(answer, secret, "hub", nonce, own, hello):

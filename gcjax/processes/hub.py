@@ -38,12 +38,12 @@ class Hub:
     ) -> None:
         """As in `gcjax.processes.group`; `stop` ends this process with a message; listens on `host`, or on all."""
         self._place, self._timeout, self._lost_after, self._stop = place, timeout, lost_after, stop
-        self._host, self._door = host, Door(secret, most_open=place.num_processes + 100)
+        self._host, self._door = host, Door(secret, max_open=place.num_processes + 100)
         self._peers: dict[int, Peer] = {}
         self._met = self._over = False
         self._question, self._failing = 0, set[int]()
         self._released = asyncio.Event()
-        self._all_here: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._all_connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def meet(self) -> str:
         """Waits until all processes have connected, and returns the address of JAX's service.
@@ -54,7 +54,7 @@ class Hub:
         if self._place.num_processes > 1:
             servers = await self._listen()
             try:
-                await asyncio.wait_for(self._all_here, self._timeout)
+                await asyncio.wait_for(self._all_connected, self._timeout)
             except TimeoutError:
                 raise self._refusal(self._missing()) from None
             finally:
@@ -75,7 +75,7 @@ class Hub:
 
     async def fail(self, error: str) -> None:
         """Tells all that this process failed; returns once it is sure that no loss of another one was the cause."""
-        self._judging = asyncio.create_task(self._judge(0, error))
+        self._explaining = asyncio.create_task(self._explain_failure(0, error))
         await self._released.wait()
 
     def strangers(self) -> str:
@@ -91,34 +91,34 @@ class Hub:
                 f"{error.strerror}. Choose another port with --coordinator, for all processes, or another interface "
                 "with --bind."
             ) from None
-        return [await asyncio.start_server(self._arrived, sock=each, limit=wire.MOST_BYTES) for each in sockets]
+        return [await asyncio.start_server(self._serve, sock=each, limit=wire.MAX_BYTES) for each in sockets]
 
-    async def _arrived(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Everything that one of the others says, from its arrival to the end of its connection."""
         hello = None if self._met else await self._door.admit(reader, writer)
         if hello is None or self._met:
             writer.close()
             return
-        rank, problem = hello.process, self._problem(hello)
+        rank, problem = hello.process, self._objection(hello)
         peer = Peer(writer)
         if problem:
             wire.send(writer, refused=problem)
             writer.close()
-            if not self._all_here.done():
-                self._all_here.set_exception(self._refusal(problem))
+            if not self._all_connected.done():
+                self._all_connected.set_exception(self._refusal(problem))
             return
         self._peers[rank] = peer
-        if len(self._peers) == self._place.num_processes - 1 and not self._all_here.done():
-            self._all_here.set_result(None)
+        if len(self._peers) == self._place.num_processes - 1 and not self._all_connected.done():
+            self._all_connected.set_result(None)
         while (message := await wire.receive(reader)) is not None:
-            self._heard(rank, peer, message)
+            self._note(rank, peer, message)
         writer.close()
         if self._met:
             await self._end(wire.lost(rank, "it was killed, or ran out of memory, or its machine went down"))
         elif self._peers.get(rank) is peer:
             del self._peers[rank]  # stopped by its user, who may start it again in time
 
-    def _problem(self, hello: handshake.Hello) -> str | None:
+    def _objection(self, hello: handshake.Hello) -> str | None:
         rank, number = hello
         if number != self._place.num_processes:
             return (
@@ -142,13 +142,13 @@ class Hub:
         self._tell(refused=problem)
         return ValueError(problem)
 
-    def _heard(self, rank: int, peer: Peer, message: dict[str, Any]) -> None:
+    def _note(self, rank: int, peer: Peer, message: dict[str, Any]) -> None:
         peer.silent = 0
         answered = message.get("alive")
         peer.answered = answered if type(answered) is int else peer.answered
         peer.done |= "done" in message
         if "failed" in message:
-            self._judging = asyncio.create_task(self._judge(rank, message["failed"]))
+            self._explaining = asyncio.create_task(self._explain_failure(rank, message["failed"]))
 
     def _tell(self, **message: Any) -> None:
         for peer in self._peers.values():
@@ -163,7 +163,7 @@ class Hub:
                 if peer.silent > wire.TICKS:
                     await self._end(wire.lost(rank, f"nothing was heard from it for {self._lost_after:g} s"))
 
-    async def _judge(self, rank: int, error: str) -> None:
+    async def _explain_failure(self, rank: int, error: str) -> None:
         """Finds out why a process reports an error.
 
         A lost process makes collectives fail in all others. So they are all asked whether they are still there: either

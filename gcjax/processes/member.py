@@ -24,8 +24,8 @@ class Member:
         Raises:
           ValueError: if process 0 is not reached in time, or refuses this process or another one.
         """
-        self._reader, self._writer = await self._welcomed()
-        await self._all_here()
+        self._reader, self._writer = await self._connect()
+        await self._wait_for_all()
         self._listening = asyncio.create_task(self._listen())
         self._ticking = asyncio.create_task(self._tick())
         return f"127.0.0.1:{await open_relay(self._place.host, self._place.port, self._timeout)}"
@@ -40,7 +40,7 @@ class Member:
         wire.send(self._writer, failed=error)
         await self._released.wait()
 
-    async def _welcomed(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
+    async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         clock = asyncio.get_running_loop().time
         deadline, reason = clock() + self._timeout, ""
         hello = handshake.Hello(self._place.process_id, self._place.num_processes)
@@ -59,15 +59,15 @@ class Member:
             except OSError as error:
                 reason = reason or str(error) or "no answer"
             if clock() >= deadline - 0.2:
-                raise ValueError(self._unreachable(reason))
+                raise ValueError(self._unreachable_text(reason))
             await asyncio.sleep(0.2)
 
-    async def _all_here(self) -> None:
+    async def _wait_for_all(self) -> None:
         try:
             # Process 0 waits no longer than its own time-out, and then says who is missing.
             answer = await asyncio.wait_for(wire.receive(self._reader), self._timeout + 10)
         except TimeoutError:
-            raise ValueError(self._unreachable("process 0 fell silent")) from None
+            raise ValueError(self._unreachable_text("process 0 fell silent")) from None
         if answer is None:
             raise ValueError(f"Process 0 at {self._place.address} ended before all processes had come.")
         self._check(answer)
@@ -76,7 +76,7 @@ class Member:
         if "refused" in answer:
             raise ValueError(answer["refused"])
 
-    def _unreachable(self, reason: str) -> str:
+    def _unreachable_text(self, reason: str) -> str:
         return (
             f"The coordinator, process 0 at {self._place.address}, must be reachable within {self._timeout:g} s: "
             f"{reason}. Is process 0 started, with the same address, and is the port open?"
@@ -90,11 +90,11 @@ class Member:
             if "over" in message:
                 self._over.set()
             if "end" in message:
-                self._ended(message["end"], message["spared"])
+                self._on_end(message["end"], message["spared"])
         if not (self._over.is_set() or self._released.is_set()):
             self._stop(wire.lost(0, "it was killed, or ran out of memory, or its machine went down"))
 
-    def _ended(self, text: str, spared: list[int]) -> None:
+    def _on_end(self, text: str, spared: list[int]) -> None:
         if self._place.process_id in spared:
             self._released.set()
             self._writer.close()

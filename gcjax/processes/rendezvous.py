@@ -59,7 +59,7 @@ def place(coordinator: str | None, num_processes: int | None, process_id: int | 
     """
     given = (coordinator, num_processes, process_id)
     if all(value is None for value in given):
-        return _detected(timeout)
+        return _detect_place(timeout)
     if coordinator is None or num_processes is None or process_id is None:
         names = ("coordinator", "num-processes", "process-id")
         missing = ", ".join(f"--{name}" for name, value in zip(names, given, strict=True) if value is None)
@@ -70,31 +70,31 @@ def place(coordinator: str | None, num_processes: int | None, process_id: int | 
 
 
 def _address(text: str) -> str:
-    found = _ADDRESS.fullmatch(text)
-    if not found or not 0 < int(found[2]) < 65536:
+    match = _ADDRESS.fullmatch(text)
+    if not match or not 0 < int(match[2]) < 65536:
         raise ValueError(
             f"coordinator must be HOST:PORT, a free port of the machine of process 0, e.g. 10.0.0.1:1234; got {text!r}."
         )
     return text
 
 
-def _detected(timeout: float) -> Place:
+def _detect_place(timeout: float) -> Place:
     """What JAX finds: Open MPI, SLURM, TPU on GKE and GCE, Kubernetes; in this order."""
     # JAX has no public name for this. The address must be known before jax.distributed.initialize uses it,
     # since that ends the process where nobody answers.
     from jax._src.clusters import ClusterEnv
 
     try:
-        found: tuple[Any, ...] = ClusterEnv.auto_detect_unset_distributed_params(
+        detected: tuple[Any, ...] = ClusterEnv.auto_detect_unset_distributed_params(
             os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, max(1, int(timeout))
         )
     except (KeyError, OSError, RuntimeError, ValueError) as error:
         raise ValueError(
             f"The launcher of the processes was detected, but not understood: {error}. {_ask()}"
         ) from error
-    if None in found[:3]:
+    if None in detected[:3]:
         raise ValueError(f"No launcher of several processes (SLURM, Open MPI, TPU pod, GKE) was detected. {_ask()}")
-    address, num_processes, process_id, devices = found
+    address, num_processes, process_id, devices = detected
     if devices is None or os.environ.get("JAX_LOCAL_DEVICE_IDS"):  # which JAX reads by itself
         return Place(_address(address), num_processes, process_id)
     return Place(_address(address), num_processes, process_id, tuple(devices))

@@ -37,16 +37,16 @@ def share(make: Callable[[], Any]) -> list[Any]:
     """
     if not jax.distributed.is_initialized() or jax.process_count() == 1:
         return [make()]
-    own: ValueError | None = None
-    mine: list[Any] = [None, None]
+    own_error: ValueError | None = None
+    answer: list[Any] = [None, None]
     try:
-        mine[0] = make()
+        answer[0] = make()
     except ValueError as error:
-        own = error
-        mine[1] = str(error)
-    answers = [json.loads(text) for text in _gathered(json.dumps(mine))]
-    if own is not None:
-        raise SharedError(str(own)) from own
+        own_error = error
+        answer[1] = str(error)
+    answers = [json.loads(text) for text in _gathered(json.dumps(answer))]
+    if own_error is not None:
+        raise SharedError(str(own_error)) from own_error
     for rank, (_, problem) in enumerate(answers):
         if problem is not None:
             raise SharedError(f"Process {rank}: {problem}")
@@ -73,12 +73,12 @@ def agree(what: str, text: str) -> None:
         )
 
 
-def _difference(first: str, other: str, rank: int, most: int = 20) -> str:
+def _difference(first: str, other: str, rank: int, max_lines: int = 20) -> str:
     lines = difflib.unified_diff(
         first.splitlines(), other.splitlines(), "process 0", f"process {rank}", n=0, lineterm=""
     )
-    shown = [line for line in itertools.islice(lines, most + 1) if not line.startswith("@@")]
-    return "\n".join(f"  {line}" for line in (shown if len(shown) <= most else [*shown[:most], "..."]))
+    shown = [line for line in itertools.islice(lines, max_lines + 1) if not line.startswith("@@")]
+    return "\n".join(f"  {line}" for line in (shown if len(shown) <= max_lines else [*shown[:max_lines], "..."]))
 
 
 def _gathered(text: str) -> list[str]:
@@ -92,9 +92,9 @@ def _gathered(text: str) -> list[str]:
 
 def _check_devices() -> None:
     counts = Counter(device.process_index for device in jax.devices())
-    most, least = max(counts, key=lambda rank: counts[rank]), min(counts, key=lambda rank: counts[rank])
-    if counts[most] != counts[least]:
+    largest, smallest = max(counts, key=lambda rank: counts[rank]), min(counts, key=lambda rank: counts[rank])
+    if counts[largest] != counts[smallest]:
         raise SharedError(
-            f"All processes must have the same number of devices; process {least} has {counts[least]}, "
-            f"process {most} has {counts[most]}."
+            f"All processes must have the same number of devices; process {smallest} has {counts[smallest]}, "
+            f"process {largest} has {counts[largest]}."
         )

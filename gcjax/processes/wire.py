@@ -13,15 +13,15 @@ Stop = Callable[[str], None]
 """Ends this process with a message; called on the thread that watches."""
 
 
-MOST_BYTES = 1 << 16
+MAX_BYTES = 1 << 16
 """Of a message; what is longer is not looked at."""
 
 
-async def receive(reader: asyncio.StreamReader, most: int = MOST_BYTES) -> dict[str, Any] | None:
+async def receive(reader: asyncio.StreamReader, max_bytes: int = MAX_BYTES) -> dict[str, Any] | None:
     """The next message of at most so many bytes; None if the connection is closed, or speaks another language."""
     try:
         line = await reader.readline()
-        message = json.loads(line) if line.endswith(b"\n") and len(line) <= most else None
+        message = json.loads(line) if line.endswith(b"\n") and len(line) <= max_bytes else None
     except (OSError, ValueError, RecursionError):
         return None
     return message if isinstance(message, dict) else None
@@ -42,7 +42,7 @@ async def connect(host: str, port: int, deadline: float) -> tuple[asyncio.Stream
     while True:
         left = deadline - asyncio.get_running_loop().time()
         try:
-            return await asyncio.wait_for(asyncio.open_connection(host, port, limit=MOST_BYTES), max(left, 0.1))
+            return await asyncio.wait_for(asyncio.open_connection(host, port, limit=MAX_BYTES), max(left, 0.1))
         except OSError:  # a time-out is one too
             if left <= 0.2:
                 raise

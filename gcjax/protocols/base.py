@@ -4,6 +4,7 @@ Letters: T units sampled per worker, W workers, E commits (server updates), C co
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -140,6 +141,8 @@ class Protocol(NamedTuple):
     def __call__(self, durations: jax.Array, network: Network | None = None) -> Schedule:
         """Computes the schedule of these durations; the network defaults to an instantaneous one.
 
+        It is compiled once for all equal protocols and arrays of these shapes, unlike `schedule` called by itself.
+
         Raises:
           ValueError: for bad input, or if the units are used up before the first commit, or nobody does any work for
             any commit, or times are so late that the durations' type cannot tell them apart, or the schedule breaks a
@@ -147,9 +150,20 @@ class Protocol(NamedTuple):
         """
         durations = _validate.durations(durations)
         network = checked_network(network, durations.shape[1])
-        schedule = self.schedule(durations, network)
+        schedule = compiled_schedule(self.schedule, durations, network)
         check_schedule(schedule, self, durations)
         return schedule
+
+
+def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
+    """The schedule that a pure function makes of some inputs; traced and compiled once for equal functions."""
+    is_jitted = hasattr(schedule, "lower")  # by whoever made it, with options of its own
+    return schedule(*inputs) if is_jitted else _compiled_schedule(schedule, *inputs)
+
+
+@partial(jax.jit, static_argnums=0)
+def _compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
+    return schedule(*inputs)
 
 
 def checked_network(network: Network | None, num_workers: int) -> Network:

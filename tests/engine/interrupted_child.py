@@ -16,6 +16,7 @@ def main(folder, every, seconds):
     import jax.numpy as jnp
 
     from gcjax import engine, interrupts, keeping
+    from gcjax.engine.pieces import advance_in_pieces
 
     interrupts.SAVING_SECONDS = dict.fromkeys(
         interrupts.STATUS, 90.0
@@ -39,7 +40,7 @@ def main(folder, every, seconds):
 
     training = jnp.arange(4.0), jnp.asarray(0)
     with engine.Checkpoints(Path(folder), every=every, label="a child") as checkpoints:
-        x, _ = engine.in_pieces(advance, training, NUM_EVALS, checkpoints=checkpoints, identity="child", report=report)
+        x, _ = advance_in_pieces(advance, training, NUM_EVALS, checkpoints=checkpoints, identity="child", report=report)
     print(x.tolist(), flush=True)
 
 

@@ -10,9 +10,9 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from gcjax import codes, engine, keeping, protocols, stragglers, tasks
 from gcjax.codes import assignments, stopping
-from gcjax.engine.live import deadlines, exchange, rounds, saving, training
+from gcjax.engine.live import deadlines, exchange, saving, training, worker_round
 from gcjax.engine.live import round_records as records
-from gcjax.engine.live.work import Clock, chunk_gradient
+from gcjax.engine.live.chunk_work import Clock, chunk_gradient
 
 KEY = jax.random.key(2)
 W, K = 4, 4
@@ -46,7 +46,11 @@ class Time:
 
 @functools.cache
 def _programs(task, code, mesh):
-    return exchange.exchange(code, SGD, mesh), chunk_gradient(task, code.num_blocks), deadlines.completion(code)
+    return (
+        exchange.round_exchange(code, SGD, mesh),
+        chunk_gradient(task, code.num_blocks),
+        deadlines.compiled_completion(code),
+    )
 
 
 class Simulation:
@@ -61,7 +65,7 @@ class Simulation:
         init_key, self.batch_key = jax.random.split(KEY)
         self.params = task.init(init_key)
         self.workers = [
-            rounds.Worker(
+            worker_round.Worker(
                 w, code, functools.partial(self.chunk, gradient, w), completion, rule, goal, lambda *_: 0.0,
                 self.times[w].clock(),
             )
@@ -102,21 +106,21 @@ class Simulation:
         raise AssertionError("the round does not end")
 
     def run(self, num_rounds, checkpoints=None, identity="simulated"):
-        so_far = saving.SoFar(self.params, SGD.init(self.params), [])
+        so_far = saving.TrainingState(self.params, SGD.init(self.params), [])
         if checkpoints is not None:
             work = keeping.Work(checkpoints.label, num_rounds, checkpoints.on_disk)
-            place = saving.Saving(checkpoints, identity, self.code, num_rounds, self.mesh, work)
-            so_far = saving.restored(place, self.put_everywhere(so_far))
+            place = saving.Storage(checkpoints, identity, self.code, num_rounds, self.mesh, work)
+            so_far = saving.restore(place, self.put_everywhere(so_far))
         params, opt_state, history = (*jax.device_get(so_far[:2]), so_far.history)
-        kept = [training._room(self.task, self.code, self.put_everywhere(params)) for _ in self.workers]
+        kept = [training._empty_slots(self.task, self.code, self.put_everywhere(params)) for _ in self.workers]
         for number in range(len(history), num_rounds):
             kept = jax.tree.map(lambda x: jnp.full_like(x, NAN), kept)  # what is not done must not matter
             begin = self.times[0].seconds
             ends = self.finish([
-                rounds.working(worker, number, begin, history, params, kept[w])
+                worker_round.worker_round(worker, number, begin, history, params, kept[w])
                 for w, worker in enumerate(self.workers)
             ])  # fmt: skip
-            kept = [end.kept for end in ends]
+            kept = [end.gradients for end in ends]
             all_kept = jax.tree.map(lambda *x: self.put(np.concatenate([np.asarray(v) for v in x])), *kept)
             params, opt_state, loss = self.between.update(params, opt_state, all_kept, ends[0].shared.progress)
             params, opt_state = jax.device_get((params, opt_state))
@@ -125,7 +129,7 @@ class Simulation:
                 float(ends[0].shared.residual), float(loss), ends[0].shared.seconds.T,
             ))  # fmt: skip
             if checkpoints is not None:
-                saving.save(place, saving.SoFar(*self.put_everywhere((params, opt_state)), history))
+                saving.save(place, saving.TrainingState(*self.put_everywhere((params, opt_state)), history))
         return params, records.stack(history)
 
     def put_everywhere(self, tree):

@@ -227,9 +227,9 @@ def test_fewer_commits_at_first_than_asked_for_are_no_error(x64):
     """The first choice would make fewer commits than the run does in the end."""
     made, initial = int(result("adsp").info.num_commits), PROTOCOLS["adsp"][0](durations(), NETWORK)
     assert made > np.isfinite(initial.time).sum()
-    part = run("adsp", num_commits=made, num_evals=1)
+    part = run("adsp", num_commits=made, resume=engine.Resume(num_evals=1))
     assert part.state.commit == 2
-    whole = run("adsp", num_commits=made, start=part)
+    whole = run("adsp", num_commits=made, resume=part)
     assert_close(whole.params, result("adsp").params)
     with pytest.raises(ValueError, match=f"only {made} commits"):
         run("adsp", num_commits=made + 1)

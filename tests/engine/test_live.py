@@ -19,18 +19,18 @@ from gcjax import codes, stragglers, tasks
 from gcjax.codes import assignments
 from gcjax.engine import live
 from gcjax.engine.live import deadlines, exchange, training
-from gcjax.engine.live.work import Clock, work
+from gcjax.engine.live.chunk_work import Clock, work_until
 from tests.engine.live_simulation import INF, KEY, NAN, SGD, K, Time, W, engine_run, pairs
 
 
 @functools.cache
 def _completion():
-    return deadlines.completion(pairs())
+    return deadlines.compiled_completion(pairs())
 
 
 def situation(history):
     history = np.asarray(history, np.float64)
-    return live.Situation(pairs(), _completion(), history.reshape(-1, K, history.shape[-1]))
+    return live.DeadlineInputs(pairs(), _completion(), history.reshape(-1, K, history.shape[-1]))
 
 
 def constant(*seconds, num_rounds=1):
@@ -108,7 +108,7 @@ def worked(until, recent=(), chunk=1.0, num_slots=8, **kwargs):
         done.append(slot)
         time.pass_by(chunk)
 
-    seconds = work(run_chunk, range(2, num_slots), list(recent), until=until, clock=time.clock(), **kwargs)
+    seconds = work_until(run_chunk, range(2, num_slots), list(recent), deadline=until, clock=time.clock(), **kwargs)
     assert done == list(range(2, 2 + len(seconds)))
     return seconds
 
@@ -124,14 +124,14 @@ def test_chunks_are_started_only_if_expected_to_be_finished_in_time():
 
 def test_at_least_one_chunk_is_done_unless_none_is_asked_for():
     assert worked(0.5, [9.0]) == [1.0]
-    assert worked(0.5, [9.0], at_least=0) == []
-    assert worked(0.5, [9.0], at_least=3) == [1.0] * 3
+    assert worked(0.5, [9.0], min_chunks=0) == []
+    assert worked(0.5, [9.0], min_chunks=3) == [1.0] * 3
     assert worked(INF, num_slots=2) == []
 
 
 def test_a_paced_chunk_takes_at_least_its_time():
-    np.testing.assert_allclose(worked(INF, chunk=0.1, num_slots=4, least_seconds=0.25), [0.25, 0.25])
-    np.testing.assert_allclose(worked(INF, chunk=0.5, num_slots=4, least_seconds=0.25), [0.5, 0.5])
+    np.testing.assert_allclose(worked(INF, chunk=0.1, num_slots=4, min_seconds=0.25), [0.25, 0.25])
+    np.testing.assert_allclose(worked(INF, chunk=0.5, num_slots=4, min_seconds=0.25), [0.5, 0.5])
 
 
 def test_a_stop_lengthens_a_paced_chunk():
@@ -140,7 +140,9 @@ def test_a_stop_lengthens_a_paced_chunk():
     def sleep(seconds):  # stopped once, for two seconds
         time.pass_by(seconds + (2.0 if 0.1 < time.now() < 0.102 else 0.0))
 
-    (seconds,) = work(lambda slot: None, range(1), [], until=INF, least_seconds=0.25, clock=Clock(time.now, sleep))
+    (seconds,) = work_until(
+        lambda slot: None, range(1), [], deadline=INF, min_seconds=0.25, clock=Clock(time.now, sleep)
+    )
     assert seconds == pytest.approx(2.25, abs=0.01)
 
 
@@ -232,7 +234,7 @@ def test_bad_input_is_refused():
         go(task, undecodable)
     go(task, undecodable, max_residual=2.1)
     with pytest.raises(ValueError, match="progress must be int\\[4\\]"):
-        exchange.exchange(pairs(), SGD, jax.sharding.Mesh(np.array(jax.devices()[:3]), ("workers",))).share(
+        exchange.round_exchange(pairs(), SGD, jax.sharding.Mesh(np.array(jax.devices()[:3]), ("workers",))).share(
             np.zeros((3, K), np.float32)
         )
 

@@ -13,7 +13,7 @@ import pytest
 from gcjax import codes, engine, interrupts, keeping, processes, tasks
 from gcjax.engine import live
 from gcjax.engine.live import saving, training
-from gcjax.engine.live.work import Clock
+from gcjax.engine.live.chunk_work import Clock
 from tests.engine.live_simulation import INF, KEY, SGD, K, Simulation, Time, W, pairs
 
 NUM_ROUNDS = 5
@@ -59,15 +59,15 @@ def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(tmp_path, rule):
 def test_every_worker_keeps_its_own_seconds_and_64_bits(tmp_path):
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:W]), ("workers",))
     with engine.Checkpoints(tmp_path, every=2) as checkpoints:
-        place = saving.Saving(checkpoints, "", pairs(), 4, mesh, keeping.Work("", 4, list))
+        place = saving.Storage(checkpoints, "", pairs(), 4, mesh, keeping.Work("", 4, list))
         progress, times = np.arange(W, dtype=np.int32), np.full((K, W), np.nan, np.float32)
         happened = live.Round(0.1, INF, 3, progress, 1 / 3, -0.1, times)
-        state = saving._state(place, saving.SoFar({}, {}, [happened]))
+        state = saving._state(place, saving.TrainingState({}, {}, [happened]))
         assert state["seconds"].shape == (W, 4, 8) and state["seconds"].sharding.spec[0] == "workers"
-        saving.save(place, saving.SoFar({}, {}, [happened]))
+        saving.save(place, saving.TrainingState({}, {}, [happened]))
         assert not any(tmp_path.glob("[0-9]*"))
-        saving.save(place, saving.SoFar({}, {}, [happened, happened._replace(seconds=0.2)]))
-        history = saving.restored(place, saving.SoFar({}, {}, [])).history
+        saving.save(place, saving.TrainingState({}, {}, [happened, happened._replace(seconds=0.2)]))
+        history = saving.restore(place, saving.TrainingState({}, {}, [])).history
     assert [round.seconds for round in history] == [0.1, 0.2]
     assert bits(history[0]) == bits(happened)
 
@@ -81,7 +81,7 @@ TASK, CODE = tasks.digits(5, batch_size=3, hidden=(4,)), codes.uncoded(1, load=5
 def timed(monkeypatch):
     """A clock on which a chunk takes exactly what the throttle says."""
     monkeypatch.setattr(training, "Clock", lambda: Time().clock())
-    monkeypatch.setattr("gcjax.engine.live.work.STEP", 1e9)
+    monkeypatch.setattr("gcjax.engine.live.chunk_work.STEP", 1e9)
     assert isinstance(training.Clock(), Clock)
 
 
@@ -148,7 +148,7 @@ def test_a_signal_saves_the_round_and_ends_the_process(tmp_path, timed, ended):
 def test_all_save_the_round_in_which_one_is_asked_to_stop(tmp_path, timed, ended, monkeypatch):
     """As one sees it that has no signal: it saves, and goes on until it is ended."""
     asked = iter([False, True, False, False, False, False])
-    monkeypatch.setattr(saving.resume, "stop_requested", lambda training: next(asked))
+    monkeypatch.setattr(saving.pieces, "stop_requested", lambda training: next(asked))
     seen = []
     with engine.Checkpoints(tmp_path, every=1000, keep=9) as checkpoints:
         trained(checkpoints, seen=seen)
@@ -188,7 +188,7 @@ def test_checkpoints_of_another_run_are_refused_with_the_difference(tmp_path, ti
 
 
 def test_another_number_of_workers_is_refused(tmp_path):
-    mesh = partial(saving.Saving, code=pairs(), num_rounds=2, work=keeping.Work("", 2, list))
+    mesh = partial(saving.Storage, code=pairs(), num_rounds=2, work=keeping.Work("", 2, list))
     names = [
         saving.identity("", code=code, num_rounds=2, goal=0.0, data=None, rng_key=KEY)
         for code in (pairs(), codes.uncoded(2, load=K))
@@ -196,12 +196,12 @@ def test_another_number_of_workers_is_refused(tmp_path):
     devices = jax.sharding.Mesh(np.array(jax.devices()[:W]), ("workers",))
     with engine.Checkpoints(tmp_path) as checkpoints:
         happened = live.Round(1.0, INF, 0, np.zeros(W, np.int32), 0.0, 0.0, np.zeros((K, W), np.float32))
-        saving.save(mesh(checkpoints, names[0], mesh=devices), saving.SoFar({}, {}, [happened] * 2))
+        saving.save(mesh(checkpoints, names[0], mesh=devices), saving.TrainingState({}, {}, [happened] * 2))
     with (
         engine.Checkpoints(tmp_path) as checkpoints,
         pytest.raises(ValueError, match=r"another run:[^$]*-num_workers = 4\n[^$]*[+]num_workers = 2"),
     ):
-        saving.restored(mesh(checkpoints, names[1], mesh=devices), saving.SoFar({}, {}, []))
+        saving.restore(mesh(checkpoints, names[1], mesh=devices), saving.TrainingState({}, {}, []))
 
 
 # Several processes must agree.

@@ -174,7 +174,7 @@ def mesh(size):
     return jax.make_mesh((size,), ("workers",), devices=jax.devices()[:size])
 
 
-SPREADS = {"side by side": {"front_width": 8}, "mesh of 2": {"mesh": 2}, "mesh of 8": {"mesh": 8}}
+SPREADS = {"side by side": {"wavefront_width": 8}, "mesh of 2": {"mesh": 2}, "mesh of 8": {"mesh": 8}}
 FAST_SPREADS = [("stsyn", "side by side"), ("worker_busy", "mesh of 2"), ("stsyn", "mesh of 8")]
 
 
@@ -271,7 +271,7 @@ def test_a_run_cut_anywhere_and_resumed_gives_the_same_bits(name, x64):
     for cuts in ([0, 1, 2, 3], [2]):
         found = None
         for num_evals in [*cuts, None]:
-            found = run(name, start=found, num_evals=num_evals)
+            found = run(name, resume=engine.Resume(found, num_evals))
             assert num_evals is None or found.state.commit <= 2 * num_evals
         assert bits(found) == bits(whole)
     assert bits(run(name, rng_key=jax.random.key(1))) != bits(whole)
@@ -281,10 +281,10 @@ def test_a_run_cut_anywhere_and_resumed_gives_the_same_bits(name, x64):
 @pytest.mark.promotes
 def test_a_killed_run_goes_on_from_its_checkpoint(name, tmp_path, x64):
     with engine.Checkpoints(tmp_path, every=1) as checkpoints:
-        part = run(name, checkpoints=checkpoints, num_evals=1)
+        part = run(name, resume=engine.Resume(num_evals=1, checkpoints=checkpoints))
     assert 0 < part.state.commit < run(name).state.commit
     with engine.Checkpoints(tmp_path, every=1) as reopened:
-        again = run(name, checkpoints=reopened)
+        again = run(name, resume=reopened)
     assert bits(again) == bits(run(name))
 
 
@@ -313,7 +313,7 @@ def test_links_take_the_size_of_the_parameters():
     links = stragglers.links(upload=80.0, download=160.0, latency=0.25)
     d = durations()
     for params, seconds in ((None, 0.2), (jnp.zeros(4, jnp.float16), 0.1)):
-        arguments = {"rng_key": KEY, "network": links, "num_evals": 0, "params": params}
+        arguments = {"rng_key": KEY, "network": links, "resume": engine.Resume(num_evals=0), "params": params}
         found = engine.run(regression(), protocols.bsp(), SGD, d, **arguments)
         round_trip = 2 * 0.25 + seconds + seconds / 2
         np.testing.assert_allclose(found.schedule.time, np.cumsum(np.max(d, axis=1) + round_trip), rtol=1e-5)
@@ -360,7 +360,7 @@ def test_waiting_for_a_worker_that_never_returns_is_an_error(x64):
     ):
         engine.check(result("stsyn"), num_commits=2 * made)
     with pytest.raises(ValueError, match="only 5 commits: the run never finishes"):
-        engine.run(regression(), bsp, SGD, lost, rng_key=KEY, num_commits=8, num_evals=0)
+        engine.run(regression(), bsp, SGD, lost, rng_key=KEY, num_commits=8, resume=engine.Resume(num_evals=0))
 
 
 @pytest.mark.slow

@@ -86,7 +86,7 @@ def test_the_user_may_say_how_parameters_are_cut():
 
     task = tasks.digits(num_chunks=W, batch_size=3, hidden=(8,))
     arguments = (task, PROTOCOLS["bsp"], optax.adam(0.01), durations(2))
-    run = engine.run(*arguments, rng_key=KEY, mesh=mesh(4, 2), param_specs=specs)
+    run = engine.run(*arguments, rng_key=KEY, mesh=engine.MeshOptions(mesh(4, 2), param_specs=specs))
     shapes = {x.addressable_shards[0].data.shape for x in jax.tree.leaves(run.params)}
     assert shapes == {(64, 4), (8,), (8, 10), (10,)}
     assert_close(run.params, engine.run(*arguments, rng_key=KEY).params, 1e-5)
@@ -106,7 +106,7 @@ def test_a_batch_of_runs_on_a_mesh(name, x64):
 
 @pytest.mark.parametrize(("name", "kind"), [("bsp", "all-reduce"), ("frc", "all-reduce"), ("asp", "all-gather")])
 def test_a_commit_moves_one_gradient(name, kind):
-    """A BSP commit and a coded one sum the gradient over the devices; a front of ASP gathers one for each commit."""
+    """A BSP commit and a coded one sum the gradient over the devices; a wavefront of ASP gathers one a commit."""
     task = tasks.digits(num_chunks=W, batch_size=3, hidden=(50,))
     size = sum(x.size for x in jax.tree.leaves(jax.eval_shape(task.init, KEY)))
 
@@ -148,10 +148,12 @@ def test_a_run_is_gone_on_with_where_it_was_begun():
     def run(**changes):
         return engine.run(regression(), PROTOCOLS["bsp"], SGD, durations(), rng_key=KEY, **changes)
 
-    begun = run(mesh=mesh(2), num_evals=1)
+    begun = run(mesh=mesh(2), resume=engine.Resume(num_evals=1))
     with pytest.raises(ValueError, match="the same devices; it lies on 2 others, the mesh has 4"):
-        run(mesh=mesh(4), start=begun)
+        run(mesh=mesh(4), resume=begun)
     with pytest.raises(ValueError, match="the same num_commits and eval_every; it has room for 9 .* this one for 3"):
-        run(mesh=mesh(2), start=begun, eval_every=4)
+        run(mesh=mesh(2), resume=begun, eval_every=4)
     with pytest.raises(ValueError, match="num_evals must be a whole number at least 0; got -1"):
-        run(num_evals=-1)
+        run(resume=engine.Resume(num_evals=-1))
+    with pytest.raises(ValueError, match="resume must be a Run, Checkpoints, or gcjax.engine.Resume.*; got 3"):
+        run(resume=3)

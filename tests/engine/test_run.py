@@ -1,4 +1,4 @@
-"""Invariants 3, 5 (front widths) and 6: the engine against plain loops, and against itself."""
+"""Invariants 3, 5 (wavefront widths) and 6: the engine against plain loops, and against itself."""
 
 import functools
 
@@ -117,9 +117,11 @@ def test_more_chunks_than_workers(x64):
 
 @pytest.mark.parametrize("name", PROTOCOLS)
 @pytest.mark.parametrize("width", [2, 16])
-def test_front_widths_agree(name, width, x64):
+def test_wavefront_widths_agree(name, width, x64):
     one = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7)
-    other = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7, front_width=width)
+    other = engine.run(
+        regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7, wavefront_width=width
+    )
     assert_close(one.params, other.params)
     assert_close(one.trajectory, other.trajectory)
     assert_close(one.info.loss, other.info.loss)
@@ -134,8 +136,8 @@ def test_a_run_cut_anywhere_and_resumed_gives_the_same_bits(name):
         for num_evals in [*cuts, None]:
             before = [] if run is None else jax.tree.leaves(run.state)
             run = engine.run(
-                regression(), PROTOCOLS[name], ADAM, durations(), rng_key=KEY, eval_every=2, start=run,
-                num_evals=num_evals,
+                regression(), PROTOCOLS[name], ADAM, durations(), rng_key=KEY, eval_every=2,
+                resume=engine.Resume(run, num_evals),
             )  # fmt: skip
             assert all(x.is_deleted() for x in before)  # donated
             if num_evals is not None and num_evals < 4:
@@ -147,23 +149,27 @@ def test_a_killed_run_goes_on_from_its_checkpoint(tmp_path):
     arguments = (regression(), PROTOCOLS["asp"], SGD, durations())
     whole = engine.run(*arguments, rng_key=KEY, eval_every=2)
     checkpoints = engine.Checkpoints(tmp_path, every=2)
-    engine.run(*arguments, rng_key=KEY, eval_every=2, checkpoints=checkpoints, num_evals=3)
+    engine.run(*arguments, rng_key=KEY, eval_every=2, resume=engine.Resume(None, 3, checkpoints))
     checkpoints.close()
     leaves = checkpoint_files.read_record(tmp_path / str(checkpoints.on_disk()[-1]))["leaves"]
     assert {name.split(".")[1] for name in leaves} == {"state", "info", "trajectory"}  # the schedule is made anew
     with engine.Checkpoints(tmp_path, every=2) as reopened:
-        again = engine.run(*arguments, rng_key=KEY, eval_every=2, checkpoints=reopened)
+        again = engine.run(*arguments, rng_key=KEY, eval_every=2, resume=reopened)
     jax.tree.map(np.testing.assert_array_equal, jax.device_get(again), jax.device_get(whole))
-    for change in ({"rng_key": jax.random.key(1)}, {"rng_key": KEY, "identity": "learning_rate = 0.2"}):
+    for key, identity in ((jax.random.key(1), ""), (KEY, "learning_rate = 0.2")):
         with engine.Checkpoints(tmp_path) as other, pytest.raises(ValueError, match="belongs to another run:"):
-            engine.run(*arguments, eval_every=2, checkpoints=other, **change)
+            engine.run(
+                *arguments, eval_every=2, rng_key=key, resume=engine.Resume(checkpoints=other, identity=identity)
+            )
     with pytest.raises(ValueError, match="cannot be used under jit"):
-        jax.jit(lambda d: engine.run(*arguments[:3], d, rng_key=KEY, checkpoints=checkpoints))(durations())
+        jax.jit(lambda d: engine.run(*arguments[:3], d, rng_key=KEY, resume=checkpoints))(durations())
 
 
 def test_initial_parameters_may_be_given(x64):
     params = regression().init(jax.random.key(77))
-    run = engine.run(regression(), PROTOCOLS["bsp"], SGD, durations(), rng_key=KEY, params=params, num_evals=0)
+    run = engine.run(
+        regression(), PROTOCOLS["bsp"], SGD, durations(), rng_key=KEY, params=params, resume=engine.Resume(num_evals=0)
+    )
     assert_close(run.params, params)
 
 
@@ -393,8 +399,8 @@ def test_a_run_goes_on_with_the_ring_that_it_has():
 
     whole = run(ring_size=9)
     with pytest.raises(ValueError, match="same ring_size; it has 9, asked for is 7"):
-        run(start=run(ring_size=9, num_evals=1), ring_size=7)
-    rest = run(start=run(ring_size=9, num_evals=1))  # whatever the size would be by itself
+        run(resume=run(ring_size=9, resume=engine.Resume(num_evals=1)), ring_size=7)
+    rest = run(resume=run(ring_size=9, resume=engine.Resume(num_evals=1)))  # whatever the size would be by itself
     jax.tree.map(np.testing.assert_array_equal, rest.params, whole.params)
 
 
@@ -411,12 +417,12 @@ def test_ring_that_overflows_is_an_error_and_never_a_result():
     engine.run(regression(), PROTOCOLS["asp"], SGD, durations(), rng_key=KEY, ring_size=enough)
 
 
-@pytest.mark.parametrize("front_width", [1, 4])
-def test_a_version_from_the_future_is_an_error_and_does_not_hang(front_width):
+@pytest.mark.parametrize("wavefront_width", [1, 4])
+def test_a_version_from_the_future_is_an_error_and_does_not_hang(wavefront_width):
     good = protocols.bsp().schedule(durations(), protocols.base.Network())
     protocol = protocols.Protocol(lambda d, n: good._replace(read=good.read + 1))
     with pytest.raises(ValueError, match="made later; commit e can read the versions 0 to e"):
-        engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, front_width=front_width)
+        engine.run(regression(), protocol, SGD, durations(), rng_key=KEY, wavefront_width=wavefront_width)
 
 
 def test_more_commits_than_sampled_is_an_error():
@@ -441,7 +447,7 @@ def test_no_commit_at_all_is_an_error_unless_somebody_is_waited_for():
     [
         ({"protocol": "bsp"}, "run needs a Protocol"),
         ({"num_commits": 0}, "num_commits must be a whole number at least 1; got 0"),
-        ({"front_width": 0}, "front_width must be a whole number at least 1"),
+        ({"wavefront_width": 0}, "wavefront_width must be a whole number at least 1"),
         ({"network": protocols.base.Network(upload=np.ones(W + 1))}, r"upload must be .* 6 workers; got shape \(7,\)"),
         ({"network": stragglers.links(upload=(1.0, 2.0))}, r"upload must be .* 6 workers; got shape \(2,\)"),
         ({"network": (1.0, 2.0)}, r"network must be a Network; got \(1.0, 2.0\)"),

@@ -40,8 +40,8 @@ def history(folder):
     identity = checkpoint_files.read_record(folder / str(step))["identity"]
     with engine.Checkpoints(folder) as checkpoints:
         work = keeping.Work("the copy", NUM_ROUNDS, checkpoints.on_disk)
-        place = saving.Saving(checkpoints, identity, code, NUM_ROUNDS, mesh, work)
-        return saving.restored(place, saving.SoFar(params, optax.sgd(0.1).init(params), [])).history
+        place = saving.Storage(checkpoints, identity, code, NUM_ROUNDS, mesh, work)
+        return saving.restore(place, saving.TrainingState(params, optax.sgd(0.1).init(params), [])).history
 
 
 @pytest.mark.slow

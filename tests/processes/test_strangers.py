@@ -72,7 +72,7 @@ def test_without_proof_nobody_comes_in_and_everybody_is_counted(secret):
 @pytest.mark.parametrize("line", [b"[" * 60_000, b'{"a":' * 10_000, b"9" * 60_000, b"{}" + b" " * 70_000, b"[]", b"{}"])
 def test_what_is_no_message_is_the_end_of_a_connection(line):
     async def scene():
-        reader = asyncio.StreamReader(limit=wire.MOST_BYTES)
+        reader = asyncio.StreamReader(limit=wire.MAX_BYTES)
         reader.feed_data(line + b"\n")
         assert await wire.receive(reader) == ({} if line == b"{}" else None)
 
@@ -213,7 +213,7 @@ def test_those_who_are_silent_or_slow_keep_nobody_out(monkeypatch):
 
 def test_of_many_open_connections_the_oldest_is_closed():
     async def scene():
-        first = door.Door(SECRET, most_open=3)
+        first = door.Door(SECRET, max_open=3)
         server = await asyncio.start_server(first.admit, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         opened = []

@@ -137,7 +137,7 @@ def test_no_answer_makes_a_stranger_process_0(number):
 
     async def scene():
         for _ in range(number):
-            reader, writer = asyncio.StreamReader(limit=wire.MOST_BYTES), Nowhere()
+            reader, writer = asyncio.StreamReader(limit=wire.MAX_BYTES), Nowhere()
             nonce = rng.randbytes(16).hex()
             challenge = json.dumps({"nonce": nonce}).encode() + b"\n"
             reader.feed_data(challenge if rng.random() < 0.8 else message(rng, nonce, [challenge]))

@@ -1,8 +1,8 @@
 """Training on the real clock: workers stop at a deadline, and the code decodes what each has finished."""
 
 from gcjax.engine.live.deadlines import (
+    DeadlineInputs,
     DeadlineRule,
-    Situation,
     adaptive,
     fixed,
     until_decodable,
@@ -22,10 +22,10 @@ TABLE: dict[str, Entry] = {
 
 __all__ = [
     "TABLE",
+    "DeadlineInputs",
     "DeadlineRule",
     "LiveRun",
     "Round",
-    "Situation",
     "SlowSpell",
     "adaptive",
     "fixed",

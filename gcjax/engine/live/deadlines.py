@@ -30,7 +30,7 @@ Completion = Callable[[np.ndarray], float]
 """`(finish float[W, K]) -> seconds`: the earliest exact decode, inf if never; see `GradientCode.completion`."""
 
 
-class Situation(NamedTuple):
+class DeadlineInputs(NamedTuple):
     """What a deadline is computed from.
 
     Attributes:
@@ -48,12 +48,12 @@ class DeadlineRule(NamedTuple):
     """When a live round stops.
 
     Attributes:
-      seconds: pure function `(situation) -> seconds` from the start of the next round to its deadline; inf for no
+      seconds: pure function `(inputs) -> seconds` from the start of the next round to its deadline; inf for no
         deadline.
       exact: whether the round is extended until the sum of all gradients is decoded exactly.
     """
 
-    seconds: Callable[[Situation], float]
+    seconds: Callable[[DeadlineInputs], float]
     exact: bool = False
 
 
@@ -62,11 +62,11 @@ class Extension(NamedTuple):
 
     Attributes:
       seconds: how long.
-      at_least: the chunks that everybody with work left does, whatever it expects.
+      min_chunks: the chunks that everybody with work left does, whatever it expects.
     """
 
     seconds: float
-    at_least: int
+    min_chunks: int
 
 
 @comparable
@@ -77,7 +77,7 @@ def fixed(seconds: float) -> DeadlineRule:
       seconds: above 0.
     """
     _validate.number("seconds", seconds, above=True)
-    return DeadlineRule(lambda situation: float(seconds))
+    return DeadlineRule(lambda inputs: float(seconds))
 
 
 @comparable
@@ -94,13 +94,13 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
     _validate.number("tolerance", tolerance, finite=True)
     _validate.integer("window", window, minimum=1)
 
-    def seconds(situation: Situation) -> float:
-        recent = situation.history[-window:]
+    def seconds(inputs: DeadlineInputs) -> float:
+        recent = inputs.history[-window:]
         recent = recent[np.isfinite(recent)]
         if not recent.size:
             return np.inf
         median = np.median(recent)
-        return float(situation.code.assignment.load * (median + tolerance * np.median(np.abs(recent - median))))
+        return float(inputs.code.assignment.load * (median + tolerance * np.median(np.abs(recent - median))))
 
     return DeadlineRule(seconds)
 
@@ -113,8 +113,8 @@ def until_decodable() -> DeadlineRule:
     first round has no deadline.
     """
 
-    def seconds(situation: Situation) -> float:
-        return (1 + SLACK) * time_to_decode(situation, np.zeros(situation.history.shape[-1], int))
+    def seconds(inputs: DeadlineInputs) -> float:
+        return (1 + SLACK) * time_to_decode(inputs, np.zeros(inputs.history.shape[-1], int))
 
     return DeadlineRule(seconds, exact=True)
 
@@ -122,7 +122,7 @@ def until_decodable() -> DeadlineRule:
 @comparable
 def whole_load() -> DeadlineRule:
     """No deadline: everybody finishes its load, all wait for the slowest."""
-    return DeadlineRule(lambda situation: np.inf)
+    return DeadlineRule(lambda inputs: np.inf)
 
 
 def recent_seconds(history: np.ndarray) -> np.ndarray:
@@ -132,38 +132,38 @@ def recent_seconds(history: np.ndarray) -> np.ndarray:
     return np.array([np.median(times) if times.size else np.inf for times in latest])
 
 
-def time_to_decode(situation: Situation, progress: np.ndarray) -> float:
+def time_to_decode(inputs: DeadlineInputs, progress: np.ndarray) -> float:
     """Seconds from now to the earliest exact decode, at the recent speeds; inf if never.
 
     Args:
-      situation: the code and the chunk times so far.
+      inputs: the code and the chunk times so far.
       progress: int[W], the chunks of this round that each worker has finished.
     """
-    left = np.arange(1, situation.code.assignment.load + 1) - progress[:, None]
+    left = np.arange(1, inputs.code.assignment.load + 1) - progress[:, None]
     with np.errstate(invalid="ignore"):  # inf * 0
-        return situation.completion(np.where(left > 0, left * recent_seconds(situation.history)[:, None], 0.0))
+        return inputs.completion(np.where(left > 0, left * recent_seconds(inputs.history)[:, None], 0.0))
 
 
-def extension(situation: Situation, progress: np.ndarray, *, stalled: bool) -> Extension:
+def extension(inputs: DeadlineInputs, progress: np.ndarray, *, stalled: bool) -> Extension:
     """How long a round goes on in which too little was finished.
 
     As long as the slowest worker with work left needs for a chunk, and everybody does one at least. If the others are
     expected to make the sum decodable before that, only so long, and who cannot finish a chunk in it does not start.
 
     Args:
-      situation: the code and the chunk times so far, this round's included.
+      inputs: the code and the chunk times so far, this round's included.
       progress: int[W], the chunks of this round that each worker has finished; somebody has work left.
       stalled: whether the extension before brought nothing. Then everybody does a chunk, so that a round ends.
     """
-    working = progress < situation.code.assignment.loads
-    slowest = float(recent_seconds(situation.history)[working].max())
-    decodable = (1 + SLACK) * time_to_decode(situation, progress)
+    working = progress < inputs.code.assignment.loads
+    slowest = float(recent_seconds(inputs.history)[working].max())
+    decodable = (1 + SLACK) * time_to_decode(inputs, progress)
     if 0 < decodable < slowest and not stalled:
         return Extension(decodable, 0)
     return Extension(slowest, 1)
 
 
-def completion(code: GradientCode) -> Completion:
+def compiled_completion(code: GradientCode) -> Completion:
     """The completion times of a code, compiled once."""
     compiled = jax.jit(lambda finish: code.completion(finish))
     dtype = jnp.result_type(float)

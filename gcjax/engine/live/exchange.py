@@ -15,14 +15,14 @@ from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from gcjax.codes.base import GradientCode
 from gcjax.engine.collectives import estimate_from_messages
 from gcjax.engine.gradients import mean
-from gcjax.engine.live.work import Kept
+from gcjax.engine.live.chunk_work import ChunkGradients
 from gcjax.engine.messages import accumulator, assembled, shares
 from gcjax.engine.spread import on_each_device
 
 AXIS = "workers"
 
 
-class Shared(NamedTuple):
+class SharedProgress(NamedTuple):
     """What all know of each other; arrays of JAX or, once on the host, of numpy.
 
     Attributes:
@@ -41,13 +41,14 @@ class Exchange(NamedTuple):
 
     Attributes:
       mesh: one device a worker.
-      share: `(seconds float[W, K], one row a process, NaN for unfinished chunks) -> Shared`, the same everywhere.
-      update: `(params, opt_state, kept, progress int[W]) -> (params, opt_state, loss float[])`.
+      share: `(seconds float[W, K], one row a process, NaN for unfinished chunks) -> SharedProgress`, the same
+        everywhere.
+      update: `(params, opt_state, chunks, progress int[W]) -> (params, opt_state, loss float[])`.
     """
 
     mesh: Mesh
-    share: Callable[[jax.Array], Shared]
-    update: Callable[[Any, Any, Kept, Any], tuple[Any, Any, jax.Array]]
+    share: Callable[[jax.Array], SharedProgress]
+    update: Callable[[Any, Any, ChunkGradients, Any], tuple[Any, Any, jax.Array]]
 
 
 def worker_mesh(num_workers: int) -> Mesh:
@@ -66,35 +67,35 @@ def worker_mesh(num_workers: int) -> Mesh:
     return Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
 
 
-def exchange(code: GradientCode, optimizer: optax.GradientTransformation, mesh: Mesh) -> Exchange:
+def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, mesh: Mesh) -> Exchange:
     """The collectives of a code's rounds.
 
     In numbers moved: W·K for the chunk times; for the gradient what `gcjax.engine.collectives` says.
     """
     everywhere = NamedSharding(mesh, PartitionSpec())
 
-    def shared(seconds: jax.Array) -> Shared:
+    def shared(seconds: jax.Array) -> SharedProgress:
         seconds = jax.lax.all_gather(seconds, AXIS, tiled=True)
         progress = (~jnp.isnan(seconds)).sum(axis=1, dtype=jnp.int32)
         # The largest of all, so that no two processes can disagree on whether to go on, whatever their hardware.
-        return Shared(seconds, progress, jax.lax.pmax(code.plan(progress).residual, AXIS))
+        return SharedProgress(seconds, progress, jax.lax.pmax(code.plan(progress).residual, AXIS))
 
-    def estimated(progress: jax.Array, kept: Kept) -> tuple[jax.Array, jax.Array]:
+    def estimated(progress: jax.Array, chunks: ChunkGradients) -> tuple[jax.Array, jax.Array]:
         coding, worker = code.plan(progress), jax.lax.axis_index(AXIS)
         encode, decode = coding.encode[worker], coding.decode[worker]
         done = jnp.arange(encode.shape[1], dtype=progress.dtype) < progress[worker]
         # A slot that is not done holds a gradient of an earlier round.
-        gradients = jnp.where(done[:, None, None], kept.gradients[0], 0)
+        gradients = jnp.where(done[:, None, None], chunks.gradients[0], 0)
         dtype = accumulator(gradients.dtype)
         messages = jnp.einsum("mkb,kbi->mi", encode.astype(dtype), gradients.astype(dtype))
         estimate = estimate_from_messages(messages[None], decode[None], AXIS)
-        losses = jnp.where(done, kept.losses[0], 0)
+        losses = jnp.where(done, chunks.losses[0], 0)
         weights = shares(encode[None], decode[None])[0].astype(losses.dtype)
         total, weight = jax.lax.psum(((losses * weights).sum(), weights.sum()), AXIS)
         return estimate / code.assignment.num_chunks, mean(total, weight)
 
-    def update(params: Any, opt_state: Any, kept: Kept, progress: jax.Array) -> tuple[Any, Any, jax.Array]:
-        estimate, loss = on_each_device(estimated, mesh, AXIS, num_shared=1)(progress, kept)
+    def update(params: Any, opt_state: Any, chunks: ChunkGradients, progress: jax.Array) -> tuple[Any, Any, jax.Array]:
+        estimate, loss = on_each_device(estimated, mesh, AXIS, num_shared=1)(progress, chunks)
         updates, opt_state = optimizer.update(assembled(estimate, params), opt_state, params)
         return optax.apply_updates(params, updates), opt_state, loss
 

@@ -1,4 +1,4 @@
-"""What happened in live rounds.
+"""What record in live rounds.
 
 Letters: E rounds, K chunks a worker holds, W workers.
 """
@@ -46,7 +46,7 @@ class LiveRun(NamedTuple):
     Attributes:
       params: at the end; this process's copy.
       opt_state: of the optimizer at the end; this process's copy.
-      rounds: what happened, every field with a leading axis E.
+      rounds: what record, every field with a leading axis E.
     """
 
     params: Any

@@ -17,8 +17,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gcjax import interrupts, keeping, processes
 from gcjax.codes.base import GradientCode
-from gcjax.engine import resume
+from gcjax.engine import pieces
 from gcjax.engine.checkpoint import Checkpoints
+from gcjax.engine.identity import run_identity
 from gcjax.engine.live.exchange import AXIS, local
 from gcjax.engine.live.round_records import Round
 
@@ -26,7 +27,7 @@ SEEN_WITHIN = 10.0
 """Seconds in which a file must be seen by all; file systems on a network keep old listings for a while."""
 
 
-class Saving(NamedTuple):
+class Storage(NamedTuple):
     """Where a live run is kept.
 
     Attributes:
@@ -46,7 +47,7 @@ class Saving(NamedTuple):
     work: keeping.Work
 
 
-class SoFar(NamedTuple):
+class TrainingState(NamedTuple):
     """What the next rounds depend on.
 
     Attributes:
@@ -62,7 +63,7 @@ class SoFar(NamedTuple):
 
 def identity(text: str, *, code: GradientCode, num_rounds: int, goal: float, data: Any, rng_key: jax.Array) -> str:
     """What a live run depends on, a line for each thing; arguments as in `gcjax.engine.live.train`."""
-    return resume.identity(
+    return run_identity(
         text,
         chunks=code.assignment.chunks,
         data=data,
@@ -86,16 +87,16 @@ def check_common(checkpoints: Checkpoints, identity: str) -> None:
 
 
 @contextmanager
-def grace(saving: Saving) -> Iterator[None]:
+def grace(storage: Storage) -> Iterator[None]:
     """For the rounds: a signal lets them save a checkpoint, see `save`, before it ends the process."""
     with interrupts.grace(interrupts.saving()):
         yield
-        saving.checkpoints.wait()
+        storage.checkpoints.wait()
         if interrupts.stop_requested():
-            saving.work.stopped()
+            storage.work.stopped()
 
 
-def save(saving: Saving, so_far: SoFar) -> bool:
+def save(storage: Storage, training: TrainingState) -> bool:
     """Starts to save what there is, if a checkpoint is due, or a signal has come to any of the processes.
 
     Every process must call it after each round, so that all save the same one.
@@ -103,47 +104,49 @@ def save(saving: Saving, so_far: SoFar) -> bool:
     Returns:
       Whether this process got the signal, and is to stop. The others are ended when it does.
     """
-    number = len(so_far.history)
-    asked = resume.stop_requested(so_far.params)
-    if asked or number == saving.num_rounds or number % saving.checkpoints.every == 0:
-        saving.work.saved(number)
-        saving.checkpoints.save(number, _state(saving, so_far), saving.identity)
+    round_number = len(training.history)
+    asked = pieces.stop_requested(training.params)
+    if asked or round_number == storage.num_rounds or round_number % storage.checkpoints.every == 0:
+        storage.work.saved(round_number)
+        storage.checkpoints.save(round_number, _state(storage, training), storage.identity)
     return asked and interrupts.stop_requested()
 
 
-def restored(saving: Saving, beginning: SoFar) -> SoFar:
-    """The newest checkpoint, or the given beginning if there is none.
+def restore(storage: Storage, initial: TrainingState) -> TrainingState:
+    """The newest checkpoint, or the initial state if there is none.
 
     Raises:
       ValueError: if the checkpoints are of another run, or all are damaged.
     """
-    checkpoint = saving.checkpoints.restore(_state(saving, beginning), saving.identity)
-    saving.work.saved(0 if checkpoint is None else checkpoint.step)
+    checkpoint = storage.checkpoints.restore(_state(storage, initial), storage.identity)
+    storage.work.saved(0 if checkpoint is None else checkpoint.step)
     if checkpoint is None:
-        return beginning
-    state = checkpoint.state
-    table = np.asarray(local(state["rounds"])).view(_row(saving.code))[: checkpoint.step, 0]
-    seconds = np.asarray(local(state["seconds"])).view(np.float64)[0, : checkpoint.step, 0]
-    return SoFar(state["params"], state["opt_state"], [_round(*pair) for pair in zip(seconds, table, strict=True)])
+        return initial
+    saved = checkpoint.state
+    table = np.asarray(local(saved["rounds"])).view(_row(storage.code))[: checkpoint.step, 0]
+    seconds = np.asarray(local(saved["seconds"])).view(np.float64)[0, : checkpoint.step, 0]
+    return TrainingState(
+        saved["params"], saved["opt_state"], [_round(*pair) for pair in zip(seconds, table, strict=True)]
+    )
 
 
-def _state(saving: Saving, so_far: SoFar) -> dict[str, Any]:
+def _state(storage: Storage, training: TrainingState) -> dict[str, Any]:
     """Arrays whose shapes do not depend on how many rounds there have been.
 
     Times have 64 bits, also where JAX has 32, so rounds are kept as bytes: `rounds` uint8[E, B], the same everywhere,
     and `seconds` uint8[W, E, 8], one row a process, since each has its own clock.
     """
-    table = np.zeros((saving.num_rounds, 1), _row(saving.code))
-    seconds = np.zeros((1, saving.num_rounds, 1), np.float64)
-    for number, happened in enumerate(so_far.history):
-        seconds[0, number] = happened.seconds
+    table = np.zeros((storage.num_rounds, 1), _row(storage.code))
+    seconds = np.zeros((1, storage.num_rounds, 1), np.float64)
+    for round_number, record in enumerate(training.history):
+        seconds[0, round_number] = record.seconds
         for name in table.dtype.names or ():
-            table[name][number, 0] = getattr(happened, name)
+            table[name][round_number, 0] = getattr(record, name)
     return {
-        "params": so_far.params,
-        "opt_state": so_far.opt_state,
-        "rounds": _global(table.view(np.uint8), saving.mesh, PartitionSpec()),
-        "seconds": _global(seconds.view(np.uint8), saving.mesh, PartitionSpec(AXIS)),
+        "params": training.params,
+        "opt_state": training.opt_state,
+        "rounds": _global(table.view(np.uint8), storage.mesh, PartitionSpec()),
+        "seconds": _global(seconds.view(np.uint8), storage.mesh, PartitionSpec(AXIS)),
     }
 
 

@@ -20,12 +20,12 @@ from gcjax import _validate, keeping
 from gcjax.codes.base import GradientCode
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
+from gcjax.engine.live.chunk_work import ChunkGradients, Clock, chunk_gradient, empty_slots
 from gcjax.engine.live.deadlines import DeadlineRule
-from gcjax.engine.live.exchange import Exchange, Shared, exchange, local, rows, worker_mesh
+from gcjax.engine.live.exchange import Exchange, SharedProgress, local, round_exchange, rows, worker_mesh
 from gcjax.engine.live.round_records import LiveRun, Round, stack
-from gcjax.engine.live.rounds import Finished, Throttle, Worker, situation, working
-from gcjax.engine.live.saving import Saving, SoFar
-from gcjax.engine.live.work import Clock, Kept, chunk_gradient, empty
+from gcjax.engine.live.saving import Storage, TrainingState
+from gcjax.engine.live.worker_round import RoundEnd, Throttle, Worker, deadline_inputs, worker_round
 from gcjax.tasks.base import Task
 
 
@@ -91,59 +91,67 @@ def train(
     _check_arguments(task, code, num_rounds, deadline, max_residual)
     rule = deadlines.adaptive() if deadline is None else deadline
     goal = _goal(code, rule, max_residual)
-    between = exchange(code, optimizer, worker_mesh(code.assignment.num_workers))
+    exchange = round_exchange(code, optimizer, worker_mesh(code.assignment.num_workers))
     init_key, batch_key = jax.random.split(rng_key)
     worker = _worker(task, code, rule, goal, throttle or _no_throttle, batch_key)
-    everywhere = NamedSharding(between.mesh, PartitionSpec())
+    everywhere = NamedSharding(exchange.mesh, PartitionSpec())
     params = jax.jit(task.init, out_shardings=everywhere)(init_key)
     opt_state = jax.jit(optimizer.init, out_shardings=everywhere)(params)
-    so_far, place = SoFar(params, opt_state, []), None
+    state, storage = TrainingState(params, opt_state, []), None
     if checkpoints is not None:
         name = saving.identity(identity, code=code, num_rounds=num_rounds, goal=goal, data=task.data, rng_key=rng_key)
         saving.check_common(checkpoints, name)
         work = keeping.Work(checkpoints.label, num_rounds, checkpoints.on_disk)
-        place = Saving(checkpoints, name, code, num_rounds, between.mesh, work)
-    with contextlib.nullcontext() if place is None else saving.grace(place):
-        if place is not None:
-            so_far = saving.restored(place, so_far)
-        if len(so_far.history) < num_rounds:
-            so_far = _rounds(worker, between, num_rounds, so_far, _room(task, code, params), on_round, place)
-    return LiveRun(local(so_far.params), local(so_far.opt_state), stack(so_far.history))
+        storage = Storage(checkpoints, name, code, num_rounds, exchange.mesh, work)
+    with contextlib.nullcontext() if storage is None else saving.grace(storage):
+        if storage is not None:
+            state = saving.restore(storage, state)
+        if len(state.history) < num_rounds:
+            state = _rounds(worker, exchange, num_rounds, state, _empty_slots(task, code, params), on_round, storage)
+    return LiveRun(local(state.params), local(state.opt_state), stack(state.history))
 
 
 def _rounds(
     worker: Worker,
-    between: Exchange,
+    exchange: Exchange,
     num_rounds: int,
-    so_far: SoFar,
-    kept: Kept,
+    state: TrainingState,
+    gradients: ChunkGradients,
     on_round: Callable[[int, Round, Any], None] | None,
-    place: Saving | None,
-) -> SoFar:
+    storage: Storage | None,
+) -> TrainingState:
     """The rounds that are left."""
-    params, opt_state, history = so_far
-    kept = _warm_up(worker, between, params, opt_state, kept)
-    for number in range(len(history), num_rounds):
-        params, opt_state, kept, happened = _round(worker, between, number, history, params, opt_state, kept)
-        history.append(happened)
+    params, opt_state, history = state
+    gradients = _warm_up(worker, exchange, params, opt_state, gradients)
+    for round_number in range(len(history), num_rounds):
+        params, opt_state, gradients, record = _round(
+            worker, exchange, round_number, history, params, opt_state, gradients
+        )
+        history.append(record)
         if on_round is not None:
-            on_round(number, happened, local(params))
-        if place is not None and saving.save(place, SoFar(params, opt_state, history)):
+            on_round(round_number, record, local(params))
+        if storage is not None and saving.save(storage, TrainingState(params, opt_state, history)):
             break
-    return SoFar(params, opt_state, history)
+    return TrainingState(params, opt_state, history)
 
 
 def _round(
-    worker: Worker, between: Exchange, number: int, history: list[Round], params: Any, opt_state: Any, kept: Kept
-) -> tuple[Any, Any, Kept, Round]:
+    worker: Worker,
+    exchange: Exchange,
+    round_number: int,
+    history: list[Round],
+    params: Any,
+    opt_state: Any,
+    gradients: ChunkGradients,
+) -> tuple[Any, Any, ChunkGradients, Round]:
     """One round: work, share, decode, update."""
-    begin = worker.clock.now()
-    finished = _work_and_share(worker, between, number, begin, history, local(params), kept)
+    start_time = worker.clock.now()
+    finished = _work_and_share(worker, exchange, round_number, start_time, history, local(params), gradients)
     shared = finished.shared
-    chunks = rows(between.mesh, finished.kept)
-    params, opt_state, loss = jax.block_until_ready(between.update(params, opt_state, chunks, shared.progress))
-    happened = Round(
-        seconds=worker.clock.now() - begin,
+    chunks = rows(exchange.mesh, finished.gradients)
+    params, opt_state, loss = jax.block_until_ready(exchange.update(params, opt_state, chunks, shared.progress))
+    record = Round(
+        seconds=worker.clock.now() - start_time,
         deadline=finished.deadline,
         extensions=finished.extensions,
         progress=shared.progress,
@@ -151,26 +159,26 @@ def _round(
         loss=float(local(loss)),
         chunk_seconds=shared.seconds.T,
     )
-    return params, opt_state, finished.kept, happened
+    return params, opt_state, finished.gradients, record
 
 
-def _work_and_share(worker: Worker, between: Exchange, *round: Any) -> Finished:
+def _work_and_share(worker: Worker, exchange: Exchange, *round: Any) -> RoundEnd:
     """Works, and shares whenever the work asks for it."""
-    part = working(worker, *round)
-    mine = next(part)
+    part = worker_round(worker, *round)
+    own_seconds = next(part)
     while True:
         try:
-            mine = part.send(_share(worker, between, mine))
+            own_seconds = part.send(_share(worker, exchange, own_seconds))
         except StopIteration as end:
-            finished: Finished = end.value
+            finished: RoundEnd = end.value
             return finished
 
 
-def _share(worker: Worker, between: Exchange, mine: list[float]) -> Shared:
+def _share(worker: Worker, exchange: Exchange, own_seconds: list[float]) -> SharedProgress:
     """What everybody has finished in this round, on the host."""
     row = np.full((1, worker.code.assignment.load), np.nan, np.float32)
-    row[0, : len(mine)] = mine
-    shared: Shared = jax.device_get(local(between.share(rows(between.mesh, row))))
+    row[0, : len(own_seconds)] = own_seconds
+    shared: SharedProgress = jax.device_get(local(exchange.share(rows(exchange.mesh, row))))
     return shared
 
 
@@ -179,38 +187,42 @@ def _worker(
 ) -> Worker:
     rank, compiled = jax.process_index(), chunk_gradient(task, code.num_blocks)
 
-    def gradient(kept: Kept, params: Any, slot: int, number: int) -> Kept:
+    def gradient(gradients: ChunkGradients, params: Any, slot: int, round_number: int) -> ChunkGradients:
         chunk = code.assignment.chunks[rank, slot]
-        return compiled(kept, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(number))
+        return compiled(
+            gradients, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
+        )
 
-    return Worker(rank, code, gradient, deadlines.completion(code), rule, goal, throttle, Clock())
+    return Worker(rank, code, gradient, deadlines.compiled_completion(code), rule, goal, throttle, Clock())
 
 
-def _room(task: Task, code: GradientCode, params: Any) -> Kept:
+def _empty_slots(task: Task, code: GradientCode, params: Any) -> ChunkGradients:
     key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
     loss = jax.eval_shape(lambda p: task.loss(p, task.chunk_batch(task.data, key, zero, zero), key), local(params))
-    return empty(local(params), code.assignment.load, code.num_blocks, loss.dtype)
+    return empty_slots(local(params), code.assignment.load, code.num_blocks, loss.dtype)
 
 
-def _warm_up(worker: Worker, between: Exchange, params: Any, opt_state: Any, kept: Kept) -> Kept:
+def _warm_up(
+    worker: Worker, exchange: Exchange, params: Any, opt_state: Any, gradients: ChunkGradients
+) -> ChunkGradients:
     """Compiles and runs everything once, so that the first round is like the others."""
-    kept = worker.gradient(kept, local(params), 0, 0)
-    shared = _share(worker, between, [])
-    deadlines.time_to_decode(situation(worker, [shared.seconds.T]), shared.progress)
-    jax.block_until_ready(between.update(params, opt_state, rows(between.mesh, kept), shared.progress))
-    return kept
+    gradients = worker.gradient(gradients, local(params), 0, 0)
+    shared = _share(worker, exchange, [])
+    deadlines.time_to_decode(deadline_inputs(worker, [shared.seconds.T]), shared.progress)
+    jax.block_until_ready(exchange.update(params, opt_state, rows(exchange.mesh, gradients), shared.progress))
+    return gradients
 
 
 def _goal(code: GradientCode, rule: DeadlineRule, max_residual: float | None) -> float:
     """The residual at which a round may stop."""
     half = 0.0 if rule.exact else float(np.sqrt(code.assignment.num_chunks * code.num_blocks)) / 2
     goal = max(half if max_residual is None else float(max_residual), deadlines.ZERO)
-    least = deadlines.full_residual(code)
-    if least > goal:
+    full_work_residual = deadlines.full_residual(code)
+    if full_work_residual > goal:
         raise ValueError(
             f"a round must be able to end: everybody's full work must leave a residual of at most {goal:.3g}; this "
-            f"code leaves {least:.3g}. Use a code that full work decodes (at most as many blocks as the smallest "
-            "replication), or a deadline rule that is not exact, with a larger max_residual."
+            f"code leaves {full_work_residual:.3g}. Use a code that full work decodes (at most as many blocks as the "
+            "smallest replication), or a deadline rule that is not exact, with a larger max_residual."
         )
     return goal
 

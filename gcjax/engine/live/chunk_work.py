@@ -1,4 +1,4 @@
-"""One worker's part of a live round: its chunks in order, against its own clock.
+"""The work on chunks: a worker computes them in order, against its own clock, until a deadline.
 
 Letters: K chunks a worker holds, L blocks of the gradient.
 """
@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.engine.live.deadlines import RECENT, SLACK
-from gcjax.engine.messages import blocks
+from gcjax.engine.messages import gradient_blocks
 from gcjax.tasks.base import Task
 
 STEP = 0.002
 """Seconds: a paced worker sleeps in steps, so that a process that is stopped loses that time, as if it had computed."""
 
 
-class Kept(NamedTuple):
+class ChunkGradients(NamedTuple):
     """What a worker keeps until the progress of all is known, and with it the coefficients.
 
     Attributes:
@@ -44,42 +44,48 @@ class Clock(NamedTuple):
     sleep: Callable[[float], None] = time.sleep
 
 
-def empty(params: Any, load: int, num_blocks: int, loss_dtype: Any) -> Kept:
+def empty_slots(params: Any, load: int, num_blocks: int, loss_dtype: Any) -> ChunkGradients:
     """Room for the chunk gradients of one worker, on the device of its parameters."""
-    shape = jax.eval_shape(lambda p: blocks(p, num_blocks), params)
-    room = Kept(jnp.zeros((1, load, *shape.shape), shape.dtype), jnp.zeros((1, load), loss_dtype))
-    return jax.device_put(room, jax.tree.leaves(params)[0].sharding)
+    shape = jax.eval_shape(lambda p: gradient_blocks(p, num_blocks), params)
+    slots = ChunkGradients(jnp.zeros((1, load, *shape.shape), shape.dtype), jnp.zeros((1, load), loss_dtype))
+    return jax.device_put(slots, jax.tree.leaves(params)[0].sharding)
 
 
-def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., Kept]:
-    """The compiled `(kept, params, data, rng_key, slot, chunk, round) -> kept` with a chunk's gradient in its slot.
+def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]:
+    """The compiled `(slots, params, data, rng_key, slot, chunk, round) -> slots` with a chunk's gradient in its slot.
 
-    Batch and key of a chunk are those of `gcjax.engine.run` for the same key. `kept` is donated.
+    Batch and key of a chunk are those of `gcjax.engine.run` for the same key. `slots` is donated.
     """
 
     @partial(jax.jit, donate_argnums=0)
     def gradient(
-        kept: Kept, params: Any, data: Any, rng_key: jax.Array, slot: jax.Array, chunk: jax.Array, round: jax.Array
-    ) -> Kept:
+        slots: ChunkGradients,
+        params: Any,
+        data: Any,
+        rng_key: jax.Array,
+        slot: jax.Array,
+        chunk: jax.Array,
+        round: jax.Array,
+    ) -> ChunkGradients:
         batch = task.chunk_batch(data, rng_key, chunk, round)
         key = jax.random.fold_in(jax.random.fold_in(rng_key, chunk), round)
         value, gradient = jax.value_and_grad(task.loss)(params, batch, key)
-        return Kept(
-            kept.gradients.at[0, slot].set(blocks(gradient, num_blocks)),
-            kept.losses.at[0, slot].set(value),
+        return ChunkGradients(
+            slots.gradients.at[0, slot].set(gradient_blocks(gradient, num_blocks)),
+            slots.losses.at[0, slot].set(value),
         )
 
     return gradient
 
 
-def work(
+def work_until(
     run_chunk: Callable[[int], None],
     slots: range,
     recent: list[float],
     *,
-    until: float,
-    at_least: int = 1,
-    least_seconds: float = 0.0,
+    deadline: float,
+    min_chunks: int = 1,
+    min_seconds: float = 0.0,
     clock: Clock | None = None,
 ) -> list[float]:
     """Works through slots until the deadline, and returns the seconds of each chunk that was done.
@@ -92,28 +98,28 @@ def work(
       run_chunk: `(slot)`: computes a chunk and returns when it is done.
       slots: those still to be done in this round.
       recent: seconds of earlier chunks of this worker.
-      until: the deadline, on this worker's clock.
-      at_least: the chunks to do in any case. With 1 in every round, a worker that has recovered is noticed.
-      least_seconds: what a chunk takes at least, unless the process is stopped meanwhile; the rest is slept.
+      deadline: when to stop, on this worker's clock.
+      min_chunks: the chunks to do in any case. With 1 in every round, a worker that has recovered is noticed.
+      min_seconds: what a chunk takes at least, unless the process is stopped meanwhile; the rest is slept.
       clock: this worker's; the monotonic one by default.
     """
     clock = clock or Clock()
     done: list[float] = []
     for slot in slots:
-        begin = clock.now()
-        if len(done) >= at_least and begin + (1 - SLACK) * _expected(recent + done) > until:
+        start_time = clock.now()
+        if len(done) >= min_chunks and start_time + (1 - SLACK) * _expected(recent + done) > deadline:
             break
         run_chunk(slot)
-        _pause(least_seconds - (clock.now() - begin), clock)
-        done.append(clock.now() - begin)
+        _pause(min_seconds - (clock.now() - start_time), clock)
+        done.append(clock.now() - start_time)
     return done
 
 
 def _pause(seconds: float, clock: Clock) -> None:
     while seconds > 0:
-        begin = clock.now()
+        start_time = clock.now()
         clock.sleep(min(seconds, STEP))
-        seconds -= min(clock.now() - begin, 2 * STEP)
+        seconds -= min(clock.now() - start_time, 2 * STEP)
 
 
 def _expected(seconds: list[float]) -> float:

@@ -7,52 +7,53 @@ import sys
 import jax
 import pytest
 
-from gcjax.engine import Checkpoints, hardware, identity
+from gcjax.engine import Checkpoints, identity
+from gcjax.engine.identity import hardware_and_settings, run_identity
 
-VARIANTS = "from gcjax.engine import identity; print(identity('a'))"
+VARIANTS = "from gcjax.engine.identity import run_identity; print(run_identity('a'))"
 
 
 def test_the_precision_of_products_is_part_of_it(tmp_path):
     with Checkpoints(tmp_path) as checkpoints:
-        checkpoints.restore(jax.numpy.zeros(3), identity("a"))
-        checkpoints.save(1, jax.numpy.zeros(3), identity("a"))
+        checkpoints.restore(jax.numpy.zeros(3), run_identity("a"))
+        checkpoints.save(1, jax.numpy.zeros(3), run_identity("a"))
     said = pytest.raises(ValueError, match=r"(?s)another run.*-default_matmul_precision = None\n\+.* = highest")
     with jax.default_matmul_precision("highest"), Checkpoints(tmp_path) as again, said:
-        again.restore(jax.numpy.zeros(3), identity("a"))
+        again.restore(jax.numpy.zeros(3), run_identity("a"))
 
 
 def test_how_random_numbers_are_cut_is_part_of_it():
-    before = identity("a")
+    before = run_identity("a")
     with jax.threefry_partitionable(not jax.config.jax_threefry_partitionable):
-        assert identity("a") != before
+        assert run_identity("a") != before
 
 
 def test_the_device_is_part_of_it():
     device = jax.devices()[0]
-    line = hardware.lines()[0]
+    line = hardware_and_settings()[0]
     assert line.startswith(f"hardware = {device.platform}, {device.device_kind}")
     with jax.default_device(jax.devices()[3]):
-        assert hardware.lines()[0] == line  # one of the same kind
+        assert hardware_and_settings()[0] == line  # one of the same kind
 
 
 @pytest.mark.skipif(jax.default_backend() != "cpu", reason="of a CPU")
 def test_a_cpu_with_other_instructions_or_cores_is_another_one(tmp_path, monkeypatch):
-    assert hardware.lines()[0].endswith(f"{hardware._cores()} cores")
+    assert hardware_and_settings()[0].endswith(f"{identity._cores()} cores")
     file = tmp_path / "cpuinfo"
     file.write_text("processor: 0\nflags\t\t: fpu avx2 fma avx pae\n\nprocessor: 1\nflags\t\t: fpu\n")
-    assert hardware._vectors(file) == ["avx", "avx2", "fma"]
-    assert hardware._vectors(tmp_path / "none") == []
-    here = hardware.lines()
+    assert identity._vectors(file) == ["avx", "avx2", "fma"]
+    assert identity._vectors(tmp_path / "none") == []
+    here = hardware_and_settings()
     monkeypatch.setenv("NPROC", str(os.cpu_count() + 1))
-    assert hardware.lines()[0] != here[0] and hardware.lines()[1:] == here[1:]
+    assert hardware_and_settings()[0] != here[0] and hardware_and_settings()[1:] == here[1:]
 
 
 def test_flags_that_change_numbers_are_part_of_it(monkeypatch):
     changing = "--xla_cpu_enable_fast_math=true"
     monkeypatch.setenv("XLA_FLAGS", f"--xla_force_host_platform_device_count=8 {changing} --xla_dump_to=/tmp/x")
-    assert hardware.lines()[-1] == f"XLA flags = {changing}"
+    assert hardware_and_settings()[-1] == f"XLA flags = {changing}"
     monkeypatch.setenv("XLA_FLAGS", "--xla_force_host_platform_device_count=3")  # devices may be others
-    assert hardware.lines()[-1] == "XLA flags = none"
+    assert hardware_and_settings()[-1] == "XLA flags = none"
 
 
 @pytest.mark.slow

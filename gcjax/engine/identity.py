@@ -1,0 +1,91 @@
+"""What the bits of a run depend on: what it is given, the hardware, and what JAX and XLA are set to."""
+
+import hashlib
+import os
+import platform
+from pathlib import Path
+from typing import Any
+
+import jax
+import jaxlib
+import numpy as np
+
+# What these flags change is what is written down, or how many devices there are; not what is computed.
+_HARMLESS = ("--xla_dump", "--xla_hlo_profile", "--xla_force_host_platform_device_count", "--xla_gpu_cuda_data_dir")
+_VECTORS = ("avx", "amx", "fma", "sse4", "asimd", "sve", "f16c", "bf16")
+_SETTINGS = ("jax_default_matmul_precision", "jax_threefry_partitionable")
+
+
+def run_identity(text: str, **values: Any) -> str:
+    """What the bits of a run depend on, a line for each thing: also the hardware, and what JAX and XLA are set to.
+
+    The number of devices is not among them: a run may go on with another one, and then agrees up to rounding.
+
+    Args:
+      text: what the caller says, for example a config.
+      **values: numbers and text are shown, pytrees of arrays by a digest of their bits.
+    """
+    versions = f"jax {jax.__version__}, jaxlib {jaxlib.__version__}, {jax.dtypes.canonicalize_dtype(np.float64)}"
+    lines = [f"{name} = {_text_or_digest(value)}" for name, value in sorted(values.items())]
+    return "\n".join([*text.splitlines(), versions, *hardware_and_settings(), *lines])
+
+
+def _text_or_digest(value: Any) -> str:
+    """Numbers and text as they are; of a pytree of arrays a digest of names, types, shapes and bits."""
+    if value is None or isinstance(value, (str, int, float)):
+        return str(value)
+    digest = hashlib.sha256()
+    for path, leaf in jax.tree_util.tree_flatten_with_path(value)[0]:
+        if isinstance(leaf, jax.Array) and jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+            leaf = jax.random.key_data(leaf)
+        array = np.ascontiguousarray(leaf)
+        digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
+        digest.update(array.tobytes())
+    return f"<{digest.hexdigest()[:16]}>"
+
+
+def hardware_and_settings() -> list[str]:
+    """The hardware and the settings, a line for each; the same in all processes of a run."""
+    names = {name: getattr(jax.config, name, None) for name in _SETTINGS}
+    settings = [f"{name.removeprefix('jax_')} = {value}" for name, value in names.items()]
+    return [f"hardware = {_hardware()}", *settings, f"XLA flags = {_flags(os.environ.get('XLA_FLAGS', ''))}"]
+
+
+def _hardware() -> str:
+    """The first device; for a CPU also its instructions and cores, since products of matrices are cut by their number.
+
+    With several processes, each may have a CPU of its own, and only what all of them know of is told.
+    """
+    device = _device()
+    parts = [device.platform, device.device_kind]
+    if device.platform == "gpu":
+        parts.append(f"TF32 override {os.environ.get('NVIDIA_TF32_OVERRIDE', 'none')}")
+    if device.platform == "cpu" and jax.process_count() == 1:
+        parts += [platform.machine(), *_vectors(), f"{_cores()} cores"]
+    return ", ".join(parts)
+
+
+def _device() -> jax.Device:
+    chosen = getattr(jax.config, "jax_default_device", None)
+    if isinstance(chosen, jax.Device):
+        return chosen
+    return jax.devices(chosen)[0]
+
+
+def _cores() -> str:
+    """What the thread pool of XLA goes by."""
+    count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+    return os.environ.get("NPROC", str(count))
+
+
+def _vectors(file: Path = Path("/proc/cpuinfo")) -> list[str]:
+    """The instructions of the CPU that numbers are computed with, where the system tells them."""
+    if not file.is_file():
+        return []
+    lines = [line.partition(":")[2] for line in file.read_text().splitlines() if line.startswith(("flags", "Features"))]
+    return [word for word in sorted(set(lines[0].split() if lines else [])) if word.startswith(_VECTORS)]
+
+
+def _flags(text: str) -> str:
+    """The flags that can change numbers, in a fixed order."""
+    return " ".join(sorted(flag for flag in text.split() if not flag.startswith(_HARMLESS))) or "none"

@@ -1,0 +1,124 @@
+"""One worker's part of a live round: it works until the deadline, and on as long as too little has been finished.
+
+It is a generator: it yields what the worker has done and is sent what all have done. So it knows nothing of processes,
+and with a clock of its own any number of workers can be simulated in one process.
+
+Letters: W workers, K chunks a worker holds.
+"""
+
+from collections.abc import Callable, Generator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax.codes.base import GradientCode
+from gcjax.engine.live import deadlines
+from gcjax.engine.live.chunk_work import ChunkGradients, Clock, work_until
+from gcjax.engine.live.deadlines import DeadlineInputs, DeadlineRule
+from gcjax.engine.live.exchange import SharedProgress
+from gcjax.engine.live.round_records import Round
+
+Throttle = Callable[[int, int], float]
+"""`(worker, round) -> seconds`: what a chunk takes at least."""
+
+MEMORY = 100
+"""The rounds that deadlines are computed from, so that a long run does not get slower."""
+
+
+class Worker(NamedTuple):
+    """What a worker needs in every round.
+
+    Attributes:
+      rank: its number w.
+      code: the gradient code.
+      gradient: `(gradients, params, slot, round) -> gradients`: computes the chunk in a slot.
+      completion: the completion times of the code, compiled.
+      rule: when a round stops.
+      goal: the residual at which a round may stop.
+      throttle: what a chunk takes at least.
+      clock: of this worker.
+    """
+
+    rank: int
+    code: GradientCode
+    gradient: Callable[[ChunkGradients, Any, int, int], ChunkGradients]
+    completion: deadlines.Completion
+    rule: DeadlineRule
+    goal: float
+    throttle: Throttle
+    clock: Clock
+
+
+class RoundEnd(NamedTuple):
+    """What is known when the work of a round is over.
+
+    Attributes:
+      gradients: this worker's.
+      shared: what everybody has finished.
+      deadline: seconds, the first one.
+      extensions: how many.
+    """
+
+    gradients: ChunkGradients
+    shared: SharedProgress
+    deadline: float
+    extensions: int
+
+
+def worker_round(
+    worker: Worker, round_number: int, start_time: float, history: list[Round], params: Any, gradients: ChunkGradients
+) -> Generator[list[float], SharedProgress, RoundEnd]:
+    """Works until the deadline, and on as long as the goal is not reached.
+
+    Args:
+      worker: who works.
+      round_number: which round.
+      start_time: when it began, on this worker's clock.
+      history: the rounds so far.
+      params: on this worker's device.
+      gradients: room for those of this worker; donated.
+
+    Yields:
+      The seconds of each chunk of this round that is done; it is to be sent what all workers have yielded.
+
+    Returns:
+      What is known at the end.
+    """
+    code, load = worker.code, int(worker.code.assignment.loads[worker.rank])
+    past_rounds = [record.chunk_seconds for record in history[-MEMORY:]]
+    past_seconds = [
+        float(s) for past in past_rounds[-deadlines.RECENT :] for s in past[:, worker.rank] if np.isfinite(s)
+    ]
+    seconds = worker.rule.seconds(deadline_inputs(worker, past_rounds))
+    deadline, min_chunks, extensions, chunks_before = start_time + seconds, 1, 0, -1
+    own_seconds: list[float] = []
+
+    def run_chunk(slot: int) -> None:
+        nonlocal gradients
+        gradients = jax.block_until_ready(worker.gradient(gradients, params, slot, round_number))
+
+    while True:
+        own_seconds += work_until(
+            run_chunk,
+            range(len(own_seconds), load),
+            past_seconds + own_seconds,
+            deadline=deadline,
+            min_chunks=min_chunks,
+            min_seconds=worker.throttle(worker.rank, round_number),
+            clock=worker.clock,
+        )
+        shared = yield own_seconds
+        if shared.residual <= worker.goal or (shared.progress == code.assignment.loads).all():
+            return RoundEnd(gradients, shared, seconds, extensions)
+        num_chunks = int(shared.progress.sum())
+        inputs = deadline_inputs(worker, [*past_rounds, shared.seconds.T])  # [K, W] of each round
+        extension = deadlines.extension(inputs, shared.progress, stalled=num_chunks == chunks_before)
+        deadline, min_chunks = worker.clock.now() + extension.seconds, extension.min_chunks
+        extensions, chunks_before = extensions + 1, num_chunks
+
+
+def deadline_inputs(worker: Worker, chunk_seconds: list[np.ndarray]) -> DeadlineInputs:
+    """What deadlines are computed from, given float[K, W] for each round."""
+    shape = (len(chunk_seconds), worker.code.assignment.load, worker.code.assignment.num_workers)
+    return DeadlineInputs(worker.code, worker.completion, np.reshape(np.asarray(chunk_seconds, np.float64), shape))

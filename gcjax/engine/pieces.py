@@ -1,0 +1,97 @@
+"""Runs in pieces: between two of them there is a checkpoint, or a word of how far the run is.
+
+A program that reports from within could not be kept on disk, and has to come back to the host for it; pieces can.
+"""
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import jax
+import numpy as np
+
+from gcjax import interrupts, keeping
+from gcjax.engine.checkpoint import Checkpoints
+
+_T = TypeVar("_T")
+_PIECES = 100
+
+
+def advance_in_pieces(
+    advance: Callable[[_T, int], _T],
+    training: _T,
+    num_evals: int,
+    *,
+    checkpoints: Checkpoints | None = None,
+    identity: str = "",
+    report: Callable[[_T], None] | None = None,
+) -> _T:
+    """Goes on from the newest checkpoint, or from the given beginning, to the end.
+
+    Killed at any moment, it has lost what came after the last checkpoint, and called again it ends with the same bits.
+    In `gcjax run`, SIGINT and SIGTERM let it save one more between two pieces, and then end the process: see
+    `gcjax.interrupts.grace`. With several processes all of them save if one gets the signal.
+
+    Args:
+      advance: `(training, num_evals) -> training`, goes on until so many evaluations have been made; may donate.
+      training: the beginning, a pytree of arrays; restored arrays go where these are.
+      num_evals: the evaluations of the whole run, the first one not counted.
+      checkpoints: where they are, and after how many evaluations there is one; none if None.
+      identity: of the checkpoints, see `gcjax.engine.identity`.
+      report: called with what has been trained so far after each piece, some hundred times in all.
+
+    Raises:
+      ValueError: if the checkpoints are of another run, or all are damaged.
+    """
+    if checkpoints is None:
+        return _without_checkpoints(advance, training, num_evals, report)
+    with interrupts.grace(interrupts.saving()):
+        work = keeping.Work(checkpoints.label, num_evals, checkpoints.on_disk)
+        done, training = checkpoints.restore(training, identity) or (0, training)
+        work.saved(done)
+        for end in _ends(done, num_evals, checkpoints.every, report is not None or bool(interrupts.saving())):
+            training = advance(training, end)
+            if report is not None:
+                report(jax.block_until_ready(training))
+            stop = stop_requested(training)
+            if stop or end == num_evals or end % checkpoints.every == 0:
+                work.saved(end)
+                checkpoints.save(end, training, identity)
+            if stop and interrupts.stop_requested():  # the others will be ended
+                break
+        checkpoints.wait()
+        if interrupts.stop_requested():
+            work.stopped()
+    return training
+
+
+def _without_checkpoints(
+    advance: Callable[[_T, int], _T], training: _T, num_evals: int, report: Callable[[_T], None] | None
+) -> _T:
+    for end in _ends(0, num_evals, num_evals, report is not None):
+        training = advance(training, end)
+        if report is not None:
+            report(jax.block_until_ready(training))
+    return training
+
+
+def stop_requested(training: Any) -> bool:
+    """Whether a signal has come, to any of the processes, by the time that this has been trained.
+
+    With several processes it is a collective if the command saves after a signal, so all must call it.
+    """
+    if not interrupts.saving():
+        return False
+    jax.block_until_ready(training)  # no run ahead of what is computed
+    if jax.process_count() == 1:
+        return interrupts.stop_requested()
+    from jax.experimental import multihost_utils
+
+    return bool(np.any(multihost_utils.process_allgather(np.array(interrupts.stop_requested()))))
+
+
+def _ends(done: int, num_evals: int, every: int, finely: bool) -> list[int]:
+    """The evaluations at which a piece ends."""
+    ends = {num_evals, *range(every, num_evals, max(1, every))}
+    if finely:
+        ends.update(range(0, num_evals, max(1, num_evals // _PIECES)))
+    return sorted(end for end in ends if end > done)

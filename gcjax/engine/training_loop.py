@@ -1,0 +1,155 @@
+"""A run from its beginning on: commits and evaluations in turn, as one XLA program."""
+
+from functools import partial
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gcjax._shared_loops import max_over_runs
+from gcjax.engine import version_ring as rings
+from gcjax.engine.base import Info, Run, State, Trajectory
+from gcjax.engine.commit_loop import Carry, commit_maker, make_commits
+from gcjax.engine.feedback_windows import advance_by_windows
+from gcjax.engine.local_work import initial_local
+from gcjax.engine.program import Program, ring_slots_of, server_optimizer
+from gcjax.protocols.schedule import Schedule
+from gcjax.stragglers.network import Network
+
+Source = tuple[jax.Array, Network]
+"""The durations and the network, for a protocol that makes its schedule on the way."""
+
+
+def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, params: Any) -> Run:
+    """Initial parameters and their evaluation. Arguments as in `gcjax.engine.run`."""
+    info = _initial_info(program, schedule)
+    impossible = jnp.any(schedule.version > jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None])
+    params = program.task.init(_keys(rng_key)[0]) if params is None else params
+    params = rings.poisoned(params, (info.versions_alive > program.options.ring_size) | impossible)
+    state = _initial_state(program, schedule, program.options.layout.params(params))
+    run = Run(state, info, _empty_trajectory(program, schedule, data, state.params))
+    return _constrain_layout(program, evaluate(program, data, schedule, jnp.zeros((), jnp.int32), run))
+
+
+def _initial_info(program: Program, schedule: Schedule) -> Info:
+    """What is known of the commits before the first one."""
+    options, possible = program.options, schedule.time.shape[0]
+    num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or possible).astype(jnp.int32)
+    # A protocol that looks at the loss shows on the way which versions it needs.
+    alive = versions_alive(schedule) if program.protocol.adaptive is None else jnp.zeros((), jnp.int32)
+    return Info(
+        loss=jnp.full(possible, jnp.nan, schedule.time.dtype),
+        residual=jnp.zeros(possible, schedule.time.dtype),
+        staleness=jnp.where(jnp.arange(possible, dtype=jnp.int32) < num_commits, rings.staleness(schedule), -1),
+        num_commits=num_commits,
+        versions_alive=alive,
+    )
+
+
+def _initial_state(program: Program, schedule: Schedule, params: Any) -> State:
+    """The state before the first commit."""
+    protocol, ring_slots = program.protocol, ring_slots_of(program, schedule)
+    ring = None if ring_slots is None else rings.new_ring(params, program.options.ring_size, ring_slots[0])
+    local = None
+    if protocol.local is not None:
+        local = initial_local(protocol.local, program.optimizer, params, schedule.start.shape[1])
+    opt_state = server_optimizer(program).init(params)
+    state = State(jnp.zeros((), jnp.int32), params=params, ring=ring, opt_state=opt_state, local=local)
+    if protocol.adaptive is None:
+        return state
+    controls = protocol.adaptive.initial(protocol.adaptive.num_windows)
+    return state._replace(window=jnp.zeros((), jnp.int32), controls=controls)
+
+
+def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: Any) -> Trajectory:
+    """Room for all evaluations of a run."""
+    options = program.options
+    num_evals = 1 + -(-(options.num_commits or schedule.time.shape[0]) // options.eval_every)
+    shapes = jax.eval_shape(program.task.metrics, params, data)
+    return Trajectory(
+        commit=jnp.full(num_evals, -1, jnp.int32),
+        time=jnp.full(num_evals, jnp.inf, schedule.time.dtype),
+        metrics={name: jnp.full(num_evals, jnp.nan, shape.dtype) for name, shape in shapes.items()},
+    )
+
+
+def advance(
+    program: Program,
+    schedule: Schedule,
+    data: Any,
+    rng_key: jax.Array,
+    run: Run,
+    num_evals: jax.Array,
+    source: Source | None = None,
+) -> Run:
+    """Goes on until so many evaluations have been made in all, the first one not counted, or the run ends.
+
+    Args:
+      program: what is compiled.
+      schedule: what happens when; only its shapes count if there is a source.
+      data: of the task.
+      rng_key: of the run.
+      run: so far.
+      num_evals: int32[].
+      source: of the schedule, for a protocol that looks at the loss.
+    """
+    options, batch_key = program.options, _keys(rng_key)[1]
+    if source is not None:
+
+        def make(schedule: Schedule, end: jax.Array, state: State, info: Info) -> Carry:
+            return make_commits(commit_maker(program, data, batch_key, schedule), end, state, info)
+
+        run = advance_by_windows(program, make, partial(evaluate, program, data), run, num_evals, source)
+        return _constrain_layout(program, run)
+    maker = commit_maker(program, data, batch_key, schedule)
+
+    def to_next_evaluation(i: jax.Array, run: Run) -> Run:
+        index = first + i
+        end = jnp.minimum((index + 1) * options.eval_every, run.info.num_commits)
+        state, info = make_commits(maker, end, run.state, run.info)
+        index = jnp.where(index < last, index + 1, -1)
+        return evaluate(program, data, schedule, index, run._replace(state=state, info=info))
+
+    first = -(-run.state.commit // options.eval_every)
+    last = jnp.minimum(-(-run.info.num_commits // options.eval_every), num_evals)
+    run = jax.lax.fori_loop(0, max_over_runs(last - first), to_next_evaluation, run)
+    return _constrain_layout(program, run)
+
+
+def evaluate(program: Program, data: Any, schedule: Schedule, index: jax.Array, run: Run) -> Run:
+    """Writes the metrics of the parameters to evaluation `index` of the trajectory; nowhere if it is negative."""
+    state, trajectory = run.state, run.trajectory
+    poisoned = run.info.versions_alive > program.options.ring_size
+    metrics = {k: jnp.where(poisoned, jnp.nan, v) for k, v in program.task.metrics(state.params, data).items()}
+    time = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)
+    index = jnp.where(index < 0, trajectory.time.size, index)  # out of bounds: dropped
+    trajectory = Trajectory(
+        trajectory.commit.at[index].set(state.commit, mode="drop"),
+        trajectory.time.at[index].set(time, mode="drop"),
+        {name: trajectory.metrics[name].at[index].set(value, mode="drop") for name, value in metrics.items()},
+    )
+    return run._replace(trajectory=trajectory)
+
+
+def _constrain_layout(program: Program, run: Run) -> Run:
+    """The run with every array on the devices where the layout wants it."""
+    layout, state = program.options.layout, run.state
+    params = layout.params(state.params)
+    ring = None if state.ring is None else layout.params(state.ring, leading=1)
+    opt_state = layout.opt_state(server_optimizer(program), state.opt_state, params)
+    state = state._replace(params=params, ring=ring, opt_state=opt_state, local=layout.workers(state.local))
+    return Run(state, layout.everywhere(run.info), layout.everywhere(run.trajectory))
+
+
+def _keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The key of the initial parameters and that of the batches."""
+    init_key, batch_key = jax.random.split(rng_key)
+    return init_key, batch_key
+
+
+@jax.jit
+def versions_alive(schedule: Schedule) -> jax.Array:
+    """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one."""
+    if schedule.time.ndim > 1:
+        return jax.vmap(versions_alive)(schedule)
+    return jnp.where(rings.staleness(schedule).max() <= 0, 0, rings.versions_alive(schedule))
