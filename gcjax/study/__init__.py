@@ -1,0 +1,31 @@
+"""Schemes against one another: every scheme under every condition with every seed, on the same random draws."""
+
+from gcjax.registry import Entry
+from gcjax.study.base import Study
+from gcjax.study.checkpointing import Checkpointing
+from gcjax.study.compare import compare
+from gcjax.study.inputs import Condition, Inputs, draw
+from gcjax.study.results import SchemeRuns, StudyResults, final_rows, seed_values, write_final_rows
+from gcjax.study.runner import Plan, plan, run
+
+__all__ = [
+    "EXPERIMENTS",
+    "TABLE",
+    "Checkpointing",
+    "Condition",
+    "Inputs",
+    "Plan",
+    "SchemeRuns",
+    "Study",
+    "StudyResults",
+    "compare",
+    "draw",
+    "final_rows",
+    "plan",
+    "run",
+    "seed_values",
+    "write_final_rows",
+]
+
+TABLE = {"study": Entry(Study)}
+EXPERIMENTS = {"compare": Entry(compare)}

@@ -1,0 +1,72 @@
+"""Runs a study: every scheme under every condition with every seed.
+
+Letters: R runs of a scheme, which are conditions times seeds.
+"""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from gcjax.progress import Progress
+from gcjax.protocols import Protocol, Schedule
+from gcjax.study import checks, training
+from gcjax.study.base import Study
+from gcjax.study.inputs import Condition, Inputs, draw
+from gcjax.study.results import StudyResults
+
+
+class Plan(NamedTuple):
+    """A study that has been drawn and scheduled, and not trained yet.
+
+    Attributes:
+      study: what all schemes and conditions share.
+      schemes: name -> protocol.
+      inputs: what every scheme is given.
+      schedules: scheme -> its schedules in all runs, every field [R, ...]; on the host.
+    """
+
+    study: Study
+    schemes: dict[str, Protocol]
+    inputs: Inputs
+    schedules: dict[str, Schedule]
+
+
+def plan(study: Study, schemes: dict[str, Protocol], conditions: Mapping[str, Condition]) -> Plan:
+    """Draws what every scheme is given, and computes all schedules; trains nothing.
+
+    Args:
+      study: what all schemes and conditions share.
+      schemes: name -> protocol.
+      conditions: name -> who is slow, and what messages cost.
+
+    Raises:
+      ValueError: if there is no scheme, or an optimizer is of none, or something does not fit into memory, or the
+        sampled units are used up before the time asked for.
+    """
+    checks.check_schemes(study, schemes)
+    checks.check_size(study, len(conditions))
+    inputs = draw(study, conditions)
+    schedules = {name: training.schedules(name, protocol, study, inputs) for name, protocol in schemes.items()}
+    return Plan(study, schemes, inputs, schedules)
+
+
+def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
+    """Trains under every scheme; all runs of one go through one program, or on a mesh one after the other.
+
+    If there are checkpoints of the same study, it goes on from them and ends with the same bits.
+
+    Args:
+      plan: of the study.
+      out: the folder for checkpoints; the caller drops them when everything is written.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another study.
+    """
+    study, schemes, inputs, schedules = plan
+    checkpointing = study.checkpointing(out)
+    runs = {}
+    for i, (name, protocol) in enumerate(schemes.items()):
+        report = progress.part(name, i, len(schemes))
+        runs[name] = training.train(name, protocol, schedules[name], study, inputs, checkpointing, report)
+    return StudyResults(study, schemes, inputs, runs)
