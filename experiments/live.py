@@ -28,10 +28,9 @@ import optax
 
 from experiments import finished_rows as finished
 from experiments.pause_process import interrupted
-from gcjax import _validate, analysis, codes, config, files, processes, protocols, stragglers, tasks
+from gcjax import _validate, analysis, codes, config, engine, files, processes, protocols, stragglers, tasks
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
-from gcjax.study import Checkpointing
 from gcjax.tables import RichTable, markdown_table, rich_table
 
 SLOW = 1  # the worker that is slow, or is stopped
@@ -121,17 +120,19 @@ def live(
         "coded": Scheme(coded, deadline),
     }
     situations = scenarios(num_workers, num_rounds, pace, slowdown, stop_seconds)
-    checkpointing = Checkpointing(out / analysis.CHECKPOINTS, checkpoint_every, checkpoints_kept, config.text())
+    folder = out / analysis.CHECKPOINTS
     rows: list[dict[str, Any]] = []
     for name, scheme in schemes.items():
         task = tasks.digits(scheme.code.assignment.num_chunks, batch_size=batch_size)
         for label, scenario in situations.items():
             progress.update(f"{name}, {label}", len(rows) / (len(schemes) * len(situations)))
-            identity = f"{checkpointing.config}\nscheme = {name}, {label}, {num_workers} processes"
-            file = checkpointing.folder / f"{_file_name(name, label)}.json"
+            identity = f"{config.text()}\nscheme = {name}, {label}, {num_workers} processes"
+            file = folder / f"{_file_name(name, label)}.json"
             row = finished.kept(file, identity)
             if row is None:
-                with checkpointing.checkpoints(name, label) as checkpoints, contextlib.ExitStack() as stack:
+                run_folder = folder / analysis.file_name(name) / analysis.file_name(label)
+                saving = {"every": checkpoint_every, "keep": checkpoints_kept, "label": f"{name}, {label}"}
+                with engine.Checkpoints(run_folder, **saving) as checkpoints, contextlib.ExitStack() as stack:
                     run = runtime.train(
                         task,
                         scheme.code,

@@ -198,7 +198,7 @@ def test_what_nobody_foresaw_is_a_few_lines(gcjax, monkeypatch):
 
 def test_what_knows_none_of_our_names(gcjax):
     said = is_refused(gcjax("from __gin__ import dynamic_registration\n" + SMALL.partition("\n")[2]))
-    assert "gin knows only what a config imports, and not 'compare'. Take the line 'from __gin__" in said
+    assert "gin knows only what a config imports, and not 'bsp'. Take the line 'from __gin__" in said
 
 
 def test_a_list_of_things_must_be_a_list(gcjax):

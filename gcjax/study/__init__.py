@@ -2,16 +2,15 @@
 
 from gcjax.registry import Entry
 from gcjax.study.base import Study
-from gcjax.study.checkpointing import Checkpointing
 from gcjax.study.compare import compare
 from gcjax.study.inputs import Condition, Inputs, draw
-from gcjax.study.results import SchemeRuns, StudyResults, final_rows, seed_values, write_final_rows
-from gcjax.study.runner import Plan, plan, run
+from gcjax.study.results import Plan, StudyResults, final_rows, seed_values, write_final_rows
+from gcjax.study.runner import plan, run
+from gcjax.study.training import SchemeRuns
 
 __all__ = [
     "EXPERIMENTS",
     "TABLE",
-    "Checkpointing",
     "Condition",
     "Inputs",
     "Plan",

@@ -8,8 +8,7 @@ import jax
 import optax
 from jax.sharding import Mesh
 
-from gcjax import _validate, analysis, config
-from gcjax.study.checkpointing import Checkpointing
+from gcjax import _validate, analysis, engine
 from gcjax.tasks import Task
 
 _LARGEST = 2**31 - 1  # of a count that JAX computes with
@@ -93,9 +92,11 @@ class Study:
         """The optimizer of a scheme."""
         return (self.optimizers or {}).get(scheme, self.optimizer)
 
-    def checkpointing(self, out: Path) -> Checkpointing:
-        """Where the runs are saved on their way, in the folder that the study writes."""
-        return Checkpointing(out / analysis.CHECKPOINTS, self.checkpoint_every, self.checkpoints_kept, config.text())
+    def checkpoints(self, out: Path, *names: str) -> engine.Checkpoints:
+        """Those of one run, in the folder that the study writes."""
+        folder = (out / analysis.CHECKPOINTS).joinpath(*map(analysis.file_name, names))
+        label = ", seed ".join(names)
+        return engine.Checkpoints(folder, every=self.checkpoint_every, keep=self.checkpoints_kept, label=label)
 
     def facts(self) -> dict[str, Any]:
         """What of it `run.json` says."""

@@ -63,7 +63,7 @@ def compare(
 
 
 def _facts(outcome: StudyResults, timeline_seconds: float | None) -> dict[str, Any]:
-    durations = np.asarray(outcome.inputs.durations)
+    durations = np.asarray(outcome.plan.inputs.durations)
     median = np.median(durations[np.isfinite(durations)])
     schemes = {
         name: {
@@ -74,7 +74,7 @@ def _facts(outcome: StudyResults, timeline_seconds: float | None) -> dict[str, A
         for name, runs in outcome.runs.items()
     }
     return {
-        **outcome.study.facts(),
+        **outcome.plan.study.facts(),
         "distinct_durations": len({each.tobytes() for each in durations}),
         "timeline_seconds": float(12 * median if timeline_seconds is None else timeline_seconds),
         "schemes": schemes,
@@ -84,7 +84,7 @@ def _facts(outcome: StudyResults, timeline_seconds: float | None) -> dict[str, A
 
 def _results(outcome: StudyResults, facts: dict[str, Any]) -> analysis.Results:
     """The evaluations of all schemes, and the timelines of the first seed."""
-    durations = np.asarray(outcome.inputs.durations[0])
+    durations = np.asarray(outcome.plan.inputs.durations[0])
     metrics, timelines = [], []
     for name, runs in outcome.runs.items():
         columns = outcome.columns(name)

@@ -3,7 +3,7 @@
 Letters: R runs, S seeds, T units sampled per worker, W workers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -29,21 +29,28 @@ class Condition(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """R runs that every scheme makes: the S seeds of each condition, one condition after the other.
+    """What R runs are given: the S seeds of each condition, one condition after the other; named as in `engine.run`.
 
     Attributes:
       durations: float[R, T, W] seconds.
       network: the time of messages, every field [R, ...].
       params: the initial parameters, every leaf [R, ...]; made once, since that takes long to compile.
-      batch_keys: [R] JAX keys.
-      labels: `condition` and `seed`, [R] each.
+      rng_key: [R] JAX keys, of the batches.
     """
 
     durations: jax.Array
     network: Network
     params: Any
-    batch_keys: jax.Array
-    labels: Columns
+    rng_key: jax.Array
+
+
+def labels(study: Study, conditions: Iterable[str]) -> Columns:
+    """The `condition` and the `seed` of each run, [R]."""
+    names = list(conditions)
+    return {
+        "condition": np.repeat(np.array(names, object), study.num_seeds),
+        "seed": np.tile(np.arange(study.num_seeds), len(names)),
+    }
 
 
 def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
@@ -74,9 +81,5 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
         durations=durations,
         network=jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v, durations.dtype) for v in x]), *networks),
         params=initial_params(init_keys),
-        batch_keys=jnp.concatenate([batch_keys] * number),
-        labels={
-            "condition": np.repeat(np.array(list(conditions), object), study.num_seeds),
-            "seed": np.tile(np.arange(study.num_seeds), number),
-        },
+        rng_key=jnp.concatenate([batch_keys] * number),
     )

@@ -12,33 +12,47 @@ import numpy as np
 
 from gcjax import analysis, config, files
 from gcjax.analysis.store import Columns
-from gcjax.protocols import Protocol
+from gcjax.protocols import Protocol, Schedule
 from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
 from gcjax.study.training import SchemeRuns
+
+
+class Plan(NamedTuple):
+    """A study that has been drawn and scheduled, and not trained yet.
+
+    Attributes:
+      study: what all schemes and conditions share.
+      schemes: name -> protocol.
+      inputs: what every scheme is given.
+      labels: the `condition` and the `seed` of each run, [R].
+      schedules: scheme -> its schedules in all runs, every field [R, ...]; on the host.
+    """
+
+    study: Study
+    schemes: dict[str, Protocol]
+    inputs: Inputs
+    labels: Columns
+    schedules: dict[str, Schedule]
 
 
 class StudyResults(NamedTuple):
     """What came out of a study.
 
     Attributes:
-      study: what all schemes and conditions share.
-      schemes: name -> protocol.
-      inputs: what every scheme was given.
+      plan: what was run.
       runs: scheme -> its runs.
     """
 
-    study: Study
-    schemes: dict[str, Protocol]
-    inputs: Inputs
+    plan: Plan
     runs: dict[str, SchemeRuns]
 
     def columns(self, scheme: str) -> Columns:
         """What every run of a scheme had reached and spent at each evaluation, by `condition` and `seed`."""
-        runs, inputs = self.runs[scheme], self.inputs
+        runs, inputs = self.runs[scheme], self.plan.inputs
         return analysis.metric_columns(
-            scheme, runs.trajectory, runs.schedule, np.asarray(inputs.durations), labels=inputs.labels,
-            code=self.schemes[scheme].code, num_params=sum(leaf[0].size for leaf in jax.tree.leaves(inputs.params)),
+            scheme, runs.trajectory, runs.schedule, np.asarray(inputs.durations), labels=self.plan.labels,
+            code=self.plan.schemes[scheme].code, num_params=sum(x[0].size for x in jax.tree.leaves(inputs.params)),
         )  # fmt: skip
 
 
@@ -50,7 +64,8 @@ def final_rows(results: StudyResults) -> Columns:
       study has no target), `end` (of the run), `stalled`, `commits`, the metrics at the end, and what had been spent by
       then (see `analysis.Costs`).
     """
-    labels, goal = results.inputs.labels, None if results.study.target is None else results.study.goal
+    study, labels = results.plan.study, results.plan.labels
+    goal = None if study.target is None else study.goal
     rows: list[dict[str, Any]] = []
     for scheme, runs in results.runs.items():
         columns = results.columns(scheme)

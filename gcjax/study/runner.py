@@ -5,30 +5,13 @@ Letters: R runs of a scheme, which are conditions times seeds.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import NamedTuple
 
 from gcjax.progress import Progress
-from gcjax.protocols import Protocol, Schedule
+from gcjax.protocols import Protocol
 from gcjax.study import checks, training
 from gcjax.study.base import Study
-from gcjax.study.inputs import Condition, Inputs, draw
-from gcjax.study.results import StudyResults
-
-
-class Plan(NamedTuple):
-    """A study that has been drawn and scheduled, and not trained yet.
-
-    Attributes:
-      study: what all schemes and conditions share.
-      schemes: name -> protocol.
-      inputs: what every scheme is given.
-      schedules: scheme -> its schedules in all runs, every field [R, ...]; on the host.
-    """
-
-    study: Study
-    schemes: dict[str, Protocol]
-    inputs: Inputs
-    schedules: dict[str, Schedule]
+from gcjax.study.inputs import Condition, draw, labels
+from gcjax.study.results import Plan, StudyResults
 
 
 def plan(study: Study, schemes: dict[str, Protocol], conditions: Mapping[str, Condition]) -> Plan:
@@ -47,7 +30,7 @@ def plan(study: Study, schemes: dict[str, Protocol], conditions: Mapping[str, Co
     checks.check_size(study, len(conditions))
     inputs = draw(study, conditions)
     schedules = {name: training.schedules(name, protocol, study, inputs) for name, protocol in schemes.items()}
-    return Plan(study, schemes, inputs, schedules)
+    return Plan(study=study, schemes=schemes, inputs=inputs, labels=labels(study, conditions), schedules=schedules)
 
 
 def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
@@ -63,10 +46,8 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
     Raises:
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another study.
     """
-    study, schemes, inputs, schedules = plan
-    checkpointing = study.checkpointing(out)
     runs = {}
-    for i, (name, protocol) in enumerate(schemes.items()):
-        report = progress.part(name, i, len(schemes))
-        runs[name] = training.train(name, protocol, schedules[name], study, inputs, checkpointing, report)
-    return StudyResults(study, schemes, inputs, runs)
+    for i, (name, protocol) in enumerate(plan.schemes.items()):
+        report = progress.part(name, i, len(plan.schemes))
+        runs[name] = training.train(name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report)
+    return StudyResults(plan, runs)

@@ -6,6 +6,7 @@ Letters: R runs, E commits, T units sampled per worker, W workers.
 import time
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
@@ -13,13 +14,11 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import engine, memory
+from gcjax import config, engine, memory
 from gcjax.analysis import is_stalled
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule, truncate
-from gcjax.stragglers import Network
 from gcjax.study.base import Study
-from gcjax.study.checkpointing import Checkpointing
 from gcjax.study.inputs import Inputs
 from gcjax.tasks import Task
 
@@ -80,7 +79,7 @@ def train(
     schedule: Schedule,
     study: Study,
     inputs: Inputs,
-    checkpointing: Checkpointing,
+    out: Path,
     report: Callable[[float], None],
 ) -> SchemeRuns:
     """Trains a scheme in all runs, or goes on with what is left of them.
@@ -91,7 +90,7 @@ def train(
       schedule: what `schedules` returned for this protocol.
       study: what all schemes share.
       inputs: what the runs are given.
-      checkpointing: where the runs are saved on their way, and gone on from.
+      out: the folder that the study writes, where the runs are saved on their way, and gone on from.
       report: called with the share that is done.
 
     Raises:
@@ -106,7 +105,7 @@ def train(
     max_commits = None if protocol.adaptive is not None else eval_every * study.num_evals
     training = _Training(_truncated(protocol, seconds), study.optimizer_of(scheme), max_commits, eval_every)
     train_all = _train_together if study.mesh is None else _train_on_mesh
-    trajectory, cut, start, compiled, end = train_all(training, scheme, study, inputs, checkpointing, report)
+    trajectory, cut, start, compiled, end = train_all(training, scheme, study, inputs, out, report)
     stalled = [is_stalled(_run_of(schedule, run)) for run in range(len(schedule.time))]
     return SchemeRuns(
         *jax.device_get((trajectory, cut)), stalled, compile_seconds=compiled - start, run_seconds=end - compiled
@@ -126,67 +125,57 @@ class _Training(NamedTuple):
     eval_every: int
 
 
-class _RunInputs(NamedTuple):
-    """What each run has of its own, by the names of `engine.run`; every field [R, ...]."""
-
-    durations: jax.Array
-    network: Network
-    rng_key: jax.Array
-
-
 @partial(jax.jit, static_argnums=(0, 1))
-def _initial_runs(training: _Training, task: Task, data: Any, inputs: _RunInputs, params: Any) -> engine.Run:
+def _initial_runs(training: _Training, task: Task, data: Any, inputs: Inputs) -> engine.Run:
     """All runs before their first commit."""
 
-    def initial_run(inputs: _RunInputs, params: Any) -> engine.Run:
-        whole = task._replace(data=data)
-        return engine.run(whole, **training._asdict(), **inputs._asdict(), params=params, num_evals=0)
+    def initial_run(inputs: Inputs) -> engine.Run:
+        return engine.run(task._replace(data=data), **training._asdict(), **inputs._asdict(), num_evals=0)
 
-    return jax.vmap(initial_run)(inputs, params)
+    return jax.vmap(initial_run)(inputs)
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
 def _advance(
-    training: _Training, task: Task, data: Any, inputs: _RunInputs, runs: engine.Run, schedule: Schedule, num_evals: Any
+    training: _Training, task: Task, data: Any, inputs: Inputs, runs: engine.Run, schedule: Schedule, num_evals: Any
 ) -> engine.Run:
-    """Goes on with all runs until there are so many evaluations."""
+    """Goes on with all runs until there are so many evaluations; their parameters are those of the runs."""
 
-    def advance_one(inputs: _RunInputs, run: engine.Run, schedule: Schedule) -> engine.Run:
-        start, whole = run._replace(schedule=schedule), task._replace(data=data)
-        return engine.run(whole, **training._asdict(), **inputs._asdict(), start=start, num_evals=num_evals).unscheduled
+    def advance_one(inputs: Inputs, run: engine.Run, schedule: Schedule) -> engine.Run:
+        whole, start = task._replace(data=data), run._replace(schedule=schedule)
+        arguments = {**training._asdict(), **inputs._asdict()}
+        return engine.run(whole, **arguments, start=start, num_evals=num_evals).unscheduled
 
     return jax.vmap(advance_one)(inputs, runs, schedule)
 
 
 def _train_together(
-    training: _Training, scheme: str, study: Study, inputs: Inputs, checkpointing: Checkpointing,
-    report: Callable[[float], None],
-) -> _Timed:  # fmt: skip
+    training: _Training, scheme: str, study: Study, inputs: Inputs, out: Path, report: Callable[[float], None]
+) -> _Timed:
     """All runs in one program."""
     task, data = study.task._replace(data=None), study.task.data
-    run_inputs = _RunInputs(inputs.durations, inputs.network, inputs.batch_keys)
 
     def advance(runs: engine.Run, num_evals: int) -> engine.Run:
-        return _advance(training, task, data, run_inputs, runs, schedule, jnp.int32(num_evals))
+        return _advance(training, task, data, inputs._replace(params=None), runs, schedule, jnp.int32(num_evals))
 
     def report_commits(runs: engine.Run) -> None:
         share = runs.state.commit.sum() / jnp.maximum(runs.info.num_commits.sum(), 1)
         report(_COMPILING + (1 - _COMPILING) * float(share))
 
     start = time.perf_counter()
-    initial = _initial_runs(training, task, data, run_inputs, inputs.params)
+    initial = _initial_runs(training, task, data, inputs)
     schedule = initial.schedule
     runs = jax.block_until_ready(advance(initial.unscheduled, 0))
     compiled = time.perf_counter()
-    identity = engine.identity(checkpointing.config, scheme=scheme, given=(data, run_inputs, inputs.params, schedule))
-    with checkpointing.checkpoints(scheme) as checkpoints:
+    identity = engine.identity(config.text(), scheme=scheme, given=(data, inputs, schedule))
+    with study.checkpoints(out, scheme) as checkpoints:
+        num_evals = initial.trajectory.time.shape[1] - 1
         runs = engine.in_pieces(
-            advance, runs, initial.trajectory.time.shape[1] - 1,
-            checkpoints=checkpoints, identity=identity, report=report_commits,
-        )  # fmt: skip
+            advance, runs, num_evals, checkpoints=checkpoints, identity=identity, report=report_commits
+        )
     adaptive = training.protocol.adaptive
     if adaptive is not None:  # what it was in the end
-        schedule = _schedules(adaptive.schedule, run_inputs.durations, run_inputs.network, runs.state.controls)
+        schedule = _schedules(adaptive.schedule, inputs.durations, inputs.network, runs.state.controls)
         _check_units_last(scheme, schedule, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule))
     end = time.perf_counter()
@@ -195,29 +184,22 @@ def _train_together(
 
 
 def _train_on_mesh(
-    training: _Training, scheme: str, study: Study, inputs: Inputs, checkpointing: Checkpointing,
-    report: Callable[[float], None],
-) -> _Timed:  # fmt: skip
+    training: _Training, scheme: str, study: Study, inputs: Inputs, out: Path, report: Callable[[float], None]
+) -> _Timed:
     """Each run on all devices of the mesh."""
     outcomes, moments = [], [time.perf_counter()]
-    for i, key in enumerate(inputs.batch_keys):
-        durations, params, network = _run_of((inputs.durations, inputs.params, inputs.network), i)
-        with checkpointing.checkpoints(scheme, str(i)) as checkpoints:
+    training = training._replace(num_commits=None)  # each run has its own number
+    num_runs = len(inputs.durations)
+    for i in range(num_runs):
+        arguments = {**training._asdict(), **_run_of(inputs, i)._asdict()}
+        identity = f"{config.text()}\nscheme = {scheme}, seed {i}"
+        with study.checkpoints(out, scheme, str(i)) as checkpoints:
             run = engine.run(
-                study.task,
-                **training._replace(num_commits=None)._asdict(),  # each run has its own number
-                durations=durations,
-                rng_key=key,
-                params=params,
-                network=network,
-                mesh=study.mesh,
-                axis=study.axis,
-                checkpoints=checkpoints,
-                identity=f"{checkpointing.config}\nscheme = {scheme}, seed {i}",
+                study.task, **arguments, mesh=study.mesh, axis=study.axis, checkpoints=checkpoints, identity=identity
             )
         outcomes.append(jax.device_get((run.trajectory, run.schedule)))
         moments.append(time.perf_counter())
-        report((i + 1) / len(inputs.batch_keys))
+        report((i + 1) / num_runs)
     trajectory, schedule = jax.tree.map(lambda *x: np.stack(x), *outcomes)
     return trajectory, schedule, moments[0], moments[1], moments[-1]
 

@@ -8,6 +8,7 @@ import pytest
 
 from gcjax import stragglers, tasks
 from gcjax.study import Condition, Study, draw
+from gcjax.study.inputs import labels
 
 UNITS, WORKERS, SEEDS = 5, 3, 2
 KEY = jax.random.key(7)
@@ -25,8 +26,9 @@ def two():
     return draw(Study(task=TASK, optimizer=optax.sgd(0.1), seed=7, **sizes), CONDITIONS)
 
 
-def test_every_run_says_what_it_is(two):
-    assert {name: column.tolist() for name, column in two.labels.items()} == {
+def test_every_run_says_what_it_is():
+    study = Study(task=TASK, optimizer=None, num_workers=WORKERS, num_units=UNITS, num_seeds=SEEDS)
+    assert {name: column.tolist() for name, column in labels(study, CONDITIONS).items()} == {
         "condition": ["even", "even", "uneven", "uneven"],
         "seed": [0, 1, 0, 1],
     }
@@ -35,7 +37,7 @@ def test_every_run_says_what_it_is(two):
 def test_conditions_differ_in_nothing_but_who_is_slow_and_what_messages_cost(two):
     even, uneven = two.durations[:SEEDS], two.durations[SEEDS:]
     np.testing.assert_allclose(uneven, even * jnp.array([1.0, 4.0, 1.0]), rtol=1e-6)
-    for leaf in (*jax.tree.leaves(two.params), jax.random.key_data(two.batch_keys)):
+    for leaf in (*jax.tree.leaves(two.params), jax.random.key_data(two.rng_key)):
         np.testing.assert_array_equal(leaf[:SEEDS], leaf[SEEDS:])
     size = sum(leaf[0].nbytes for leaf in jax.tree.leaves(two.params))
     assert two.network.upload.tolist() == [0.0, 0.0, size / 8, size / 8]
@@ -44,6 +46,6 @@ def test_conditions_differ_in_nothing_but_who_is_slow_and_what_messages_cost(two
 def test_each_seed_draws_its_own(two):
     key, init_key, batch_key = jax.random.split(jax.random.split(KEY, SEEDS)[1], 3)
     np.testing.assert_array_equal(two.durations[1], stragglers.sample_durations(SLOW, key, UNITS, WORKERS))
-    assert two.batch_keys[1] == batch_key and two.batch_keys[0] != batch_key
+    assert two.rng_key[1] == batch_key and two.rng_key[0] != batch_key
     expected = TASK.init(init_key)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x[1], y, rtol=1e-6), two.params, expected)
