@@ -3,7 +3,6 @@
 gcjax run configs/codes.gin
 """
 
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -14,8 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from gcjax import _validate, analysis, config, files
 from gcjax.codes import GradientCode, conditioning
@@ -115,7 +112,7 @@ def compare_codes(
         progress.update(name, i / len(codes))
         found.append(_measured(name, code, masks, durations, num_stragglers, num_masks, condition_key))
     facts = {"num_stragglers": num_stragglers, "num_trials": num_trials, "num_masks": len(masks)}
-    _write(found, list(stragglers), {**facts, **analysis.environment()}, out, progress)
+    _write(found, list(stragglers), facts, out, progress)
     return found
 
 
@@ -184,9 +181,7 @@ def _seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -> float
 def _write(found: list[Measured], models: list[str], facts: dict[str, Any], out: Path, progress: Progress) -> None:
     heads, rows = _heads(models), [_row(each) for each in found]
     notes = NOTES.format(stragglers=facts["num_stragglers"], masks=facts["num_masks"], trials=facts["num_trials"])
-    files.write_text(out / "operative.gin", config.operative())
-    files.write_text(out / "run.json", json.dumps(facts, indent=2) + "\n")
-    files.write_text(out / "summary.md", "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]))
+    analysis.write_page(out, "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]), facts)
     files.write_table(out / "codes.parquet", pa.Table.from_pylist([_plain(each, models) for each in found]))
     _figure(found, models, out / "codes.png")
     progress.show(analysis.rich_table(f"Codes, {facts['num_stragglers']} stragglers", heads, rows))
@@ -230,8 +225,7 @@ def _conditions(m: Measured) -> tuple[float, float]:
 
 def _figure(found: list[Measured], models: list[str], file: Path) -> None:
     """Completion time and error of every code, with what it computes and sends."""
-    figure = Figure(figsize=(13, 1.5 + 0.3 * len(found)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(13, 1.5 + 0.3 * len(found))
     axes = figure.subplots(1, 3, sharey=True)
     place = np.arange(len(found))
     for i, model in enumerate(models):

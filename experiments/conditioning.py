@@ -5,7 +5,6 @@ gcjax run configs/conditioning.gin
 
 import contextlib
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pyarrow as pa
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from gcjax import analysis, codes, config, files
 from gcjax.progress import Progress
@@ -190,9 +187,7 @@ def _write(
     notes = NOTES.format(masks=facts["num_masks"], many=MANY_WORKERS, least=LEAST_MASKS, safe=facts["safe"])
     page = ["# Conditioning", "", analysis.markdown_table(HEADS, cells, keys=4), "", notes, "# Interpolation", ""]
     page += [analysis.markdown_table(lagrange_heads, curves), ""]
-    files.write_text(out / "summary.md", "\n".join(page))
-    files.write_text(out / "operative.gin", config.operative())
-    files.write_text(out / "run.json", json.dumps({**facts, **analysis.environment()}, indent=2) + "\n")
+    analysis.write_page(out, "\n".join(page), facts)
     files.write_table(out / "conditioning.parquet", pa.Table.from_pylist([row._asdict() for row in rows]))
     files.write_table(out / "interpolation.parquet", {"digits": digits, **errors})
     _draw_codes(rows, out / "conditioning.png")
@@ -216,8 +211,7 @@ def _cells(row: Row, safe: float) -> list[str]:
 def _draw_codes(rows: list[Row], file: Path) -> None:
     """The float32 error against n, a panel for each s, a line for each code and L."""
     stragglers = sorted({row.s for row in rows})
-    figure = Figure(figsize=(4.2 * len(stragglers), 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(4.2 * len(stragglers), 4.6)
     panels = figure.subplots(1, len(stragglers), sharey=True, squeeze=False)[0]
     for panel, s in zip(panels, stragglers, strict=True):
         for i, (name, blocks) in enumerate(sorted({(row.code, row.L) for row in rows})):
@@ -232,8 +226,7 @@ def _draw_codes(rows: list[Row], file: Path) -> None:
 
 
 def _draw_interpolation(digits: np.ndarray, errors: dict[str, np.ndarray], file: Path) -> None:
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(6.4, 4.4)
     axes = figure.subplots()
     for name, curve in errors.items():
         axes.plot(digits, curve, ".-", label=name)

@@ -131,8 +131,10 @@ def live(
             row = finished.kept(file, identity)
             if row is None:
                 run_folder = folder / analysis.file_name(name) / analysis.file_name(label)
-                saving = {"every": checkpoint_every, "keep": checkpoints_kept, "label": f"{name}, {label}"}
-                with engine.Checkpoints(run_folder, **saving) as checkpoints, contextlib.ExitStack() as stack:
+                saved = engine.Checkpoints(
+                    run_folder, every=checkpoint_every, keep=checkpoints_kept, label=f"{name}, {label}"
+                )
+                with saved as checkpoints, contextlib.ExitStack() as stack:
                     run = runtime.train(
                         task,
                         scheme.code,

@@ -7,9 +7,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 
 from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis import table_cells
@@ -17,7 +15,7 @@ from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
-from gcjax.study import Condition, Study, final_rows, plan, run, seed_values, write_final_rows
+from gcjax.study import Condition, Study, final_rows, plan, run, seed_values
 
 NOTES = """\
 - Mean virtual time to {metric} {target:g} in seconds, over {seeds} seeds that all schemes share; ± is their standard
@@ -77,8 +75,8 @@ def protocol_map(
         costs = list(_costs_table(rows, list(schemes)))
         tables = [analysis.markdown_table(("Scheme", *conditions), times), "", notes, "", "## What they cost", ""]
         tables.append(analysis.markdown_table(COST_HEADS, costs))
-        files.write_text(out / "summary.md", "\n".join(["# Which scheme wins where", "", *tables, ""]))
-        write_final_rows(rows, study, out)
+        analysis.write_page(out, "\n".join(["# Which scheme wins where", "", *tables, ""]), study.facts())
+        files.write_table(out / "results.parquet", rows)
         _figure(rows, list(schemes), list(regimes), list(networks), out / "map.png")
         analysis.drop_checkpoints(out)
         progress.show(analysis.rich_table("Virtual time to the target (s)", ("Scheme", *conditions), times))
@@ -120,8 +118,7 @@ def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, .
 
 def _figure(rows: Columns, schemes: Sequence[str], regimes: Sequence[str], networks: Sequence[str], path: Path) -> None:
     """A panel for each regime: schemes against the cost of messages, coloured by time over the best; the best named."""
-    figure = Figure(figsize=(2.4 + 2.6 * len(regimes), max(3.8, 1.6 + 0.27 * len(schemes))), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(2.4 + 2.6 * len(regimes), max(3.8, 1.6 + 0.27 * len(schemes)))
     panels = figure.subplots(1, len(regimes), squeeze=False, sharey=True)[0]
     for panel, regime in zip(panels, regimes, strict=True):
         times = _mean_times(rows, schemes, [f"{regime}, {network}" for network in networks])

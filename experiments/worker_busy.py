@@ -10,8 +10,6 @@ from pathlib import Path
 from typing import NamedTuple
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis import table_cells
@@ -19,7 +17,7 @@ from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
-from gcjax.study import Condition, Study, final_rows, plan, run, seed_values, write_final_rows
+from gcjax.study import Condition, Study, final_rows, plan, run, seed_values
 from gcjax.tables import RichTable
 
 NOTES = """\
@@ -98,8 +96,8 @@ def worker_busy_claims(
     if processes.is_first():
         lines = [_line(rows, name, method, goal.metric) for name in settings for method in schemes]
         notes = NOTES.format(metric=goal.metric, target=goal.value, seeds=study.num_seeds)
-        files.write_text(out / "summary.md", _page(claims, lines, notes))
-        write_final_rows(rows, study, out)
+        analysis.write_page(out, _page(claims, lines, notes), study.facts())
+        files.write_table(out / "results.parquet", rows)
         _figure(rows, list(settings), out / "time.png")
         analysis.drop_checkpoints(out)
         progress.show(claims_table(claims))
@@ -171,8 +169,7 @@ def methods_table(lines: Sequence[Line]) -> RichTable:
 def _figure(rows: Columns, settings: Sequence[str], path: Path) -> None:
     """The time of each method to the target in each setting, with its spread."""
     schemes = list(dict.fromkeys(rows["scheme"].tolist()))
-    figure = Figure(figsize=(1.4 + 2.6 * len(settings), 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(1.4 + 2.6 * len(settings), 4.0)
     axes = figure.subplots()
     width = 0.8 / len(schemes)
     for i, scheme in enumerate(schemes):

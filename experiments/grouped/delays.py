@@ -4,7 +4,6 @@ gcjax run configs/grouped/delays.gin
 """
 
 import dataclasses
-import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -139,10 +138,7 @@ def _write(outcomes: list[Outcome], evaluations: Columns, facts: dict[str, Any],
     relative = report.relative(outcomes)
     claims = report.claims(relative, facts["factor"], facts["points"])
     files.write_table(out / "results.parquet", evaluations)
-    files.write_text(out / "summary.md", report.markdown(relative, claims, facts))
     summary = [{"claim": c.text, "ours": c.ours, "spread": c.spread, "holds": c.holds} for c in claims]
-    text = json.dumps({**facts, "summary": summary, **analysis.environment()}, indent=2)
-    files.write_text(out / "run.json", text + "\n")
-    files.write_text(out / "operative.gin", config.operative())
+    analysis.write_page(out, report.markdown(relative, claims, facts), {**facts, "summary": summary})
     figures.groups(relative, facts["factor"], facts["points"], out / "groups.png")
     progress.show(report.table(claims))

@@ -56,31 +56,20 @@ class Outcome(NamedTuple):
     """What one scheme came to in one case; arrays have an entry a seed.
 
     Attributes:
-      rule: how groups push to the central server, by its name in the config.
-      groups: the number of groups; 0 where progressive grouping chooses it.
-      delayed: who is, by the name in the config; "none" where there is no delay.
-      delay: percent of the time of a unit that is added; 100 takes twice as long.
-      stragglers: how many are delayed.
+      scheme: the groups.
+      case: the delay.
       time: float[S] virtual seconds until all work is committed.
       accuracy: float[S] at that moment.
       waiting: float[S], the share of the workers' time.
       chosen: int[S], the groups in which workers were at the end.
     """
 
-    rule: str
-    groups: int
-    delayed: str
-    delay: float
-    stragglers: int
+    scheme: Scheme
+    case: Case
     time: np.ndarray
     accuracy: np.ndarray
     waiting: np.ndarray
     chosen: np.ndarray
-
-    @property
-    def case(self) -> tuple[str, float]:
-        """Who is delayed, and by how much."""
-        return self.delayed, self.delay
 
 
 def conditions(
@@ -132,12 +121,8 @@ def outcomes(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequ
         for case in cases:
             in_case = of_scheme["condition"] == case.name
             time, accuracy, waiting = (of_scheme[column][in_case] for column in ("end", "accuracy", "waiting"))
-            outcomes.append(
-                Outcome(
-                    **scheme._asdict(), delayed=case.delayed, delay=case.delay, stragglers=len(case.workers),
-                    time=time, accuracy=accuracy, waiting=waiting, chosen=final_groups[in_case],
-                )
-            )  # fmt: skip
+            chosen = final_groups[in_case]
+            outcomes.append(Outcome(scheme, case, time=time, accuracy=accuracy, waiting=waiting, chosen=chosen))
     return outcomes
 
 

@@ -4,8 +4,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from experiments.partial_stragglers.report import ZERO, Found
 from experiments.partial_stragglers.simulate import SCHEMES
@@ -22,8 +20,7 @@ def error_against_deadline(found: Found, estimates: Found, deadlines: Sequence[f
     where the sum is exact in all trials.
     """
     settings, blocks = _names(found)
-    figure = Figure(figsize=(4.2 * len(blocks), 3.4 * len(settings) + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(4.2 * len(blocks), 3.4 * len(settings) + 0.5)
     panels = figure.subplots(len(settings), len(blocks), squeeze=False)
     for (setting, num_blocks, scheme), values in found.items():
         panel = panels[settings.index(setting), blocks.index(num_blocks)]
@@ -44,8 +41,7 @@ def error_against_deadline(found: Found, estimates: Found, deadlines: Sequence[f
 def completion_times(found: Found, path: Path) -> None:
     """Draws the mean completion time over the trials that end, with its standard error, a panel for each assignment."""
     settings, blocks = _names(found)
-    figure = Figure(figsize=(4.6 * len(settings), 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(4.6 * len(settings), 4.0)
     panels = figure.subplots(1, len(settings), squeeze=False)[0]
     for (setting, num_blocks, scheme), values in found.items():
         ended = values[np.isfinite(values)]

@@ -1,6 +1,5 @@
 """What both experiments leave behind: raw results, a table that a person compares with the paper, facts."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -201,11 +200,8 @@ def write(
     """
     files.write_table(out / "results.parquet", raw)
     notes = published.NOTES if any(np.isfinite(row.published) for row in made) else ""
-    files.write_text(out / "summary.md", markdown(made, title) + "\n" + more + notes)
     summary = [{name: _json(value) for name, value in row._asdict().items()} for row in made]
-    text = json.dumps({**facts, "summary": summary, **analysis.environment()}, indent=2)
-    files.write_text(out / "run.json", text + "\n")
-    files.write_text(out / "operative.gin", config.operative())
+    analysis.write_page(out, markdown(made, title) + "\n" + more + notes, {**facts, "summary": summary})
     progress.show(table(made, title))
 
 

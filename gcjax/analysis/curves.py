@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -30,8 +28,7 @@ def loss_vs_time(results: Results, path: Path) -> None:
     losses = [name for name in ("train_loss", "loss", "test_loss") if name in results.metrics]
     names = list(dict.fromkeys([*losses[:1], target["metric"]]))
     drawn = styles(results, names[0])
-    figure = Figure(figsize=(6.4 * len(names), 5.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(6.4 * len(names), 5.2)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for panel, name in zip(panels, names, strict=True):
         for scheme, style in drawn.items():

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
@@ -28,8 +26,7 @@ def timeline(results: Results, path: Path) -> None:
     number = len(results.schemes)
     columns, rows = min(2, number), -(-number // 2)
     height = 0.9 + min(0.085 * workers, 3.0)
-    figure = Figure(figsize=(7 * columns, height * rows + 0.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(7 * columns, height * rows + 0.9)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for i, scheme in enumerate(results.schemes):
         units = select(results.timeline, results.timeline["scheme"] == scheme)

@@ -4,7 +4,7 @@ from gcjax.registry import Entry
 from gcjax.study.base import Study
 from gcjax.study.compare import compare
 from gcjax.study.inputs import Condition, Inputs, draw
-from gcjax.study.results import Plan, StudyResults, final_rows, seed_values, write_final_rows
+from gcjax.study.results import Plan, StudyResults, final_rows, seed_values
 from gcjax.study.runner import plan, run
 from gcjax.study.training import SchemeRuns
 
@@ -23,7 +23,6 @@ __all__ = [
     "plan",
     "run",
     "seed_values",
-    "write_final_rows",
 ]
 
 TABLE = {"study": Entry(Study)}

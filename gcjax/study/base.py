@@ -100,7 +100,8 @@ class Study:
 
     def facts(self) -> dict[str, Any]:
         """What of it `run.json` says."""
-        return {name: getattr(self, name) for name in ("seed", "num_seeds", "num_workers", "num_units")}
+        names = ("seed", "num_seeds", "num_workers", "num_units", "target", "metric")
+        return {name: getattr(self, name) for name in names}
 
 
 def metric_names(task: Task) -> list[str]:

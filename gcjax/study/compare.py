@@ -51,7 +51,7 @@ def compare(
     goal = study.goal
     plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network())})
     outcome = runner.run(plan, out=out, progress=progress)
-    results = _results(outcome, {"target": goal._asdict(), **_facts(outcome, timeline_seconds)})
+    results = _results(outcome, {**_facts(outcome, timeline_seconds), "target": goal._asdict()})
     if processes.is_first():
         files.write_text(out / "operative.gin", config.operative())
         analysis.save(results, out)

@@ -3,14 +3,12 @@
 Letters: R runs of a scheme, S seeds.
 """
 
-import json
-from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
-from gcjax import analysis, config, files
+from gcjax import analysis
 from gcjax.analysis.store import Columns
 from gcjax.protocols import Protocol, Schedule
 from gcjax.study.base import Study
@@ -87,11 +85,3 @@ def seed_values(rows: Columns, scheme: str, condition: str, column: str) -> np.n
     """A column [S] of the final rows of one scheme under one condition."""
     values: np.ndarray = rows[column][(rows["scheme"] == scheme) & (rows["condition"] == condition)]
     return values
-
-
-def write_final_rows(rows: Columns, study: Study, out: Path) -> None:
-    """Writes the rows to `results.parquet`, and what was run to `operative.gin` and `run.json`."""
-    files.write_table(out / "results.parquet", {name: column.tolist() for name, column in rows.items()})
-    files.write_text(out / "operative.gin", config.operative())
-    facts = {**study.facts(), "target": study.target, "metric": study.metric, **analysis.environment()}
-    files.write_text(out / "run.json", json.dumps(facts, indent=1) + "\n")

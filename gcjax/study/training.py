@@ -108,8 +108,9 @@ def train(
     trajectory, cut, start, compiled, end = train_all(training, scheme, study, inputs, out, report)
     stalled = [is_stalled(_run_of(schedule, run)) for run in range(len(schedule.time))]
     return SchemeRuns(
-        *jax.device_get((trajectory, cut)), stalled, compile_seconds=compiled - start, run_seconds=end - compiled
-    )
+        trajectory=jax.device_get(trajectory), schedule=jax.device_get(cut), stalled=stalled,
+        compile_seconds=compiled - start, run_seconds=end - compiled,
+    )  # fmt: skip
 
 
 _Timed = tuple[engine.Trajectory, Schedule, float, float, float]

@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.grouped import claims, delays, figures, hybrid, report, training
-from experiments.grouped.training import Outcome
+from experiments.grouped.training import Case, Outcome, Scheme
 from gcjax import analysis, cli, files, progress, protocols, stragglers, tasks
 from gcjax.study import Study
 
@@ -125,10 +125,10 @@ def test_a_run_ends_with_the_commit_that_brings_all_of_the_work(groups, local_ro
 
 def outcome(groups, time, accuracy, delayed, chosen=1):
     time, accuracy = np.array(time), np.array(accuracy)
-    return Outcome("g", groups, *delayed, time, accuracy, 0 * time, np.full(time.size, chosen))
+    return Outcome(Scheme("g", groups), delayed, time, accuracy, 0 * time, np.full(time.size, chosen))
 
 
-NONE, ONE, TWO = ("none", 0.0, 0), ("one", 400.0, 1), ("two", 400.0, 2)
+NONE, ONE, TWO = Case("none", 0.0, ()), Case("one", 400.0, (0,)), Case("two", 400.0, (0, 1))
 
 
 def made_up(late=11.0, accuracy=0.9):
@@ -159,7 +159,7 @@ def test_claims_are_judged_by_what_was_found():
 
 
 def test_the_smallest_number_of_groups_needs_time_and_accuracy():
-    ones = [r for r in made_up() if r.outcome.delayed == "one" and r.outcome.groups]
+    ones = [r for r in made_up() if r.outcome.case.delayed == "one" and r.outcome.scheme.groups]
     assert report.smallest(ones, 1.2, 2.5) == 2
     assert report.smallest(ones, 1.2, 1.0) == 4
     assert report.smallest(ones, 1.1, 2.5) == 4
