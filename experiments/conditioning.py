@@ -120,8 +120,8 @@ def conditioning(
         if code is None:
             continue  # no such code: that is what the table shows
         masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // n))
-        found = codes.conditioning(code, num_stragglers=s, rng_key=key, num_masks=min(num_masks, masks))
-        rows.append(Row(name, n, s, blocks, found.typical, found.worst, **found.errors))
+        condition = codes.conditioning(code, num_stragglers=s, rng_key=key, num_masks=min(num_masks, masks))
+        rows.append(Row(name, n, s, blocks, condition.typical, condition.worst, **condition.errors))
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
     _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)
     return rows
@@ -167,8 +167,8 @@ def _lagrange(degree: int, digits: list[int], num_polynomials: int, rng: np.rand
     truth = np.polynomial.chebyshev.chebval(points, coefficients, tensor=False)
     terms = weights / (points[:, None] - nodes)
     size = np.sqrt((values**2).mean(axis=1))
-    found = np.stack([(terms * _rounded(values, d)).sum(axis=1) / terms.sum(axis=1) for d in digits])
-    return np.mean(np.abs(found - truth) / size, axis=1)
+    interpolated = np.stack([(terms * _rounded(values, d)).sum(axis=1) / terms.sum(axis=1) for d in digits])
+    return np.mean(np.abs(interpolated - truth) / size, axis=1)
 
 
 def _rounded(values: np.ndarray, digits: int) -> np.ndarray:

@@ -26,7 +26,7 @@ import jax
 import numpy as np
 import optax
 
-from experiments import finished_rows as finished
+from experiments import finished_rows
 from experiments.pause_process import interrupted
 from gcjax import _validate, analysis, codes, config, engine, files, processes, protocols, stragglers, tasks
 from gcjax.engine import live as runtime
@@ -128,7 +128,7 @@ def live(
             progress.update(f"{name}, {label}", len(rows) / (len(schemes) * len(situations)))
             identity = f"{config.text()}\nscheme = {name}, {label}, {num_workers} processes"
             file = folder / f"{_file_name(name, label)}.json"
-            row = finished.kept(file, identity)
+            row = finished_rows.stored_row(file, identity)
             if row is None:
                 run_folder = folder / analysis.file_name(name) / analysis.file_name(label)
                 saved = engine.Checkpoints(
@@ -149,7 +149,7 @@ def live(
                     )
                 _write_trace(out, name, label, run, progress)
                 row = _row(name, label, run, scheme.code, task.metrics(run.params, task.data))
-                finished.keep(file, row, identity)
+                finished_rows.write_row(file, row, identity)
             rows.append(row)
     _write(out, rows, progress)
     if processes.is_first():

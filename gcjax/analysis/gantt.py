@@ -58,8 +58,8 @@ def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -
     for state, (begin, end) in _intervals(units, seconds).items():
         shown = np.isfinite(begin) & (end > begin)
         for worker in np.unique(units["worker"][shown]):
-            mine = shown & (units["worker"] == worker)
-            bars = np.stack([begin[mine], end[mine] - begin[mine]], axis=1).tolist()
+            of_worker = shown & (units["worker"] == worker)
+            bars = np.stack([begin[of_worker], end[of_worker] - begin[of_worker]], axis=1).tolist()
             row = worker - 0.42, 0.84
             panel.broken_barh(bars, row, facecolor=_STATES[state], edgecolor="white", linewidth=0.3)
 
