@@ -3,7 +3,6 @@
 gcjax run configs/codes.gin
 """
 
-import json
 import statistics
 import time
 from collections.abc import Callable
@@ -14,8 +13,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from gcjax import _validate, analysis, config, files
 from gcjax.codes import GradientCode
@@ -38,7 +35,7 @@ NOTES = """\
 """
 
 
-class Measured(NamedTuple):
+class Measurement(NamedTuple):
     """What is found out about one code; arrays are over the straggler models.
 
     Attributes:
@@ -83,7 +80,7 @@ def compare_codes(
     seed: int = 0,
     out: Path,
     progress: Progress,
-) -> list[Measured]:
+) -> list[Measurement]:
     """Measures every code at the same number of workers and writes a table and a figure.
 
     Args:
@@ -111,13 +108,13 @@ def compare_codes(
         name: _rounds(model, jax.random.fold_in(time_key, i), num_trials, units, num_workers)
         for i, (name, model) in enumerate(stragglers.items())
     }
-    found = []
+    measurements = []
     for i, (name, code) in enumerate(codes.items()):
         progress.update(name, i / len(codes))
-        found.append(_measured(name, code, masks, durations, num_stragglers, num_masks, condition_key))
+        measurements.append(_measurement(name, code, masks, durations, num_stragglers, num_masks, condition_key))
     facts = {"num_stragglers": num_stragglers, "num_trials": num_trials, "num_masks": len(masks)}
-    _write(found, list(stragglers), {**facts, **analysis.environment()}, out, progress)
-    return found
+    _write(measurements, list(stragglers), facts, out, progress)
+    return measurements
 
 
 def _rounds(model: StragglerModel, rng_key: jax.Array, num_trials: int, units: int, num_workers: int) -> jax.Array:
@@ -126,18 +123,18 @@ def _rounds(model: StragglerModel, rng_key: jax.Array, num_trials: int, units: i
     return jax.jit(jax.vmap(lambda key: sample_durations(model, key, units, num_workers)))(keys)
 
 
-def _measured(
+def _measurement(
     name: str, code: GradientCode, masks: np.ndarray, durations: dict[str, jax.Array], num_stragglers: int,
     num_masks: int, rng_key: jax.Array,
-) -> Measured:  # fmt: skip
+) -> Measurement:  # fmt: skip
     a = code.assignment
-    done = jnp.asarray(np.where(masks, 0, a.loads), jnp.int32)
-    residuals = jax.jit(lambda rows: jax.lax.map(lambda p: code.plan(p).residual, rows, batch_size=64))(done)
+    chunks_done = jnp.asarray(np.where(masks, 0, a.loads), jnp.int32)
+    residuals = jax.jit(lambda rows: jax.lax.map(lambda p: code.plan(p).residual, rows, batch_size=64))(chunks_done)
     errors = np.asarray(residuals) / np.sqrt(a.num_chunks * code.num_blocks)
     times = np.stack([_completion(code, each) for each in durations.values()])
     ends = np.isfinite(times)
     condition = conditioning(code, num_stragglers=num_stragglers, rng_key=rng_key, max_masks=num_masks)
-    return Measured(
+    return Measurement(
         code=name,
         load=float(a.loads.sum() / a.num_chunks),
         sent=float(np.asarray(code.sent(jnp.asarray(a.loads))).sum(axis=1).max() / code.num_blocks),
@@ -148,7 +145,7 @@ def _measured(
             [t[e].std() / np.sqrt(e.sum()) if e.any() else np.nan for t, e in zip(times, ends, strict=True)]
         ),
         never=1 - ends.mean(axis=1),
-        plan_seconds=_seconds(jax.jit(code.plan), done[0]),
+        plan_seconds=_seconds(jax.jit(code.plan), chunks_done[0]),
         typical_condition=condition.typical,
         worst_condition=condition.worst,
         float32_error=condition.errors["float32"],
@@ -182,14 +179,14 @@ def _seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -> float
     return statistics.median(seconds)
 
 
-def _write(found: list[Measured], models: list[str], facts: dict[str, Any], out: Path, progress: Progress) -> None:
-    heads, rows = _heads(models), [_row(each) for each in found]
+def _write(
+    measurements: list[Measurement], models: list[str], facts: dict[str, Any], out: Path, progress: Progress
+) -> None:
+    heads, rows = _heads(models), [_row(each) for each in measurements]
     notes = NOTES.format(stragglers=facts["num_stragglers"], masks=facts["num_masks"], trials=facts["num_trials"])
-    files.write_text(out / "operative.gin", config.operative())
-    files.write_text(out / "run.json", json.dumps(facts, indent=2) + "\n")
-    files.write_text(out / "summary.md", "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]))
-    files.write_table(out / "codes.parquet", pa.Table.from_pylist([_plain(each, models) for each in found]))
-    _figure(found, models, out / "codes.png")
+    analysis.write_page(out, "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]), facts)
+    files.write_table(out / "codes.parquet", pa.Table.from_pylist([_plain(each, models) for each in measurements]))
+    _figure(measurements, models, out / "codes.png")
     progress.show(analysis.rich_table(f"Codes, {facts['num_stragglers']} stragglers", heads, rows))
 
 
@@ -198,7 +195,7 @@ def _heads(models: list[str]) -> list[str]:
     return ["Code", "Load", "Sent", *errors, *models, "Plan (ms)", "Condition", "worst", "float32", "bfloat16"]
 
 
-def _row(m: Measured) -> list[str]:
+def _row(m: Measurement) -> list[str]:
     return [
         m.code,
         f"{m.load:.3g}",
@@ -216,7 +213,7 @@ def _row(m: Measured) -> list[str]:
     ]
 
 
-def _plain(m: Measured, models: list[str]) -> dict[str, Any]:
+def _plain(m: Measurement, models: list[str]) -> dict[str, Any]:
     """One row of the table of results."""
     plain = {name: value for name, value in m._asdict().items() if not isinstance(value, np.ndarray)}
     for i, model in enumerate(models):
@@ -225,36 +222,35 @@ def _plain(m: Measured, models: list[str]) -> dict[str, Any]:
     return plain
 
 
-def _conditions(m: Measured) -> tuple[float, float]:
+def _conditions(m: Measurement) -> tuple[float, float]:
     return m.typical_condition, m.worst_condition
 
 
-def _figure(found: list[Measured], models: list[str], file: Path) -> None:
+def _figure(measurements: list[Measurement], models: list[str], file: Path) -> None:
     """Completion time and error of every code, with what it computes and sends."""
-    figure = Figure(figsize=(13, 1.5 + 0.3 * len(found)), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(13, 1.5 + 0.3 * len(measurements))
     axes = figure.subplots(1, 3, sharey=True)
-    place = np.arange(len(found))
+    positions = np.arange(len(measurements))
     for i, model in enumerate(models):
         height = 0.8 / len(models)
         axes[0].barh(
-            place + (i - (len(models) - 1) / 2) * height, [m.times[i] for m in found], height, label=model,
-            xerr=[m.time_errors[i] for m in found],
+            positions + (i - (len(models) - 1) / 2) * height, [m.times[i] for m in measurements], height, label=model,
+            xerr=[m.time_errors[i] for m in measurements],
         )  # fmt: skip
     axes[0].set_xlabel("time to an exact sum (missing: never)")
     axes[0].legend(fontsize="small")
-    axes[1].barh(place - 0.2, [m.mean_error for m in found], 0.4, label="mean")
-    axes[1].barh(place + 0.2, [m.worst_error for m in found], 0.4, label="largest")
+    axes[1].barh(positions - 0.2, [m.mean_error for m in measurements], 0.4, label="mean")
+    axes[1].barh(positions + 0.2, [m.worst_error for m in measurements], 0.4, label="largest")
     axes[1].set_xlabel("relative error with s workers gone")
     axes[1].legend(fontsize="small")
-    typical, worst = ([max(c, 1) for c in each] for each in zip(*map(_conditions, found), strict=True))
-    axes[2].hlines(place, typical, worst, color="C0", linewidth=1)
-    axes[2].plot(worst, place, "o", markersize=9, fillstyle="none", color="C0", label="worst")
-    axes[2].plot(typical, place, "o", markersize=4, color="C1", label="typical")
+    typical, worst = ([max(c, 1) for c in each] for each in zip(*map(_conditions, measurements), strict=True))
+    axes[2].hlines(positions, typical, worst, color="C0", linewidth=1)
+    axes[2].plot(worst, positions, "o", markersize=9, fillstyle="none", color="C0", label="worst")
+    axes[2].plot(typical, positions, "o", markersize=4, color="C1", label="typical")
     axes[2].set_xscale("log")
     axes[2].set_xlabel("condition number")
     axes[2].legend(fontsize="small")
-    axes[0].set_yticks(place, [f"{m.code}  ({m.load:.2g} | {m.sent:.2g})" for m in found])
+    axes[0].set_yticks(positions, [f"{m.code}  ({m.load:.2g} | {m.sent:.2g})" for m in measurements])
     axes[0].set_title("code (load | sent)", loc="left", fontsize="medium")
     axes[0].invert_yaxis()
     files.write_figure(file, figure)

@@ -5,7 +5,6 @@ gcjax run configs/conditioning.gin
 
 import contextlib
 import itertools
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,8 +12,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 import pyarrow as pa
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
 from gcjax import analysis, codes, config, files
 from gcjax.codes import assignments, diagnostics
@@ -124,8 +121,8 @@ def conditioning(
         if code is None:
             continue  # no such code: that is what the table shows
         masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // n))
-        found = diagnostics.conditioning(code, num_stragglers=s, rng_key=key, max_masks=min(num_masks, masks))
-        rows.append(Row(name, n, s, blocks, found.typical, found.worst, **found.errors))
+        condition = diagnostics.conditioning(code, num_stragglers=s, rng_key=key, max_masks=min(num_masks, masks))
+        rows.append(Row(name, n, s, blocks, condition.typical, condition.worst, **condition.errors))
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
     _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)
     return rows
@@ -171,8 +168,8 @@ def _lagrange(degree: int, digits: list[int], num_polynomials: int, rng: np.rand
     truth = np.polynomial.chebyshev.chebval(points, coefficients, tensor=False)
     terms = weights / (points[:, None] - nodes)
     size = np.sqrt((values**2).mean(axis=1))
-    found = np.stack([(terms * _rounded(values, d)).sum(axis=1) / terms.sum(axis=1) for d in digits])
-    return np.mean(np.abs(found - truth) / size, axis=1)
+    interpolated = np.stack([(terms * _rounded(values, d)).sum(axis=1) / terms.sum(axis=1) for d in digits])
+    return np.mean(np.abs(interpolated - truth) / size, axis=1)
 
 
 def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
@@ -191,9 +188,7 @@ def _write(
     notes = NOTES.format(masks=facts["num_masks"], many=MANY_WORKERS, least=LEAST_MASKS, safe=facts["safe"])
     page = ["# Conditioning", "", analysis.markdown_table(HEADS, cells, keys=4), "", notes, "# Interpolation", ""]
     page += [analysis.markdown_table(lagrange_heads, curves), ""]
-    files.write_text(out / "summary.md", "\n".join(page))
-    files.write_text(out / "operative.gin", config.operative())
-    files.write_text(out / "run.json", json.dumps({**facts, **analysis.environment()}, indent=2) + "\n")
+    analysis.write_page(out, "\n".join(page), facts)
     files.write_table(out / "conditioning.parquet", pa.Table.from_pylist([row._asdict() for row in rows]))
     files.write_table(out / "interpolation.parquet", {"digits": digits, **errors})
     _draw_codes(rows, out / "conditioning.png")
@@ -217,8 +212,7 @@ def _cells(row: Row, safe: float) -> list[str]:
 def _draw_codes(rows: list[Row], file: Path) -> None:
     """The float32 error against n, a panel for each s, a line for each code and L."""
     stragglers = sorted({row.s for row in rows})
-    figure = Figure(figsize=(4.2 * len(stragglers), 4.6), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(4.2 * len(stragglers), 4.6)
     panels = figure.subplots(1, len(stragglers), sharey=True, squeeze=False)[0]
     for panel, s in zip(panels, stragglers, strict=True):
         for i, (name, blocks) in enumerate(sorted({(row.code, row.L) for row in rows})):
@@ -233,8 +227,7 @@ def _draw_codes(rows: list[Row], file: Path) -> None:
 
 
 def _draw_interpolation(digits: np.ndarray, errors: dict[str, np.ndarray], file: Path) -> None:
-    figure = Figure(figsize=(6.4, 4.4), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(6.4, 4.4)
     axes = figure.subplots()
     for name, curve in errors.items():
         axes.plot(digits, curve, ".-", label=name)

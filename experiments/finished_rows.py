@@ -10,7 +10,7 @@ from gcjax import files, processes
 Row = dict[str, Any]
 
 
-def keep(file: Path, row: Row, identity: str) -> None:
+def write_row(file: Path, row: Row, identity: str) -> None:
     """Writes a row, in process 0, with what it depends on."""
     if processes.is_first():
         file.parent.mkdir(parents=True, exist_ok=True)
@@ -18,7 +18,7 @@ def keep(file: Path, row: Row, identity: str) -> None:
         files.write_text(file, json.dumps({"body": body, "sha256": _digest(body)}) + "\n")
 
 
-def kept(file: Path, identity: str) -> Row | None:
+def stored_row(file: Path, identity: str) -> Row | None:
     """The row that process 0 sees; all processes must call.
 
     Returns:

@@ -26,10 +26,9 @@ import jax
 import numpy as np
 import optax
 
-from experiments import finished_rows as finished
+from experiments import finished_rows
 from experiments.pause_process import interrupted
-from gcjax import _validate, analysis, codes, config, files, processes, protocols, stragglers, tasks
-from gcjax.analysis import trials
+from gcjax import _validate, analysis, codes, config, engine, files, processes, protocols, stragglers, tasks
 from gcjax.engine import live as runtime
 from gcjax.progress import Progress
 from gcjax.tables import RichTable, markdown_table, rich_table
@@ -121,17 +120,21 @@ def live(
         "coded": Scheme(coded, deadline),
     }
     situations = scenarios(num_workers, num_rounds, pace, slowdown, stop_seconds)
-    saving = trials.Saving(out / analysis.CHECKPOINTS, checkpoint_every, checkpoints_kept, config.text())
+    folder = out / analysis.CHECKPOINTS
     rows: list[dict[str, Any]] = []
     for name, scheme in schemes.items():
         task = tasks.digits(scheme.code.assignment.num_chunks, batch_size=batch_size)
         for label, scenario in situations.items():
             progress.update(f"{name}, {label}", len(rows) / (len(schemes) * len(situations)))
-            identity = f"{saving.config}\nscheme = {name}, {label}, {num_workers} processes"
-            file = saving.folder / f"{_file_name(name, label)}.json"
-            row = finished.kept(file, identity)
+            identity = f"{config.text()}\nscheme = {name}, {label}, {num_workers} processes"
+            file = folder / f"{_file_name(name, label)}.json"
+            row = finished_rows.stored_row(file, identity)
             if row is None:
-                with saving.checkpoints(name, label) as checkpoints, contextlib.ExitStack() as stack:
+                run_folder = folder / analysis.file_name(name) / analysis.file_name(label)
+                saved = engine.Checkpoints(
+                    run_folder, every=checkpoint_every, keep=checkpoints_kept, label=f"{name}, {label}"
+                )
+                with saved as checkpoints, contextlib.ExitStack() as stack:
                     run = runtime.train(
                         task,
                         scheme.code,
@@ -146,7 +149,7 @@ def live(
                     )
                 _write_trace(out, name, label, run, progress)
                 row = _row(name, label, run, scheme.code, task.metrics(run.params, task.data))
-                finished.keep(file, row, identity)
+                finished_rows.write_row(file, row, identity)
             rows.append(row)
     _write(out, rows, progress)
     if processes.is_first():

@@ -3,22 +3,19 @@
 gcjax run configs/protocols.gin
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 
 import numpy as np
-import optax
-from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import LogNorm
-from matplotlib.figure import Figure
 
-from experiments import cells
-from gcjax import _validate, analysis, config, files
-from gcjax.analysis import cells as text
+from gcjax import _validate, analysis, config, files, processes
+from gcjax.analysis import table_cells
+from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
-from gcjax.tasks import Task
+from gcjax.study import Condition, Study, final_rows, plan, run, seed_values
 
 NOTES = """\
 - Mean virtual time to {metric} {target:g} in seconds, over {seeds} seeds that all schemes share; ± is their standard
@@ -28,6 +25,8 @@ NOTES = """\
 - One set of hyperparameters a scheme, the same in all columns, not tuned: the order of neighbours says little.
 """
 
+COST_HEADS = ("Scheme", "Computing", "Communicating", "Waiting", "Staleness", "Numbers sent a worker and second")
+
 FACTOR = 10.0
 """Times above so many times the best one are drawn as that."""
 
@@ -36,115 +35,93 @@ FACTOR = 10.0
 def protocol_map(
     schemes: dict[str, Protocol],
     *,
+    study: Study,
     regimes: dict[str, StragglerModel],
     networks: dict[str, Network | Links],
-    task: Task,
-    optimizer: optax.GradientTransformation,
-    optimizers: dict[str, optax.GradientTransformation] | None = None,
-    num_workers: int,
-    num_units: int,
-    target: float,
-    metric: str = "accuracy",
-    num_seeds: int = 3,
-    num_evals: int = 100,
-    seed: int = 0,
     out: Path,
     progress: Progress,
-) -> cells.Columns:
+) -> Columns:
     """Runs every scheme under every regime of stragglers at every cost of messages.
 
     All regimes, costs and seeds of a scheme go through one program. The folder: `results.parquet` (a row for each
-    scheme, cell and seed, with time, staleness, waiting and communication), `summary.md`, `map.png`, `run.json`,
+    scheme, condition and seed, with time, staleness, waiting and communication), `summary.md`, `map.png`, `run.json`,
     `operative.gin`.
 
     Args:
       schemes: name -> protocol.
+      study: what all schemes share, with a target and 2 seeds or more.
       regimes: name -> who is slow.
       networks: name -> the time of messages.
-      task: what is trained.
-      optimizer: of the steps on gradients.
-      optimizers: scheme -> its own optimizer.
-      num_workers: W.
-      num_units: T, sampled for each worker.
-      target: value of the metric to reach.
-      metric: of the task.
-      num_seeds: S, 2 or more.
-      num_evals: evaluations of a run.
-      seed: of all randomness.
       out: the folder to write.
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if nothing is named, or a number is out of its range.
+      ValueError: if nothing is named, or there is no target or only one seed.
     """
-    _validate.integer("num_seeds", num_seeds, minimum=2)
+    _validate.integer("num_seeds", study.num_seeds, minimum=2)
     for name, given in {"schemes": schemes, "regimes": regimes, "networks": networks}.items():
         if not given:
             raise ValueError(f"{name} must name one at least; got {given!r}.")
-    study = cells.Study(
-        task, optimizer, optimizers or {}, num_workers, num_units, num_seeds, seed, target, metric, num_evals
-    )
-    places = {f"{r}, {n}": (model, net) for r, model in regimes.items() for n, net in networks.items()}
-    found = cells.measured(schemes, places, study, out, progress)
-    cells.save(found, study, out)
-    rows = _rows(found, list(schemes), list(places))
-    heads = ("Scheme", *places)
-    notes = NOTES.format(metric=metric, target=target, seeds=num_seeds, units=num_units)
-    tables = [analysis.markdown_table(heads, rows), "", notes, "", "## What they cost", ""]
-    costs = _costs(found, list(schemes), list(places))
-    cost_heads = ("Scheme", "Computing", "Communicating", "Waiting", "Staleness", "Numbers sent a worker and second")
-    tables.append(analysis.markdown_table(cost_heads, costs))
-    files.write_text(out / "summary.md", "\n".join(["# Which scheme wins where", "", *tables, ""]))
-    _figure(found, list(schemes), list(regimes), list(networks), out / "map.png")
-    analysis.drop_checkpoints(out)
-    progress.show(analysis.rich_table("Virtual time to the target (s)", heads, rows))
-    return found
-
-
-def _times(found: cells.Columns, schemes: Sequence[str], places: Sequence[str]) -> np.ndarray:
-    """float[schemes, cells]: mean time to the target; inf if a seed did not get there."""
-    return np.array([[cells.pick(found, scheme, cell, "reach").mean() for cell in places] for scheme in schemes])
-
-
-def _rows(found: cells.Columns, schemes: Sequence[str], places: Sequence[str]) -> list[tuple[str, ...]]:
-    times = _times(found, schemes, places)
-    best = [schemes[i] for i in times.argmin(axis=0)]
-    return [
-        (scheme, *(_cell(found, scheme, cell, winner) for cell, winner in zip(places, best, strict=True)))
-        for scheme in schemes
-    ]
-
-
-def _cell(found: cells.Columns, scheme: str, cell: str, winner: str) -> str:
-    reach, least = cells.pick(found, scheme, cell, "reach"), cells.pick(found, winner, cell, "reach")
-    if not np.isfinite(reach).all():
-        return "never" if cells.pick(found, scheme, cell, "stalled").all() else "-"
-    words = text.mean_spread(reach, 1)
-    if scheme == winner:
-        return f"**{words}**"
-    return words + (" *" if reach.mean() <= least.mean() + least.std(ddof=1) else "")
-
-
-def _costs(found: cells.Columns, schemes: Sequence[str], places: Sequence[str]) -> list[tuple[str, ...]]:
-    """Shares over all cells, and what is sent."""
-    rows = []
-    for scheme in schemes:
-        mine = {key: column[found["scheme"] == scheme] for key, column in found.items()}
-        shares = (text.percent(mine[key]) for key in ("computing", "communicating", "waiting"))
-        stale = text.staleness(mine["mean_staleness"], mine["max_staleness"])
-        rows.append((scheme, *shares, stale, text.short(float(np.mean(mine["numbers"] / mine["end"])))))
+    goal = study.goal
+    conditions = {
+        f"{regime}, {network}": Condition(regimes[regime], networks[network])
+        for regime in regimes
+        for network in networks
+    }
+    rows = final_rows(run(plan(study, schemes, conditions), out=out, progress=progress))
+    if processes.is_first():
+        notes = NOTES.format(metric=goal.metric, target=goal.value, seeds=study.num_seeds, units=study.num_units)
+        times = list(_times_table(rows, list(schemes), list(conditions)))
+        costs = list(_costs_table(rows, list(schemes)))
+        tables = [analysis.markdown_table(("Scheme", *conditions), times), "", notes, "", "## What they cost", ""]
+        tables.append(analysis.markdown_table(COST_HEADS, costs))
+        analysis.write_page(out, "\n".join(["# Which scheme wins where", "", *tables, ""]), study.facts())
+        files.write_table(out / "results.parquet", rows)
+        _figure(rows, list(schemes), list(regimes), list(networks), out / "map.png")
+        analysis.drop_checkpoints(out)
+        progress.show(analysis.rich_table("Virtual time to the target (s)", ("Scheme", *conditions), times))
     return rows
 
 
-def _figure(
-    found: cells.Columns, schemes: Sequence[str], regimes: Sequence[str], networks: Sequence[str], path: Path
-) -> None:
+def _mean_times(rows: Columns, schemes: Sequence[str], conditions: Sequence[str]) -> np.ndarray:
+    """float[schemes, conditions]: mean time to the target; inf if a seed did not get there."""
+    return np.array([[seed_values(rows, s, condition, "reach").mean() for condition in conditions] for s in schemes])
+
+
+def _times_table(rows: Columns, schemes: Sequence[str], conditions: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """A line for each scheme, a column for each condition."""
+    fastest = [schemes[i] for i in _mean_times(rows, schemes, conditions).argmin(axis=0)]
+    for scheme in schemes:
+        times = (_time_text(rows, scheme, c, winner) for c, winner in zip(conditions, fastest, strict=True))
+        yield (scheme, *times)
+
+
+def _time_text(rows: Columns, scheme: str, condition: str, fastest: str) -> str:
+    times, least = (seed_values(rows, name, condition, "reach") for name in (scheme, fastest))
+    if not np.isfinite(times).all():
+        return "never" if seed_values(rows, scheme, condition, "stalled").all() else "-"
+    text = table_cells.mean_spread(times, 1)
+    if scheme == fastest:
+        return f"**{text}**"
+    return text + (" *" if times.mean() <= least.mean() + least.std(ddof=1) else "")
+
+
+def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """Shares over all conditions, and what is sent."""
+    for scheme in schemes:
+        of_scheme = analysis.select(rows, rows["scheme"] == scheme)
+        shares = (table_cells.percent(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
+        staleness = table_cells.staleness(of_scheme["mean_staleness"], of_scheme["max_staleness"])
+        sent = table_cells.short(float(np.mean(of_scheme["numbers"] / of_scheme["end"])))
+        yield (scheme, *shares, staleness, sent)
+
+
+def _figure(rows: Columns, schemes: Sequence[str], regimes: Sequence[str], networks: Sequence[str], path: Path) -> None:
     """A panel for each regime: schemes against the cost of messages, coloured by time over the best; the best named."""
-    figure = Figure(figsize=(2.4 + 2.6 * len(regimes), max(3.8, 1.6 + 0.27 * len(schemes))), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(2.4 + 2.6 * len(regimes), max(3.8, 1.6 + 0.27 * len(schemes)))
     panels = figure.subplots(1, len(regimes), squeeze=False, sharey=True)[0]
     for panel, regime in zip(panels, regimes, strict=True):
-        times = _times(found, schemes, [f"{regime}, {network}" for network in networks])
+        times = _mean_times(rows, schemes, [f"{regime}, {network}" for network in networks])
         relative = times / times.min(axis=0)
         image = panel.imshow(
             np.where(np.isfinite(relative), relative.clip(1, FACTOR), np.nan), cmap="viridis_r", aspect="auto",

@@ -7,15 +7,26 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gcjax import codes, engine, processes, protocols, stragglers, tasks, testing
+    from gcjax import codes, engine, processes, protocols, stragglers, study, tasks, testing
     from gcjax.equality import comparable
     from gcjax.registry import register
 
 __version__ = "0.1.0"
 
-__all__ = ["codes", "comparable", "engine", "processes", "protocols", "register", "stragglers", "tasks", "testing"]
+__all__ = [
+    "codes",
+    "comparable",
+    "engine",
+    "processes",
+    "protocols",
+    "register",
+    "stragglers",
+    "study",
+    "tasks",
+    "testing",
+]
 
-_MODULES = ("codes", "engine", "processes", "protocols", "stragglers", "tasks", "testing")
+_MODULES = ("codes", "engine", "processes", "protocols", "stragglers", "study", "tasks", "testing")
 _FUNCTIONS = {"comparable": "gcjax.equality", "register": "gcjax.registry"}
 
 

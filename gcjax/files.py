@@ -68,6 +68,16 @@ def read_table(path: str | Path) -> Any:
         raise ValueError(f"The file {path} must be a whole Parquet file; it is damaged: {reason}") from error
 
 
+def figure(width: float, height: float) -> Any:
+    """An empty figure of Matplotlib, so many inches large, that needs no screen."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    empty = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(empty)
+    return empty
+
+
 def write_figure(path: str | Path, figure: Any, *, dpi: int = 130) -> None:
     """Writes a figure of Matplotlib."""
     with whole(path) as part:

@@ -39,6 +39,14 @@ class Progress(NamedTuple):
         """What one of so many equal parts of the whole tells the share of itself that is done."""
         return lambda fraction: self.update(label, (index + fraction) / number)
 
+    def portion(self, start: float, end: float) -> "Progress":
+        """What reports the whole of something that is from one share to another of this whole."""
+
+        def update(label: str, fraction: float, detail: str = "") -> None:
+            self.update(label, start + fraction * (end - start), detail)
+
+        return self._replace(update=update)
+
 
 def silent() -> Progress:
     """Says nothing."""

@@ -22,7 +22,8 @@ _TABLES = {
     "network": ("gcjax.stragglers", "NETWORKS"),
     "task": ("gcjax.tasks", "TABLE"),
     "optimizer": ("optax", ""),
-    "experiment": ("", ""),
+    "study": ("gcjax.study", "TABLE"),
+    "experiment": ("gcjax.study", "EXPERIMENTS"),
 }
 
 _OPTAX = (
@@ -113,8 +114,8 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
     registered again, since its cell or module is run once more, takes its own place.
 
     Args:
-      kind: assignment, code, stopping, deadline, protocol, groups, specification, straggler, network, task, optimizer
-        or experiment.
+      kind: assignment, code, stopping, deadline, protocol, groups, specification, straggler, network, task, optimizer,
+        study or experiment.
       name: what it is called; the name of the function by default.
       paper: where it comes from (authors, year).
 
@@ -210,7 +211,7 @@ def _own_kind(kind: str) -> Kind:
         entries = getattr(import_module(module), table)
     else:
         comparable = import_module("gcjax.equality").comparable
-        entries = {name: Entry(comparable(getattr(import_module(module), name))) for name in (_OPTAX if module else ())}
+        entries = {name: Entry(comparable(getattr(import_module(module), name))) for name in _OPTAX}
     return Kind(module, entries, kind not in NOT_IN_CONFIGS)
 
 

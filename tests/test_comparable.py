@@ -149,7 +149,7 @@ def test_what_is_written_inline_compiles_nothing_twice():
     "make",
     [
         lambda: protocols.ssp(staleness=2),
-        lambda: protocols.coded(codes.partial(codes.cyclic(4, load=2))),
+        lambda: protocols.coded(codes.partial(codes.assignments.cyclic(4, load=2))),
         lambda: protocols.adacomm(num_steps=2, seconds=5.0, num_windows=2),
     ],
 )

@@ -19,7 +19,7 @@ from tests.cli.test_main import CONFIG, ROOT
 from tests.test_interrupts import STATUS, WORDS, default_handlers
 from tests.test_resume import assert_same_bits, newest_checkpoints
 
-SETTINGS = "compare.num_units = 400\ncompare.num_evals = 40\ncompare.checkpoint_every = 4\n"
+SETTINGS = "study.num_units = 400\ncompare.num_evals = 40\ncompare.checkpoint_every = 4\n"
 READERS = {".gin": Path.read_text, ".md": Path.read_text, ".json": lambda path: json.loads(path.read_text())}
 READERS |= {".parquet": pq.read_table, ".png": imread}
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
@@ -28,9 +28,7 @@ LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs
 @pytest.fixture(scope="module")
 def config(tmp_path_factory):
     file = tmp_path_factory.mktemp("interrupted") / "small.gin"
-    file.write_text(
-        CONFIG.replace("compare.num_units = 60\n", SETTINGS).replace("'partial': @coded()", "'BSP': @bsp()")
-    )
+    file.write_text(CONFIG.replace("study.num_units = 60\n", SETTINGS).replace("'partial': @coded()", "'BSP': @bsp()"))
     return file
 
 
@@ -119,12 +117,12 @@ def test_a_run_that_has_a_checkpoint_says_how_to_go_on(config, tmp_path):
 @pytest.mark.parametrize("number", STATUS, ids=lambda number: number.name)
 def test_a_sweep_saves_a_checkpoint_and_says_how_to_go_on(config, tmp_path, number):
     """In the second combination, whose first checkpoint would be its last one."""
-    settings = ["--set", "compare.schemes = {'ASP': @asp()}", "--set", "compare.checkpoint_every = 1000"]
-    command = ["sweep", config, "--over", "compare.seed=0,1", *settings]
+    settings = ["--set", "compare.schemes = {'ASP': @asp()}", "--set", "study.checkpoint_every = 1000"]
+    command = ["sweep", config, "--over", "study.seed=0,1", *settings]
     env, out, whole = environment(config, cached=True), tmp_path / "out", tmp_path / "whole"
     assert end(start([*command, "--out", whole], env))[0] == 0
     process = start([*command, "--out", out], env)
-    wait_until(lambda: (out / "compare.seed=1" / "checkpoints").exists(), process)
+    wait_until(lambda: (out / "study.seed=1" / "checkpoints").exists(), process)
     status, _, errors = end(process, number)
     assert status == STATUS[number] and not (out / "sweep.parquet").exists()
     begin, _, going_on = errors.splitlines()[-1].partition(": gcjax ")

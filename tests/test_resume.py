@@ -14,9 +14,9 @@ from gcjax import analysis, cli, engine
 from tests.cli.test_main import CONFIG, ROOT
 
 SETTINGS = """
-compare.num_units = 1000
-compare.num_evals = 100
-compare.checkpoint_every = 2
+study.num_units = 1000
+study.num_evals = 100
+study.checkpoint_every = 2
 """
 
 
@@ -24,7 +24,7 @@ compare.checkpoint_every = 2
 def command(tmp_path_factory):
     """The command of a run that takes seconds, for a folder; compiled programs are those of all tests, to save time."""
     folder = tmp_path_factory.mktemp("resume")
-    (folder / "long.gin").write_text(CONFIG.replace("compare.num_units = 60\n", SETTINGS))
+    (folder / "long.gin").write_text(CONFIG.replace("study.num_units = 60\n", SETTINGS))
     environment = {**os.environ, "XLA_FLAGS": ""}
 
     def start(out, *more):
@@ -78,7 +78,7 @@ def kill_after_checkpoint(process, out, seconds=0.0):
 def test_a_run_that_is_cut_off_goes_on(tmp_path, monkeypatch, capsys):
     """In this process, by an error that nobody catches."""
     (tmp_path / "short.gin").write_text(CONFIG.replace("{'ASP': @asp(), 'partial': @coded()}", "{'ASP': @asp()}"))
-    run = ["run", str(tmp_path / "short.gin"), "--set", "compare.checkpoint_every = 20", "--resume", "--out"]
+    run = ["run", str(tmp_path / "short.gin"), "--set", "study.checkpoint_every = 20", "--resume", "--out"]
     whole, out, save, saved = tmp_path / "whole", tmp_path / "out", engine.Checkpoints.save, []
     assert cli.main([*run, str(whole)]) == 0
 

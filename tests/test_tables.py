@@ -28,7 +28,7 @@ def summary():
 
 def study_of_codes():
     models = ["nobody slow", "bursty", "one fails", "exponential"]
-    one = codes.Measured(
+    one = codes.Measurement(
         "communication-efficient L=2", 3.0, 0.5, 0.123, 0.25, np.array([1.23, np.nan, 12.5, 3.0]), np.ones(4),
         np.array([0.0, 1.0, 0.25, 0.0]), 1.2e-3, 1.2e5, 3.4e7, 1e-3, 0.1,
     )  # fmt: skip
@@ -60,7 +60,7 @@ def study_of_partial_stragglers():
 
 def study_of_groups():
     claim = claims.Claim(f"Few stragglers: {LONG}", "0.93 times the time, 0.12 points lost", "± 0.01, ± 0.1", True, "")
-    return analysis.rich_table("Claims", claims.HEADS, claims.cells([claim]))
+    return analysis.rich_table("Claims", claims.HEADS, claims.lines([claim]))
 
 
 def live_deadlines():

@@ -12,27 +12,27 @@ import jax
 import pytest
 
 from gcjax import cli, memory, stragglers
-from gcjax.analysis import trials
+from gcjax.study import training
 
-SMALL = """import experiments.compare
-run.experiment = @compare
+SMALL = """run.experiment = @compare
 compare.schemes = {'BSP': @bsp()}
-compare.task = @linear_regression()
+compare.study = @study()
+study.task = @linear_regression()
 linear_regression.num_chunks = 2
 linear_regression.num_examples = 8
 linear_regression.num_features = 2
 compare.stragglers = @exponential()
-compare.optimizer = @sgd()
+study.optimizer = @sgd()
 sgd.learning_rate = 0.1
-compare.num_workers = 2
-compare.num_units = 4
-compare.num_seeds = 1
-compare.metric = 'suboptimality'
-compare.target = 0.001
+study.num_workers = 2
+study.num_units = 4
+study.num_seeds = 1
+study.metric = 'suboptimality'
+study.target = 0.001
 """
 
 EDITS = {
-    "compare.schemes = {'BSP': @bsp()": r"small.gin line 3: its bracket is never closed. Close it",
+    "compare.schemes = {'BSP': @bsp()": r"small.gin line 2: its bracket is never closed. Close it",
     "sgd.learning_rate = %a\na = %b\nb = %a": r"must not need itself; here %a needs %b needs %a",
     "exponential.mean = @exponential()": r"must not need itself; here exponential needs exponential",
     "run.experiment = @run()": r"run.experiment must be an experiment, as in .*; got run itself",
@@ -46,14 +46,14 @@ EDITS = {
     "import raises_gcjax": r"raises_gcjax must be .* imported; it ends with RuntimeError: no luck. Mend line 2 of .*",
     "import ends_gcjax": r"must not end the process; line 2 of .*ends_gcjax.py does",
     "import nowhere_gcjax": r"No module 'nowhere_gcjax' can be imported",
-    "compare.num_workers = 100000000000000000000": r"num_workers must fit into 64 bits.*got 100000000000000000000\.",
-    "compare.num_workers = 1000000000000": r"num_workers must be a whole number between 1 and 2147483647",
-    "compare.num_workers = 2000000000": r"schedules of 4 units of 2000000000 workers .* take at least 179 GiB",
-    "compare.num_units = 2000000000": r"schedules of 2000000000 units of 2 workers .* Lower num_units",
-    "compare.num_seeds = 2000000000": r"schedules of .* for 2000000000 seeds must fit into memory; they take",
-    "compare.seed = 18446744073709551616": r"compare.seed must fit into 64 bits.*got 18446744073709551616",
-    "compare.seed = 4294967296": r"seed must be a whole number between 0 and 4294967295; got 4294967296",
-    "compare.seed = -1": r"seed must be a whole number between 0 and 4294967295; got -1",
+    "study.num_workers = 100000000000000000000": r"num_workers must fit into 64 bits.*got 100000000000000000000\.",
+    "study.num_workers = 1000000000000": r"num_workers must be a whole number between 1 and 2147483647",
+    "study.num_workers = 2000000000": r"schedules of 4 units of 2000000000 workers .* take at least 179 GiB",
+    "study.num_units = 2000000000": r"schedules of 2000000000 units of 2 workers .* Lower num_units",
+    "study.num_seeds = 2000000000": r"schedules of .* for 2000000000 seeds must fit into memory; they take",
+    "study.seed = 18446744073709551616": r"study.seed must fit into 64 bits.*got 18446744073709551616",
+    "study.seed = 4294967296": r"seed must be a whole number between 0 and 4294967295; got 4294967296",
+    "study.seed = -1": r"seed must be a whole number between 0 and 4294967295; got -1",
     "compare.schemes = {}": r"schemes must have at least one scheme, as in \{'BSP': @bsp\(\)\}; got none",
     f"compare.schemes = {{'{'x' * 300}': @bsp()}}": r"a scheme's name must fit into a file's name; got 'xxx",
     "linear_regression.batch_size = 1000000000000": r"batches of the task must fit into memory; they take at least",
@@ -61,7 +61,7 @@ EDITS = {
     "linear_regression.num_chunks = 10000000000": r"num_chunks must be a whole number between 1 and 8",
     "compare.timeline_seconds = 1e400": r"timeline_seconds must be above 0 and finite; got inf",
     "compare.timeline_seconds = 0.0": r"timeline_seconds must be above 0 and finite; got 0",
-    "compare.seconds = -1.0": r"seconds must be above 0 and finite; got -1",
+    "study.seconds = -1.0": r"seconds must be above 0 and finite; got -1",
     "compare.stragglers = @bsp()": r"compare.stragglers must be StragglerModel; got a Protocol",
     "compare.stragglers = @scaled()\nscaled.model = @bsp()\nscaled.factor = 2": r"scaled.model must be .* a Protocol",
     "exponential.mean = @bsp()": r"exponential.mean must be .*; got a Protocol",
@@ -87,7 +87,7 @@ def gcjax(tmp_path, monkeypatch, capsys):
     def train(*arguments):
         raise Trained
 
-    monkeypatch.setattr(trials, "run", train)
+    monkeypatch.setattr(training, "train", train)
 
     def run(text, *arguments, out="out"):
         (tmp_path / "small.gin").write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -184,7 +184,7 @@ def test_a_failed_allocation_is_put_in_words(gcjax, monkeypatch):
     def train(*arguments):
         raise MemoryError("Unable to allocate 9 PiB")
 
-    monkeypatch.setattr(trials, "run", train)
+    monkeypatch.setattr(training, "train", train)
     assert "more memory than there is: Unable to allocate 9 PiB. Make" in is_refused(gcjax(SMALL))
 
 
@@ -194,13 +194,13 @@ def test_what_nobody_foresaw_is_a_few_lines(gcjax, monkeypatch):
     assert "unexpected Trained: without a message\n  (in compare of the config)\n" in said
     assert "test_words.py line" in said and "--traceback" in said
     monkeypatch.setenv("GCJAX_TRACEBACK", "1")
-    status, said = gcjax(SMALL, "compare.seed = -1")
+    status, said = gcjax(SMALL, "study.seed = -1")
     assert status == 2 and "got -1" in said and "Traceback (most" in said
 
 
 def test_what_knows_none_of_our_names(gcjax):
     said = is_refused(gcjax("from __gin__ import dynamic_registration\n" + SMALL.partition("\n")[2]))
-    assert "gin knows only what a config imports, and not 'compare'. Take the line 'from __gin__" in said
+    assert "gin knows only what a config imports, and not 'bsp'. Take the line 'from __gin__" in said
 
 
 def test_a_list_of_things_must_be_a_list(gcjax):

@@ -1,4 +1,4 @@
-"""Claims beside what was found: tables, and in words where a claim does not hold. Letters: S seeds."""
+"""Claims beside what came out: tables, and in words where a claim does not hold. Letters: S seeds."""
 
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -11,21 +11,21 @@ HEADS = ("claim", "ours", "spread over seeds", "holds")
 
 
 class Claim(NamedTuple):
-    """A claim and what was found.
+    """A claim and what came out here.
 
     Attributes:
       text: the claim.
-      ours: what was found, the mean over seeds.
+      ours: what came out, the mean over seeds.
       spread: the standard deviation over seeds, or the range.
       holds: whether it holds here.
-      found: what to say, in a few words, where it does not.
+      explanation: what to say, in a few words, where it does not.
     """
 
     text: str
     ours: str
     spread: str
     holds: bool
-    found: str
+    explanation: str
 
 
 def at_most(text: str, values: np.ndarray, limit: float, unit: str, *, decimals: int = 2) -> Claim:
@@ -40,8 +40,8 @@ def at_most(text: str, values: np.ndarray, limit: float, unit: str, *, decimals:
     """
     mean = float(values.mean())
     ours = f"{rounded(mean, decimals)} {unit}".strip()
-    found = f"{ours}, the limit being {limit:.{decimals}f}"
-    return Claim(text, ours, spread(values, decimals), mean <= limit, found)
+    explanation = f"{ours}, the limit being {limit:.{decimals}f}"
+    return Claim(text, ours, spread(values, decimals), mean <= limit, explanation)
 
 
 def rounded(value: float, decimals: int) -> str:
@@ -54,16 +54,16 @@ def spread(values: np.ndarray, decimals: int) -> str:
     return f"± {values.std(ddof=1):.{decimals}f}" if values.size > 1 else "-"
 
 
-def cells(claims: Sequence[Claim]) -> list[list[str]]:
+def lines(claims: Sequence[Claim]) -> list[list[str]]:
     """The lines of the table."""
     return [[c.text, c.ours, c.spread, "yes" if c.holds else "no"] for c in claims]
 
 
 def markdown(claims: Sequence[Claim]) -> str:
     """The table, and below it where a claim does not hold."""
-    missed = [f"- {c.text}: {c.found}." for c in claims if not c.holds]
+    missed = [f"- {c.text}: {c.explanation}." for c in claims if not c.holds]
     if missed:
         words = [f"{len(missed)} of {len(claims)} claims do not hold in this setting:", "", *missed]
     else:
         words = ["All of these claims hold in this setting."]
-    return "\n".join([analysis.markdown_table(HEADS, cells(claims)), "", *words])
+    return "\n".join([analysis.markdown_table(HEADS, lines(claims)), "", *words])

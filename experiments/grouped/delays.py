@@ -3,35 +3,30 @@
 gcjax run configs/grouped/delays.gin
 """
 
-import json
+import dataclasses
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import optax
-
-from experiments.grouped import figures, report
-from experiments.grouped.training import Cases, Outcome, run, setting
-from gcjax import _validate, analysis, config, files
-from gcjax.analysis import demands, trials
+from experiments.grouped import figures, report, training
+from experiments.grouped.training import Case, Outcome, Scheme
+from gcjax import _validate, analysis, config, files, processes
 from gcjax.analysis.store import Columns
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol, contiguous_groups
 from gcjax.stragglers import Links, Network, StragglerModel
-from gcjax.tasks import Task
+from gcjax.study import Condition, Study, checks, plan, run
+from gcjax.study.base import metric_names
 
 
 @config.experiment
 def group_delays(
     rules: dict[str, Callable[..., Protocol]],
     *,
-    task: Task,
+    study: Study,
     stragglers: StragglerModel,
-    optimizer: optax.GradientTransformation,
-    num_workers: int,
     num_rounds: int,
-    num_units: int,
     delayed: dict[str, Sequence[int]],
     delays: Sequence[float],
     num_groups: Sequence[int],
@@ -39,9 +34,6 @@ def group_delays(
     network: Network | Links | None = None,
     factor: float = 1.2,
     points: float = 2.5,
-    num_seeds: int = 5,
-    seed: int = 0,
-    num_evals: int = 20,
     out: Path,
     progress: Progress,
 ) -> list[Outcome]:
@@ -54,12 +46,10 @@ def group_delays(
 
     Args:
       rules: name -> function that makes a protocol of `groups`, for example `@grouped`; how groups push.
-      task: what is trained; it must have the metric accuracy.
+      study: what all runs share; its task must have the metric accuracy. Fast workers do more than `num_rounds` of its
+        `num_units`.
       stragglers: who is slow when nobody is delayed.
-      optimizer: of all runs.
-      num_workers: W.
       num_rounds: a run ends when so many times W units of work have been committed.
-      num_units: T, the units of work sampled for each worker. Fast workers do more than `num_rounds`.
       delayed: name -> the workers that are delayed together.
       delays: percent of the time of a unit that is added; the case without delay is always there.
       num_groups: the numbers of groups of consecutive workers; 1 among them.
@@ -68,73 +58,87 @@ def group_delays(
       network: the time of messages, or links whose messages are as large as the parameters; instantaneous if None.
       factor: how much longer than without delay is allowed.
       points: the loss of accuracy in percentage points that is allowed.
-      num_seeds: S; each has its own durations, initial parameters and batches.
-      seed: of all randomness.
-      num_evals: evaluations of a run.
       out: the folder to write; empty, or with the checkpoints of this study.
       progress: tells a person how far it is.
 
     Raises:
       ValueError: if a number is out of its range, nobody is delayed, the case of one group is missing, the task has no
-        accuracy, or the sampled units do not last for the work.
+        accuracy, the study ends its runs at a time, or the sampled units do not last for the work.
     """
-    began = time.perf_counter()
-    _check(rules, task, num_rounds, num_seeds, num_evals, delayed, delays, num_groups)
+    start = time.perf_counter()
+    _check(rules, study, num_rounds, delayed, delays, num_groups)
     _validate.number("factor", factor, minimum=1.0)
     _validate.number("points", points)
-    cases: Cases = {("none", 0.0): ()}
-    cases |= {(name, float(delay)): tuple(who) for delay in delays if delay for name, who in delayed.items()}
-    shared = setting(
-        task, stragglers, cases, num_workers=num_workers, num_units=num_units, num_seeds=num_seeds,
-        rng_key=config.key(seed=seed), network=network or Network(), num_evals=num_evals,
-    )  # fmt: skip
-    saving = trials.Saving(out / analysis.CHECKPOINTS, 5, 2, config.text())
-    total = len(rules) * len(num_groups) + (progressive is not None)
-    outcomes: list[Outcome] = []
-    raw: list[Columns] = []
+    cases = [Case("none", 0.0, ())]
+    cases += [Case(name, float(delay), tuple(who)) for delay in delays if delay for name, who in delayed.items()]
+    protocols = {
+        Scheme(rule, groups): protocol(groups=contiguous_groups(study.num_workers, num_groups=groups))
+        for rule, protocol in rules.items()
+        for groups in sorted(num_groups)
+    }
+    chosen = Scheme(next(iter(rules)), 0)
+    names = [scheme.name for scheme in (*protocols, *([chosen] if progressive is not None else []))]
+    checks.check_schemes(study, names)
 
-    def add(rule: str, groups: int, protocol: Protocol) -> None:
-        done = progress.part(f"{rule}, {groups or 'progressive'}", len(raw), total)
-        found, rows = run(rule, groups, protocol, optimizer, cases, shared, num_workers * num_rounds, saving, done)
-        outcomes.extend(found)
-        raw.append(rows)
+    def train(protocols: dict[Scheme, Protocol], first: int) -> tuple[list[Outcome], Columns]:
+        part = progress.portion(first / len(names), (first + len(protocols)) / len(names))
+        work = study.num_workers * num_rounds
+        return _train(protocols, study, training.conditions(cases, stragglers, network), cases, work, out, part)
 
-    for rule, make in rules.items():
-        for groups in sorted(num_groups):
-            add(rule, groups, make(groups=contiguous_groups(num_workers, num_groups=groups)))
+    outcomes, evaluations = train(protocols, 0)
     if progressive is not None:
         no_delay = float(outcomes[0].time.mean()) / num_rounds
-        add(next(iter(rules)), 0, progressive(no_delay=no_delay))
-    facts: dict[str, Any] = {"seed": seed, "num_seeds": num_seeds, "num_workers": num_workers, "num_rounds": num_rounds}
-    facts |= {"factor": factor, "points": points, "seconds": round(time.perf_counter() - began, 3)}
-    _write(outcomes, analysis.stack(raw), facts, out, progress)
-    analysis.drop_checkpoints(out)
+        more_outcomes, more_evaluations = train({chosen: progressive(no_delay=no_delay)}, len(protocols))
+        outcomes, evaluations = outcomes + more_outcomes, analysis.stack([evaluations, more_evaluations])
+    facts: dict[str, Any] = {**study.facts(), "num_rounds": num_rounds, "factor": factor, "points": points}
+    facts["seconds"] = round(time.perf_counter() - start, 3)
+    if processes.is_first():
+        _write(outcomes, evaluations, facts, out, progress)
+        analysis.drop_checkpoints(out)
     return outcomes
 
 
+def _train(
+    protocols: dict[Scheme, Protocol], study: Study, conditions: dict[str, Condition], cases: Sequence[Case],
+    num_units: int, out: Path, progress: Progress,
+) -> tuple[list[Outcome], Columns]:  # fmt: skip
+    """Trains until so many units of work are committed.
+
+    Returns:
+      An outcome for each scheme and case, and a row for every evaluation.
+    """
+    schemes = {scheme.name: training.until_work(protocol, num_units) for scheme, protocol in protocols.items()}
+    optimizers = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name in schemes}
+    planned = plan(dataclasses.replace(study, optimizers=optimizers), schemes, conditions)
+    for name, schedule in planned.schedules.items():
+        training.check_work(name, schedule, num_units, study.num_units)
+    results = run(planned, out=out, progress=progress)
+    return training.outcomes(results, protocols, cases), training.evaluations(results, protocols, cases)
+
+
 def _check(
-    rules: dict[str, Any], task: Task, num_rounds: int, num_seeds: int, num_evals: int,
-    delayed: dict[str, Sequence[int]], delays: Sequence[float], num_groups: Sequence[int],
+    rules: dict[str, Any], study: Study, num_rounds: int, delayed: dict[str, Sequence[int]], delays: Sequence[float],
+    num_groups: Sequence[int],
 ) -> None:  # fmt: skip
-    for name, value in {"num_rounds": num_rounds, "num_seeds": num_seeds, "num_evals": num_evals}.items():
-        _validate.integer(name, value, minimum=1)
+    _validate.integer("num_rounds", num_rounds, minimum=1)
     _validate.number("delays", delays, finite=True)
-    for what, given in {"rules": rules, "delayed": delayed, "delays": delays}.items():
-        if not len(given):
-            raise ValueError(f"{what} must not be empty; got {given!r}.")
+    for name, values in {"rules": rules, "delayed": delayed, "delays": delays}.items():
+        if not len(values):
+            raise ValueError(f"{name} must not be empty; got {values!r}.")
     if 1 not in num_groups:
         raise ValueError(f"num_groups must have 1 in it, what all is relative to; got {list(num_groups)}.")
-    _validate.choice("accuracy", "accuracy", demands.metrics(task))
+    if study.seconds is not None:
+        raise ValueError(
+            f"study.seconds must be None, since runs end with the work; got {study.seconds:g}. Take it out."
+        )
+    _validate.choice("accuracy", "accuracy", metric_names(study.task))
 
 
-def _write(outcomes: list[Outcome], raw: Columns, facts: dict[str, Any], out: Path, progress: Progress) -> None:
+def _write(outcomes: list[Outcome], evaluations: Columns, facts: dict[str, Any], out: Path, progress: Progress) -> None:
     relative = report.relative(outcomes)
     claims = report.claims(relative, facts["factor"], facts["points"])
-    files.write_table(out / "results.parquet", raw)
-    files.write_text(out / "summary.md", report.markdown(relative, claims, facts))
+    files.write_table(out / "results.parquet", evaluations)
     summary = [{"claim": c.text, "ours": c.ours, "spread": c.spread, "holds": c.holds} for c in claims]
-    text = json.dumps({**facts, "summary": summary, **analysis.environment()}, indent=2)
-    files.write_text(out / "run.json", text + "\n")
-    files.write_text(out / "operative.gin", config.operative())
+    analysis.write_page(out, report.markdown(relative, claims, facts), {**facts, "summary": summary})
     figures.groups(relative, facts["factor"], facts["points"], out / "groups.png")
     progress.show(report.table(claims))

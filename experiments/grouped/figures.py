@@ -5,29 +5,26 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
 from experiments.grouped.report import Relative
 from gcjax import files
 
 
-def groups(found: Sequence[Relative], factor: float, points: float, path: Path) -> None:
+def groups(results: Sequence[Relative], factor: float, points: float, path: Path) -> None:
     """Draws time and loss of accuracy against the number of groups, a row for each rule and set of delayed workers.
 
     A star is what progressive grouping chose, and came to. The dashed line is the limit.
     """
-    fixed = [r for r in found if r.outcome.groups]
-    named = dict.fromkeys(r.outcome.delayed for r in fixed if r.outcome.delay)
-    rows = [(rule, name) for rule in dict.fromkeys(r.outcome.rule for r in fixed) for name in named]
-    figure = Figure(figsize=(10, 3.6 * len(rows)), layout="constrained")
-    FigureCanvasAgg(figure)
+    fixed = [r for r in results if r.outcome.scheme.groups]
+    named = dict.fromkeys(r.outcome.case.delayed for r in fixed if r.outcome.case.delay)
+    rows = [(rule, name) for rule in dict.fromkeys(r.outcome.scheme.rule for r in fixed) for name in named]
+    figure = files.figure(10, 3.6 * len(rows))
     panels = figure.subplots(len(rows), 2, squeeze=False)
     for (rule, name), (left, right) in zip(rows, panels, strict=True):
-        mine = [r for r in found if r.outcome.rule == rule and r.outcome.delayed in (name, "none")]
-        _lines(left, mine, "time")
-        _lines(right, mine, "lost")
+        in_panel = [r for r in results if r.outcome.scheme.rule == rule and r.outcome.case.delayed in (name, "none")]
+        _lines(left, in_panel, "time")
+        _lines(right, in_panel, "lost")
         left.set(title=f"{rule}, {name}", ylabel="time / time without delay")
         right.set(ylabel="accuracy lost (points)")
         left.axhline(factor, color="grey", linestyle="--", linewidth=0.8)
@@ -41,21 +38,21 @@ def groups(found: Sequence[Relative], factor: float, points: float, path: Path) 
     files.write_figure(path, figure)
 
 
-def _lines(panel: Axes, found: Sequence[Relative], value: str) -> None:
-    delays = sorted({r.outcome.delay for r in found})
+def _lines(panel: Axes, results: Sequence[Relative], value: str) -> None:
+    delays = sorted({r.outcome.case.delay for r in results})
     for i, delay in enumerate(delays):
         colour = f"C{i}"
-        mine = [r for r in found if r.outcome.delay == delay]
-        fixed = [r for r in mine if r.outcome.groups]
+        of_delay = [r for r in results if r.outcome.case.delay == delay]
+        fixed = [r for r in of_delay if r.outcome.scheme.groups]
         values = np.array([getattr(r, value) for r in fixed])
         error = values.std(axis=1, ddof=1) if values.shape[1] > 1 else None
-        at = [r.outcome.groups for r in fixed]
+        at = [r.outcome.scheme.groups for r in fixed]
         panel.errorbar(at, values.mean(axis=1), error, color=colour, marker="o", capsize=2, label=f"{delay:g} %")
-        for r in mine:
-            if not r.outcome.groups:
+        for r in of_delay:
+            if not r.outcome.scheme.groups:
                 panel.plot(r.outcome.chosen.mean(), getattr(r, value).mean(), "*", color=colour, markersize=13)
     panel.set_xscale("log", base=2)
-    counts = sorted({r.outcome.groups for r in found if r.outcome.groups})
+    counts = sorted({r.outcome.scheme.groups for r in results if r.outcome.scheme.groups})
     panel.set_xticks(counts, list(map(str, counts)))
     panel.set_xlabel("groups")
     panel.grid(alpha=0.25, linewidth=0.6)

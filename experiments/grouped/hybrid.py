@@ -45,43 +45,51 @@ def hybrid_groups(
     results = comparison(out=out, progress=progress)
     for name in (hybrid, synchronous, *others):
         _validate.choice("a scheme that is compared", name, results.schemes)
-    made = [_faster(results, hybrid, synchronous), _as_accurate(results, hybrid, synchronous, points)]
+    all_claims = [_faster(results, hybrid, synchronous), _as_accurate(results, hybrid, synchronous, points)]
     asked = [_faster(results, hybrid, other) for other in others]
     asked += [_less_waiting(results, hybrid, other) for other in (synchronous, *others)]
-    made += [claim._replace(text=f"Asked by us: {claim.text[0].lower()}{claim.text[1:]}") for claim in asked]
+    all_claims += [claim._replace(text=f"Asked by us: {claim.text[0].lower()}{claim.text[1:]}") for claim in asked]
     if processes.is_first():
-        files.write_text(out / "claims.md", f"# Claims\n\n{claims.markdown(made)}\n\n{NOTES}")
-        progress.show(analysis.rich_table("Claims, and the means over seeds", claims.HEADS, claims.cells(made)))
-    return made
+        files.write_text(out / "claims.md", f"# Claims\n\n{claims.markdown(all_claims)}\n\n{NOTES}")
+        progress.show(analysis.rich_table("Claims, and the means over seeds", claims.HEADS, claims.lines(all_claims)))
+    return all_claims
 
 
 def _faster(results: analysis.Results, hybrid: str, other: str) -> Claim:
-    mine, theirs = (analysis.reach_times(results, name) for name in (hybrid, other))
+    times, other_times = (analysis.reach_times(results, name) for name in (hybrid, other))
     target = results.facts["target"]
     text = f"Less time to {target['metric']} {target['value']:g} than {other}"
-    both = np.isfinite(mine) & np.isfinite(theirs)
-    if not both.all():
-        ours = f"reached by {np.isfinite(mine).sum()} and {np.isfinite(theirs).sum()} of {both.size} seeds"
-        better = bool(np.isfinite(mine).sum() > np.isfinite(theirs).sum())
+    both_reached = np.isfinite(times) & np.isfinite(other_times)
+    if not both_reached.all():
+        ours = (
+            f"reached by {np.isfinite(times).sum()} and {np.isfinite(other_times).sum()} of {both_reached.size} seeds"
+        )
+        better = bool(np.isfinite(times).sum() > np.isfinite(other_times).sum())
         return Claim(text, ours, "-", better, ours)
-    return claims.at_most(text, mine / theirs, 1.0, "times the time")
+    return claims.at_most(text, times / other_times, 1.0, "times the time")
 
 
 def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: float) -> Claim:
     name = results.facts["target"]["metric"]
-    mine, theirs = (np.array([seed[name][-1] for seed in results.seeds(s)]) for s in (hybrid, other))
+    final, other_final = (np.array([seed[name][-1] for seed in results.seeds(s)]) for s in (hybrid, other))
     sign = 1 if results.facts["target"]["higher_is_better"] else -1
     text = f"Correctness kept: at most {points:g} points of {name} less in the end than {other}"
-    less = 100 * sign * (theirs - mine)
+    less = 100 * sign * (other_final - final)
     claim = claims.at_most(text, less, points, "points less")
     return claim if less.mean() >= 0 else claim._replace(ours=f"{claims.rounded(-less.mean(), 2)} points more")
 
 
 def _less_waiting(results: analysis.Results, hybrid: str, other: str) -> Claim:
-    mine, theirs = (np.array([seed["waiting"][-1] for seed in results.seeds(s)]) for s in (hybrid, other))
-    shares = f"{100 * mine.mean():.0f} % against {100 * max(0.0, theirs.mean()):.0f} %"
+    waiting, other_waiting = (np.array([seed["waiting"][-1] for seed in results.seeds(s)]) for s in (hybrid, other))
+    shares = f"{100 * waiting.mean():.0f} % against {100 * max(0.0, other_waiting.mean()):.0f} %"
     text = f"No more waiting than {other}"
-    return Claim(text, shares, claims.spread(100 * (mine - theirs), 1), bool(mine.mean() <= theirs.mean()), shares)
+    return Claim(
+        text,
+        shares,
+        claims.spread(100 * (waiting - other_waiting), 1),
+        bool(waiting.mean() <= other_waiting.mean()),
+        shares,
+    )
 
 
 NOTES = """\

@@ -1,64 +1,83 @@
 """Training until the same amount of work is committed, for all delays and seeds of a scheme in one program.
 
-Letters: S seeds, D cases of delayed workers, T units sampled per worker, W workers, E commits.
+Letters: S seeds, R runs (cases of delayed workers times seeds), W workers, E commits, C contributions to a commit.
 """
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 
-from gcjax.analysis import settings, trials
+from gcjax import analysis, study
 from gcjax.analysis.store import Columns
 from gcjax.protocols import Protocol, Schedule, truncate
 from gcjax.stragglers import Links, Network, StragglerModel, scaled
-from gcjax.tasks import Task
-
-Cases = dict[tuple[str, float], tuple[int, ...]]
-"""(Name of a set of workers, percent of the time of a unit that is added to theirs) -> these workers."""
 
 
-class Outcome(NamedTuple):
-    """What one scheme came to under one delay; arrays have an entry a seed.
+class Case(NamedTuple):
+    """Who is delayed, and by how much.
+
+    Attributes:
+      delayed: a name of the workers; "none" where there is no delay.
+      delay: percent of the time of a unit that is added; 100 takes twice as long.
+      workers: who they are.
+    """
+
+    delayed: str
+    delay: float
+    workers: tuple[int, ...]
+
+    @property
+    def name(self) -> str:
+        """Of the condition that has this delay."""
+        return f"{self.delayed}, {self.delay} %"
+
+
+class Scheme(NamedTuple):
+    """How many groups, and how they push.
 
     Attributes:
       rule: how groups push to the central server, by its name in the config.
       groups: the number of groups; 0 where progressive grouping chooses it.
-      delayed: who is, by the name in the config; "none" where there is no delay.
-      delay: percent of the time of a unit that is added; 100 takes twice as long.
-      stragglers: how many are delayed.
+    """
+
+    rule: str
+    groups: int
+
+    @property
+    def name(self) -> str:
+        """Of the scheme in the study."""
+        return f"{self.rule}, {self.groups or 'progressive'}"
+
+
+class Outcome(NamedTuple):
+    """What one scheme came to in one case; arrays have an entry a seed.
+
+    Attributes:
+      scheme: the groups.
+      case: the delay.
       time: float[S] virtual seconds until all work is committed.
       accuracy: float[S] at that moment.
       waiting: float[S], the share of the workers' time.
       chosen: int[S], the groups in which workers were at the end.
     """
 
-    rule: str
-    groups: int
-    delayed: str
-    delay: float
-    stragglers: int
+    scheme: Scheme
+    case: Case
     time: np.ndarray
     accuracy: np.ndarray
     waiting: np.ndarray
     chosen: np.ndarray
 
-    @property
-    def case(self) -> tuple[str, float]:
-        """Who is delayed, and by how much."""
-        return self.delayed, self.delay
 
-
-def setting(
-    task: Task, model: StragglerModel, cases: Cases, *, network: Network | Links, **sizes: Any
-) -> settings.Setting:
-    """D conditions that differ in nothing but how long the units of delayed workers take; `sizes` as elsewhere."""
-    models = [scaled(model, factor=1 + delay / 100, workers=workers) for (_, delay), workers in cases.items()]
-    names, delays = zip(*cases, strict=True)
-    return settings.setting(task, models, [network] * len(cases), labels={"delayed": names, "delay": delays}, **sizes)
+def conditions(
+    cases: Iterable[Case], stragglers: StragglerModel, network: Network | Links | None
+) -> dict[str, study.Condition]:
+    """Conditions that differ in nothing but how long the units of delayed workers take."""
+    models = {case.name: scaled(stragglers, factor=1 + case.delay / 100, workers=case.workers) for case in cases}
+    return {name: study.Condition(model, network or Network()) for name, model in models.items()}
 
 
 def until_work(protocol: Protocol, num_units: int) -> Protocol:
@@ -73,58 +92,18 @@ def until_work(protocol: Protocol, num_units: int) -> Protocol:
     return protocol._replace(schedule=schedule)
 
 
-def run(
-    rule: str,
-    groups: int,
-    protocol: Protocol,
-    optimizer: optax.GradientTransformation,
-    cases: Cases,
-    shared: settings.Setting,
-    num_units: int,
-    saving: trials.Saving,
-    report: Callable[[float], None],
-) -> tuple[list[Outcome], Columns]:
-    """Runs all delays and seeds under one protocol.
+def check_work(name: str, schedule: Schedule, num_units: int, sampled: int) -> None:
+    """Checks that all of the work is done in every run of a scheme.
 
     Args:
-      rule: its name.
-      groups: their number; 0 where the protocol chooses it.
-      protocol: who waits for whom.
-      optimizer: of the run.
-      cases: D of them, as in the setting.
-      shared: what `setting` returned.
+      name: of the scheme.
+      schedule: of all runs.
       num_units: the work to commit, in units of all workers together.
-      saving: where the runs are saved on their way.
-      report: called with the share that is done.
-
-    Returns:
-      An outcome for each delay, and a row for every evaluation.
+      sampled: units of each worker.
 
     Raises:
       ValueError: if the sampled units do not last for the work.
     """
-    name = f"{rule}, {groups or 'progressive'}"
-    ending = until_work(protocol, num_units)
-    schedule = trials.schedules(name, ending, shared)
-    _check_done(name, schedule, num_units, shared.durations.shape[1])
-    done = trials.run(name, ending, optimizer, schedule, shared, saving, report)
-    number = len(shared.durations) // len(cases)
-    rows = trials.columns(name, ending, done, shared)
-    chosen = np.array([_groups_at_end(worker) for worker in schedule.worker])
-    outcomes = []
-    for i, (case, workers) in enumerate(cases.items()):
-        runs = range(i * number, (i + 1) * number)
-        last = [np.flatnonzero(rows["seed"] == r)[-1] for r in runs]
-        time, accuracy, waiting = (rows[column][last] for column in ("time", "accuracy", "waiting"))
-        last_groups = chosen[runs.start : runs.stop]
-        outcomes.append(Outcome(rule, groups, *case, len(workers), time, accuracy, waiting, last_groups))
-    labels = {name: column[rows["seed"]] for name, column in shared.labels.items()}
-    size = len(labels["seed"])
-    kept = {name: column for name, column in rows.items() if name not in ("scheme", "numbers", "seed")}
-    return outcomes, {"rule": np.full(size, rule, object), "groups": np.full(size, groups), **labels, **kept}
-
-
-def _check_done(name: str, schedule: Schedule, num_units: int, sampled: int) -> None:
     done = np.where(schedule.worker >= 0, schedule.work, 0).sum(axis=(1, 2)).min()
     if done < num_units:
         raise ValueError(
@@ -133,9 +112,40 @@ def _check_done(name: str, schedule: Schedule, num_units: int, sampled: int) -> 
         )
 
 
-def _groups_at_end(worker: np.ndarray) -> int:
+def outcomes(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequence[Case]) -> list[Outcome]:
+    """An outcome for each scheme and case."""
+    rows, outcomes = study.final_rows(results), []
+    for scheme in schemes:
+        final_groups = np.array([num_final_groups(worker) for worker in results.runs[scheme.name].schedule.worker])
+        of_scheme = analysis.select(rows, rows["scheme"] == scheme.name)
+        for case in cases:
+            in_case = of_scheme["condition"] == case.name
+            time, accuracy, waiting = (of_scheme[column][in_case] for column in ("end", "accuracy", "waiting"))
+            chosen = final_groups[in_case]
+            outcomes.append(Outcome(scheme, case, time=time, accuracy=accuracy, waiting=waiting, chosen=chosen))
+    return outcomes
+
+
+def evaluations(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequence[Case]) -> Columns:
+    """A row for every evaluation of every run, with its rule, groups and delay."""
+    tables, by_name = [], {case.name: case for case in cases}
+    for scheme in schemes:
+        columns = results.columns(scheme.name)
+        row_cases = [by_name[condition] for condition in columns["condition"]]
+        labels = {
+            "rule": np.full(len(row_cases), scheme.rule, object),
+            "groups": np.full(len(row_cases), scheme.groups),
+            "delayed": np.array([case.delayed for case in row_cases], object),
+            "delay": np.array([case.delay for case in row_cases], object),
+        }
+        rest = {key: column for key, column in columns.items() if key not in ("scheme", "condition", "numbers")}
+        tables.append({**labels, **rest})
+    return analysis.stack(tables)
+
+
+def num_final_groups(worker: np.ndarray) -> int:
     """The number of groups by who was in which commit last; `worker int[E, C]`."""
-    commit, place = np.nonzero(worker >= 0)
+    commit, contribution = np.nonzero(worker >= 0)
     last = np.zeros(worker.max() + 1, int)
-    np.maximum.at(last, worker[commit, place], commit)
+    np.maximum.at(last, worker[commit, contribution], commit)
     return len(np.unique(last))

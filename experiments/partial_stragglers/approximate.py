@@ -63,25 +63,25 @@ def approximate(
     _validate.integer("num_draws", num_draws, minimum=1)
     report.check(assignments, blocks, num_failed, deadlines)
     graphs.check(assignments, redraw or {}, num_graphs)
-    deadlines, began = tuple(map(float, deadlines)), time.perf_counter()
-    found: report.Found = {}
-    estimates: report.Found = {}
+    deadlines, start = tuple(map(float, deadlines)), time.perf_counter()
+    samples: report.Samples = {}
+    estimates: report.Samples = {}
     others: report.Others = {}
     with jax.enable_x64(True):
         for i, (name, assignment) in enumerate(assignments.items()):
             keys = report.keys(seed, i)
             finish = trials(assignment, stragglers, num_trials, num_failed, keys[2])
-            drawn = graphs.drawn(assignment, (redraw or {}).get(name), num_graphs, keys)
-            for number, (graph, (order_key, row_key)) in enumerate(drawn):
+            variants = graphs.variants(assignment, (redraw or {}).get(name), num_graphs, keys)
+            for number, (graph, (order_key, row_key)) in enumerate(variants):
                 progress.update(f"{name}, graph {number + 1}", (i + number / num_graphs) / len(assignments))
                 solve, estimate = prepared(graph, deadlines, blocks, num_draws, order_key, row_key)
                 errors = {(name, *key): np.asarray(value) for key, value in solve(finish).items()}
                 if number:
                     report.append(others, errors)
                     continue
-                found.update(errors)
+                samples.update(errors)
                 estimates.update({(name, *key): np.asarray(value) for key, value in estimate(finish).items()})
-    made = report.rows(found, deadlines, published.error if compare_published else None, others)
+    rows = report.rows(samples, deadlines, published.error if compare_published else None, others)
     facts: dict[str, Any] = {
         "seed": seed,
         "num_graphs": num_graphs,
@@ -89,11 +89,11 @@ def approximate(
         "num_failed": num_failed,
         "deadlines": list(deadlines),
     }
-    facts["seconds"] = round(time.perf_counter() - began, 3)
-    figures.error_against_deadline(found, estimates, deadlines, out / "error.png")
-    raw = report.columns(found, deadlines, estimate=estimates)
-    report.write(out, raw, made, "Mean error at each deadline", facts, progress)
-    return made
+    facts["seconds"] = round(time.perf_counter() - start, 3)
+    figures.error_against_deadline(samples, estimates, deadlines, out / "error.png")
+    raw = report.columns(samples, deadlines, estimate=estimates)
+    report.write(out, raw, rows, "Mean error at each deadline", facts, progress)
+    return rows
 
 
 def prepared(
@@ -124,8 +124,10 @@ def prepared(
     def solve(finish: jax.Array) -> Errors:
         arrived = simulate.arrivals(best, finish, deadlines)
         tasks = {(num_blocks, simulate.SCHEMES[0]): partial(solver, *arrived) for num_blocks, solver in whole.items()}
-        found = simulate.side_by_side({**tasks, **{key: partial(solver, finish) for key, solver in errors.items()}})
-        return {(num_blocks, scheme): found[num_blocks, scheme] for num_blocks in blocks for scheme in simulate.SCHEMES}
+        solved = simulate.side_by_side({**tasks, **{key: partial(solver, finish) for key, solver in errors.items()}})
+        return {
+            (num_blocks, scheme): solved[num_blocks, scheme] for num_blocks in blocks for scheme in simulate.SCHEMES
+        }
 
     def estimate(finish: jax.Array) -> Errors:
         return {key: function(finish) for key, function in estimates.items()}
@@ -137,5 +139,5 @@ def trials(
     assignment: codes.Assignment, stragglers: StragglerModel, num_trials: int, num_failed: int, rng_key: jax.Array
 ) -> jax.Array:
     """float[K, W, S]: when workers finish their chunks, `num_failed` of them never."""
-    drawn = simulate.draw(stragglers, rng_key, assignment.load, assignment.num_workers, num_trials)
-    return simulate.with_failures(drawn, num_failed)
+    finish = simulate.draw(stragglers, rng_key, assignment.load, assignment.num_workers, num_trials)
+    return simulate.with_failures(finish, num_failed)

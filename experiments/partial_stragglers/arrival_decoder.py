@@ -83,7 +83,7 @@ def arrival_decoder(
     Raises:
       ValueError: if shapes do not fit, a count is not between 0 and W, or JAX is not switched to 64 bits.
     """
-    coefficients = _checked_coefficients(assignment, coefficients)
+    coefficients = _masked_coefficients(assignment, coefficients)
     code, condition = _constants(assignment, coefficients)
 
     def decode(order: np.ndarray | jax.Array, counts: np.ndarray | jax.Array) -> Arrivals:
@@ -92,7 +92,7 @@ def arrival_decoder(
                 "arrival_decoder needs float64, since forming G squares the condition number; JAX is set to float32. "
                 "Call it within jax.enable_x64(True)."
             )
-        counts = _checked_counts(assignment, order, counts)
+        counts = _whole_counts(assignment, order, counts)
         on_device, order = jax.device_put(code), jnp.asarray(order, jnp.int32)
         sizes = _sizes(counts, assignment.num_workers, condition <= MAX_CONDITION)
         blocks = [
@@ -107,7 +107,7 @@ def arrival_decoder(
     return decode
 
 
-def _checked_coefficients(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
+def _masked_coefficients(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
     array = np.asarray(coefficients, np.float64)
     if array.ndim != 3 or array.shape[:2] != assignment.chunks.shape or not array.shape[2]:
         raise ValueError(
@@ -117,7 +117,7 @@ def _checked_coefficients(assignment: Assignment, coefficients: np.ndarray) -> n
     return np.where((assignment.chunks >= 0)[..., None], array, 0.0)
 
 
-def _checked_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarray:
+def _whole_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarray:
     num_workers, array = assignment.num_workers, np.asarray(counts)
     if np.ndim(order) != 2 or np.shape(order)[1] != num_workers or array.ndim != 2 or len(array) != len(order):
         raise ValueError(
@@ -171,12 +171,12 @@ def _decode_block(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Arra
 def _weights(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) -> jax.Array:
     """float[W, S, D, L]."""
     num_workers = order.shape[1]
-    here = np.arange(num_workers, dtype=np.int32)[None]
-    rank = jnp.put_along_axis(jnp.zeros_like(order), order, jnp.broadcast_to(here, order.shape), axis=1, inplace=False)
+    ranks = np.arange(num_workers, dtype=np.int32)[None]
+    rank = jnp.put_along_axis(jnp.zeros_like(order), order, jnp.broadcast_to(ranks, order.shape), axis=1, inplace=False)
     parts = []
     if sizes.first_moments:
-        mine = counts[:, np.array(sizes.first_moments)]
-        parts.append(_leading(code.gram, code.right, order, rank, mine, sizes.first))
+        leading_counts = counts[:, np.array(sizes.first_moments)]
+        parts.append(_leading(code.gram, code.right, order, rank, leading_counts, sizes.first))
     if sizes.missing_moments:
         gone = num_workers - counts[:, np.array(sizes.missing_moments)]
         back = num_workers - 1 - rank
@@ -200,9 +200,9 @@ def _leading(
     used = order[:, :size]
     padding = size - used.shape[1]  # a stand-in row is the identity
     tree = _factor(_Gram(table, jnp.pad(used, ((0, 0), (0, padding)), constant_values=-1)), None)
-    begun = _forward(tree, jnp.pad(right[used], ((0, 0), (0, padding), (0, 0))))
+    forward = _forward(tree, jnp.pad(right[used], ((0, 0), (0, padding), (0, 0))))
     inside = np.arange(size, dtype=np.int32)[None, :, None] < counts[:, None, :]
-    masked = jnp.where(inside[..., None], begun[:, :, None, :], 0)
+    masked = jnp.where(inside[..., None], forward[:, :, None, :], 0)
     solved = _backward(tree, masked.reshape(num_rounds, size, num_moments * num_blocks))
     place = jnp.minimum(rank.T, size - 1)
     by_worker = solved[np.arange(num_rounds, dtype=np.int32)[None], place].reshape(num_workers, *masked.shape[::2], -1)
@@ -272,8 +272,8 @@ def _inverse_factor(block: jax.Array) -> jax.Array:
         matrix = jnp.where((row == k)[None], unit[:, None], matrix)
         return matrix - column[:, None] * (matrix[k] * scale)[None]
 
-    found = jax.lax.fori_loop(0, size, step, jnp.transpose(block, (1, 2, 0)))
-    return jnp.tril(jnp.transpose(found, (2, 0, 1)))
+    inverse = jax.lax.fori_loop(0, size, step, jnp.transpose(block, (1, 2, 0)))
+    return jnp.tril(jnp.transpose(inverse, (2, 0, 1)))
 
 
 def _divide(node: Any, rows: jax.Array) -> jax.Array:

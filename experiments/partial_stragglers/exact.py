@@ -67,35 +67,35 @@ def exact(
     _validate.integer("num_orders", num_orders, minimum=0)
     report.check(assignments, blocks, num_failed, (1.0,))
     graphs.check(assignments, redraw or {}, num_graphs)
-    found: report.Found = {}
+    samples: report.Samples = {}
     others: report.Others = {}
     orders: list[graphs.Orders] = []
-    began = time.perf_counter()
+    start = time.perf_counter()
     with jax.enable_x64(True):
         for i, (name, assignment) in enumerate(assignments.items()):
             failed, draw, keys = report.failures(num_failed, name), (redraw or {}).get(name), report.keys(seed, i)
             trials = simulate.draw(stragglers, keys[2], assignment.load, assignment.num_workers, num_trials)
-            for number, (graph, (order_key, _)) in enumerate(graphs.drawn(assignment, draw, num_graphs, keys)):
+            for number, (graph, (order_key, _)) in enumerate(graphs.variants(assignment, draw, num_graphs, keys)):
                 progress.update(f"{name}, graph {number + 1}", (i + number / num_graphs) / len(assignments))
                 solve = prepared(graph, blocks, failed, num_draws, order_key)
                 times = {(name, *key): np.asarray(value) for key, value in solve(trials).items()}
                 if number:
                     report.append(others, times)
                     continue
-                found.update(times)
+                samples.update(times)
                 if draw and num_orders:
                     finish = failing(graph, trials, blocks, failed)
                     orders += graphs.orders(
                         name, graph, finish, num_orders=num_orders, draws=order_draws, rng_key=keys[1]
                     )
-    made = report.rows(found, (), published.completion if compare_published else None, others)
+    rows = report.rows(samples, (), published.completion if compare_published else None, others)
     facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed, "num_graphs": num_graphs}
     facts["orders"] = [order._replace(means=order.means.tolist())._asdict() for order in orders]
-    facts["seconds"] = round(time.perf_counter() - began, 3)
-    figures.completion_times(found, out / "completion.png")
+    facts["seconds"] = round(time.perf_counter() - start, 3)
+    figures.completion_times(samples, out / "completion.png")
     title = "Mean completion time in whole units"
-    report.write(out, report.columns(found, ()), made, title, facts, progress, graphs.orders_page(orders))
-    return made
+    report.write(out, report.columns(samples, ()), rows, title, facts, progress, graphs.orders_page(orders))
+    return rows
 
 
 def prepared(

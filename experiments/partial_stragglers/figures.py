@@ -4,10 +4,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 
-from experiments.partial_stragglers.report import ZERO, Found
+from experiments.partial_stragglers.report import ZERO, Samples
 from experiments.partial_stragglers.simulate import SCHEMES
 from gcjax import files
 
@@ -15,17 +13,16 @@ _COLOURS = dict(zip(SCHEMES, ("#D55E00", "#0072B2", "#009E73"), strict=True))
 _MARKERS = dict(zip(SCHEMES, "os^", strict=True))
 
 
-def error_against_deadline(found: Found, estimates: Found, deadlines: Sequence[float], path: Path) -> None:
+def error_against_deadline(samples: Samples, estimates: Samples, deadlines: Sequence[float], path: Path) -> None:
     """Draws the mean error on a logarithmic axis, a panel for each assignment and L.
 
     Dashed: the estimate sqrt(sum over chunks of max(0, L - finished holders)) of the partial schemes. A curve ends
     where the sum is exact in all trials.
     """
-    settings, blocks = _names(found)
-    figure = Figure(figsize=(4.2 * len(blocks), 3.4 * len(settings) + 0.5), layout="constrained")
-    FigureCanvasAgg(figure)
+    settings, blocks = _names(samples)
+    figure = files.figure(4.2 * len(blocks), 3.4 * len(settings) + 0.5)
     panels = figure.subplots(len(settings), len(blocks), squeeze=False)
-    for (setting, num_blocks, scheme), values in found.items():
+    for (setting, num_blocks, scheme), values in samples.items():
         panel = panels[settings.index(setting), blocks.index(num_blocks)]
         style = {"color": _COLOURS[scheme], "marker": _MARKERS[scheme]}
         panel.plot(deadlines, _above_zero(values), label=scheme, markersize=4, linewidth=1.4, **style)
@@ -41,13 +38,12 @@ def error_against_deadline(found: Found, estimates: Found, deadlines: Sequence[f
     files.write_figure(path, figure)
 
 
-def completion_times(found: Found, path: Path) -> None:
+def completion_times(samples: Samples, path: Path) -> None:
     """Draws the mean completion time over the trials that end, with its standard error, a panel for each assignment."""
-    settings, blocks = _names(found)
-    figure = Figure(figsize=(4.6 * len(settings), 4.0), layout="constrained")
-    FigureCanvasAgg(figure)
+    settings, blocks = _names(samples)
+    figure = files.figure(4.6 * len(settings), 4.0)
     panels = figure.subplots(1, len(settings), squeeze=False)[0]
-    for (setting, num_blocks, scheme), values in found.items():
+    for (setting, num_blocks, scheme), values in samples.items():
         ended = values[np.isfinite(values)]
         if ended.size:
             place = blocks.index(num_blocks) + 0.27 * (SCHEMES.index(scheme) - 1)
@@ -64,8 +60,8 @@ def completion_times(found: Found, path: Path) -> None:
     files.write_figure(path, figure)
 
 
-def _names(found: Found) -> tuple[list[str], list[int]]:
-    return list(dict.fromkeys(key[0] for key in found)), list(dict.fromkeys(sorted(key[1] for key in found)))
+def _names(samples: Samples) -> tuple[list[str], list[int]]:
+    return list(dict.fromkeys(key[0] for key in samples)), list(dict.fromkeys(sorted(key[1] for key in samples)))
 
 
 def _above_zero(values: np.ndarray) -> np.ndarray:

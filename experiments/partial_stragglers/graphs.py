@@ -15,7 +15,7 @@ from gcjax import _validate, analysis, codes
 Graphs = dict[str, Callable[..., codes.Assignment]]
 """Setting -> a function `rng_key -> assignment` that draws its graph anew."""
 
-Drawn = tuple[codes.Assignment, jax.Array]
+GraphWithKeys = tuple[codes.Assignment, jax.Array]
 """An assignment, and the keys of its random orders and rows."""
 
 
@@ -31,9 +31,9 @@ def check(assignments: dict[str, codes.Assignment], redraw: Graphs, num_graphs: 
         raise ValueError(f"redraw must name settings, {', '.join(assignments)}; got '{unknown[0]}'.")
 
 
-def drawn(
+def variants(
     assignment: codes.Assignment, draw: Callable[..., codes.Assignment] | None, num_graphs: int, keys: jax.Array
-) -> Iterator[Drawn]:
+) -> Iterator[GraphWithKeys]:
     """The assignment with its keys, and after it further graphs, each with orders and rows of its own.
 
     Args:
@@ -97,15 +97,15 @@ def orders(
     return [Orders(setting, blocks, number, np.array(values)) for (blocks, number), values in means.items()]
 
 
-def orders_page(made: Sequence[Orders]) -> str:
+def orders_page(all_orders: Sequence[Orders]) -> str:
     """A section of the summary; empty if there are none."""
-    if not made:
+    if not all_orders:
         return ""
     names = {1: "one draw", 2: "better of 2 (released notebook)"}
     lines = [
         [o.setting, str(o.num_blocks), names.get(o.draws, f"best of {o.draws}")]
         + [f"{value:.3f}" for value in (o.means.mean(), o.means.std(ddof=1), o.means.min(), o.means.max())]
-        for o in made
+        for o in all_orders
     ]
-    title = f"## Completion time over {made[0].means.size} random orders of one assignment, on the same trials"
+    title = f"## Completion time over {all_orders[0].means.size} random orders of one assignment, on the same trials"
     return "\n".join([title, "", analysis.markdown_table(HEADS, lines), "", ""])

@@ -1,6 +1,5 @@
 """What both experiments leave behind: raw results, a table that a person compares with the paper, facts."""
 
-import json
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -13,7 +12,7 @@ from gcjax import _validate, analysis, codes, config, files
 from gcjax.progress import Progress
 from gcjax.tables import RichTable
 
-Found = dict[tuple[str, int, str], np.ndarray]
+Samples = dict[tuple[str, int, str], np.ndarray]
 """(setting, L, scheme) -> float[S, D] or, without deadlines, float[S]."""
 
 Others = dict[tuple[str, int, str], list[np.ndarray]]
@@ -76,7 +75,7 @@ class Row(NamedTuple):
 
 
 def rows(
-    found: Found,
+    samples: Samples,
     deadlines: Sequence[float],
     source: Callable[..., float] | None,
     others: Others | None = None,
@@ -84,13 +83,13 @@ def rows(
     """A row for every mean.
 
     Args:
-      found: the results.
+      samples: the results.
       deadlines: [D] seconds; empty if there are none.
       source: the published mean for a setting, L, scheme and, if there are deadlines, a deadline; None if none is.
       others: the results on further graphs, for the same keys or some of them.
     """
-    made = []
-    for key, values in found.items():
+    rows = []
+    for key, values in samples.items():
         for column, deadline in enumerate(deadlines or (float("nan"),)):
             graphs = [each[:, column] if deadlines else each for each in (values, *(others or {}).get(key, ()))]
             ended = np.isfinite(graphs[0])
@@ -107,8 +106,8 @@ def rows(
                     between_graphs=float(mean.std(ddof=1)),
                     trials_error=float(np.sqrt((error**2).mean())),
                 )
-            made.append(row)
-    return made
+            rows.append(row)
+    return rows
 
 
 def mean_and_error(values: np.ndarray) -> tuple[float, float]:
@@ -118,15 +117,15 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
     return float(ended.mean()) if ended.size else float("inf"), float(error)
 
 
-def table(made: list[Row], title: str) -> RichTable:
+def table(rows: list[Row], title: str) -> RichTable:
     """For the terminal."""
-    heads, lines = _cells(made)
+    heads, lines = _cells(rows)
     return analysis.rich_table(title, heads, lines, keys=_keys(heads))
 
 
-def markdown(made: list[Row], title: str) -> str:
+def markdown(rows: list[Row], title: str) -> str:
     """The same as a Markdown page."""
-    heads, lines = _cells(made)
+    heads, lines = _cells(rows)
     return "\n".join([f"# {title}", "", analysis.markdown_table(heads, lines, keys=_keys(heads)), ""])
 
 
@@ -135,20 +134,20 @@ def _keys(heads: Sequence[str]) -> int:
     return sum(head in ("setting", "L", "scheme", "deadline") for head in heads)
 
 
-def _cells(made: list[Row]) -> tuple[list[str], list[list[str]]]:
+def _cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Heads and lines; columns that say nothing anywhere are left out."""
     columns = {
-        "setting": [row.setting for row in made],
-        "L": [str(row.num_blocks) for row in made],
-        "scheme": [row.scheme for row in made],
-        "deadline": [_number(row.deadline) for row in made],
-        "published": [_number(row.published) for row in made],
-        "ours": [_number(row.ours) for row in made],
-        "standard error": [_number(row.standard_error) for row in made],
-        "mean over graphs": [_number(row.over_graphs) for row in made],
-        "sd between graphs": [_number(row.between_graphs) for row in made],
-        "z": ["-" if np.isnan(row.difference) else f"{row.difference:+.1f}" for row in made],
-        "never": [f"{row.never:.1%}" if row.never else "-" for row in made],
+        "setting": [row.setting for row in rows],
+        "L": [str(row.num_blocks) for row in rows],
+        "scheme": [row.scheme for row in rows],
+        "deadline": [_number(row.deadline) for row in rows],
+        "published": [_number(row.published) for row in rows],
+        "ours": [_number(row.ours) for row in rows],
+        "standard error": [_number(row.standard_error) for row in rows],
+        "mean over graphs": [_number(row.over_graphs) for row in rows],
+        "sd between graphs": [_number(row.between_graphs) for row in rows],
+        "z": ["-" if np.isnan(row.difference) else f"{row.difference:+.1f}" for row in rows],
+        "never": [f"{row.never:.1%}" if row.never else "-" for row in rows],
     }
     kept = {head: cells for head, cells in columns.items() if any(cell != "-" for cell in cells)}
     return list(kept), [list(line) for line in zip(*kept.values(), strict=True)]
@@ -160,16 +159,16 @@ def _number(value: float) -> str:
     return "0" if abs(value) < ZERO else f"{value:.4g}"
 
 
-def append(others: Others, found: Found) -> None:
+def append(others: Others, samples: Samples) -> None:
     """Adds the results on one more graph."""
-    for key, values in found.items():
+    for key, values in samples.items():
         others.setdefault(key, []).append(values)
 
 
-def columns(found: Found, deadlines: Sequence[float], **more: Found) -> dict[str, np.ndarray]:
+def columns(samples: Samples, deadlines: Sequence[float], **more: Samples) -> dict[str, np.ndarray]:
     """One line for every trial (and deadline): the raw results, with further values beside."""
     parts = []
-    for (setting, num_blocks, scheme), values in found.items():
+    for (setting, num_blocks, scheme), values in samples.items():
         size, width = values.size, len(deadlines) or 1
         part = {
             "setting": np.full(size, setting, object),
@@ -189,7 +188,7 @@ def columns(found: Found, deadlines: Sequence[float], **more: Found) -> dict[str
 def write(
     out: Path,
     raw: dict[str, np.ndarray],
-    made: list[Row],
+    rows: list[Row],
     title: str,
     facts: dict[str, Any],
     progress: Progress,
@@ -200,13 +199,10 @@ def write(
     Where published numbers stand beside ours, the page says how they compare; `more` stands between the two.
     """
     files.write_table(out / "results.parquet", raw)
-    notes = published.NOTES if any(np.isfinite(row.published) for row in made) else ""
-    files.write_text(out / "summary.md", markdown(made, title) + "\n" + more + notes)
-    summary = [{name: _json(value) for name, value in row._asdict().items()} for row in made]
-    text = json.dumps({**facts, "summary": summary, **analysis.environment()}, indent=2)
-    files.write_text(out / "run.json", text + "\n")
-    files.write_text(out / "operative.gin", config.operative())
-    progress.show(table(made, title))
+    notes = published.NOTES if any(np.isfinite(row.published) for row in rows) else ""
+    summary = [{name: _json(value) for name, value in row._asdict().items()} for row in rows]
+    analysis.write_page(out, markdown(rows, title) + "\n" + more + notes, {**facts, "summary": summary})
+    progress.show(table(rows, title))
 
 
 def _json(value: Any) -> Any:
@@ -226,9 +222,9 @@ def check(
         fail than there are.
     """
     _validate.number("deadlines", deadlines, above=True, finite=True)
-    for what, given in (("assignments", assignments), ("blocks", blocks), ("deadlines", deadlines)):
-        if not len(given):
-            raise ValueError(f"{what} must not be empty; got {given!r}.")
+    for name, values in (("assignments", assignments), ("blocks", blocks), ("deadlines", deadlines)):
+        if not len(values):
+            raise ValueError(f"{name} must not be empty; got {values!r}.")
     for name, assignment in assignments.items():
         fewest = int(codes.holders(assignment).counts.min())
         for num_blocks in blocks:

@@ -77,9 +77,9 @@ def random_orders(
     assignment: codes.Assignment, *, draws: Sequence[int], rng_key: jax.Array
 ) -> dict[int, codes.Assignment]:
     """For each number of draws the order with the least `q_max` of so many; they begin with the same draws."""
-    drawn = [assignments.random_order(assignment, rng_key=key) for key in jax.random.split(rng_key, max(draws))]
-    score = [diagnostics.q_max(order) for order in drawn]
-    return {number: drawn[int(np.argmin(score[:number]))] for number in draws}
+    orders = [assignments.random_order(assignment, rng_key=key) for key in jax.random.split(rng_key, max(draws))]
+    score = [diagnostics.q_max(order) for order in orders]
+    return {number: orders[int(np.argmin(score[:number]))] for number in draws}
 
 
 def partial_errors(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:

@@ -2,7 +2,7 @@
 
 from gcjax.analysis.collect import environment, metric_columns, timeline_columns
 from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
-from gcjax.analysis.report import write_report
+from gcjax.analysis.report import write_page, write_report
 from gcjax.analysis.seal import UnsealedWarning
 from gcjax.analysis.store import (
     CHECKPOINTS,
@@ -51,5 +51,6 @@ __all__ = [
     "time_to_target",
     "timeline_columns",
     "unfinished_folder",
+    "write_page",
     "write_report",
 ]

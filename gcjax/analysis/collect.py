@@ -1,6 +1,6 @@
 """From batches of runs to the columns that are saved.
 
-Letters: S seeds, T units sampled per worker, W workers.
+Letters: R runs, T units sampled per worker, W workers.
 """
 
 import platform
@@ -25,32 +25,34 @@ def metric_columns(
     schedule: Schedule,
     durations: np.ndarray,
     *,
+    labels: Columns,
     code: GradientCode | None,
     num_params: int,
 ) -> Columns:
-    """What every seed of a scheme had reached and spent at each evaluation.
+    """What every run of a scheme had reached and spent at each evaluation.
 
     Args:
       scheme: its name.
-      trajectory: of all seeds, every field with a leading axis S.
-      schedule: of all seeds, every field with a leading axis S.
-      durations: float[S, T, W] seconds.
+      trajectory: of all runs, every field with a leading axis R.
+      schedule: of all runs, every field with a leading axis R.
+      durations: float[R, T, W] seconds.
+      labels: column -> [R], what tells a run from the others, such as its `seed`.
       code: the code of the protocol, if it has one.
       num_params: d, the numbers in a full gradient.
     """
     parts = []
-    for seed in range(len(durations)):
-        mine = jax.tree.map(lambda x, s=seed: np.asarray(x[s]), trajectory)
-        used = mine.commit >= 0
-        moments = mine.time[used].astype(np.float64)
-        spent = costs(_seed(schedule, seed), durations[seed], moments, code)._asdict()
+    for run in range(len(durations)):
+        evaluations, run_schedule = jax.tree.map(lambda x, run=run: np.asarray(x[run]), (trajectory, schedule))
+        used = evaluations.commit >= 0
+        moments = evaluations.time[used].astype(np.float64)
+        spent = costs(run_schedule, durations[run], moments, code)._asdict()
         numbers = spent.pop("messages") * num_params
         columns = {
             "scheme": np.full(moments.size, scheme, object),
-            "seed": np.full(moments.size, seed),
-            "commit": mine.commit[used],
+            **{name: np.full(moments.size, label[run], label.dtype) for name, label in labels.items()},
+            "commit": evaluations.commit[used],
             "time": moments,
-            **select(mine.metrics, used),
+            **select(evaluations.metrics, used),
         }
         parts.append({**columns, **spent, "numbers": numbers})
     return stack(parts)
@@ -85,7 +87,3 @@ def environment() -> dict[str, Any]:
         "device": jax.devices()[0].device_kind,
         "num_devices": jax.device_count(),
     }
-
-
-def _seed(schedule: Schedule, seed: int) -> Schedule:
-    return jax.tree.map(lambda x: x[seed], schedule)

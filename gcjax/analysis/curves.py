@@ -6,8 +6,6 @@ from typing import Any
 import numpy as np
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch
 
@@ -29,12 +27,11 @@ def loss_vs_time(results: Results, path: Path) -> None:
     target = results.facts["target"]
     losses = [name for name in ("train_loss", "loss", "test_loss") if name in results.metrics]
     names = list(dict.fromkeys([*losses[:1], target["metric"]]))
-    drawn = styles(results, names[0])
-    figure = Figure(figsize=(6.4 * len(names), 5.2), layout="constrained")
-    FigureCanvasAgg(figure)
+    scheme_styles = styles(results, names[0])
+    figure = files.figure(6.4 * len(names), 5.2)
     panels = figure.subplots(1, len(names), squeeze=False)[0]
     for panel, name in zip(panels, names, strict=True):
-        for scheme, style in drawn.items():
+        for scheme, style in scheme_styles.items():
             _draw_scheme(panel, results, scheme, name, style)
         _decorate(panel, name, _first_time(results) if _is_wide(results) else None)
     _draw_target(panels[-1], target)

@@ -4,8 +4,6 @@ from pathlib import Path
 
 import numpy as np
 from matplotlib.axes import Axes
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
@@ -28,8 +26,7 @@ def timeline(results: Results, path: Path) -> None:
     number = len(results.schemes)
     columns, rows = min(2, number), -(-number // 2)
     height = 0.9 + min(0.085 * workers, 3.0)
-    figure = Figure(figsize=(7 * columns, height * rows + 0.9), layout="constrained")
-    FigureCanvasAgg(figure)
+    figure = files.figure(7 * columns, height * rows + 0.9)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for i, scheme in enumerate(results.schemes):
         units = select(results.timeline, results.timeline["scheme"] == scheme)
@@ -61,8 +58,8 @@ def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -
     for state, (begin, end) in _intervals(units, seconds).items():
         shown = np.isfinite(begin) & (end > begin)
         for worker in np.unique(units["worker"][shown]):
-            mine = shown & (units["worker"] == worker)
-            bars = np.stack([begin[mine], end[mine] - begin[mine]], axis=1).tolist()
+            of_worker = shown & (units["worker"] == worker)
+            bars = np.stack([begin[of_worker], end[of_worker] - begin[of_worker]], axis=1).tolist()
             row = worker - 0.42, 0.84
             panel.broken_barh(bars, row, facecolor=_STATES[state], edgecolor="white", linewidth=0.3)
 

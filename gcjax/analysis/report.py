@@ -1,12 +1,28 @@
 """Everything that a person looks at after a run, made from what the run saved."""
 
+import json
 from pathlib import Path
+from typing import Any
 
-from gcjax import files
+from gcjax import config, files
 from gcjax.analysis import seal, summary
+from gcjax.analysis.collect import environment
 from gcjax.analysis.curves import loss_vs_time
 from gcjax.analysis.gantt import timeline
 from gcjax.analysis.store import REPORT, Results
+
+
+def write_page(folder: Path, page: str, facts: dict[str, Any]) -> None:
+    """Writes `summary.md`, `run.json` with what the run ran on, and `operative.gin`.
+
+    Args:
+      folder: of the run.
+      page: Markdown.
+      facts: what `run.json` says besides; JSON.
+    """
+    files.write_text(folder / "summary.md", page)
+    files.write_text(folder / "run.json", json.dumps({**facts, **environment()}, indent=2) + "\n")
+    files.write_text(folder / "operative.gin", config.operative())
 
 
 def write_report(results: Results, folder: Path) -> None:

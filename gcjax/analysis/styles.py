@@ -25,14 +25,14 @@ def styles(results: Results, name: str) -> dict[str, dict[str, Any]]:
       results: of the run.
       name: of the metric by which curves coincide.
     """
-    drawn = {}
+    by_scheme = {}
     for i, scheme in enumerate(results.schemes):
         dashes = _DASHES[i // len(COLOURS) % len(_DASHES)]
-        drawn[scheme] = {"color": COLOURS[i % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
+        by_scheme[scheme] = {"color": COLOURS[i % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
     for group in coinciding(results, name):
         for k, scheme in enumerate(group[1:], start=1):
-            drawn[scheme]["linestyle"] = (0, ((len(group) - k) * _DASH, k * _DASH))
-    return drawn
+            by_scheme[scheme]["linestyle"] = (0, ((len(group) - k) * _DASH, k * _DASH))
+    return by_scheme
 
 
 def seed_curves(results: Results, scheme: str, name: str) -> tuple[np.ndarray, np.ndarray]:

@@ -4,7 +4,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax.analysis import cells
+from gcjax.analysis import table_cells
 from gcjax.analysis.metrics import time_to_target
 from gcjax.analysis.store import Columns, Results
 from gcjax.tables import RichTable, markdown_table, rich_table
@@ -111,12 +111,12 @@ def _row(results: Results, scheme: str) -> Row:
     stalled = results.facts["schemes"][scheme]["stalled"]
     return Row(
         scheme=scheme,
-        time=cells.time_to_target(times, np.array(last["time"]), stalled),
-        final=cells.mean_spread(last[results.facts["target"]["metric"]], 3),
-        computing=cells.percent(last["computing"]),
-        communicating=cells.percent(last["communicating"]),
-        waiting=cells.percent(last["waiting"]),
-        staleness=cells.staleness(last["mean_staleness"], last["max_staleness"]),
+        time=table_cells.time_to_target(times, np.array(last["time"]), stalled),
+        final=table_cells.mean_spread(last[results.facts["target"]["metric"]], 3),
+        computing=table_cells.percent(last["computing"]),
+        communicating=table_cells.percent(last["communicating"]),
+        waiting=table_cells.percent(last["waiting"]),
+        staleness=table_cells.staleness(last["mean_staleness"], last["max_staleness"]),
         chunks=_spent(seeds, times, "chunks"),
         numbers=_spent(seeds, times, "numbers"),
     )
@@ -126,7 +126,7 @@ def _spent(seeds: list[Columns], times: np.ndarray, name: str) -> str:
     """What was spent to reach the target; by the end of the run, and marked, where no seed reached it."""
     reached = np.isfinite(times)
     if not reached.any():
-        return "> " + cells.short(float(np.mean([seed[name][-1] for seed in seeds])))
+        return "> " + table_cells.short(float(np.mean([seed[name][-1] for seed in seeds])))
     pairs = zip(seeds, times, strict=True)
     spent = [seed[name][seed["time"] == time][0] for seed, time in pairs if np.isfinite(time)]
-    return cells.short(float(np.mean(spent)))
+    return table_cells.short(float(np.mean(spent)))

@@ -22,8 +22,9 @@ _USES = {
     "groups": "grouped.groups = @{0}()",
     "straggler": "compare.stragglers = @{0}()",
     "network": "compare.network = @{0}()",
-    "task": "compare.task = @{0}()",
-    "optimizer": "compare.optimizer = @{0}()",
+    "task": "study.task = @{0}()",
+    "optimizer": "study.optimizer = @{0}()",
+    "study": "compare.study = @{0}()",
     "experiment": "run.experiment = @{0}",
 }
 _SCHEDULE = "sgd.learning_rate = @{0}()"

@@ -44,7 +44,9 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, show
     parts, rows = [], []
     for i, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
-        results = _results(out / folder_name(combination), _part(shown, ", ".join(combination), i, len(grid)))
+        results = _results(
+            out / folder_name(combination), _combination_progress(shown, ", ".join(combination), i, len(grid))
+        )
         values = [binding.partition("=")[2].strip() for binding in combination]
         rows += [(*values, *row) for row in summary.rows(results)]
         parts.append(_columns(_names(combination), values, results))
@@ -135,7 +137,7 @@ def _names(combination: Sequence[str]) -> list[str]:
     return [binding.partition("=")[0].strip() for binding in combination]
 
 
-def _part(shown: progress.Progress, combination: str, index: int, number: int) -> progress.Progress:
+def _combination_progress(shown: progress.Progress, combination: str, index: int, number: int) -> progress.Progress:
     """The progress of one combination among all of them; what it shows is in its folder."""
 
     def update(label: str, fraction: float, detail: str = "") -> None:
@@ -150,7 +152,7 @@ def _columns(names: Sequence[str], values: Sequence[str], results: analysis.Resu
     for scheme in results.schemes:
         seeds = results.seeds(scheme)
         count = len(seeds)
-        final: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
-        settings = {name: np.full(count, value, object) for name, value in zip(names, values, strict=True)}
-        parts.append({**settings, **final, "time_to_target": analysis.reach_times(results, scheme)})
+        last: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
+        labels = {name: np.full(count, value, object) for name, value in zip(names, values, strict=True)}
+        parts.append({**labels, **last, "time_to_target": analysis.reach_times(results, scheme)})
     return analysis.stack(parts)

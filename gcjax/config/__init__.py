@@ -1,9 +1,9 @@
 """Experiments described in gin files: what can be named, loading, and errors that a person can act on.
 
-A config file imports its experiment and says which one to run:
+A config file says which experiment to run, and imports its module unless it is one of gcjax itself:
 
-    import experiments.compare
-    run.experiment = @compare
+    import experiments.protocols
+    run.experiment = @protocol_map
 
 An experiment is a function, marked with `gcjax.config.experiment`, that takes `out` (the folder to write) and
 `progress` (see `gcjax.progress`); everything else that it takes is bound in the config file.

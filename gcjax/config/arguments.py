@@ -108,7 +108,8 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
             return inspect.Parameter.empty
 
     parameters = [p.replace(annotation=evaluated(p.annotation)) for p in signature.parameters.values()]
-    return signature.replace(parameters=parameters, return_annotation=evaluated(signature.return_annotation))
+    returned = factory if inspect.isclass(factory) else evaluated(signature.return_annotation)
+    return signature.replace(parameters=parameters, return_annotation=returned)
 
 
 def _keyword_signature(signature: inspect.Signature) -> inspect.Signature:

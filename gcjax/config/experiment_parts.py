@@ -19,29 +19,40 @@ _BY_COMMAND = ("out", "progress")  # given by the command
 
 
 class Experiment:
-    """The parameters of an experiment that a config binds; each is made when it is asked for."""
+    """The parameters of an experiment, and of the study that it is given, that a config binds.
+
+    Each is made when it is asked for.
+    """
 
     def __init__(self, reference: gin.config.ConfigurableReference) -> None:
         self.name = reference.selector.rpartition(".")[2]
         self._scope = "/".join(reference.scopes)
         selector = "/".join([*reference.scopes, reference.configurable.selector])
         self.bound = gin.config.get_bindings(selector, resolve_references=False)
-        parameters = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
-        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in _BY_COMMAND}
+        taken = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
+        self._parameters = {name: parameter for name, parameter in taken.items() if name not in _BY_COMMAND}
+        studies = [value for value in self.bound.values() if _is_study(value)]
+        self._study = Experiment(studies[0]) if len(studies) == 1 else None
 
     def all_of(self, wanted: tuple[type, ...]) -> dict[str, Any]:
         """Everything of these types by name: a parameter, or the entries of one that is a dict or a sequence of them.
 
         Parameters without an annotation are looked at, too.
         """
-        things: dict[str, dict[str, Any]] = {}  # by parameter, and by name in it
+        values_by_parameter: dict[str, dict[str, Any]] = {}
         for name, parameter in self._parameters.items():
             if _may_be(parameter.annotation, wanted) and self._has(name):
-                things[name] = dict(_entries(name, self.value(name), wanted))
-        things = {name: values for name, values in things.items() if values}
-        if len(things) == 1:
-            return next(iter(things.values()))
-        return {key if key == name else f"{name} {key}": x for name, xs in things.items() for key, x in xs.items()}
+                values_by_parameter[name] = dict(_entries(name, self.value(name), wanted))
+        values_by_parameter = {name: values for name, values in values_by_parameter.items() if values}
+        if not values_by_parameter and self._study is not None:
+            return self._study.all_of(wanted)
+        if len(values_by_parameter) == 1:
+            return next(iter(values_by_parameter.values()))
+        return {
+            key if key == name else f"{name} {key}": value
+            for name, values in values_by_parameter.items()
+            for key, value in values.items()
+        }
 
     def number(self, name: str, word: str | None = None) -> int | None:
         """A whole number: the parameter of this name, or else the only one with this word in its name."""
@@ -51,6 +62,8 @@ class Experiment:
             self.value(own) for own in names if self._parameters[own].annotation in (int, inspect.Parameter.empty)
         ]
         values = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+        if not values and self._study is not None:
+            return self._study.number(name, word)
         return values[0] if len(values) == 1 else None
 
     def value(self, name: str) -> Any:
@@ -69,6 +82,12 @@ class Experiment:
 
     def _has(self, name: str) -> bool:
         return name in self.bound or self._parameters[name].default is not inspect.Parameter.empty
+
+
+def _is_study(value: Any) -> bool:
+    """Whether a binding is a study, such as `@study()`."""
+    is_reference = isinstance(value, gin.config.ConfigurableReference) and value.evaluate
+    return is_reference and value.configurable.selector == "gcjax.study.study"
 
 
 def of_config() -> Experiment:

@@ -120,7 +120,7 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
     if not gin.config.get_bindings("gcjax.run", resolve_references=False):
         raise ValueError(
             f"{path} must say which experiment to run; it binds no run.experiment. "
-            "Add the lines 'import experiments.compare' and 'run.experiment = @compare'."
+            "Add a line such as 'run.experiment = @compare'."
         )
     circular_references.check_references()
 

@@ -44,7 +44,10 @@ def results(failed=(), final=0.99, value=0.9):
         schedule = jax.tree.map(np.asarray, SCHEDULES[name](jnp.asarray(units)))
         seeds = [jax.tree.map(lambda x, s=s: x[s], schedule) for s in range(S)]
         path = trajectory(schedule, final)
-        metrics.append(analysis.metric_columns(name, path, schedule, units, code=protocol.code, num_params=100))
+        labels = {"seed": np.arange(S)}
+        metrics.append(
+            analysis.metric_columns(name, path, schedule, units, labels=labels, code=protocol.code, num_params=100)
+        )
         timeline.append(analysis.timeline_columns(name, seeds[0], units[0], 8.0))
         facts[name] = {"stalled": [analysis.is_stalled(s) for s in seeds]}
     target = analysis.target("accuracy", value, ["accuracy", "train_loss"])

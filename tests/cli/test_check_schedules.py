@@ -9,16 +9,16 @@ from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
 
 CONFIG = """
-import experiments.compare
 run.experiment = @compare
 compare.schemes = {'BSP': @bsp(), 'WBSP': @worker_busy(), 'ignore': @coded()}
-compare.task = @linear_regression()
+compare.study = @study()
+study.task = @linear_regression()
 compare.stragglers = @exponential()
-compare.optimizer = @sgd()
+study.optimizer = @sgd()
 compare.network = @links()
-compare.num_workers = 3
-compare.num_units = 8
-compare.target = 0.1
+study.num_workers = 3
+study.num_units = 8
+study.target = 0.1
 linear_regression.num_chunks = 3
 links.upload = 100.0
 sgd.learning_rate = 0.1
@@ -62,9 +62,7 @@ def test_one_that_does_not_ends_with_1_and_the_step(gcjax, monkeypatch):
 
 
 def test_regimes_and_networks_are_gone_through(gcjax):
-    text = CONFIG.replace("import experiments.compare", "import experiments.protocols").replace(
-        "@compare", "@protocol_map"
-    )
+    text = "import experiments.protocols\n" + CONFIG.replace("@compare", "@protocol_map")
     text = text.replace("compare.", "protocol_map.").replace("protocol_map.network = @links()\n", "")
     text = text.replace("protocol_map.stragglers = @exponential()", "protocol_map.regimes = {'often': @exponential()}")
     text += "protocol_map.networks = {'dear': @links(), 'free': @constant_network()}\n"

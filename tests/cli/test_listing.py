@@ -4,8 +4,7 @@ import gin
 import pytest
 from rich.console import Console
 
-import experiments.compare
-import experiments.live  # noqa: F401  (the lines name both)
+import experiments.live  # noqa: F401  (the lines name it)
 from gcjax import cli, config, registry
 from gcjax.cli import gin_lines, listing_tables
 from tests import own_scheme
@@ -116,5 +115,6 @@ def test_an_unknown_name_says_what_is_near(capsys):
 
 def test_a_kind_with_nothing_in_it_says_how_to_make_one(narrow, monkeypatch):
     monkeypatch.setitem(registry._outside, "experiment", {})
+    monkeypatch.setattr("gcjax.study.EXPERIMENTS", {})
     assert any("@gcjax.register('experiment')" in line for line in narrow("experiment"))
     assert not any(line.startswith("experiment") for line in narrow())

@@ -13,23 +13,23 @@ from gcjax import cli, registry
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
-import experiments.compare
 run.experiment = @compare
 compare.schemes = {'ASP': @asp(), 'partial': @coded()}
 coded.code = @partial()
 partial.assignment = @cyclic()
 cyclic.num_workers = 4
 cyclic.load = 2
-compare.task = @digits()
+compare.study = @study()
+study.task = @digits()
 digits.num_chunks = 4
 digits.hidden = (8,)
 compare.stragglers = @exponential()
-compare.optimizer = @sgd()
+study.optimizer = @sgd()
 sgd.learning_rate = 0.3
-compare.num_workers = 4
-compare.num_units = 60
-compare.num_seeds = 2
-compare.target = 0.3
+study.num_workers = 4
+study.num_units = 60
+study.num_seeds = 2
+study.target = 0.3
 """
 
 
@@ -74,7 +74,7 @@ def config(tmp_path_factory):
 @pytest.fixture(scope="module")
 def finished(config):
     out = config.parent / "out"
-    return out, gcjax("run", config, "--set", "compare.target = 0.25", "--out", out)
+    return out, gcjax("run", config, "--set", "study.target = 0.25", "--out", out)
 
 
 def test_run_writes_a_folder_and_prints_the_table(finished):
@@ -113,7 +113,7 @@ def test_run_refuses_bad_config(config, tmp_path, here):
     run = ("run", config, "--out", tmp_path, "--set")
     assert "small.gin" in refused(gcjax("run", config.parent / "smal.gin", "--out", tmp_path / "a"))
     assert "Did you mean learning_rate" in refused(here(*run, "sgd.learning_rat = 1"))
-    assert "between 0 and 1; got 2" in refused(here(*run, "compare.target = 2.0"))
+    assert "between 0 and 1; got 2" in refused(here(*run, "study.target = 2.0"))
 
 
 def test_report_shows_the_tables_of_a_study(tmp_path, here):

@@ -56,8 +56,8 @@ def swept(tmp_path_factory):
     """The arguments of a sweep without its folder, and the folder in which it is done."""
     config, out = tmp_path_factory.mktemp("sweep") / "small.gin", tmp_path_factory.mktemp("done")
     config.write_text(CONFIG.replace("{'ASP': @asp(), 'partial': @coded()}", "{'ASP': @asp()}"))
-    over = ["--over", "compare.target=0.2,0.999999"]  # the second is never reached, which is a result, too
-    command = ["sweep", str(config), *over, "--set", "compare.checkpoint_every = 1000"]
+    over = ["--over", "study.target=0.2,0.999999"]  # the second is never reached, which is a result, too
+    command = ["sweep", str(config), *over, "--set", "study.checkpoint_every = 1000"]
     assert cli.main([*command, "--out", str(out)]) == 0
     return command, out
 
@@ -65,10 +65,10 @@ def swept(tmp_path_factory):
 def test_one_table_of_all_settings(swept):
     _, out = swept
     table = pq.read_table(out / "sweep.parquet").to_pydict()
-    assert table["compare.target"] == ["0.2", "0.2", "0.999999", "0.999999"]
+    assert table["study.target"] == ["0.2", "0.2", "0.999999", "0.999999"]
     assert table["seed"] == [0, 1, 0, 1]
     assert np.isfinite(table["time_to_target"]).tolist() == [True, True, False, False]
-    single = analysis.load(out / grid.folder_name(("compare.target = 0.2",)))
+    single = analysis.load(out / grid.folder_name(("study.target = 0.2",)))
     assert table["time_to_target"][:2] == analysis.reach_times(single, "ASP").tolist()
     rows = (out / "summary.md").read_text().splitlines()
     assert [row.split(" | ")[:2] for row in rows if row.startswith("| 0.")] == [["| 0.2", "ASP"], ["| 0.999999", "ASP"]]
@@ -110,12 +110,12 @@ def test_a_signal_saves_a_checkpoint_and_the_sweep_goes_on_from_it(swept, signal
     assert not (out / "sweep.parquet").exists() and len(signalled) == 2
     program, *again = shlex.split(going_on.removeprefix("go on with: "))
     assert (program, again) == ("gcjax", [*command[:4], *command[4:], "--resume", "--out", str(out)])
-    folder = out / grid.folder_name(("compare.target = 0.999999",))
+    folder = out / grid.folder_name(("study.target = 0.999999",))
     steps = [int(step.name) for step in (folder / "checkpoints" / "ASP").iterdir() if step.name.isdigit()]
     assert len(steps) == 1 and steps[0] > 0
-    assert cli.main(["sweep", *again[1:3], "compare.target=0.2,0.3", *again[4:]]) == 2
+    assert cli.main(["sweep", *again[1:3], "study.target=0.2,0.3", *again[4:]]) == 2
     said = capsys.readouterr().err
-    assert "belongs to another sweep" in said and "-compare.target=0.2,0.999999\n+compare.target=0.2,0.3" in said
+    assert "belongs to another sweep" in said and "-study.target=0.2,0.999999\n+study.target=0.2,0.3" in said
     assert cli.main(again) == 0, capsys.readouterr()
     assert len(signalled) == 3  # the first combination was not run again
     assert pq.read_table(out / "sweep.parquet").equals(pq.read_table(whole / "sweep.parquet"))

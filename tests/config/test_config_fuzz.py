@@ -13,9 +13,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from gcjax import cli, config, memory
-from gcjax.analysis import trials
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
+from gcjax.study import training
 from gcjax.tasks import Task
 from tests.test_words import EDITS, SMALL, with_line
 
@@ -134,8 +134,8 @@ def targets(text: str) -> st.SearchStrategy[str]:
     bound = [line.partition(" = ")[0] for line in text.splitlines() if " = " in line]
     more = ["looks.count", "looks.note", "exponential.mean", "coded.code", "a", "b", "a/b", "run", "x.y", "looks.out"]
     more += ["linear_regression.batch_size", "linear_regression.seed", "linear_regression.noise", "scaled.workers"]
-    more += ["compare.seed", "compare.seconds", "compare.timeline_seconds", "compare.num_evals", "compare.network"]
-    more += ["compare.optimizers", "compare.checkpoint_every", "compare.checkpoints_kept", "compare.axis"]
+    more += ["study.seed", "study.seconds", "compare.timeline_seconds", "study.num_evals", "compare.network"]
+    more += ["study.optimizers", "study.checkpoint_every", "study.checkpoints_kept", "study.axis"]
     scoped = st.builds(
         lambda scope, name: f"{scope}/{name}", st.sampled_from(["crc", "a", "a/b"]), st.sampled_from(bound)
     )
@@ -235,7 +235,7 @@ long = settings(max_examples=3000, suppress_health_check=list(HealthCheck), dera
 
 @pytest.mark.parametrize("line", EDITS)
 def test_the_cases_that_were_found_first(line, nothing_large):
-    nothing_large.setattr(trials, "run", lambda *arguments: train())
+    nothing_large.setattr(training, "train", lambda *arguments: train())
     check(with_line(line).encode())
 
 
@@ -285,7 +285,7 @@ def test_many_files_that_something_happened_to(data):
 @given(bindings(SMALL))
 def test_a_comparison_up_to_its_training(statements):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trials, "run", lambda *arguments: train())
+        patch.setattr(training, "train", lambda *arguments: train())
         check(SMALL.encode(), *statements)
 
 
@@ -294,7 +294,7 @@ def test_a_comparison_up_to_its_training(statements):
 @given(bindings(SMALL))
 def test_many_comparisons_up_to_their_training(statements):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(trials, "run", lambda *arguments: train())
+        patch.setattr(training, "train", lambda *arguments: train())
         check(SMALL.encode(), *statements)
 
 

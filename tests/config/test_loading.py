@@ -137,7 +137,7 @@ BAD_BINDINGS = {
     "toy.learning_rate = fast": r"Cannot read 'toy.learning_rate = fast': fast is no value",
     "toy.learning_rate =": r"Cannot read 'toy.learning_rate ='",
     "toy.learning_rate": r"Cannot read 'toy.learning_rate'",
-    "import experiments.compair": r"no experiment module 'compair'. Did you mean compare",
+    "import experiments.protocls": r"no experiment module 'protocls'. Did you mean protocols",
     "import my_packidge.schemes": r"No module 'my_packidge' can be imported. Install it",
     "include 'other.gin'": r"no 'other.gin'",
     "toy.schemes = {'A': @asp(), 'B': @asp(), 'A': @bsp()}": r"must have each key once; 'A' is there twice",
@@ -198,7 +198,7 @@ def test_kinds_can_be_selected():
     assert list(registry.select("protocol")) == ["protocol"]
     assert set(registry.select()) == {
         "assignment", "code", "deadline", "experiment", "groups", "network", "optimizer", "protocol", "specification",
-        "stopping", "straggler", "task",
+        "stopping", "straggler", "study", "task",
     }  # fmt: skip
     with pytest.raises(ValueError, match=r"There is no kind 'protocols'. Did you mean protocol"):
         registry.select("protocols")

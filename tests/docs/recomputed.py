@@ -11,14 +11,14 @@ import gin
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pyarrow.parquet as pq
 
 from experiments.codes import _completion, _rounds
 from experiments.conditioning import FAMILIES, interpolation_errors
-from experiments.grouped.training import setting, until_work
+from experiments.grouped.training import Case, conditions, until_work
 from experiments.partial_stragglers import exact, graphs, report, simulate
-from gcjax import cli, codes, config, protocols, stragglers, tasks
-from gcjax.analysis import trials
+from gcjax import cli, codes, config, protocols, stragglers, study, tasks
 from gcjax.codes import assignments, diagnostics
 from gcjax.codes.diagnostics.rounding import straggler_masks
 from tests.docs.tables import Table, table
@@ -124,17 +124,21 @@ def _orders(page: str) -> Cells:
 
 def group_cells() -> Cells:
     """Relative times without training: one node delayed by 0 and 400 %, with 1 and 4 groups."""
-    cases = {("none", 0.0): (), ("one node", 400.0): (0,)}
+    cases = [Case("none", 0.0, ()), Case("one node", 400.0, (0,))]
     model = stragglers.shifted_exponential(shift=0.9, mean=0.1)
     network = stragglers.constant_network(latency=0.01, upload=0.05, download=0.05)
-    sizes = {"num_workers": 16, "num_units": 620, "num_seeds": 5, "num_evals": 20}
-    shared = setting(
-        tasks.digits(16, batch_size=32), model, cases, network=network, rng_key=config.key(seed=0), **sizes
+    grouped = {
+        head: protocols.grouped(groups=protocols.contiguous_groups(16, num_groups=number), merge="gradient")
+        for number, head in ((1, "1 group"), (4, "4"))
+    }
+    shared = study.Study(
+        task=tasks.digits(16, batch_size=32), optimizer=optax.sgd(0.1), num_workers=16, num_units=620, num_seeds=5
     )
+    schemes = {head: until_work(protocol, 4800) for head, protocol in grouped.items()}
+    plan = study.plan(shared, schemes, conditions(cases, model, network))
     ends = {}
-    for number, head in ((1, "1 group"), (4, "4")):
-        protocol = protocols.grouped(groups=protocols.contiguous_groups(16, num_groups=number), merge="gradient")
-        time = trials.schedules(head, until_work(protocol, 4800), shared).time
+    for head, schedule in plan.schedules.items():
+        time = schedule.time
         ends[head] = np.where(np.isfinite(time), time, 0).max(axis=1).reshape(2, 5)
     return {
         (label, head): float((end[i] / ends["1 group"][0]).mean())

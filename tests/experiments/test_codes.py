@@ -87,7 +87,7 @@ def test_typical_and_worst_condition_are_both_seen_where_they_are_equal(monkeypa
     figures = []
     monkeypatch.setattr(files, "write_figure", lambda path, figure: figures.append(figure))
     nothing, one = np.zeros(1), np.ones(1)
-    code = experiment.Measured("FRC", 3.0, 1.0, 0.1, 0.2, one, nothing, nothing, 1e-3, 100.0, 100.0, 1e-7, 1e-2)
+    code = experiment.Measurement("FRC", 3.0, 1.0, 0.1, 0.2, one, nothing, nothing, 1e-3, 100.0, 100.0, 1e-7, 1e-2)
     experiment._figure([code], ["exponential"], tmp_path / "unused.png")
     panel = figures[0].axes[2]
     panel.get_legend().remove()

@@ -10,20 +10,21 @@ import pyarrow.parquet as pq
 import pytest
 
 from experiments.grouped import claims, delays, figures, hybrid, report, training
-from experiments.grouped.training import Outcome
+from experiments.grouped.training import Case, Outcome, Scheme
 from gcjax import analysis, cli, files, progress, protocols, stragglers, tasks
+from gcjax.study import Study
 
 CONFIGS = Path(__file__).parents[2] / "configs" / "grouped"
 W, R = 4, 8
 TINY = (
-    "group_delays.num_workers = 4",
+    "study.num_workers = 4",
     "group_delays.num_rounds = 8",
-    "group_delays.num_units = 20",
+    "study.num_units = 20",
     "group_delays.num_groups = (1, 4)",
     "group_delays.delays = (0, 400)",
     "group_delays.delayed = {'one': (0,), 'two': (0, 1)}",
-    "group_delays.num_seeds = 2",
-    "group_delays.num_evals = 2",
+    "study.num_seeds = 2",
+    "study.num_evals = 2",
     "progressive_groups.num_rounds = 1",
     "digits.num_chunks = 4",
     "digits.hidden = (8,)",
@@ -115,19 +116,19 @@ def test_a_run_ends_with_the_commit_that_brings_all_of_the_work(groups, local_ro
     np.testing.assert_array_equal(cut.worker[:number], whole.worker[:number])
     assert (np.asarray(cut.worker[number:]) == -1).all() and not np.asarray(cut.weight[number:]).any()
     batch = jax.tree.map(lambda x: np.asarray(x)[None], cut)
-    training._check_done("g", batch, 22, 20)
+    training.check_work("g", batch, 22, 20)
     with pytest.raises(
         ValueError, match="20 units a worker give 24 of 40 units of work in scheme 'g'. Sample about 37"
     ):
-        training._check_done("g", batch, 40, 20)
+        training.check_work("g", batch, 40, 20)
 
 
 def outcome(groups, time, accuracy, delayed, chosen=1):
     time, accuracy = np.array(time), np.array(accuracy)
-    return Outcome("g", groups, *delayed, time, accuracy, 0 * time, np.full(time.size, chosen))
+    return Outcome(Scheme("g", groups), delayed, time, accuracy, 0 * time, np.full(time.size, chosen))
 
 
-NONE, ONE, TWO = ("none", 0.0, 0), ("one", 400.0, 1), ("two", 400.0, 2)
+NONE, ONE, TWO = Case("none", 0.0, ()), Case("one", 400.0, (0,)), Case("two", 400.0, (0, 1))
 
 
 def made_up(late=11.0, accuracy=0.9):
@@ -158,7 +159,7 @@ def test_claims_are_judged_by_what_was_found():
 
 
 def test_the_smallest_number_of_groups_needs_time_and_accuracy():
-    ones = [r for r in made_up() if r.outcome.delayed == "one" and r.outcome.groups]
+    ones = [r for r in made_up() if r.outcome.case.delayed == "one" and r.outcome.scheme.groups]
     assert report.smallest(ones, 1.2, 2.5) == 2
     assert report.smallest(ones, 1.2, 1.0) == 4
     assert report.smallest(ones, 1.1, 2.5) == 4
@@ -172,18 +173,17 @@ def test_the_smallest_number_of_groups_needs_time_and_accuracy():
 
 def test_groups_at_the_end_are_those_of_the_last_commits():
     worker = np.array([[0, 1, 2, 3], [0, 1, -1, -1], [2, 3, -1, -1], [0, -1, -1, -1], [1, -1, -1, -1], [-1] * 4])
-    assert training._groups_at_end(worker) == 3
+    assert training.num_final_groups(worker) == 3
 
 
 def delay_study(out, **changes):
+    shared = {"task": tasks.digits(W, hidden=(8,)), "optimizer": None, "num_workers": W, "num_units": 20}
+    shared |= {name: changes.pop(name) for name in ("task", "seconds") if name in changes}
     settings = {
         "rules": {"gradient": protocols.grouped},
-        "task": tasks.digits(W, hidden=(8,)),
+        "study": Study(**shared),
         "stragglers": stragglers.exponential(mean=1.0),
-        "optimizer": None,
-        "num_workers": W,
         "num_rounds": R,
-        "num_units": 20,
         "delayed": {"one": (0,)},
         "delays": (400,),
         "num_groups": (1, 4),
@@ -201,6 +201,7 @@ def delay_study(out, **changes):
         ({"delayed": {"one": (4,)}}, "between 0 and 3; got 4"),
         ({"task": tasks.linear_regression(W, num_features=2)}, "accuracy must be one of"),
         ({"factor": 0.9}, "factor must be at least 1"),
+        ({"seconds": 5.0}, "study.seconds must be None, since runs end with the work; got 5"),
     ],
 )
 def test_bad_input_is_refused_before_anything_is_written(tmp_path, changes, match):
@@ -214,11 +215,11 @@ def test_hybrid_config(tmp_path, capsys):
     tiny = (
         "compare.schemes = {'BSP': @bsp(), 'groups by speed': @speed/grouped()}",
         "hybrid_groups.others = ()",
-        "compare.num_seeds = 2",
-        "compare.num_evals = 5",
-        "compare.num_units = 30",
-        "compare.seconds = 25.0",
-        "compare.target = 0.2",
+        "study.num_seeds = 2",
+        "study.num_evals = 5",
+        "study.num_units = 30",
+        "study.seconds = 25.0",
+        "study.target = 0.2",
         "digits.hidden = (8,)",
     )
     out = tmp_path / "out"

@@ -8,8 +8,7 @@ import numpy as np
 import optax
 import pytest
 
-from experiments import finished_rows as finished
-from experiments import live
+from experiments import finished_rows, live
 from gcjax import cli, progress, stragglers
 from gcjax.engine import live as runtime
 
@@ -87,11 +86,11 @@ def test_runs_that_are_done_are_not_repeated(tmp_path, monkeypatch):
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"body": {}}', '{"body": 1, "sha256": 2}'])
 def test_a_row_that_is_damaged_or_of_another_config_is_not_used(tmp_path, text):
     file = tmp_path / "folder" / "row.json"
-    assert finished.kept(file, "a") is None
-    finished.keep(file, {"seconds": 0.1}, "a")
-    assert finished.kept(file, "a") == {"seconds": 0.1} and finished.kept(file, "b") is None
+    assert finished_rows.stored_row(file, "a") is None
+    finished_rows.write_row(file, {"seconds": 0.1}, "a")
+    assert finished_rows.stored_row(file, "a") == {"seconds": 0.1} and finished_rows.stored_row(file, "b") is None
     file.write_text(text)
-    assert finished.kept(file, "a") is None
+    assert finished_rows.stored_row(file, "a") is None
 
 
 def test_a_resumed_worker_is_interrupted_from_its_first_round_on(monkeypatch):

@@ -11,7 +11,7 @@ from gcjax import files
 def test_the_label_of_the_colours_is_within_the_figure(count, tmp_path, monkeypatch):
     drawn = []
     monkeypatch.setattr(files, "write_figure", lambda path, figure: drawn.append(figure))
-    monkeypatch.setattr(protocols, "_times", lambda found, schemes, cells: np.arange(1.0, count + 1)[:, None])
+    monkeypatch.setattr(protocols, "_mean_times", lambda rows, schemes, conditions: np.arange(1.0, count + 1)[:, None])
     protocols._figure({}, [f"scheme {i}" for i in range(count)], ["bursty"], ["free"], tmp_path / "map.png")
     figure = drawn[0]
     figure.canvas.draw()

@@ -7,17 +7,18 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from experiments import cells, protocols, worker_busy
-from gcjax import cli
+from experiments import protocols, worker_busy
+from gcjax import cli, tasks
+from gcjax.study import Study, plan
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 WBSP = (
-    "worker_busy_claims.num_workers = 4",
-    "worker_busy_claims.num_units = 60",
-    "worker_busy_claims.seconds = None",
-    "worker_busy_claims.target = 0.3",
-    "worker_busy_claims.num_seeds = 2",
-    "worker_busy_claims.num_evals = 8",
+    "study.num_workers = 4",
+    "study.num_units = 60",
+    "study.seconds = None",
+    "study.target = 0.3",
+    "study.num_seeds = 2",
+    "study.num_evals = 8",
     "worker_busy_claims.settings = {'H1': @h1/delayed(), 'H3': @h3/delayed()}",
     "worker_busy_claims.methods = {'WBSP': @committed/worker_busy(), 'WBSP overlap': @overlap/worker_busy()}",
     "worker_busy_claims.others = {'BSP': @bsp()}",
@@ -27,13 +28,13 @@ WBSP = (
 )
 MAP = (
     "num_workers = 4",
-    "protocol_map.num_units = 24",
-    "protocol_map.target = 0.3",
-    "protocol_map.num_seeds = 2",
-    "protocol_map.num_evals = 6",
+    "study.num_units = 24",
+    "study.target = 0.3",
+    "study.num_seeds = 2",
+    "study.num_evals = 6",
     "protocol_map.regimes = {'persistent': @persistent/scaled()}",
     "protocol_map.schemes = {'BSP': @bsp(), 'ASP': @asp(), 'frc': @frc/coded()}",
-    "protocol_map.optimizers = {}",
+    "study.optimizers = {}",
     "fractional_repetition.num_stragglers = 1",
     "persistent/scaled.workers = (3,)",
     "digits.hidden = (8,)",
@@ -49,7 +50,7 @@ def run(config, out, bindings):
 def made_up(reach):
     """Rows of two cells for schemes with these times, {scheme: {cell: [seed]}}."""
     rows = [(s, c, i, t) for s, each in reach.items() for c, times in each.items() for i, t in enumerate(times)]
-    names = ("scheme", "cell", "seed", "reach")
+    names = ("scheme", "condition", "seed", "reach")
     found = {name: np.array([row[k] for row in rows]) for k, name in enumerate(names)}
     return found | {"computing": np.full(len(rows), 0.6), "stalled": np.isinf(found["reach"])}
 
@@ -64,7 +65,7 @@ def test_wbsp_writes_rows_claims_and_a_figure(wbsp, capsys):
     assert {file.name for file in wbsp.iterdir()} == names
     rows = pq.read_table(wbsp / "results.parquet").to_pylist()
     assert len(rows) == 3 * 2 * 2
-    by = {(r["scheme"], r["cell"], r["seed"]): r for r in rows}
+    by = {(r["scheme"], r["condition"], r["seed"]): r for r in rows}
     for cell in ("H1", "H3"):
         assert by["WBSP overlap", cell, 0]["computing"] > by["WBSP", cell, 0]["computing"]
         assert by["WBSP", cell, 0]["computing"] > by["BSP", cell, 0]["computing"]
@@ -94,7 +95,8 @@ def test_map_names_the_fastest_in_every_cell(tmp_path):
     rows = pq.read_table(out / "results.parquet").to_pylist()
     assert len(rows) == 3 * 3 * 2
     dear, free = (
-        np.mean([r["communicating"] for r in rows if r["cell"] == f"persistent, {name}"]) for name in ("dear", "free")
+        np.mean([r["communicating"] for r in rows if r["condition"] == f"persistent, {name}"])
+        for name in ("dear", "free")
     )
     assert dear > free == 0
     assert (out / "summary.md").read_text().count("**") % 2 == 0
@@ -108,7 +110,7 @@ def test_cells_of_the_map():
     }
     found = made_up(reach)
     found["stalled"][(found["scheme"] == "C")] = False
-    (_, ax, ay), (_, bx, by), (_, cx, cy) = protocols._rows(found, ["A", "B", "C"], ["x", "y"])
+    (_, ax, ay), (_, bx, by), (_, cx, cy) = protocols._times_table(found, ["A", "B", "C"], ["x", "y"])
     assert (ax, ay) == ("**2.0 ± 1.4**", "never")
     assert (bx, by) == ("3.0 ± 0.1 *", "**5.0 ± 0.0**") or (bx, by) == ("3.1 ± 0.1 *", "**5.0 ± 0.0**")
     assert (cx, cy) == ("9.0 ± 0.0", "-")
@@ -118,6 +120,12 @@ def test_bad_input(tmp_path):
     same = (*WBSP, "worker_busy_claims.others = {'WBSP': @bsp()}")
     given = [part for binding in same for part in ("--set", binding)]
     assert cli.main(["run", str(CONFIGS / "worker_busy/digits.gin"), "--out", str(tmp_path / "a"), *given]) == 2
-    study = cells.Study(None, None, {"nobody": None}, 4, 10, 2, 0, 0.5, "accuracy")
+    shared = Study(
+        task=tasks.linear_regression(4, num_features=2),
+        optimizer=None,
+        optimizers={"nobody": None},
+        num_workers=4,
+        num_units=10,
+    )
     with pytest.raises(ValueError, match="optimizers must be those of schemes"):
-        cells.measured({"BSP": None}, {}, study, tmp_path, None)
+        plan(shared, {"BSP": None}, {})

@@ -11,9 +11,9 @@ from tests.cli.test_main import CONFIG
 from tests.processes.commands import group
 
 LONG = f"""{CONFIG}
-compare.mesh = @mesh()
-compare.num_units = 200
-compare.checkpoint_every = 5
+study.mesh = @mesh()
+study.num_units = 200
+study.checkpoint_every = 5
 """
 
 

@@ -8,8 +8,8 @@ import optax
 import pyarrow.parquet as pq
 import pytest
 
-from experiments.compare import compare
 from gcjax import analysis, codes, config, engine, progress, protocols, stragglers, tasks
+from gcjax.study import Study, compare
 
 W = 4
 FAILING = stragglers.failed_workers(stragglers.exponential(mean=1.0), workers=(1,), onset=20)
@@ -23,8 +23,11 @@ def small(out, **changes):
             "BSP": protocols.bsp(),
             "FRC": protocols.coded(codes.fractional_repetition(W, num_stragglers=1)),
         },
-        "task": tasks.digits(W, hidden=(16,)),
         "stragglers": FAILING,
+        "progress": progress.silent(),
+    }
+    shared = {
+        "task": tasks.digits(W, hidden=(16,)),
         "optimizer": optax.sgd(0.3),
         "num_workers": W,
         "num_units": 120,
@@ -32,9 +35,10 @@ def small(out, **changes):
         "num_seeds": 2,
         "num_evals": 10,
         "seconds": 60.0,
-        "progress": progress.silent(),
     }
-    return compare(**{**settings, **changes, "out": out})
+    own = {name: value for name, value in changes.items() if name in (*settings, "timeline_seconds")}
+    shared |= {name: value for name, value in changes.items() if name not in own}
+    return compare(study=Study(**shared), **{**settings, **own, "out": out})
 
 
 @pytest.fixture(scope="module")
@@ -194,6 +198,8 @@ def test_a_target_that_nobody_reaches_is_an_error_after_everything_is_written(tm
     ("changes", "match"),
     [
         ({"target": 1.5}, "can never be reached"),
+        ({"target": None}, "target must be the value that accuracy is to reach; got None. Bind study.target"),
+        ({"num_evals": 0}, "num_evals must be a whole number at least 1; got 0"),
         ({"metric": "acuracy"}, "Did you mean 'accuracy'"),
         (
             {"seconds": 1000.0},

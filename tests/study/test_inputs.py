@@ -3,39 +3,41 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
+import optax
 import pytest
 
 from gcjax import stragglers, tasks
-from gcjax.analysis.settings import setting
+from gcjax.study import Condition, Study, draw
+from gcjax.study.inputs import labels
 
 UNITS, WORKERS, SEEDS = 5, 3, 2
 KEY = jax.random.key(7)
 SLOW = stragglers.exponential(mean=1.0)
-MODELS = [SLOW, stragglers.scaled(SLOW, factor=4.0, workers=(1,))]
-NETWORKS = [stragglers.Network(), stragglers.links(upload=8.0)]
+CONDITIONS = {
+    "even": Condition(SLOW),
+    "uneven": Condition(stragglers.scaled(SLOW, factor=4.0, workers=(1,)), stragglers.links(upload=8.0)),
+}
+TASK = tasks.digits(WORKERS, hidden=(4,))
 
 
 @pytest.fixture(scope="module")
 def two():
-    task = tasks.digits(WORKERS, hidden=(4,))
-    labels = {"cell": ["even", "uneven"], "delay": [0.0, 300.0]}
     sizes = {"num_workers": WORKERS, "num_units": UNITS, "num_seeds": SEEDS}
-    return setting(task, MODELS, NETWORKS, rng_key=KEY, labels=labels, **sizes)
+    return draw(Study(task=TASK, optimizer=optax.sgd(0.1), seed=7, **sizes), CONDITIONS)
 
 
-def test_every_run_says_what_it_is(two):
-    assert {name: column.tolist() for name, column in two.labels.items()} == {
-        "cell": ["even", "even", "uneven", "uneven"],
-        "delay": [0.0, 0.0, 300.0, 300.0],
+def test_every_run_says_what_it_is():
+    study = Study(task=TASK, optimizer=None, num_workers=WORKERS, num_units=UNITS, num_seeds=SEEDS)
+    assert {name: column.tolist() for name, column in labels(study, CONDITIONS).items()} == {
+        "condition": ["even", "even", "uneven", "uneven"],
         "seed": [0, 1, 0, 1],
     }
-    assert two.seconds == np.inf
 
 
 def test_conditions_differ_in_nothing_but_who_is_slow_and_what_messages_cost(two):
     even, uneven = two.durations[:SEEDS], two.durations[SEEDS:]
     np.testing.assert_allclose(uneven, even * jnp.array([1.0, 4.0, 1.0]), rtol=1e-6)
-    for leaf in (*jax.tree.leaves(two.params), jax.random.key_data(two.keys)):
+    for leaf in (*jax.tree.leaves(two.params), jax.random.key_data(two.rng_key)):
         np.testing.assert_array_equal(leaf[:SEEDS], leaf[SEEDS:])
     size = sum(leaf[0].nbytes for leaf in jax.tree.leaves(two.params))
     assert two.network.upload.tolist() == [0.0, 0.0, size / 8, size / 8]
@@ -44,6 +46,6 @@ def test_conditions_differ_in_nothing_but_who_is_slow_and_what_messages_cost(two
 def test_each_seed_draws_its_own(two):
     key, init_key, batch_key = jax.random.split(jax.random.split(KEY, SEEDS)[1], 3)
     np.testing.assert_array_equal(two.durations[1], stragglers.sample_durations(SLOW, key, UNITS, WORKERS))
-    assert two.keys[1] == batch_key and two.keys[0] != batch_key
-    expected = two.task.init(init_key)
+    assert two.rng_key[1] == batch_key and two.rng_key[0] != batch_key
+    expected = TASK.init(init_key)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x[1], y, rtol=1e-6), two.params, expected)

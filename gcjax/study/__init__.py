@@ -1,0 +1,29 @@
+"""Schemes against one another: every scheme under every condition with every seed, on the same random draws."""
+
+from gcjax.registry import Entry
+from gcjax.study.base import Study
+from gcjax.study.compare import compare
+from gcjax.study.inputs import Condition, Inputs, draw
+from gcjax.study.results import Plan, StudyResults, final_rows, seed_values
+from gcjax.study.runner import plan, run
+from gcjax.study.training import SchemeRuns
+
+__all__ = [
+    "EXPERIMENTS",
+    "TABLE",
+    "Condition",
+    "Inputs",
+    "Plan",
+    "SchemeRuns",
+    "Study",
+    "StudyResults",
+    "compare",
+    "draw",
+    "final_rows",
+    "plan",
+    "run",
+    "seed_values",
+]
+
+TABLE = {"study": Entry(Study)}
+EXPERIMENTS = {"compare": Entry(compare)}

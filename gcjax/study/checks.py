@@ -1,0 +1,53 @@
+"""What is asked of the schemes and conditions of a study, before anything is drawn or trained."""
+
+import math
+from collections.abc import Iterable
+from typing import Any
+
+import jax
+
+from gcjax import memory
+from gcjax.analysis import file_name
+from gcjax.study.base import Study
+
+_LONGEST_NAME = 200  # bytes, of a folder; file systems take 255
+
+
+def check_schemes(study: Study, schemes: Iterable[str]) -> None:
+    """Checks that there are schemes, that each can have a folder of its name, and that optimizers are those of schemes.
+
+    Raises:
+      ValueError: if not.
+    """
+    names = list(schemes)
+    if not names:
+        raise ValueError("schemes must have at least one scheme, as in {'BSP': @bsp()}; got none.")
+    for name in names:
+        if len(file_name(name)) > _LONGEST_NAME:
+            raise ValueError(f"a scheme's name must fit into a file's name; got {name[:60]!r} and more. Shorten it.")
+    for name in study.optimizers or {}:
+        if name not in names:
+            raise ValueError(f"optimizers must be those of schemes, {', '.join(names)}; got one for '{name}'.")
+
+
+def check_size(study: Study, num_conditions: int) -> None:
+    """Checks that what all runs need at least fits into memory: durations, parameters, and a batch.
+
+    A schedule has five times for each duration.
+
+    Raises:
+      ValueError: if something does not fit.
+    """
+    num_runs = num_conditions * study.num_seeds
+    times = f"durations and schedules of {study.num_units} units of {study.num_workers} workers for {num_runs} seeds"
+    num_bytes = 6 * 4 * math.prod((num_runs, study.num_units, study.num_workers))
+    memory.check(times, num_bytes, "Lower num_units, num_workers or num_seeds.")
+    key = jax.random.key(0)
+    params = memory.size(jax.eval_shape(study.task.init, key))
+    memory.check(f"parameters of {num_runs} seeds", num_runs * params, "Take a smaller model, or fewer seeds.")
+    memory.check("batches of the task", memory.size(_batch(study, key)), "Lower batch_size.")
+
+
+def _batch(study: Study, key: jax.Array) -> Any:
+    """The shapes of a batch; its size may be beyond what JAX can index, which is no matter here."""
+    return jax.eval_shape(study.task.unit_batch, study.task.data, key, 0, 0)

@@ -1,0 +1,107 @@
+"""Compares any set of schemes on the same durations: who reaches a target first, and what it costs."""
+
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from gcjax import _validate, analysis, config, files, processes
+from gcjax.progress import Progress
+from gcjax.protocols import Protocol
+from gcjax.stragglers import Links, Network, StragglerModel
+from gcjax.study import runner
+from gcjax.study.base import Study
+from gcjax.study.inputs import Condition
+from gcjax.study.results import StudyResults
+
+
+def compare(
+    schemes: dict[str, Protocol],
+    *,
+    study: Study,
+    stragglers: StragglerModel,
+    network: Network | Links | None = None,
+    timeline_seconds: float | None = None,
+    out: Path,
+    progress: Progress,
+) -> analysis.Results:
+    """Trains under every scheme on the same durations and initial parameters, and writes a folder of results.
+
+    The folder: `operative.gin`, `run.json`, `metrics.parquet`, `timeline.parquet`, `summary.md`, `loss_vs_time.png`,
+    `timeline.png`; and `checkpoints` until all of these are written. If there are checkpoints in it already, the
+    comparison goes on from them and ends with the same bits.
+
+    Args:
+      schemes: name -> protocol.
+      study: what all schemes share: the task, the optimizer, the sizes, the target.
+      stragglers: who is slow.
+      network: the time of messages, or links whose messages are as large as the parameters; instantaneous if None.
+      timeline_seconds: how far the timeline goes, above 0; 12 median units of work if None.
+      out: the folder to write; empty, or with the checkpoints of this comparison.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if there is no scheme, or no target, or a number is out of its range, or what is asked for does not
+        fit into memory, or no scheme reached the target (after everything is written), or the sampled units are used up
+        before `study.seconds`, or the checkpoints are of another comparison.
+    """
+    if timeline_seconds is not None:
+        _validate.number("timeline_seconds", timeline_seconds, above=True, finite=True)
+    goal = study.goal
+    plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network())})
+    outcome = runner.run(plan, out=out, progress=progress)
+    results = _results(outcome, {**_facts(outcome, timeline_seconds), "target": goal._asdict()})
+    if processes.is_first():
+        files.write_text(out / "operative.gin", config.operative())
+        analysis.save(results, out)
+        analysis.write_report(results, out)
+        progress.show(analysis.table(results))
+        analysis.drop_checkpoints(out)
+    _check_reached(results)
+    return results
+
+
+def _facts(outcome: StudyResults, timeline_seconds: float | None) -> dict[str, Any]:
+    durations = np.asarray(outcome.plan.inputs.durations)
+    median = np.median(durations[np.isfinite(durations)])
+    schemes = {
+        name: {
+            "stalled": runs.stalled,
+            "compile_seconds": round(runs.compile_seconds, 3),
+            "run_seconds": round(runs.run_seconds, 3),
+        }
+        for name, runs in outcome.runs.items()
+    }
+    return {
+        **outcome.plan.study.facts(),
+        "distinct_durations": len({each.tobytes() for each in durations}),
+        "timeline_seconds": float(12 * median if timeline_seconds is None else timeline_seconds),
+        "schemes": schemes,
+        **analysis.environment(),
+    }
+
+
+def _results(outcome: StudyResults, facts: dict[str, Any]) -> analysis.Results:
+    """The evaluations of all schemes, and the timelines of the first seed."""
+    durations = np.asarray(outcome.plan.inputs.durations[0])
+    metrics, timelines = [], []
+    for name, runs in outcome.runs.items():
+        columns = outcome.columns(name)
+        del columns["condition"]  # there is but one
+        metrics.append(columns)
+        schedule = jax.tree.map(lambda x: x[0], runs.schedule)
+        timelines.append(analysis.timeline_columns(name, schedule, durations, facts["timeline_seconds"]))
+    return analysis.Results(analysis.stack(metrics), analysis.stack(timelines), facts)
+
+
+def _check_reached(results: analysis.Results) -> None:
+    if any(np.isfinite(analysis.reach_times(results, scheme)).any() for scheme in results.schemes):
+        return
+    goal = results.facts["target"]
+    best, scheme = analysis.best_value(results)
+    raise ValueError(
+        f"No scheme reached the target {goal['metric']} {goal['value']:g}; the best value was {best:.4g}, by "
+        f"'{scheme}'. Set an easier target, or let it run longer (num_units, seconds), or change the "
+        "optimizer. Everything that was found has been written."
+    )

@@ -1,0 +1,87 @@
+"""What came out of a study, as tables.
+
+Letters: R runs of a scheme, S seeds.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax import analysis
+from gcjax.analysis.store import Columns
+from gcjax.protocols import Protocol, Schedule
+from gcjax.study.base import Study
+from gcjax.study.inputs import Inputs
+from gcjax.study.training import SchemeRuns
+
+
+class Plan(NamedTuple):
+    """A study that has been drawn and scheduled, and not trained yet.
+
+    Attributes:
+      study: what all schemes and conditions share.
+      schemes: name -> protocol.
+      inputs: what every scheme is given.
+      labels: the `condition` and the `seed` of each run, [R].
+      schedules: scheme -> its schedules in all runs, every field [R, ...]; on the host.
+    """
+
+    study: Study
+    schemes: dict[str, Protocol]
+    inputs: Inputs
+    labels: Columns
+    schedules: dict[str, Schedule]
+
+
+class StudyResults(NamedTuple):
+    """What came out of a study.
+
+    Attributes:
+      plan: what was run.
+      runs: scheme -> its runs.
+    """
+
+    plan: Plan
+    runs: dict[str, SchemeRuns]
+
+    def columns(self, scheme: str) -> Columns:
+        """What every run of a scheme had reached and spent at each evaluation, by `condition` and `seed`."""
+        runs, inputs = self.runs[scheme], self.plan.inputs
+        return analysis.metric_columns(
+            scheme, runs.trajectory, runs.schedule, np.asarray(inputs.durations), labels=self.plan.labels,
+            code=self.plan.schemes[scheme].code, num_params=sum(x[0].size for x in jax.tree.leaves(inputs.params)),
+        )  # fmt: skip
+
+
+def final_rows(results: StudyResults) -> Columns:
+    """A row for each scheme, condition and seed: what it had reached and spent in the end.
+
+    Returns:
+      `scheme`, `condition`, `seed`; `reach` (virtual seconds to the target, inf if it was not reached; not there if the
+      study has no target), `end` (of the run), `stalled`, `commits`, the metrics at the end, and what had been spent by
+      then (see `analysis.Costs`).
+    """
+    study, labels = results.plan.study, results.plan.labels
+    goal = None if study.target is None else study.goal
+    rows: list[dict[str, Any]] = []
+    for scheme, runs in results.runs.items():
+        columns = results.columns(scheme)
+        for i, stalled in enumerate(runs.stalled):
+            row = {"scheme": scheme, **{name: label[i] for name, label in labels.items()}}
+            of_run = np.logical_and.reduce([columns[name] == row[name] for name in labels])
+            history = analysis.select(columns, of_run)
+            last = {name: column[-1] for name, column in history.items()}
+            if goal is not None:
+                row["reach"] = analysis.time_to_target(
+                    history["time"], history[goal.metric], goal.value, higher_is_better=goal.higher_is_better
+                )
+            row |= {"end": last.pop("time"), "stalled": stalled, "commits": last.pop("commit")}
+            rows.append(row | {name: value for name, value in last.items() if name not in row})
+    return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def seed_values(rows: Columns, scheme: str, condition: str, column: str) -> np.ndarray:
+    """A column [S] of the final rows of one scheme under one condition."""
+    values: np.ndarray = rows[column][(rows["scheme"] == scheme) & (rows["condition"] == condition)]
+    return values

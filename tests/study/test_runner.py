@@ -1,0 +1,74 @@
+"""Schemes under several conditions, on one device and on a mesh."""
+
+import dataclasses
+
+import numpy as np
+import optax
+import pytest
+
+from gcjax import config, engine, progress, protocols, stragglers, tasks
+from gcjax.study import Condition, Study, final_rows, plan, run, seed_values
+
+W = 4
+SLOW = stragglers.shifted_exponential(shift=1.0, mean=0.1)
+CONDITIONS = {
+    "even": Condition(SLOW),
+    "one is slow": Condition(
+        stragglers.scaled(SLOW, factor=5.0, workers=(0,)), stragglers.constant_network(upload=0.5)
+    ),
+}
+SCHEMES = {"BSP": protocols.bsp(), "ASP": protocols.asp()}
+STUDY = Study(
+    task=tasks.linear_regression(W, num_features=2, num_examples=16), optimizer=optax.sgd(0.05), num_workers=W,
+    num_units=6, num_seeds=2, num_evals=3, target=0.5, metric="suboptimality", checkpoint_every=1,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def results(tmp_path_factory):
+    return run(plan(STUDY, SCHEMES, CONDITIONS), out=tmp_path_factory.mktemp("study"), progress=progress.silent())
+
+
+def test_every_row_is_of_its_condition_and_seed(results):
+    rows = final_rows(results)
+    labels = list(zip(rows["scheme"], rows["condition"], rows["seed"], strict=True))
+    assert labels == [(s, c, i) for s in SCHEMES for c in CONDITIONS for i in range(2)]
+    slow, even = (seed_values(rows, "BSP", name, "end") for name in ("one is slow", "even"))
+    assert (slow > 3 * even).all()
+    assert not seed_values(rows, "ASP", "even", "communicating").any()
+    assert (seed_values(rows, "ASP", "one is slow", "communicating") > 0.1).all()
+
+
+def test_without_a_target_there_is_no_time_to_it(results):
+    untargeted = results.plan._replace(study=dataclasses.replace(STUDY, target=None))
+    rows = final_rows(results._replace(plan=untargeted))
+    assert set(final_rows(results)) - set(rows) == {"reach"}
+
+
+def test_a_mesh_gives_the_rows_of_one_device(results, tmp_path):
+    study = dataclasses.replace(STUDY, mesh=config.mesh(axes=("workers", "model"), sizes=(-1, 2)))
+    meshed = final_rows(run(plan(study, SCHEMES, CONDITIONS), out=tmp_path, progress=progress.silent()))
+    for name, column in final_rows(results).items():
+        if column.dtype.kind == "f":
+            np.testing.assert_allclose(meshed[name], column, rtol=1e-4, atol=1e-6)
+        else:
+            np.testing.assert_array_equal(meshed[name], column)
+
+
+def test_a_study_that_was_broken_off_goes_on_with_the_same_bits(results, tmp_path, monkeypatch):
+    save, saved = engine.Checkpoints.save, []
+
+    def interrupted(self, step, *rest):
+        if len(saved) == 4:  # in the second scheme
+            raise KeyboardInterrupt
+        saved.append(step)
+        save(self, step, *rest)
+
+    monkeypatch.setattr(engine.Checkpoints, "save", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(STUDY, SCHEMES, CONDITIONS), out=tmp_path, progress=progress.silent())
+    monkeypatch.setattr(engine.Checkpoints, "save", lambda *given: saved.append(given[1]) or save(*given))
+    rows = final_rows(run(plan(STUDY, SCHEMES, CONDITIONS), out=tmp_path, progress=progress.silent()))
+    assert saved == [1, 2, 3, 1, 2, 3]
+    for name, column in final_rows(results).items():
+        np.testing.assert_array_equal(rows[name], column)
