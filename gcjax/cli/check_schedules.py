@@ -9,7 +9,7 @@ from rich.text import Text
 from gcjax import config
 from gcjax.config import errors, experiment_parts
 from gcjax.progress import console
-from gcjax.protocols import Kept, Protocol, check
+from gcjax.protocols import Conformance, Protocol, check
 from gcjax.stragglers import Network, sample_durations
 from gcjax.tables import RichTable, rich_table
 
@@ -59,7 +59,7 @@ def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
     return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
 
 
-def _held(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Kept | None]:
+def _held(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Conformance | None]:
     """The schedules for durations and networks against what the protocol promises; None if it promises nothing."""
     if protocol.specification is None:
         return [None for _ in settings]
@@ -67,7 +67,7 @@ def _held(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> 
     return [check(schedule(*given), promise) for given in settings]
 
 
-def _said(kept: Kept | None) -> str:
+def _said(kept: Conformance | None) -> str:
     if kept is None:
         return "promises nothing that can be checked"
     return f"keeps to it: {kept.specification.claim}" if kept else f"breaks its {kept.broken} at {kept.time:.4g} s"

@@ -27,7 +27,7 @@ from gcjax.protocols.simulation.turns import Work
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn
-from gcjax.protocols.validation.conformance import Kept, check
+from gcjax.protocols.validation.conformance import Conformance, check
 from gcjax.protocols.validation.events import Events, events
 from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
@@ -70,8 +70,8 @@ __all__ = [
     "TABLE",
     "Adaptive",
     "Commits",
+    "Conformance",
     "Events",
-    "Kept",
     "LocalWork",
     "Observed",
     "Part",

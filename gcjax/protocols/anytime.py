@@ -46,7 +46,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         schedule,
         max_staleness=lambda num_workers: 0,
         local=local,
-        specification=lambda num_workers: specifications.anytime_minibatch(workers=num_workers),
+        specification=lambda num_workers: specifications.anytime_minibatch(num_workers),
     )
 
 

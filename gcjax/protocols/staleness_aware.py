@@ -35,6 +35,6 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
     return plain._replace(
         schedule=schedule,
         specification=lambda num_workers: specifications.staleness_aware(
-            workers=num_workers, num_contributions=num_contributions
+            num_workers, num_contributions=num_contributions
         ),
     )

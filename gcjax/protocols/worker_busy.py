@@ -69,7 +69,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         schedule,
         one_version=False,
         local=local,
-        specification=lambda num_workers: promise(workers=num_workers, overlap=overlap),
+        specification=lambda num_workers: promise(num_workers, overlap=overlap),
     )
 
 

@@ -83,7 +83,7 @@ class Role(NamedTuple):
     def keeps(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step of a component of this role is in its guarantee."""
         same = zip(self.writes(component), before, after, strict=True)
-        frame = [jnp.all(mask | (old == new)) for mask, old, new in same if mask is not True]
+        frame = [jnp.all(mask | (old == new)) for mask, old, new in same if mask is not True and old is not new]
         return jnp.stack([*frame, jnp.asarray(self.rule(before, after, component))]).all()
 
 
@@ -244,6 +244,6 @@ def zeros(num: int) -> np.ndarray:
     return np.zeros(num, np.int32)
 
 
-def check_workers(workers: int, *, minimum: int = 1) -> int:
+def check_num_workers(num_workers: int, *, minimum: int = 1) -> int:
     """The number of workers: few where all states are to be explored, any number to hold a schedule against."""
-    return _validate.integer("workers", workers, minimum=minimum)
+    return _validate.integer("num_workers", num_workers, minimum=minimum)

@@ -13,7 +13,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.rounds import commits_all, has_read, has_worked, rounds
 
@@ -35,86 +35,86 @@ class Turns(NamedTuple):
 
 
 @comparable
-def k_sync(*, workers: int = 3, num_contributions: int = 2) -> Specification:
+def k_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specification:
     """K-sync: a commit takes one gradient each of K workers, on the version that it replaces.
 
     Args:
-      workers: W.
+      num_workers: W.
       num_contributions: K, at most W.
     """
-    return _cut_off("k_sync", workers, num_contributions, distinct=True)
+    return _cut_off("k_sync", num_workers, num_contributions, distinct=True)
 
 
 @comparable
-def k_batch_sync(*, workers: int = 3, num_contributions: int = 2) -> Specification:
+def k_batch_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specification:
     """K-batch-sync: a commit takes K gradients, all on the version that it replaces.
 
     Args:
-      workers: W.
+      num_workers: W.
       num_contributions: K.
     """
-    return _cut_off("k_batch_sync", workers, num_contributions, distinct=False)
+    return _cut_off("k_batch_sync", num_workers, num_contributions, distinct=False)
 
 
 @comparable
-def backup_workers(*, workers: int = 3, num_backup: int = 1) -> Specification:
+def backup_workers(num_workers: int = 3, *, num_backup: int = 1) -> Specification:
     """Backup workers: a commit takes one gradient each of W - b workers, on the version that it replaces.
 
     Args:
-      workers: W.
+      num_workers: W.
       num_backup: b, below W.
     """
-    check_workers(workers)
-    _validate.integer("num_backup", num_backup, maximum=workers - 1, hint="Somebody must be waited for.")
-    return _cut_off("backup_workers", workers, workers - num_backup, distinct=True)
+    check_num_workers(num_workers)
+    _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint="Somebody must be waited for.")
+    return _cut_off("backup_workers", num_workers, num_workers - num_backup, distinct=True)
 
 
 @comparable
-def k_async(*, workers: int = 3, num_contributions: int = 2) -> Specification:
+def k_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specification:
     """K-async: a commit takes one gradient each of K workers, who then read a newer version than before.
 
     Args:
-      workers: W.
+      num_workers: W.
       num_contributions: K, at most W.
     """
-    return _goes_on("k_async", workers, num_contributions, distinct=True)
+    return _goes_on("k_async", num_workers, num_contributions, distinct=True)
 
 
 @comparable
-def k_batch_async(*, workers: int = 3, num_contributions: int = 2) -> Specification:
+def k_batch_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specification:
     """K-batch-async: a commit takes K gradients, and nobody waits; the latter shows in times only, so in runs.
 
     Args:
-      workers: W.
+      num_workers: W.
       num_contributions: K.
     """
-    return _goes_on("k_batch_async", workers, num_contributions, distinct=False)
+    return _goes_on("k_batch_async", num_workers, num_contributions, distinct=False)
 
 
 @comparable
-def staleness_aware(*, workers: int = 3, num_contributions: int = 1) -> Specification:
+def staleness_aware(num_workers: int = 3, *, num_contributions: int = 1) -> Specification:
     """Staleness-aware: a commit takes K gradients, and nobody waits; the factors are left out.
 
     Args:
-      workers: W.
+      num_workers: W.
       num_contributions: K.
     """
-    return _goes_on("staleness_aware", workers, num_contributions, distinct=False)
+    return _goes_on("staleness_aware", num_workers, num_contributions, distinct=False)
 
 
-def _count(workers: int, count: int, distinct: bool) -> int:
-    check_workers(workers)
-    return _validate.integer("num_contributions", count, minimum=1, maximum=workers if distinct else None)
+def _count(num_workers: int, count: int, distinct: bool) -> int:
+    check_num_workers(num_workers)
+    return _validate.integer("num_contributions", count, minimum=1, maximum=num_workers if distinct else None)
 
 
-def _cut_off(name: str, workers: int, count: int, *, distinct: bool) -> Specification:
+def _cut_off(name: str, num_workers: int, count: int, *, distinct: bool) -> Specification:
     """Rounds, since a commit cuts off all others."""
-    _count(workers, count, distinct)
+    _count(num_workers, count, distinct)
     each = f"one gradient each of {count} workers" if distinct else f"{count} gradient{'s' * (count > 1)}"
     return rounds(
-        f"{name}({workers} workers, takes {count})",
-        workers,
-        most=1 if distinct else count,
+        f"{name}({num_workers} workers, takes {count})",
+        num_workers,
+        max_work=1 if distinct else count,
         room=lambda state: state.work.sum() < count,
         enough=lambda state: state.work.sum() == count,
         within=lambda state: (state.work.sum() <= count) & (~np.bool_(distinct) | (state.work <= 1).all()),
@@ -122,10 +122,10 @@ def _cut_off(name: str, workers: int, count: int, *, distinct: bool) -> Specific
     )
 
 
-def _goes_on(name: str, workers: int, count: int, *, distinct: bool) -> Specification:
+def _goes_on(name: str, num_workers: int, count: int, *, distinct: bool) -> Specification:
     """A commit lets the others go on with the version that they have read."""
-    _count(workers, count, distinct)
-    most = 1 if distinct else count
+    _count(num_workers, count, distinct)
+    max_work = 1 if distinct else count
 
     def begin(state: Turns, worker: jax.Array) -> tuple[Turns, jax.Array]:
         after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
@@ -137,7 +137,7 @@ def _goes_on(name: str, workers: int, count: int, *, distinct: bool) -> Specific
 
     def rule(before: Turns, after: Turns, worker: jax.Array) -> jax.Array:
         done, was, now = after.work[worker] - before.work[worker], before.busy[worker], after.busy[worker]
-        room = (after.work[worker] <= most) & (before.work.sum() < count)
+        room = (after.work[worker] <= max_work) & (before.work.sum() < count)
         pushes = (was == 1) & (now == 0) & (done == 1) & room & (after.read[worker] == before.read[worker])
         waited = (before.work[worker] == 0) if distinct else True
         return pushes | ((was == 0) & (now == 1) & (done == 0) & waited & (after.read[worker] == before.version))
@@ -149,7 +149,7 @@ def _goes_on(name: str, workers: int, count: int, *, distinct: bool) -> Specific
         return (after.version == before.version + 1) & (after.work == 0).all() & (before.work.sum() == count)
 
     def step_property(before: Turns, after: Turns, component: jax.Array) -> jax.Array:
-        exact = (after.version == before.version) | ((before.work.sum() == count) & (before.work <= most).all())
+        exact = (after.version == before.version) | ((before.work.sum() == count) & (before.work <= max_work).all())
         begins = after.busy > before.busy
         return exact & (~begins | (after.read > before.read)).all() if distinct else exact
 
@@ -164,13 +164,13 @@ def _goes_on(name: str, workers: int, count: int, *, distinct: bool) -> Specific
     each = f"{count} gradient{'s' * (count > 1)}"
     each = f"one gradient each of {count} workers, who then read a newer version" if distinct else each
     return Specification(
-        f"{name}({workers} workers, takes {count})",
-        workers,
-        initial=Turns(np.int32(0), zeros(workers) - 1, zeros(workers), zeros(workers)),
-        sizes=Turns(2, zeros(workers) + 2, zeros(workers) + 2, zeros(workers) + most + 1),
+        f"{name}({num_workers} workers, takes {count})",
+        num_workers,
+        initial=Turns(np.int32(0), zeros(num_workers) - 1, zeros(num_workers), zeros(num_workers)),
+        sizes=Turns(2, zeros(num_workers) + 2, zeros(num_workers) + 2, zeros(num_workers) + max_work + 1),
         worker=Role(
             (Action("begin", begin, BEGIN, begins), Action("push", push, UNIT, has_worked)),
-            lambda worker: Turns(False, *(own(workers, worker),) * 3),
+            lambda worker: Turns(False, *(own(num_workers, worker),) * 3),
             rule,
         ),
         claim=f"a commit takes {each}",
