@@ -48,8 +48,8 @@ def _exhaustive(specification: Specification) -> Row:
 def _laws() -> Row:
     """All laws on random commands of the bounded model, in three sizes."""
     each, broken, missing = [], 0, 0
-    for num_states, num_steps, num in LAW_SIZES:
-        suite = partial(laws.check_all, num_states=num_states, num_steps=num_steps, num_instances=num, rng_key=KEY)
+    for num_states, max_steps, num in LAW_SIZES:
+        suite = partial(laws.check_all, num_states=num_states, max_steps=max_steps, num_instances=num, rng_key=KEY)
         seconds, results = _seconds(suite)
         each.append(seconds)
         broken += sum(result.outcome == "refuted" and not result.expected for result in results)

@@ -1,6 +1,6 @@
 """Specifications as commands of the algebra: the same conclusions, by refinement of automata.
 
-The shared states are the normalised ones that guarantees can lead to. Every component becomes an automaton that takes
+The shared states are the canonical ones that guarantees can lead to. Every component becomes an automaton that takes
 steps of its program, or lets its environment do anything, and may end at any time, so that a specification of how it
 ends says what holds always. For tiny instances: an automaton has all pairs of states as steps.
 
@@ -20,7 +20,7 @@ from gcjax.algebra.steps import shared_memory
 from gcjax.specifications.base import Specification, layout
 from gcjax.specifications.moves import Judged, Moves, Stepper
 
-MOST_STATES = 64
+MAX_STATES = 64
 NOBODY = -1
 
 
@@ -52,7 +52,7 @@ class Theory(NamedTuple):
 
 
 class Relations(NamedTuple):
-    """What a specification says of its normalised states, the first of which it begins with.
+    """What a specification says of its canonical states, the first of which it begins with.
 
     Attributes:
       programs: bool[C, S, S], the steps of each component.
@@ -127,7 +127,7 @@ def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Ju
 def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     """int32[S, D] and int64[S]: the states, the first one first, and their numbers."""
     spec, layout_ = stepper.specification, stepper.layout
-    rows = np.asarray(layout_.flat(spec.normalise(spec.initial)))[None]
+    rows = np.asarray(layout_.flat(spec.canonicalise(spec.initial)))[None]
     while True:
         found = [rows]
         own = stepper.program(rows)
@@ -139,9 +139,9 @@ def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
         codes = layout_.codes(every)
         _, first = np.unique(codes, return_index=True)
         new = every[np.sort(first)]
-        if (codes < 0).any() or new.shape[0] > min(MOST_STATES, stepper.chunk):
+        if (codes < 0).any() or new.shape[0] > min(MAX_STATES, stepper.chunk):
             raise ValueError(
-                f"a specification as automata must have at most {MOST_STATES} states within its sizes; "
+                f"a specification as automata must have at most {MAX_STATES} states within its sizes; "
                 f"{spec.name} has more. Use {spec.num_workers - 1} workers or smaller parameters, or check it without."
             )
         if new.shape[0] == rows.shape[0]:

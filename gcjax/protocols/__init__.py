@@ -22,7 +22,7 @@ from gcjax.protocols.simulation.rounds import Round
 from gcjax.protocols.simulation.rounds import fixed as fixed_units
 from gcjax.protocols.simulation.rounds import rounds as round_schedule
 from gcjax.protocols.simulation.rounds import until as units_until
-from gcjax.protocols.simulation.rules import Part, Rule, View, units
+from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, units
 from gcjax.protocols.simulation.turns import Work
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
@@ -74,12 +74,12 @@ __all__ = [
     "Events",
     "LocalWork",
     "Observed",
-    "Part",
     "Protocol",
     "Round",
     "Rule",
     "Schedule",
     "Timeline",
+    "TurnPlan",
     "View",
     "Work",
     "adacomm",

@@ -10,7 +10,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.observed_losses import in_window, mean_loss, window_of
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Part, Rule
+from gcjax.protocols.simulation.rules import Rule, TurnPlan
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -80,13 +80,13 @@ def adsp(
         messages = jnp.broadcast_to(messages, (1, num_workers))
         length = jnp.maximum(min_interval, seconds / rates.commits.astype(durations.dtype)[:, None] - messages)
 
-        def turn(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> Part:
+        def turn(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
             del memory
             window = window_of(ready, seconds, num_windows)
             interval = jnp.take_along_axis(length, window[None], axis=0)[0]
             number = work.until(first, interval)
             stop = ready + work.seconds(first, number)
-            return Part(number, ready, stop, stop, first)
+            return TurnPlan(number, ready, stop, stop, first)
 
         return event_schedule(Rule(turn=turn), durations, network, weight=1.0 / num_workers)
 

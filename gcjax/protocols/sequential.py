@@ -90,7 +90,7 @@ def sr_sgc(
     Raises:
       ValueError: if B does not divide W - 1, or a parameter is out of its range, or a key is needed.
     """
-    bursts = _checked(num_workers, burst, window, max_slow, patience)
+    bursts = _check_parameters(num_workers, burst, window, max_slow, patience)
     if (window - 1) % burst:
         near = (window - 1) // burst * burst + 1
         raise ValueError(
@@ -109,7 +109,7 @@ def sr_sgc(
         repeats = lacking & (jnp.cumsum(lacking, dtype=jnp.int32) <= missing)
         stop, late = _wait(bursts, history, delay)
         own, again = ~late & ~repeats, ~late & repeats
-        return (_pushed(history, late), _pushed(given, own)), (stop, late, own, again)
+        return (_shifted(history, late), _shifted(given, own)), (stop, late, own, again)
 
     def rounds(units: jax.Array, receive: jax.Array) -> Rounds:
         finish = receive[None, None] + jnp.cumsum(units, axis=1)
@@ -124,8 +124,8 @@ def sr_sgc(
         work = code.assignment.load * done.astype(jnp.int32)
         return Rounds(after, work, seconds, finish, jnp.ones(finish.shape, bool), ~late)
 
-    made = _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, rounds)
-    return made._replace(specification=_promise(specifications.sr_sgc, bursts))
+    protocol = _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, rounds)
+    return protocol._replace(specification=_promise(specifications.sr_sgc, bursts))
 
 
 @comparable
@@ -161,7 +161,7 @@ def m_sgc(
     Raises:
       ValueError: if a parameter is out of its range, or a key is needed.
     """
-    bursts = _checked(num_workers, burst, window, max_slow, patience)
+    bursts = _check_parameters(num_workers, burst, window, max_slow, patience)
     coded, size, slots = max_slow < num_workers, max_slow + 1 if max_slow < num_workers else 1, window - 1 + burst
     parts = [uncoded(num_workers, load=(window - 1) * size)]
     if coded:
@@ -181,7 +181,11 @@ def m_sgc(
         plain = plain + (done & owes).astype(jnp.int32)
         shares = shares.at[window - 1 + group, group].set((done & ~owes)[window - 1 :])
         old = plain[-1], shares[-1]
-        state = _pushed(history, late), _pushed(plain, jnp.zeros_like(late)), _pushed(shares, jnp.zeros_like(shares[0]))
+        state = (
+            _shifted(history, late),
+            _shifted(plain, jnp.zeros_like(late)),
+            _shifted(shares, jnp.zeros_like(shares[0])),
+        )
         return state, (stop, late, finish, held, *old)
 
     def rounds(units: jax.Array, receive: jax.Array) -> Rounds:
@@ -202,8 +206,8 @@ def m_sgc(
         after = jnp.where(jnp.pad(whole, (0, delay))[delay:], delay, -1).astype(jnp.int32)
         return Rounds(after, size * jnp.pad(work, ((0, delay), (0, 0)))[delay:], seconds, finish, held, ~late)
 
-    made = _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, rounds)
-    return made._replace(specification=_promise(specifications.m_sgc, bursts))
+    protocol = _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, rounds)
+    return protocol._replace(specification=_promise(specifications.m_sgc, bursts))
 
 
 def _promise(
@@ -263,7 +267,7 @@ def _wait(bursts: Bursts, history: jax.Array, delay: jax.Array) -> tuple[jax.Arr
     return stop, delay > stop
 
 
-def _pushed(rows: jax.Array, row: jax.Array) -> jax.Array:
+def _shifted(rows: jax.Array, row: jax.Array) -> jax.Array:
     """As many rows, with a new one in front."""
     return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
 
@@ -279,7 +283,7 @@ def _repetition(num_workers: int, tolerated: int, rng_key: jax.Array | None) -> 
     return cyclic_repetition(num_workers, num_stragglers=tolerated, rng_key=rng_key)
 
 
-def _checked(num_workers: int, burst: int, window: int, max_slow: int, patience: float) -> Bursts:
+def _check_parameters(num_workers: int, burst: int, window: int, max_slow: int, patience: float) -> Bursts:
     _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("window", window, minimum=2)
     _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")

@@ -54,7 +54,7 @@ def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
     return bounded("bsp", num_workers, program=0, guarantee=staleness, newest=jnp.min)
 
 
-def begun(newest: Newest) -> dict[str, Any]:
+def push_event(newest: Newest) -> dict[str, Any]:
     """What actions say of events by which a worker's clock grows by one: it may begin, and reads the newest version.
 
     While the unit is under way the others only come closer, so what was allowed when it began is so when it arrives.
@@ -63,14 +63,14 @@ def begun(newest: Newest) -> dict[str, Any]:
       newest: the commits so far.
     """
 
-    def agrees(before: Any, after: Any, event: Event) -> jax.Array:
+    def matches(before: Any, after: Any, event: Event) -> jax.Array:
         was, now = before.clock[event.worker], after.clock[event.worker]
         return (event.unit == was) & (now == was + 1) & (event.version == newest(before.clock))
 
-    return {"event": UNIT, "asked": BEGIN, "agrees": agrees}
+    return {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
 
 
-def counted(state: Any, events: Event) -> Any:
+def replay_clocks(state: Any, events: Event) -> Any:
     """The states before events, the units that have arrived being counted; the other entries stay as they are."""
     arrived = np.zeros((events.kind.size + 1, state.clock.size), np.int32)
     rows = np.flatnonzero(events.kind == KINDS.index(UNIT))
@@ -111,12 +111,14 @@ def bounded(name: str, num_workers: int, *, program: int, guarantee: int, newest
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, max(program, guarantee) + 2)),
-        worker=Role((Action("push", push, **begun(newest)),), lambda worker: Clocks(own(num_workers, worker)), rule),
+        worker=Role(
+            (Action("push", push, **push_event(newest)),), lambda worker: Clocks(own(num_workers, worker)), rule
+        ),
         claim=f"nobody is more than {guarantee + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= guarantee + 1,
         rely=rely,
-        normalise=relative,
-        observed=counted,
+        canonicalise=relative,
+        replay=replay_clocks,
     )
 
 
@@ -163,7 +165,7 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         old = state.clock - state.seen <= staleness + 1
         return (old & (state.seen <= state.clock.min())).all()
 
-    def normalise(state: Cached) -> Cached:
+    def canonicalise(state: Cached) -> Cached:
         least = state.seen.min()
         return Cached(state.clock - least, state.seen - least)
 
@@ -177,5 +179,5 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         ),
         claim=f"reads are at most as new as the slowest and at most {staleness + 1} units old",
         invariant=invariant,
-        normalise=normalise,
+        canonicalise=canonicalise,
     )

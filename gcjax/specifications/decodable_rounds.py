@@ -45,7 +45,7 @@ def coded(
         _validate.integer("num_stragglers", num_stragglers, maximum=num_workers - 1)
         code = Decodable(1, lambda progress: (progress > 0).sum() >= num_workers - num_stragglers)
     else:
-        code = decodable if isinstance(decodable, Decodable) else _looked_up(np.asarray(decodable, bool), num_workers)
+        code = decodable if isinstance(decodable, Decodable) else _from_table(np.asarray(decodable, bool), num_workers)
     return rounds(
         f"coded({num_workers} workers, load {code.load})",
         num_workers,
@@ -55,7 +55,7 @@ def coded(
     )
 
 
-def _looked_up(table: np.ndarray, num_workers: int) -> Decodable:
+def _from_table(table: np.ndarray, num_workers: int) -> Decodable:
     """What a table says."""
     if table.ndim != num_workers or len(set(table.shape)) != 1 or table.shape[0] < 2:
         raise ValueError(

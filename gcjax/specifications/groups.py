@@ -171,7 +171,7 @@ def _specification(name: str, num_workers: int, given: Grouping) -> Specificatio
     first = given.levels[0].astype(np.int32)
     program = _Program(num_workers, given)
 
-    def normalise(state: Groups) -> Groups:
+    def canonicalise(state: Groups) -> Groups:
         there = state.group == jnp.arange(num_workers)
         ahead = jnp.where(there, state.version - state.read - state.others, 0)
         work = state.work if given.exact else jnp.minimum(state.work, given.num_local_steps)
@@ -197,7 +197,7 @@ def _specification(name: str, num_workers: int, given: Grouping) -> Specificatio
         num_servers=num_workers,
         invariant=program.invariant,
         step_property=program.push_property,
-        normalise=normalise,
+        canonicalise=canonicalise,
     )
 
 

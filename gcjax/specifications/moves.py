@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax.specifications.base import Layout, Role, Specification
 
-MOST_TRIED = 1 << 18
+MAX_TRIED = 1 << 18
 AT_ONCE = 1 << 20
 JUDGED_AT_ONCE = 1 << 13
 
@@ -41,7 +41,7 @@ class Judged(NamedTuple):
       relied: bool[n], whether the component that is looked at relies on them.
       holds: bool[n], whether the property holds, of the step and the state after.
       explored: bool[n], whether what comes after is to be looked at.
-      normal: int32[n, D], the normalised state after.
+      normal: int32[n, D], the canonical state after.
     """
 
     guaranteed: Any
@@ -109,7 +109,7 @@ class Stepper:
         guaranteed = spec.guarantee(old, new, component)
         relied = guaranteed if spec.rely is None else spec.rely(old, new, looked_at)
         holds = spec.invariant(new) & spec.step_property(old, new, component)
-        return Judged(guaranteed, relied, holds, spec.explored(new), layout.flat(spec.normalise(new)))
+        return Judged(guaranteed, relied, holds, spec.explored(new), layout.flat(spec.canonicalise(new)))
 
     def _of_programs(self, row: jax.Array) -> tuple[jax.Array, ...]:
         """int32[C, A, D] and bool[C, A], twice: what is enabled, and what an environment may do even so."""
@@ -161,7 +161,7 @@ class _Others:
 
         def allowed(after: jax.Array, component: jax.Array) -> jax.Array:
             state = self.layout.state(after)
-            guaranteed = self.role.keeps(before, state, component)
+            guaranteed = self.role.allows(before, state, component)
             return guaranteed if rely is None else guaranteed | rely(before, state, looked_at)
 
         def of(component: jax.Array, place: jax.Array) -> jax.Array:
@@ -183,9 +183,9 @@ def tried(specification: Specification, layout: Layout, role: Role, who: range) 
         places = np.stack([np.flatnonzero(written(layout, role, component)) for component in who])
     tops = layout.sizes[places].max(axis=0)
     number = int(np.prod(tops + 1.0))
-    if number > MOST_TRIED:
+    if number > MAX_TRIED:
         raise ValueError(
-            f"a {specification.component_name(who.start)} of {specification.name} must have at most {MOST_TRIED} ways "
+            f"a {specification.component_name(who.start)} of {specification.name} must have at most {MAX_TRIED} ways "
             f"to write what it may, for all of them are tried out; it has {number}. Use fewer workers or smaller "
             f"parameters, or let the role take only the steps of its actions."
         )
@@ -194,7 +194,7 @@ def tried(specification: Specification, layout: Layout, role: Role, who: range) 
 
 def written(layout: Layout, role: Role, component: int) -> np.ndarray:
     """bool[D]."""
-    writes = zip(role.writes(np.int32(component)), layout.example, strict=True)
+    writes = zip(role.frame(np.int32(component)), layout.example, strict=True)
     return np.concatenate([np.broadcast_to(np.asarray(mask), np.shape(x)).ravel() for mask, x in writes])
 
 

@@ -116,10 +116,10 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
             after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
             return after, (state.work == state.length).all()
 
-        def agrees(before: Periods, after: Periods, event: Event) -> jax.Array:
+        def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
             return commits_all(before, after, event) & ((event.length < 0) | (event.length == length))
 
-        return Action(f"commit, next {length}", move, COMMIT, agrees)
+        return Action(f"commit, next {length}", move, COMMIT, matches)
 
     def rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
         chosen = (after.length >= 1) & (after.length <= num_local_steps)
@@ -145,7 +145,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         ),
         worker=found.worker._replace(
             actions=(_READ, _unit(lambda state, worker: state.work[worker] < state.length)),
-            writes=lambda worker: Periods(False, own(num_workers, worker), own(num_workers, worker), False),
+            frame=lambda worker: Periods(False, own(num_workers, worker), own(num_workers, worker), False),
             rule=_works(lambda state, worker: state.work[worker] < state.length),
         ),
     )
@@ -242,7 +242,7 @@ def rounds(
     def step_property(before: Any, after: Any, component: jax.Array) -> jax.Array:
         return (after.version == before.version) | enough(before)
 
-    def normalise(state: Any) -> Any:
+    def canonicalise(state: Any) -> Any:
         read = (state.read >= state.version).astype(jnp.int32)
         work = jnp.minimum(state.work, jnp.asarray(bound)) if counts_on else state.work
         return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
@@ -263,7 +263,7 @@ def rounds(
         num_servers=1,
         invariant=invariant,
         step_property=step_property,
-        normalise=normalise,
+        canonicalise=canonicalise,
     )
 
 

@@ -69,7 +69,7 @@ def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: i
       window: W, above B.
       max_slow: λ, at most n.
     """
-    _checked(num_workers, burst, window, max_slow)
+    _check_parameters(num_workers, burst, window, max_slow)
     if (window - 1) % burst:
         raise ValueError(f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}.")
     needed = num_workers + (-burst * max_slow // (window - 1 + burst))
@@ -85,7 +85,7 @@ def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: i
     def move(state: Repeated, server: jax.Array) -> tuple[Repeated, jax.Array]:
         own_task = (state.answered == 1) & ~again(state)
         after = Repeated(
-            state.index + 1, jnp.zeros_like(state.answered), _after_round(state), _pushed(state.given, own_task)
+            state.index + 1, jnp.zeros_like(state.answered), _after_round(state), _shifted(state.given, own_task)
         )
         return after, _conforms(state, burst, max_slow)
 
@@ -125,7 +125,7 @@ def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: in
       window: W.
       max_slow: λ, at most n.
     """
-    _checked(num_workers, burst, window, max_slow)
+    _check_parameters(num_workers, burst, window, max_slow)
     slots, coded = window - 1 + burst, max_slow < num_workers
     age, group = np.arange(slots)[:, None], np.arange(burst)
 
@@ -140,7 +140,7 @@ def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: in
         plain, shares = worked(state)
         fresh = jnp.zeros_like(state.answered), jnp.zeros_like(shares[0])
         after = Multiplexed(
-            state.index + 1, fresh[0], _after_round(state), _pushed(plain, fresh[0]), _pushed(shares, fresh[1])
+            state.index + 1, fresh[0], _after_round(state), _shifted(plain, fresh[0]), _shifted(shares, fresh[1])
         )
         return after, _conforms(state, burst, max_slow)
 
@@ -162,8 +162,8 @@ def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: in
     shapes = num_workers, (window - 1, num_workers), (slots, num_workers), (slots, burst, num_workers)
     first = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
     name = f"m_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
-    found = _specification(name, first, slots - 1, burst, max_slow, move, in_time, slots * size, tasks)
-    return found._replace(sizes=found.sizes._replace(plain=np.full(shapes[2], window)))
+    specification = _specification(name, first, slots - 1, burst, max_slow, move, in_time, slots * size, tasks)
+    return specification._replace(sizes=specification.sizes._replace(plain=np.full(shapes[2], window)))
 
 
 def _specification(
@@ -246,7 +246,7 @@ def _specification(
         ),
         num_servers=1,
         step_property=step_property,
-        normalise=lambda state: state._replace(index=jnp.minimum(state.index, delay)),
+        canonicalise=lambda state: state._replace(index=jnp.minimum(state.index, delay)),
     )
 
 
@@ -259,15 +259,15 @@ def _conforms(state: Any, burst: int, max_slow: int) -> jax.Array:
 
 
 def _after_round(state: Any) -> jax.Array:
-    return _pushed(state.late, 1 - state.answered)
+    return _shifted(state.late, 1 - state.answered)
 
 
-def _pushed(rows: jax.Array, row: jax.Array) -> jax.Array:
+def _shifted(rows: jax.Array, row: jax.Array) -> jax.Array:
     """As many rows, with a new one in front."""
     return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
 
 
-def _checked(num_workers: int, burst: int, window: int, max_slow: int) -> None:
+def _check_parameters(num_workers: int, burst: int, window: int, max_slow: int) -> None:
     check_num_workers(num_workers)
     _validate.integer("window", window, minimum=2)
     _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")

@@ -13,7 +13,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
-from gcjax.specifications.clocks import Clocks, begun, counted, relative
+from gcjax.specifications.clocks import Clocks, push_event, relative, replay_clocks
 
 
 class Granted(NamedTuple):
@@ -61,7 +61,7 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
             return after, may & allowed
 
         # Grants do not show in a run; what they allow is in the guarantee.
-        return Action(f"push, granted {grant}", move) if grant else Action("push", move, **begun(jnp.sum))
+        return Action(f"push, granted {grant}", move) if grant else Action("push", move, **push_event(jnp.sum))
 
     def rule(before: Granted, after: Granted, worker: jax.Array) -> jax.Array:
         clock = before.clock[worker]
@@ -79,8 +79,8 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
         ),
         claim=f"nobody is more than {upper + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= upper + 1,
-        normalise=lambda state: state._replace(clock=state.clock - state.clock.min()),
-        observed=counted,
+        canonicalise=lambda state: state._replace(clock=state.clock - state.clock.min()),
+        replay=replay_clocks,
     )
 
 
@@ -128,10 +128,12 @@ def psp(num_workers: int = 3, *, num_sampled: int = 1, staleness: int = 0) -> Sp
         num_workers,
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + 1)),
-        worker=Role((Action("push", push, **begun(jnp.sum)),), lambda worker: Clocks(own(num_workers, worker)), rule),
+        worker=Role(
+            (Action("push", push, **push_event(jnp.sum)),), lambda worker: Clocks(own(num_workers, worker)), rule
+        ),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
         invariant=lambda state: (near(state.clock, staleness + 1) >= num_sampled).all(),
         explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
-        normalise=relative,
-        observed=counted,
+        canonicalise=relative,
+        replay=replay_clocks,
     )

@@ -23,7 +23,7 @@ from gcjax.specifications.base import Action, Numbers, Role, Specification, chec
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
 from gcjax.specifications.rounds import commits_all, has_read, has_worked
 
-MOST_WORK = 2
+MAX_WORK = 2
 
 
 class Busy(NamedTuple):
@@ -88,7 +88,7 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
     role = Role((_PUSH, *begin), _mine(num_workers, due=overlap), partial(_works, overlap))
     found = _specification(f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, role, overlap)
     return found._replace(
-        server=server, num_servers=1, step_property=step_property, observed=partial(_observed, overlap)
+        server=server, num_servers=1, step_property=step_property, replay=partial(_replay_counts, overlap)
     )
 
 
@@ -194,7 +194,7 @@ def _works(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.A
     return pushes | begins
 
 
-def _observed(overlap: bool, state: Busy, events: Event) -> Busy:
+def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
     """The states before events, by counting commits and units, and by what each worker has read last."""
     begins, units, commits = (events.kind == KINDS.index(kind) for kind in (BEGIN, UNIT, COMMIT))
     num_events, num_workers = events.kind.size, state.work.size
@@ -221,12 +221,12 @@ def _observed(overlap: bool, state: Busy, events: Event) -> Busy:
     last = np.maximum.accumulate(np.append(0, behind_commit)[:-1])  # behind the last commit
     taken = np.where((last > 0)[:, None], arrived[(last - 1).clip(0)], 0)
     return Busy(
-        version,
-        state.start + (version - state.version),
-        arrived - taken,
-        latest(begins, events.version, state.read),
-        latest(begins | units, begins, state.busy),
-        latest(begins, version, state.due) if overlap else np.broadcast_to(state.due, arrived.shape),
+        version=version,
+        start=state.start + (version - state.version),
+        work=arrived - taken,
+        read=latest(begins, events.version, state.read),
+        busy=latest(begins | units, begins, state.busy),
+        due=latest(begins, version, state.due) if overlap else np.broadcast_to(state.due, arrived.shape),
     )
 
 
@@ -242,11 +242,11 @@ def _specification(name: str, num_workers: int, worker: Role, overlap: bool = Fa
         name,
         num_workers,
         initial=Busy(zero, zero, each, each, each + 1, each),
-        sizes=Busy(4, 2, each + MOST_WORK + 1, each + 3, each + 2, each + (3 if overlap else 1)),
+        sizes=Busy(4, 2, each + MAX_WORK + 1, each + 3, each + 2, each + (3 if overlap else 1)),
         worker=worker,
         claim="all that read in a round read the same version",
         invariant=one_version,
-        normalise=partial(_normal, overlap),
+        canonicalise=partial(_normal, overlap),
     )
 
 
@@ -259,5 +259,5 @@ def _normal(overlap: bool, state: Busy) -> Busy:
     def rank(x: jax.Array) -> jax.Array:
         return (~again & (every < x[..., None])).sum(axis=-1)
 
-    work = jnp.minimum(state.work, MOST_WORK)
+    work = jnp.minimum(state.work, MAX_WORK)
     return Busy(rank(state.version), rank(state.start), work, rank(read), state.busy, rank(due) * overlap)

@@ -96,7 +96,7 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
         ),
         claim="every push is a commit at once" + ", and whoever reads, reads the newest version" * (not overlap),
         step_property=step_property,
-        normalise=lambda state: Pushes(
+        canonicalise=lambda state: Pushes(
             jnp.ones_like(state.version), newest(state, state.read), state.busy, newest(state, state.due) * overlap
         ),
     )

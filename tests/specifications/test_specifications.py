@@ -24,14 +24,14 @@ from gcjax.specifications.moves import Stepper
 
 FAILING = {"worker_busy_eager"}
 SMALL = {  # what the smallest instance that shows what there is takes besides two workers
-    "coded": {"workers": 3},
-    "grouped": {"workers": 3},
-    "k_async": {"workers": 3},
-    "k_sync": {"workers": 3},
-    "m_sgc": {"workers": 3},
-    "progressive_groups": {"workers": 3},
-    "psp": {"workers": 3},
-    "sr_sgc": {"workers": 3},
+    "coded": {"num_workers": 3},
+    "grouped": {"num_workers": 3},
+    "k_async": {"num_workers": 3},
+    "k_sync": {"num_workers": 3},
+    "m_sgc": {"num_workers": 3},
+    "progressive_groups": {"num_workers": 3},
+    "psp": {"num_workers": 3},
+    "sr_sgc": {"num_workers": 3},
 }
 # Of those that are made of the same functions, the default run has the largest.
 ALIKE = {
@@ -42,7 +42,7 @@ NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in S
 
 
 def small(name, **parameters):
-    return SPECIFICATIONS[name].factory(**{"workers": 2, **SMALL.get(name, {}), **parameters})
+    return SPECIFICATIONS[name].factory(**{"num_workers": 2, **SMALL.get(name, {}), **parameters})
 
 
 def failing(result):
@@ -100,7 +100,7 @@ def test_actions_lead_to_all_that_a_role_guarantees(name):
 
 
 def reached(stepper, levels):
-    """Some states, normalised, by breadth first."""
+    """Some states, canonical, by breadth first."""
     rows = np.asarray(stepper.layout.flat(stepper.specification.initial))[None]
     for _ in range(levels):
         moves = stepper.program(rows)
@@ -111,7 +111,7 @@ def reached(stepper, levels):
 
 @pytest.mark.parametrize("name", NAMES)
 def test_normalising_loses_nothing(name):
-    """Random walks with absolute numbers have the same moves, guarantees and properties as the normalised states."""
+    """Random walks with absolute numbers have the same moves, guarantees and properties as the canonical states."""
     specification = small(name)
     stepper = Stepper(specification, layout(specification))
     random = np.random.default_rng(0)
@@ -382,7 +382,7 @@ def test_there_are_at_least_the_states_that_are_estimated(name, workers):
     small = SPECIFICATIONS[name].factory(workers)
     stepper = Stepper(small, base.layout(small))
     whole = explore(small, stepper=stepper)
-    assert "property" in whole.failures or estimate.least_states(stepper).states <= whole.states
+    assert "property" in whole.failures or estimate.min_states(stepper).states <= whole.states
 
 
 def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch):

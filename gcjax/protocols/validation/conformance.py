@@ -119,7 +119,7 @@ def _kinds(specification: Specification) -> set[str]:
 
 
 def _kinds_of(action: Action) -> set[str]:
-    return {action.event, action.asked or action.event} - {""}
+    return {action.event, action.enabled_at or action.event} - {""}
 
 
 def _integers(state: State) -> State:
@@ -177,9 +177,9 @@ class _Programs:
     def states(self, state: State, events: Event) -> State:
         """The states `[B + 1]` before each of the events `[B]` and after the last, if they begin in this state."""
         count = events.kind.size + 1
-        size = count if self.specification.observed is not None else _power_of_two(count)
+        size = count if self.specification.replay is not None else _power_of_two(count)
         padded = jax.tree.map(lambda x: np.append(x, np.full(size - x.size, -1, x.dtype)), events)  # of no kind
-        states = (self.specification.observed or self._replay)(state, padded)
+        states = (self.specification.replay or self._replay)(state, padded)
         return _rows(_integers(states), slice(count))
 
     def violations(self, states: State, events: Event) -> np.ndarray:
@@ -203,10 +203,13 @@ class _Programs:
     def _advance(self, state: State, event: Event) -> tuple[State, State]:
         """The state after an event, and the one before it."""
         kinds = [kind for kind, actions in self.actions.items() if any(a.event == kind for _, a in actions)]
-        branches = [lambda state, event: state]
-        branches += [lambda state, event, kind=kind: self.step(kind, state, event).next for kind in kinds]
-        branch = sum((event.kind == KINDS.index(kind)) * (number + 1) for number, kind in enumerate(kinds))
+        branches = [partial(self._next, kind) for kind in (None, *kinds)]
+        branch = sum((event.kind == KINDS.index(kind)) * number for number, kind in enumerate(kinds, start=1))
         return jax.lax.switch(branch, branches, state, event), state
+
+    def _next(self, kind: str | None, state: State, event: Event) -> State:
+        """The state in which the event after one of this kind happens; the same, if there is no such kind."""
+        return state if kind is None else self.step(kind, state, event).next
 
     def _violations_of_one(self, kind: str, before: State, after: State, event: Event) -> jax.Array:
         """bool[2]: whether an event in one state, which should lead to another one, violates guarantee and property."""
@@ -218,9 +221,9 @@ class _Programs:
 
     def _guarantee(self, kind: str) -> Relation:
         """The guarantee of whoever takes the steps of such events; that of one role, where it is known which."""
-        roles = {number if action.by is None else None for number, action in self.actions[kind]}
+        roles = {number if action.actor is None else None for number, action in self.actions[kind]}
         (role,) = roles if len(roles) == 1 else (None,)
-        return self.specification.guarantee if role is None else self.specification.roles()[role][0].keeps
+        return self.specification.guarantee if role is None else self.specification.roles()[role][0].allows
 
     def step(self, kind: str, state: State, event: Event) -> _Step:
         """The step of the action that can be meant by an event of this kind.
@@ -238,15 +241,15 @@ class _Programs:
         self, kind: str, role: int, action: Action, state: State, event: Event
     ) -> tuple[jax.Array, State, jax.Array]:
         """How well an action fits an event of this kind, the state that it leads to, and who takes it."""
-        if action.by is not None:
-            component = action.by(state, event)
+        if action.actor is not None:
+            component = action.actor(state, event)
         else:
             component = event.worker if role == 0 else jnp.full_like(event.worker, self.specification.num_workers)
         moved, enabled = action.move(state, component)
         moved = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), moved, state)
         if not _is_asked_at(action, kind):
             return jnp.where(enabled, FITS, AGREES), moved, component
-        agrees, rests = action.agrees(state, moved, event), action.agrees(state, state, event)
+        agrees, rests = action.matches(state, moved, event), action.matches(state, state, event)
         fit = jnp.where(agrees & enabled, FITS, jnp.where(rests, RESTS, jnp.where(agrees, AGREES, MEANT)))
         return fit, _where(fit == RESTS, state, moved), component
 
@@ -258,7 +261,7 @@ def _programs(specification: Specification) -> _Programs:
 
 def _is_asked_at(action: Action, kind: str) -> bool:
     """Whether an action must be allowed at events of this kind."""
-    return kind == (action.asked or action.event)
+    return kind == (action.enabled_at or action.event)
 
 
 def _same(state: State, other: State) -> jax.Array:
@@ -281,12 +284,12 @@ def _counterexample(
     step = _programs(specification).step(kind, *jax.tree.map(jnp.asarray, (state, event)))
     return Conformance(
         specification,
-        index + 1,
-        violation,
-        float(trace.time[index]),
-        specification.component_name(int(step.component)),
-        kind,
-        int(event.commit if kind == COMMIT else event.unit),
-        state,
-        _integers(step.after),
+        events=index + 1,
+        broken=violation,
+        time=float(trace.time[index]),
+        who=specification.component_name(int(step.component)),
+        does=kind,
+        unit=int(event.commit if kind == COMMIT else event.unit),
+        before=state,
+        after=_integers(step.after),
     )

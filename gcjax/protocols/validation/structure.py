@@ -20,12 +20,14 @@ if TYPE_CHECKING:
     from gcjax.protocols.base import Protocol
     from gcjax.protocols.schedule import Schedule
 
+INDICES = ("worker", "unit", "work")
+TIMES = ("start", "compute_start", "compute_end", "send_start", "finish")
 TYPES = {"int32": jnp.integer, "float": jnp.floating}
 ARRAYS = {
-    **dict.fromkeys(("worker", "unit", "work"), ("int32", "[E, C]")),
+    **dict.fromkeys(INDICES, ("int32", "[E, C]")),
     "weight": ("float", "[E, C]"),
     "time": ("float", "[E]"),
-    **dict.fromkeys(("start", "compute_start", "compute_end", "send_start", "finish"), ("float", "[T, W]")),
+    **dict.fromkeys(TIMES, ("float", "[T, W]")),
     "read": ("int32", "[T, W]"),
     "horizon": ("float", "[]"),
 }
@@ -196,14 +198,14 @@ def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Bloc
     """The contributions to the commits that happen, of so many commits at once that there are about `size`."""
     columns = max(schedule.worker.shape[1], 1)
     step, fields = max(size // columns, 1), ("worker", "unit", "version", "work", "weight")
-    arrays = [getattr(schedule, name) for name in fields]
+    arrays, time = [getattr(schedule, name) for name in fields], np.asarray(schedule.time)
     for first in range(0, num_commits, step):
         flat = [x[first : min(first + step, num_commits)].reshape(-1) for x in arrays]
-        places = np.flatnonzero(flat[0] != -1)
+        places = np.flatnonzero(flat[0] != -1)  # in the flat rows
         row, column = np.divmod(places, columns) if columns > 1 else (places, np.zeros_like(places))
-        if places.size < flat[0].size:
-            flat = [x[places] for x in flat]
-        yield _Block(first + row, column, *flat, schedule.time[first + row])
+        contributions = flat if places.size == flat[0].size else [x[places] for x in flat]
+        values = dict(zip(fields, contributions, strict=True))
+        yield _Block(commit=first + row, column=column, time=time[first + row], **values)
 
 
 def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | None") -> None:
