@@ -18,7 +18,7 @@ from gcjax.algebra import automata
 from gcjax.algebra.automata import Automaton
 from gcjax.algebra.steps import shared_memory
 from gcjax.specifications.base import Specification, layout
-from gcjax.specifications.moves import Judged, Moves, Stepper
+from gcjax.specifications.moves import Judgement, Moves, Stepper
 
 MAX_STATES = 64
 NOBODY = -1
@@ -107,18 +107,18 @@ def relations(specification: Specification) -> Relations:
 
     relies = []
     for component in components:
-        moves, judged = _seen(stepper, rows, component)
-        others = (moves.action < 0) & judged.relied
-        relies.append(relation(moves, others, judged.normal).any(axis=0) | np.eye(codes.size, dtype=bool))
-    moves, judged = _seen(stepper, rows, NOBODY)
-    guarantees = relation(moves, (moves.action < 0) & judged.guaranteed, judged.normal)
+        moves, judgement = _seen(stepper, rows, component)
+        others = (moves.action < 0) & judgement.relied
+        relies.append(relation(moves, others, judgement.canonical).any(axis=0) | np.eye(codes.size, dtype=bool))
+    moves, judgement = _seen(stepper, rows, NOBODY)
+    guarantees = relation(moves, (moves.action < 0) & judgement.guaranteed, judgement.canonical)
     own = stepper.program(rows)
-    programs = relation(own, np.ones(own.state.size, bool), stepper.judge(rows[own.state], own).normal)
+    programs = relation(own, np.ones(own.state.size, bool), stepper.judge(rows[own.state], own).canonical)
     holds = jax.vmap(lambda row: specification.invariant(stepper.layout.state(row)))(jnp.asarray(rows))
     return Relations(programs, guarantees, np.stack(relies), np.asarray(holds))
 
 
-def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Judged]:
+def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Judgement]:
     """The steps as one component sees them, in any case those that the others guarantee."""
     moves = stepper.alone(rows, component)
     return moves, stepper.judge(rows[moves.state], moves, component)
@@ -131,10 +131,10 @@ def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     while True:
         found = [rows]
         own = stepper.program(rows)
-        found.append(stepper.judge(rows[own.state], own).normal)
+        found.append(stepper.judge(rows[own.state], own).canonical)
         for component in (NOBODY, *range(spec.num_components)):
-            moves, judged = _seen(stepper, rows, component)
-            found.append(judged.normal[(moves.action >= 0) | judged.guaranteed | judged.relied])
+            moves, judgement = _seen(stepper, rows, component)
+            found.append(judgement.canonical[(moves.action >= 0) | judgement.guaranteed | judgement.relied])
         every = np.concatenate(found)
         codes = layout_.codes(every)
         _, first = np.unique(codes, return_index=True)

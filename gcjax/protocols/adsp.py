@@ -131,25 +131,25 @@ def _searched(
 
 def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
     """float[]: how good a window was, by the c that fits best: `a²`, or the inverse time to the target."""
-    there = in_window(seen, seen.window, seconds)
-    t = jnp.where(there, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
-    loss = jnp.where(there, seen.loss, 0).astype(t.dtype)
-    asymptotes = jnp.min(jnp.where(there, loss, jnp.inf)) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
+    in_this_window = in_window(seen, seen.window, seconds)
+    t = jnp.where(in_this_window, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
+    loss = jnp.where(in_this_window, seen.loss, 0).astype(t.dtype)
+    asymptotes = jnp.min(jnp.where(in_this_window, loss, jnp.inf)) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
 
     def fit(c: jax.Array) -> tuple[jax.Array, jax.Array]:
         """1 / (loss - c) = a² t + b by least squares: its error in the loss, and the reward."""
-        y = jnp.where(there, 1 / (loss - c), 0)
-        n, st, sy = there.sum().astype(t.dtype), t.sum(), y.sum()
+        y = jnp.where(in_this_window, 1 / (loss - c), 0)
+        n, st, sy = in_this_window.sum().astype(t.dtype), t.sum(), y.sum()
         slope = (n * (t * y).sum() - st * sy) / (n * (t * t).sum() - st * st)
         start = (sy - slope * st) / n
         line = slope * t + start
-        error = jnp.where(there, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
+        error = jnp.where(in_this_window, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
         reward = slope if target is None else slope * jnp.where(target > c, _inverse(1 / (target - c) - start), 0)
         return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(slope > 0, reward, 0)
 
     errors, rewards = jax.vmap(fit)(asymptotes)
     best = jnp.argmin(errors)
-    return jnp.where((there.sum() >= 3) & jnp.isfinite(errors[best]), rewards[best], 0)
+    return jnp.where((in_this_window.sum() >= 3) & jnp.isfinite(errors[best]), rewards[best], 0)
 
 
 def _inverse(way: jax.Array) -> jax.Array:

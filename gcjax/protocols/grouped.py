@@ -112,18 +112,18 @@ class _Rounds(NamedTuple):
 
 def _rounds(table: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
     num_units, num_workers = durations.shape
-    worker, there = jnp.asarray(table.clip(0)), jnp.asarray(table >= 0)
+    worker, is_member = jnp.asarray(table.clip(0)), jnp.asarray(table >= 0)
 
-    def of_group(worker: jax.Array, there: jax.Array) -> tuple[jax.Array, ...]:
+    def of_group(worker: jax.Array, is_member: jax.Array) -> tuple[jax.Array, ...]:
         own = _of_members(network, worker, num_workers)
-        received = own.received(jnp.where(there, 0, jnp.inf).astype(durations.dtype))
-        end = received[None] + jnp.where(there[None], durations[:, worker], jnp.inf)
+        received = own.received(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
+        end = received[None] + jnp.where(is_member[None], durations[:, worker], jnp.inf)
         arrive = jax.vmap(own.sent)(end)
-        whole = jnp.max(jnp.where(there[None], arrive, -jnp.inf), axis=1)
+        whole = jnp.max(jnp.where(is_member[None], arrive, -jnp.inf), axis=1)
         return whole, jnp.broadcast_to(received[None], end.shape), end, arrive
 
-    length, *times = jax.vmap(of_group)(worker, there)
-    place = jnp.where(there, worker, num_workers).ravel()  # out of bounds: dropped
+    length, *times = jax.vmap(of_group)(worker, is_member)
+    place = jnp.where(is_member, worker, num_workers).ravel()  # out of bounds: dropped
 
     def by_worker(x: jax.Array) -> jax.Array:
         flat = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)

@@ -173,11 +173,11 @@ def m_sgc(
         history, plain, shares = state  # plain int32[slots, n], shares bool[slots, B, n], of the job of each age
         index, units, receive = given_round
         owes = (age < window - 1)[:, None] | (plain < window - 1)
-        there = (age <= index)[:, None] & (owes | coded)
-        held = jnp.repeat(there, size, axis=0)
+        is_due = (age <= index)[:, None] & (owes | coded)
+        held = jnp.repeat(is_due, size, axis=0)
         finish = receive[None] + jnp.cumsum(jnp.where(held, units, 0), axis=0)
         stop, late = _wait(bursts, history, finish[-1])
-        done = there & ~late[None]
+        done = is_due & ~late[None]
         plain = plain + (done & owes).astype(jnp.int32)
         shares = shares.at[window - 1 + group, group].set((done & ~owes)[window - 1 :])
         old = plain[-1], shares[-1]

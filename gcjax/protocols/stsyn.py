@@ -46,9 +46,9 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         hint = "No more workers can be waited for than there are."
         _validate.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
         check_units(durations, num_local_steps)
-        found = rounds(rule, durations, network, durations.shape[0])
-        uploads = jnp.maximum((found.worker >= 0).sum(axis=1, keepdims=True), 1)
-        return found._replace(weight=jnp.where(found.worker >= 0, 1 / uploads, 0).astype(found.weight.dtype))
+        record = rounds(rule, durations, network, durations.shape[0])
+        uploads = jnp.maximum((record.worker >= 0).sum(axis=1, keepdims=True), 1)
+        return record._replace(weight=jnp.where(record.worker >= 0, 1 / uploads, 0).astype(record.weight.dtype))
 
     return Protocol(
         schedule,

@@ -174,10 +174,10 @@ class Specification(NamedTuple):
 
     def guarantee(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step is one that the component promises to keep to."""
-        found = self.worker.allows(before, after, component)
+        allowed = self.worker.allows(before, after, component)
         if self.server is None:
-            return found
-        return jnp.where(component < self.num_workers, found, self.server.allows(before, after, component))
+            return allowed
+        return jnp.where(component < self.num_workers, allowed, self.server.allows(before, after, component))
 
 
 class Layout(NamedTuple):

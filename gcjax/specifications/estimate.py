@@ -14,7 +14,7 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from gcjax.specifications.moves import Stepper, padded, written
+from gcjax.specifications.moves import Stepper, fill_up, frame_entries
 from gcjax.specifications.reachability import MAX_STATES
 
 MAX_PARTS = 32
@@ -54,7 +54,7 @@ def check_size(stepper: Stepper) -> None:
 def min_states(stepper: Stepper) -> LowerBound:
     """The states that there are at least; 1 where workers do not go on without each other."""
     spec, layout = stepper.specification, stepper.layout
-    places = [np.flatnonzero(written(layout, spec.worker, w)) for w in range(spec.num_workers)]
+    places = [np.flatnonzero(frame_entries(layout, spec.worker, w)) for w in range(spec.num_workers)]
     if len({len(place) for place in places}) > 1 or spec.num_workers < 2:
         return LowerBound(1.0, 1)
     normal = _normal(stepper)
@@ -78,7 +78,7 @@ def _normal(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
 
     def normal(rows: np.ndarray) -> np.ndarray:
         parts = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
-        return np.concatenate([np.asarray(program(padded(part, AT_ONCE)))[: len(part)] for part in parts])
+        return np.concatenate([np.asarray(program(fill_up(part, AT_ONCE)))[: len(part)] for part in parts])
 
     return normal
 

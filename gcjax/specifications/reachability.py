@@ -145,16 +145,16 @@ class _Search:
                 self._fail("progress", self._way(first + int(stuck[0])))
         else:
             moves = self.stepper.alone(rows, self.component)
-        judged = self.stepper.judge(rows[moves.state], moves, self.component or 0)
+        judgement = self.stepper.judge(rows[moves.state], moves, self.component or 0)
         program = moves.action >= 0
-        taken = program | judged.relied
-        self._look("guarantee", program & ~judged.guaranteed, moves, first)
-        self._look("rely", ~program & judged.guaranteed & ~judged.relied, moves, first)
-        self._look("property", taken & ~judged.holds, moves, first)
+        taken = program | judgement.relied
+        self._look("guarantee", program & ~judgement.guaranteed, moves, first)
+        self._look("rely", ~program & judgement.guaranteed & ~judgement.relied, moves, first)
+        self._look("property", taken & ~judgement.holds, moves, first)
         self.transitions += int(taken.sum())
         came = np.stack([first + moves.state, moves.component, moves.action], axis=1)
-        followed = taken & judged.explored
-        return moves.after[followed], judged.normal[followed], came[followed]
+        followed = taken & judgement.explored
+        return moves.after[followed], judgement.canonical[followed], came[followed]
 
     def _look(self, kind: str, bad: np.ndarray, moves: Moves, first: int) -> None:
         """The first step that is bad, if there is one."""

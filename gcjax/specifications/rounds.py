@@ -126,7 +126,7 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         return _committed(before, after) & chosen & (before.work == before.length).all()
 
     actions = tuple(choose(length) for length in range(1, num_local_steps + 1))
-    found = rounds(
+    specification = rounds(
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
         max_work=num_local_steps,
@@ -134,16 +134,16 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         within=lambda state: (state.work <= state.length).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
     )
-    return found._replace(
-        initial=Periods(**found.initial._asdict(), length=np.int32(num_local_steps)),
-        sizes=Periods(**found.sizes._asdict(), length=num_local_steps + 1),
+    return specification._replace(
+        initial=Periods(**specification.initial._asdict(), length=np.int32(num_local_steps)),
+        sizes=Periods(**specification.sizes._asdict(), length=num_local_steps + 1),
         server=Role(
             actions,
             lambda server: Periods(True, False, True, True),
             rule,
             only_actions=True,
         ),
-        worker=found.worker._replace(
+        worker=specification.worker._replace(
             actions=(_READ, _unit(lambda state, worker: state.work[worker] < state.length)),
             frame=lambda worker: Periods(False, own(num_workers, worker), own(num_workers, worker), False),
             rule=_works(lambda state, worker: state.work[worker] < state.length),

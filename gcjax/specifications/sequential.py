@@ -197,7 +197,7 @@ def _specification(
     def answer(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
         return state._replace(answered=state.answered.at[worker].set(1)), state.answered[worker] == 0
 
-    def writes(worker: jax.Array) -> Any:
+    def frame(worker: jax.Array) -> Any:
         return new(*(False,) * len(first))._replace(answered=own(num_workers, worker))
 
     def worker_rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
@@ -236,7 +236,7 @@ def _specification(
         num_workers,
         initial=first,
         sizes=new(*(np.full(np.shape(x), 2) for x in first))._replace(index=delay + 1),
-        worker=Role((Action("answer", answer, MESSAGE, answers),), writes, worker_rule),
+        worker=Role((Action("answer", answer, MESSAGE, answers),), frame, worker_rule),
         claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
         server=Role(
             (Action("end round", move, SEND, ended), Action("end round and commit", move, COMMIT, committed)),

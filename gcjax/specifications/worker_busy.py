@@ -85,9 +85,11 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
         ]
     else:
         begin = [Action("begin", _begin, BEGIN, _begins)]  # with the newest version, whether it has to be read or not
-    role = Role((_PUSH, *begin), _mine(num_workers, due=overlap), partial(_works, overlap))
-    found = _specification(f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, role, overlap)
-    return found._replace(
+    role = Role((_PUSH, *begin), _worker_frame(num_workers, due=overlap), partial(_worker_rule, overlap))
+    specification = _specification(
+        f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, role, overlap
+    )
+    return specification._replace(
         server=server, num_servers=1, step_property=step_property, replay=partial(_replay_counts, overlap)
     )
 
@@ -118,7 +120,7 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
         return counted & (after.start == jnp.where(begins, after.version, before.start)) & _reads(before, after, worker)
 
     begin = Action("pull", _pull), Action("go on", _go_on)
-    worker = Role((Action("push", push), *begin), _mine(num_workers, shared=True), rule)
+    worker = Role((Action("push", push), *begin), _worker_frame(num_workers, shared=True), rule)
     return _specification(f"worker_busy_eager({num_workers} workers, trigger {trigger})", num_workers, worker)
 
 
@@ -174,15 +176,15 @@ def _begins(before: Busy, after: Busy, event: Event) -> jax.Array:
 _PUSH = Action("push", _push, UNIT, has_worked)
 
 
-def _mine(num_workers: int, *, shared: bool = False, due: bool = False) -> Callable[[jax.Array], Busy]:
-    def writes(worker: jax.Array) -> Busy:
-        mine = own(num_workers, worker)
-        return Busy(shared, shared, mine, mine, mine, mine & due)
+def _worker_frame(num_workers: int, *, shared: bool = False, due: bool = False) -> Callable[[jax.Array], Busy]:
+    def frame(worker: jax.Array) -> Busy:
+        own_entry = own(num_workers, worker)
+        return Busy(shared, shared, own_entry, own_entry, own_entry, own_entry & due)
 
-    return writes
+    return frame
 
 
-def _works(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
+def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
     """A worker pushes what it has begun, or begins with the newest version; with overlap, with one that is due."""
     was, now, read = before.busy[worker], after.busy[worker], after.read[worker]
     same = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
@@ -246,11 +248,11 @@ def _specification(name: str, num_workers: int, worker: Role, overlap: bool = Fa
         worker=worker,
         claim="all that read in a round read the same version",
         invariant=one_version,
-        canonicalise=partial(_normal, overlap),
+        canonicalise=partial(_canonical, overlap),
     )
 
 
-def _normal(overlap: bool, state: Busy) -> Busy:
+def _canonical(overlap: bool, state: Busy) -> Busy:
     """Versions by their order only, those from before this round as one; pushes up to two."""
     read, due = jnp.maximum(state.read, state.start - 1), jnp.maximum(state.due, state.start - 1)
     every = jnp.concatenate([read, *[due][:overlap], jnp.stack([state.start - 1, state.start, state.version])])

@@ -104,7 +104,7 @@ def reached(stepper, levels):
     rows = np.asarray(stepper.layout.flat(stepper.specification.initial))[None]
     for _ in range(levels):
         moves = stepper.program(rows)
-        found = np.concatenate([rows, stepper.judge(rows[moves.state], moves).normal])
+        found = np.concatenate([rows, stepper.judge(rows[moves.state], moves).canonical])
         rows = np.unique(found, axis=0)[: stepper.chunk]
     return rows
 
@@ -120,12 +120,12 @@ def test_normalising_loses_nothing(name):
     for _ in range(25):
         moves, same = stepper.program(rows), stepper.program(normal)
         assert all(np.array_equal(x, y) for x, y in zip(moves[:3], same[:3], strict=True))
-        judged = stepper.judge(rows[moves.state], moves)
-        for x, y in zip(judged, stepper.judge(normal[same.state], same), strict=True):
+        judgement = stepper.judge(rows[moves.state], moves)
+        for x, y in zip(judgement, stepper.judge(normal[same.state], same), strict=True):
             np.testing.assert_array_equal(x, y)
-        assert judged.guaranteed.all()
-        chosen = [random.choice(np.flatnonzero((moves.state == n) & judged.explored)) for n in range(len(rows))]
-        rows, normal = moves.after[chosen], judged.normal[chosen]
+        assert judgement.guaranteed.all()
+        chosen = [random.choice(np.flatnonzero((moves.state == n) & judgement.explored)) for n in range(len(rows))]
+        rows, normal = moves.after[chosen], judgement.canonical[chosen]
 
 
 @pytest.mark.parametrize("workers, staleness, number", [(4, 3, 369), (3, 2, 37), (1, 5, 1)])
