@@ -85,6 +85,18 @@ def test_the_eager_variant_does_not_promise_what_the_other_one_does():
     assert kept.broken == "guarantee" and kept.who == "server" and kept.before.work.sum() == 1
 
 
+def test_states_that_are_counted_wrongly_are_caught():
+    """Each event must lead to the state in which the next one happens."""
+    right = specifications.worker_busy(W)
+
+    def replay(state, events):
+        states = right.replay(state, events)
+        return states._replace(version=np.append(states.version[:-1], states.version[-1] + 1))
+
+    kept = check(schedule("worker_busy"), right._replace(replay=replay))
+    assert kept.broken == "guarantee" and kept.events == check(schedule("worker_busy"), right).events
+
+
 def with_zeros(seed, shape):
     return np.random.default_rng(seed).choice([0.0, 0.0, 1.0, 0.5], size=shape)
 
