@@ -21,11 +21,11 @@ NUM_UNITS = 1_000_000
 def algebra() -> list[Row]:
     """All of them: exhaustive checks, the laws, whole runs, refinement of automata."""
     sizes = ((8, 1), (6, 3))
-    checks = [_exhaustive(specifications.ssp(workers=w, staleness=s)) for w, s in sizes]
+    checks = [_exhaustive(specifications.ssp(w, staleness=s)) for w, s in sizes]
     runs = [
-        _held("SSP(3)", protocols.ssp(staleness=3), specifications.ssp(workers=16, staleness=3)),
-        _held("SSP(3)", protocols.ssp(staleness=3), specifications.ssp(workers=100, staleness=3)),
-        _held("WBSP", protocols.worker_busy(), specifications.worker_busy(workers=16)),
+        _held("SSP(3)", protocols.ssp(staleness=3), specifications.ssp(16, staleness=3)),
+        _held("SSP(3)", protocols.ssp(staleness=3), specifications.ssp(100, staleness=3)),
+        _held("WBSP", protocols.worker_busy(), specifications.worker_busy(16)),
     ]
     return [*checks, _laws(), *runs, _inclusion()]
 
@@ -48,8 +48,8 @@ def _exhaustive(specification: Specification) -> Row:
 def _laws() -> Row:
     """All laws on random commands of the bounded model, in three sizes."""
     each, broken, missing = [], 0, 0
-    for num_states, num_steps, num in LAW_SIZES:
-        suite = partial(laws.check_all, num_states=num_states, num_steps=num_steps, num_instances=num, rng_key=KEY)
+    for num_states, max_steps, num in LAW_SIZES:
+        suite = partial(laws.check_all, num_states=num_states, max_steps=max_steps, num_instances=num, rng_key=KEY)
         seconds, results = _seconds(suite)
         each.append(seconds)
         broken += sum(result.outcome == "refuted" and not result.expected for result in results)

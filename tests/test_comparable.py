@@ -81,7 +81,7 @@ def same_code(name, first, second):
             codes.fixed_code(assignments.cyclic(3, load=1), np.ones((3, 1))),
             codes.fixed_code(assignments.cyclic(3, load=1), np.full((3, 1), 2.0)),
         ),
-        (protocols.diloco(num_steps=2), protocols.diloco(num_steps=2, inner=optax.sgd(0.1))),
+        (protocols.diloco(num_local_steps=2), protocols.diloco(num_local_steps=2, inner=optax.sgd(0.1))),
     ],
 )  # fmt: skip
 def test_other_arguments_make_other_objects(one, other):
@@ -131,7 +131,7 @@ def test_what_is_written_inline_compiles_nothing_twice():
     def run():
         for protocol in (
             protocols.ssp(staleness=1),
-            protocols.local_sgd(num_steps=2),
+            protocols.local_sgd(num_local_steps=2),
             protocols.coded(codes.partial(assignments.cyclic(4, load=2))),
         ):
             engine.run(task, protocol, sgd(0.1), durations, rng_key=KEY)
@@ -150,7 +150,7 @@ def test_what_is_written_inline_compiles_nothing_twice():
     [
         lambda: protocols.ssp(staleness=2),
         lambda: protocols.coded(codes.partial(codes.assignments.cyclic(4, load=2))),
-        lambda: protocols.adacomm(num_steps=2, seconds=5.0, num_windows=2),
+        lambda: protocols.adacomm(num_local_steps=2, seconds=5.0, num_windows=2),
     ],
 )
 def test_a_schedule_is_traced_once_for_equal_protocols_and_shapes(make):

@@ -93,12 +93,12 @@ def test_its_arguments_are_checked_in_configs(tmp_path):
 
 
 def test_a_specification_can_be_checked():
-    def always(*, workers: int = 2) -> object:
+    def always(num_workers: int = 2) -> object:
         """A copy of ours."""
-        return gcjax.protocols.bsp().specification(workers)
+        return gcjax.protocols.bsp().specification(num_workers)
 
     gcjax.register("specification")(always)
-    assert check_specification.instance("always", ["--workers", "3"]).name.startswith("bsp")
+    assert check_specification.instance("always", ["--num-workers", "3"]).name.startswith("bsp")
 
 
 BROKEN = {

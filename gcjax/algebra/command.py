@@ -56,7 +56,7 @@ class Command:
 
     def _by_length(self, status: int) -> tuple[jax.Array, ...]:
         space = self.model.space
-        shapes = [(space.num_states,) + (space.num_steps,) * k for k in range(self.model.num_steps + 1)]
+        shapes = [(space.num_states,) + (space.num_steps,) * k for k in range(self.model.max_steps + 1)]
         return tuple(self.traces[status, :, s].reshape(x) for s, x in zip(self.model.levels, shapes, strict=True))
 
     def __rshift__(self, other: "Command") -> "Command":
@@ -103,7 +103,7 @@ def same_model(*commands: Command) -> Model:
 
 def _describe(model: Model) -> str:
     space = model.space
-    return f"{space.num_states} states, {space.num_steps} steps, traces of at most {model.num_steps}"
+    return f"{space.num_states} states, {space.num_steps} steps, traces of at most {model.max_steps}"
 
 
 @jax.jit

@@ -8,7 +8,7 @@ or progress.
 **Orientation.** `c >= d` says that d refines c, choice is union, `abort` is the top and `magic` the bottom: the papers
 write refinement upside down.
 
-    model = Model(shared_memory(num_states=2), num_steps=4)
+    model = Model(shared_memory(num_states=2), max_steps=4)
     refines(guarantee(model, g), command)
 """
 

@@ -28,4 +28,4 @@ def infinite(c: Command) -> Command:
 
 def _fixed_point(function: Callable[[Command], Command], first: Command) -> Command:
     """Each round settles the traces of one more step, the first round the empty one."""
-    return jax.lax.fori_loop(0, first.model.num_steps + 1, lambda _, x: function(x), first)
+    return jax.lax.fori_loop(0, first.model.max_steps + 1, lambda _, x: function(x), first)

@@ -60,15 +60,15 @@ def pairs(step_table: StepTable, model: Model) -> np.ndarray:
     """
     table = step_table(model.space)
     rows = len(table)
-    number = count_words(rows, model.num_steps)
+    number = count_words(rows, model.max_steps)
     if number > LIMIT_PAIRS:
         raise ValueError(
             f"At most {LIMIT_PAIRS} pairs of traces can be put together; a table of {rows} rows makes "
-            f"{readable(number)} for num_steps={model.num_steps}. "
+            f"{readable(number)} for max_steps={model.max_steps}. "
             + longest(lambda n: count_words(rows, n) <= LIMIT_PAIRS)
         )
     levels = [np.zeros((3, 1), np.int32)]
-    for _ in range(model.num_steps):
+    for _ in range(model.max_steps):
         words = levels[-1][:, :, None] * model.space.num_steps + 1 + table.T[:, None, :]
         levels.append(words.reshape(3, -1).astype(np.int32))
     return np.concatenate(levels, axis=1)

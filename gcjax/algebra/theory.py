@@ -1,6 +1,6 @@
 """Specifications as commands of the algebra: the same conclusions, by refinement of automata.
 
-The shared states are the normalised ones that guarantees can lead to. Every component becomes an automaton that takes
+The shared states are the canonical ones that guarantees can lead to. Every component becomes an automaton that takes
 steps of its program, or lets its environment do anything, and may end at any time, so that a specification of how it
 ends says what holds always. For tiny instances: an automaton has all pairs of states as steps.
 
@@ -18,9 +18,9 @@ from gcjax.algebra import automata
 from gcjax.algebra.automata import Automaton
 from gcjax.algebra.steps import shared_memory
 from gcjax.specifications.base import Specification, layout
-from gcjax.specifications.moves import Judged, Moves, Stepper
+from gcjax.specifications.moves import Judgement, Moves, Stepper
 
-MOST_STATES = 64
+MAX_STATES = 64
 NOBODY = -1
 
 
@@ -52,7 +52,7 @@ class Theory(NamedTuple):
 
 
 class Relations(NamedTuple):
-    """What a specification says of its normalised states, the first of which it begins with.
+    """What a specification says of its canonical states, the first of which it begins with.
 
     Attributes:
       programs: bool[C, S, S], the steps of each component.
@@ -107,18 +107,18 @@ def relations(specification: Specification) -> Relations:
 
     relies = []
     for component in components:
-        moves, judged = _seen(stepper, rows, component)
-        others = (moves.action < 0) & judged.relied
-        relies.append(relation(moves, others, judged.normal).any(axis=0) | np.eye(codes.size, dtype=bool))
-    moves, judged = _seen(stepper, rows, NOBODY)
-    guarantees = relation(moves, (moves.action < 0) & judged.guaranteed, judged.normal)
+        moves, judgement = _seen(stepper, rows, component)
+        others = (moves.action < 0) & judgement.relied
+        relies.append(relation(moves, others, judgement.canonical).any(axis=0) | np.eye(codes.size, dtype=bool))
+    moves, judgement = _seen(stepper, rows, NOBODY)
+    guarantees = relation(moves, (moves.action < 0) & judgement.guaranteed, judgement.canonical)
     own = stepper.program(rows)
-    programs = relation(own, np.ones(own.state.size, bool), stepper.judge(rows[own.state], own).normal)
+    programs = relation(own, np.ones(own.state.size, bool), stepper.judge(rows[own.state], own).canonical)
     holds = jax.vmap(lambda row: specification.invariant(stepper.layout.state(row)))(jnp.asarray(rows))
     return Relations(programs, guarantees, np.stack(relies), np.asarray(holds))
 
 
-def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Judged]:
+def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Judgement]:
     """The steps as one component sees them, in any case those that the others guarantee."""
     moves = stepper.alone(rows, component)
     return moves, stepper.judge(rows[moves.state], moves, component)
@@ -127,21 +127,21 @@ def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Ju
 def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     """int32[S, D] and int64[S]: the states, the first one first, and their numbers."""
     spec, layout_ = stepper.specification, stepper.layout
-    rows = np.asarray(layout_.flat(spec.normalise(spec.initial)))[None]
+    rows = np.asarray(layout_.flat(spec.canonicalise(spec.initial)))[None]
     while True:
         found = [rows]
         own = stepper.program(rows)
-        found.append(stepper.judge(rows[own.state], own).normal)
+        found.append(stepper.judge(rows[own.state], own).canonical)
         for component in (NOBODY, *range(spec.num_components)):
-            moves, judged = _seen(stepper, rows, component)
-            found.append(judged.normal[(moves.action >= 0) | judged.guaranteed | judged.relied])
+            moves, judgement = _seen(stepper, rows, component)
+            found.append(judgement.canonical[(moves.action >= 0) | judgement.guaranteed | judgement.relied])
         every = np.concatenate(found)
         codes = layout_.codes(every)
         _, first = np.unique(codes, return_index=True)
         new = every[np.sort(first)]
-        if (codes < 0).any() or new.shape[0] > min(MOST_STATES, stepper.chunk):
+        if (codes < 0).any() or new.shape[0] > min(MAX_STATES, stepper.chunk):
             raise ValueError(
-                f"a specification as automata must have at most {MOST_STATES} states within its sizes; "
+                f"a specification as automata must have at most {MAX_STATES} states within its sizes; "
                 f"{spec.name} has more. Use {spec.num_workers - 1} workers or smaller parameters, or check it without."
             )
         if new.shape[0] == rows.shape[0]:

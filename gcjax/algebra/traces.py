@@ -28,31 +28,31 @@ class Model:
 
     Attributes:
       space: the states and steps.
-      num_steps: n, the most steps of a trace.
+      max_steps: n, the most steps of a trace.
 
     Raises:
       ValueError: if a command of this size is above `LIMIT_BITS`; the message says what would fit.
     """
 
     space: Space
-    num_steps: int
+    max_steps: int
 
     def __post_init__(self) -> None:
         """Checks the size, before any array of it is made."""
-        _validate.integer("num_steps", self.num_steps, minimum=1)
+        _validate.integer("max_steps", self.max_steps, minimum=1)
         states, steps = self.space.num_states, self.space.num_steps
-        bits = 3 * states * count_words(steps, self.num_steps)
+        bits = 3 * states * count_words(steps, self.max_steps)
         if bits > LIMIT_BITS:
             raise ValueError(
                 f"A command must have at most {LIMIT_BITS} bits; {states} states, {steps} steps and traces of "
-                f"num_steps={self.num_steps} make {readable(bits)}. "
+                f"max_steps={self.max_steps} make {readable(bits)}. "
                 + longest(lambda n: 3 * states * count_words(steps, n) <= LIMIT_BITS)
             )
 
     @property
     def num_words(self) -> int:
         """N."""
-        return count_words(self.space.num_steps, self.num_steps)
+        return count_words(self.space.num_steps, self.max_steps)
 
     @property
     def shape(self) -> tuple[int, int, int]:
@@ -62,7 +62,7 @@ class Model:
     @property
     def levels(self) -> list[slice]:
         """For each length k, which words have it."""
-        ends = [0] + [count_words(self.space.num_steps, k) for k in range(self.num_steps + 1)]
+        ends = [0] + [count_words(self.space.num_steps, k) for k in range(self.max_steps + 1)]
         return [slice(a, b) for a, b in itertools.pairwise(ends)]
 
     def word(self, steps: Sequence[int]) -> int:
@@ -95,7 +95,7 @@ class Words(NamedTuple):
 @functools.lru_cache(maxsize=16)
 def words(model: Model) -> Words:
     """The tables of a model."""
-    steps, number = model.space.num_steps, model.num_steps
+    steps, number = model.space.num_steps, model.max_steps
     prefix = np.concatenate([_prefixes(steps, k, number) for k in range(number + 1)], axis=1)
     suffix = np.concatenate([_suffixes(steps, k, number) for k in range(number + 1)], axis=1)
     last = (np.arange(model.num_words) - 1) % steps
@@ -115,11 +115,11 @@ def readable(number: int) -> str:
 
 
 def longest(fits: Callable[[int], bool]) -> str:
-    """A sentence with the largest num_steps that fits."""
+    """A sentence with the largest max_steps that fits."""
     number = 0
     while fits(number + 1):
         number += 1
-    return f"num_steps={number} would fit." if number else "No trace of one step would fit: take fewer states."
+    return f"max_steps={number} would fit." if number else "No trace of one step would fit: take fewer states."
 
 
 def _prefixes(steps: int, length: int, number: int) -> np.ndarray:

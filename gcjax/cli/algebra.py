@@ -18,7 +18,7 @@ def laws(options: argparse.Namespace) -> int:
     _validate.integer("num_instances", options.instances, minimum=1, maximum=1024, hint=hint)
     key = jax.random.key(_validate.integer("seed", options.seed, maximum=2**32 - 1))
     results = laws.check_all(
-        num_states=options.states, num_steps=options.steps, num_instances=options.instances, rng_key=key
+        num_states=options.states, max_steps=options.steps, num_instances=options.instances, rng_key=key
     )
     console = progress.console()
     console.print(laws.table(results))

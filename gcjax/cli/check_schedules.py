@@ -9,7 +9,7 @@ from rich.text import Text
 from gcjax import config
 from gcjax.config import errors, experiment_parts
 from gcjax.progress import console
-from gcjax.protocols import Kept, Protocol, check
+from gcjax.protocols import Conformance, Protocol, check
 from gcjax.stragglers import Network, sample_durations
 from gcjax.tables import RichTable, rich_table
 
@@ -59,7 +59,7 @@ def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
     return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
 
 
-def _conformances(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Kept | None]:
+def _conformances(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Conformance | None]:
     """The schedules for durations and networks against what the protocol promises; None if it promises nothing."""
     if protocol.specification is None:
         return [None for _ in settings]
@@ -67,7 +67,7 @@ def _conformances(protocol: Protocol, settings: Sequence[tuple[jax.Array, Networ
     return [check(schedule(*setting), specification) for setting in settings]
 
 
-def _in_words(result: Kept | None) -> str:
+def _in_words(result: Conformance | None) -> str:
     if result is None:
         return "promises nothing that can be checked"
     if result:

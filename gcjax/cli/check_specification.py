@@ -22,7 +22,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
 
     Args:
       name: of the specification.
-      arguments: its parameters, for example `["--workers", "3", "--staleness=2"]`.
+      arguments: its parameters, for example `["--num-workers", "3", "--staleness=2"]`.
 
     Returns:
       The exit status: 0 if everything holds, 1 if not.
@@ -61,9 +61,9 @@ def _nothing(parameters: dict[str, int]) -> dict[str, Any]:
 
 def _cyclic_mds(parameters: dict[str, int]) -> dict[str, Any]:
     """What a cyclic MDS code can decode, so that the specification is about a code that there is."""
-    workers, stragglers = parameters["workers"], parameters["stragglers"]
-    _validate.integer("workers", workers, minimum=2, maximum=8, hint="All progress of a code is tried out.")
-    code = codes.cyclic_mds(workers, num_stragglers=stragglers)
+    num_workers, num_stragglers = parameters["num_workers"], parameters["num_stragglers"]
+    _validate.integer("num_workers", num_workers, minimum=2, maximum=8, hint="All progress of a code is tried out.")
+    code = codes.cyclic_mds(num_workers, num_stragglers=num_stragglers)
     return {"decodable": decodable(code)}
 
 

@@ -101,7 +101,7 @@ def _add_check(commands: Any) -> None:
     )
     parser.add_argument(
         "parameters", metavar="--PARAMETER N", nargs=argparse.REMAINDER,
-        help="of the specification, e.g. --workers 3 --staleness 2",
+        help="of the specification, e.g. --num-workers 3 --staleness 2",
     )  # fmt: skip
     _add_traceback(parser)
     parser.set_defaults(command=check.command)

@@ -22,12 +22,12 @@ from gcjax.protocols.simulation.rounds import Round
 from gcjax.protocols.simulation.rounds import fixed as fixed_units
 from gcjax.protocols.simulation.rounds import rounds as round_schedule
 from gcjax.protocols.simulation.rounds import until as units_until
-from gcjax.protocols.simulation.rules import Part, Rule, View, units
+from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, units
 from gcjax.protocols.simulation.turns import Work
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn
-from gcjax.protocols.validation.conformance import Kept, check
+from gcjax.protocols.validation.conformance import Conformance, check
 from gcjax.protocols.validation.events import Events, events
 from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
@@ -70,16 +70,16 @@ __all__ = [
     "TABLE",
     "Adaptive",
     "Commits",
+    "Conformance",
     "Events",
-    "Kept",
     "LocalWork",
     "Observed",
-    "Part",
     "Protocol",
     "Round",
     "Rule",
     "Schedule",
     "Timeline",
+    "TurnPlan",
     "View",
     "Work",
     "adacomm",

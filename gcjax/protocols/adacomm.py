@@ -14,7 +14,7 @@ from gcjax.stragglers.network import Network
 
 
 @comparable
-def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
+def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protocol:
     """AdaComm: long periods between averages at first, when progress counts, short ones at the end.
 
     Waiting as in `local_sgd`, with H[j] steps in the rounds that begin in window j: `H[j] = ceil(sqrt(F[j] / F[0])
@@ -23,31 +23,31 @@ def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
     window without commits H stays.
 
     Args:
-      num_steps: H[0], 1 or more.
+      num_local_steps: H[0], 1 or more.
       seconds: the length of a window.
       num_windows: how many there are; the last one lasts until the end.
 
     Raises:
       ValueError: if there is no step or window, or the time is not above 0.
     """
-    _validate.integer("num_steps", num_steps, minimum=1)
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.integer("num_windows", num_windows, minimum=1)
     _validate.single_number("seconds", seconds, above=True, finite=True)
 
     def initial(count: int) -> jax.Array:
-        return jnp.full(count, num_steps, jnp.int32)
+        return jnp.full(count, num_local_steps, jnp.int32)
 
     def choose(steps: jax.Array, seen: Observed) -> jax.Array:
         first, last = seen.loss[0], mean_loss(seen, seen.window, seconds)
         known = jnp.isfinite(first) & jnp.isfinite(last) & (first > 0)
-        wanted = jnp.ceil(jnp.sqrt(jnp.where(known, last / first, 1)) * num_steps)
+        wanted = jnp.ceil(jnp.sqrt(jnp.where(known, last / first, 1)) * num_local_steps)
         now = steps[seen.window]
         halved = jnp.maximum(now // 2, 1)
         new = jnp.where(known, jnp.where(wanted < now, wanted.astype(jnp.int32), halved), now).clip(1)
         return jnp.where(jnp.arange(steps.size) > seen.window, new, steps)
 
     def chosen(durations: jax.Array, network: Network, steps: jax.Array) -> Schedule:
-        check_units(durations, num_steps)
+        check_units(durations, num_local_steps)
 
         def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
             return fixed(steps[window_of(begin, seconds, num_windows)])(work, first, received, begin)
@@ -63,5 +63,5 @@ def adacomm(*, num_steps: int, seconds: float, num_windows: int) -> Protocol:
         max_staleness=lambda num_workers: 0,
         local=LocalWork(),
         adaptive=adaptive,
-        specification=lambda num_workers: specifications.adacomm(workers=num_workers, num_steps=num_steps),
+        specification=lambda num_workers: specifications.adacomm(num_workers, num_local_steps=num_local_steps),
     )

@@ -10,7 +10,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.observed_losses import in_window, mean_loss, window_of
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Part, Rule
+from gcjax.protocols.simulation.rules import Rule, TurnPlan
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -38,15 +38,15 @@ def adsp(
     *,
     seconds: float = 60.0,
     num_windows: int,
-    least_interval: float = 10.0,
-    most_commits: int = 32,
-    rise: float = 1.3,
+    min_interval: float = 10.0,
+    max_commits: int = 32,
+    max_loss_growth: float = 1.3,
     target_loss: float | None = None,
 ) -> Protocol:
     """ADSP: nobody waits, and everybody commits equally often, at a rate that is searched for.
 
     Workers take local steps all the time. Each commits, that is pushes what it has changed and reads the newest
-    version, after the first step that ends `interval = max(least_interval, Γ / C - O)` or more after it read; O is the
+    version, after the first step that ends `interval = max(min_interval, Γ / C - O)` or more after it read; O is the
     time of its messages, Γ the length of a window, and C the commits that each makes in a window. The search begins
     with C = 1 and tries one more in each window; the reward of a window comes from fitting `1 / (a² t + b) + c` to its
     losses. With a target it is that of the released code, `a² / (1 / (target - c) - b)`: the inverse of the time, from
@@ -58,9 +58,9 @@ def adsp(
     Args:
       seconds: Γ.
       num_windows: how many windows there are; the last one lasts until the end.
-      least_interval: seconds.
-      most_commits: the most that the search tries.
-      rise: the factor by which the loss must rise for a new search.
+      min_interval: seconds.
+      max_commits: the most that the search tries.
+      max_loss_growth: the factor by which the loss must rise for a new search.
       target_loss: the training loss to reach; None takes `a²` as the reward.
 
     Raises:
@@ -68,9 +68,9 @@ def adsp(
     """
     _validate.single_number("seconds", seconds, above=True, finite=True)
     _validate.integer("num_windows", num_windows, minimum=1)
-    _validate.single_number("least_interval", least_interval, finite=True)
-    _validate.integer("most_commits", most_commits, minimum=1)
-    _validate.single_number("rise", rise, minimum=1.0)
+    _validate.single_number("min_interval", min_interval, finite=True)
+    _validate.integer("max_commits", max_commits, minimum=1)
+    _validate.single_number("max_loss_growth", max_loss_growth, minimum=1.0)
     if target_loss is not None:
         _validate.single_number("target_loss", target_loss, finite=True)
 
@@ -78,15 +78,15 @@ def adsp(
         num_workers = durations.shape[1]
         messages = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
         messages = jnp.broadcast_to(messages, (1, num_workers))
-        length = jnp.maximum(least_interval, seconds / rates.commits.astype(durations.dtype)[:, None] - messages)
+        length = jnp.maximum(min_interval, seconds / rates.commits.astype(durations.dtype)[:, None] - messages)
 
-        def turn(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> Part:
+        def turn(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
             del memory
             window = window_of(ready, seconds, num_windows)
             interval = jnp.take_along_axis(length, window[None], axis=0)[0]
             number = work.until(first, interval)
             stop = ready + work.seconds(first, number)
-            return Part(number, ready, stop, stop, first)
+            return TurnPlan(number, ready, stop, stop, first)
 
         return event_schedule(Rule(turn=turn), durations, network, weight=1.0 / num_workers)
 
@@ -95,19 +95,19 @@ def adsp(
         return Rates(jnp.ones(count, jnp.int32), zero == 0, zero - 1, zero + jnp.inf)
 
     def choose(rates: Rates, seen: Observed) -> Rates:
-        return _searched(rates, seen, seconds, most_commits, rise, target_loss)
+        return _searched(rates, seen, seconds, max_commits, max_loss_growth, target_loss)
 
     adaptive = Adaptive(initial, chosen, choose, float(seconds), num_windows)
     return Protocol(
         lambda d, n: chosen(d, n, initial(num_windows)),
         local=LocalWork(),
         adaptive=adaptive,
-        specification=lambda num_workers: specifications.adsp(workers=num_workers),
+        specification=lambda num_workers: specifications.adsp(num_workers),
     )
 
 
 def _searched(
-    rates: Rates, seen: Observed, seconds: float, most_commits: int, rise: float, target: float | None
+    rates: Rates, seen: Observed, seconds: float, max_commits: int, max_loss_growth: float, target: float | None
 ) -> Rates:
     """The rates after a window: the search goes on, ends, rests, or begins again."""
     now, dtype = rates.commits[seen.window], rates.best.dtype
@@ -115,9 +115,9 @@ def _searched(
     known = jnp.isfinite(loss)
     reward = jnp.where(known, _reward(seen, seconds, target), -1).astype(dtype)
     better = rates.searching & ((reward > rates.best) | ~known)  # a window without a commit says nothing
-    goes_on = better & (now < most_commits)
+    goes_on = better & (now < max_commits)
     ends = rates.searching & ~goes_on
-    again = ~rates.searching & (loss > rise * rates.least)
+    again = ~rates.searching & (loss > max_loss_growth * rates.least)
     given_up = ends & ~better
     coming = jnp.where(goes_on, now + 1, jnp.where(given_up, jnp.maximum(now - 1, 1), jnp.where(again, 1, now)))
     least = jnp.where(goes_on | again, jnp.inf, jnp.fmin(loss, rates.least))
@@ -131,25 +131,25 @@ def _searched(
 
 def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
     """float[]: how good a window was, by the c that fits best: `a²`, or the inverse time to the target."""
-    there = in_window(seen, seen.window, seconds)
-    t = jnp.where(there, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
-    loss = jnp.where(there, seen.loss, 0).astype(t.dtype)
-    asymptotes = jnp.min(jnp.where(there, loss, jnp.inf)) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
+    in_this_window = in_window(seen, seen.window, seconds)
+    t = jnp.where(in_this_window, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
+    loss = jnp.where(in_this_window, seen.loss, 0).astype(t.dtype)
+    asymptotes = jnp.min(jnp.where(in_this_window, loss, jnp.inf)) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
 
     def fit(c: jax.Array) -> tuple[jax.Array, jax.Array]:
         """1 / (loss - c) = a² t + b by least squares: its error in the loss, and the reward."""
-        y = jnp.where(there, 1 / (loss - c), 0)
-        n, st, sy = there.sum().astype(t.dtype), t.sum(), y.sum()
+        y = jnp.where(in_this_window, 1 / (loss - c), 0)
+        n, st, sy = in_this_window.sum().astype(t.dtype), t.sum(), y.sum()
         slope = (n * (t * y).sum() - st * sy) / (n * (t * t).sum() - st * st)
         start = (sy - slope * st) / n
         line = slope * t + start
-        error = jnp.where(there, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
+        error = jnp.where(in_this_window, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
         reward = slope if target is None else slope * jnp.where(target > c, _inverse(1 / (target - c) - start), 0)
         return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(slope > 0, reward, 0)
 
     errors, rewards = jax.vmap(fit)(asymptotes)
     best = jnp.argmin(errors)
-    return jnp.where((there.sum() >= 3) & jnp.isfinite(errors[best]), rewards[best], 0)
+    return jnp.where((in_this_window.sum() >= 3) & jnp.isfinite(errors[best]), rewards[best], 0)
 
 
 def _inverse(way: jax.Array) -> jax.Array:

@@ -35,9 +35,9 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         return until(work, first, received, received + seconds)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        found = rounds(rule, durations, network, durations.shape[0])
-        total = jnp.maximum(found.work.clip(0).sum(axis=1, keepdims=True), 1)
-        return found._replace(weight=jnp.where(found.worker >= 0, 1 / total, 0).astype(found.weight.dtype))
+        record = rounds(rule, durations, network, durations.shape[0])
+        total = jnp.maximum(record.work.clip(0).sum(axis=1, keepdims=True), 1)
+        return record._replace(weight=jnp.where(record.worker >= 0, 1 / total, 0).astype(record.weight.dtype))
 
     # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read. The steps
     # begin at zero, since a sum that begins at the parameters would lose what is small beside these.
@@ -46,7 +46,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         schedule,
         max_staleness=lambda num_workers: 0,
         local=local,
-        specification=lambda num_workers: specifications.anytime_minibatch(workers=num_workers),
+        specification=lambda num_workers: specifications.anytime_minibatch(num_workers),
     )
 
 

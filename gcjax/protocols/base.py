@@ -20,16 +20,16 @@ from gcjax.specifications import Specification
 from gcjax.stragglers.network import Network
 
 
-def replaced(mine: Any, read: Any) -> Any:
+def adopt_version(params: Any, version_params: Any) -> Any:
     """Reading replaces the worker's parameters."""
-    del mine
-    return read
+    del params
+    return version_params
 
 
-def changed(mine: Any, base: Any, read: Any, weight: jax.Array) -> tuple[Any, Any]:
+def difference_from_base(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:
     """What is pushed is what the steps have changed."""
-    del read, weight
-    return jax.tree.map(jnp.subtract, mine, base), mine
+    del version_params, weight
+    return jax.tree.map(jnp.subtract, params, base), params
 
 
 class LocalWork(NamedTuple):
@@ -42,9 +42,9 @@ class LocalWork(NamedTuple):
     Attributes:
       optimizer: of the steps on the workers; the one of the run if None. Its state stays with the worker.
       merge: the optimizer of the server; the one of the run if None. `optax.sgd(1.0)` adds the changes as they are.
-      pulled: pure function `(mine, read) -> mine`, what reading does to the worker's parameters.
-      pushed: pure function `(mine, base, read, weight) -> (change, mine)`, after the steps; `base` is what the
-        parameters were at the last push or pull, `read` the version, `weight` the factor of the contribution.
+      pulled: pure function `(params, version_params) -> params`, what reading does to the worker's parameters.
+      pushed: pure function `(params, base, version_params, weight) -> (change, params)`, after the steps;
+        `base` is what the parameters were at the last push or pull, `weight` the factor of the contribution.
       frozen: whether gradients are taken at the version that was read, so that a contribution is a sum of gradients
         of one version, however the local parameters move.
       in_flight: whether the first gradient after a pull is still taken at the parameters before it.
@@ -57,8 +57,8 @@ class LocalWork(NamedTuple):
 
     optimizer: optax.GradientTransformation | None = None
     merge: optax.GradientTransformation | None = optax.sgd(1.0)
-    pulled: Callable[[Any, Any], Any] = replaced
-    pushed: Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]] = changed
+    pulled: Callable[[Any, Any], Any] = adopt_version
+    pushed: Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]] = difference_from_base
     frozen: bool = False
     in_flight: bool = False
     together: bool = False

@@ -38,5 +38,5 @@ def bsp() -> Protocol:
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,
-        specification=lambda num_workers: specifications.bsp(workers=num_workers),
+        specification=lambda num_workers: specifications.bsp(num_workers),
     )

@@ -64,7 +64,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         )
 
     def promise(num_workers: int) -> specifications.Specification:
-        return specifications.coded(workers=num_workers, decodable=_decodable(code))
+        return specifications.coded(num_workers, decodable=_decodable(code))
 
     return Protocol(
         schedule,

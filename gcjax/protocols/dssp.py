@@ -57,7 +57,7 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     return Protocol(
         schedule,
         max_staleness=max_staleness,
-        specification=lambda num_workers: specifications.dssp(workers=num_workers, lower=lower, span=span),
+        specification=lambda num_workers: specifications.dssp(num_workers, lower=lower, span=span),
         max_weight=1.0 if weight is None else None,
     )
 

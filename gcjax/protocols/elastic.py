@@ -14,7 +14,7 @@ from gcjax.stragglers.network import Network
 
 
 @comparable
-def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
+def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Protocol:
     """Asynchronous EASGD: workers explore on their own, tied to the server's parameters by an elastic force.
 
     Every H local steps worker w receives the server's parameters c, moves its own by `x -= α (x - c)`, and pushes the
@@ -22,20 +22,20 @@ def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
     +` the seconds of H units and of the exchange (Zhang et al. 2015, algorithm 1).
 
     Args:
-      num_steps: H, the communication period τ.
+      num_local_steps: H, the communication period τ.
       moving_rate: β = α W, from 0 to W.
 
     Raises:
       ValueError: if there is no step, or the rate is negative, or above W.
     """
-    _validate.integer("num_steps", num_steps, minimum=1)
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.single_number("moving_rate", moving_rate, finite=True)
-    rule = Rule(turn=units(num_steps), exchanges=True)
+    rule = Rule(turn=units(num_local_steps), exchanges=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         num_units, num_workers = durations.shape
         _validate.single_number("moving_rate", moving_rate, maximum=float(num_workers))
-        number = max(1, num_units // num_steps)
+        number = max(1, num_units // num_local_steps)
         return event_schedule(
             rule,
             durations,
@@ -47,9 +47,11 @@ def elastic_averaging(*, num_steps: int, moving_rate: float = 0.9) -> Protocol:
 
     return Protocol(
         schedule,
-        round_units=num_steps,
+        round_units=num_local_steps,
         local=elastic(),
-        specification=lambda num_workers: specifications.elastic_averaging(workers=num_workers, num_steps=num_steps),
+        specification=lambda num_workers: specifications.elastic_averaging(
+            num_workers, num_local_steps=num_local_steps
+        ),
     )
 
 

@@ -22,7 +22,7 @@ MERGES = ("gradient", "change", "elastic")
 def grouped(
     *,
     groups: Groups,
-    local_rounds: int = 1,
+    num_local_steps: int = 1,
     merge: str = "gradient",
     moving_rate: float = 0.9,
     central_seconds: float = 0.0,
@@ -37,7 +37,7 @@ def grouped(
 
     Args:
       groups: the workers of each group, for example `contiguous_groups(16, num_groups=4)`.
-      local_rounds: H, 1 or more.
+      num_local_steps: H, 1 or more.
       merge: what a group pushes: "gradient", the mean gradient of its members, weighted by size / W (H = 1);
         "change", what H steps with its members' mean gradients have changed, weighted by size / W; "elastic", as
         `elastic_averaging` does, with α = moving_rate / G.
@@ -48,14 +48,14 @@ def grouped(
       ValueError: if the groups overlap or do not cover the workers, or gradients are to be pushed after several rounds.
     """
     groups = checked_groups(groups)
-    _validate.integer("local_rounds", local_rounds, minimum=1)
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.choice("merge", merge, MERGES)
     _validate.single_number("moving_rate", moving_rate, maximum=float(len(groups)))
     _validate.single_number("central_seconds", central_seconds, finite=True)
-    if merge == "gradient" and local_rounds > 1:
+    if merge == "gradient" and num_local_steps > 1:
         raise ValueError(
             f"groups that make several rounds on their own push what these changed; got merge='gradient' with "
-            f"local_rounds={local_rounds}. Use merge='change' or merge='elastic'."
+            f"num_local_steps={num_local_steps}. Use merge='change' or merge='elastic'."
         )
     table, group_of = members(groups)
     size = (table >= 0).sum(axis=1, keepdims=True)
@@ -63,32 +63,32 @@ def grouped(
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         _check_workers(durations, group_of.size)
-        if durations.shape[0] < local_rounds:
-            raise ValueError(f"a push takes {local_rounds} units; got durations of {durations.shape[0]} units.")
+        if durations.shape[0] < num_local_steps:
+            raise ValueError(f"a push takes {num_local_steps} units; got durations of {durations.shape[0]} units.")
         each = _rounds(table, durations, network)
-        number = durations.shape[0] // local_rounds
-        between = each.length[: number * local_rounds].reshape(number, local_rounds, -1)
+        number = durations.shape[0] // num_local_steps
+        between = each.length[: number * num_local_steps].reshape(number, num_local_steps, -1)
         pushes = bounded_staleness(between.sum(axis=1) + central_seconds, Network(), np.inf)
         central = commits_on_arrival(pushes, 1.0, np.inf)
         group = central.worker[:, 0]
         worker = jnp.where(central.worker >= 0, jnp.asarray(table)[group], -1)
         before = jnp.pad(jnp.cumsum(between[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
         begin = (pushes.start[:, None] + before).reshape(-1, between.shape[2])
-        read = jnp.repeat(central.read, local_rounds, axis=0)[:, group_of]
+        read = jnp.repeat(central.read, num_local_steps, axis=0)[:, group_of]
         return record(
             _timeline(each, begin, group_of, durations.shape[0], pushes.horizon),
             time=central.time,
             worker=worker,
-            unit=central.unit * local_rounds,
-            work=central.work * local_rounds,
+            unit=central.unit * num_local_steps,
+            work=central.work * num_local_steps,
             weight=jnp.asarray(strength, durations.dtype)[group],
             read=jnp.pad(read, ((0, durations.shape[0] - read.shape[0]), (0, 0)), constant_values=-1),
         )
 
     def promise(num_workers: int) -> specifications.Specification:
-        return specifications.grouped(workers=num_workers, groups=groups, num_steps=local_rounds)
+        return specifications.grouped(num_workers, groups=groups, num_local_steps=num_local_steps)
 
-    return Protocol(schedule, round_units=local_rounds, local=_local(merge, group_of), specification=promise)
+    return Protocol(schedule, round_units=num_local_steps, local=_local(merge, group_of), specification=promise)
 
 
 def _local(merge: str, group_of: np.ndarray) -> LocalWork | None:
@@ -112,18 +112,18 @@ class _Rounds(NamedTuple):
 
 def _rounds(table: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
     num_units, num_workers = durations.shape
-    worker, there = jnp.asarray(table.clip(0)), jnp.asarray(table >= 0)
+    worker, is_member = jnp.asarray(table.clip(0)), jnp.asarray(table >= 0)
 
-    def of_group(worker: jax.Array, there: jax.Array) -> tuple[jax.Array, ...]:
+    def of_group(worker: jax.Array, is_member: jax.Array) -> tuple[jax.Array, ...]:
         own = _of_members(network, worker, num_workers)
-        received = own.received(jnp.where(there, 0, jnp.inf).astype(durations.dtype))
-        end = received[None] + jnp.where(there[None], durations[:, worker], jnp.inf)
+        received = own.received(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
+        end = received[None] + jnp.where(is_member[None], durations[:, worker], jnp.inf)
         arrive = jax.vmap(own.sent)(end)
-        whole = jnp.max(jnp.where(there[None], arrive, -jnp.inf), axis=1)
+        whole = jnp.max(jnp.where(is_member[None], arrive, -jnp.inf), axis=1)
         return whole, jnp.broadcast_to(received[None], end.shape), end, arrive
 
-    length, *times = jax.vmap(of_group)(worker, there)
-    place = jnp.where(there, worker, num_workers).ravel()  # out of bounds: dropped
+    length, *times = jax.vmap(of_group)(worker, is_member)
+    place = jnp.where(is_member, worker, num_workers).ravel()  # out of bounds: dropped
 
     def by_worker(x: jax.Array) -> jax.Array:
         flat = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)

@@ -32,9 +32,7 @@ def k_sync(*, num_contributions: int) -> Protocol:
       ValueError: if K is below 1, or above W.
     """
     return _first_of(_among("k_sync", "k_batch_sync", num_contributions), distinct=True, cancels=True)._replace(
-        specification=lambda num_workers: specifications.k_sync(
-            workers=num_workers, num_contributions=num_contributions
-        )
+        specification=lambda num_workers: specifications.k_sync(num_workers, num_contributions=num_contributions)
     )
 
 
@@ -54,9 +52,7 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
     """
     _validate.integer("num_contributions", num_contributions, minimum=1)
     return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=True)._replace(
-        specification=lambda num_workers: specifications.k_batch_sync(
-            workers=num_workers, num_contributions=num_contributions
-        )
+        specification=lambda num_workers: specifications.k_batch_sync(num_workers, num_contributions=num_contributions)
     )
 
 
@@ -74,9 +70,7 @@ def k_async(*, num_contributions: int) -> Protocol:
       ValueError: if K is below 1, or above W.
     """
     return _first_of(_among("k_async", "k_batch_async", num_contributions), distinct=True, cancels=False)._replace(
-        specification=lambda num_workers: specifications.k_async(
-            workers=num_workers, num_contributions=num_contributions
-        )
+        specification=lambda num_workers: specifications.k_async(num_workers, num_contributions=num_contributions)
     )
 
 
@@ -96,9 +90,7 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
     """
     _validate.integer("num_contributions", num_contributions, minimum=1)
     return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=False)._replace(
-        specification=lambda num_workers: specifications.k_batch_async(
-            workers=num_workers, num_contributions=num_contributions
-        )
+        specification=lambda num_workers: specifications.k_batch_async(num_workers, num_contributions=num_contributions)
     )
 
 
@@ -121,7 +113,7 @@ def backup_workers(*, num_backup: int) -> Protocol:
         return num_workers - _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
 
     return _first_of(width, distinct=True, cancels=True)._replace(
-        specification=lambda num_workers: specifications.backup_workers(workers=num_workers, num_backup=num_backup)
+        specification=lambda num_workers: specifications.backup_workers(num_workers, num_backup=num_backup)
     )
 
 

@@ -13,25 +13,25 @@ from gcjax.stragglers.network import Network
 
 
 @comparable
-def local_sgd(*, num_steps: int) -> Protocol:
+def local_sgd(*, num_local_steps: int) -> Protocol:
     """Local SGD: everybody takes H steps on parameters of its own, then all take the mean of the parameters.
 
     With P[n, w] the seconds of w's units n H, ..., n H + H - 1: `F[n] = max_w (F[n-1] + P[n, w])` (Stich 2019). The
     steps are those of the run's optimizer, whose state stays with the worker; H = 1 without momentum is `bsp`.
 
     Args:
-      num_steps: H, 1 or more.
+      num_local_steps: H, 1 or more.
 
     Raises:
       ValueError: if there is no step.
     """
-    return _averaged(num_steps, LocalWork(), specifications.local_sgd)
+    return _averaged(num_local_steps, LocalWork(), specifications.local_sgd)
 
 
 @comparable
 def diloco(
     *,
-    num_steps: int,
+    num_local_steps: int,
     inner: optax.GradientTransformation | None = None,
     outer: optax.GradientTransformation | None = None,
 ) -> Protocol:
@@ -42,7 +42,7 @@ def diloco(
     of steps, and outside SGD with the rate 0.7 and Nesterov momentum 0.9, which is the default.
 
     Args:
-      num_steps: H, 1 or more.
+      num_local_steps: H, 1 or more.
       inner: the optimizer of the steps; the one of the run if None. Its state stays with the worker.
       outer: the optimizer of the server.
 
@@ -52,29 +52,29 @@ def diloco(
     outer = optax.sgd(0.7, momentum=0.9, nesterov=True) if outer is None else _validate.optimizer("outer", outer)
     if inner is not None:
         _validate.optimizer("inner", inner)
-    return _averaged(num_steps, LocalWork(optimizer=inner, merge=outer), specifications.diloco)
+    return _averaged(num_local_steps, LocalWork(optimizer=inner, merge=outer), specifications.diloco)
 
 
-def _averaged(num_steps: int, local: LocalWork, promise: Callable[..., specifications.Specification]) -> Protocol:
-    _validate.integer("num_steps", num_steps, minimum=1)
+def _averaged(num_local_steps: int, local: LocalWork, promise: Callable[..., specifications.Specification]) -> Protocol:
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        check_units(durations, num_steps)
-        return rounds(fixed(num_steps), durations, network, durations.shape[0] // num_steps)
+        check_units(durations, num_local_steps)
+        return rounds(fixed(num_local_steps), durations, network, durations.shape[0] // num_local_steps)
 
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,
-        round_units=num_steps,
+        round_units=num_local_steps,
         local=local,
-        specification=lambda num_workers: promise(workers=num_workers, num_steps=num_steps),
+        specification=lambda num_workers: promise(num_workers, num_local_steps=num_local_steps),
     )
 
 
-def check_units(durations: jax.Array, num_steps: int) -> None:
+def check_units(durations: jax.Array, num_local_steps: int) -> None:
     """Checks that there are units for one round of so many steps."""
-    if durations.shape[0] < num_steps:
+    if durations.shape[0] < num_local_steps:
         raise ValueError(
-            f"a round takes {num_steps} units of each worker; got durations of {durations.shape[0]} units. "
-            f"Sample at least {num_steps}."
+            f"a round takes {num_local_steps} units of each worker; got durations of {durations.shape[0]} units. "
+            f"Sample at least {num_local_steps}."
         )

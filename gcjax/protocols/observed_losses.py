@@ -20,6 +20,6 @@ def in_window(seen: Observed, window: jax.Array | int, seconds: float) -> jax.Ar
 
 def mean_loss(seen: Observed, window: jax.Array | int, seconds: float) -> jax.Array:
     """float[]: the mean training loss of the commits of a window; NaN if there are none."""
-    there = in_window(seen, window, seconds)
-    number = there.sum()
-    return jnp.where(number > 0, jnp.where(there, seen.loss, 0).sum() / jnp.maximum(number, 1), jnp.nan)
+    in_this_window = in_window(seen, window, seconds)
+    number = in_this_window.sum()
+    return jnp.where(number > 0, jnp.where(in_this_window, seen.loss, 0).sum() / jnp.maximum(number, 1), jnp.nan)

@@ -65,7 +65,7 @@ def progressive_groups(
         return event_schedule(rule, durations, network, weight=weight, num_contributions=num_workers)
 
     def promise(num_workers: int) -> specifications.Specification:
-        return specifications.progressive_groups(workers=num_workers, order=order)
+        return specifications.progressive_groups(num_workers, order=order)
 
     return Protocol(schedule, padded=True, specification=promise)
 

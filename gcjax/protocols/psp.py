@@ -47,9 +47,9 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
     return Protocol(
         schedule,
         specification=lambda num_workers: (
-            specifications.psp(workers=num_workers, num_sampled=num_sampled, staleness=int(staleness))
+            specifications.psp(num_workers, num_sampled=num_sampled, staleness=int(staleness))
             if math.isfinite(staleness)
-            else specifications.asp(workers=num_workers)
+            else specifications.asp(num_workers)
         ),
         max_weight=1.0 if weight is None else None,
     )

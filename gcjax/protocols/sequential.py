@@ -38,7 +38,7 @@ class Bursts(NamedTuple):
 
     burst: int
     window: int
-    most: int
+    max_slow: int
     patience: float
 
 
@@ -68,7 +68,7 @@ def sr_sgc(
     *,
     burst: int,
     window: int,
-    most: int,
+    max_slow: int,
     patience: float = 1.0,
     rng_key: jax.Array | None = None,
 ) -> Protocol:
@@ -83,21 +83,21 @@ def sr_sgc(
       num_workers: n.
       burst: B, a divisor of W - 1.
       window: W, above B.
-      most: λ, at most n.
+      max_slow: λ, at most n.
       patience: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
       rng_key: draws the coefficients of cyclic repetition.
 
     Raises:
       ValueError: if B does not divide W - 1, or a parameter is out of its range, or a key is needed.
     """
-    bursts = _checked(num_workers, burst, window, most, patience)
+    bursts = _check_parameters(num_workers, burst, window, max_slow, patience)
     if (window - 1) % burst:
         near = (window - 1) // burst * burst + 1
         raise ValueError(
             f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}. "
             f"Use window={near if near > burst else near + burst} or {near + burst}."
         )
-    tolerated = -(-burst * most // (window - 1 + burst))
+    tolerated = -(-burst * max_slow // (window - 1 + burst))
     code = _repetition(num_workers, tolerated, rng_key)
     least = num_workers - tolerated
 
@@ -109,7 +109,7 @@ def sr_sgc(
         repeats = lacking & (jnp.cumsum(lacking, dtype=jnp.int32) <= missing)
         stop, late = _wait(bursts, history, delay)
         own, again = ~late & ~repeats, ~late & repeats
-        return (_pushed(history, late), _pushed(given, own)), (stop, late, own, again)
+        return (_shifted(history, late), _shifted(given, own)), (stop, late, own, again)
 
     def rounds(units: jax.Array, receive: jax.Array) -> Rounds:
         finish = receive[None, None] + jnp.cumsum(units, axis=1)
@@ -124,8 +124,8 @@ def sr_sgc(
         work = code.assignment.load * done.astype(jnp.int32)
         return Rounds(after, work, seconds, finish, jnp.ones(finish.shape, bool), ~late)
 
-    made = _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, rounds)
-    return made._replace(specification=_promise(specifications.sr_sgc, bursts))
+    protocol = _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, rounds)
+    return protocol._replace(specification=_promise(specifications.sr_sgc, bursts))
 
 
 @comparable
@@ -134,7 +134,7 @@ def m_sgc(
     *,
     burst: int,
     window: int,
-    most: int,
+    max_slow: int,
     patience: float = 1.0,
     rng_key: jax.Array | None = None,
 ) -> Protocol:
@@ -154,18 +154,18 @@ def m_sgc(
       num_workers: n.
       burst: B, below W.
       window: W.
-      most: λ, at most n.
+      max_slow: λ, at most n.
       patience: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
       rng_key: draws the coefficients where the coded parts need cyclic repetition.
 
     Raises:
       ValueError: if a parameter is out of its range, or a key is needed.
     """
-    bursts = _checked(num_workers, burst, window, most, patience)
-    coded, size, slots = most < num_workers, most + 1 if most < num_workers else 1, window - 1 + burst
+    bursts = _check_parameters(num_workers, burst, window, max_slow, patience)
+    coded, size, slots = max_slow < num_workers, max_slow + 1 if max_slow < num_workers else 1, window - 1 + burst
     parts = [uncoded(num_workers, load=(window - 1) * size)]
     if coded:
-        parts.append(clustered(_repetition(num_workers, most, rng_key), num_clusters=burst))
+        parts.append(clustered(_repetition(num_workers, max_slow, rng_key), num_clusters=burst))
     code = side_by_side(*parts)
     age, group = jnp.arange(slots, dtype=jnp.int32), jnp.arange(burst)
 
@@ -173,15 +173,19 @@ def m_sgc(
         history, plain, shares = state  # plain int32[slots, n], shares bool[slots, B, n], of the job of each age
         index, units, receive = given_round
         owes = (age < window - 1)[:, None] | (plain < window - 1)
-        there = (age <= index)[:, None] & (owes | coded)
-        held = jnp.repeat(there, size, axis=0)
+        is_due = (age <= index)[:, None] & (owes | coded)
+        held = jnp.repeat(is_due, size, axis=0)
         finish = receive[None] + jnp.cumsum(jnp.where(held, units, 0), axis=0)
         stop, late = _wait(bursts, history, finish[-1])
-        done = there & ~late[None]
+        done = is_due & ~late[None]
         plain = plain + (done & owes).astype(jnp.int32)
         shares = shares.at[window - 1 + group, group].set((done & ~owes)[window - 1 :])
         old = plain[-1], shares[-1]
-        state = _pushed(history, late), _pushed(plain, jnp.zeros_like(late)), _pushed(shares, jnp.zeros_like(shares[0]))
+        state = (
+            _shifted(history, late),
+            _shifted(plain, jnp.zeros_like(late)),
+            _shifted(shares, jnp.zeros_like(shares[0])),
+        )
         return state, (stop, late, finish, held, *old)
 
     def rounds(units: jax.Array, receive: jax.Array) -> Rounds:
@@ -197,20 +201,20 @@ def m_sgc(
         delay = slots - 1
         whole = (plain == window - 1).all(axis=1)
         if coded:
-            whole &= (shares.sum(axis=2) >= num_workers - most).all(axis=1)
+            whole &= (shares.sum(axis=2) >= num_workers - max_slow).all(axis=1)
         work = jnp.concatenate([plain, shares.reshape(number, -1).astype(jnp.int32)], axis=1) if coded else plain
         after = jnp.where(jnp.pad(whole, (0, delay))[delay:], delay, -1).astype(jnp.int32)
         return Rounds(after, size * jnp.pad(work, ((0, delay), (0, 0)))[delay:], seconds, finish, held, ~late)
 
-    made = _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, rounds)
-    return made._replace(specification=_promise(specifications.m_sgc, bursts))
+    protocol = _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, rounds)
+    return protocol._replace(specification=_promise(specifications.m_sgc, bursts))
 
 
 def _promise(
     promised: Callable[..., specifications.Specification], bursts: Bursts
 ) -> Callable[[int], specifications.Specification]:
-    given = {"burst": bursts.burst, "window": bursts.window, "most": bursts.most}
-    return lambda num_workers: promised(workers=num_workers, **given)
+    given = {"burst": bursts.burst, "window": bursts.window, "max_slow": bursts.max_slow}
+    return lambda num_workers: promised(num_workers, **given)
 
 
 def _protocol(
@@ -255,7 +259,7 @@ def _wait(bursts: Bursts, history: jax.Array, delay: jax.Array) -> tuple[jax.Arr
     """
     known = history.any(axis=0)
     must = history[bursts.burst - 1 :].any(axis=0)  # late again would make its burst too long
-    room = bursts.most - known.sum(dtype=jnp.int32)  # so many others may be late
+    room = bursts.max_slow - known.sum(dtype=jnp.int32)  # so many others may be late
     others = jnp.sort(jnp.where(known, -jnp.inf, delay))[::-1]
     needed = jnp.where(room < delay.size, others[room.clip(0, delay.size - 1)], -jnp.inf)
     stop = jnp.maximum((1 + bursts.patience) * delay.min(), jnp.max(jnp.where(must, delay, -jnp.inf)))
@@ -263,7 +267,7 @@ def _wait(bursts: Bursts, history: jax.Array, delay: jax.Array) -> tuple[jax.Arr
     return stop, delay > stop
 
 
-def _pushed(rows: jax.Array, row: jax.Array) -> jax.Array:
+def _shifted(rows: jax.Array, row: jax.Array) -> jax.Array:
     """As many rows, with a new one in front."""
     return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
 
@@ -279,13 +283,15 @@ def _repetition(num_workers: int, tolerated: int, rng_key: jax.Array | None) -> 
     return cyclic_repetition(num_workers, num_stragglers=tolerated, rng_key=rng_key)
 
 
-def _checked(num_workers: int, burst: int, window: int, most: int, patience: float) -> Bursts:
+def _check_parameters(num_workers: int, burst: int, window: int, max_slow: int, patience: float) -> Bursts:
     _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("window", window, minimum=2)
     _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")
-    _validate.integer("most", most, minimum=0, maximum=num_workers, hint="No more workers can be late than there are.")
+    _validate.integer(
+        "max_slow", max_slow, minimum=0, maximum=num_workers, hint="No more workers can be late than there are."
+    )
     _validate.number("patience", patience, finite=True)
-    return Bursts(burst, window, most, float(patience))
+    return Bursts(burst, window, max_slow, float(patience))
 
 
 def _check_durations(durations: jax.Array, num_workers: int, num_units: int) -> None:

@@ -47,8 +47,8 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
 
     def promise(num_workers: int) -> specifications.Specification:
         if math.isinf(staleness):
-            return specifications.asp(workers=num_workers)
-        return specifications.ssp(workers=num_workers, staleness=int(staleness))
+            return specifications.asp(num_workers)
+        return specifications.ssp(num_workers, staleness=int(staleness))
 
     return Protocol(
         schedule,

@@ -28,13 +28,13 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
     plain = asp(weight=1.0) if num_contributions == 1 else several
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        found = plain.schedule(durations, network)
-        staleness = jnp.arange(found.time.size, dtype=jnp.int32)[:, None] - found.version
-        return found._replace(weight=found.weight / jnp.maximum(staleness, 1).astype(found.weight.dtype))
+        record = plain.schedule(durations, network)
+        staleness = jnp.arange(record.time.size, dtype=jnp.int32)[:, None] - record.version
+        return record._replace(weight=record.weight / jnp.maximum(staleness, 1).astype(record.weight.dtype))
 
     return plain._replace(
         schedule=schedule,
         specification=lambda num_workers: specifications.staleness_aware(
-            workers=num_workers, num_contributions=num_contributions
+            num_workers, num_contributions=num_contributions
         ),
     )

@@ -13,7 +13,7 @@ from gcjax.stragglers.network import Network
 
 
 @comparable
-def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
+def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
     """STSyn: a round ends when the K-th worker has taken H local steps; everyone who has taken one uploads.
 
     With P[w] the seconds of H units of worker w, all stop at `the K-th smallest of r[w] + P[w]`, r the time of
@@ -22,22 +22,22 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
     never ends.
 
     Args:
-      num_steps: H, 1 or more.
+      num_local_steps: H, 1 or more.
       num_waited: K, from 1 to W.
 
     Raises:
       ValueError: if there is no step, or K is not between 1 and W.
     """
-    _validate.integer("num_steps", num_steps, minimum=1)
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.integer("num_waited", num_waited, minimum=1)
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
         del begin
-        end = received + work.seconds(first, num_steps)
+        end = received + work.seconds(first, num_local_steps)
         stop = jnp.sort(end)[num_waited - 1]
-        least = jnp.where(jnp.isfinite(end) & (end <= stop), num_steps, 0)
+        least = jnp.where(jnp.isfinite(end) & (end <= stop), num_local_steps, 0)
         done = until(work, first, received, jnp.broadcast_to(stop, first.shape), least)
-        sampled = jnp.minimum(num_steps, work.num_units - first)
+        sampled = jnp.minimum(num_local_steps, work.num_units - first)
         lost = jnp.isinf(work.seconds(first, sampled)).sum() > first.size - num_waited
         # Too many failed workers: the round never ends, even if another one has no unit left. Otherwise units run out.
         return done._replace(begun=jnp.where(jnp.isinf(stop), jnp.where(lost, 0, work.num_units), done.begun))
@@ -45,16 +45,16 @@ def stsyn(*, num_steps: int, num_waited: int) -> Protocol:
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         hint = "No more workers can be waited for than there are."
         _validate.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
-        check_units(durations, num_steps)
-        found = rounds(rule, durations, network, durations.shape[0])
-        uploads = jnp.maximum((found.worker >= 0).sum(axis=1, keepdims=True), 1)
-        return found._replace(weight=jnp.where(found.worker >= 0, 1 / uploads, 0).astype(found.weight.dtype))
+        check_units(durations, num_local_steps)
+        record = rounds(rule, durations, network, durations.shape[0])
+        uploads = jnp.maximum((record.worker >= 0).sum(axis=1, keepdims=True), 1)
+        return record._replace(weight=jnp.where(record.worker >= 0, 1 / uploads, 0).astype(record.weight.dtype))
 
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,
         local=LocalWork(),
         specification=lambda num_workers: specifications.stsyn(
-            workers=num_workers, num_steps=num_steps, num_waited=num_waited
+            num_workers, num_local_steps=num_local_steps, num_waited=num_waited
         ),
     )

@@ -9,7 +9,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Part, Rule, View, units
+from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, units
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -69,7 +69,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         schedule,
         one_version=False,
         local=local,
-        specification=lambda num_workers: promise(workers=num_workers, overlap=overlap),
+        specification=lambda num_workers: promise(num_workers, overlap=overlap),
     )
 
 
@@ -80,11 +80,11 @@ def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
     return jnp.asarray(_validate.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint), jnp.int32)
 
 
-def _committed(turn: Callable[..., Part]) -> Rule:
+def _committed(turn: Callable[..., TurnPlan]) -> Rule:
     return Rule(lambda view, worker: (view.since > 0).all(), turn=turn, everybody=True)
 
 
-def _eager(trigger: jax.Array, turn: Callable[..., Part]) -> Rule:
+def _eager(trigger: jax.Array, turn: Callable[..., TurnPlan]) -> Rule:
     """The rule keeps in mind the version that the trigger's last push made: who has read less, reads."""
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
@@ -98,14 +98,14 @@ def _eager(trigger: jax.Array, turn: Callable[..., Part]) -> Rule:
     )
 
 
-def _pushes(began: jax.Array) -> Callable[..., Part]:
+def _pushes(began: jax.Array) -> Callable[..., TurnPlan]:
     """The communication beside the computing: a push of all steps that are done, of one at least.
 
     Args:
       began: float[W] seconds, when each worker began to compute.
     """
 
-    def part(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> Part:
+    def part(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> TurnPlan:
         del memory
         origin = jnp.zeros_like(first)
         send_start = jnp.maximum(ready, began + work.seconds(origin, first + 1))
@@ -113,6 +113,6 @@ def _pushes(began: jax.Array) -> Callable[..., Part]:
         stop = began + work.seconds(origin, first + count)
         fresh = work.done(origin, ready - began).clip(first, first + count)
         send_start = jnp.where(jnp.isfinite(stop), send_start, jnp.inf)
-        return Part(count, began + work.seconds(origin, first), stop, send_start, fresh)
+        return TurnPlan(count, began + work.seconds(origin, first), stop, send_start, fresh)
 
     return part

@@ -2,7 +2,7 @@
 
 A check explores all states of an instance, with a shortest counterexample if something does not hold:
 
-    result = check(ssp(workers=4, staleness=3))
+    result = check(ssp(4, staleness=3))
     assert result.holds
 """
 

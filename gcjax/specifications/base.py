@@ -6,7 +6,7 @@ relies on the guarantees of the others. A program step of one component is an en
 
 All functions are pure, cheap, and take a traced component, so that they can be mapped over many steps. Guarantees and
 properties are about states with absolute numbers, as a run counts them, and do not change if versions or clocks are
-counted from elsewhere: only `normalise` knows how states are kept finite.
+counted from elsewhere: only `canonicalise` knows how states are kept finite.
 
 Fields that mean the same have the same name everywhere: `clock` the units that a worker has pushed, `version` the
 commits so far, `read` the version read last, `work` the pushes or units that are not in a commit yet, `busy` whether a
@@ -36,7 +36,7 @@ Numbers = Any
 Relation = Callable[[State, State, jax.Array], jax.Array]
 """`(before, after, component) -> bool[]`."""
 
-MOST_CODES = 2**62
+MAX_CODES = 2**62
 
 
 def _anything(before: State, after: State, event: Event) -> jax.Array:
@@ -51,17 +51,17 @@ class Action(NamedTuple):
       name: of the action.
       move: pure function `(state, component) -> (after, enabled bool[])`; `after` counts only if it is enabled.
       event: one of `KINDS` (`gcjax.specifications.events`); empty if it stands for none.
-      agrees: pure function `(before, after, event) -> bool[]`, whether the step is what the event shows.
-      by: pure function `(state, event) -> component`, who takes it; the worker of the event, or the server, if None.
-      asked: the event at which it must be allowed, where this is an earlier one than that which shows its effect.
+      matches: pure function `(before, after, event) -> bool[]`, whether the step is what the event shows.
+      actor: pure function `(state, event) -> component`, who takes it; the worker of the event, or the server, if None.
+      enabled_at: the event at which it must be allowed, where this is an earlier one than that which shows its effect.
     """
 
     name: str
     move: Callable[[State, jax.Array], tuple[State, jax.Array]]
     event: str = ""
-    agrees: Callable[[State, State, Event], jax.Array] = _anything
-    by: Callable[[State, Event], jax.Array] | None = None
-    asked: str = ""
+    matches: Callable[[State, State, Event], jax.Array] = _anything
+    actor: Callable[[State, Event], jax.Array] | None = None
+    enabled_at: str = ""
 
 
 class Role(NamedTuple):
@@ -69,21 +69,21 @@ class Role(NamedTuple):
 
     Attributes:
       actions: the program.
-      writes: pure function `component -> state` of bools that broadcast to the arrays: what the component may change.
+      frame: pure function `component -> state` of bools that broadcast to the arrays: what the component may change.
       rule: what holds for its steps besides that nothing else changes.
       only_actions: whether every step that the guarantee allows leads where some action would, enabled or not. An
         environment then takes these steps; otherwise all that can be written is tried out, which needs few entries.
     """
 
     actions: tuple[Action, ...]
-    writes: Callable[[Numbers], State]
+    frame: Callable[[Numbers], State]
     rule: Relation
     only_actions: bool = False
 
-    def keeps(self, before: State, after: State, component: jax.Array) -> jax.Array:
+    def allows(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step of a component of this role is in its guarantee."""
-        same = zip(self.writes(component), before, after, strict=True)
-        frame = [jnp.all(mask | (old == new)) for mask, old, new in same if mask is not True]
+        same = zip(self.frame(component), before, after, strict=True)
+        frame = [jnp.all(mask | (old == new)) for mask, old, new in same if mask is not True and old is not new]
         return jnp.stack([*frame, jnp.asarray(self.rule(before, after, component))]).all()
 
 
@@ -111,7 +111,7 @@ class Specification(NamedTuple):
       name: of the protocol and its parameters, for people.
       num_workers: W.
       initial: the first state.
-      sizes: like a state; normalised entries lie in [0, size).
+      sizes: like a state; canonical entries lie in [0, size).
       worker: what workers do.
       claim: the property in a sentence.
       server: what servers do, if they take steps of their own.
@@ -120,10 +120,10 @@ class Specification(NamedTuple):
       step_property: the property, of a step.
       rely: what a component relies on; if None, that each step of the others is in the guarantee of its component.
       explored: whether what comes after a state is looked at; where infinitely many states cannot be told apart by a
-        `normalise`, this keeps them finite, and the protocol's docstring says why nothing is lost.
-      normalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
+        `canonicalise`, this keeps them finite, and the protocol's docstring says why nothing is lost.
+      canonicalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
         clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
-      observed: `(state, events [B]) -> states [B]` in numpy, the states before each of these events if the first one
+      replay: `(state, events [B]) -> states [B]` in numpy, the states before each of these events if the first one
         happens in this state; where they can be counted, so that long runs need not be replayed step by step.
     """
 
@@ -139,8 +139,8 @@ class Specification(NamedTuple):
     step_property: Relation = any_step
     rely: Relation | None = None
     explored: Callable[[State], jax.Array] = always
-    normalise: Callable[[State], State] = unchanged
-    observed: Callable[[State, Event], State] | None = None
+    canonicalise: Callable[[State], State] = unchanged
+    replay: Callable[[State, Event], State] | None = None
 
     def __eq__(self, other: object) -> bool:
         """Equal specifications have the same states and were made from equal arguments."""
@@ -174,10 +174,10 @@ class Specification(NamedTuple):
 
     def guarantee(self, before: State, after: State, component: jax.Array) -> jax.Array:
         """bool[]: whether a step is one that the component promises to keep to."""
-        found = self.worker.keeps(before, after, component)
+        allowed = self.worker.allows(before, after, component)
         if self.server is None:
-            return found
-        return jnp.where(component < self.num_workers, found, self.server.keeps(before, after, component))
+            return allowed
+        return jnp.where(component < self.num_workers, allowed, self.server.allows(before, after, component))
 
 
 class Layout(NamedTuple):
@@ -223,9 +223,9 @@ def layout(specification: Specification) -> Layout:
     ]
     flat = np.concatenate(sizes)
     total = math.prod(flat.tolist())
-    if total > MOST_CODES:
+    if total > MAX_CODES:
         digits = sum(math.log10(size) for size in flat.tolist())
-        fits = int(math.log10(MOST_CODES) / digits * specification.num_workers)
+        fits = int(math.log10(MAX_CODES) / digits * specification.num_workers)
         raise ValueError(
             f"the states of {specification.name} must have numbers below 2^62; {flat.size} entries with up to "
             f"{flat.max()} values make 10^{digits:.1f} of them. Use about {fits} workers, or smaller parameters."
@@ -244,6 +244,6 @@ def zeros(num: int) -> np.ndarray:
     return np.zeros(num, np.int32)
 
 
-def check_workers(workers: int, *, minimum: int = 1) -> int:
+def check_num_workers(num_workers: int, *, minimum: int = 1) -> int:
     """The number of workers: few where all states are to be explored, any number to hold a schedule against."""
-    return _validate.integer("workers", workers, minimum=minimum)
+    return _validate.integer("num_workers", num_workers, minimum=minimum)

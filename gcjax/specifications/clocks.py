@@ -14,7 +14,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
 from gcjax.specifications.events import BEGIN, KINDS, UNIT, Event
 
 Newest = Callable[[jax.Array], jax.Array]
@@ -28,33 +28,33 @@ class Clocks(NamedTuple):
 
 
 @comparable
-def ssp(*, workers: int = 3, staleness: int = 2) -> Specification:
+def ssp(num_workers: int = 3, *, staleness: int = 2) -> Specification:
     """SSP: nobody is more than s + 1 units ahead of anybody.
 
     A worker's clock grows by one, if it is at most s ahead of the slowest (Ho et al. 2013).
     There are `(s + 2)^W - (s + 1)^W` states.
 
     Args:
-      workers: W.
+      num_workers: W.
       staleness: s.
     """
-    return bounded("ssp", workers, program=staleness, guarantee=staleness)
+    return bounded("ssp", num_workers, program=staleness, guarantee=staleness)
 
 
 @comparable
-def bsp(*, workers: int = 3, staleness: int = 0) -> Specification:
+def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
     """BSP refines SSP(s): its program keeps to the guarantee of SSP, and nobody is more than one unit ahead.
 
     A worker begins a unit when nobody is behind it (Valiant 1990).
 
     Args:
-      workers: W.
+      num_workers: W.
       staleness: s of the guarantee; the program is that of BSP.
     """
-    return bounded("bsp", workers, program=0, guarantee=staleness, newest=jnp.min)
+    return bounded("bsp", num_workers, program=0, guarantee=staleness, newest=jnp.min)
 
 
-def begun(newest: Newest) -> dict[str, Any]:
+def push_event(newest: Newest) -> dict[str, Any]:
     """What actions say of events by which a worker's clock grows by one: it may begin, and reads the newest version.
 
     While the unit is under way the others only come closer, so what was allowed when it began is so when it arrives.
@@ -63,14 +63,14 @@ def begun(newest: Newest) -> dict[str, Any]:
       newest: the commits so far.
     """
 
-    def agrees(before: Any, after: Any, event: Event) -> jax.Array:
+    def matches(before: Any, after: Any, event: Event) -> jax.Array:
         was, now = before.clock[event.worker], after.clock[event.worker]
         return (event.unit == was) & (now == was + 1) & (event.version == newest(before.clock))
 
-    return {"event": UNIT, "asked": BEGIN, "agrees": agrees}
+    return {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
 
 
-def counted(state: Any, events: Event) -> Any:
+def replay_clocks(state: Any, events: Event) -> Any:
     """The states before events, the units that have arrived being counted; the other entries stay as they are."""
     arrived = np.zeros((events.kind.size + 1, state.clock.size), np.int32)
     rows = np.flatnonzero(events.kind == KINDS.index(UNIT))
@@ -80,17 +80,17 @@ def counted(state: Any, events: Event) -> Any:
     return type(state)(**{**others, "clock": np.cumsum(arrived[:-1], axis=0, dtype=np.int32)})
 
 
-def bounded(name: str, workers: int, *, program: int, guarantee: int, newest: Newest = jnp.sum) -> Specification:
+def bounded(name: str, num_workers: int, *, program: int, guarantee: int, newest: Newest = jnp.sum) -> Specification:
     """A program that allows to be so many units ahead, against a guarantee that does.
 
     Args:
       name: of the protocol.
-      workers: W.
+      num_workers: W.
       program: how far ahead of the slowest a worker may be that goes on.
       guarantee: the same, as promised.
       newest: the commits so far, which is the version that whoever begins reads.
     """
-    check_workers(workers)
+    check_num_workers(num_workers)
     _validate.integer("staleness", guarantee)
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
@@ -107,16 +107,18 @@ def bounded(name: str, workers: int, *, program: int, guarantee: int, newest: Ne
         return same & (after.clock.max() <= jnp.maximum(before.clock.max(), before.clock.min() + guarantee + 1))
 
     return Specification(
-        f"{name}({workers} workers, staleness {guarantee})",
-        workers,
-        initial=Clocks(zeros(workers)),
-        sizes=Clocks(np.full(workers, max(program, guarantee) + 2)),
-        worker=Role((Action("push", push, **begun(newest)),), lambda worker: Clocks(own(workers, worker)), rule),
+        f"{name}({num_workers} workers, staleness {guarantee})",
+        num_workers,
+        initial=Clocks(zeros(num_workers)),
+        sizes=Clocks(np.full(num_workers, max(program, guarantee) + 2)),
+        worker=Role(
+            (Action("push", push, **push_event(newest)),), lambda worker: Clocks(own(num_workers, worker)), rule
+        ),
         claim=f"nobody is more than {guarantee + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= guarantee + 1,
         rely=rely,
-        normalise=relative,
-        observed=counted,
+        canonicalise=relative,
+        replay=replay_clocks,
     )
 
 
@@ -133,17 +135,17 @@ class Cached(NamedTuple):
 
 
 @comparable
-def ssp_cached(*, workers: int = 3, staleness: int = 2) -> Specification:
+def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
     """SSP with cached reads: what a worker has seen is at most s + 1 units old.
 
     A worker goes on with what it has read for as long as this contains all that is more than s units old, and otherwise
     reads anew, what everybody has pushed up to the clock of the slowest (Ho et al. 2013, section 3).
 
     Args:
-      workers: W.
+      num_workers: W.
       staleness: s.
     """
-    check_workers(workers)
+    check_num_workers(num_workers)
     _validate.integer("staleness", staleness)
 
     def push(state: Cached, worker: jax.Array) -> tuple[Cached, jax.Array]:
@@ -163,17 +165,19 @@ def ssp_cached(*, workers: int = 3, staleness: int = 2) -> Specification:
         old = state.clock - state.seen <= staleness + 1
         return (old & (state.seen <= state.clock.min())).all()
 
-    def normalise(state: Cached) -> Cached:
+    def canonicalise(state: Cached) -> Cached:
         least = state.seen.min()
         return Cached(state.clock - least, state.seen - least)
 
     return Specification(
-        f"ssp_cached({workers} workers, staleness {staleness})",
-        workers,
-        initial=Cached(zeros(workers), zeros(workers)),
-        sizes=Cached(np.full(workers, 2 * staleness + 3), np.full(workers, staleness + 2)),
-        worker=Role((Action("push", push), Action("read", refresh)), lambda w: Cached(*(own(workers, w),) * 2), rule),
+        f"ssp_cached({num_workers} workers, staleness {staleness})",
+        num_workers,
+        initial=Cached(zeros(num_workers), zeros(num_workers)),
+        sizes=Cached(np.full(num_workers, 2 * staleness + 3), np.full(num_workers, staleness + 2)),
+        worker=Role(
+            (Action("push", push), Action("read", refresh)), lambda w: Cached(*(own(num_workers, w),) * 2), rule
+        ),
         claim=f"reads are at most as new as the slowest and at most {staleness + 1} units old",
         invariant=invariant,
-        normalise=normalise,
+        canonicalise=canonicalise,
     )

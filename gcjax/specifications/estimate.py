@@ -2,7 +2,7 @@
 
 The moves of a worker that change only what is its own, and that it can take whatever the others have done so, can be
 put together in any order. So c such states of a worker make c^W of all; two of them are different states if both stay
-as they are when normalised. That moves do not depend on the others is tried out, on random states.
+as they are when canonical. That moves do not depend on the others is tried out, on random states.
 
 Letters: W workers, D entries of a state, c states of a worker.
 """
@@ -14,15 +14,15 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from gcjax.specifications.moves import Stepper, padded, written
-from gcjax.specifications.reachability import MOST_STATES
+from gcjax.specifications.moves import Stepper, fill_up, frame_entries
+from gcjax.specifications.reachability import MAX_STATES
 
-MOST_PARTS = 32
+MAX_PARTS = 32
 SAMPLES = 4096
 AT_ONCE = 64
 
 
-class Least(NamedTuple):
+class LowerBound(NamedTuple):
     """What there is at least.
 
     Attributes:
@@ -40,23 +40,23 @@ def check_size(stepper: Stepper) -> None:
     Raises:
       ValueError: if there are.
     """
-    if math.prod(stepper.layout.sizes.tolist()) <= MOST_STATES:
+    if math.prod(stepper.layout.sizes.tolist()) <= MAX_STATES:
         return
-    least = least_states(stepper)
-    if least.states > MOST_STATES:
+    least = min_states(stepper)
+    if least.states > MAX_STATES:
         raise ValueError(
-            f"{stepper.specification.name} must have at most {MOST_STATES} states that can be reached; it has "
+            f"{stepper.specification.name} must have at most {MAX_STATES} states that can be reached; it has "
             f"{least.states:.2g} or more, for each worker has {least.parts} by itself. At most "
-            f"{int(math.log(MOST_STATES) / math.log(least.parts))} workers can fit. Use fewer, or smaller parameters."
+            f"{int(math.log(MAX_STATES) / math.log(least.parts))} workers can fit. Use fewer, or smaller parameters."
         )
 
 
-def least_states(stepper: Stepper) -> Least:
+def min_states(stepper: Stepper) -> LowerBound:
     """The states that there are at least; 1 where workers do not go on without each other."""
     spec, layout = stepper.specification, stepper.layout
-    places = [np.flatnonzero(written(layout, spec.worker, w)) for w in range(spec.num_workers)]
+    places = [np.flatnonzero(frame_entries(layout, spec.worker, w)) for w in range(spec.num_workers)]
     if len({len(place) for place in places}) > 1 or spec.num_workers < 2:
-        return Least(1.0, 1)
+        return LowerBound(1.0, 1)
     normal = _normal(stepper)
     first = normal(np.concatenate([np.ravel(x) for x in spec.initial]).astype(np.int32)[None])[0]
     parts, edges = _parts(stepper, first, places[-1], normal)
@@ -66,25 +66,25 @@ def least_states(stepper: Stepper) -> Least:
     for worker, place in enumerate(places):
         rows[:, place] = np.asarray(parts)[chosen[:, worker]]
     if not _free(stepper, rows[: stepper.chunk], chosen, places, edges):
-        return Least(1.0, 1)
+        return LowerBound(1.0, 1)
     fixed = int((normal(rows) == rows).all(axis=1).sum())
-    return Least(max(fixed - 4 * fixed**0.5, 0) / SAMPLES * float(len(parts)) ** spec.num_workers, len(parts))
+    return LowerBound(max(fixed - 4 * fixed**0.5, 0) / SAMPLES * float(len(parts)) ** spec.num_workers, len(parts))
 
 
 def _normal(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
     """What normalises states, int32[n, D] to the same, some at once, so that one program is compiled."""
     spec, layout = stepper.specification, stepper.layout
-    program = jax.jit(jax.vmap(lambda row: layout.flat(spec.normalise(layout.state(row)))))
+    program = jax.jit(jax.vmap(lambda row: layout.flat(spec.canonicalise(layout.state(row)))))
 
     def normal(rows: np.ndarray) -> np.ndarray:
         parts = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
-        return np.concatenate([np.asarray(program(padded(part, AT_ONCE)))[: len(part)] for part in parts])
+        return np.concatenate([np.asarray(program(fill_up(part, AT_ONCE)))[: len(part)] for part in parts])
 
     return normal
 
 
 _Edge = tuple[int, int, np.ndarray]
-"""A move of a worker alone: the number of its part before, the action, and its part after, not normalised."""
+"""A move of a worker alone: the number of its part before, the action, and its part after, not canonical."""
 
 
 def _parts(
@@ -93,7 +93,7 @@ def _parts(
     """What is the last worker's own, in the states that it reaches while nobody else moves, and how."""
     parts, edges = [first[place]], []
     rest, worker = np.setdiff1d(np.arange(first.size), place), stepper.specification.num_workers - 1
-    for number in range(MOST_PARTS):
+    for number in range(MAX_PARTS):
         if number == len(parts):
             break
         row = first.copy()
@@ -104,7 +104,7 @@ def _parts(
             then = normal(after[None])[0]
             if (after[rest] != first[rest]).any() or (then[rest] != first[rest]).any():
                 continue
-            if not any((then[place] == part).all() for part in parts) and len(parts) < MOST_PARTS:
+            if not any((then[place] == part).all() for part in parts) and len(parts) < MAX_PARTS:
                 parts.append(then[place])
                 edges.append((number, int(action), after[place]))
     return parts, edges

@@ -19,7 +19,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, SEND, STEP, UNIT, Event
 from gcjax.specifications.rounds import has_worked
 
@@ -31,14 +31,14 @@ class Grouping(NamedTuple):
 
     Attributes:
       levels: int[levels, W], the group of each worker when groups have been halved so often.
-      num_steps: H, the units of each member before a push.
+      num_local_steps: H, the units of each member before a push.
       exact: whether there are never more.
       exchanges: whether a group reads just before it pushes, not after.
       waits: whether somebody may wait between two pushes; a worker on its own does not.
     """
 
     levels: np.ndarray
-    num_steps: int
+    num_local_steps: int
     exact: bool = True
     exchanges: bool = False
     waits: bool = True
@@ -67,81 +67,85 @@ class Groups(NamedTuple):
 
 
 @comparable
-def asp(*, workers: int = 3) -> Specification:
+def asp(num_workers: int = 3) -> Specification:
     """ASP: nobody waits, and a push is stale by at most the pushes of others since its read (Dean et al. 2012).
 
     Args:
-      workers: W.
+      num_workers: W.
     """
-    return _alone("asp", workers, 1)
+    return _alone("asp", num_workers, 1)
 
 
 @comparable
-def elastic_averaging(*, workers: int = 3, num_steps: int = 2) -> Specification:
+def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     """EASGD: nobody waits, and a push is stale by at most the pushes of others during its exchange.
 
     After H steps a worker receives the server's parameters and pushes the difference (Zhang et al. 2015).
 
     Args:
-      workers: W.
-      num_steps: H.
+      num_workers: W.
+      num_local_steps: H.
     """
-    return _alone("elastic_averaging", workers, num_steps, exchanges=True)
+    return _alone("elastic_averaging", num_workers, num_local_steps, exchanges=True)
 
 
 @comparable
-def adsp(*, workers: int = 3) -> Specification:
+def adsp(num_workers: int = 3) -> Specification:
     """ADSP: nobody waits, and a push is stale by at most the pushes of others since its read.
 
     A worker pushes after any number of steps, one or more; which one the search makes it is left open (Hu et al. 2020).
 
     Args:
-      workers: W.
+      num_workers: W.
     """
-    return _alone("adsp", workers, 1, exact=False)
+    return _alone("adsp", num_workers, 1, exact=False)
 
 
 @comparable
-def grouped(*, workers: int = 4, groups: int | Sequence[Sequence[int]] = 2, num_steps: int = 1) -> Specification:
+def grouped(
+    num_workers: int = 4, *, groups: int | Sequence[Sequence[int]] = 2, num_local_steps: int = 1
+) -> Specification:
     """Groups: BSP inside, and a group's push is stale by at most the pushes of other groups since its read.
 
     Args:
-      workers: W.
+      num_workers: W.
       groups: how many, neighbours together; or the workers of each.
-      num_steps: H, the rounds between two pushes.
+      num_local_steps: H, the rounds between two pushes.
     """
-    check_workers(workers)
+    check_num_workers(num_workers)
     if isinstance(groups, int):
-        _validate.integer("groups", groups, minimum=1, maximum=workers)
-        parts = _cut(range(workers), groups)
+        _validate.integer("groups", groups, minimum=1, maximum=num_workers)
+        parts = _cut(range(num_workers), groups)
     else:
         parts = [list(part) for part in groups]
-    name = f"grouped({workers} workers, {len(parts)} groups, {num_steps} steps)"
-    return _specification(name, workers, Grouping(_labels(workers, parts)[None], num_steps))
+    name = f"grouped({num_workers} workers, {len(parts)} groups, {num_local_steps} steps)"
+    return _specification(name, num_workers, Grouping(_labels(num_workers, parts)[None], num_local_steps))
 
 
 @comparable
-def progressive_groups(*, workers: int = 4, order: Sequence[int] | None = None) -> Specification:
+def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = None) -> Specification:
     """Progressive grouping: the same, while groups are halved after their next push.
 
     When a trial is over, and whether it was fast enough, is left open (Basu et al. 2018).
 
     Args:
-      workers: W.
+      num_workers: W.
       order: of the workers; neighbours stay together longest. By their numbers if None.
     """
-    check_workers(workers)
-    counts = [min(2**level, workers) for level in range((workers - 1).bit_length() + 1)]
-    line = range(workers) if order is None else order
-    levels = np.stack([_labels(workers, _cut(line, count)) for count in counts])
-    return _specification(f"progressive_groups({workers} workers)", workers, Grouping(levels, 1))
+    check_num_workers(num_workers)
+    counts = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
+    line = range(num_workers) if order is None else order
+    levels = np.stack([_labels(num_workers, _cut(line, count)) for count in counts])
+    return _specification(f"progressive_groups({num_workers} workers)", num_workers, Grouping(levels, 1))
 
 
-def _alone(name: str, workers: int, num_steps: int, **options: bool) -> Specification:
-    check_workers(workers)
-    rule = Grouping(np.arange(workers)[None], num_steps, waits=False, **options)
+def _alone(name: str, num_workers: int, num_local_steps: int, **options: bool) -> Specification:
+    check_num_workers(num_workers)
+    rule = Grouping(np.arange(num_workers)[None], num_local_steps, waits=False, **options)
     return _specification(
-        f"{name}({workers} workers" + (f", {num_steps} steps)" if num_steps > 1 else ")"), workers, rule
+        f"{name}({num_workers} workers" + (f", {num_local_steps} steps)" if num_local_steps > 1 else ")"),
+        num_workers,
+        rule,
     )
 
 
@@ -151,109 +155,129 @@ def _cut(line: Sequence[int], count: int) -> list[list[int]]:
     return [list(line[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
-def _labels(workers: int, groups: list[list[int]]) -> np.ndarray:
+def _labels(num_workers: int, groups: list[list[int]]) -> np.ndarray:
     """int[W]: the lowest worker of each worker's group."""
-    if sorted(worker for group in groups for worker in group) != list(range(workers)):
-        raise ValueError(f"groups must have each of the {workers} workers once; got {groups}.")
-    labels = np.zeros(workers, np.int32)
+    if sorted(worker for group in groups for worker in group) != list(range(num_workers)):
+        raise ValueError(f"groups must have each of the {num_workers} workers once; got {groups}.")
+    labels = np.zeros(num_workers, np.int32)
     for group in groups:
         labels[group] = min(group)
     return labels
 
 
-def _specification(name: str, workers: int, given: Grouping) -> Specification:
-    _validate.integer("num_steps", given.num_steps, minimum=1)
-    each, zero = zeros(workers), np.int32(0)
-    first = given.levels[0].astype(np.int32)
-    program = _Program(workers, given)
+def _specification(name: str, num_workers: int, grouping: Grouping) -> Specification:
+    _validate.integer("num_local_steps", grouping.num_local_steps, minimum=1)
+    each, zero = zeros(num_workers), np.int32(0)
+    first = grouping.levels[0].astype(np.int32)
+    program, steps = _Program(num_workers, grouping), grouping.num_local_steps
 
-    def normalise(state: Groups) -> Groups:
-        there = state.group == jnp.arange(workers)
-        ahead = jnp.where(there, state.version - state.read - state.others, 0)
-        work = state.work if given.exact else jnp.minimum(state.work, given.num_steps)
+    def canonicalise(state: Groups) -> Groups:
+        is_lowest = state.group == jnp.arange(num_workers)
+        ahead = jnp.where(is_lowest, state.version - state.read - state.others, 0)
+        work = state.work if grouping.exact else jnp.minimum(state.work, steps)
         return state._replace(version=jnp.ones_like(state.version), work=work, read=1 - ahead, others=0 * state.others)
 
-    inside = f"{given.num_steps} unit{'s' * (given.num_steps > 1)} of each member" if given.exact else "work"
+    inside = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
     return Specification(
         name,
-        workers,
+        num_workers,
         initial=Groups(zero, first, each, each, each, each, zero),
-        sizes=Groups(2, each + workers, each + given.num_steps + 1, each + 2, each + 1, each + 2, len(given.levels)),
+        sizes=Groups(
+            version=2,
+            group=each + num_workers,
+            work=each + steps + 1,
+            read=each + 2,
+            others=each + 1,
+            stage=each + 2,
+            level=len(grouping.levels),
+        ),
         worker=Role(
-            (Action("unit", program.unit, STEP if given.exchanges else UNIT, has_worked),),
-            lambda worker: Groups(False, False, own(workers, worker), False, False, False, False),
+            (Action("unit", program.unit, STEP if grouping.exchanges else UNIT, has_worked),),
+            lambda worker: Groups(False, False, own(num_workers, worker), False, False, False, False),
             program.unit_rule,
         ),
         claim=f"a push has {inside} in it, and is stale by at most the others' pushes since its read",
         server=Role(program.actions(), lambda server: Groups(*(True,) * 7), program.server_rule, only_actions=True),
-        num_servers=workers,
+        num_servers=num_workers,
         invariant=program.invariant,
         step_property=program.push_property,
-        normalise=normalise,
+        canonicalise=canonicalise,
     )
 
 
 class _Program(NamedTuple):
-    workers: int
-    given: Grouping
+    num_workers: int
+    grouping: Grouping
 
     def members(self, state: Groups, server: jax.Array) -> jax.Array:
         """bool[W]; nobody, if the server's worker is not the lowest of its group."""
-        return state.group == server - self.workers
+        return state.group == server - self.num_workers
+
+    def has_room(self, work: jax.Array) -> jax.Array:
+        """bool: whether a member that has done so much may do another unit before the push."""
+        return (work < self.grouping.num_local_steps) | (not self.grouping.exact)
+
+    def is_complete(self, work: jax.Array) -> jax.Array:
+        """bool: whether a member has done what a push takes of it."""
+        steps = self.grouping.num_local_steps
+        return work == steps if self.grouping.exact else work >= steps
 
     def unit(self, state: Groups, worker: jax.Array) -> tuple[Groups, jax.Array]:
-        mine = state.group == state.group[worker]
-        slowest = jnp.min(jnp.where(mine, state.work, state.work[worker]))
-        room = (state.work[worker] < self.given.num_steps) | (not self.given.exact)
-        may = (state.stage[state.group[worker]] == 0) & (state.work[worker] == slowest) & room
+        is_member = state.group == state.group[worker]
+        slowest = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
+        may = (
+            (state.stage[state.group[worker]] == 0)
+            & (state.work[worker] == slowest)
+            & self.has_room(state.work[worker])
+        )
         return state._replace(work=state.work.at[worker].add(1)), may
 
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
         was = before.work[worker]
         ahead = (before.group == before.group[worker]) & (before.work < was)
-        bounded = (was < self.given.num_steps) | (not self.given.exact)
-        return (after.work[worker] == was + 1) & ~ahead.any() & bounded & (before.stage[before.group[worker]] == 0)
+        works = before.stage[before.group[worker]] == 0
+        return (after.work[worker] == was + 1) & ~ahead.any() & self.has_room(was) & works
 
     def actions(self) -> tuple[Action, ...]:
         """A group is halved when it reads; when a trial is over is left open, as is what it decides."""
         push = Action("push", self.push, COMMIT, self._takes, self._of_group)
-        if self.given.exchanges:
+        if self.grouping.exchanges:
             return push, Action("exchange", self.exchange, SEND, self._has_read, self._of_group)
         moves = {"read": self.read}
-        if len(self.given.levels) > 1:
+        if len(self.grouping.levels) > 1:
             moves |= {"read, halve next": self._halve, "read, stay together": self._whole}
         return push, *(Action(name, move, BEGIN, self._has_read, self._of_group) for name, move in moves.items())
 
     def _of_group(self, state: Groups, event: Event) -> jax.Array:
         """The server of the worker's group."""
-        return self.workers + state.group[event.worker]
+        return self.num_workers + state.group[event.worker]
 
     def _takes(self, before: Groups, after: Groups, event: Event) -> jax.Array:
         """bool[]: whether this makes the version that the event shows, of all that its group has done."""
-        mine = before.group == before.group[event.worker]
-        same = jnp.sum(jnp.where(mine, before.work, 0)) == event.size
+        is_member = before.group == before.group[event.worker]
+        same = jnp.sum(jnp.where(is_member, before.work, 0)) == event.size
         return (after.version == event.commit + 1) & same & (event.worker == before.group[event.worker])
 
     def _has_read(self, before: Groups, after: Groups, event: Event) -> jax.Array:
         """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in."""
         group = after.group[event.worker]
         whole = (event.size == 0) | (event.size == jnp.sum(after.group == group))
-        waits = event.waited & (not self.given.waits) & (not self.given.exchanges)
-        has_read = (after.stage[group] == self.given.exchanges) & (after.read[group] == event.version)
-        room = (after.work[event.worker] < self.given.num_steps) | self.given.exchanges | (not self.given.exact)
+        waits = event.waited & (not self.grouping.waits) & (not self.grouping.exchanges)
+        has_read = (after.stage[group] == self.grouping.exchanges) & (after.read[group] == event.version)
+        room = self.has_room(after.work[event.worker]) | self.grouping.exchanges
         return has_read & (group == event.group) & whole & room & ~waits
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        mine, label = self.members(state, server), own(self.workers, server - self.workers)
-        done = (state.work >= self.given.num_steps) | ~mine
-        stage = PUSHED if not self.given.exchanges else 0
+        is_member, is_lowest = self.members(state, server), own(self.num_workers, server - self.num_workers)
+        done = (state.work >= self.grouping.num_local_steps) | ~is_member
+        stage = PUSHED if not self.grouping.exchanges else 0
         after = state._replace(
             version=state.version + 1,
-            others=state.others + (self._leads(state) & ~label),
-            stage=jnp.where(label, stage, state.stage),
-            work=jnp.where(mine, 0, state.work) if self.given.exchanges else state.work,
+            others=state.others + (self._leads(state) & ~is_lowest),
+            stage=jnp.where(is_lowest, stage, state.stage),
+            work=jnp.where(is_member, 0, state.work) if self.grouping.exchanges else state.work,
         )
-        return after, mine.any() & done.all() & (state.stage[server - self.workers] != stage)
+        return after, is_member.any() & done.all() & (state.stage[server - self.num_workers] != stage)
 
     def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """Reading, after a push; the group falls apart, if others have been halved since it has read."""
@@ -262,19 +286,19 @@ class _Program(NamedTuple):
     def _halve(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """Reading, and all groups are halved from now on."""
         after, enabled = self._read_at(state, server, state.level + 1)
-        return after, enabled & (state.level < len(self.given.levels) - 1)
+        return after, enabled & (state.level < len(self.grouping.levels) - 1)
 
     def _read_at(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
-        mine = self.members(state, server)
+        is_member = self.members(state, server)
         after = state._replace(
-            group=jnp.where(mine, jnp.asarray(self.given.levels).at[level].get(mode="clip"), state.group),
-            read=jnp.where(mine, state.version, state.read),
-            others=jnp.where(mine, 0, state.others),
-            stage=jnp.where(mine, 0, state.stage),
-            work=jnp.where(mine, 0, state.work),
+            group=jnp.where(is_member, jnp.asarray(self.grouping.levels).at[level].get(mode="clip"), state.group),
+            read=jnp.where(is_member, state.version, state.read),
+            others=jnp.where(is_member, 0, state.others),
+            stage=jnp.where(is_member, 0, state.stage),
+            work=jnp.where(is_member, 0, state.work),
             level=level,
         )
-        return after, mine.any() & (state.stage[server - self.workers] == PUSHED)
+        return after, is_member.any() & (state.stage[server - self.num_workers] == PUSHED)
 
     def _whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The same for a group that had pushed before it was decided that groups are halved."""
@@ -283,57 +307,59 @@ class _Program(NamedTuple):
 
     def exchange(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """Reading, before a push."""
-        mine, label = self.members(state, server), own(self.workers, server - self.workers)
-        done = (state.work >= self.given.num_steps) | ~mine
+        is_member, is_lowest = self.members(state, server), own(self.num_workers, server - self.num_workers)
+        done = (state.work >= self.grouping.num_local_steps) | ~is_member
         after = state._replace(
-            read=jnp.where(label, state.version, state.read),
-            others=jnp.where(label, 0, state.others),
-            stage=jnp.where(label, 1, state.stage),
+            read=jnp.where(is_lowest, state.version, state.read),
+            others=jnp.where(is_lowest, 0, state.others),
+            stage=jnp.where(is_lowest, 1, state.stage),
         )
-        return after, mine.any() & done.all() & (state.stage[server - self.workers] == 0)
+        return after, is_member.any() & done.all() & (state.stage[server - self.num_workers] == 0)
 
     def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """A server pushes and reads by turns, for its own members; others' pushes are counted, the rest stays."""
-        mine, label = before.group == server - self.workers, jnp.maximum(server - self.workers, 0)
+        is_member, lowest = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
         pushes = after.version == before.version + 1
-        counts = after.others == before.others + jnp.where(self._leads(before) & ~mine & pushes, 1, 0)
-        same = [getattr(after, name) == getattr(before, name) for name in ("group", "work", "read", "stage")]
-        left_alone = (jnp.stack([*same, counts]).all(axis=0) | mine).all()
-        turn = (after.stage[label] == 1 - before.stage[label]) & (after.stage * mine <= own(self.workers, label)).all()
-        push_from = 1 if self.given.exchanges else 0
-        pushed = pushes & (before.stage[label] == push_from) & self._pushed(before, after, mine)
-        read = (after.version == before.version) & (before.stage[label] != push_from) & self._read(before, after, mine)
-        renewed = ((after.work == (before.work if self.given.exchanges else 0)) | ~mine).all()
-        reset = ((after.work == (0 if self.given.exchanges else before.work)) | ~mine).all()
-        return mine.any() & left_alone & turn & ((pushed & reset) | (read & renewed))
+        counts = after.others == before.others + jnp.where(self._leads(before) & ~is_member & pushes, 1, 0)
+        entries = [(getattr(before, name), getattr(after, name)) for name in ("group", "work", "read", "stage")]
+        same = [old == new for old, new in entries if old is not new]
+        left_alone = (jnp.stack([*same, counts]).all(axis=0) | is_member).all()
+        switched = after.stage[lowest] == 1 - before.stage[lowest]
+        alone = (after.stage * is_member <= own(self.num_workers, lowest)).all()
+        may_push = before.stage[lowest] == int(self.grouping.exchanges)
+        emptied, kept = (((after.work == work) | ~is_member).all() for work in (0, before.work))
+        after_push, after_read = (emptied, kept) if self.grouping.exchanges else (kept, emptied)
+        pushed = pushes & may_push & self._pushed(before, after, is_member) & after_push
+        read = (after.version == before.version) & ~may_push & self._read(before, after, is_member) & after_read
+        return is_member.any() & left_alone & switched & alone & (pushed | read)
 
-    def _pushed(self, before: Groups, after: Groups, mine: jax.Array) -> jax.Array:
+    def _pushed(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """A push has all units of each member in it."""
-        done = (before.work == self.given.num_steps) | ((before.work > self.given.num_steps) & (not self.given.exact))
+        done = self.is_complete(before.work)
         kept = (after.read == before.read) & (after.others == before.others) & (after.group == before.group)
-        return ((done & kept) | ~mine).all() & (after.level == before.level)
+        return ((done & kept) | ~is_member).all() & (after.level == before.level)
 
-    def _read(self, before: Groups, after: Groups, mine: jax.Array) -> jax.Array:
+    def _read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """The newest version is read, by all the groups into which a group falls apart, if it does."""
         newest = (after.read == before.version) & (after.others == 0)
-        halved = after.group == jnp.asarray(self.given.levels).at[after.level].get(mode="clip")
+        halved = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
         whole = (after.group == before.group) & (after.level == before.level)
-        apart = (halved | ~mine).all() | (whole | ~mine).all()
+        apart = (halved | ~is_member).all() | (whole | ~is_member).all()
         level = (after.level - before.level >= 0) & (after.level - before.level <= 1)
-        return (newest | ~mine).all() & apart & level & (after.level < len(self.given.levels))
+        return (newest | ~is_member).all() & apart & level & (after.level < len(self.grouping.levels))
 
     def invariant(self, state: Groups) -> jax.Array:
         """Groups are whole, and nobody is more than one unit ahead within one."""
-        most = jnp.zeros_like(state.work).at[state.group].max(state.work)
-        return (most[state.group] - state.work <= 1).all() & (state.group[state.group] == state.group).all()
+        max_work = jnp.zeros_like(state.work).at[state.group].max(state.work)
+        return (max_work[state.group] - state.work <= 1).all() & (state.group[state.group] == state.group).all()
 
     def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """How stale a push is, and what is in it."""
-        mine, label = before.group == server - self.workers, jnp.maximum(server - self.workers, 0)
-        stale = before.version - before.read[label] <= before.others[label]
-        units = (before.work == self.given.num_steps) | ((before.work >= self.given.num_steps) & (not self.given.exact))
-        return (after.version == before.version) | (stale & (units | ~mine).all())
+        is_member, lowest = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
+        stale = before.version - before.read[lowest] <= before.others[lowest]
+        units = self.is_complete(before.work)
+        return (after.version == before.version) | (stale & (units | ~is_member).all())
 
     def _leads(self, state: Groups) -> jax.Array:
         """bool[W]: which workers are the lowest of a group."""
-        return state.group == jnp.arange(self.workers)
+        return state.group == jnp.arange(self.num_workers)

@@ -143,7 +143,7 @@ def _composition(specification: Specification, alone: list[Exploration], names: 
                 "composition", False, reason=f"{name}: {KEEPS['rely']}", counterexample=found.failures["rely"]
             )
     if specification.rely is not None:
-        state = specification.normalise(specification.initial)
+        state = specification.canonicalise(specification.initial)
         for component, name in enumerate(names):
             if not bool(specification.rely(state, state, jnp.asarray(component))):
                 step = (Step("environment", "nothing", state, state),)

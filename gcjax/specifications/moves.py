@@ -12,9 +12,9 @@ import numpy as np
 
 from gcjax.specifications.base import Layout, Role, Specification
 
-MOST_TRIED = 1 << 18
+MAX_TRIED = 1 << 18
 AT_ONCE = 1 << 20
-JUDGED_AT_ONCE = 1 << 13
+STEPS_AT_ONCE = 1 << 13
 
 
 class Moves(NamedTuple):
@@ -33,7 +33,7 @@ class Moves(NamedTuple):
     after: np.ndarray
 
 
-class Judged(NamedTuple):
+class Judgement(NamedTuple):
     """What is known of steps.
 
     Attributes:
@@ -41,14 +41,14 @@ class Judged(NamedTuple):
       relied: bool[n], whether the component that is looked at relies on them.
       holds: bool[n], whether the property holds, of the step and the state after.
       explored: bool[n], whether what comes after is to be looked at.
-      normal: int32[n, D], the normalised state after.
+      canonical: int32[n, D], the canonical state after.
     """
 
     guaranteed: Any
     relied: Any
     holds: Any
     explored: Any
-    normal: Any
+    canonical: Any
 
 
 class Stepper:
@@ -68,13 +68,13 @@ class Stepper:
         self.actions = [(action, number) for number, (role, _) in enumerate(roles) for action in role.actions]
         self._others = [_Others(specification, layout, *role) for role in roles if not role[0].only_actions]
         self._program = jax.jit(jax.vmap(self._of_programs))
-        self._judge = jax.jit(jax.vmap(self._judged, (0, 0, 0, None)))
+        self._judge = jax.jit(jax.vmap(self._judgement, (0, 0, 0, None)))
         width = specification.num_components * len(self.actions) + sum(other.width for other in self._others)
         self.chunk = int(min(1024, max(8, AT_ONCE // (width * layout.sizes.size))))
 
     def program(self, rows: np.ndarray) -> Moves:
         """The moves of all components from n <= N states, int32[n, D]."""
-        after, enabled, _ = (np.asarray(x)[: rows.shape[0]] for x in self._program(padded(rows, self.chunk)))
+        after, enabled, _ = (np.asarray(x)[: rows.shape[0]] for x in self._program(fill_up(rows, self.chunk)))
         return _moves(after, enabled)
 
     def alone(self, rows: np.ndarray, component: int) -> Moves:
@@ -83,33 +83,33 @@ class Stepper:
         The latter contains all that they guarantee and all that the component relies on, and more, which `judge` finds
         out.
         """
-        filled, count = padded(rows, self.chunk), rows.shape[0]
+        filled, count = fill_up(rows, self.chunk), rows.shape[0]
         after, enabled, tried_so = (np.asarray(x)[:count] for x in self._program(filled))
-        mine = (np.arange(after.shape[1]) == component)[None, :, None]
-        given = _moves(after, tried_so & ~mine)
-        found = [other.moves(filled, count, component) for other in self._others]
-        parts = [_moves(after, enabled & mine), given._replace(action=np.full_like(given.action, -1)), *found]
+        is_own = (np.arange(after.shape[1]) == component)[None, :, None]
+        given = _moves(after, tried_so & ~is_own)
+        others = [other.moves(filled, count, component) for other in self._others]
+        parts = [_moves(after, enabled & is_own), given._replace(action=np.full_like(given.action, -1)), *others]
         return Moves(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
-    def judge(self, before: np.ndarray, moves: Moves, looked_at: int = 0) -> Judged:
+    def judge(self, before: np.ndarray, moves: Moves, looked_at: int = 0) -> Judgement:
         """Judges steps from states int32[n, D], as one component sees them."""
         parts = []
-        for start in range(0, before.shape[0], JUDGED_AT_ONCE):
-            part = slice(start, start + JUDGED_AT_ONCE)
+        for start in range(0, before.shape[0], STEPS_AT_ONCE):
+            part = slice(start, start + STEPS_AT_ONCE)
             arrays = [before[part], moves.after[part], moves.component[part].astype(np.int32)]
-            found = self._judge(*(padded(x, JUDGED_AT_ONCE) for x in arrays), looked_at)
-            parts.append([np.asarray(x)[: arrays[0].shape[0]] for x in found])
+            judgement = self._judge(*(fill_up(x, STEPS_AT_ONCE) for x in arrays), looked_at)
+            parts.append([np.asarray(x)[: arrays[0].shape[0]] for x in judgement])
         if not parts:
-            return Judged(*(np.zeros(0, bool),) * 4, before)
-        return Judged(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+            return Judgement(*(np.zeros(0, bool),) * 4, before)
+        return Judgement(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
-    def _judged(self, before: jax.Array, after: jax.Array, component: jax.Array, looked_at: jax.Array) -> Judged:
+    def _judgement(self, before: jax.Array, after: jax.Array, component: jax.Array, looked_at: jax.Array) -> Judgement:
         spec, layout = self.specification, self.layout
         old, new = layout.state(before), layout.state(after)
         guaranteed = spec.guarantee(old, new, component)
         relied = guaranteed if spec.rely is None else spec.rely(old, new, looked_at)
         holds = spec.invariant(new) & spec.step_property(old, new, component)
-        return Judged(guaranteed, relied, holds, spec.explored(new), layout.flat(spec.normalise(new)))
+        return Judgement(guaranteed, relied, holds, spec.explored(new), layout.flat(spec.canonicalise(new)))
 
     def _of_programs(self, row: jax.Array) -> tuple[jax.Array, ...]:
         """int32[C, A, D] and bool[C, A], twice: what is enabled, and what an environment may do even so."""
@@ -119,11 +119,11 @@ class Stepper:
         def of(component: jax.Array) -> tuple[jax.Array, ...]:
             part = (component >= spec.num_workers).astype(jnp.int32)
             moves = [action.move(before, component) for action, _ in self.actions]
-            mine = part == jnp.asarray([number for _, number in self.actions])
+            is_own = part == jnp.asarray([number for _, number in self.actions])
             after = jnp.stack([layout.flat(state) for state, _ in moves])
             enabled = jnp.stack([jnp.asarray(enabled) for _, enabled in moves])
             given = jnp.asarray([spec.roles()[number][0].only_actions for _, number in self.actions])
-            return after, enabled & mine, mine & given
+            return after, enabled & is_own, is_own & given
 
         return jax.vmap(of)(jnp.arange(spec.num_components))
 
@@ -139,16 +139,16 @@ class _Others:
 
     def __init__(self, specification: Specification, layout: Layout, role: Role, who: range):
         self.specification, self.layout, self.role, self.who = specification, layout, role, who
-        self.places, self.values = tried(specification, layout, role, who)
+        self.places, self.values = written_values(specification, layout, role, who)
         self.width = len(who) * self.values.shape[0]
         # The tables are arguments: as constants XLA would compute with them while it compiles.
         self._allowed = jax.jit(jax.vmap(self._of_state, (0, None, None, None, None)))
 
     def moves(self, rows: np.ndarray, count: int, component: int) -> Moves:
         """From the first so many of the states int32[N, D]; not those of the component itself."""
-        there = np.array(self._allowed(rows, component, np.asarray(self.who), self.places, self.values)[:count])
-        there[:, np.asarray(self.who) == component] = False
-        state, other, step = np.nonzero(there)
+        allowed = np.array(self._allowed(rows, component, np.asarray(self.who), self.places, self.values)[:count])
+        allowed[:, np.asarray(self.who) == component] = False
+        state, other, step = np.nonzero(allowed)
         after = rows[state]
         after[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
         return Moves(state, other + self.who.start, np.full_like(state, -1), after)
@@ -161,7 +161,7 @@ class _Others:
 
         def allowed(after: jax.Array, component: jax.Array) -> jax.Array:
             state = self.layout.state(after)
-            guaranteed = self.role.keeps(before, state, component)
+            guaranteed = self.role.allows(before, state, component)
             return guaranteed if rely is None else guaranteed | rely(before, state, looked_at)
 
         def of(component: jax.Array, place: jax.Array) -> jax.Array:
@@ -170,7 +170,9 @@ class _Others:
         return jax.vmap(of)(who, places)
 
 
-def tried(specification: Specification, layout: Layout, role: Role, who: range) -> tuple[np.ndarray, np.ndarray]:
+def written_values(
+    specification: Specification, layout: Layout, role: Role, who: range
+) -> tuple[np.ndarray, np.ndarray]:
     """All that components could write: everything within the sizes, and one above.
 
     Returns:
@@ -180,24 +182,24 @@ def tried(specification: Specification, layout: Layout, role: Role, who: range) 
       ValueError: if there are too many.
     """
     with jax.ensure_compile_time_eval():
-        places = np.stack([np.flatnonzero(written(layout, role, component)) for component in who])
+        places = np.stack([np.flatnonzero(frame_entries(layout, role, component)) for component in who])
     tops = layout.sizes[places].max(axis=0)
     number = int(np.prod(tops + 1.0))
-    if number > MOST_TRIED:
+    if number > MAX_TRIED:
         raise ValueError(
-            f"a {specification.component_name(who.start)} of {specification.name} must have at most {MOST_TRIED} ways "
+            f"a {specification.component_name(who.start)} of {specification.name} must have at most {MAX_TRIED} ways "
             f"to write what it may, for all of them are tried out; it has {number}. Use fewer workers or smaller "
             f"parameters, or let the role take only the steps of its actions."
         )
     return places, np.indices(tops + 1).reshape(tops.size, -1).T.astype(np.int32)
 
 
-def written(layout: Layout, role: Role, component: int) -> np.ndarray:
+def frame_entries(layout: Layout, role: Role, component: int) -> np.ndarray:
     """bool[D]."""
-    writes = zip(role.writes(np.int32(component)), layout.example, strict=True)
+    writes = zip(role.frame(np.int32(component)), layout.example, strict=True)
     return np.concatenate([np.broadcast_to(np.asarray(mask), np.shape(x)).ravel() for mask, x in writes])
 
 
-def padded(rows: np.ndarray, size: int) -> np.ndarray:
+def fill_up(rows: np.ndarray, size: int) -> np.ndarray:
     """The rows, and the first one again and again, up to a fixed number."""
     return np.concatenate([rows, np.broadcast_to(rows[:1], (size - rows.shape[0], *rows.shape[1:]))])

@@ -12,7 +12,7 @@ import numpy as np
 from gcjax.specifications.base import Layout, Specification, State, layout
 from gcjax.specifications.moves import Moves, Stepper
 
-MOST_STATES = 1_000_000
+MAX_STATES = 1_000_000
 MOST_ENTRIES = 40_000_000  # of all states that are kept, 8 bytes each
 ENVIRONMENT = "environment"
 
@@ -80,7 +80,7 @@ class _Search:
     def __init__(self, stepper: Stepper, component: int | None):
         self.stepper, self.component = stepper, component
         self.spec, self.layout = stepper.specification, stepper.layout
-        first = _row(self.layout, self.spec.normalise(self.spec.initial))[None]
+        first = _row(self.layout, self.spec.canonicalise(self.spec.initial))[None]
         self.rows = [first]  # of each level, [n, D]
         self.known = self._codes(first)  # sorted
         self.came = [np.full((1, 3), -1)]  # [n, 3]: the number of the state before, who, what
@@ -124,7 +124,7 @@ class _Search:
 
     def _check_room(self, number: int) -> None:
         """Raises an error if there are more states than can be looked at and kept."""
-        most = min(MOST_STATES, MOST_ENTRIES // self.layout.sizes.size)
+        most = min(MAX_STATES, MOST_ENTRIES // self.layout.sizes.size)
         if number > most:
             raise ValueError(
                 f"{self.spec.name} must have at most {most} states that can be reached, with {self.layout.sizes.size} "
@@ -136,7 +136,7 @@ class _Search:
         """The steps from some states, of which the first has this number.
 
         Returns:
-          Where they lead: as counted from before, int32[n, D]; normalised; how they came about, int[n, 3].
+          Where they lead: as counted from before, int32[n, D]; canonical; how they came about, int[n, 3].
         """
         if self.component is None:
             moves = self.stepper.program(rows)
@@ -145,16 +145,16 @@ class _Search:
                 self._fail("progress", self._way(first + int(stuck[0])))
         else:
             moves = self.stepper.alone(rows, self.component)
-        judged = self.stepper.judge(rows[moves.state], moves, self.component or 0)
+        judgement = self.stepper.judge(rows[moves.state], moves, self.component or 0)
         program = moves.action >= 0
-        taken = program | judged.relied
-        self._look("guarantee", program & ~judged.guaranteed, moves, first)
-        self._look("rely", ~program & judged.guaranteed & ~judged.relied, moves, first)
-        self._look("property", taken & ~judged.holds, moves, first)
+        taken = program | judgement.relied
+        self._look("guarantee", program & ~judgement.guaranteed, moves, first)
+        self._look("rely", ~program & judgement.guaranteed & ~judgement.relied, moves, first)
+        self._look("property", taken & ~judgement.holds, moves, first)
         self.transitions += int(taken.sum())
         came = np.stack([first + moves.state, moves.component, moves.action], axis=1)
-        followed = taken & judged.explored
-        return moves.after[followed], judged.normal[followed], came[followed]
+        followed = taken & judgement.explored
+        return moves.after[followed], judgement.canonical[followed], came[followed]
 
     def _look(self, kind: str, bad: np.ndarray, moves: Moves, first: int) -> None:
         """The first step that is bad, if there is one."""
@@ -177,7 +177,7 @@ class _Search:
             bad = self.layout.state(normal[codes < 0][0])
             raise ValueError(
                 f"the states of {self.spec.name} must stay within {shown(self.spec.sizes)}; got {shown(bad)}. Its "
-                f"sizes or its normalise are wrong."
+                f"sizes or its canonicalise are wrong."
             )
         unique, index = np.unique(codes, return_index=True)
         at = np.searchsorted(self.known, unique).clip(max=self.known.size - 1)

@@ -14,7 +14,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 
 
@@ -62,97 +62,97 @@ def commits_everything(before: Any, after: Any, event: Event) -> jax.Array:
 
 
 @comparable
-def local_sgd(*, workers: int = 3, num_steps: int = 2) -> Specification:
+def local_sgd(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     """Local SGD: a commit takes H steps of everybody, from the version that it replaces.
 
     A worker takes at most H steps from one version; the server commits when all have taken H (Stich 2019).
 
     Args:
-      workers: W.
-      num_steps: H.
+      num_workers: W.
+      num_local_steps: H.
     """
-    return _averaged("local_sgd", workers, num_steps)
+    return _averaged("local_sgd", num_workers, num_local_steps)
 
 
 @comparable
-def diloco(*, workers: int = 3, num_steps: int = 2) -> Specification:
+def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     """DiLoCo: a commit takes H steps of everybody, from the version that it replaces.
 
     The waiting of local SGD; what the optimizers do is left out (Douillard et al. 2023).
 
     Args:
-      workers: W.
-      num_steps: H.
+      num_workers: W.
+      num_local_steps: H.
     """
-    return _averaged("diloco", workers, num_steps)
+    return _averaged("diloco", num_workers, num_local_steps)
 
 
-def _averaged(name: str, workers: int, num_steps: int) -> Specification:
-    _validate.integer("num_steps", num_steps, minimum=1)
+def _averaged(name: str, num_workers: int, num_local_steps: int) -> Specification:
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
     return rounds(
-        f"{name}({workers} workers, {num_steps} steps)",
-        workers,
-        most=num_steps,
-        enough=lambda state: (state.work == num_steps).all(),
-        claim=f"a commit takes {num_steps} steps of everybody, from the version that it replaces",
+        f"{name}({num_workers} workers, {num_local_steps} steps)",
+        num_workers,
+        max_work=num_local_steps,
+        enough=lambda state: (state.work == num_local_steps).all(),
+        claim=f"a commit takes {num_local_steps} steps of everybody, from the version that it replaces",
     )
 
 
 @comparable
-def adacomm(*, workers: int = 3, num_steps: int = 2) -> Specification:
+def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     """AdaComm: the number of steps changes from round to round, and all take the same number in a round.
 
     The server chooses the next number, from 1 to H[0], as it commits; which one the losses make it choose is left open
     (Wang and Joshi 2019).
 
     Args:
-      workers: W.
-      num_steps: H[0].
+      num_workers: W.
+      num_local_steps: H[0].
     """
-    _validate.integer("num_steps", num_steps, minimum=1)
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
 
     def choose(length: int) -> Action:
         def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
             after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
             return after, (state.work == state.length).all()
 
-        def agrees(before: Periods, after: Periods, event: Event) -> jax.Array:
+        def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
             return commits_all(before, after, event) & ((event.length < 0) | (event.length == length))
 
-        return Action(f"commit, next {length}", move, COMMIT, agrees)
+        return Action(f"commit, next {length}", move, COMMIT, matches)
 
     def rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
-        chosen = (after.length >= 1) & (after.length <= num_steps)
+        chosen = (after.length >= 1) & (after.length <= num_local_steps)
         return _committed(before, after) & chosen & (before.work == before.length).all()
 
-    actions = tuple(choose(length) for length in range(1, num_steps + 1))
-    found = rounds(
-        f"adacomm({workers} workers, at most {num_steps} steps)",
-        workers,
-        most=num_steps,
+    actions = tuple(choose(length) for length in range(1, num_local_steps + 1))
+    specification = rounds(
+        f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
+        num_workers,
+        max_work=num_local_steps,
         enough=lambda state: (state.work == state.length).all(),
         within=lambda state: (state.work <= state.length).all(),
         claim="a commit takes the same number of steps of everybody, from the version that it replaces",
     )
-    return found._replace(
-        initial=Periods(**found.initial._asdict(), length=np.int32(num_steps)),
-        sizes=Periods(**found.sizes._asdict(), length=num_steps + 1),
+    return specification._replace(
+        initial=Periods(**specification.initial._asdict(), length=np.int32(num_local_steps)),
+        sizes=Periods(**specification.sizes._asdict(), length=num_local_steps + 1),
         server=Role(
             actions,
             lambda server: Periods(True, False, True, True),
             rule,
             only_actions=True,
         ),
-        worker=found.worker._replace(
+        worker=specification.worker._replace(
             actions=(_READ, _unit(lambda state, worker: state.work[worker] < state.length)),
-            writes=lambda worker: Periods(False, own(workers, worker), own(workers, worker), False),
+            frame=lambda worker: Periods(False, own(num_workers, worker), own(num_workers, worker), False),
             rule=_works(lambda state, worker: state.work[worker] < state.length),
         ),
     )
 
 
 @comparable
-def anytime_minibatch(*, workers: int = 3) -> Specification:
+def anytime_minibatch(num_workers: int = 3) -> Specification:
     """Anytime minibatch: whatever is in a commit was computed on the version that it replaces.
 
     When the time is over is left open: the server may commit at any time, with whatever there is (Ferdinand et al.
@@ -160,12 +160,12 @@ def anytime_minibatch(*, workers: int = 3) -> Specification:
     unit in a round counts as the first, since the rule does not count them.
 
     Args:
-      workers: W.
+      num_workers: W.
     """
     return rounds(
-        f"anytime_minibatch({workers} workers)",
-        workers,
-        most=1,
+        f"anytime_minibatch({num_workers} workers)",
+        num_workers,
+        max_work=1,
         counts_on=True,
         takes=commits_everything,
         enough=lambda state: jnp.ones((), bool),
@@ -174,35 +174,36 @@ def anytime_minibatch(*, workers: int = 3) -> Specification:
 
 
 @comparable
-def stsyn(*, workers: int = 3, num_steps: int = 2, num_waited: int = 2) -> Specification:
+def stsyn(num_workers: int = 3, *, num_local_steps: int = 2, num_waited: int = 2) -> Specification:
     """STSyn: K workers have taken H steps at a commit, and all steps are from the version that it replaces.
 
     The others go on or have done less; who has done nothing is not in it (Zhu et al. 2022). More than H steps count as
     H, since the rule asks for no more.
 
     Args:
-      workers: W.
-      num_steps: H.
+      num_workers: W.
+      num_local_steps: H.
       num_waited: K.
     """
-    _validate.integer("num_steps", num_steps, minimum=1)
-    check_workers(workers)
-    _validate.integer("num_waited", num_waited, minimum=1, maximum=workers)
+    _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    check_num_workers(num_workers)
+    _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
     return rounds(
-        f"stsyn({workers} workers, {num_steps} steps, {num_waited} waited for)",
-        workers,
-        most=num_steps,
+        f"stsyn({num_workers} workers, {num_local_steps} steps, {num_waited} waited for)",
+        num_workers,
+        max_work=num_local_steps,
         counts_on=True,
-        enough=lambda state: (state.work >= num_steps).sum() >= num_waited,
-        claim=f"{num_waited} workers have taken {num_steps} steps at a commit, all from the version that it replaces",
+        enough=lambda state: (state.work >= num_local_steps).sum() >= num_waited,
+        claim=f"{num_waited} workers have taken {num_local_steps} steps at a commit, all from the version that it "
+        "replaces",
     )
 
 
 def rounds(
     name: str,
-    workers: int,
+    num_workers: int,
     *,
-    most: int | np.ndarray,
+    max_work: int | np.ndarray,
     enough: Condition,
     claim: str,
     room: Condition = lambda state: jnp.ones((), bool),
@@ -214,17 +215,17 @@ def rounds(
 
     Args:
       name: of the protocol.
-      workers: W.
-      most: int or int[W], the most units of a worker in a round.
+      num_workers: W.
+      max_work: int or int[W], the most units of a worker in a round.
       enough: whether there is enough for a commit.
       claim: the property.
       room: whether workers may go on.
       within: what else must always hold.
       takes: what a commit shows in a run.
-      counts_on: whether workers may do more units, which count as `most`.
+      counts_on: whether workers may do more units, which count as `max_work`.
     """
-    check_workers(workers)
-    bound = np.broadcast_to(np.asarray(most, np.int32), (workers,))
+    check_num_workers(num_workers)
+    bound = np.broadcast_to(np.asarray(max_work, np.int32), (num_workers,))
 
     def may(state: Any, worker: jax.Array) -> jax.Array:
         return (counts_on | (state.work[worker] < jnp.asarray(bound)[worker])) & room(state)
@@ -241,17 +242,17 @@ def rounds(
     def step_property(before: Any, after: Any, component: jax.Array) -> jax.Array:
         return (after.version == before.version) | enough(before)
 
-    def normalise(state: Any) -> Any:
+    def canonicalise(state: Any) -> Any:
         read = (state.read >= state.version).astype(jnp.int32)
         work = jnp.minimum(state.work, jnp.asarray(bound)) if counts_on else state.work
         return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
 
     return Specification(
         name,
-        workers,
-        initial=Rounds(np.int32(0), zeros(workers) - 1, zeros(workers)),
-        sizes=Rounds(2, zeros(workers) + 2, bound + 1),
-        worker=Role((_READ, _unit(may)), lambda worker: Rounds(False, *(own(workers, worker),) * 2), _works(may)),
+        num_workers,
+        initial=Rounds(np.int32(0), zeros(num_workers) - 1, zeros(num_workers)),
+        sizes=Rounds(2, zeros(num_workers) + 2, bound + 1),
+        worker=Role((_READ, _unit(may)), lambda worker: Rounds(False, *(own(num_workers, worker),) * 2), _works(may)),
         claim=claim,
         server=Role(
             (Action("commit", commit, COMMIT, takes),),
@@ -262,7 +263,7 @@ def rounds(
         num_servers=1,
         invariant=invariant,
         step_property=step_property,
-        normalise=normalise,
+        canonicalise=canonicalise,
     )
 
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own
 from gcjax.specifications.events import COMMIT, MESSAGE, SEND, Event
 
 
@@ -57,22 +57,22 @@ Move = Callable[[Any, jax.Array], tuple[Any, jax.Array]]
 
 
 @comparable
-def sr_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) -> Specification:
+def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: int = 1) -> Specification:
     """SR-SGC: every job can be decoded B rounds after it began.
 
     A job can be decoded if all but s = ceil(B λ / (W - 1 + B)) workers have given their task, in its own round or B
     rounds later.
 
     Args:
-      workers: n.
+      num_workers: n.
       burst: B, a divisor of W - 1.
       window: W, above B.
-      most: λ, at most n.
+      max_slow: λ, at most n.
     """
-    _checked(workers, burst, window, most)
+    _check_parameters(num_workers, burst, window, max_slow)
     if (window - 1) % burst:
         raise ValueError(f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}.")
-    needed = workers + (-burst * most // (window - 1 + burst))
+    needed = num_workers + (-burst * max_slow // (window - 1 + burst))
 
     def again(state: Repeated) -> jax.Array:
         """bool[W]: who repeats the task of the job of B rounds ago."""
@@ -80,14 +80,14 @@ def sr_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) 
         lacking = ~old & (state.index >= burst)
         return lacking & (jnp.cumsum(lacking) <= needed - old.sum())
 
-    load = workers - needed + 1
+    load = num_workers - needed + 1
 
     def move(state: Repeated, server: jax.Array) -> tuple[Repeated, jax.Array]:
         own_task = (state.answered == 1) & ~again(state)
         after = Repeated(
-            state.index + 1, jnp.zeros_like(state.answered), _after_round(state), _pushed(state.given, own_task)
+            state.index + 1, jnp.zeros_like(state.answered), _after_round(state), _shifted(state.given, own_task)
         )
-        return after, _conforms(state, burst, most)
+        return after, _conforms(state, burst, max_slow)
 
     def decoded(state: Repeated) -> jax.Array:
         """int[]: the tasks for the job of B rounds ago."""
@@ -102,29 +102,31 @@ def sr_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) 
         return load * jnp.where(job == state.index, at_once, jnp.where(job == state.index - burst, decoded(state), -1))
 
     zero = np.int32(0)
-    first = Repeated(zero, *(np.zeros(shape, np.int32) for shape in (workers, (window - 1, workers), (burst, workers))))
-    name = f"sr_sgc({workers} workers, burst {burst}, window {window}, {most} late)"
+    first = Repeated(
+        zero, *(np.zeros(shape, np.int32) for shape in (num_workers, (window - 1, num_workers), (burst, num_workers)))
+    )
+    name = f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
 
     def own_tasks(state: Repeated, job: jax.Array) -> jax.Array:
         return jnp.where(job == state.index - 1, load * state.given[0].sum(), -1)
 
-    return _specification(name, first, burst, burst, most, move, in_time, load, tasks, own_tasks)
+    return _specification(name, first, burst, burst, max_slow, move, in_time, load, tasks, own_tasks)
 
 
 @comparable
-def m_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) -> Specification:
+def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: int = 1) -> Specification:
     """M-SGC: every job can be decoded W - 2 + B rounds after it began.
 
     A job can be decoded if all have done their W - 1 uncoded parts, and all but λ their share of each coded part.
 
     Args:
-      workers: n.
+      num_workers: n.
       burst: B, below W.
       window: W.
-      most: λ, at most n.
+      max_slow: λ, at most n.
     """
-    _checked(workers, burst, window, most)
-    slots, coded = window - 1 + burst, most < workers
+    _check_parameters(num_workers, burst, window, max_slow)
+    slots, coded = window - 1 + burst, max_slow < num_workers
     age, group = np.arange(slots)[:, None], np.arange(burst)
 
     def worked(state: Multiplexed) -> tuple[jax.Array, jax.Array]:
@@ -138,18 +140,18 @@ def m_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) -
         plain, shares = worked(state)
         fresh = jnp.zeros_like(state.answered), jnp.zeros_like(shares[0])
         after = Multiplexed(
-            state.index + 1, fresh[0], _after_round(state), _pushed(plain, fresh[0]), _pushed(shares, fresh[1])
+            state.index + 1, fresh[0], _after_round(state), _shifted(plain, fresh[0]), _shifted(shares, fresh[1])
         )
-        return after, _conforms(state, burst, most)
+        return after, _conforms(state, burst, max_slow)
 
     def in_time(state: Multiplexed) -> jax.Array:
         plain, shares = worked(state)
         whole = (plain[-1] >= window - 1).all()
         if coded:
-            whole &= (shares[-1].sum(axis=1) >= workers - most).all()
+            whole &= (shares[-1].sum(axis=1) >= num_workers - max_slow).all()
         return (state.index < slots - 1) | whole
 
-    size = most + 1 if coded else 1
+    size = max_slow + 1 if coded else 1
 
     def tasks(state: Multiplexed, job: jax.Array) -> jax.Array:
         """int[]: those that there are for a job at the end of this round, in chunks."""
@@ -157,11 +159,11 @@ def m_sgc(*, workers: int = 3, burst: int = 1, window: int = 2, most: int = 1) -
         total = plain[-1].sum() + (shares[-1].sum() if coded else 0)
         return size * jnp.where(job == state.index - (slots - 1), total, -1)
 
-    shapes = workers, (window - 1, workers), (slots, workers), (slots, burst, workers)
+    shapes = num_workers, (window - 1, num_workers), (slots, num_workers), (slots, burst, num_workers)
     first = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
-    name = f"m_sgc({workers} workers, burst {burst}, window {window}, {most} late)"
-    found = _specification(name, first, slots - 1, burst, most, move, in_time, slots * size, tasks)
-    return found._replace(sizes=found.sizes._replace(plain=np.full(shapes[2], window)))
+    name = f"m_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
+    specification = _specification(name, first, slots - 1, burst, max_slow, move, in_time, slots * size, tasks)
+    return specification._replace(sizes=specification.sizes._replace(plain=np.full(shapes[2], window)))
 
 
 def _specification(
@@ -169,7 +171,7 @@ def _specification(
     first: Any,
     delay: int,
     burst: int,
-    most: int,
+    max_slow: int,
     move: Move,
     in_time: Callable[[Any], jax.Array],
     load: int,
@@ -183,20 +185,20 @@ def _specification(
       first: the first state.
       delay: after so many rounds a job must be decodable.
       burst: B.
-      most: λ.
+      max_slow: λ.
       move: the end of a round.
       in_time: whether the job that must be decodable now is so.
       load: the units of a worker in a round.
       tasks: `(state, job) -> int[]`, the work for a job, if a round ends in this state.
       own_tasks: the work for a job in its own round, if this has just ended.
     """
-    workers, new = first.answered.size, type(first)
+    num_workers, new = first.answered.size, type(first)
 
     def answer(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
         return state._replace(answered=state.answered.at[worker].set(1)), state.answered[worker] == 0
 
-    def writes(worker: jax.Array) -> Any:
-        return new(*(False,) * len(first))._replace(answered=own(workers, worker))
+    def frame(worker: jax.Array) -> Any:
+        return new(*(False,) * len(first))._replace(answered=own(num_workers, worker))
 
     def worker_rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
         return (before.answered[worker] == 0) & (after.answered[worker] == 1)
@@ -207,7 +209,7 @@ def _specification(
         place = jnp.arange(rounds.shape[0])[:, None]
         youngest = jnp.min(jnp.where(rounds == 1, place, rounds.shape[0]), axis=0)
         oldest = jnp.max(jnp.where(rounds == 1, place, -1), axis=0)
-        model = (oldest - youngest < burst).all() & (rounds.any(axis=0).sum() <= most)
+        model = (oldest - youngest < burst).all() & (rounds.any(axis=0).sum() <= max_slow)
         books = [(x == y).all() for x, y in zip(after, move(before, server)[0], strict=True)]
         return model & jnp.stack(books).all()
 
@@ -231,10 +233,10 @@ def _specification(
 
     return Specification(
         name,
-        workers,
+        num_workers,
         initial=first,
         sizes=new(*(np.full(np.shape(x), 2) for x in first))._replace(index=delay + 1),
-        worker=Role((Action("answer", answer, MESSAGE, answers),), writes, worker_rule),
+        worker=Role((Action("answer", answer, MESSAGE, answers),), frame, worker_rule),
         claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
         server=Role(
             (Action("end round", move, SEND, ended), Action("end round and commit", move, COMMIT, committed)),
@@ -244,29 +246,29 @@ def _specification(
         ),
         num_servers=1,
         step_property=step_property,
-        normalise=lambda state: state._replace(index=jnp.minimum(state.index, delay)),
+        canonicalise=lambda state: state._replace(index=jnp.minimum(state.index, delay)),
     )
 
 
-def _conforms(state: Any, burst: int, most: int) -> jax.Array:
+def _conforms(state: Any, burst: int, max_slow: int) -> jax.Array:
     """As the server finds out: nobody who must be waited for is late, and not too many others."""
     late = state.answered == 0
     known = state.late.any(axis=0)
     must = state.late[burst - 1 :].any(axis=0)
-    return ~(late & must).any() & ((late & ~known).sum() <= most - known.sum())
+    return ~(late & must).any() & ((late & ~known).sum() <= max_slow - known.sum())
 
 
 def _after_round(state: Any) -> jax.Array:
-    return _pushed(state.late, 1 - state.answered)
+    return _shifted(state.late, 1 - state.answered)
 
 
-def _pushed(rows: jax.Array, row: jax.Array) -> jax.Array:
+def _shifted(rows: jax.Array, row: jax.Array) -> jax.Array:
     """As many rows, with a new one in front."""
     return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
 
 
-def _checked(workers: int, burst: int, window: int, most: int) -> None:
-    check_workers(workers)
+def _check_parameters(num_workers: int, burst: int, window: int, max_slow: int) -> None:
+    check_num_workers(num_workers)
     _validate.integer("window", window, minimum=2)
     _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")
-    _validate.integer("most", most, maximum=workers, hint="No more workers can be late than there are.")
+    _validate.integer("max_slow", max_slow, maximum=num_workers, hint="No more workers can be late than there are.")

@@ -12,8 +12,8 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
-from gcjax.specifications.clocks import Clocks, begun, counted, relative
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.clocks import Clocks, push_event, relative, replay_clocks
 
 
 class Granted(NamedTuple):
@@ -31,18 +31,18 @@ class Granted(NamedTuple):
 
 
 @comparable
-def dssp(*, workers: int = 3, lower: int = 1, span: int = 2) -> Specification:
+def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specification:
     """DSSP refines SSP(lower + span): nobody is more than lower + span + 1 units ahead of anybody.
 
     When the fastest worker may not go on, it is granted any number of steps from 0 to the span that keeps it within the
     upper threshold; the protocol chooses by predicted waiting (Zhao et al. 2019, algorithms 1 and 2).
 
     Args:
-      workers: W.
+      num_workers: W.
       lower: the least threshold.
       span: how many steps more can be granted.
     """
-    check_workers(workers)
+    check_num_workers(num_workers)
     upper = _validate.integer("lower", lower) + _validate.integer("span", span)
 
     def push(grant: int) -> Action:
@@ -61,24 +61,26 @@ def dssp(*, workers: int = 3, lower: int = 1, span: int = 2) -> Specification:
             return after, may & allowed
 
         # Grants do not show in a run; what they allow is in the guarantee.
-        return Action(f"push, granted {grant}", move) if grant else Action("push", move, **begun(jnp.sum))
+        return Action(f"push, granted {grant}", move) if grant else Action("push", move, **push_event(jnp.sum))
 
     def rule(before: Granted, after: Granted, worker: jax.Array) -> jax.Array:
         clock = before.clock[worker]
         stays = (after.granted[worker] >= 0) & (after.granted[worker] < max(span, 1))
         return (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= upper) & stays & _bit(after, worker)
 
-    each = zeros(workers)
+    each = zeros(num_workers)
     return Specification(
-        f"dssp({workers} workers, thresholds {lower} to {upper})",
-        workers,
+        f"dssp({num_workers} workers, thresholds {lower} to {upper})",
+        num_workers,
         initial=Granted(each, each, each),
         sizes=Granted(each + upper + 2, each + max(span, 1), each + 2),
-        worker=Role(tuple(push(grant) for grant in range(span + 1)), lambda w: Granted(*(own(workers, w),) * 3), rule),
+        worker=Role(
+            tuple(push(grant) for grant in range(span + 1)), lambda w: Granted(*(own(num_workers, w),) * 3), rule
+        ),
         claim=f"nobody is more than {upper + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= upper + 1,
-        normalise=lambda state: state._replace(clock=state.clock - state.clock.min()),
-        observed=counted,
+        canonicalise=lambda state: state._replace(clock=state.clock - state.clock.min()),
+        replay=replay_clocks,
     )
 
 
@@ -87,7 +89,7 @@ def _bit(state: Granted, worker: jax.Array) -> jax.Array:
 
 
 @comparable
-def psp(*, workers: int = 3, num_sampled: int = 1, staleness: int = 0) -> Specification:
+def psp(num_workers: int = 3, *, num_sampled: int = 1, staleness: int = 0) -> Specification:
     """PSP: each worker is at most s + 1 units ahead of at least β others.
 
     A worker goes on if at least β others are at most s behind: then there is a sample of β that lets it go on, and
@@ -100,14 +102,14 @@ def psp(*, workers: int = 3, num_sampled: int = 1, staleness: int = 0) -> Specif
     to every rule.
 
     Args:
-      workers: W.
+      num_workers: W.
       num_sampled: β, below W.
       staleness: s.
     """
-    check_workers(workers)
-    _validate.integer("num_sampled", num_sampled, maximum=workers - 1, hint="A worker looks at others.")
+    check_num_workers(num_workers)
+    _validate.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint="A worker looks at others.")
     _validate.integer("staleness", staleness)
-    farthest = (workers - 1) * (staleness + 2)
+    farthest = (num_workers - 1) * (staleness + 2)
 
     def near(clock: jax.Array, limit: int) -> jax.Array:
         """int[W]: how many others are at most so far behind each."""
@@ -118,18 +120,20 @@ def psp(*, workers: int = 3, num_sampled: int = 1, staleness: int = 0) -> Specif
 
     def rule(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
         behind = before.clock[worker] - before.clock <= staleness
-        others = (behind & ~own(workers, worker)).sum()
+        others = (behind & ~own(num_workers, worker)).sum()
         return (after.clock[worker] == before.clock[worker] + 1) & (others >= num_sampled)
 
     return Specification(
-        f"psp({workers} workers, {num_sampled} sampled, staleness {staleness})",
-        workers,
-        initial=Clocks(zeros(workers)),
-        sizes=Clocks(np.full(workers, farthest + 1)),
-        worker=Role((Action("push", push, **begun(jnp.sum)),), lambda worker: Clocks(own(workers, worker)), rule),
+        f"psp({num_workers} workers, {num_sampled} sampled, staleness {staleness})",
+        num_workers,
+        initial=Clocks(zeros(num_workers)),
+        sizes=Clocks(np.full(num_workers, farthest + 1)),
+        worker=Role(
+            (Action("push", push, **push_event(jnp.sum)),), lambda worker: Clocks(own(num_workers, worker)), rule
+        ),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
         invariant=lambda state: (near(state.clock, staleness + 1) >= num_sampled).all(),
         explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
-        normalise=relative,
-        observed=counted,
+        canonicalise=relative,
+        replay=replay_clocks,
     )

@@ -19,11 +19,11 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
 from gcjax.specifications.rounds import commits_all, has_read, has_worked
 
-MOST_WORK = 2
+MAX_WORK = 2
 
 
 class Busy(NamedTuple):
@@ -47,7 +47,7 @@ class Busy(NamedTuple):
 
 
 @comparable
-def worker_busy(*, workers: int = 3, overlap: bool = False) -> Specification:
+def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification:
     """WBSP: all that read in a round read the same version, and everybody is in each commit.
 
     A worker pushes after each local step, and then begins the next one, by reading if there is a version that it has
@@ -56,10 +56,10 @@ def worker_busy(*, workers: int = 3, overlap: bool = False) -> Specification:
     the newest version when it began before.
 
     Args:
-      workers: W.
+      num_workers: W.
       overlap: whether communication and computing overlap.
     """
-    check_workers(workers)
+    check_num_workers(num_workers)
 
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
         new = state.version + 1
@@ -85,26 +85,28 @@ def worker_busy(*, workers: int = 3, overlap: bool = False) -> Specification:
         ]
     else:
         begin = [Action("begin", _begin, BEGIN, _begins)]  # with the newest version, whether it has to be read or not
-    role = Role((_PUSH, *begin), _mine(workers, due=overlap), partial(_works, overlap))
-    found = _specification(f"worker_busy({workers} workers{', overlap' * overlap})", workers, role, overlap)
-    return found._replace(
-        server=server, num_servers=1, step_property=step_property, observed=partial(_observed, overlap)
+    role = Role((_PUSH, *begin), _worker_frame(num_workers, due=overlap), partial(_worker_rule, overlap))
+    specification = _specification(
+        f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, role, overlap
+    )
+    return specification._replace(
+        server=server, num_servers=1, step_property=step_property, replay=partial(_replay_counts, overlap)
     )
 
 
 @comparable
-def worker_busy_eager(*, workers: int = 3, trigger: int = 0) -> Specification:
+def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specification:
     """Eager WBSP: all that read in a round read the same version; this does not hold.
 
     As in the released code, the server applies each push at once, and each push of one worker begins a round; the
     others read after their next push, when there may be newer versions (Yang et al. 2024).
 
     Args:
-      workers: W.
+      num_workers: W.
       trigger: the worker whose pushes begin rounds; the slowest, as a rule.
     """
-    check_workers(workers)
-    _validate.integer("trigger", trigger, maximum=workers - 1, hint="The trigger is a worker.")
+    check_num_workers(num_workers)
+    _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
 
     def push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
         after, enabled = _push(state, worker)
@@ -118,8 +120,8 @@ def worker_busy_eager(*, workers: int = 3, trigger: int = 0) -> Specification:
         return counted & (after.start == jnp.where(begins, after.version, before.start)) & _reads(before, after, worker)
 
     begin = Action("pull", _pull), Action("go on", _go_on)
-    worker = Role((Action("push", push), *begin), _mine(workers, shared=True), rule)
-    return _specification(f"worker_busy_eager({workers} workers, trigger {trigger})", workers, worker)
+    worker = Role((Action("push", push), *begin), _worker_frame(num_workers, shared=True), rule)
+    return _specification(f"worker_busy_eager({num_workers} workers, trigger {trigger})", num_workers, worker)
 
 
 def one_version(state: Busy) -> jax.Array:
@@ -174,15 +176,15 @@ def _begins(before: Busy, after: Busy, event: Event) -> jax.Array:
 _PUSH = Action("push", _push, UNIT, has_worked)
 
 
-def _mine(workers: int, *, shared: bool = False, due: bool = False) -> Callable[[jax.Array], Busy]:
-    def writes(worker: jax.Array) -> Busy:
-        mine = own(workers, worker)
-        return Busy(shared, shared, mine, mine, mine, mine & due)
+def _worker_frame(num_workers: int, *, shared: bool = False, due: bool = False) -> Callable[[jax.Array], Busy]:
+    def frame(worker: jax.Array) -> Busy:
+        own_entry = own(num_workers, worker)
+        return Busy(shared, shared, own_entry, own_entry, own_entry, own_entry & due)
 
-    return writes
+    return frame
 
 
-def _works(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
+def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
     """A worker pushes what it has begun, or begins with the newest version; with overlap, with one that is due."""
     was, now, read = before.busy[worker], after.busy[worker], after.read[worker]
     same = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
@@ -194,33 +196,39 @@ def _works(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.A
     return pushes | begins
 
 
-def _observed(overlap: bool, state: Busy, events: Event) -> Busy:
+def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
     """The states before events, by counting commits and units, and by what each worker has read last."""
     begins, units, commits = (events.kind == KINDS.index(kind) for kind in (BEGIN, UNIT, COMMIT))
-    rows, workers = np.arange(events.kind.size, dtype=np.int32), state.work.size
+    num_events, num_workers = events.kind.size, state.work.size
 
-    def marked(which: np.ndarray, values: np.ndarray | int) -> np.ndarray:
-        """int32[B, W]: the values at the event before each, if it is one of these of the worker; otherwise 0."""
-        marks = np.zeros((events.kind.size + 1, workers), np.int32)
-        marks[rows[which] + 1, events.worker[which]] = values
-        return marks[:-1]
+    def accumulated(rows: np.ndarray, changes: np.ndarray | int, first: np.ndarray) -> np.ndarray:
+        """int32[B, W]: the first values, changed at the events in these rows by so much for their workers."""
+        entries = np.zeros((num_events + 1, num_workers), np.int32)
+        entries[rows + 1, events.worker[rows]] = changes
+        entries[0] = first
+        return np.cumsum(entries[:-1], axis=0, dtype=np.int32)
 
     def latest(which: np.ndarray, values: np.ndarray, first: np.ndarray) -> np.ndarray:
-        """The value at the last of these events of each worker."""
-        row = np.maximum.accumulate(marked(which, rows[which] + 1), axis=0)
-        return np.where(row > 0, values.astype(np.int32)[row - 1], first)
+        """int32[B, W]: the value at the last of these events of each worker before each event."""
+        rows = np.flatnonzero(which)
+        worker = events.worker[rows].astype(np.min_scalar_type(num_workers))  # the fewer bytes, the faster sorted
+        rows = rows[np.argsort(worker, kind="stable")]
+        worker, value = events.worker[rows], values[rows].astype(np.int32)
+        previous = np.where(np.diff(worker, prepend=-1) != 0, np.asarray(first, np.int32)[worker], np.roll(value, 1))
+        return accumulated(rows, value - previous, first)
 
     version = state.version + np.cumsum(commits, dtype=np.int32) - commits
-    arrived = state.work + np.cumsum(marked(units, 1), axis=0, dtype=np.int32)
-    last = np.maximum.accumulate(np.append(0, np.where(commits, rows + 1, 0))[:-1])  # behind the last commit
+    arrived = accumulated(np.flatnonzero(units), 1, state.work)
+    behind_commit = np.where(commits, np.arange(1, num_events + 1), 0)
+    last = np.maximum.accumulate(np.append(0, behind_commit)[:-1])  # behind the last commit
     taken = np.where((last > 0)[:, None], arrived[(last - 1).clip(0)], 0)
     return Busy(
-        version.astype(np.int32),
-        (state.start + (version - state.version)).astype(np.int32),
-        (arrived - taken).astype(np.int32),
-        latest(begins, events.version, state.read).astype(np.int32),
-        latest(begins | units, begins, state.busy).astype(np.int32),
-        (latest(begins, version, state.due) if overlap else np.broadcast_to(state.due, arrived.shape)).astype(np.int32),
+        version=version,
+        start=state.start + (version - state.version),
+        work=arrived - taken,
+        read=latest(begins, events.version, state.read),
+        busy=latest(begins | units, begins, state.busy),
+        due=latest(begins, version, state.due) if overlap else np.broadcast_to(state.due, arrived.shape),
     )
 
 
@@ -230,21 +238,21 @@ def _reads(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
     return ((read == before.read[worker]) | (read == before.version)) & (busy >= 0) & (busy <= 1)
 
 
-def _specification(name: str, workers: int, worker: Role, overlap: bool = False) -> Specification:
-    zero, each = np.int32(0), zeros(workers)
+def _specification(name: str, num_workers: int, worker: Role, overlap: bool = False) -> Specification:
+    zero, each = np.int32(0), zeros(num_workers)
     return Specification(
         name,
-        workers,
+        num_workers,
         initial=Busy(zero, zero, each, each, each + 1, each),
-        sizes=Busy(4, 2, each + MOST_WORK + 1, each + 3, each + 2, each + (3 if overlap else 1)),
+        sizes=Busy(4, 2, each + MAX_WORK + 1, each + 3, each + 2, each + (3 if overlap else 1)),
         worker=worker,
         claim="all that read in a round read the same version",
         invariant=one_version,
-        normalise=partial(_normal, overlap),
+        canonicalise=partial(_canonical, overlap),
     )
 
 
-def _normal(overlap: bool, state: Busy) -> Busy:
+def _canonical(overlap: bool, state: Busy) -> Busy:
     """Versions by their order only, those from before this round as one; pushes up to two."""
     read, due = jnp.maximum(state.read, state.start - 1), jnp.maximum(state.due, state.start - 1)
     every = jnp.concatenate([read, *[due][:overlap], jnp.stack([state.start - 1, state.start, state.version])])
@@ -253,5 +261,5 @@ def _normal(overlap: bool, state: Busy) -> Busy:
     def rank(x: jax.Array) -> jax.Array:
         return (~again & (every < x[..., None])).sum(axis=-1)
 
-    work = jnp.minimum(state.work, MOST_WORK)
+    work = jnp.minimum(state.work, MAX_WORK)
     return Busy(rank(state.version), rank(state.start), work, rank(read), state.busy, rank(due) * overlap)

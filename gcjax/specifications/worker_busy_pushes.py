@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, Event
 
 
@@ -29,7 +29,7 @@ class Pushes(NamedTuple):
 
 
 @comparable
-def worker_busy_pushes(*, workers: int = 3, overlap: bool = False) -> Specification:
+def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specification:
     """Eager WBSP: every push is a commit at once, and whoever reads, reads the newest version.
 
     Who reads when is left open, and with it whether workers agree: they need not (`worker_busy_eager`). If
@@ -38,10 +38,10 @@ def worker_busy_pushes(*, workers: int = 3, overlap: bool = False) -> Specificat
     version is the newest.
 
     Args:
-      workers: W.
+      num_workers: W.
       overlap: whether communication and computing overlap.
     """
-    check_workers(workers)
+    check_num_workers(num_workers)
 
     def push(state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
         after = state._replace(version=state.version + 1, busy=state.busy.at[worker].set(0))
@@ -78,10 +78,10 @@ def worker_busy_pushes(*, workers: int = 3, overlap: bool = False) -> Specificat
         return (read == state.version).astype(jnp.int32)
 
     late = (Action("go on with what was pulled", begin(lambda state, worker: state.due[worker]), BEGIN, begins),)
-    zero, each = np.int32(0), zeros(workers)
+    zero, each = np.int32(0), zeros(num_workers)
     return Specification(
-        f"worker_busy_pushes({workers} workers{', overlap' * overlap})",
-        workers,
+        f"worker_busy_pushes({num_workers} workers{', overlap' * overlap})",
+        num_workers,
         initial=Pushes(zero, each, each, each),
         sizes=Pushes(2, each + 2, each + 2, each + 1 + overlap),
         worker=Role(
@@ -91,12 +91,12 @@ def worker_busy_pushes(*, workers: int = 3, overlap: bool = False) -> Specificat
                 Action("go on", begin(lambda state, worker: state.read[worker]), BEGIN, begins),
                 *late[:overlap],
             ),
-            lambda worker: Pushes(True, *(own(workers, worker),) * 2, own(workers, worker) & overlap),
+            lambda worker: Pushes(True, *(own(num_workers, worker),) * 2, own(num_workers, worker) & overlap),
             rule,
         ),
         claim="every push is a commit at once" + ", and whoever reads, reads the newest version" * (not overlap),
         step_property=step_property,
-        normalise=lambda state: Pushes(
+        canonicalise=lambda state: Pushes(
             jnp.ones_like(state.version), newest(state, state.read), state.busy, newest(state, state.due) * overlap
         ),
     )

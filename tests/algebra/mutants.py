@@ -82,7 +82,7 @@ def rounds(first, number, nil=True):
 
     def iterate(c):
         x = first(c.model)
-        for _ in range(c.model.num_steps + 2 if number is None else number):
+        for _ in range(c.model.max_steps + 2 if number is None else number):
             x = commands.sequence(c, x) | commands.nil(c.model) if nil else commands.sequence(c, x)
         return x
 

@@ -32,7 +32,7 @@ def relation(random, states=2):
 
 
 def same(command, automaton):
-    unfolded = automata.traces(automaton, command.model.num_steps)
+    unfolded = automata.traces(automaton, command.model.max_steps)
     return unfolded.model == command.model and np.array_equal(unfolded.traces, command.traces)
 
 
@@ -199,7 +199,7 @@ def test_a_counterexample_longer_than_any_bounded_trace():
     assert found.trace.start == 0
     assert [space.targets[step] for step in found.trace.steps] == list(range(1, 12))
     assert str(found).splitlines()[-2:] == ["11. program     10 -> 11", "incomplete"]
-    with pytest.raises(ValueError, match="num_steps=11"):
+    with pytest.raises(ValueError, match="max_steps=11"):
         automata.traces(counting, 11)
 
 

@@ -196,18 +196,18 @@ def test_an_operator_of_ones_own():
         (lambda: cm.parallel(cm.nil(cm.Model(shared_memory(2), 2)), cm.nil(TWO)), "must be of one model"),
         (lambda: cm.nil(TWO) | cm.nil(MODELS["events"]), "must be of one model"),
         (lambda: cm.ccs_parallel(cm.nil(TWO), cm.nil(TWO)), "CCS needs steps with complements"),
-        (lambda: cm.Model(shared_memory(2), 0), "num_steps must be a whole number at least 1; got 0."),
+        (lambda: cm.Model(shared_memory(2), 0), "max_steps must be a whole number at least 1; got 0."),
         (
             lambda: cm.Model(shared_memory(4), 9),
-            "A command must have at most 8388608 bits; 4 states, 8 steps and traces of num_steps=9 make 1840700268. "
-            "num_steps=6 would fit.",
+            "A command must have at most 8388608 bits; 4 states, 8 steps and traces of max_steps=9 make 1840700268. "
+            "max_steps=6 would fit.",
         ),
         (lambda: cm.Model(shared_memory(2000), 1), "make 24006000. No trace of one step would fit: take fewer states."),
-        (lambda: cm.Model(shared_memory(2), 10**5), "make more than 2**200002. num_steps=10 would fit."),
+        (lambda: cm.Model(shared_memory(2), 10**5), "make more than 2**200002. max_steps=10 would fit."),
         (
             lambda: cm.csp_parallel(*[cm.nil(cm.Model(events(1), 8))] * 2),
-            "At most 16777216 pairs of traces can be put together; a table of 10 rows makes 111111111 for num_steps=8. "
-            "num_steps=7 would fit.",
+            "At most 16777216 pairs of traces can be put together; a table of 10 rows makes 111111111 for max_steps=8. "
+            "max_steps=7 would fit.",
         ),
     ],
 )  # fmt: skip

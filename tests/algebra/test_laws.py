@@ -27,9 +27,9 @@ def surprises(results):
     return "\n\n".join(f"{x.law.title}: {x.outcome}\n{x.counterexample}" for x in results if not x.expected)
 
 
-@pytest.mark.parametrize(("num_states", "num_steps", "num_instances"), [(2, 4, NUMBER), (3, 3, NUMBER)])
-def test_all_laws_come_out_as_the_table_says(num_states, num_steps, num_instances):
-    results = laws.check_all(num_states=num_states, num_steps=num_steps, num_instances=num_instances)
+@pytest.mark.parametrize(("num_states", "max_steps", "num_instances"), [(2, 4, NUMBER), (3, 3, NUMBER)])
+def test_all_laws_come_out_as_the_table_says(num_states, max_steps, num_instances):
+    results = laws.check_all(num_states=num_states, max_steps=max_steps, num_instances=num_instances)
     assert not surprises(results)
     assert [x.outcome for x in results] == [OUTCOMES[law.kind] for law in laws.LAWS]
 
@@ -37,16 +37,16 @@ def test_all_laws_come_out_as_the_table_says(num_states, num_steps, num_instance
 @pytest.mark.slow
 def test_all_laws_hold_for_traces_of_six_steps():
     true = [law for law in laws.LAWS if law.kind in ("axiom", "law")]
-    assert not surprises(laws.check_all(num_states=2, num_steps=6, num_instances=1, laws=true))
+    assert not surprises(laws.check_all(num_states=2, max_steps=6, num_instances=1, laws=true))
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("num_states", "num_steps", "num_instances"), [(2, 4, 500), (3, 3, 500), (2, 6, 24), (4, 2, 500)]
+    ("num_states", "max_steps", "num_instances"), [(2, 4, 500), (3, 3, 500), (2, 6, 24), (4, 2, 500)]
 )
-def test_all_laws_on_many_instances(num_states, num_steps, num_instances):
+def test_all_laws_on_many_instances(num_states, max_steps, num_instances):
     results = laws.check_all(
-        num_states=num_states, num_steps=num_steps, num_instances=num_instances, rng_key=jax.random.key(7)
+        num_states=num_states, max_steps=max_steps, num_instances=num_instances, rng_key=jax.random.key(7)
     )
     assert not surprises(results)
 
@@ -171,7 +171,7 @@ def test_the_command_writes_the_page(tmp_path):
             "num_states must be a whole number at least 2; got 1. With one state a relation says nothing.",
         ),
         (["--instances", "0"], "num_instances must be a whole number between 1 and 1024; got 0."),
-        (["--states", "4", "--steps", "9"], "num_steps=6 would fit."),
+        (["--states", "4", "--steps", "9"], "max_steps=6 would fit."),
     ],
 )
 def test_bad_options(options, message, capsys):

@@ -18,13 +18,13 @@ def demanding(specification):
 
 
 CASES = {  # name -> the specification, what the promises give, what programs keep, what they achieve
-    "BSP refines SSP": (lambda: bsp(workers=2, staleness=1), True, True, True),
-    "too weak a guarantee": (lambda: strict(bsp(workers=2, staleness=1)), True, False, True),
-    "too much relied on": (lambda: demanding(ssp(workers=2, staleness=1)), False, True, True),
-    "too strong a property": (lambda: strict(ssp(workers=2, staleness=1)), True, False, False),
+    "BSP refines SSP": (lambda: bsp(2, staleness=1), True, True, True),
+    "too weak a guarantee": (lambda: strict(bsp(2, staleness=1)), True, False, True),
+    "too much relied on": (lambda: demanding(ssp(2, staleness=1)), False, True, True),
+    "too strong a property": (lambda: strict(ssp(2, staleness=1)), True, False, False),
     "too fast a program": (lambda: clocks.bounded("fast", 2, program=1, guarantee=0), True, False, False),
-    "three workers": (lambda: ssp(workers=3, staleness=0), True, True, True),
-    "a server": (lambda: SPECIFICATIONS["k_sync"].factory(workers=2, num_contributions=1), True, True, True),
+    "three workers": (lambda: ssp(3, staleness=0), True, True, True),
+    "a server": (lambda: SPECIFICATIONS["k_sync"].factory(2, num_contributions=1), True, True, True),
 }
 SLOW = ["too strong a property", "too fast a program", "three workers", "a server"]
 
@@ -41,7 +41,7 @@ def test_refinement_and_exploring_agree(name):
 
 
 def test_the_relations_of_ssp():
-    found = relations(ssp(workers=2, staleness=0)._replace(rely=None))
+    found = relations(ssp(2, staleness=0)._replace(rely=None))
     # States: both as far, worker 0 ahead, worker 1 ahead (in the order in which they are found).
     zero_ahead, one_ahead = (int(np.flatnonzero(found.programs[w, 0])[0]) for w in (0, 1))
     for worker, mine, other in ((0, zero_ahead, one_ahead), (1, one_ahead, zero_ahead)):
@@ -55,4 +55,4 @@ def test_the_relations_of_ssp():
 
 def test_too_many_states_are_refused():
     with pytest.raises(ValueError, match="at most 64 states .* Use 3 workers or smaller"):
-        theory(ssp(workers=4, staleness=2))
+        theory(ssp(4, staleness=2))

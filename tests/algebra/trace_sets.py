@@ -14,7 +14,7 @@ class TraceSets:
     """All operators on sets of traces; names are those of `gcjax.algebra.commands`."""
 
     def __init__(self, model):
-        self.space, self.n = model.space, model.num_steps
+        self.space, self.n = model.space, model.max_steps
         self.all_steps = range(self.space.num_steps)
         self.states = range(self.space.num_states)
         self.words = [w for k in range(self.n + 1) for w in itertools.product(self.all_steps, repeat=k)]

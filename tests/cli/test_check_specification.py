@@ -19,7 +19,7 @@ def gcjax(capsys):
 
 
 def test_what_holds_ends_with_0(gcjax):
-    status, out, err = gcjax("ssp", "--workers", "2", "--staleness=1")
+    status, out, err = gcjax("ssp", "--num-workers", "2", "--staleness=1")
     assert (status, err) == (0, "")
     assert "ssp(2 workers, staleness 1)" in out
     assert "each of 2 workers alone │      5" in out
@@ -28,7 +28,7 @@ def test_what_holds_ends_with_0(gcjax):
 
 
 def test_what_fails_ends_with_1_and_a_counterexample(gcjax):
-    status, out, _ = gcjax("worker_busy_eager", "--workers", "3", "--trigger", "2")
+    status, out, _ = gcjax("worker_busy_eager", "--num-workers", "3", "--trigger", "2")
     assert status == 1
     assert "fails after 4 steps: the property does not hold" in out
     steps = [line.split("│") for line in out.splitlines() if line[:1] in "1234" and "worker" in line]
@@ -39,7 +39,7 @@ def test_what_fails_ends_with_1_and_a_counterexample(gcjax):
 
 @pytest.mark.slow
 def test_a_coded_round_is_checked_with_a_code(gcjax):
-    status, out, _ = gcjax("coded", "--workers", "3", "--stragglers", "1")
+    status, out, _ = gcjax("coded", "--num-workers", "3", "--num-stragglers", "1")
     assert status == 0
     assert "coded(3 workers, load 2)" in out
 
@@ -62,16 +62,16 @@ def test_the_table_of_a_code_has_all_that_can_be_decoded(workers):
     "arguments, said",
     [
         (("sspp",), "Did you mean ssp"),
-        (("ssp", "--stale", "2"), "ssp takes --workers (default 3), --staleness (default 2); got '--stale'"),
-        (("coded", "--stragglers", "3"), "num_stragglers must be a whole number between 0 and 2; got 3"),
+        (("ssp", "--stale", "2"), "ssp takes --num-workers (default 3), --staleness (default 2); got '--stale'"),
+        (("coded", "--num-stragglers", "3"), "num_stragglers must be a whole number between 0 and 2; got 3"),
         (("grouped", "--groups", "9"), "groups must be a whole number between 1 and 4; got 9"),
-        (("ssp", "2"), "ssp takes --workers"),
-        (("ssp", "--workers"), "--workers needs a number"),
-        (("ssp", "--workers", "two"), "--workers must be a whole number; got 'two'"),
-        (("ssp", "--workers", "1000"), "entries with up to 4 values make 10^602.1 of them. Use about 31 workers"),
-        (("ssp", "--workers", "1" + 30 * "0"), "workers must be a whole number at most 10000; got 1000"),
+        (("ssp", "2"), "ssp takes --num-workers"),
+        (("ssp", "--num-workers"), "--num-workers needs a number"),
+        (("ssp", "--num-workers", "two"), "--num-workers must be a whole number; got 'two'"),
+        (("ssp", "--num-workers", "1000"), "entries with up to 4 values make 10^602.1 of them. Use about 31 workers"),
+        (("ssp", "--num-workers", "1" + 30 * "0"), "num_workers must be a whole number at most 10000; got 1000"),
         (("ssp", "--staleness", "1" + 30 * "0"), "staleness must be a whole number at most 10000; got 1000"),
-        (("ssp", "--workers", "0"), "workers must be a whole number at least 1; got 0"),
+        (("ssp", "--num-workers", "0"), "num_workers must be a whole number at least 1; got 0"),
     ],
 )
 def test_bad_input_ends_with_2(gcjax, arguments, said):

@@ -73,12 +73,12 @@ def test_a_name_of_several_things_shows_all(narrow):
     assert "stopping deadline, in gcjax.codes.stopping" in lines
     lines = narrow("ssp")
     assert {"protocol ssp, in gcjax.protocols.ssp", "specification ssp, in gcjax.specifications.clocks"} <= {*lines}
-    assert "  gcjax check ssp --workers 3 --staleness 2" in lines
+    assert "  gcjax check ssp --num-workers 3 --staleness 2" in lines
 
 
 def test_a_kind_shows_parameters(narrow):
     text = "\n".join(narrow("protocol"))
-    assert "num_steps, inner=None, outer=None" in text
+    assert "num_local_steps, inner=None, outer=None" in text
     assert "no parameters" in text
 
 

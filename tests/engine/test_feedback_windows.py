@@ -139,7 +139,7 @@ def fed(adaptive, losses_of_windows, num_windows):
 
 def test_adacomm_follows_what_it_is_shown(x64):
     """Down with the square root; half if the loss has not fallen enough; the same after a window without commits."""
-    adaptive = protocols.adacomm(num_steps=12, seconds=4.0, num_windows=6).adaptive
+    adaptive = protocols.adacomm(num_local_steps=12, seconds=4.0, num_windows=6).adaptive
     found = fed(adaptive, [[9.0, 1.35, 1.35], [1.0], [1.0], [], [36.0]], 6)
     assert np.asarray(found[-1]).tolist() == [12, 8, 4, 2, 2, 1]
     assert np.asarray(fed(adaptive, [[], [9.0, 1.35, 1.35]], 6)[-1]).tolist() == [12, 12, 8, 8, 8, 8]
@@ -189,7 +189,7 @@ def test_adsp_rewards_the_inverse_time_to_the_target(x64):
 def test_adsp_with_a_target_searches_on_where_the_target_comes_nearer(x64):
     """The curve flattens, so that by a² the first rate was the best, but the target is less far away."""
     losses = curves([1, 0.9, 0.8], end=0.0)
-    options = {"seconds": 4.0, "num_windows": 3, "least_interval": 0.5}
+    options = {"seconds": 4.0, "num_windows": 3, "min_interval": 0.5}
     by_speed, by_time = (
         fed(protocols.adsp(**options, target_loss=target).adaptive, losses, 3)[-1] for target in (None, 0.3)
     )

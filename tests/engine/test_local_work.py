@@ -29,25 +29,25 @@ INNER = optax.adamw(0.02, weight_decay=0.3)
 
 # name -> (protocol, what its contributions are)
 PROTOCOLS = {
-    "local_sgd": (protocols.local_sgd(num_steps=2), Rule()),
+    "local_sgd": (protocols.local_sgd(num_local_steps=2), Rule()),
     "diloco": (
-        protocols.diloco(num_steps=3, inner=INNER),
+        protocols.diloco(num_local_steps=3, inner=INNER),
         Rule(inner=AdamW(0.02, 0.3), outer=Sgd(0.7, 0.9, nesterov=True)),
     ),
-    "stsyn": (protocols.stsyn(num_steps=2, num_waited=2), Rule()),
+    "stsyn": (protocols.stsyn(num_local_steps=2, num_waited=2), Rule()),
     "anytime": (protocols.anytime_minibatch(seconds=2.6), Rule(outer="run", summed=True)),
-    "elastic": (protocols.elastic_averaging(num_steps=2), Rule(elastic=True)),
+    "elastic": (protocols.elastic_averaging(num_local_steps=2), Rule(elastic=True)),
     "worker_busy": (protocols.worker_busy(), Rule()),
     "worker_busy eager": (protocols.worker_busy(eager=True), Rule()),
     "worker_busy overlap": (protocols.worker_busy(overlap=True), Rule(in_flight=True)),
     "worker_busy eager overlap": (protocols.worker_busy(eager=True, overlap=True), Rule(in_flight=True)),
-    "grouped change": (protocols.grouped(groups=GROUPS, local_rounds=2, merge="change"), Rule(owner=GROUP_OF)),
+    "grouped change": (protocols.grouped(groups=GROUPS, num_local_steps=2, merge="change"), Rule(owner=GROUP_OF)),
     "grouped elastic": (
-        protocols.grouped(groups=GROUPS, local_rounds=2, merge="elastic"),
+        protocols.grouped(groups=GROUPS, num_local_steps=2, merge="elastic"),
         Rule(owner=GROUP_OF, elastic=True),
     ),
-    "adacomm": (protocols.adacomm(num_steps=3, seconds=11.0, num_windows=4), Rule()),
-    "adsp": (protocols.adsp(seconds=4.0, num_windows=3, least_interval=0.5), Rule()),
+    "adacomm": (protocols.adacomm(num_local_steps=3, seconds=11.0, num_windows=4), Rule()),
+    "adsp": (protocols.adsp(seconds=4.0, num_windows=3, min_interval=0.5), Rule()),
 }
 NETWORK = stragglers.constant_network(latency=0.05, upload=0.2, download=0.3)
 
@@ -130,10 +130,15 @@ def equal(num_units=T):
 PLAIN = optax.sgd(0.1)
 ROUNDS_OF_TWO = PROTOCOLS["local_sgd"][0]
 IDENTITIES = {
-    "one local step is BSP": (protocols.local_sgd(num_steps=1), protocols.bsp(), SGD, durations),
+    "one local step is BSP": (protocols.local_sgd(num_local_steps=1), protocols.bsp(), SGD, durations),
     "nobody is faster: WBSP is BSP": (PROTOCOLS["worker_busy"][0], protocols.bsp(), SGD, equal),
-    "DiLoCo adding the changes": (protocols.diloco(num_steps=2, outer=optax.sgd(1.0)), ROUNDS_OF_TWO, SGD, durations),
-    "STSyn waiting for all": (protocols.stsyn(num_steps=2, num_waited=W), ROUNDS_OF_TWO, SGD, equal),
+    "DiLoCo adding the changes": (
+        protocols.diloco(num_local_steps=2, outer=optax.sgd(1.0)),
+        ROUNDS_OF_TWO,
+        SGD,
+        durations,
+    ),
+    "STSyn waiting for all": (protocols.stsyn(num_local_steps=2, num_waited=W), ROUNDS_OF_TWO, SGD, equal),
     "the change of one step": (
         protocols.grouped(groups=GROUPS, merge="change"),
         protocols.grouped(groups=GROUPS, merge="gradient"),

@@ -103,7 +103,7 @@ def steady(groups, local_rounds):
     """The schedules of 22 units of work and of all sampled ones, with one slow worker."""
     named = protocols.contiguous_groups(W, num_groups=groups)
     merge = "change" if local_rounds > 1 else "gradient"
-    protocol = protocols.grouped(groups=named, local_rounds=local_rounds, merge=merge)
+    protocol = protocols.grouped(groups=named, num_local_steps=local_rounds, merge=merge)
     return jax.jit(lambda d: (training.until_work(protocol, 22)(d), protocol(d)))(jnp.ones((20, W)).at[:, 0].set(3.0))
 
 

@@ -93,14 +93,14 @@ P = protocols
 
 CASES = {
     "adacomm": Case(
-        lambda w: P.adacomm(num_steps=3, seconds=9.0, num_windows=2),
+        lambda w: P.adacomm(num_local_steps=3, seconds=9.0, num_windows=2),
         mean,
         rounds(loops.steps(lambda begin: 3 if begin < 9 else 1)),
         lambda protocol: jnp.asarray([3, 1], jnp.int32),
         True,
     ),
     "adsp": Case(
-        lambda w: P.adsp(seconds=4.0, num_windows=2, least_interval=1.5),
+        lambda w: P.adsp(seconds=4.0, num_windows=2, min_interval=1.5),
         mean,
         queue(rules.Adsp, 4.0, 1.5, RATES),
         adsp_rates,
@@ -119,22 +119,22 @@ CASES = {
     "bsp": Case(lambda w: P.bsp(), mean, rounds(loops.steps(lambda begin: 1)), stalls=True),
     "coded": Case(lambda w: P.coded(codes.uncoded(w, load=2)), chunk_mean, stalls=True),
     "diloco": Case(
-        lambda w: P.diloco(num_steps=2), mean, rounds(loops.steps(lambda begin: 2)), stalls=True
+        lambda w: P.diloco(num_local_steps=2), mean, rounds(loops.steps(lambda begin: 2)), stalls=True
     ),
     "dssp": Case(lambda w: P.dssp(lower=1, span=2), mean, queue(rules.Dssp, 1, 2), stalls=True),
     "elastic_averaging": Case(
-        lambda w: P.elastic_averaging(num_steps=2, moving_rate=0.75),
+        lambda w: P.elastic_averaging(num_local_steps=2, moving_rate=0.75),
         each(lambda w: 0.75 / w),
         queue(rules.Elastic, 2),
     ),
     "grouped": Case(lambda w: P.grouped(groups=halves(w)), mean, grouped()),
     "grouped change": Case(
-        lambda w: P.grouped(groups=halves(w), local_rounds=2, merge="change", central_seconds=0.75),
+        lambda w: P.grouped(groups=halves(w), num_local_steps=2, merge="change", central_seconds=0.75),
         mean,
         grouped(local_rounds=2, central_seconds=0.75),
     ),
     "grouped elastic": Case(
-        lambda w: P.grouped(groups=halves(w), local_rounds=3, merge="elastic", moving_rate=0.5),
+        lambda w: P.grouped(groups=halves(w), num_local_steps=3, merge="elastic", moving_rate=0.5),
         lambda w, e, parts: [0.5 / 2 / len(parts)] * len(parts),
         grouped(local_rounds=3),
     ),
@@ -143,9 +143,9 @@ CASES = {
     "k_batch_sync": Case(lambda w: P.k_batch_sync(num_contributions=2), half, queue(rules.FirstK, 2, False, True)),
     "k_sync": Case(lambda w: P.k_sync(num_contributions=2), half, queue(rules.FirstK, 2, True, True)),
     "local_sgd": Case(
-        lambda w: P.local_sgd(num_steps=3), mean, rounds(loops.steps(lambda begin: 3)), stalls=True
+        lambda w: P.local_sgd(num_local_steps=3), mean, rounds(loops.steps(lambda begin: 3)), stalls=True
     ),
-    "m_sgc": Case(lambda w: P.m_sgc(w, burst=1, window=2, most=1, rng_key=KEY), None, stalls=True),
+    "m_sgc": Case(lambda w: P.m_sgc(w, burst=1, window=2, max_slow=1, rng_key=KEY), None, stalls=True),
     "progressive_groups": Case(
         lambda w: P.progressive_groups(num_rounds=1, factor=2.0, no_delay=1.0, order=range(w)[::-1]),
         mean,
@@ -156,14 +156,14 @@ CASES = {
     "psp lenient": Case(
         lambda w: P.psp(num_sampled=w - 1, staleness=1, rng_key=KEY), mean, queue(rules.Ssp, 1), stalls=True
     ),
-    "sr_sgc": Case(lambda w: P.sr_sgc(w, burst=1, window=2, most=1, rng_key=KEY), None, stalls=True),
+    "sr_sgc": Case(lambda w: P.sr_sgc(w, burst=1, window=2, max_slow=1, rng_key=KEY), None, stalls=True),
     "ssp": Case(lambda w: P.ssp(staleness=1), mean, queue(rules.Ssp, 1), stalls=True),
     "staleness_aware": Case(lambda w: P.staleness_aware(), aware(1), queue(rules.Rule)),
     "staleness_aware 2": Case(
         lambda w: P.staleness_aware(num_contributions=2), aware(2), queue(rules.FirstK, 2, False, False)
     ),
     "stsyn": Case(
-        lambda w: P.stsyn(num_steps=2, num_waited=2),
+        lambda w: P.stsyn(num_local_steps=2, num_waited=2),
         lambda w, e, parts: [1 / len(parts)] * len(parts),
         rounds(loops.first_to_finish(2, 2)),
     ),

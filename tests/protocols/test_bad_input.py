@@ -48,8 +48,8 @@ CALLS = {
         "groups of 2 workers, the durations have 3 columns",
     ),
     "gradients after rounds": (
-        lambda: P.grouped(groups=[[0]], local_rounds=2),
-        "local_rounds=2. Use merge='change' or",
+        lambda: P.grouped(groups=[[0]], num_local_steps=2),
+        "num_local_steps=2. Use merge='change' or",
     ),
     "an unknown merge": (
         lambda: P.grouped(groups=[[0]], merge="mean"),
@@ -57,7 +57,7 @@ CALLS = {
     ),
     "more groups than workers": (lambda: P.contiguous_groups(3, num_groups=4), r"num_groups must be .* 1 and 3; got 4"),
     "negative speeds": (lambda: P.groups_by_speed([1.0, -1.0], num_groups=2), "seconds must be at least 0; got"),
-    "moving rate > W": (lambda: P.elastic_averaging(num_steps=1, moving_rate=4.0)(D), "at most 3; got 4"),
+    "moving rate > W": (lambda: P.elastic_averaging(num_local_steps=1, moving_rate=4.0)(D), "at most 3; got 4"),
     "moving rate > G": (lambda: P.grouped(groups=[[0]], merge="elastic", moving_rate=2.0), "at most 1; got 2"),
     "an order with gaps": (
         lambda: P.progressive_groups(order=[0, 1, 3])(D),
@@ -70,19 +70,25 @@ CALLS = {
         lambda: P.worker_busy(eager=True, trigger=3)(D),
         r"between 0 and 2; got 3\. The trigger",
     ),
-    "a rate inside": (lambda: P.diloco(num_steps=2, inner=0.1), "inner must be an optax.GradientTrans.*; got 0.1"),
-    "a rate outside": (lambda: P.diloco(num_steps=2, outer=0.7), "outer must be an optax.GradientTrans.*; got 0.7"),
-    "no steps": (lambda: P.local_sgd(num_steps=0), "num_steps must be a whole number at least 1; got 0"),
+    "a rate inside": (
+        lambda: P.diloco(num_local_steps=2, inner=0.1),
+        "inner must be an optax.GradientTrans.*; got 0.1",
+    ),
+    "a rate outside": (
+        lambda: P.diloco(num_local_steps=2, outer=0.7),
+        "outer must be an optax.GradientTrans.*; got 0.7",
+    ),
+    "no steps": (lambda: P.local_sgd(num_local_steps=0), "num_local_steps must be a whole number at least 1; got 0"),
     "too few units": (
-        lambda: P.local_sgd(num_steps=5)(D),
+        lambda: P.local_sgd(num_local_steps=5)(D),
         "5 units of each worker; got durations of 4 units. Sample at",
     ),
     "too few units, groups": (
-        lambda: P.grouped(groups=[[0, 1, 2]], local_rounds=5, merge="change")(D),
+        lambda: P.grouped(groups=[[0, 1, 2]], num_local_steps=5, merge="change")(D),
         "takes 5 units; got durations of 4 units",
     ),
     "STSyn that waits for more": (
-        lambda: P.stsyn(num_steps=1, num_waited=4)(D),
+        lambda: P.stsyn(num_local_steps=1, num_waited=4)(D),
         r"num_waited must be .* 1 and 3; got 4",
     ),
     "no time": (lambda: P.anytime_minibatch(seconds=0.0), "seconds must be above 0 and finite; got 0"),
@@ -122,7 +128,10 @@ CALLS = {
         "rng_key must be .*; got None",
     ),
     "no windows": (lambda: P.adsp(num_windows=0), "num_windows must be a whole number at least 1; got 0"),
-    "no interval": (lambda: P.adacomm(num_steps=1, seconds=0.0, num_windows=1), "seconds must be above 0 .*; got 0"),
+    "no interval": (
+        lambda: P.adacomm(num_local_steps=1, seconds=0.0, num_windows=1),
+        "seconds must be above 0 .*; got 0",
+    ),
     "zero bandwidth": (lambda: LINKS(upload=0.0), "upload bandwidth must be above 0; got 0"),
     "zero bandwidth of one": (
         lambda: LINKS(download=np.asarray([1.0, 0.0])),
@@ -162,14 +171,14 @@ CALLS = {
 }
 
 NUMBERS = {
-    "adacomm": lambda value: P.adacomm(num_steps=1, seconds=value, num_windows=1),
-    "adsp, interval": lambda value: P.adsp(num_windows=1, least_interval=value),
-    "adsp, rise": lambda value: P.adsp(num_windows=1, rise=value),
+    "adacomm": lambda value: P.adacomm(num_local_steps=1, seconds=value, num_windows=1),
+    "adsp, interval": lambda value: P.adsp(num_windows=1, min_interval=value),
+    "adsp, growth": lambda value: P.adsp(num_windows=1, max_loss_growth=value),
     "adsp, target": lambda value: P.adsp(num_windows=1, target_loss=value),
     "adsp, seconds": lambda value: P.adsp(num_windows=1, seconds=value),
     "anytime_minibatch": lambda value: P.anytime_minibatch(seconds=value),
     "dssp": lambda value: P.dssp(weight=value),
-    "elastic_averaging": lambda value: P.elastic_averaging(num_steps=1, moving_rate=value),
+    "elastic_averaging": lambda value: P.elastic_averaging(num_local_steps=1, moving_rate=value),
     "grouped, central": lambda value: P.grouped(groups=[[0, 1]], central_seconds=value),
     "grouped, rate": lambda value: P.grouped(groups=[[0, 1]], merge="elastic", moving_rate=value),
     "progressive_groups, factor": lambda value: P.progressive_groups(factor=value),
@@ -216,7 +225,7 @@ def test_a_worker_that_fails_at_once_is_no_error_but_a_run_that_never_finishes(n
 
 @pytest.mark.parametrize("traced", [False, True])
 def test_durations_of_few_bits_become_float32(traced):
-    made = P.local_sgd(num_steps=2)
+    made = P.local_sgd(num_local_steps=2)
     for dtype in (jnp.bfloat16, jnp.float16):
         given = jnp.asarray(np.tile([0.5, 3.0, 1.0], (400, 1)), dtype)
         found = (jax.jit(lambda d: made(d)) if traced else made)(given)

@@ -18,7 +18,7 @@ pytestmark = pytest.mark.promotes  # states are of 32 bits, what is counted abou
 
 PROMISED = [name for name in CASES if table.protocol(name).specification is not None]
 FIELDS = ("worker", "unit", "work")
-SSP = [specifications.ssp(workers=W, staleness=staleness) for staleness in range(3)]
+SSP = [specifications.ssp(W, staleness=staleness) for staleness in range(3)]
 
 
 @functools.cache
@@ -81,8 +81,20 @@ def test_schedules_keep_to_what_is_promised(name):
 
 def test_the_eager_variant_does_not_promise_what_the_other_one_does():
     """The server applies the push of one worker as a commit of its own."""
-    kept = check(schedule("worker_busy eager"), specifications.worker_busy(workers=W))
+    kept = check(schedule("worker_busy eager"), specifications.worker_busy(W))
     assert kept.broken == "guarantee" and kept.who == "server" and kept.before.work.sum() == 1
+
+
+def test_states_that_are_counted_wrongly_are_caught():
+    """Each event must lead to the state in which the next one happens."""
+    right = specifications.worker_busy(W)
+
+    def replay(state, events):
+        states = right.replay(state, events)
+        return states._replace(version=np.append(states.version[:-1], states.version[-1] + 1))
+
+    kept = check(schedule("worker_busy"), right._replace(replay=replay))
+    assert kept.broken == "guarantee" and kept.events == check(schedule("worker_busy"), right).events
 
 
 def with_zeros(seed, shape):
@@ -103,9 +115,9 @@ def test_who_is_too_far_ahead_is_named():
     )  # fmt: skip
     np.testing.assert_array_equal(kept.before.clock, [3, 3, 0])
     np.testing.assert_array_equal(kept.after.clock, [4, 3, 0])
-    kept = check(quick(protocols.asp(), durations), specifications.ssp(workers=W, staleness=5))
+    kept = check(quick(protocols.asp(), durations), specifications.ssp(W, staleness=5))
     assert (kept.broken, kept.who, kept.unit, kept.time) == ("guarantee", "worker 0", 6, 6.0)
-    assert check(quick(protocols.ssp(staleness=2), durations), specifications.ssp(workers=W, staleness=4))
+    assert check(quick(protocols.ssp(staleness=2), durations), specifications.ssp(W, staleness=4))
 
 
 @pytest.mark.parametrize("name", [name for name in PROMISED if "worker_busy" not in name and "sgc" not in name])
@@ -178,7 +190,7 @@ def test_progress_that_nobody_has_made_is_caught(name):
 
 def test_a_worker_that_never_reads_the_newest_version_is_caught():
     never = Rule(lambda view, worker: (view.since > 0).all(), pulls=lambda view: view.version < 0, everybody=True)
-    protocol = ruled(never, lambda w: specifications.worker_busy(workers=w), width=40)
+    protocol = ruled(never, lambda w: specifications.worker_busy(w), width=40)
     kept = check(quick(protocol, random_durations(1)), promise("worker_busy"))
     assert (kept.broken, kept.does, kept.who[:6]) == ("guarantee", "begin", "worker")
     assert kept.before.read[int(kept.who[-1])] == 0 and kept.before.version == 1  # it had to read this one
@@ -186,7 +198,7 @@ def test_a_worker_that_never_reads_the_newest_version_is_caught():
 
 def test_a_worker_that_waits_is_caught_where_nobody_waits():
     found = schedule("k_async")
-    kept = check(found, specifications.k_batch_async(workers=W, num_contributions=2))
+    kept = check(found, specifications.k_batch_async(W, num_contributions=2))
     assert (kept.broken, kept.does) == ("guarantee", "begin")
     found = schedule("asp")
     unit, worker = np.argwhere(np.isfinite(found.finish[1:]))[0] + [1, 0]
@@ -223,21 +235,21 @@ def ruled(rule, promised, width=1):
         ),
         (
             Rule(lambda view, worker: view.since.sum() >= 2, cancels=True),
-            2, lambda w: specifications.k_sync(workers=w, num_contributions=2), "worker",
+            2, lambda w: specifications.k_sync(w, num_contributions=2), "worker",
         ),
         pytest.param(
             Rule(lambda view, worker: view.since.sum() >= 2, lambda view: view.since == 0),
-            2, lambda w: specifications.k_sync(workers=w, num_contributions=2), "worker",
+            2, lambda w: specifications.k_sync(w, num_contributions=2), "worker",
             marks=pytest.mark.slow,
         ),
         pytest.param(
             Rule(pulls=lambda view: view.version < view.commits - 1),
-            1, lambda w: specifications.asp(workers=w), "server",
+            1, lambda w: specifications.asp(w), "server",
             marks=pytest.mark.slow,
         ),
         (
             Rule(lambda view, worker: (view.since > 0).sum() >= 2),
-            2, lambda w: specifications.worker_busy(workers=w), "server",
+            2, lambda w: specifications.worker_busy(w), "server",
         ),
     ],
     ids=["one unit more", "several of one worker", "nobody is cut off", "an old version", "not everybody"],
@@ -316,7 +328,7 @@ def test_long_runs_with_ties_hold():
     found = quick(protocols.ssp(staleness=3), durations)
     assert np.isfinite(found.time).sum() > 60_000
     assert check(found, protocols.ssp(staleness=3).specification(16))
-    assert check(found, specifications.ssp(workers=16, staleness=2)).broken == "guarantee"
+    assert check(found, specifications.ssp(16, staleness=2)).broken == "guarantee"
 
 
 def test_words():
@@ -344,7 +356,7 @@ def test_bad_input():
         with pytest.raises(ValueError, match="has 4, the schedule 3"):
             check(found, table.protocol(name, 4).specification(4))
     with pytest.raises(ValueError, match=r"the actions of ssp_cached\(.*\) stand for no events"):
-        check(found, specifications.ssp_cached(workers=W))
+        check(found, specifications.ssp_cached(W))
 
 
 def test_a_version_that_is_not_there_yet_is_caught_where_only_clocks_count():

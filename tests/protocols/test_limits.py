@@ -33,7 +33,7 @@ def ssp():
 
 
 def local_sgd():
-    return P.local_sgd(num_steps=2)
+    return P.local_sgd(num_local_steps=2)
 
 
 def commits(make, durations, links):
@@ -54,7 +54,7 @@ ALWAYS = {
     "K-sync of all": (lambda: P.k_sync(num_contributions=W), bsp),
     "K-async of all": (lambda: P.k_async(num_contributions=W), bsp),
     "K-batch-async of one, but for the weight": (lambda: P.k_batch_async(num_contributions=1), asp),
-    "local SGD of one step": (lambda: P.local_sgd(num_steps=1), bsp),
+    "local SGD of one step": (lambda: P.local_sgd(num_local_steps=1), bsp),
     "no backup workers": (lambda: P.backup_workers(num_backup=0), bsp),
     "DSSP that grants nothing": (lambda: P.dssp(lower=1, span=0), ssp),
     "PSP that looks at everybody": (lambda: P.psp(num_sampled=W - 1, staleness=1, rng_key=KEY), ssp),
@@ -63,7 +63,7 @@ ALWAYS = {
 }
 EQUAL_SPEEDS = {
     "WBSP": (P.worker_busy, bsp),
-    "STSyn that waits for all": (lambda: P.stsyn(num_steps=2, num_waited=W), local_sgd),
+    "STSyn that waits for all": (lambda: P.stsyn(num_local_steps=2, num_waited=W), local_sgd),
 }
 
 

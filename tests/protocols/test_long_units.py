@@ -59,21 +59,21 @@ def test_a_unit_that_is_cut_off_only_costs_its_round(long, wide):
         assert found.work[:4].tolist() == [[-1, 10], [10, 10], [10, 10], [10, 10]]
         np.testing.assert_allclose(found.time[:4], [1.25, 2.5, 3.75, 5.0])
         np.testing.assert_allclose(found.compute_end[1:31, 0], 1.25 + 0.125 * np.arange(1, 31))
-        found = schedule(P.stsyn(num_steps=4, num_waited=1), durations)
+        found = schedule(P.stsyn(num_local_steps=4, num_waited=1), durations)
         assert found.work[:10].tolist() == [[-1, 4]] + [[4, 4]] * 9
         np.testing.assert_allclose(found.time[:10], 0.5 * np.arange(1, 11))
 
 
 def test_groups_begin_when_the_round_before_has_ended():
     durations = one_long(1e8, row=1)
-    found = schedule(P.grouped(groups=[[0], [1]], local_rounds=4, merge="change"), durations)
+    found = schedule(P.grouped(groups=[[0], [1]], num_local_steps=4, merge="change"), durations)
     np.testing.assert_array_equal(found.start[1], [0.125, 0.125])
 
 
 @pytest.mark.parametrize("waited", [2, 3])
 def test_stsyn_never_finishes_with_too_many_lost_workers_whoever_runs_out_first(waited, x64):
     """With K = W one is too many; with K = 2 of 3 it is two. The fast worker is soon out of units."""
-    links, program = table.no_links(3), P.stsyn(num_steps=2, num_waited=waited)
+    links, program = table.no_links(3), P.stsyn(num_local_steps=2, num_waited=waited)
     for fast in (0.25, 0.5, 1.0):
         for lost in (1, 2):
             durations = np.ones((8, 3))

@@ -17,14 +17,14 @@ FEW = {
     "bsp": P.bsp(),
 }
 SEQUENTIAL = {
-    "sr_sgc": P.sr_sgc(4, burst=1, window=3, most=4, patience=0.2, rng_key=KEY),
-    "m_sgc": P.m_sgc(4, burst=2, window=3, most=2, patience=0.2, rng_key=KEY),
+    "sr_sgc": P.sr_sgc(4, burst=1, window=3, max_slow=4, patience=0.2, rng_key=KEY),
+    "m_sgc": P.m_sgc(4, burst=2, window=3, max_slow=2, patience=0.2, rng_key=KEY),
 }
 
 
 def test_stsyn_counts_all_units_that_are_shorter_than_rounding():
     column = jnp.asarray([[0.3, 0.7, 0.0, 0.0, 0.1, 0.0, 0.2, 0.3]]).T
-    found = P.stsyn(num_steps=2, num_waited=1)(column, Network(latency=0.3, upload=0.3, download=0.2))
+    found = P.stsyn(num_local_steps=2, num_waited=1)(column, Network(latency=0.3, upload=0.3, download=0.2))
     assert found.work[:3, 0].tolist() == [4, 2, 2]
     assert found.unit[:3, 0].tolist() == [0, 4, 6]
 
@@ -32,7 +32,7 @@ def test_stsyn_counts_all_units_that_are_shorter_than_rounding():
 @pytest.mark.parametrize("wide", [False, True])
 def test_whoever_is_waited_for_has_done_the_steps(wide):
     with jax.enable_x64(wide):
-        program = P.stsyn(num_steps=3, num_waited=2)
+        program = P.stsyn(num_local_steps=3, num_waited=2)
         schedule = jax.jit(program.schedule, compiler_options=quick())
         for seed in range(20):
             drawn = np.random.default_rng(seed).choice([0, 0, 1e-9, 0.1, 0.3, 0.7], (24, 3))

@@ -25,7 +25,7 @@ SETTINGS = [
 
 def make(setting, patience=1.0):
     factory, n, burst, window, most = setting
-    return factory(n, burst=burst, window=window, most=most, patience=patience, rng_key=KEY)
+    return factory(n, burst=burst, window=window, max_slow=most, patience=patience, rng_key=KEY)
 
 
 def still_late(delay, slow, burst, window, most, patience):
@@ -122,7 +122,7 @@ def test_patterns_of_the_model_are_not_waited_for(setting):
 
 def test_loads_are_those_of_the_paper():
     for factory, n, burst, window, most in SETTINGS:
-        protocol = factory(n, burst=burst, window=window, most=most, rng_key=KEY)
+        protocol = factory(n, burst=burst, window=window, max_slow=most, rng_key=KEY)
         load = protocol.round_units / protocol.code.assignment.num_chunks
         if factory is protocols.sr_sgc:
             expected = (math.ceil(burst * most / (window - 1 + burst)) + 1) / n
@@ -134,7 +134,7 @@ def test_loads_are_those_of_the_paper():
 
 
 def test_a_pattern_outside_of_the_model_is_waited_for():
-    protocol = protocols.sr_sgc(4, burst=1, window=2, most=2)
+    protocol = protocols.sr_sgc(4, burst=1, window=2, max_slow=2)
     durations = np.ones((6, 4), np.float32)
     durations[0:2, 0] = 5.0  # two units a round: worker 0 is late in round 0,
     durations[2:4, 0] = 7.0  # and in round 1, which a burst of 1 does not allow
@@ -143,7 +143,7 @@ def test_a_pattern_outside_of_the_model_is_waited_for():
 
 
 def test_a_failed_worker_stops_the_run_only_where_it_must_be_waited_for():
-    protocol = protocols.sr_sgc(4, burst=1, window=2, most=2)
+    protocol = protocols.sr_sgc(4, burst=1, window=2, max_slow=2)
     durations = np.ones((12, 4), np.float32)
     durations[2:4, 1] = np.inf
     assert np.isfinite(protocol(jnp.asarray(durations)).time).all()
@@ -189,12 +189,18 @@ def test_codes_side_by_side():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: protocols.sr_sgc(6, burst=2, window=4, most=2), "Use window=3 or 5"),
-        (lambda: protocols.sr_sgc(6, burst=3, window=3, most=2), "burst must be a whole number between 1 and 2; got 3"),
-        (lambda: protocols.m_sgc(6, burst=1, window=3, most=7), "most must be a whole number between 0 and 6; got 7"),
-        (lambda: protocols.m_sgc(5, burst=1, window=3, most=2), "needs rng_key, since 3 does not divide 5"),
-        (lambda: protocols.m_sgc(6, burst=1, window=3, most=2, patience=-1.0), "patience must be at least 0"),
-        (lambda: protocols.sr_sgc(6, burst=1, window=3, most=2)(jnp.ones((4, 5))), "must have 6 columns"),
+        (lambda: protocols.sr_sgc(6, burst=2, window=4, max_slow=2), "Use window=3 or 5"),
+        (
+            lambda: protocols.sr_sgc(6, burst=3, window=3, max_slow=2),
+            "burst must be a whole number between 1 and 2; got 3",
+        ),
+        (
+            lambda: protocols.m_sgc(6, burst=1, window=3, max_slow=7),
+            "max_slow must be a whole number between 0 and 6; got 7",
+        ),
+        (lambda: protocols.m_sgc(5, burst=1, window=3, max_slow=2), "needs rng_key, since 3 does not divide 5"),
+        (lambda: protocols.m_sgc(6, burst=1, window=3, max_slow=2, patience=-1.0), "patience must be at least 0"),
+        (lambda: protocols.sr_sgc(6, burst=1, window=3, max_slow=2)(jnp.ones((4, 5))), "must have 6 columns"),
     ],
 )
 def test_bad_input(call, message):

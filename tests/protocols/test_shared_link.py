@@ -95,7 +95,7 @@ QUEUES = {
     "ssp": (lambda: ssp(staleness=1), queue(rules.Ssp, 1)),
     "worker_busy": (worker_busy, merged(queue(rules.WorkerBusy))),
     "k_sync": (lambda: protocols.k_sync(num_contributions=2), queue(rules.FirstK, 2, True, True)),
-    "elastic_averaging": (lambda: protocols.elastic_averaging(num_steps=2), queue(rules.Elastic, 2)),
+    "elastic_averaging": (lambda: protocols.elastic_averaging(num_local_steps=2), queue(rules.Elastic, 2)),
     "grouped": (lambda: protocols.grouped(groups=[range(W)]), None),
 }
 DEFAULT = ("bsp", "ssp", "worker_busy")

@@ -15,7 +15,7 @@ SHAPE = (6, 3)
 GOOD = {
     "ssp": protocols.ssp(staleness=1),
     "bsp": protocols.bsp(),
-    "local": protocols.local_sgd(num_steps=2),
+    "local": protocols.local_sgd(num_local_steps=2),
     "coded": protocols.coded(codes.fractional_repetition(3, num_stragglers=0)),
 }
 
@@ -269,7 +269,7 @@ def test_no_protocol_breaks_a_rule_in_32_bits(name):
 @pytest.mark.parametrize("steps", [1, 3, 31, 32, 33, 50])
 def test_contributions_of_many_units(steps):
     """Each unit of them counts, the first and the last."""
-    made, d = protocols.local_sgd(num_steps=steps), np.ones((2 * steps, 2), np.float32)
+    made, d = protocols.local_sgd(num_local_steps=steps), np.ones((2 * steps, 2), np.float32)
     s = jax.tree.map(np.asarray, jax.jit(made.schedule)(d, protocols.base.Network()))
     check_structure(s, made)
     with pytest.raises(ValueError, match=f"once only; commit 1, contribution 0 has unit {steps - 1} of worker 0"):
@@ -310,7 +310,7 @@ def test_a_run_refuses_and_under_jit_check_does(good):
     [
         (lambda d: protocols.coded(codes.uncoded(4))(d), (4, 7)),
         (lambda d: protocols.grouped(groups=[[0, 1], [2, 3]])(d), (4, 7)),
-        (lambda d: protocols.sr_sgc(4, burst=1, window=2, most=0)(d), (4, 7)),
+        (lambda d: protocols.sr_sgc(4, burst=1, window=2, max_slow=0)(d), (4, 7)),
         (lambda d: protocols.k_batch_sync(num_contributions=40)(d), (4, 7)),
     ],
 )

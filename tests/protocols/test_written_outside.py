@@ -36,7 +36,7 @@ def test_a_rule_gives_the_schedule_of_our_protocol(num_commits):
 
 def test_rounds_of_so_many_units_are_local_sgd():
     own = Protocol(lambda d, n: round_schedule(fixed_units(3), d, n, d.shape[0] // 3))(DURATIONS, NETWORK)
-    ours = protocols.local_sgd(num_steps=3)(DURATIONS, NETWORK)
+    ours = protocols.local_sgd(num_local_steps=3)(DURATIONS, NETWORK)
     same(jax.tree.map(lambda x: x[:4] if x.shape[:1] == ours.time.shape else x, ours)[:6], own[:6])
 
 

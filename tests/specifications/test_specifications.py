@@ -24,14 +24,14 @@ from gcjax.specifications.moves import Stepper
 
 FAILING = {"worker_busy_eager"}
 SMALL = {  # what the smallest instance that shows what there is takes besides two workers
-    "coded": {"workers": 3},
-    "grouped": {"workers": 3},
-    "k_async": {"workers": 3},
-    "k_sync": {"workers": 3},
-    "m_sgc": {"workers": 3},
-    "progressive_groups": {"workers": 3},
-    "psp": {"workers": 3},
-    "sr_sgc": {"workers": 3},
+    "coded": {"num_workers": 3},
+    "grouped": {"num_workers": 3},
+    "k_async": {"num_workers": 3},
+    "k_sync": {"num_workers": 3},
+    "m_sgc": {"num_workers": 3},
+    "progressive_groups": {"num_workers": 3},
+    "psp": {"num_workers": 3},
+    "sr_sgc": {"num_workers": 3},
 }
 # Of those that are made of the same functions, the default run has the largest.
 ALIKE = {
@@ -42,7 +42,7 @@ NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in S
 
 
 def small(name, **parameters):
-    return SPECIFICATIONS[name].factory(**{"workers": 2, **SMALL.get(name, {}), **parameters})
+    return SPECIFICATIONS[name].factory(**{"num_workers": 2, **SMALL.get(name, {}), **parameters})
 
 
 def failing(result):
@@ -84,7 +84,7 @@ TRIED = ["adacomm", "coded", "grouped", "k_async", "sr_sgc", "stsyn", "worker_bu
 @pytest.mark.slow
 @pytest.mark.parametrize("name", TRIED)
 def test_actions_lead_to_all_that_a_role_guarantees(name):
-    whole = SPECIFICATIONS[name].factory(workers=2)
+    whole = SPECIFICATIONS[name].factory(2)
     tried = whole._replace(server=whole.server._replace(only_actions=False))
     steppers = [Stepper(specification, layout(specification)) for specification in (whole, tried)]
     rows = reached(steppers[0], 8)[: steppers[1].chunk]
@@ -100,18 +100,18 @@ def test_actions_lead_to_all_that_a_role_guarantees(name):
 
 
 def reached(stepper, levels):
-    """Some states, normalised, by breadth first."""
+    """Some states, canonical, by breadth first."""
     rows = np.asarray(stepper.layout.flat(stepper.specification.initial))[None]
     for _ in range(levels):
         moves = stepper.program(rows)
-        found = np.concatenate([rows, stepper.judge(rows[moves.state], moves).normal])
+        found = np.concatenate([rows, stepper.judge(rows[moves.state], moves).canonical])
         rows = np.unique(found, axis=0)[: stepper.chunk]
     return rows
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_normalising_loses_nothing(name):
-    """Random walks with absolute numbers have the same moves, guarantees and properties as the normalised states."""
+    """Random walks with absolute numbers have the same moves, guarantees and properties as the canonical states."""
     specification = small(name)
     stepper = Stepper(specification, layout(specification))
     random = np.random.default_rng(0)
@@ -120,24 +120,24 @@ def test_normalising_loses_nothing(name):
     for _ in range(25):
         moves, same = stepper.program(rows), stepper.program(normal)
         assert all(np.array_equal(x, y) for x, y in zip(moves[:3], same[:3], strict=True))
-        judged = stepper.judge(rows[moves.state], moves)
-        for x, y in zip(judged, stepper.judge(normal[same.state], same), strict=True):
+        judgement = stepper.judge(rows[moves.state], moves)
+        for x, y in zip(judgement, stepper.judge(normal[same.state], same), strict=True):
             np.testing.assert_array_equal(x, y)
-        assert judged.guaranteed.all()
-        chosen = [random.choice(np.flatnonzero((moves.state == n) & judged.explored)) for n in range(len(rows))]
-        rows, normal = moves.after[chosen], judged.normal[chosen]
+        assert judgement.guaranteed.all()
+        chosen = [random.choice(np.flatnonzero((moves.state == n) & judgement.explored)) for n in range(len(rows))]
+        rows, normal = moves.after[chosen], judgement.canonical[chosen]
 
 
 @pytest.mark.parametrize("workers, staleness, number", [(4, 3, 369), (3, 2, 37), (1, 5, 1)])
 def test_ssp_has_the_states_that_the_formula_says(workers, staleness, number):
     assert (staleness + 2) ** workers - (staleness + 1) ** workers == number
-    assert explore(ssp(workers=workers, staleness=staleness)).states == number
+    assert explore(ssp(workers, staleness=staleness)).states == number
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("workers, staleness, number", [(8, 1, 6305), (6, 3, 11529)])
 def test_large_instances_of_ssp(workers, staleness, number):
-    result = check(ssp(workers=workers, staleness=staleness))
+    result = check(ssp(workers, staleness=staleness))
     assert result.holds and result.product.states == number
 
 
@@ -146,7 +146,7 @@ def changed(numbers, place, value):
 
 
 def test_exploring_agrees_with_plain_python():
-    found, level, seen = explore(specifications.ssp_cached(workers=2, staleness=1)), [((0, 0), (0, 0))], set()
+    found, level, seen = explore(specifications.ssp_cached(2, staleness=1)), [((0, 0), (0, 0))], set()
     edges = 0
     while level:
         clock, read = level.pop()
@@ -167,13 +167,13 @@ def test_exploring_agrees_with_plain_python():
 
 
 def test_a_component_alone_may_reach_more():
-    result = check(specifications.bsp(workers=3, staleness=1))
+    result = check(specifications.bsp(3, staleness=1))
     assert result.holds
     assert result.components[0].states > result.product.states == 7
 
 
 def test_the_eager_variant_fails_after_four_steps():
-    steps = explore(SPECIFICATIONS["worker_busy_eager"].factory(workers=3, trigger=2)).failures["property"]
+    steps = explore(SPECIFICATIONS["worker_busy_eager"].factory(3, trigger=2)).failures["property"]
     assert [step.action for step in steps] == ["push", "pull", "push", "pull"]
     slow, fast = steps[0].component, steps[2].component
     assert [step.component for step in steps] == [slow, slow, fast, fast]
@@ -204,7 +204,7 @@ def test_a_program_that_goes_too_far_breaks_its_guarantee():
 
 
 def test_a_server_that_commits_without_an_upload_breaks_its_guarantee():
-    whole = worker_busy(workers=2)
+    whole = worker_busy(2)
 
     def early(state, server):
         after, _ = whole.server.actions[0].move(state, server)
@@ -219,7 +219,7 @@ def test_a_rely_that_asks_for_too_much_is_caught_by_composition():
     def nobody_moves(before, after, component):
         return (before.clock == after.clock).all()
 
-    result = check(ssp(workers=2, staleness=1)._replace(rely=nobody_moves))
+    result = check(ssp(2, staleness=1)._replace(rely=nobody_moves))
     assert failing(result) == {"composition"}
     assert not result.by_composition
     assert len(result.composition.counterexample) == 1
@@ -227,7 +227,7 @@ def test_a_rely_that_asks_for_too_much_is_caught_by_composition():
     def somebody_moves(before, after, component):
         return (after.clock - before.clock).sum() == 1
 
-    found = check(ssp(workers=2, staleness=1)._replace(rely=somebody_moves)).composition
+    found = check(ssp(2, staleness=1)._replace(rely=somebody_moves)).composition
     assert not found.holds and "do something" in found.reason
 
 
@@ -235,12 +235,12 @@ def test_a_rely_that_asks_for_too_little_fails_alone():
     def left_alone(before, after, component):
         return after.clock[component] == before.clock[component]
 
-    result = check(ssp(workers=2, staleness=1)._replace(rely=left_alone))
+    result = check(ssp(2, staleness=1)._replace(rely=left_alone))
     assert failing(result) == {"worker"}
 
 
 def test_a_program_that_writes_what_belongs_to_others_breaks_its_guarantee():
-    whole = ssp(workers=2, staleness=1)
+    whole = ssp(2, staleness=1)
 
     def push(state, worker):
         after, enabled = whole.worker.actions[0].move(state, worker)
@@ -255,7 +255,7 @@ def test_a_guarantee_that_is_too_weak_fails_alone_and_not_together():
     def anything(before, after, worker):
         return after.clock[worker] == before.clock[worker] + 1
 
-    whole = ssp(workers=2, staleness=1)._replace(rely=None)
+    whole = ssp(2, staleness=1)._replace(rely=None)
     result = check(whole._replace(worker=whole.worker._replace(rule=anything)))
     assert failing(result) == {"worker"}
     assert result.product.holds and not result.by_composition
@@ -263,7 +263,7 @@ def test_a_guarantee_that_is_too_weak_fails_alone_and_not_together():
 
 
 def test_a_barrier_that_dead_locks_is_caught_by_progress_only():
-    whole = ssp(workers=2, staleness=0)
+    whole = ssp(2, staleness=0)
 
     def push(state, worker):
         after, enabled = whole.worker.actions[0].move(state, worker)
@@ -275,7 +275,7 @@ def test_a_barrier_that_dead_locks_is_caught_by_progress_only():
 
 
 def test_k_sync_with_one_gradient_less_breaks_its_guarantee():
-    whole = SPECIFICATIONS["k_sync"].factory(workers=3, num_contributions=2)
+    whole = SPECIFICATIONS["k_sync"].factory(3, num_contributions=2)
 
     def early(state, server):
         after, _ = whole.server.actions[0].move(state, server)
@@ -287,7 +287,7 @@ def test_k_sync_with_one_gradient_less_breaks_its_guarantee():
 
 
 def test_an_early_commit_of_a_code_breaks_its_guarantee_and_the_property():
-    whole = SPECIFICATIONS["coded"].factory(workers=3, stragglers=1)
+    whole = SPECIFICATIONS["coded"].factory(3, num_stragglers=1)
 
     def early(state, server):
         after, _ = whole.server.actions[0].move(state, server)
@@ -304,11 +304,11 @@ def test_an_early_commit_of_a_code_breaks_its_guarantee_and_the_property():
 
 def test_a_code_that_full_progress_does_not_decode_stops_for_ever():
     never = np.zeros((2, 2), bool)
-    assert failing(check(SPECIFICATIONS["coded"].factory(workers=2, decodable=never))) == {"progress"}
+    assert failing(check(SPECIFICATIONS["coded"].factory(2, decodable=never))) == {"progress"}
 
 
 def test_a_group_that_does_not_wait_for_its_members_is_caught():
-    whole = SPECIFICATIONS["grouped"].factory(workers=2, groups=1)
+    whole = SPECIFICATIONS["grouped"].factory(2, groups=1)
 
     def push(state, server):
         after, _ = whole.server.actions[0].move(state, server)
@@ -320,7 +320,7 @@ def test_a_group_that_does_not_wait_for_its_members_is_caught():
 
 
 def test_a_group_that_does_not_read_is_found_by_its_staleness():
-    whole = SPECIFICATIONS["grouped"].factory(workers=2, groups=2)
+    whole = SPECIFICATIONS["grouped"].factory(2, groups=2)
     push, read = whole.server.actions
 
     def keep(state, server):
@@ -334,7 +334,7 @@ def test_a_group_that_does_not_read_is_found_by_its_staleness():
 
 @pytest.mark.parametrize("name", ["sr_sgc", pytest.param("m_sgc", marks=pytest.mark.slow)])
 def test_a_server_that_waits_for_nobody_decodes_too_late(name):
-    whole = SPECIFICATIONS[name].factory(workers=3)
+    whole = SPECIFICATIONS[name].factory(3)
 
     def impatient(state, server):
         return whole.server.actions[0].move(state, server)[0], state.answered.any()
@@ -344,7 +344,7 @@ def test_a_server_that_waits_for_nobody_decodes_too_late(name):
 
 
 def test_a_round_that_takes_old_reads_breaks_its_property():
-    whole = SPECIFICATIONS["local_sgd"].factory(workers=2, num_steps=1)
+    whole = SPECIFICATIONS["local_sgd"].factory(2, num_local_steps=1)
     actions = whole.worker.actions
 
     def unit(state, worker):
@@ -355,16 +355,16 @@ def test_a_round_that_takes_old_reads_breaks_its_property():
 
 
 def test_bad_sizes_are_told():
-    with pytest.raises(ValueError, match="workers must be a whole number at least 1; got 0"):
-        ssp(workers=0)
+    with pytest.raises(ValueError, match="num_workers must be a whole number at least 1; got 0"):
+        ssp(0)
     with pytest.raises(ValueError, match="axis a worker, each of length load"):
-        SPECIFICATIONS["coded"].factory(workers=3, decodable=np.ones((2, 3, 2), bool))
-    whole = SPECIFICATIONS["m_sgc"].factory(workers=3)
+        SPECIFICATIONS["coded"].factory(3, decodable=np.ones((2, 3, 2), bool))
+    whole = SPECIFICATIONS["m_sgc"].factory(3)
     with pytest.raises(ValueError, match="at most 262144 ways to write .* Use fewer workers"):
         check(whole._replace(server=whole.server._replace(only_actions=False)))
     with pytest.raises(ValueError, match=r"below 2\^62; 16 entries .* Use about"):
-        explore(ssp(workers=16, staleness=20))
-    narrow = ssp(workers=2, staleness=3)._replace(sizes=clocks.Clocks(np.full(2, 3)))
+        explore(ssp(16, staleness=20))
+    narrow = ssp(2, staleness=3)._replace(sizes=clocks.Clocks(np.full(2, 3)))
     with pytest.raises(ValueError, match="must stay within clock 3 3; got clock"):
         explore(narrow)
 
@@ -373,22 +373,22 @@ def test_what_is_too_large_is_refused_before_it_is_explored(monkeypatch):
     monkeypatch.setattr(reachability._Search, "run", lambda search: pytest.fail("explored"))
     said = r"at most 1000000 states .* it has 2\.\de\+08 or more, for each worker has 5 by itself. At most 8 workers"
     with pytest.raises(ValueError, match=said):
-        check(worker_busy(workers=12))
+        check(worker_busy(12))
 
 
 @pytest.mark.parametrize("workers", [2, 3])
 @pytest.mark.parametrize("name", ["worker_busy", "ssp", "k_async", "bsp", "worker_busy_eager", "asp"])
 def test_there_are_at_least_the_states_that_are_estimated(name, workers):
-    small = SPECIFICATIONS[name].factory(workers=workers)
+    small = SPECIFICATIONS[name].factory(workers)
     stepper = Stepper(small, base.layout(small))
     whole = explore(small, stepper=stepper)
-    assert "property" in whole.failures or estimate.least_states(stepper).states <= whole.states
+    assert "property" in whole.failures or estimate.min_states(stepper).states <= whole.states
 
 
 def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch):
-    whole = explore(worker_busy(workers=3), 0)
+    whole = explore(worker_busy(3), 0)
     monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 600)
-    assert explore(worker_busy(workers=3), 0)[:2] == whole[:2]
+    assert explore(worker_busy(3), 0)[:2] == whole[:2]
     monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 500)
     with pytest.raises(ValueError, match="at most 500 states that can be reached, with 14 entries each; more"):
-        explore(worker_busy(workers=3), 0)
+        explore(worker_busy(3), 0)

@@ -11,13 +11,13 @@ from gcjax.algebra.command import Command, abort_closed
 from gcjax.algebra.traces import Model, words
 
 
-def traces(automaton: Automaton, num_steps: int) -> Command:
-    """The traces of at most `num_steps` steps.
+def traces(automaton: Automaton, max_steps: int) -> Command:
+    """The traces of at most `max_steps` steps.
 
     Raises:
       ValueError: if the bounded model has no room for them; see `Model`.
     """
-    model = Model(automaton.space, num_steps)
+    model = Model(automaton.space, max_steps)
     runs = _runs(automaton, model)
     ends = words(model).end
     terminated, aborted = ((runs & array.T[ends]).any(axis=-1) for array in (automaton.terminating, automaton.aborting))

@@ -63,7 +63,7 @@ class Result(NamedTuple):
 def check_all(
     *,
     num_states: int = 2,
-    num_steps: int = 4,
+    max_steps: int = 4,
     num_instances: int = 32,
     rng_key: jax.Array | None = None,
     laws: Sequence[Law] = LAWS,
@@ -75,7 +75,7 @@ def check_all(
 
     Args:
       num_states: S of shared memory, at least 2.
-      num_steps: the most steps of a trace.
+      max_steps: the most steps of a trace.
       num_instances: how many random instances; the variables of all laws are the same in each.
       rng_key: what they are drawn from; `jax.random.key(0)` if None.
       laws: the rows to try.
@@ -86,7 +86,7 @@ def check_all(
     key = jax.random.key(0) if rng_key is None else rng_key
     spaces = {STATES: shared_memory(num_states), EVENTS: events(num_states - 1)}
     instances = {
-        name: Instances(Model(space, num_steps), key, num=num_instances, operators=operators)
+        name: Instances(Model(space, max_steps), key, num=num_instances, operators=operators)
         for name, space in spaces.items()
     }
     return [check(law, instances[law.space]) for law in laws]

@@ -36,27 +36,38 @@ class State(NamedTuple):
     going: jax.Array
 
 
-def masked(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
+def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
     """A NamedTuple of arrays with these values where the mask says so."""
     return fields._replace(**{name: jnp.where(mask, value, getattr(fields, name)) for name, value in values.items()})
 
 
-def beginning(queue: "Queue", num_turns: int, num_commits: int) -> State:
+def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
     """The state in which nobody has begun; J and E are given."""
     work, dtype = queue.work, queue.work.durations.dtype
     count = work.num_workers
-    none, never = jnp.zeros(count, jnp.int32), jnp.full(count, jnp.inf, dtype)
+    zeros, never = jnp.zeros(count, jnp.int32), jnp.full(count, jnp.inf, dtype)
     memory = queue.rule.memory(count, dtype)
     zero = jnp.zeros((), jnp.int32)
     empty = {"first": work.num_units, "commit": -1, "version": -1}
     row = jnp.asarray([empty.get(name, 0) for name in INTEGERS], jnp.int32)
     return State(
-        view=View(jnp.zeros((), dtype), zero, none, none, none == 0, none - 1, memory),
-        phase=none,
+        view=View(
+            now=jnp.zeros((), dtype),
+            commits=zero,
+            clock=zeros,
+            since=zeros,
+            idle=zeros == 0,
+            version=zeros - 1,
+            memory=memory,
+        ),
+        phase=zeros,
         until=never,
         left=jnp.zeros(count, dtype),
-        turn=none,
-        current=Turns(none, none, none, none, none - 1, none - 1, none, never, never, never, never, never),
+        turn=zeros,
+        current=Turns(
+            **{**dict.fromkeys(INTEGERS, zeros), "version": zeros - 1, "commit": zeros - 1},
+            **dict.fromkeys(FLOATS, never),
+        ),
         integers=jnp.broadcast_to(row, (num_turns, count, len(INTEGERS))),
         floats=jnp.full((num_turns, count, len(FLOATS)), jnp.inf, dtype),
         time=jnp.full(num_commits, jnp.inf, dtype),
@@ -65,7 +76,7 @@ def beginning(queue: "Queue", num_turns: int, num_commits: int) -> State:
     )
 
 
-def written(state: State, which: jax.Array, worker: jax.Array) -> State:
+def with_ended_turns(state: State, which: jax.Array, worker: jax.Array) -> State:
     """With the current turns of some workers among those that have ended.
 
     Args:
@@ -144,7 +155,7 @@ class Queue(NamedTuple):
         horizon = jnp.where(out.any(), jnp.minimum(state.horizon, view.now), state.horizon)
         view, may = view._replace(idle=view.idle & ~out), may & ~out
         pulls = may & self.rule.pulls(view) if not self.rule.exchanges else jnp.zeros_like(may)
-        current = masked(
+        current = replace_where(
             current, may, first=first, begun=0, work=0, commit=-1,
             begin=view.now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
@@ -162,13 +173,13 @@ class Queue(NamedTuple):
         does = may & ~short
         send_start = jnp.where(jnp.isfinite(part.stop), part.send_start, jnp.inf)
         phase, until, arrive = self.sending(part.stop, send_start)
-        current = masked(
+        current = replace_where(
             old, does, begun=part.num_units, work=part.num_units, fresh=jnp.where(pulled, part.fresh, old.first),
             begin=jnp.minimum(old.begin, part.compute_start), compute_start=part.compute_start, stop=part.stop,
             send_start=send_start, arrive=arrive,
         )  # fmt: skip
-        state = masked(state, short, phase=IDLE, until=jnp.inf)
-        return masked(state, does, phase=phase, until=until)._replace(current=current, horizon=horizon)
+        state = replace_where(state, short, phase=IDLE, until=jnp.inf)
+        return replace_where(state, does, phase=phase, until=until)._replace(current=current, horizon=horizon)
 
     def _arrive(self, state: State, worker: jax.Array, arrives: jax.Array) -> State:
         """A message has arrived: the rule says what it leads to."""
@@ -186,7 +197,7 @@ class Queue(NamedTuple):
                 commit=current.commit.at[worker].set(jnp.where(arrives, view.commits, current.commit[worker])),
                 position=current.position.at[worker].set(position),
             )
-        state = written(state._replace(current=current), arrives, worker)
+        state = with_ended_turns(state._replace(current=current), arrives, worker)
         state = state._replace(
             phase=state.phase.at[worker].set(jnp.where(arrives, IDLE, state.phase[worker])),
             until=state.until.at[worker].set(jnp.where(arrives, jnp.inf, state.until[worker])),
@@ -215,10 +226,10 @@ class Queue(NamedTuple):
     def _cut_off(self, state: State, commits: jax.Array) -> State:
         """Ends all turns under way, if there is a commit; their units are used up."""
         cut, now, old = commits & (state.phase != IDLE), state.view.now, state.current
-        current = masked(
+        current = replace_where(
             old, cut, begun=1, work=0, compute_start=jnp.where(old.compute_start > now, jnp.inf, old.compute_start),
             stop=jnp.minimum(old.stop, now), send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
-        state = written(state._replace(current=current), cut, jnp.arange(cut.size))
-        state = masked(state, cut, phase=IDLE, until=jnp.inf)
+        state = with_ended_turns(state._replace(current=current), cut, jnp.arange(cut.size))
+        state = replace_where(state, cut, phase=IDLE, until=jnp.inf)
         return state._replace(view=state.view._replace(idle=state.view.idle | cut))

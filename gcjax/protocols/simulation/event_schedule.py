@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from gcjax import _validate
 from gcjax._shared_loops import max_over_runs
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.simulation.event_queue import IDLE, Queue, beginning, written
+from gcjax.protocols.simulation.event_queue import IDLE, Queue, initial_state, with_ended_turns
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.shared_link import SharedQueue
 from gcjax.protocols.simulation.turns import Turns, Work, turns_record
@@ -71,9 +71,9 @@ def _simulated(
 ) -> tuple[Turns, jax.Array, jax.Array]:
     """The turns, the times of the commits, and the horizon."""
     queue = (Queue if network.server is None else SharedQueue)(rule, work, network)
-    state = beginning(queue, num_turns, num_commits)
+    state = initial_state(queue, num_turns, num_commits)
     state = jax.lax.while_loop(lambda s: max_over_runs(s.going.astype(jnp.int32)) > 0, queue.step, state)
-    state = written(state, state.phase != IDLE, jnp.arange(work.num_workers))
+    state = with_ended_turns(state, state.phase != IDLE, jnp.arange(work.num_workers))
     turns = Turns(*jnp.moveaxis(state.integers, -1, 0), *jnp.moveaxis(state.floats, -1, 0))
     if rule.exchanges:  # what is read is the newest version when the exchange begins
         read = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)

@@ -64,21 +64,22 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     """The record in which every unit is a commit of its own, on what had arrived when it started; E = T·W, C = 1.
 
     Units are committed in the order of their arrival. All that arrives at one moment does so before anybody starts at
-    that moment; so a unit of no length, which starts and arrives at it, comes after what it waited for: it has a later
-    turn (`_turn`). Within a turn the worker with the lower number is first. What a unit has read is all commits up to
-    the last one with the time and the turn of what it waited for, by the law of `bounded_staleness` its worker's last
-    unit, or the last of those that it may not be too far ahead of. So a unit never reads its own commit or a later one.
+    that moment; so a unit of no length, which starts and arrives at it, comes after what it waited for: it has a higher
+    rank (`_rank_within_moment`). Of one rank the worker with the lower number is first. What a unit has read is all
+    commits up to the last one with the time and the rank of what it waited for, by the law of `bounded_staleness` its
+    worker's last unit, or the last of those that it may not be too far ahead of. So a unit never reads its own commit
+    or a later one.
     """
     num_units, num_workers = timeline.finish.shape
-    arrivals, turn = timeline.finish.T.ravel(), _turn(timeline, staleness).T.ravel()
-    order = _order(arrivals, turn)
-    time, turn = arrivals[order], turn[order]
-    last = jnp.append((time[1:] != time[:-1]) | (turn[1:] != turn[:-1]), True)  # of those that arrive together
+    arrivals, rank = timeline.finish.T.ravel(), _rank_within_moment(timeline, staleness).T.ravel()
+    order = _sorted_order(arrivals, rank)
+    time, rank = arrivals[order], rank[order]
+    last = jnp.append((time[1:] != time[:-1]) | (rank[1:] != rank[:-1]), True)  # of those that arrive together
     upto = jax.lax.cummin(jnp.where(last, jnp.arange(1, time.size + 1, dtype=jnp.int32), time.size), reverse=True)
     seen = jnp.zeros_like(upto).at[order].set(upto, unique_indices=True).reshape(num_workers, num_units)
-    version = _later(seen, 1)
+    version = _shifted_columns(seen, 1)
     if staleness < num_units:
-        version = jnp.maximum(version, _later(seen.max(axis=0, keepdims=True), int(staleness) + 1))
+        version = jnp.maximum(version, _shifted_columns(seen.max(axis=0, keepdims=True), int(staleness) + 1))
     return record(
         timeline,
         time=jnp.where(time <= timeline.horizon, time, jnp.inf),
@@ -90,17 +91,17 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     )
 
 
-def _later(values: jax.Array, count: int) -> jax.Array:
-    """With each row moved on by so many places, behind zeros."""
+def _shifted_columns(values: jax.Array, count: int) -> jax.Array:
+    """The values `[n, T]` moved on by so many columns, behind zeros."""
     return jnp.pad(values, ((0, 0), (count, 0)))[:, : values.shape[1]]
 
 
-def _turn(timeline: Timeline, staleness: float) -> jax.Array:
-    """int32[T, W]: in which turn, of those that arrive at the same moment, a unit does.
+def _rank_within_moment(timeline: Timeline, staleness: float) -> jax.Array:
+    """int32[T, W]: the rank of each unit among those that arrive at the same moment.
 
-    That is 0 for a unit that takes time, and for one of no length one more than the turn of what it waited for, its
+    That is 0 for a unit that takes time, and for one of no length one more than the rank of what it waited for, its
     worker's last unit and those of the others, as far as these arrived at the moment at which it started. The scan
-    keeps, of the last `depth` rows of units, when the last one arrived, and the latest turn of those that did so then.
+    keeps, of the last `depth` rows of units, when the last one arrived, and the latest rank of those that did so then.
     """
     num_units, num_workers = timeline.finish.shape
     depth = int(staleness) + 1 if staleness < num_units else 1
@@ -111,12 +112,12 @@ def _turn(timeline: Timeline, staleness: float) -> jax.Array:
         waited = jnp.maximum(
             jnp.where(free == start, own, -1), jnp.where(slowest[index % depth] == start, others[index % depth], -1)
         )
-        turn = jnp.where((finish == start) & jnp.isfinite(finish), waited + 1, 0)
+        rank = jnp.where((finish == start) & jnp.isfinite(finish), waited + 1, 0)
         latest = finish.max()
         if staleness < num_units:
             slowest = slowest.at[index % depth].set(latest)
-            others = others.at[index % depth].set(jnp.max(jnp.where(finish == latest, turn, -1)))
-        return (finish, turn, slowest, others), turn
+            others = others.at[index % depth].set(jnp.max(jnp.where(finish == latest, rank, -1)))
+        return (finish, rank, slowest, others), rank
 
     zero, none = jnp.zeros(num_workers, timeline.start.dtype), jnp.full(num_workers, -1, jnp.int32)
     rows = jnp.full(depth, 0.0 if staleness < num_units else -1.0, zero.dtype), jnp.full(depth, -1, jnp.int32)
@@ -124,29 +125,29 @@ def _turn(timeline: Timeline, staleness: float) -> jax.Array:
     return jax.lax.scan(step, (zero, none, *rows), units)[1]
 
 
-def _order(times: jax.Array, turn: jax.Array) -> jax.Array:
-    """int32[n]: the stable order by times that are not negative, and then by turn.
+def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
+    """int32[n]: the stable order by times that are not negative, and then by rank.
 
-    XLA sorts plain integers several times faster than tuples. The bits of a float32 >= 0 grow with it, so with the turn
-    and the place of each time they make one integer of 64 bits, unless somebody has very many turns at one moment.
+    XLA sorts plain integers several times faster than tuples. The bits of a float32 >= 0 grow with it, so with the rank
+    and the place of each time they make one integer of 64 bits, unless somebody has a very high rank at one moment.
     """
 
-    def by_all(times: jax.Array, turn: jax.Array) -> jax.Array:
+    def by_all(times: jax.Array, rank: jax.Array) -> jax.Array:
         place = jnp.arange(times.size, dtype=jnp.int32)
-        return jax.lax.sort((times, turn, place), num_keys=2, is_stable=True)[2]
+        return jax.lax.sort((times, rank, place), num_keys=2, is_stable=True)[2]
 
     if times.dtype != jnp.float32:
-        return by_all(times, turn)
+        return by_all(times, rank)
     bits = max((times.size - 1).bit_length(), 2)  # so that 1 << (32 - bits) is an int32
 
-    def packed(times: jax.Array, turn: jax.Array) -> jax.Array:
+    def packed(times: jax.Array, rank: jax.Array) -> jax.Array:
         with jax.enable_x64(True):
-            high, middle = (x.astype(jnp.uint64) for x in (jax.lax.bitcast_convert_type(times, jnp.uint32), turn))
+            high, middle = (x.astype(jnp.uint64) for x in (jax.lax.bitcast_convert_type(times, jnp.uint32), rank))
             key = jnp.left_shift(high, jnp.uint64(32)) | jnp.left_shift(middle, jnp.uint64(bits))
             key = jax.lax.sort(key | jax.lax.iota(jnp.uint64, times.size), is_stable=False)
             return (key & jnp.uint64((1 << bits) - 1)).astype(jnp.int32)
 
-    return jax.lax.cond(max_over_runs(turn.max()) < 1 << (32 - bits), packed, by_all, jnp.abs(times), turn)
+    return jax.lax.cond(max_over_runs(rank.max()) < 1 << (32 - bits), packed, by_all, jnp.abs(times), rank)
 
 
 def check_staleness(staleness: float) -> float:

@@ -51,28 +51,28 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
         begin, first = state
         received = network.received(jnp.broadcast_to(begin, first.shape))
         done = rule(work, first, received, begin)
-        there = jnp.isfinite(begin) & (first + done.begun <= work.num_units).all()
-        send_start = jnp.where((done.num_units > 0) & there, done.stop, jnp.inf)
+        happens = jnp.isfinite(begin) & (first + done.begun <= work.num_units).all()
+        send_start = jnp.where((done.num_units > 0) & happens, done.stop, jnp.inf)
         arrive = network.sent(send_start)
         end = jnp.maximum(jnp.max(jnp.where(done.num_units > 0, arrive, -jnp.inf)), jnp.max(done.stop))
-        end = jnp.where(there, end, jnp.inf)
-        ran_out = jnp.where(jnp.isfinite(begin) & ~there, begin, jnp.inf)
+        end = jnp.where(happens, end, jnp.inf)
+        ran_out = jnp.where(jnp.isfinite(begin) & ~happens, begin, jnp.inf)
         everybody = jnp.broadcast_to(index, first.shape)
         turns = Turns(
-            first=jnp.where(there, first, work.num_units),
-            begun=jnp.where(there, done.begun, 0),
-            work=jnp.where(there, done.num_units, 0),
+            first=jnp.where(happens, first, work.num_units),
+            begun=jnp.where(happens, done.begun, 0),
+            work=jnp.where(happens, done.num_units, 0),
             fresh=first,
             version=everybody,
             commit=everybody,
             position=jnp.arange(first.size, dtype=jnp.int32),
             begin=jnp.broadcast_to(begin, first.shape),
-            compute_start=jnp.where(there, received, jnp.inf),
-            stop=jnp.where(there, done.stop, jnp.inf),
+            compute_start=jnp.where(happens, received, jnp.inf),
+            stop=jnp.where(happens, done.stop, jnp.inf),
             send_start=send_start,
             arrive=arrive,
         )
-        return (end, jnp.where(there, first + done.begun, first)), (turns, end, ran_out)
+        return (end, jnp.where(happens, first + done.begun, first)), (turns, end, ran_out)
 
     start = jnp.zeros((), durations.dtype), jnp.zeros(work.num_workers, jnp.int32)
     turns, end, ran_out = jax.lax.scan(step, start, jnp.arange(num_rounds, dtype=jnp.int32))[1]

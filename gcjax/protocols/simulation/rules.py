@@ -34,7 +34,7 @@ class View(NamedTuple):
     memory: Any
 
 
-class Part(NamedTuple):
+class TurnPlan(NamedTuple):
     """What a worker does once it has the parameters; every array [W].
 
     Attributes:
@@ -52,13 +52,13 @@ class Part(NamedTuple):
     fresh: jax.Array
 
 
-def units(count: int) -> Callable[[Work, jax.Array, jax.Array, Any], Part]:
+def units(count: int) -> Callable[[Work, jax.Array, jax.Array, Any], TurnPlan]:
     """Turns of so many units each."""
 
-    def part(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> Part:
+    def part(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
         del memory
         stop = ready + work.seconds(first, count)
-        return Part(jnp.full_like(first, count), ready, stop, stop, first)
+        return TurnPlan(jnp.full_like(first, count), ready, stop, stop, first)
 
     return part
 
@@ -90,7 +90,7 @@ class Rule(NamedTuple):
       ready: `(view) -> bool[W]`, who may begin a turn; asked for idle workers only. Everybody if it is not said.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters.
-      turn: `(work, first, ready, memory) -> Part`, what a worker does that has the parameters at `ready float[W]`.
+      turn: `(work, first, ready, memory) -> TurnPlan`, what a worker does that has the parameters at `ready float[W]`.
       memory: `(num_workers, dtype) -> memory`, what the rule keeps in mind at first.
       remember: `(view, worker) -> memory`, after a message; `view.commits` counts the commit that it brought.
       cancels: whether a commit cuts off all turns under way.
@@ -103,7 +103,7 @@ class Rule(NamedTuple):
     ready: Callable[[View], jax.Array] = _everybody
     takes: Callable[[View, jax.Array], jax.Array] | None = None
     pulls: Callable[[View], jax.Array] = _behind
-    turn: Callable[[Work, jax.Array, jax.Array, Any], Part] = units(1)
+    turn: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] = units(1)
     memory: Callable[[int, Any], Any] = lambda num_workers, dtype: ()
     remember: Callable[[View, jax.Array], Any] = _nothing
     cancels: bool = False

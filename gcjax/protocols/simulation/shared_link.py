@@ -16,7 +16,7 @@ from gcjax.protocols.simulation.event_queue import (
     SENDING,
     Queue,
     State,
-    masked,
+    replace_where,
 )
 from gcjax.stragglers.transfers import shared_seconds
 
@@ -64,7 +64,7 @@ class SharedQueue(Queue):
         seconds = self._seconds(state)
         share = jnp.where(seconds > 0, (now - state.view.now) / jnp.where(seconds > 0, seconds, 1), 0)
         left = jnp.maximum(state.left - share.astype(state.left.dtype), jnp.finfo(state.left.dtype).tiny)
-        return masked(state, state.going, left=left)
+        return replace_where(state, state.going, left=left)
 
     def _go_on(self, state: State, worker: jax.Array, active: jax.Array) -> State:
         """The next phase of a worker."""
@@ -73,10 +73,10 @@ class SharedQueue(Queue):
         latency = jnp.broadcast_to(jnp.asarray(self.network.latency, now.dtype), phase.shape)
         computed, received, answers, sent = (own & (phase == p) for p in (COMPUTING, RECEIVING, ANSWERING, SENDING))
         arrive = now + latency
-        state = masked(state, sent, phase=ARRIVING, until=arrive)
-        state = state._replace(current=masked(state.current, sent, arrive=arrive))
+        state = replace_where(state, sent, phase=ARRIVING, until=arrive)
+        state = state._replace(current=replace_where(state.current, sent, arrive=arrive))
         if self.rule.exchanges:
-            state = masked(state, received, phase=ANSWERING, until=arrive)
+            state = replace_where(state, received, phase=ANSWERING, until=arrive)
             state = _transfer(state, answers, SENDING)
             return _transfer(state, computed, RECEIVING)
         state = _transfer(state, computed, SENDING)
@@ -85,4 +85,4 @@ class SharedQueue(Queue):
 
 def _transfer(state: State, which: jax.Array, phase: int) -> State:
     """These workers begin a transfer of a full gradient."""
-    return masked(state, which, phase=phase, until=jnp.inf, left=jnp.ones((), state.left.dtype))
+    return replace_where(state, which, phase=phase, until=jnp.inf, left=jnp.ones((), state.left.dtype))

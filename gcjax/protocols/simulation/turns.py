@@ -113,13 +113,13 @@ class Work(NamedTuple):
 
     def done(self, first: jax.Array, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
         """int32[W]: how many units from the first one on, which begins at `begin`, are done at `end`."""
-        return self._most(first, lambda passed: (begin + passed <= end) & jnp.isfinite(passed))
+        return self._max_count(first, lambda passed: (begin + passed <= end) & jnp.isfinite(passed))
 
     def until(self, first: jax.Array, seconds: jax.Array) -> jax.Array:
         """int32[W]: how many units from the first one on it takes, one at least, to fill so many seconds."""
-        return (self._most(first, lambda passed: (passed < seconds) & jnp.isfinite(passed)) + 1).clip(1)
+        return (self._max_count(first, lambda passed: (passed < seconds) & jnp.isfinite(passed)) + 1).clip(1)
 
-    def _most(self, first: jax.Array, fits: Callable[[jax.Array], jax.Array]) -> jax.Array:
+    def _max_count(self, first: jax.Array, fits: Callable[[jax.Array], jax.Array]) -> jax.Array:
         """int32[W]: the most units from the first one on whose seconds fit, by bisection."""
         bits = self.num_units.bit_length()
 
@@ -166,7 +166,7 @@ def turns_record(
     commit = jnp.where(happens, turn.commit, -1)
     if by_worker:
         passes = num_contributions // work.num_workers
-        place = jnp.minimum(_changes(commit, read), passes - 1) * work.num_workers + worker
+        place = jnp.minimum(_num_version_changes(commit, read), passes - 1) * work.num_workers + worker
     elif split:
         place = turn.position + jnp.where(unit < turn.fresh, 0, num_contributions // 2)
     else:
@@ -211,7 +211,7 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     return times, read, turn
 
 
-def _changes(commit: jax.Array, read: jax.Array) -> jax.Array:
+def _num_version_changes(commit: jax.Array, read: jax.Array) -> jax.Array:
     """int32[T, W]: how often the version has changed before a unit, among its worker's units in the same commit."""
     before_commit, before_read = (jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, read))
     other = commit != before_commit

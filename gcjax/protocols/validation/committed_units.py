@@ -23,7 +23,7 @@ class CommittedUnits(NamedTuple):
     label: np.ndarray  # the lowest worker
     size: np.ndarray  # the units
     workers: np.ndarray  # the workers
-    most: np.ndarray  # the most units of a worker
+    max_work: np.ndarray  # the most units of a worker
 
 
 def on_host(schedule: Schedule) -> Schedule:
@@ -82,10 +82,10 @@ def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
     size = np.bincount(row, work, number).astype(np.int32)
     runs = np.flatnonzero(np.append(True, (np.diff(worker) != 0) | (np.diff(commit) != 0))[: unit.size])
     workers = np.bincount(commit[runs], minlength=number).astype(np.int32)
-    most = np.zeros(number, np.int32)
-    np.maximum.at(most, commit[runs], np.diff(np.append(runs, unit.size)).astype(np.int32))
+    max_work = np.zeros(number, np.int32)
+    np.maximum.at(max_work, commit[runs], np.diff(np.append(runs, unit.size)).astype(np.int32))
     return CommittedUnits(
-        commit, worker, unit, arrival, late, np.append(True, change)[: unit.size], label, size, workers, most
+        commit, worker, unit, arrival, late, np.append(True, change)[: unit.size], label, size, workers, max_work
     )
 
 

@@ -6,8 +6,7 @@ that keep to its guarantees have its property, and here it is checked that this 
 Letters: X events, B events of a block, W workers.
 """
 
-from collections.abc import Callable, Collection
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import jax
@@ -17,19 +16,19 @@ import numpy as np
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.validation.events import Events, events
 from gcjax.specifications import Specification, shown
-from gcjax.specifications.base import Action
+from gcjax.specifications.base import Action, Relation
 from gcjax.specifications.events import COMMIT, KINDS, Event
 
-BROKEN = ("arrival", "guarantee", "property")
+VIOLATIONS = ("arrival", "guarantee", "property")
 BLOCK = 1 << 20  # numbers in an array of a block, more or less
-LEAST = 64  # events that are replayed at once
+MIN_SIZE = 64  # events that are replayed at once
 
 MEANT, AGREES, RESTS, FITS = range(4)  # how well an action fits an event
 
 State = Any
 
 
-class Kept(NamedTuple):
+class Conformance(NamedTuple):
     """Whether a run kept to a specification; true in a condition if it did.
 
     Attributes:
@@ -71,7 +70,7 @@ class Kept(NamedTuple):
         return f"{what}\n  before: {shown(self.before)}\n  after:  {shown(self.after)}"
 
 
-def check(schedule: Schedule, specification: Specification) -> Kept:
+def check(schedule: Schedule, specification: Specification) -> Conformance:
     """Whether a record keeps to a specification.
 
     The events of the record are replayed, one after the other: each must be a step that an action of the specification
@@ -81,7 +80,7 @@ def check(schedule: Schedule, specification: Specification) -> Kept:
 
     Args:
       schedule: of one run.
-      specification: of the same number of workers, for example `gcjax.specifications.ssp(workers=8)`.
+      specification: of the same number of workers, for example `gcjax.specifications.ssp(8)`.
 
     Raises:
       ValueError: if the numbers of workers differ, or the schedule is of a batch, or the specification does not say
@@ -93,32 +92,24 @@ def check(schedule: Schedule, specification: Specification) -> Kept:
             f"the specification must have as many workers as the schedule; {specification.name} has "
             f"{specification.num_workers}, the schedule {trace.num_workers}."
         )
-    state = _arrays(specification.initial)
-    size = max(1 << (BLOCK // sum(np.size(x) for x in state)).bit_length(), LEAST)
-    for begin in range(0, trace.time.size, size):
-        part = jax.tree.map(lambda x, begin=begin: x[begin : begin + size], trace.event)
-        after, bad = _replayed(specification, state, part)
-        bad = np.c_[trace.late[begin : begin + size], bad]
-        if bad.any():
-            return _first(specification, trace, begin, state, bad)
-        state = after
-    return Kept(specification, trace.time.size)
-
-
-def _actions(specification: Specification) -> list[tuple[int, Action]]:
-    """Those that stand for events, each with the number of its role."""
-    roles = enumerate(specification.roles())
-    return [(number, action) for number, (role, _) in roles for action in role.actions if action.event]
-
-
-def _judged(specification: Specification) -> set[str]:
-    """The events at which actions must be allowed."""
-    return {action.asked or action.event for _, action in _actions(specification)}
+    state = _integers(specification.initial)
+    programs = _programs(specification)
+    size = max(1 << (BLOCK // sum(np.size(x) for x in state)).bit_length(), MIN_SIZE) - 1
+    for first in range(0, trace.time.size, size):
+        block = jax.tree.map(lambda x, first=first: x[first : first + size], trace.event)
+        states = programs.states(state, block)
+        violations = np.c_[trace.late[first : first + size], programs.violations(states, block)]
+        if violations.any():
+            index = int(np.flatnonzero(violations.any(axis=1))[0])
+            violation = VIOLATIONS[int(np.flatnonzero(violations[index])[0])]
+            return _counterexample(specification, trace, first + index, violation, _rows(states, index))
+        state = _rows(states, -1)
+    return Conformance(specification, trace.time.size)
 
 
 def _kinds(specification: Specification) -> set[str]:
-    """The events that its actions stand for."""
-    kinds = _judged(specification) | {action.event for _, action in _actions(specification)}
+    """The kinds of events that the actions of a specification stand for, or are asked at."""
+    kinds = {kind for role, _ in specification.roles() for action in role.actions for kind in _kinds_of(action)}
     if not kinds:
         raise ValueError(
             f"the actions of {specification.name} stand for no events, so that no schedule can be held against it. Say "
@@ -127,150 +118,178 @@ def _kinds(specification: Specification) -> set[str]:
     return kinds
 
 
-def _arrays(state: State) -> State:
+def _kinds_of(action: Action) -> set[str]:
+    return {action.event, action.enabled_at or action.event} - {""}
+
+
+def _integers(state: State) -> State:
     return type(state)(*(np.asarray(x, np.int32) for x in state))
 
 
-def _replayed(specification: Specification, state: State, part: Event) -> tuple[State, np.ndarray]:
-    """The state after some events, and bool[B, 2], whether each breaks the guarantee, and the property.
+def _rows(arrays: Any, rows: Any) -> Any:
+    """These rows of each array."""
+    if isinstance(rows, np.ndarray):
+        return jax.tree.map(lambda x: np.take(x, rows, axis=0, mode="clip"), arrays)  # faster than by an index
+    return jax.tree.map(lambda x: x[rows], arrays)
 
-    Where the states can be counted, only the events that are judged are looked at.
+
+def _power_of_two(count: int) -> int:
+    """The size up to which so many rows are filled up, so that few sizes are compiled."""
+    return max(MIN_SIZE, 1 << (count - 1).bit_length())
+
+
+class _Step(NamedTuple):
+    """The step that an event stands for: where it leads, who takes it, and whether it agrees with the event.
+
+    Attributes:
+      after: the state that the step leads to.
+      component: int32[], who takes it.
+      agrees: bool[].
+      next: the state in which the next event happens; the one before, if this event only asks for the step.
     """
-    count = part.kind.size
-    if specification.observed is None:
-        last, broken = _in_turn(specification)(state, _padded(part))
-        return _arrays(last), np.asarray(broken)[:count]
-    states = _arrays(specification.observed(state, jax.tree.map(_with_none, part)))
-    before, after = (jax.tree.map(lambda x, i=i: x[i : i + count], states) for i in (0, 1))
-    judged = np.isin(part.kind, [KINDS.index(kind) for kind in _judged(specification)])
-    if judged.all():
-        return jax.tree.map(lambda x: x[count], states), _broken(specification, before, after, part)
-    bad = np.zeros((count, 2), bool)
-    bad[judged] = _broken(specification, *jax.tree.map(lambda x: x[judged], (before, after, part)))
-    return jax.tree.map(lambda x: x[count], states), bad
 
-
-def _broken(specification: Specification, before: State, after: State, part: Event) -> np.ndarray:
-    """bool[B, 2]: what each event breaks that happens in one state and should lead to another one."""
-    bad = _at_once(specification)(_padded(before), _padded(after), _padded(part))
-    return np.asarray(bad)[: part.kind.size]
-
-
-def _with_none(x: np.ndarray) -> np.ndarray:
-    """With an event of no kind behind the others."""
-    return np.append(x, x.dtype.type(-1))
-
-
-def _padded(rows: Any) -> Any:
-    """Arrays `[B, ...]` up to a power of two, so that few sizes are compiled; the events are of no kind."""
-
-    def padded(x: np.ndarray) -> np.ndarray:
-        padding = max(LEAST, 1 << (len(x) - 1).bit_length()) - len(x)
-        return np.concatenate([x, np.full((padding, *x.shape[1:]), -1, x.dtype)]) if padding else x
-
-    return jax.tree.map(padded, rows)
-
-
-@lru_cache(maxsize=32)
-def _in_turn(specification: Specification) -> Callable[[State, Event], tuple[State, jax.Array]]:
-    """The events one after the other."""
-    step = _step(specification)
-
-    def one(state: State, event: Event) -> tuple[State, jax.Array]:
-        taken = step(state, event)
-        return taken.next, taken.bad
-
-    return jax.jit(lambda state, part: jax.lax.scan(one, state, part))
-
-
-@lru_cache(maxsize=32)
-def _at_once(specification: Specification) -> Callable[[State, State, Event], jax.Array]:
-    """All events at once, from the states before them; each step must lead to the state before the next one."""
-    step = _step(specification)
-
-    def one(before: State, after: State, event: Event) -> jax.Array:
-        taken = step(before, event)
-        leads = jnp.stack([(x == y).all() for x, y in zip(taken.next, after, strict=True)]).all()
-        return taken.bad.at[0].set(taken.bad[0] | ~leads)
-
-    return jax.jit(jax.vmap(one))
-
-
-class _Taken(NamedTuple):
-    """A step: the state that follows, what the step is judged by, who takes it, and what it breaks, bool[2]."""
-
-    next: State
     after: State
     component: jax.Array
-    bad: jax.Array
+    agrees: jax.Array
+    next: State
 
 
-def _step(specification: Specification) -> Callable[[State, Event], _Taken]:
-    """`(state, event) -> the step`: of the actions that stand for the event, the one that can be meant.
+class _Programs:
+    """The compiled programs of a specification: the states between events, and what each event violates.
 
-    That is the first that may be taken and agrees with the event; or nothing, if this agrees, as for those of a group
-    behind the first; or the first that agrees, since a program may do less than is guaranteed; or the first.
+    There is a program for each kind of events, of the actions that stand for it alone.
     """
-    actions = _actions(specification)
-    judged, advancing = _judged(specification), {action.event for _, action in actions}
 
-    def step(state: State, event: Event) -> _Taken:
-        rank, after, component = jnp.asarray(-1), state, event.worker
-        for role, action in actions:
-            choice = _choice(specification, role, action, state, event)
-            better = choice[0] > rank
-            after = jax.tree.map(lambda x, y, better=better: jnp.where(better, x, y), choice[1], after)
-            component = jnp.where(better, choice[2], component)
-            rank = jnp.maximum(rank, choice[0])
-        nothing = jnp.stack([(a == b).all() for a, b in zip(after, state, strict=True)]).all()
-        kept = (rank >= AGREES) & (nothing | specification.guarantee(state, after, component))
-        holds = specification.invariant(after) & specification.step_property(state, after, component)
-        advances = _is_one_of(event, advancing)
-        following = jax.tree.map(lambda x, y: jnp.where(advances, x, y), after, state)
-        return _Taken(following, after, component, jnp.stack([~kept, ~holds]) & _is_one_of(event, judged))
+    def __init__(self, specification: Specification):
+        self.specification = specification
+        roles = specification.roles()
+        self.actions = {
+            kind: [(i, a) for i, (role, _) in enumerate(roles) for a in role.actions if kind in _kinds_of(a)]
+            for kind in KINDS
+        }
+        self._violates = {
+            kind: jax.jit(jax.vmap(partial(self._violations_of_one, kind)))
+            for kind, actions in self.actions.items()
+            if any(_is_asked_at(action, kind) for _, action in actions)
+        }
+        self._replay = jax.jit(lambda state, events: jax.lax.scan(self._advance, state, events)[1])
 
-    return step
+    def states(self, state: State, events: Event) -> State:
+        """The states `[B + 1]` before each of the events `[B]` and after the last, if they begin in this state."""
+        count = events.kind.size + 1
+        size = count if self.specification.replay is not None else _power_of_two(count)
+        padded = jax.tree.map(lambda x: np.append(x, np.full(size - x.size, -1, x.dtype)), events)  # of no kind
+        states = (self.specification.replay or self._replay)(state, padded)
+        return _rows(_integers(states), slice(count))
+
+    def violations(self, states: State, events: Event) -> np.ndarray:
+        """bool[B, 2]: whether each event violates the guarantee, and the property.
+
+        Args:
+          states: `[B + 1]`, before each event and after the last one.
+          events: `[B]`.
+        """
+        parts = []
+        for kind, violates in self._violates.items():
+            rows = np.flatnonzero(events.kind == KINDS.index(kind))
+            if rows.size:
+                some = np.append(rows, np.full(_power_of_two(rows.size) - rows.size, rows[0]))
+                parts.append((rows, violates(_rows(states, some), _rows(states, some + 1), _rows(events, some))))
+        violations = np.zeros((events.kind.size, 2), bool)
+        for rows, part in parts:  # only now, since they are computed beside
+            violations[rows] = np.asarray(part)[: rows.size]
+        return violations
+
+    def _advance(self, state: State, event: Event) -> tuple[State, State]:
+        """The state after an event, and the one before it."""
+        kinds = [kind for kind, actions in self.actions.items() if any(a.event == kind for _, a in actions)]
+        branches = [partial(self._next, kind) for kind in (None, *kinds)]
+        branch = sum((event.kind == KINDS.index(kind)) * number for number, kind in enumerate(kinds, start=1))
+        return jax.lax.switch(branch, branches, state, event), state
+
+    def _next(self, kind: str | None, state: State, event: Event) -> State:
+        """The state in which the event after one of this kind happens; the same, if there is no such kind."""
+        return state if kind is None else self.step(kind, state, event).next
+
+    def _violations_of_one(self, kind: str, before: State, after: State, event: Event) -> jax.Array:
+        """bool[2]: whether an event in one state, which should lead to another one, violates guarantee and property."""
+        spec, step = self.specification, self.step(kind, before, event)
+        still = _same(step.after, before)
+        guaranteed = step.agrees & (still | self._guarantee(kind)(before, step.after, step.component))
+        holds = spec.invariant(step.after) & spec.step_property(before, step.after, step.component)
+        return jnp.stack([~(guaranteed & _same(step.next, after)), ~holds])
+
+    def _guarantee(self, kind: str) -> Relation:
+        """The guarantee of whoever takes the steps of such events; that of one role, where it is known which."""
+        roles = {number if action.actor is None else None for number, action in self.actions[kind]}
+        (role,) = roles if len(roles) == 1 else (None,)
+        return self.specification.guarantee if role is None else self.specification.roles()[role][0].allows
+
+    def step(self, kind: str, state: State, event: Event) -> _Step:
+        """The step of the action that can be meant by an event of this kind.
+
+        That is the first that may be taken and agrees with the event; or nothing, if this agrees, as for those of a
+        group behind the first; or the first that agrees, since a program may do less than is guaranteed; or the first.
+        """
+        (fit, after, component), *others = (self._candidate(kind, *pair, state, event) for pair in self.actions[kind])
+        for other in others:
+            fit, after, component = _where(other[0] > fit, other, (fit, after, component))
+        advances = any(action.event == kind for _, action in self.actions[kind])
+        return _Step(after, component, fit >= AGREES, after if advances else state)
+
+    def _candidate(
+        self, kind: str, role: int, action: Action, state: State, event: Event
+    ) -> tuple[jax.Array, State, jax.Array]:
+        """How well an action fits an event of this kind, the state that it leads to, and who takes it."""
+        if action.actor is not None:
+            component = action.actor(state, event)
+        else:
+            component = event.worker if role == 0 else jnp.full_like(event.worker, self.specification.num_workers)
+        moved, enabled = action.move(state, component)
+        moved = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), moved, state)
+        if not _is_asked_at(action, kind):
+            return jnp.where(enabled, FITS, AGREES), moved, component
+        agrees, rests = action.matches(state, moved, event), action.matches(state, state, event)
+        fit = jnp.where(agrees & enabled, FITS, jnp.where(rests, RESTS, jnp.where(agrees, AGREES, MEANT)))
+        return fit, _where(fit == RESTS, state, moved), component
 
 
-def _is_one_of(event: Event, kinds: Collection[str]) -> jax.Array:
-    return jnp.stack([event.kind == KINDS.index(kind) for kind in kinds]).any()
+@lru_cache(maxsize=32)
+def _programs(specification: Specification) -> _Programs:
+    return _Programs(specification)
 
 
-def _choice(
-    specification: Specification, role: int, action: Action, state: State, event: Event
-) -> tuple[jax.Array, State, jax.Array]:
-    """How well an action fits an event, the state that it leads to, and who takes it."""
-    if action.by is not None:
-        component = action.by(state, event)
-    else:
-        component = event.worker if role == 0 else jnp.full_like(event.worker, specification.num_workers)
-    moved, enabled = action.move(state, component)
-    moved = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), moved, state)
-    judged = _is_one_of(event, [action.asked or action.event])
-    shows = judged | _is_one_of(event, [action.event])
-    agrees, rests = ~judged | action.agrees(state, moved, event), judged & action.agrees(state, state, event)
-    rank = jnp.where(agrees, jnp.where(enabled, FITS, jnp.where(rests, RESTS, AGREES)), jnp.where(rests, RESTS, MEANT))
-    after = jax.tree.map(lambda x, y: jnp.where(rank == RESTS, x, y), state, moved)
-    return jnp.where(shows, rank, -1), after, component
+def _is_asked_at(action: Action, kind: str) -> bool:
+    """Whether an action must be allowed at events of this kind."""
+    return kind == (action.enabled_at or action.event)
 
 
-def _first(specification: Specification, trace: Events, begin: int, state: State, bad: np.ndarray) -> Kept:
-    """What is said about the first bad step of the events from `begin` on, which begin in this state."""
-    at = int(np.flatnonzero(bad.any(axis=1))[0])
-    event = jax.tree.map(lambda x: x[begin : begin + at + 1], trace.event)
-    if at:
-        state = _replayed(specification, state, jax.tree.map(lambda x: x[:-1], event))[0]
-    last = Event(*(x[-1] for x in event))
-    taken = _step(specification)(jax.tree.map(jnp.asarray, state), jax.tree.map(jnp.asarray, last))
-    kind = KINDS[int(last.kind)]
-    return Kept(
+def _same(state: State, other: State) -> jax.Array:
+    """bool[]: whether two states are equal."""
+    differences = [(x != y).any() for x, y in zip(state, other, strict=True) if x is not y]
+    return ~jnp.stack([jnp.zeros((), bool), *differences]).any()
+
+
+def _where(condition: jax.Array, first: Any, second: Any) -> Any:
+    """The first or the second tree of arrays; an array of both stays itself, so that it is known to be the same."""
+    return jax.tree.map(lambda x, y: x if x is y else jnp.where(condition, x, y), first, second)
+
+
+def _counterexample(
+    specification: Specification, trace: Events, index: int, violation: str, state: State
+) -> Conformance:
+    """What is said about the event with this number, the first bad one, which happens in this state."""
+    event = _rows(trace.event, index)
+    kind = KINDS[int(event.kind)]
+    step = _programs(specification).step(kind, *jax.tree.map(jnp.asarray, (state, event)))
+    return Conformance(
         specification,
-        begin + at + 1,
-        BROKEN[int(np.flatnonzero(bad[at])[0])],
-        float(trace.time[begin + at]),
-        specification.component_name(int(taken.component)),
-        kind,
-        int(last.commit if kind == COMMIT else last.unit),
-        _arrays(state),
-        _arrays(taken.after),
+        events=index + 1,
+        broken=violation,
+        time=float(trace.time[index]),
+        who=specification.component_name(int(step.component)),
+        does=kind,
+        unit=int(event.commit if kind == COMMIT else event.unit),
+        before=state,
+        after=_integers(step.after),
     )

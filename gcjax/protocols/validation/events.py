@@ -50,12 +50,12 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     makers = {COMMIT: _commits, STEP: _steps, UNIT: _arrivals, SEND: _sent, MESSAGE: _arrived}
     parts = {kind: make(host, units) for kind, make in makers.items() if kind in kinds}
     parts = {kind: {"kind": KINDS.index(kind), **columns} for kind, columns in parts.items()}
-    order = _order([_filled(columns, ("time", *_KEYS)) for columns in parts.values()], host)
+    order = _time_order([_complete_columns(columns, ("time", *_KEYS)) for columns in parts.values()], host)
     if BEGIN in kinds:
         parts[BEGIN], at = _begins(host, units, order, parts)
-        order = _inserted(order, at)
+        order = _order_with_inserted(order, at)
     names = (*Event._fields, "time", "late")
-    filled = [_filled(columns, names) for columns in parts.values()]
+    filled = [_complete_columns(columns, names) for columns in parts.values()]
     columns = {name: np.concatenate([part[name] for part in filled])[order] for name in names}
     return Events(Event(*(columns[n] for n in Event._fields)), columns["time"], columns["late"], host.start.shape[1])
 
@@ -67,7 +67,7 @@ Columns = dict[str, Any]
 """By the names of `Event`, with the time, whether it is late, and what decides the order at one moment."""
 
 
-def _filled(columns: Columns, names: Collection[str]) -> dict[str, np.ndarray]:
+def _complete_columns(columns: Columns, names: Collection[str]) -> dict[str, np.ndarray]:
     """All these columns of a part, with zeros where nothing is said."""
     number = columns["time"].size
     given = {name: np.asarray(columns.get(name, 0)) for name in names}
@@ -77,7 +77,7 @@ def _filled(columns: Columns, names: Collection[str]) -> dict[str, np.ndarray]:
     }
 
 
-def _order(parts: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarray:
+def _time_order(parts: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarray:
     """The order of events by time, and then by the keys."""
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     sizes = {"commit_order": host.time.size + 1, "order": host.start.shape[0] + 1, "kind": len(KINDS)}
@@ -89,7 +89,7 @@ def _order(parts: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarray:
     return np.lexsort([columns[name] for name in (*_KEYS[::-1], "time")])
 
 
-def _inserted(order: np.ndarray, at: np.ndarray) -> np.ndarray:
+def _order_with_inserted(order: np.ndarray, at: np.ndarray) -> np.ndarray:
     """The order in which more events, numbered on, come before these places of the others."""
     by_place = np.argsort(at, kind="stable")
     places = at[by_place] + np.arange(at.size)
@@ -109,15 +109,15 @@ def _commits(host: Schedule, units: CommittedUnits) -> Columns:
         "commit": np.arange(number, dtype=np.int32),
         "size": units.size,
         "group": units.label,
-        "length": np.append(units.most, np.int32(-1))[1:],
-        "missing": _missing(host, units),
+        "length": np.append(units.max_work, np.int32(-1))[1:],
+        "missing": _num_unused_messages(host, units),
         "late": np.bincount(units.commit, units.late, number) > 0,
         "commit_order": np.arange(number, dtype=np.int32),
         "order": host.start.shape[0],
     }
 
 
-def _missing(host: Schedule, units: CommittedUnits) -> np.ndarray:
+def _num_unused_messages(host: Schedule, units: CommittedUnits) -> np.ndarray:
     """int32[E]: the messages that have arrived since the commit before, and are in none."""
     time = host.time[: units.label.size]
     lost = np.isfinite(host.send_start) & (host.finish <= time.max(initial=-np.inf))
@@ -125,24 +125,24 @@ def _missing(host: Schedule, units: CommittedUnits) -> np.ndarray:
     return np.bincount(np.searchsorted(time, host.finish[lost]), minlength=time.size).astype(np.int32)
 
 
-def _of_units(host: Schedule, units: CommittedUnits) -> Columns:
+def _unit_columns(host: Schedule, units: CommittedUnits) -> Columns:
     version = host.read[units.unit, units.worker]
     given = {"worker": units.worker, "unit": units.unit, "commit": units.commit, "order": units.unit}
     return {**given, "version": version, "group": units.label[units.commit]}
 
 
 def _arrivals(host: Schedule, units: CommittedUnits) -> Columns:
-    return {**_of_units(host, units), "time": units.arrival, "late": units.late, "commit_order": units.commit}
+    return {**_unit_columns(host, units), "time": units.arrival, "late": units.late, "commit_order": units.commit}
 
 
 def _steps(host: Schedule, units: CommittedUnits) -> Columns:
-    columns, finish = _of_units(host, units), np.asarray(host.finish)
+    columns, finish = _unit_columns(host, units), np.asarray(host.finish)
     late = ~np.isfinite(finish[units.unit, units.worker])
     time = host.compute_end[units.unit, units.worker]
     return {**columns, "time": time, "late": late, "commit_order": columns["version"]}
 
 
-def _messages(host: Schedule, units: CommittedUnits) -> Columns:
+def _message_columns(host: Schedule, units: CommittedUnits) -> Columns:
     """Those that have arrived up to the last commit."""
     end = host.time[: units.label.size].max(initial=-np.inf)
     unit, worker = (x.astype(np.int32) for x in np.nonzero(np.isfinite(host.send_start) & (host.finish <= end)))
@@ -155,12 +155,12 @@ def _messages(host: Schedule, units: CommittedUnits) -> Columns:
 
 
 def _sent(host: Schedule, units: CommittedUnits) -> Columns:
-    columns = _messages(host, units)
+    columns = _message_columns(host, units)
     return {**columns, "time": host.send_start[columns["unit"], columns["worker"]]}
 
 
 def _arrived(host: Schedule, units: CommittedUnits) -> Columns:
-    columns = _messages(host, units)
+    columns = _message_columns(host, units)
     return {**columns, "time": host.finish[columns["unit"], columns["worker"]]}
 
 
@@ -191,17 +191,17 @@ def _begins(
     }
     times = np.concatenate([part["time"] for part in parts.values()])[order]
     at = np.searchsorted(times, time, side="right")
-    tied = np.flatnonzero(_replaced_at_once(host, units)[version.clip(0, host.time.size)] == time)
+    tied = np.flatnonzero(_replacement_times(host, units)[version.clip(0, host.time.size)] == time)
     if tied.size:
         commits = np.concatenate([part["commit_order"] for part in parts.values()])[order]
         since = np.full(host.time.size + 1, order.size)
         since[commits[::-1]] = np.arange(order.size)[::-1]  # the first event of each commit
         moment = np.searchsorted(times, time[tied], side="left")
         at[tied] = np.maximum(since[version[tied].clip(0)], moment)
-    return begins, _between_own_pushes(at, units, first, order, parts)
+    return begins, _clipped_to_own_pushes(at, units, first, order, parts)
 
 
-def _replaced_at_once(host: Schedule, units: CommittedUnits) -> np.ndarray:
+def _replacement_times(host: Schedule, units: CommittedUnits) -> np.ndarray:
     """float[E + 1]: when each version was replaced, if that was with a unit begun at this moment; otherwise inf.
 
     All that arrives at a moment does so before anybody begins, but for units that are begun at it.
@@ -212,7 +212,7 @@ def _replaced_at_once(host: Schedule, units: CommittedUnits) -> np.ndarray:
     return replaced
 
 
-def _between_own_pushes(
+def _clipped_to_own_pushes(
     at: np.ndarray, units: CommittedUnits, first: np.ndarray, order: np.ndarray, parts: dict[str, Columns]
 ) -> np.ndarray:
     """The places of begins, not before the worker's last push, with the commit that it completes, nor after the next.
