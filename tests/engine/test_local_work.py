@@ -14,6 +14,7 @@ from gcjax.codes import stopping
 from gcjax.protocols import Schedule
 from tests.engine.by_definition import AdamW, Rule, Sgd, trained, units
 from tests.engine.test_run import assert_close
+from tests.parameters import some
 
 KEY = jax.random.key(3)
 W, T = 4, 12
@@ -81,11 +82,6 @@ def result(name):
 @functools.cache
 def batches():
     return units(regression(), KEY, W, T)
-
-
-def some(fast, slow):
-    """Parameters of tests, of which some are slow."""
-    return [*fast, *(pytest.param(*(x if isinstance(x, tuple) else (x,)), marks=pytest.mark.slow) for x in slow)]
 
 
 FIRST = (

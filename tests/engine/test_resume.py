@@ -11,6 +11,7 @@ import pytest
 
 from gcjax import keeping
 from gcjax.engine import Checkpoints
+from tests.parameters import one_in
 from tests.test_interrupts import STATUS, WORDS, default_handlers
 
 ROOT = Path(__file__).parents[2]
@@ -42,7 +43,7 @@ def whole(tmp_path_factory):
     return lines[-1]
 
 
-@pytest.mark.parametrize("number", STATUS, ids=lambda number: number.name)
+@pytest.mark.parametrize("number", one_in(2, STATUS), ids=lambda number: number.name)
 def test_the_first_signal_saves_and_nothing_is_lost(tmp_path, whole, number):
     """There would be no checkpoint before the end."""
     status, lines, errors = child(tmp_path, 1000, 0.2, number)
@@ -56,6 +57,7 @@ def test_the_first_signal_saves_and_nothing_is_lost(tmp_path, whole, number):
     assert lines[0] == f"ready {step + 1}" and lines[-1] == whole
 
 
+@pytest.mark.slow
 def test_what_a_piece_that_takes_too_long_loses_is_said(tmp_path, whole):
     """The second signal is the impatient one."""
     status, _, errors = child(tmp_path, 2, 1.0, signal.SIGINT, signal.SIGTERM)

@@ -12,6 +12,7 @@ import gcjax
 from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments, stopping
 from gcjax.engine import checkpoint_files, gradients
+from tests.parameters import one_in
 from tests.protocols.damage import with_versions
 
 KEY = jax.random.key(5)
@@ -116,7 +117,7 @@ def test_more_chunks_than_workers(x64):
 
 
 @pytest.mark.parametrize("name", PROTOCOLS)
-@pytest.mark.parametrize("width", [2, 16])
+@pytest.mark.parametrize("width", one_in(2, [16, 2]))
 def test_wavefront_widths_agree(name, width, x64):
     one = engine.run(regression(), PROTOCOLS[name], SGD, durations(), rng_key=KEY, eval_every=7)
     other = engine.run(
@@ -304,7 +305,7 @@ def test_same_key_same_bits_and_another_key_other_bits():
     assert jax.tree.leaves(jax.tree.map(lambda a, b: np.abs(a - b).max(), one.params, other.params))[0] > 0
 
 
-@pytest.mark.parametrize("name", PROTOCOLS)
+@pytest.mark.parametrize("name", one_in(2, PROTOCOLS))
 def test_vmap_over_seeds_and_straggler_parameters_is_the_loop(name, x64):
     keys, means = jax.random.split(KEY, 3), jnp.asarray([0.5, 1.0, 2.0])
     task = regression()
@@ -356,7 +357,7 @@ def test_no_recompilation_on_the_second_call():
 
 
 @pytest.mark.promotes  # parameters in one type, data in another
-@pytest.mark.parametrize("dtype", [jnp.bfloat16, jnp.float32, jnp.float64])
+@pytest.mark.parametrize("dtype", one_in(2, [jnp.bfloat16, jnp.float32, jnp.float64]))
 @pytest.mark.parametrize("name", ["asp", "frc", "partial L=2"])
 def test_parameters_keep_their_dtype(dtype, name):
     with jax.enable_x64(dtype == jnp.float64):

@@ -88,6 +88,7 @@ def test_claims_are_judged_seed_by_seed_against_the_fastest_other():
     assert (never.ours, never.holds) == ("target not reached", "no")
 
 
+@pytest.mark.slow
 def test_map_names_the_fastest_in_every_cell(tmp_path):
     out = run("protocols.gin", tmp_path / "out", MAP)
     names = {"results.parquet", "summary.md", "map.png", "run.json", "operative.gin"}

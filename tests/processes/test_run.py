@@ -7,6 +7,7 @@ import time
 
 import pytest
 
+from tests.parameters import one_in
 from tests.processes.commands import free_port, group
 
 ENDLESS = ("--set", "rounds.num_rounds = 1000000", "--set", "rounds.pause = 0.01")
@@ -33,7 +34,7 @@ def check_lost(ends, lost, seconds, how="was lost"):
             assert end.seconds < seconds, (rank, end)
 
 
-@pytest.mark.parametrize("number", [2, 4])
+@pytest.mark.parametrize("number", one_in(2, [2, 4]))
 def test_a_run_gives_the_right_result_and_only_process_0_prints_and_writes(tmp_path, number):
     out = "out" if number == 2 else None
     with group(tmp_path, number, out=out) as started:
@@ -137,7 +138,7 @@ def test_a_process_with_another_secret_stays_outside(tmp_path):
     assert all(file.read_text() not in ends[0].stderr + ends[1].stderr for file in files)
 
 
-@pytest.mark.parametrize("lost", [0, 2])
+@pytest.mark.parametrize("lost", one_in(2, [2, 0]))
 def test_a_killed_process_ends_the_others_at_once(tmp_path, lost):
     with group(tmp_path, 3, *ENDLESS) as started:
         started.wait_for_round(3)

@@ -6,6 +6,7 @@ import pytest
 
 from gcjax import analysis, protocols
 from gcjax.testing import check_protocol
+from tests.parameters import one_in, some
 from tests.protocols import table
 from tests.protocols.table import CASES, W, protocol, schedule, tied_durations
 
@@ -17,7 +18,7 @@ def test_every_protocol_is_in_the_table():
     assert {name.split()[0] for name in CASES} == set(protocols.TABLE)
 
 
-@pytest.mark.parametrize("name", [*OTHERS, *(pytest.param(name, marks=pytest.mark.slow) for name in SOME)])
+@pytest.mark.parametrize("name", some(OTHERS[::2], [*OTHERS[1::2], *SOME]))
 def test_the_contract(name):
     """With the program that other tests use as well."""
     made = protocol(name)._replace(schedule=table.compiled(name))
@@ -26,13 +27,13 @@ def test_the_contract(name):
     assert table.TRACES[name, table.shape_of(name)] <= before + 3  # durations in 64 bits, and the types of two widths
 
 
-@pytest.mark.parametrize("name", [*SOME, *(pytest.param(name, marks=pytest.mark.slow) for name in OTHERS)])
+@pytest.mark.parametrize("name", some(SOME, OTHERS))
 def test_the_whole_contract_with_vmap_and_the_specification(name):
     made = protocol(name)._replace(schedule=table.function(name))
     check_protocol(made, num_workers=W, num_units=table.shape_of(name)[0])
 
 
-@pytest.mark.parametrize("name", CASES)
+@pytest.mark.parametrize("name", one_in(2, CASES))
 def test_a_worker_that_never_returns(name, x64):
     """Those who wait for it come to a halt, and are said to; the others run until the units run out."""
     durations = tied_durations(1, table.shape_of(name))

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from gcjax import codes, protocols
 from gcjax.codes import assignments, stopping
 from gcjax.stragglers.network import Network
+from tests.parameters import one_in
 from tests.protocols import reference
 
 KEY = jax.random.key(11)
@@ -121,7 +122,7 @@ CODES = {
 }
 
 
-@pytest.mark.parametrize("name", CODES)
+@pytest.mark.parametrize("name", one_in(2, CODES))
 def test_coded_rounds_are_the_event_queue(name, x64):
     code = CODES[name]
     workers = code.assignment.num_workers
