@@ -92,13 +92,15 @@ def grouped(
 
 
 def _local(merge: str, group_of: np.ndarray) -> LocalWork | None:
-    def owner(num_workers: int) -> np.ndarray:
+    def parameter_owners(num_workers: int) -> np.ndarray:
         del num_workers
         return group_of
 
     if merge == "gradient":
         return None
-    return (elastic() if merge == "elastic" else LocalWork())._replace(together=True, owner=owner)
+    return (elastic() if merge == "elastic" else LocalWork())._replace(
+        joint_steps=True, parameter_owners=parameter_owners
+    )
 
 
 class _Rounds(NamedTuple):

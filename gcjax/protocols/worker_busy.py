@@ -63,7 +63,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     # While a push is on its way to one commit, a worker can at most have read the two versions before it.
     passes = (2 if overlap else 1) if eager else (3 if overlap else 2)
-    local = LocalWork(in_flight=overlap, passes=passes)
+    local = LocalWork(overlaps_pull=overlap, passes=passes)
     promise = specifications.worker_busy_pushes if eager else specifications.worker_busy
     return Protocol(
         schedule,
