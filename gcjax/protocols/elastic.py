@@ -30,7 +30,7 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.single_number("moving_rate", moving_rate, finite=True)
-    rule = Rule(turn=units(num_local_steps), exchanges=True)
+    rule = Rule(plan=units(num_local_steps), exchanges=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         num_units, num_workers = durations.shape

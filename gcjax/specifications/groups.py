@@ -150,12 +150,6 @@ def _specification(name: str, num_workers: int, grouping: Grouping) -> Specifica
     each, zero = zeros(num_workers), np.int32(0)
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
 
-    def canonicalise(state: Groups) -> Groups:
-        is_lowest = state.group == jnp.arange(num_workers)
-        ahead = jnp.where(is_lowest, state.version - state.read - state.others, 0)
-        work = state.work if grouping.exact else jnp.minimum(state.work, steps)
-        return state._replace(version=jnp.ones_like(state.version), work=work, read=1 - ahead, others=0 * state.others)
-
     inside = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
     return Specification(
         name,
@@ -188,7 +182,7 @@ def _specification(name: str, num_workers: int, grouping: Grouping) -> Specifica
         num_servers=num_workers,
         invariant=program.invariant,
         step_property=program.push_property,
-        canonicalise=canonicalise,
+        canonicalise=program.canonicalise,
     )
 
 
@@ -330,6 +324,12 @@ class _Program(NamedTuple):
         stale = before.version - before.read[lowest] <= before.others[lowest]
         units = self.is_complete(before.work)
         return (after.version == before.version) | (stale & (units | ~is_member).all())
+
+    def canonicalise(self, state: Groups) -> Groups:
+        """The state with the version counted from elsewhere, and nobody's pushes counted."""
+        ahead = jnp.where(self._leads(state), state.version - state.read - state.others, 0)
+        work = state.work if self.grouping.exact else jnp.minimum(state.work, self.grouping.num_local_steps)
+        return state._replace(version=jnp.ones_like(state.version), work=work, read=1 - ahead, others=0 * state.others)
 
     def _leads(self, state: Groups) -> jax.Array:
         """bool[W]: which workers are the lowest of a group."""
