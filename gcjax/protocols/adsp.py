@@ -122,15 +122,15 @@ class _Search(NamedTuple):
         known = jnp.isfinite(loss)
         reward = jnp.where(known, _reward(seen, self.seconds, self.target_loss), -1).astype(dtype)
         better = rates.searching & ((reward > rates.best) | ~known)  # a window without a commit says nothing
-        goes_on = better & (now < self.max_commits)
-        ends = rates.searching & ~goes_on
+        continues = better & (now < self.max_commits)
+        ends = rates.searching & ~continues
         again = ~rates.searching & (loss > self.max_loss_growth * rates.least)
         given_up = ends & ~better
-        coming = jnp.where(goes_on, now + 1, jnp.where(given_up, jnp.maximum(now - 1, 1), jnp.where(again, 1, now)))
-        least = jnp.where(goes_on | again, jnp.inf, jnp.fmin(loss, rates.least))
+        coming = jnp.where(continues, now + 1, jnp.where(given_up, jnp.maximum(now - 1, 1), jnp.where(again, 1, now)))
+        least = jnp.where(continues | again, jnp.inf, jnp.fmin(loss, rates.least))
         return Rates(
             jnp.where(jnp.arange(rates.commits.size) > seen.window, coming, rates.commits),
-            goes_on | again,
+            continues | again,
             jnp.where(again, -1, jnp.maximum(reward, rates.best)),
             least,
         )
@@ -148,10 +148,10 @@ def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
         y = jnp.where(in_this_window, 1 / (loss - c), 0)
         n, st, sy = in_this_window.sum().astype(t.dtype), t.sum(), y.sum()
         slope = (n * (t * y).sum() - st * sy) / (n * (t * t).sum() - st * st)
-        start = (sy - slope * st) / n
-        line = slope * t + start
+        intercept = (sy - slope * st) / n
+        line = slope * t + intercept
         error = jnp.where(in_this_window, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
-        reward = slope if target is None else slope * jnp.where(target > c, _inverse(1 / (target - c) - start), 0)
+        reward = slope if target is None else slope * jnp.where(target > c, _inverse(1 / (target - c) - intercept), 0)
         return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(slope > 0, reward, 0)
 
     errors, rewards = jax.vmap(fit)(asymptotes)
