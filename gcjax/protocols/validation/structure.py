@@ -208,7 +208,7 @@ def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Bloc
     for first in range(0, num_commits, step):
         rows = slice(first, min(first + step, num_commits))
         worker, unit, version, work, weight = (x[rows].reshape(-1) for x in arrays)
-        time = schedule.time[rows] if columns == 1 else np.repeat(schedule.time[rows], columns)
+        time = np.repeat(np.asarray(schedule.time)[rows], columns)
         block = _Block(worker, unit, version, work, weight, time, first + row[: worker.size], column[: worker.size])
         is_used = worker != -1
         yield block if is_used.all() else _Block(*(x[is_used] for x in block))
