@@ -107,9 +107,11 @@ def _copy(value: Any) -> Any:
 
 
 def _is_closure(value: Any) -> bool:
-    """Whether a value is a function that equals nothing but itself, since it was defined in another one."""
+    """Whether a value is a function that equals nothing but itself: defined in another one, or of an object."""
     if isinstance(value, PureFunction):
         return not value.by_value
+    if inspect.ismethod(value):
+        return not inspect.isclass(value.__self__)
     return (inspect.isfunction(value) and "<locals>" in value.__qualname__) or isinstance(value, functools.partial)
 
 

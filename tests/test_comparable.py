@@ -12,6 +12,7 @@ import pytest
 from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments, stopping
 from gcjax.equality import comparable
+from gcjax.specifications import SPECIFICATIONS
 from tests.codes.helpers import exact_codes
 from tests.protocols.table import CASES
 
@@ -50,6 +51,13 @@ def test_equal_protocols(name):
 
 
 OWN_CLOSURE = {"whole uneven"}  # made in the tests, with a function of its own as argument
+
+
+@pytest.mark.parametrize("name", SPECIFICATIONS)
+def test_equal_specifications(name):
+    """Also where actions are methods of an object, which are equal for the same object only."""
+    one, other = (SPECIFICATIONS[name].factory() for _ in range(2))
+    assert one == other and hash(one) == hash(other) and one is not other
 
 
 def test_equal_codes():

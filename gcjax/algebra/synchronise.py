@@ -39,14 +39,14 @@ def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
         model = same_model(c, d)
         left, right, both = pairs(step_table, model)
         one, other = c.traces[:, :, left], d.traces[:, :, right]
-        found = jnp.stack(
+        has_pair = jnp.stack(
             [
                 one[TERMINATED] & other[TERMINATED],
                 one[INCOMPLETE] & other[INCOMPLETE],
                 one[ABORTED] & other[INCOMPLETE] | one[INCOMPLETE] & other[ABORTED],
             ]
         )
-        return abort_closed(model, jnp.zeros(model.shape, bool).at[:, :, both].max(found))
+        return abort_closed(model, jnp.zeros(model.shape, bool).at[:, :, both].max(has_pair))
 
     return together
 

@@ -73,18 +73,18 @@ def theory(specification: Specification) -> Theory:
     Raises:
       ValueError: if there are too many states.
     """
-    found = relations(specification)
-    count = found.holds.size
+    related = relations(specification)
+    count = related.holds.size
     space = shared_memory(count)
     ends = np.ones((count, count), bool)
-    ends[0] = found.holds
+    ends[0] = related.holds
     ending = automata.specification(space, ends)
     goal = automata.rely(space, np.eye(count, dtype=bool)) & ending
     promises = [
         automata.guarantee(space, g) & automata.rely(space, r) & ending
-        for g, r in zip(found.guarantees, found.relies, strict=True)
+        for g, r in zip(related.guarantees, related.relies, strict=True)
     ]
-    programs = [automata.guarantee(space, p) for p in found.programs]
+    programs = [automata.guarantee(space, p) for p in related.programs]
     return Theory(goal, tuple(promises), tuple(programs))
 
 
@@ -100,10 +100,10 @@ def relations(specification: Specification) -> Relations:
 
     def relation(moves: Moves, which: np.ndarray, normal: np.ndarray) -> np.ndarray:
         """bool[C, S, S], by who takes the step."""
-        found = np.zeros((len(components), codes.size, codes.size), bool)
+        related = np.zeros((len(components), codes.size, codes.size), bool)
         after = place[np.searchsorted(codes[place], stepper.layout.codes(normal[which]))]
-        found[moves.component[which], moves.state[which], after] = True
-        return found
+        related[moves.component[which], moves.state[which], after] = True
+        return related
 
     relies = []
     for component in components:
@@ -129,13 +129,13 @@ def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     spec, layout_ = stepper.specification, stepper.layout
     rows = np.asarray(layout_.flat(spec.canonicalise(spec.initial)))[None]
     while True:
-        found = [rows]
+        parts = [rows]
         own = stepper.program(rows)
-        found.append(stepper.judge(rows[own.state], own).canonical)
+        parts.append(stepper.judge(rows[own.state], own).canonical)
         for component in (NOBODY, *range(spec.num_components)):
             moves, judgement = _seen(stepper, rows, component)
-            found.append(judgement.canonical[(moves.action >= 0) | judgement.guaranteed | judgement.relied])
-        every = np.concatenate(found)
+            parts.append(judgement.canonical[(moves.action >= 0) | judgement.guaranteed | judgement.relied])
+        every = np.concatenate(parts)
         codes = layout_.codes(every)
         _, first = np.unique(codes, return_index=True)
         new = every[np.sort(first)]

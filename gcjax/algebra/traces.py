@@ -71,11 +71,11 @@ class Model:
 
     def steps(self, word: int) -> tuple[int, ...]:
         """The steps of a word, from its number."""
-        found: list[int] = []
+        steps: list[int] = []
         while word:
             word, step = divmod(word - 1, self.space.num_steps)
-            found.insert(0, step)
-        return tuple(found)
+            steps.insert(0, step)
+        return tuple(steps)
 
 
 class Words(NamedTuple):

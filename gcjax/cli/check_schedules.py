@@ -72,4 +72,4 @@ def _in_words(result: Conformance | None) -> str:
         return "promises nothing that can be checked"
     if result:
         return f"keeps to it: {result.specification.claim}"
-    return f"breaks its {result.broken} at {result.time:.4g} s"
+    return f"breaks its {result.violated} at {result.time:.4g} s"

@@ -96,7 +96,9 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
 
 def owners(local: LocalWork, num_workers: int) -> np.ndarray:
     """int32[W]: on whose parameters each worker works."""
-    return np.arange(num_workers, dtype=np.int32) if local.owner is None else local.owner(num_workers)
+    if local.parameter_owners is None:
+        return np.arange(num_workers, dtype=np.int32)
+    return local.parameter_owners(num_workers)
 
 
 def local_commits(
@@ -133,7 +135,7 @@ def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> Lo
     worker, unit, version = commits.worker[index], commits.unit[index], commits.version[index]
     used = worker >= 0
     number, weight = jnp.where(used, commits.work[index], 0), jnp.where(used, commits.weight[index], 0)
-    if not local.together:
+    if not local.joint_steps:
         share = jnp.ones_like(weight)
         return LocalSteps(
             worker=worker[:, None], unit=unit[:, None], share=share[:, None], version=version, number=number,
@@ -198,10 +200,10 @@ def _contribution(rule: LocalRule, inputs: Inputs, own: Local, steps: LocalSteps
     """
     version = inputs.versions.read(steps.version.clip(0))
     pulls = steps.version != own.version
-    base = jax.lax.cond(pulls, rule.local.pulled, lambda own, version: own, own.params, version)
-    points = _GradientPoints(version, own.params if rule.local.in_flight else base, pulls)
+    base = jax.lax.cond(pulls, rule.local.pull, lambda own, version: own, own.params, version)
+    points = _GradientPoints(version, own.params if rule.local.overlaps_pull else base, pulls)
     params, opt_state, loss = _take_steps(rule, inputs, steps, points, base, own.opt_state)
-    change, params = rule.local.pushed(params, base, version, steps.weight)
+    change, params = rule.local.push(params, base, version, steps.weight)
     change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
     return change, Local(params, opt_state, steps.version), loss
 
@@ -221,9 +223,9 @@ class _GradientPoints(NamedTuple):
 
     def of_step(self, local: LocalWork, i: jax.Array, params: Any) -> Any:
         """The point of step i: the version that was read, the local parameters (`params`), or those before a pull."""
-        if local.frozen:
+        if local.gradients_at_version:
             return self.version
-        if local.in_flight:  # the first gradient after a pull was begun before it
+        if local.overlaps_pull:  # the first gradient after a pull was begun before it
             is_late = self.pulls & (i == 0)
             return jax.tree.map(lambda a, b: jnp.where(is_late, a, b), self.before_pull, params)
         return params
@@ -251,7 +253,7 @@ def _step_gradient(
 ) -> tuple[jax.Array, Any]:
     """Loss and gradient of step i at these parameters, the mean of those of the workers who take it together."""
     task, worker, unit = rule.task, steps.worker.clip(0), steps.unit.clip(0) + i
-    if not rule.local.together:
+    if not rule.local.joint_steps:
         return jax.value_and_grad(task.loss)(
             params, *unit_inputs(task, inputs.data, inputs.rng_key, worker[0], unit[0])
         )

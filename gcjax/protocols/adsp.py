@@ -10,7 +10,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.observed_losses import in_window, mean_loss, window_of
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, TurnPlan
+from gcjax.protocols.simulation.rules import Rule, TurnPlan, turn_of
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -66,67 +66,74 @@ def adsp(
     Raises:
       ValueError: if a time is negative, or there is no window, or a number is out of its range.
     """
-    _validate.single_number("seconds", seconds, above=True, finite=True)
+    search = _Search(seconds, max_commits, max_loss_growth, target_loss).validated()
     _validate.integer("num_windows", num_windows, minimum=1)
     _validate.single_number("min_interval", min_interval, finite=True)
-    _validate.integer("max_commits", max_commits, minimum=1)
-    _validate.single_number("max_loss_growth", max_loss_growth, minimum=1.0)
-    if target_loss is not None:
-        _validate.single_number("target_loss", target_loss, finite=True)
 
-    def chosen(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
+    def schedule(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
         num_workers = durations.shape[1]
         messages = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
         messages = jnp.broadcast_to(messages, (1, num_workers))
         length = jnp.maximum(min_interval, seconds / rates.commits.astype(durations.dtype)[:, None] - messages)
 
-        def turn(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
+        def plan(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
             del memory
             window = window_of(ready, seconds, num_windows)
-            interval = jnp.take_along_axis(length, window[None], axis=0)[0]
-            number = work.until(first, interval)
-            stop = ready + work.seconds(first, number)
-            return TurnPlan(number, ready, stop, stop, first)
+            return turn_of(work, first, ready, work.until(first, jnp.take_along_axis(length, window[None], axis=0)[0]))
 
-        return event_schedule(Rule(turn=turn), durations, network, weight=1.0 / num_workers)
+        return event_schedule(Rule(plan=plan), durations, network, weight=1.0 / num_workers)
 
     def initial(count: int) -> Rates:
         zero = jnp.zeros((), jnp.result_type(float))
         return Rates(jnp.ones(count, jnp.int32), zero == 0, zero - 1, zero + jnp.inf)
 
-    def choose(rates: Rates, seen: Observed) -> Rates:
-        return _searched(rates, seen, seconds, max_commits, max_loss_growth, target_loss)
-
-    adaptive = Adaptive(initial, chosen, choose, float(seconds), num_windows)
+    adaptive = Adaptive(
+        initial=initial, schedule=schedule, next=search.next_rates, seconds=float(seconds), num_windows=num_windows
+    )
     return Protocol(
-        lambda d, n: chosen(d, n, initial(num_windows)),
+        lambda d, n: schedule(d, n, initial(num_windows)),
         local=LocalWork(),
         adaptive=adaptive,
         specification=lambda num_workers: specifications.adsp(num_workers),
     )
 
 
-def _searched(
-    rates: Rates, seen: Observed, seconds: float, max_commits: int, max_loss_growth: float, target: float | None
-) -> Rates:
-    """The rates after a window: the search goes on, ends, rests, or begins again."""
-    now, dtype = rates.commits[seen.window], rates.best.dtype
-    loss = mean_loss(seen, seen.window, seconds).astype(dtype)
-    known = jnp.isfinite(loss)
-    reward = jnp.where(known, _reward(seen, seconds, target), -1).astype(dtype)
-    better = rates.searching & ((reward > rates.best) | ~known)  # a window without a commit says nothing
-    goes_on = better & (now < max_commits)
-    ends = rates.searching & ~goes_on
-    again = ~rates.searching & (loss > max_loss_growth * rates.least)
-    given_up = ends & ~better
-    coming = jnp.where(goes_on, now + 1, jnp.where(given_up, jnp.maximum(now - 1, 1), jnp.where(again, 1, now)))
-    least = jnp.where(goes_on | again, jnp.inf, jnp.fmin(loss, rates.least))
-    return Rates(
-        jnp.where(jnp.arange(rates.commits.size) > seen.window, coming, rates.commits),
-        goes_on | again,
-        jnp.where(again, -1, jnp.maximum(reward, rates.best)),
-        least,
-    )
+class _Search(NamedTuple):
+    """The search for the number of commits in a window; the parameters are those of `adsp`."""
+
+    seconds: float
+    max_commits: int
+    max_loss_growth: float
+    target_loss: float | None
+
+    def validated(self) -> "_Search":
+        """The same, if the parameters are in their ranges."""
+        _validate.single_number("seconds", self.seconds, above=True, finite=True)
+        _validate.integer("max_commits", self.max_commits, minimum=1)
+        _validate.single_number("max_loss_growth", self.max_loss_growth, minimum=1.0)
+        if self.target_loss is not None:
+            _validate.single_number("target_loss", self.target_loss, finite=True)
+        return self
+
+    def next_rates(self, rates: Rates, seen: Observed) -> Rates:
+        """The rates after a window: the search goes on, ends, rests, or begins again."""
+        now, dtype = rates.commits[seen.window], rates.best.dtype
+        loss = mean_loss(seen, seen.window, self.seconds).astype(dtype)
+        known = jnp.isfinite(loss)
+        reward = jnp.where(known, _reward(seen, self.seconds, self.target_loss), -1).astype(dtype)
+        better = rates.searching & ((reward > rates.best) | ~known)  # a window without a commit says nothing
+        continues = better & (now < self.max_commits)
+        ends = rates.searching & ~continues
+        again = ~rates.searching & (loss > self.max_loss_growth * rates.least)
+        given_up = ends & ~better
+        coming = jnp.where(continues, now + 1, jnp.where(given_up, jnp.maximum(now - 1, 1), jnp.where(again, 1, now)))
+        least = jnp.where(continues | again, jnp.inf, jnp.fmin(loss, rates.least))
+        return Rates(
+            jnp.where(jnp.arange(rates.commits.size) > seen.window, coming, rates.commits),
+            continues | again,
+            jnp.where(again, -1, jnp.maximum(reward, rates.best)),
+            least,
+        )
 
 
 def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
@@ -141,10 +148,10 @@ def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
         y = jnp.where(in_this_window, 1 / (loss - c), 0)
         n, st, sy = in_this_window.sum().astype(t.dtype), t.sum(), y.sum()
         slope = (n * (t * y).sum() - st * sy) / (n * (t * t).sum() - st * st)
-        start = (sy - slope * st) / n
-        line = slope * t + start
+        intercept = (sy - slope * st) / n
+        line = slope * t + intercept
         error = jnp.where(in_this_window, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
-        reward = slope if target is None else slope * jnp.where(target > c, _inverse(1 / (target - c) - start), 0)
+        reward = slope if target is None else slope * jnp.where(target > c, _inverse(1 / (target - c) - intercept), 0)
         return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(slope > 0, reward, 0)
 
     errors, rewards = jax.vmap(fit)(asymptotes)

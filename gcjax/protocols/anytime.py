@@ -41,7 +41,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
 
     # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read. The steps
     # begin at zero, since a sum that begins at the parameters would lose what is small beside these.
-    local = LocalWork(optimizer=optax.sgd(1.0), merge=None, pulled=_zero, frozen=True)
+    local = LocalWork(optimizer=optax.sgd(1.0), merge=None, pull=_zero, gradients_at_version=True)
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,
@@ -50,6 +50,6 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     )
 
 
-def _zero(mine: Any, read: Any) -> Any:
-    del mine
-    return jax.tree.map(jnp.zeros_like, read)
+def _zero(params: Any, version_params: Any) -> Any:
+    del params
+    return jax.tree.map(jnp.zeros_like, version_params)

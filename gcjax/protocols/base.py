@@ -42,27 +42,27 @@ class LocalWork(NamedTuple):
     Attributes:
       optimizer: of the steps on the workers; the one of the run if None. Its state stays with the worker.
       merge: the optimizer of the server; the one of the run if None. `optax.sgd(1.0)` adds the changes as they are.
-      pulled: pure function `(params, version_params) -> params`, what reading does to the worker's parameters.
-      pushed: pure function `(params, base, version_params, weight) -> (change, params)`, after the steps;
+      pull: pure function `(params, version_params) -> params`, what reading does to the worker's parameters.
+      push: pure function `(params, base, version_params, weight) -> (change, params)`, after the steps;
         `base` is what the parameters were at the last push or pull, `weight` the factor of the contribution.
-      frozen: whether gradients are taken at the version that was read, so that a contribution is a sum of gradients
-        of one version, however the local parameters move.
-      in_flight: whether the first gradient after a pull is still taken at the parameters before it.
-      together: whether the contributions to a commit come from workers with common parameters, who take each step
-        together, with the weighted mean of their gradients.
-      owner: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
+      gradients_at_version: whether gradients are taken at the version that was read, so that a contribution is a sum
+        of gradients of one version, however the local parameters move.
+      overlaps_pull: whether the first gradient after a pull is still taken at the parameters before it.
+      joint_steps: whether the contributions to a commit come from workers with common parameters, who take each step
+        at once, with the weighted mean of their gradients.
+      parameter_owners: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
       passes: the contributions that a worker can have in one commit. If a commit has passes * W of them, contribution c
         comes from worker c % W.
     """
 
     optimizer: optax.GradientTransformation | None = None
     merge: optax.GradientTransformation | None = optax.sgd(1.0)
-    pulled: Callable[[Any, Any], Any] = adopt_version
-    pushed: Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]] = difference_from_base
-    frozen: bool = False
-    in_flight: bool = False
-    together: bool = False
-    owner: Callable[[int], np.ndarray] | None = None
+    pull: Callable[[Any, Any], Any] = adopt_version
+    push: Callable[[Any, Any, Any, jax.Array], tuple[Any, Any]] = difference_from_base
+    gradients_at_version: bool = False
+    overlaps_pull: bool = False
+    joint_steps: bool = False
+    parameter_owners: Callable[[int], np.ndarray] | None = None
     passes: int = 1
 
 

@@ -33,12 +33,8 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
     Raises:
       ValueError: if the rule waits for an exact decode that the code cannot give; if fewer than K units are sampled.
     """
-    if not isinstance(code, GradientCode):
-        raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
     rule = decodable() if stop is None else stop
-    if not isinstance(rule, StoppingRule):
-        raise ValueError(f"stop must be a stopping rule, for example gcjax.codes.stopping.decodable(); got {rule!r}.")
-    _check_exact(code, rule)
+    _check_parameters(code, rule)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         _check_durations(code, durations)
@@ -97,7 +93,11 @@ def _check_durations(code: GradientCode, durations: jax.Array) -> None:
         )
 
 
-def _check_exact(code: GradientCode, rule: StoppingRule) -> None:
+def _check_parameters(code: GradientCode, rule: StoppingRule) -> None:
+    if not isinstance(code, GradientCode):
+        raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
+    if not isinstance(rule, StoppingRule):
+        raise ValueError(f"stop must be a stopping rule, for example gcjax.codes.stopping.decodable(); got {rule!r}.")
     with jax.ensure_compile_time_eval():
         never = bool(jnp.isinf(code.completion(jnp.zeros(code.assignment.chunks.shape))))
     if rule.exact and never:

@@ -30,7 +30,7 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.single_number("moving_rate", moving_rate, finite=True)
-    rule = Rule(turn=units(num_local_steps), exchanges=True)
+    rule = Rule(plan=units(num_local_steps), exchanges=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         num_units, num_workers = durations.shape
@@ -57,15 +57,15 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
 
 def elastic() -> LocalWork:
     """Local work that is tied to the server by an elastic force; its strength is the weight of a contribution."""
-    return LocalWork(pulled=_kept, pushed=_pulled_together)
+    return LocalWork(pull=_keep, push=_elastic_push)
 
 
-def _kept(mine: Any, read: Any) -> Any:
-    del read
-    return mine
+def _keep(params: Any, version_params: Any) -> Any:
+    del version_params
+    return params
 
 
-def _pulled_together(mine: Any, base: Any, read: Any, weight: jax.Array) -> tuple[Any, Any]:
+def _elastic_push(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:
     del base
-    change = jax.tree.map(jnp.subtract, mine, read)
-    return change, jax.tree.map(lambda x, c: x - weight.astype(c.dtype) * c, mine, change)
+    change = jax.tree.map(jnp.subtract, params, version_params)
+    return change, jax.tree.map(lambda x, c: x - weight.astype(c.dtype) * c, params, change)

@@ -61,44 +61,69 @@ def grouped(
     size = (table >= 0).sum(axis=1, keepdims=True)
     strength = moving_rate / len(groups) / size if merge == "elastic" else np.full((len(groups), 1), 1 / group_of.size)
 
-    def schedule(durations: jax.Array, network: Network) -> Schedule:
-        _check_workers(durations, group_of.size)
-        if durations.shape[0] < num_local_steps:
-            raise ValueError(f"a push takes {num_local_steps} units; got durations of {durations.shape[0]} units.")
-        each = _rounds(table, durations, network)
-        number = durations.shape[0] // num_local_steps
-        between = each.length[: number * num_local_steps].reshape(number, num_local_steps, -1)
-        pushes = bounded_staleness(between.sum(axis=1) + central_seconds, Network(), np.inf)
-        central = commits_on_arrival(pushes, 1.0, np.inf)
-        group = central.worker[:, 0]
-        worker = jnp.where(central.worker >= 0, jnp.asarray(table)[group], -1)
-        before = jnp.pad(jnp.cumsum(between[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
-        begin = (pushes.start[:, None] + before).reshape(-1, between.shape[2])
-        read = jnp.repeat(central.read, num_local_steps, axis=0)[:, group_of]
-        return record(
-            _timeline(each, begin, group_of, durations.shape[0], pushes.horizon),
-            time=central.time,
-            worker=worker,
-            unit=central.unit * num_local_steps,
-            work=central.work * num_local_steps,
-            weight=jnp.asarray(strength, durations.dtype)[group],
-            read=jnp.pad(read, ((0, durations.shape[0] - read.shape[0]), (0, 0)), constant_values=-1),
-        )
+    arrays = _Groups(table, group_of, strength, num_local_steps, central_seconds)
 
     def promise(num_workers: int) -> specifications.Specification:
         return specifications.grouped(num_workers, groups=groups, num_local_steps=num_local_steps)
 
-    return Protocol(schedule, round_units=num_local_steps, local=_local(merge, group_of), specification=promise)
+    local = _local(merge, group_of)
+    return Protocol(
+        lambda d, n: _schedule(arrays, d, n), round_units=num_local_steps, local=local, specification=promise
+    )
+
+
+class _Groups(NamedTuple):
+    """Who is in which group, and what a group's push is.
+
+    Attributes:
+      table: int[G, members], the workers of each group; -1 where there are fewer.
+      group_of: int[W].
+      strength: float[G, 1], the weight of a contribution.
+      num_local_steps: H.
+      central_seconds: of an exchange with the central server.
+    """
+
+    table: np.ndarray
+    group_of: np.ndarray
+    strength: np.ndarray
+    num_local_steps: int
+    central_seconds: float
+
+
+def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedule:
+    """Rounds within the groups, whose pushes the central server takes as those of asynchronous workers."""
+    (num_units, _), steps = durations.shape, groups.num_local_steps
+    _check_durations(durations, groups.group_of.size, steps)
+    each = _rounds(groups.table, durations, network)
+    number = num_units // steps
+    between = each.length[: number * steps].reshape(number, steps, -1)  # [pushes, H, G]
+    pushes = bounded_staleness(between.sum(axis=1) + groups.central_seconds, Network(), np.inf)
+    central = commits_on_arrival(pushes, 1.0, np.inf)
+    group = central.worker[:, 0]
+    since_push = jnp.pad(jnp.cumsum(between[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
+    begin = (pushes.start[:, None] + since_push).reshape(-1, between.shape[2])
+    read = jnp.repeat(central.read, steps, axis=0)[:, groups.group_of]
+    return record(
+        _timeline(each, begin, groups.group_of, num_units, pushes.horizon),
+        time=central.time,
+        worker=jnp.where(central.worker >= 0, jnp.asarray(groups.table)[group], -1),
+        unit=central.unit * steps,
+        work=central.work * steps,
+        weight=jnp.asarray(groups.strength, durations.dtype)[group],
+        read=jnp.pad(read, ((0, num_units - read.shape[0]), (0, 0)), constant_values=-1),
+    )
 
 
 def _local(merge: str, group_of: np.ndarray) -> LocalWork | None:
-    def owner(num_workers: int) -> np.ndarray:
+    def parameter_owners(num_workers: int) -> np.ndarray:
         del num_workers
         return group_of
 
     if merge == "gradient":
         return None
-    return (elastic() if merge == "elastic" else LocalWork())._replace(together=True, owner=owner)
+    return (elastic() if merge == "elastic" else LocalWork())._replace(
+        joint_steps=True, parameter_owners=parameter_owners
+    )
 
 
 class _Rounds(NamedTuple):
@@ -123,11 +148,11 @@ def _rounds(table: np.ndarray, durations: jax.Array, network: Network) -> _Round
         return whole, jnp.broadcast_to(received[None], end.shape), end, arrive
 
     length, *times = jax.vmap(of_group)(worker, is_member)
-    place = jnp.where(is_member, worker, num_workers).ravel()  # out of bounds: dropped
+    column = jnp.where(is_member, worker, num_workers).ravel()  # out of bounds: dropped
 
     def by_worker(x: jax.Array) -> jax.Array:
         flat = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)
-        return jnp.zeros((num_units, num_workers), x.dtype).at[:, place].set(flat, mode="drop")
+        return jnp.zeros((num_units, num_workers), x.dtype).at[:, column].set(flat, mode="drop")
 
     return _Rounds(length.T, *(by_worker(x) for x in times))
 
@@ -153,9 +178,11 @@ def _timeline(each: _Rounds, begin: jax.Array, group_of: np.ndarray, num_units: 
     return Timeline(whole(start), compute_start, compute_end, compute_end, finish, horizon)
 
 
-def _check_workers(durations: jax.Array, num_workers: int) -> None:
+def _check_durations(durations: jax.Array, num_workers: int, num_local_steps: int) -> None:
     if durations.shape[1] != num_workers:
         raise ValueError(
             f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "
             f"{durations.shape[1]} columns." + _validate.transposed(durations.shape, num_workers)
         )
+    if durations.shape[0] < num_local_steps:
+        raise ValueError(f"a push takes {num_local_steps} units; got durations of {durations.shape[0]} units.")

@@ -91,28 +91,28 @@ def _median_round(durations: jax.Array, network: Network) -> jax.Array:
 def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
     def memory(num_workers: int, dtype: jnp.dtype) -> Trial:
         zero = jnp.zeros((), jnp.int32)
-        return Trial(table[0], zero, jnp.zeros((), dtype), zero, zero > 0)
+        return Trial(group=table[0], level=zero, begin=jnp.zeros((), dtype), units=zero, chosen=zero > 0)
 
-    def mine(view: View, worker: jax.Array) -> jax.Array:
+    def own_group(view: View, worker: jax.Array) -> jax.Array:
         return view.memory.group == view.memory.group[worker]
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        return ((view.since > 0) | ~mine(view, worker)).all()
+        return ((view.since > 0) | ~own_group(view, worker)).all()
 
     def remember(view: View, worker: jax.Array) -> Trial:
         trial: Trial = view.memory
-        group, committed = mine(view, worker), commits(view, worker)
+        group, committed = own_group(view, worker), commits(view, worker)
         units = trial.units + jnp.where(committed, group.sum(dtype=jnp.int32), 0)
         over = committed & ~trial.chosen & (units >= num_units)
         chosen = trial.chosen | (over & (view.now - trial.begin <= limit))
-        goes_on = over & ~chosen & (trial.level < table.shape[0] - 1)
-        level = trial.level + goes_on.astype(jnp.int32)
+        halves = over & ~chosen & (trial.level < table.shape[0] - 1)
+        level = trial.level + halves.astype(jnp.int32)
         return Trial(
-            jnp.where(group & committed, table[level], trial.group),
-            level,
-            jnp.where(over, view.now, trial.begin),
-            jnp.where(over, 0, units),
-            chosen,
+            group=jnp.where(group & committed, table[level], trial.group),
+            level=level,
+            begin=jnp.where(over, view.now, trial.begin),
+            units=jnp.where(over, 0, units),
+            chosen=chosen,
         )
 
-    return Rule(commits, lambda view: view.since == 0, takes=mine, memory=memory, remember=remember)
+    return Rule(commits, lambda view: view.since == 0, takes=own_group, memory=memory, remember=remember)

@@ -3,8 +3,8 @@
 Job t begins in round t. What stragglers missed in it is done again in later rounds, so a job may end up to T rounds
 after it began, and a code needs far less redundancy than if every round had to stand for itself. Rounds follow each
 other without waiting for the jobs: job t is computed on the parameters that are there when its round begins, so its
-commit is stale by the jobs that have ended since. (The paper trains T + 1 models in turn, so that none is stale; the
-times are the same.)
+commit is stale by the jobs that have ended since. (The paper trains T + 1 models one after the other, so that none is
+stale; the times are the same.)
 
 The waiting rule of both schemes: a round stops at `(1 + μ)` times the time of the fastest worker. If the workers
 that are late then would break the (B, W, λ)-bursty model in the window up to this round, the server waits on, until
@@ -99,32 +99,8 @@ def sr_sgc(
         )
     tolerated = -(-burst * max_slow // (window - 1 + burst))
     code = _repetition(num_workers, tolerated, rng_key)
-    least = num_workers - tolerated
-
-    def step(state: tuple[jax.Array, jax.Array], given_round: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
-        history, given = state  # bool[W - 1, n], who was late; bool[B, n], who gave their own task; the latest first
-        index, delay = given_round
-        missing = least - given[-1].sum(dtype=jnp.int32)
-        lacking = ~given[-1] & (index >= burst)
-        repeats = lacking & (jnp.cumsum(lacking, dtype=jnp.int32) <= missing)
-        stop, late = _wait(bursts, history, delay)
-        own, again = ~late & ~repeats, ~late & repeats
-        return (_shifted(history, late), _shifted(given, own)), (stop, late, own, again)
-
-    def rounds(units: jax.Array, receive: jax.Array) -> Rounds:
-        finish = receive[None, None] + jnp.cumsum(units, axis=1)
-        number = finish.shape[0]
-        start = jnp.zeros((window - 1, num_workers), bool), jnp.zeros((burst, num_workers), bool)
-        seconds, late, own, again = jax.lax.scan(step, start, (jnp.arange(number), finish[:, -1]))[1]
-        later = jnp.pad(again, ((0, burst), (0, 0)))[burst:]
-        at_once = own.sum(axis=1) >= least
-        enough = ((own | later).sum(axis=1) >= least) & (jnp.arange(number) + burst < number)
-        done = own | (later & ~at_once[:, None])
-        after = jnp.where(at_once, 0, jnp.where(enough, burst, -1)).astype(jnp.int32)
-        work = code.assignment.load * done.astype(jnp.int32)
-        return Rounds(after, work, seconds, finish, jnp.ones(finish.shape, bool), ~late)
-
-    protocol = _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, rounds)
+    scheme = _SelectiveRepeat(bursts, num_workers, min_answers=num_workers - tolerated, load=code.assignment.load)
+    protocol = _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, scheme.rounds)
     return protocol._replace(specification=_promise(specifications.sr_sgc, bursts))
 
 
@@ -167,19 +143,76 @@ def m_sgc(
     if coded:
         parts.append(clustered(_repetition(num_workers, max_slow, rng_key), num_clusters=burst))
     code = side_by_side(*parts)
-    age, group = jnp.arange(slots, dtype=jnp.int32), jnp.arange(burst)
+    scheme = _Multiplex(bursts, num_workers, slots, size)
+    protocol = _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, scheme.rounds)
+    return protocol._replace(specification=_promise(specifications.m_sgc, bursts))
 
-    def step(state: tuple[jax.Array, ...], given_round: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+
+class _SelectiveRepeat(NamedTuple):
+    """Rounds of SR-SGC; a job can be decoded from the tasks of so many workers, of so many units each."""
+
+    bursts: Bursts
+    num_workers: int
+    min_answers: int
+    load: int
+
+    def step(self, state: tuple[jax.Array, jax.Array], given_round: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+        """One round of a scan: the state after it, and what it gave."""
+        history, given = state  # bool[W - 1, n], who was late; bool[B, n], who gave their own task; the latest first
+        index, delay = given_round
+        missing = self.min_answers - given[-1].sum(dtype=jnp.int32)
+        lacking = ~given[-1] & (index >= self.bursts.burst)
+        repeats = lacking & (jnp.cumsum(lacking, dtype=jnp.int32) <= missing)
+        stop, late = _wait(self.bursts, history, delay)
+        own, again = ~late & ~repeats, ~late & repeats
+        return (_shifted(history, late), _shifted(given, own)), (stop, late, own, again)
+
+    def rounds(self, units: jax.Array, receive: jax.Array) -> Rounds:
+        """What all rounds give, from the seconds of their units [R, K, n] and of receiving [n]."""
+        finish = receive[None, None] + jnp.cumsum(units, axis=1)
+        number = finish.shape[0]
+        initial = (
+            jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
+            jnp.zeros((self.bursts.burst, self.num_workers), bool),
+        )
+        seconds, late, own, again = jax.lax.scan(self.step, initial, (jnp.arange(number), finish[:, -1]))[1]
+        later = jnp.pad(again, ((0, self.bursts.burst), (0, 0)))[self.bursts.burst :]
+        at_once = own.sum(axis=1) >= self.min_answers
+        enough = ((own | later).sum(axis=1) >= self.min_answers) & (jnp.arange(number) + self.bursts.burst < number)
+        done = own | (later & ~at_once[:, None])
+        after = jnp.where(at_once, 0, jnp.where(enough, self.bursts.burst, -1)).astype(jnp.int32)
+        work = self.load * done.astype(jnp.int32)
+        return Rounds(
+            after=after, work=work, seconds=seconds, finish=finish, held=jnp.ones(finish.shape, bool), answered=~late
+        )
+
+
+class _Multiplex(NamedTuple):
+    """Rounds of M-SGC: so many jobs in flight, whose tasks are so many chunks each."""
+
+    bursts: Bursts
+    num_workers: int
+    slots: int
+    size: int
+
+    @property
+    def coded(self) -> bool:
+        """Whether there are coded parts."""
+        return self.bursts.max_slow < self.num_workers
+
+    def step(self, state: tuple[jax.Array, ...], given_round: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+        """One round of a scan: the state after it, and what it gave."""
         history, plain, shares = state  # plain int32[slots, n], shares bool[slots, B, n], of the job of each age
         index, units, receive = given_round
-        owes = (age < window - 1)[:, None] | (plain < window - 1)
-        is_due = (age <= index)[:, None] & (owes | coded)
-        held = jnp.repeat(is_due, size, axis=0)
+        age, group = jnp.arange(self.slots, dtype=jnp.int32), jnp.arange(self.bursts.burst)
+        owes = (age < self.bursts.window - 1)[:, None] | (plain < self.bursts.window - 1)
+        is_due = (age <= index)[:, None] & (owes | self.coded)
+        held = jnp.repeat(is_due, self.size, axis=0)
         finish = receive[None] + jnp.cumsum(jnp.where(held, units, 0), axis=0)
-        stop, late = _wait(bursts, history, finish[-1])
+        stop, late = _wait(self.bursts, history, finish[-1])
         done = is_due & ~late[None]
         plain = plain + (done & owes).astype(jnp.int32)
-        shares = shares.at[window - 1 + group, group].set((done & ~owes)[window - 1 :])
+        shares = shares.at[self.bursts.window - 1 + group, group].set((done & ~owes)[self.bursts.window - 1 :])
         old = plain[-1], shares[-1]
         state = (
             _shifted(history, late),
@@ -188,26 +221,25 @@ def m_sgc(
         )
         return state, (stop, late, finish, held, *old)
 
-    def rounds(units: jax.Array, receive: jax.Array) -> Rounds:
+    def rounds(self, units: jax.Array, receive: jax.Array) -> Rounds:
+        """What all rounds give, from the seconds of their units [R, K, n] and of receiving [n]."""
         number = units.shape[0]
-        start = (
-            jnp.zeros((window - 1, num_workers), bool),
-            jnp.zeros((slots, num_workers), jnp.int32),
-            jnp.zeros((slots, burst, num_workers), bool),
+        initial = (
+            jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
+            jnp.zeros((self.slots, self.num_workers), jnp.int32),
+            jnp.zeros((self.slots, self.bursts.burst, self.num_workers), bool),
         )
-        receives = jnp.broadcast_to(receive[None], (number, num_workers))
+        receives = jnp.broadcast_to(receive[None], (number, self.num_workers))
         inputs = jnp.arange(number, dtype=jnp.int32), units, receives
-        seconds, late, finish, held, plain, shares = jax.lax.scan(step, start, inputs)[1]
-        delay = slots - 1
-        whole = (plain == window - 1).all(axis=1)
-        if coded:
-            whole &= (shares.sum(axis=2) >= num_workers - max_slow).all(axis=1)
-        work = jnp.concatenate([plain, shares.reshape(number, -1).astype(jnp.int32)], axis=1) if coded else plain
+        seconds, late, finish, held, plain, shares = jax.lax.scan(self.step, initial, inputs)[1]
+        delay = self.slots - 1
+        whole = (plain == self.bursts.window - 1).all(axis=1)
+        if self.coded:
+            whole &= (shares.sum(axis=2) >= self.num_workers - self.bursts.max_slow).all(axis=1)
+        work = jnp.concatenate([plain, shares.reshape(number, -1).astype(jnp.int32)], axis=1) if self.coded else plain
         after = jnp.where(jnp.pad(whole, (0, delay))[delay:], delay, -1).astype(jnp.int32)
-        return Rounds(after, size * jnp.pad(work, ((0, delay), (0, 0)))[delay:], seconds, finish, held, ~late)
-
-    protocol = _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, rounds)
-    return protocol._replace(specification=_promise(specifications.m_sgc, bursts))
+        work = self.size * jnp.pad(work, ((0, delay), (0, 0)))[delay:]
+        return Rounds(after=after, work=work, seconds=seconds, finish=finish, held=held, answered=~late)
 
 
 def _promise(

@@ -45,14 +45,14 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         num_units, num_workers = durations.shape
-        turn = _pushes(network.received(jnp.zeros_like(durations[0]))) if overlap else units(1)
+        plan = _pushes(network.received(jnp.zeros_like(durations[0]))) if overlap else units(1)
         if eager:
-            rule = _eager(_fixed_worker(trigger, durations), turn)
+            rule = _eager(_fixed_worker(trigger, durations), plan)
             return event_schedule(
                 rule, durations, network, weight=1.0 / num_workers, num_contributions=passes, split=overlap
             )
         return event_schedule(
-            _committed(turn),
+            _committed(plan),
             durations,
             network,
             weight=1.0 / num_workers,
@@ -63,7 +63,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
     # While a push is on its way to one commit, a worker can at most have read the two versions before it.
     passes = (2 if overlap else 1) if eager else (3 if overlap else 2)
-    local = LocalWork(in_flight=overlap, passes=passes)
+    local = LocalWork(overlaps_pull=overlap, passes=passes)
     promise = specifications.worker_busy_pushes if eager else specifications.worker_busy
     return Protocol(
         schedule,
@@ -80,11 +80,11 @@ def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
     return jnp.asarray(_validate.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint), jnp.int32)
 
 
-def _committed(turn: Callable[..., TurnPlan]) -> Rule:
-    return Rule(lambda view, worker: (view.since > 0).all(), turn=turn, everybody=True)
+def _committed(plan: Callable[..., TurnPlan]) -> Rule:
+    return Rule(lambda view, worker: (view.since > 0).all(), plan=plan, everybody=True)
 
 
-def _eager(trigger: jax.Array, turn: Callable[..., TurnPlan]) -> Rule:
+def _eager(trigger: jax.Array, plan: Callable[..., TurnPlan]) -> Rule:
     """The rule keeps in mind the version that the trigger's last push made: who has read less, reads."""
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
@@ -94,7 +94,7 @@ def _eager(trigger: jax.Array, turn: Callable[..., TurnPlan]) -> Rule:
         pulls=lambda view: view.version < view.memory,
         memory=lambda num_workers, dtype: jnp.zeros((), jnp.int32),
         remember=remember,
-        turn=turn,
+        plan=plan,
     )
 
 
@@ -105,7 +105,7 @@ def _pushes(began: jax.Array) -> Callable[..., TurnPlan]:
       began: float[W] seconds, when each worker began to compute.
     """
 
-    def part(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> TurnPlan:
+    def plan(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> TurnPlan:
         del memory
         origin = jnp.zeros_like(first)
         send_start = jnp.maximum(ready, began + work.seconds(origin, first + 1))
@@ -113,6 +113,7 @@ def _pushes(began: jax.Array) -> Callable[..., TurnPlan]:
         stop = began + work.seconds(origin, first + count)
         fresh = work.done(origin, ready - began).clip(first, first + count)
         send_start = jnp.where(jnp.isfinite(stop), send_start, jnp.inf)
-        return TurnPlan(count, began + work.seconds(origin, first), stop, send_start, fresh)
+        compute_start = began + work.seconds(origin, first)
+        return TurnPlan(num_units=count, compute_start=compute_start, stop=stop, send_start=send_start, fresh=fresh)
 
-    return part
+    return plan

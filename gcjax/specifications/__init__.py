@@ -10,6 +10,7 @@ from gcjax.registry import Entry
 from gcjax.specifications.base import Action, Role, Specification
 from gcjax.specifications.clocks import bsp, ssp, ssp_cached
 from gcjax.specifications.decodable_rounds import Decodable, coded
+from gcjax.specifications.elastic import elastic_averaging
 from gcjax.specifications.first_arrivals import (
     backup_workers,
     k_async,
@@ -18,7 +19,7 @@ from gcjax.specifications.first_arrivals import (
     k_sync,
     staleness_aware,
 )
-from gcjax.specifications.groups import adsp, asp, elastic_averaging, grouped, progressive_groups
+from gcjax.specifications.groups import adsp, asp, grouped, progressive_groups
 from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
 from gcjax.specifications.rounds import adacomm, anytime_minibatch, diloco, local_sgd, stsyn

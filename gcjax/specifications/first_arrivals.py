@@ -125,63 +125,80 @@ def _cancelled(name: str, num_workers: int, count: int, *, distinct: bool) -> Sp
 def _uncancelled(name: str, num_workers: int, count: int, *, distinct: bool) -> Specification:
     """A commit lets the others go on with the version that they have read."""
     _check_num_contributions(num_workers, count, distinct)
-    max_work = 1 if distinct else count
-
-    def begin(state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
-        after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
-        return after, (state.busy[worker] == 0) & (~np.bool_(distinct) | (state.work[worker] == 0))
-
-    def push(state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
-        after = state._replace(busy=state.busy.at[worker].set(0), work=state.work.at[worker].add(1))
-        return after, (state.busy[worker] == 1) & (state.work.sum() < count)
-
-    def rule(before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
-        done, was, now = after.work[worker] - before.work[worker], before.busy[worker], after.busy[worker]
-        room = (after.work[worker] <= max_work) & (before.work.sum() < count)
-        pushes = (was == 1) & (now == 0) & (done == 1) & room & (after.read[worker] == before.read[worker])
-        waited = (before.work[worker] == 0) if distinct else True
-        return pushes | ((was == 0) & (now == 1) & (done == 0) & waited & (after.read[worker] == before.version))
-
-    def commit(state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
-        return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), state.work.sum() >= count
-
-    def committed(before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
-        return (after.version == before.version + 1) & (after.work == 0).all() & (before.work.sum() == count)
-
-    def step_property(before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
-        exact = (after.version == before.version) | ((before.work.sum() == count) & (before.work <= max_work).all())
-        begins = after.busy > before.busy
-        return exact & (~begins | (after.read > before.read)).all() if distinct else exact
-
-    def canonicalise(state: Arrivals) -> Arrivals:
-        read = (state.read >= state.version).astype(jnp.int32)
-        return state._replace(version=jnp.ones_like(state.version), read=read)
-
-    def begins(before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
-        begins = has_read(before, after, event) & (after.busy[event.worker] == 1)
-        return begins & (np.bool_(distinct) | ~event.waited)
-
+    program = _Program(count, distinct)
     each = f"{count} gradient{'s' * (count > 1)}"
     each = f"one gradient each of {count} workers, who then read a newer version" if distinct else each
     return Specification(
         f"{name}({num_workers} workers, takes {count})",
         num_workers,
         initial=Arrivals(np.int32(0), zeros(num_workers) - 1, zeros(num_workers), zeros(num_workers)),
-        sizes=Arrivals(2, zeros(num_workers) + 2, zeros(num_workers) + 2, zeros(num_workers) + max_work + 1),
+        sizes=Arrivals(2, zeros(num_workers) + 2, zeros(num_workers) + 2, zeros(num_workers) + program.max_work + 1),
         worker=Role(
-            (Action("begin", begin, BEGIN, begins), Action("push", push, UNIT, has_worked)),
+            (Action("begin", program.begin, BEGIN, program.begins), Action("push", program.push, UNIT, has_worked)),
             lambda worker: Arrivals(False, *(own(num_workers, worker),) * 3),
-            rule,
+            program.rule,
         ),
         claim=f"a commit takes {each}",
         server=Role(
-            (Action("commit", commit, COMMIT, commits_all),),
+            (Action("commit", program.commit, COMMIT, commits_all),),
             lambda server: Arrivals(True, False, False, True),
-            committed,
+            program.committed,
             only_actions=True,
         ),
         num_servers=1,
         invariant=lambda state: (state.work.sum() <= count) & (state.read <= state.version).all(),
-        step_property=step_property,
-        canonicalise=canonicalise,
+        step_property=program.step_property,
+        canonicalise=program.canonicalise,
     )
+
+
+class _Program(NamedTuple):
+    """Pushes that a commit takes K of, from one worker each if they are to be distinct; nobody is cut off."""
+
+    num_contributions: int
+    distinct: bool
+
+    @property
+    def max_work(self) -> int:
+        """The most pushes of a worker in a commit."""
+        return 1 if self.distinct else self.num_contributions
+
+    def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
+        after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
+        return after, (state.busy[worker] == 0) & (~np.bool_(self.distinct) | (state.work[worker] == 0))
+
+    def push(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
+        after = state._replace(busy=state.busy.at[worker].set(0), work=state.work.at[worker].add(1))
+        return after, (state.busy[worker] == 1) & (state.work.sum() < self.num_contributions)
+
+    def rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
+        done, was, now = after.work[worker] - before.work[worker], before.busy[worker], after.busy[worker]
+        room = (after.work[worker] <= self.max_work) & (before.work.sum() < self.num_contributions)
+        pushes = (was == 1) & (now == 0) & (done == 1) & room & (after.read[worker] == before.read[worker])
+        waited = (before.work[worker] == 0) if self.distinct else True
+        return pushes | ((was == 0) & (now == 1) & (done == 0) & waited & (after.read[worker] == before.version))
+
+    def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
+        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work))
+        return after, state.work.sum() >= self.num_contributions
+
+    def committed(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
+        return (
+            (after.version == before.version + 1)
+            & (after.work == 0).all()
+            & (before.work.sum() == self.num_contributions)
+        )
+
+    def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
+        whole = (before.work.sum() == self.num_contributions) & (before.work <= self.max_work).all()
+        exact = whole | (after.version == before.version)
+        begins = after.busy > before.busy
+        return exact & (~begins | (after.read > before.read)).all() if self.distinct else exact
+
+    def canonicalise(self, state: Arrivals) -> Arrivals:
+        read = (state.read >= state.version).astype(jnp.int32)
+        return state._replace(version=jnp.ones_like(state.version), read=read)
+
+    def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
+        reads = has_read(before, after, event) & (after.busy[event.worker] == 1)
+        return reads & (np.bool_(self.distinct) | ~event.waited)

@@ -20,10 +20,8 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
-from gcjax.specifications.events import BEGIN, COMMIT, SEND, STEP, UNIT, Event
+from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.rounds import has_worked
-
-PUSHED = 1
 
 
 class Grouping(NamedTuple):
@@ -33,14 +31,12 @@ class Grouping(NamedTuple):
       levels: int[levels, W], the group of each worker when groups have been halved so often.
       num_local_steps: H, the units of each member before a push.
       exact: whether there are never more.
-      exchanges: whether a group reads just before it pushes, not after.
       waits: whether somebody may wait between two pushes; a worker on its own does not.
     """
 
     levels: np.ndarray
     num_local_steps: int
     exact: bool = True
-    exchanges: bool = False
     waits: bool = True
 
 
@@ -50,10 +46,10 @@ class Groups(NamedTuple):
     Attributes:
       version: int[], the pushes so far.
       group: int[W], the group of each worker.
-      work: int[W], the units of each since its group has read (with an exchange: has pushed).
+      work: int[W], the units of each since its group has read.
       read: int[W], the version that each group has read last.
       others: int[W], the pushes of others since then.
-      stage: int[W], 1 from a group's push to its read (with an exchange: from its read to its push).
+      has_pushed: int[W], 1 from a group's push to its read.
       level: int[], how often groups have been halved.
     """
 
@@ -62,7 +58,7 @@ class Groups(NamedTuple):
     work: Numbers
     read: Numbers
     others: Numbers
-    stage: Numbers
+    has_pushed: Numbers
     level: Numbers
 
 
@@ -73,20 +69,7 @@ def asp(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _alone("asp", num_workers, 1)
-
-
-@comparable
-def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
-    """EASGD: nobody waits, and a push is stale by at most the pushes of others during its exchange.
-
-    After H steps a worker receives the server's parameters and pushes the difference (Zhang et al. 2015).
-
-    Args:
-      num_workers: W.
-      num_local_steps: H.
-    """
-    return _alone("elastic_averaging", num_workers, num_local_steps, exchanges=True)
+    return _alone("asp", num_workers)
 
 
 @comparable
@@ -98,7 +81,7 @@ def adsp(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _alone("adsp", num_workers, 1, exact=False)
+    return _alone("adsp", num_workers, exact=False)
 
 
 @comparable
@@ -139,14 +122,11 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     return _specification(f"progressive_groups({num_workers} workers)", num_workers, Grouping(levels, 1))
 
 
-def _alone(name: str, num_workers: int, num_local_steps: int, **options: bool) -> Specification:
+def _alone(name: str, num_workers: int, *, exact: bool = True) -> Specification:
+    """Groups of one."""
     check_num_workers(num_workers)
-    rule = Grouping(np.arange(num_workers)[None], num_local_steps, waits=False, **options)
-    return _specification(
-        f"{name}({num_workers} workers" + (f", {num_local_steps} steps)" if num_local_steps > 1 else ")"),
-        num_workers,
-        rule,
-    )
+    grouping = Grouping(np.arange(num_workers)[None], 1, exact=exact, waits=False)
+    return _specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
 
 def _cut(line: Sequence[int], count: int) -> list[list[int]]:
@@ -168,32 +148,33 @@ def _labels(num_workers: int, groups: list[list[int]]) -> np.ndarray:
 def _specification(name: str, num_workers: int, grouping: Grouping) -> Specification:
     _validate.integer("num_local_steps", grouping.num_local_steps, minimum=1)
     each, zero = zeros(num_workers), np.int32(0)
-    first = grouping.levels[0].astype(np.int32)
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
-
-    def canonicalise(state: Groups) -> Groups:
-        is_lowest = state.group == jnp.arange(num_workers)
-        ahead = jnp.where(is_lowest, state.version - state.read - state.others, 0)
-        work = state.work if grouping.exact else jnp.minimum(state.work, steps)
-        return state._replace(version=jnp.ones_like(state.version), work=work, read=1 - ahead, others=0 * state.others)
 
     inside = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
     return Specification(
         name,
         num_workers,
-        initial=Groups(zero, first, each, each, each, each, zero),
+        initial=Groups(
+            version=zero,
+            group=grouping.levels[0].astype(np.int32),
+            work=each,
+            read=each,
+            others=each,
+            has_pushed=each,
+            level=zero,
+        ),
         sizes=Groups(
             version=2,
             group=each + num_workers,
             work=each + steps + 1,
             read=each + 2,
             others=each + 1,
-            stage=each + 2,
+            has_pushed=each + 2,
             level=len(grouping.levels),
         ),
         worker=Role(
-            (Action("unit", program.unit, STEP if grouping.exchanges else UNIT, has_worked),),
-            lambda worker: Groups(False, False, own(num_workers, worker), False, False, False, False),
+            (Action("unit", program.unit, UNIT, has_worked),),
+            lambda worker: Groups(*(False,) * 7)._replace(work=own(num_workers, worker)),
             program.unit_rule,
         ),
         claim=f"a push has {inside} in it, and is stale by at most the others' pushes since its read",
@@ -201,11 +182,13 @@ def _specification(name: str, num_workers: int, grouping: Grouping) -> Specifica
         num_servers=num_workers,
         invariant=program.invariant,
         step_property=program.push_property,
-        canonicalise=canonicalise,
+        canonicalise=program.canonicalise,
     )
 
 
 class _Program(NamedTuple):
+    """What workers do, and the servers of groups: server W + g takes the steps of the group of lowest worker g."""
+
     num_workers: int
     grouping: Grouping
 
@@ -226,7 +209,7 @@ class _Program(NamedTuple):
         is_member = state.group == state.group[worker]
         slowest = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
         may = (
-            (state.stage[state.group[worker]] == 0)
+            (state.has_pushed[state.group[worker]] == 0)
             & (state.work[worker] == slowest)
             & self.has_room(state.work[worker])
         )
@@ -235,17 +218,15 @@ class _Program(NamedTuple):
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
         was = before.work[worker]
         ahead = (before.group == before.group[worker]) & (before.work < was)
-        works = before.stage[before.group[worker]] == 0
+        works = before.has_pushed[before.group[worker]] == 0
         return (after.work[worker] == was + 1) & ~ahead.any() & self.has_room(was) & works
 
     def actions(self) -> tuple[Action, ...]:
         """A group is halved when it reads; when a trial is over is left open, as is what it decides."""
         push = Action("push", self.push, COMMIT, self._takes, self._of_group)
-        if self.grouping.exchanges:
-            return push, Action("exchange", self.exchange, SEND, self._has_read, self._of_group)
         moves = {"read": self.read}
         if len(self.grouping.levels) > 1:
-            moves |= {"read, halve next": self._halve, "read, stay together": self._whole}
+            moves |= {"read, halve next": self._read_and_halve, "read, stay together": self._read_whole}
         return push, *(Action(name, move, BEGIN, self._has_read, self._of_group) for name, move in moves.items())
 
     def _of_group(self, state: Groups, event: Event) -> jax.Array:
@@ -262,86 +243,70 @@ class _Program(NamedTuple):
         """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in."""
         group = after.group[event.worker]
         whole = (event.size == 0) | (event.size == jnp.sum(after.group == group))
-        waits = event.waited & (not self.grouping.waits) & (not self.grouping.exchanges)
-        has_read = (after.stage[group] == self.grouping.exchanges) & (after.read[group] == event.version)
-        room = self.has_room(after.work[event.worker]) | self.grouping.exchanges
-        return has_read & (group == event.group) & whole & room & ~waits
+        has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
+        waits = event.waited & (not self.grouping.waits)
+        return has_read & (group == event.group) & whole & self.has_room(after.work[event.worker]) & ~waits
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         is_member, is_lowest = self.members(state, server), own(self.num_workers, server - self.num_workers)
         done = (state.work >= self.grouping.num_local_steps) | ~is_member
-        stage = PUSHED if not self.grouping.exchanges else 0
         after = state._replace(
             version=state.version + 1,
             others=state.others + (self._leads(state) & ~is_lowest),
-            stage=jnp.where(is_lowest, stage, state.stage),
-            work=jnp.where(is_member, 0, state.work) if self.grouping.exchanges else state.work,
+            has_pushed=jnp.where(is_lowest, 1, state.has_pushed),
         )
-        return after, is_member.any() & done.all() & (state.stage[server - self.num_workers] != stage)
+        return after, is_member.any() & done.all() & (state.has_pushed[server - self.num_workers] == 0)
 
     def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """Reading, after a push; the group falls apart, if others have been halved since it has read."""
-        return self._read_at(state, server, state.level)
+        return self._read_at_level(state, server, state.level)
 
-    def _halve(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+    def _read_and_halve(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """Reading, and all groups are halved from now on."""
-        after, enabled = self._read_at(state, server, state.level + 1)
+        after, enabled = self._read_at_level(state, server, state.level + 1)
         return after, enabled & (state.level < len(self.grouping.levels) - 1)
 
-    def _read_at(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
+    def _read_at_level(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
         is_member = self.members(state, server)
         after = state._replace(
             group=jnp.where(is_member, jnp.asarray(self.grouping.levels).at[level].get(mode="clip"), state.group),
             read=jnp.where(is_member, state.version, state.read),
             others=jnp.where(is_member, 0, state.others),
-            stage=jnp.where(is_member, 0, state.stage),
+            has_pushed=jnp.where(is_member, 0, state.has_pushed),
             work=jnp.where(is_member, 0, state.work),
             level=level,
         )
-        return after, is_member.any() & (state.stage[server - self.num_workers] == PUSHED)
+        return after, is_member.any() & (state.has_pushed[server - self.num_workers] == 1)
 
-    def _whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
+    def _read_whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The same for a group that had pushed before it was decided that groups are halved."""
         after, enabled = self.read(state, server)
         return after._replace(group=state.group), enabled & (after.group != state.group).any()
 
-    def exchange(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """Reading, before a push."""
-        is_member, is_lowest = self.members(state, server), own(self.num_workers, server - self.num_workers)
-        done = (state.work >= self.grouping.num_local_steps) | ~is_member
-        after = state._replace(
-            read=jnp.where(is_lowest, state.version, state.read),
-            others=jnp.where(is_lowest, 0, state.others),
-            stage=jnp.where(is_lowest, 1, state.stage),
-        )
-        return after, is_member.any() & done.all() & (state.stage[server - self.num_workers] == 0)
-
     def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
-        """A server pushes and reads by turns, for its own members; others' pushes are counted, the rest stays."""
+        """A server pushes and reads alternately, for its own members; others' pushes are counted, the rest stays."""
         is_member, lowest = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
         pushes = after.version == before.version + 1
         counts = after.others == before.others + jnp.where(self._leads(before) & ~is_member & pushes, 1, 0)
-        entries = [(getattr(before, name), getattr(after, name)) for name in ("group", "work", "read", "stage")]
+        entries = [(getattr(before, name), getattr(after, name)) for name in ("group", "work", "read", "has_pushed")]
         same = [old == new for old, new in entries if old is not new]
         left_alone = (jnp.stack([*same, counts]).all(axis=0) | is_member).all()
-        switched = after.stage[lowest] == 1 - before.stage[lowest]
-        alone = (after.stage * is_member <= own(self.num_workers, lowest)).all()
-        may_push = before.stage[lowest] == int(self.grouping.exchanges)
-        emptied, kept = (((after.work == work) | ~is_member).all() for work in (0, before.work))
-        after_push, after_read = (emptied, kept) if self.grouping.exchanges else (kept, emptied)
-        pushed = pushes & may_push & self._pushed(before, after, is_member) & after_push
-        read = (after.version == before.version) & ~may_push & self._read(before, after, is_member) & after_read
-        return is_member.any() & left_alone & switched & alone & (pushed | read)
+        switched = after.has_pushed[lowest] == 1 - before.has_pushed[lowest]
+        alone = (after.has_pushed * is_member <= own(self.num_workers, lowest)).all()
+        may_push = before.has_pushed[lowest] == 0
+        push = pushes & may_push & self._is_push(before, after, is_member)
+        read = (after.version == before.version) & ~may_push & self._is_read(before, after, is_member)
+        return is_member.any() & left_alone & switched & alone & (push | read)
 
-    def _pushed(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """A push has all units of each member in it."""
-        done = self.is_complete(before.work)
-        kept = (after.read == before.read) & (after.others == before.others) & (after.group == before.group)
-        return ((done & kept) | ~is_member).all() & (after.level == before.level)
+    def _is_push(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
+        """bool[]: whether this has all units of each member in it, and changes nothing of them."""
+        names = ("work", "read", "others", "group")
+        same = jnp.stack([getattr(after, name) == getattr(before, name) for name in names]).all(axis=0)
+        return ((self.is_complete(before.work) & same) | ~is_member).all() & (after.level == before.level)
 
-    def _read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """The newest version is read, by all the groups into which a group falls apart, if it does."""
-        newest = (after.read == before.version) & (after.others == 0)
+    def _is_read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
+        """bool[]: whether all the groups into which a group falls apart, if it does, begin with the newest version."""
+        newest = (after.read == before.version) & (after.others == 0) & (after.work == 0)
         halved = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
         whole = (after.group == before.group) & (after.level == before.level)
         apart = (halved | ~is_member).all() | (whole | ~is_member).all()
@@ -359,6 +324,12 @@ class _Program(NamedTuple):
         stale = before.version - before.read[lowest] <= before.others[lowest]
         units = self.is_complete(before.work)
         return (after.version == before.version) | (stale & (units | ~is_member).all())
+
+    def canonicalise(self, state: Groups) -> Groups:
+        """The state with the version counted from elsewhere, and nobody's pushes counted."""
+        ahead = jnp.where(self._leads(state), state.version - state.read - state.others, 0)
+        work = state.work if self.grouping.exact else jnp.minimum(state.work, self.grouping.num_local_steps)
+        return state._replace(version=jnp.ones_like(state.version), work=work, read=1 - ahead, others=0 * state.others)
 
     def _leads(self, state: Groups) -> jax.Array:
         """bool[W]: which workers are the lowest of a group."""

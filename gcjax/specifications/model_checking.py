@@ -126,21 +126,21 @@ def check(specification: Specification) -> Result:
     )
 
 
-def _finding(part: str, found: Exploration, *kinds: str) -> Finding:
+def _finding(part: str, exploration: Exploration, *kinds: str) -> Finding:
     """The shortest of the failures of these sorts."""
-    failures = [(len(found.failures[kind]), kind) for kind in kinds if kind in found.failures]
+    failures = [(len(exploration.failures[kind]), kind) for kind in kinds if kind in exploration.failures]
     if not failures:
-        return Finding(part, True, found.states, found.transitions)
+        return Finding(part, True, exploration.states, exploration.transitions)
     kind = min(failures)[1]
-    return Finding(part, False, found.states, found.transitions, KEEPS[kind], found.failures[kind])
+    return Finding(part, False, exploration.states, exploration.transitions, KEEPS[kind], exploration.failures[kind])
 
 
 def _composition(specification: Specification, alone: list[Exploration], names: list[str]) -> Finding:
     """Each rely must contain the others' guarantees, from every state reached alone, and the identity."""
-    for name, found in zip(names, alone, strict=True):
-        if "rely" in found.failures:
+    for name, exploration in zip(names, alone, strict=True):
+        if "rely" in exploration.failures:
             return Finding(
-                "composition", False, reason=f"{name}: {KEEPS['rely']}", counterexample=found.failures["rely"]
+                "composition", False, reason=f"{name}: {KEEPS['rely']}", counterexample=exploration.failures["rely"]
             )
     if specification.rely is not None:
         state = specification.canonicalise(specification.initial)
@@ -162,5 +162,5 @@ def states_per_second(specification: Specification) -> float:
     return float(np.max([_rate(explore(specification, stepper=stepper)) for _ in range(3)]))
 
 
-def _rate(found: Exploration) -> float:
-    return found.states / found.seconds
+def _rate(exploration: Exploration) -> float:
+    return exploration.states / exploration.seconds

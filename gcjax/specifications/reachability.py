@@ -98,21 +98,21 @@ class _Search:
     def _level(self, rows: np.ndarray) -> None:
         """All steps from the states found last."""
         size = self.stepper.chunk
-        found: list[tuple[np.ndarray, ...]] = []
+        batches: list[tuple[np.ndarray, ...]] = []
         kept, limit = (
             0,
             max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1),
         )  # rows that may repeat each other, before those that do are taken out
         for i in range(0, rows.shape[0], size):
-            found.append(self._steps(rows[i : i + size], self.first + i))
-            kept += found[-1][0].shape[0]
+            batches.append(self._steps(rows[i : i + size], self.first + i))
+            kept += batches[-1][0].shape[0]
             if kept > limit:
-                found = [self._new(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))]
-                kept = found[0][0].shape[0]
+                batches = [self._new(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))]
+                kept = batches[0][0].shape[0]
                 self._check_room(self.known.size + kept)
                 limit = 2 * kept + max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1)
         if "property" not in self.failures:
-            self._number(*(np.concatenate(arrays) for arrays in zip(*found, strict=True)))
+            self._number(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
 
     def _new(self, after: np.ndarray, normal: np.ndarray, came: np.ndarray) -> tuple[np.ndarray, ...]:
         """The first step to each state that is not known, in the order found; one of those that are out of range."""

@@ -111,21 +111,11 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
 
-    def choose(length: int) -> Action:
-        def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
-            after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
-            return after, (state.work == state.length).all()
-
-        def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
-            return commits_all(before, after, event) & ((event.length < 0) | (event.length == length))
-
-        return Action(f"commit, next {length}", move, COMMIT, matches)
-
     def rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
         chosen = (after.length >= 1) & (after.length <= num_local_steps)
         return _committed(before, after) & chosen & (before.work == before.length).all()
 
-    actions = tuple(choose(length) for length in range(1, num_local_steps + 1))
+    actions = tuple(_commit_next(length) for length in range(1, num_local_steps + 1))
     specification = rounds(
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
@@ -149,6 +139,19 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
             rule=_works(lambda state, worker: state.work[worker] < state.length),
         ),
     )
+
+
+def _commit_next(length: int) -> Action:
+    """A commit after which a whole round is so many units of each worker."""
+
+    def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
+        after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
+        return after, (state.work == state.length).all()
+
+    def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
+        return commits_all(before, after, event) & ((event.length < 0) | (event.length == length))
+
+    return Action(f"commit, next {length}", move, COMMIT, matches)
 
 
 @comparable
@@ -227,44 +230,60 @@ def rounds(
     check_num_workers(num_workers)
     bound = np.broadcast_to(np.asarray(max_work, np.int32), (num_workers,))
 
-    def may(state: Any, worker: jax.Array) -> jax.Array:
-        return (counts_on | (state.work[worker] < jnp.asarray(bound)[worker])) & room(state)
-
-    def commit(state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
-        return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), enough(state)
-
-    def rule(before: Any, after: Any, server: jax.Array) -> jax.Array:
-        return _committed(before, after) & enough(before)
-
-    def invariant(state: Any) -> jax.Array:
-        return ((state.work == 0) | (state.read == state.version)).all() & within(state)
-
-    def step_property(before: Any, after: Any, component: jax.Array) -> jax.Array:
-        return (after.version == before.version) | enough(before)
-
-    def canonicalise(state: Any) -> Any:
-        read = (state.read >= state.version).astype(jnp.int32)
-        work = jnp.minimum(state.work, jnp.asarray(bound)) if counts_on else state.work
-        return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
-
+    program = _Program(bound=bound, enough=enough, room=room, within=within, counts_on=counts_on)
     return Specification(
         name,
         num_workers,
         initial=Rounds(np.int32(0), zeros(num_workers) - 1, zeros(num_workers)),
         sizes=Rounds(2, zeros(num_workers) + 2, bound + 1),
-        worker=Role((_READ, _unit(may)), lambda worker: Rounds(False, *(own(num_workers, worker),) * 2), _works(may)),
+        worker=Role(
+            (_READ, _unit(program.may)),
+            lambda worker: Rounds(False, *(own(num_workers, worker),) * 2),
+            _works(program.may),
+        ),
         claim=claim,
         server=Role(
-            (Action("commit", commit, COMMIT, takes),),
+            (Action("commit", program.commit, COMMIT, takes),),
             lambda server: Rounds(True, False, True),
-            rule,
+            program.rule,
             only_actions=True,
         ),
         num_servers=1,
-        invariant=invariant,
-        step_property=step_property,
-        canonicalise=canonicalise,
+        invariant=program.invariant,
+        step_property=program.step_property,
+        canonicalise=program.canonicalise,
     )
+
+
+class _Program(NamedTuple):
+    """What `rounds` is told, and what follows from it for workers and the server; `bound` is the most units, int[W]."""
+
+    bound: np.ndarray
+    enough: Condition
+    room: Condition
+    within: Condition
+    counts_on: bool
+
+    def may(self, state: Any, worker: jax.Array) -> jax.Array:
+        """bool[]: whether a worker that has read may do a unit."""
+        return (self.counts_on | (state.work[worker] < jnp.asarray(self.bound)[worker])) & self.room(state)
+
+    def commit(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
+        return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), self.enough(state)
+
+    def rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
+        return _committed(before, after) & self.enough(before)
+
+    def invariant(self, state: Any) -> jax.Array:
+        return ((state.work == 0) | (state.read == state.version)).all() & self.within(state)
+
+    def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
+        return (after.version == before.version) | self.enough(before)
+
+    def canonicalise(self, state: Any) -> Any:
+        read = (state.read >= state.version).astype(jnp.int32)
+        work = jnp.minimum(state.work, jnp.asarray(self.bound)) if self.counts_on else state.work
+        return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
 
 
 def _read(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:

@@ -53,7 +53,66 @@ class Multiplexed(NamedTuple):
     shares: Numbers
 
 
-Move = Callable[[Any, jax.Array], tuple[Any, jax.Array]]
+class Scheme(NamedTuple):
+    """What the schemes differ in.
+
+    Attributes:
+      burst: B.
+      max_slow: λ.
+      delay: after so many rounds a job must be decodable.
+      load: the units of a worker in a round.
+      next_round: `state -> state`, at the end of a round.
+      in_time: `state -> bool[]`, whether the job that must be decodable now is so.
+      tasks: `(state, job) -> int[]`, the work for a job, if a round ends in this state.
+      own_tasks: the work for a job in its own round, if this has just ended.
+    """
+
+    burst: int
+    max_slow: int
+    delay: int
+    load: int
+    next_round: Callable[[Any], Any]
+    in_time: Callable[[Any], jax.Array]
+    tasks: Callable[[Any, jax.Array], jax.Array]
+    own_tasks: Callable[[Any, jax.Array], jax.Array] = lambda state, job: jnp.asarray(-1)
+
+    def end_round(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
+        """As the server finds out: nobody who must be waited for is late, and not too many others."""
+        late = state.answered == 0
+        known = state.late.any(axis=0)
+        must = state.late[self.burst - 1 :].any(axis=0)
+        conforms = ~(late & must).any() & ((late & ~known).sum() <= self.max_slow - known.sum())
+        return self.next_round(state), conforms
+
+    def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
+        """A round ends with those late that the model allows; the books are kept as the program does."""
+        late = jnp.concatenate([1 - before.answered[None], before.late])  # [window, W], the latest round first
+        age = jnp.arange(late.shape[0])[:, None]
+        youngest = jnp.min(jnp.where(late == 1, age, late.shape[0]), axis=0)
+        oldest = jnp.max(jnp.where(late == 1, age, -1), axis=0)
+        allowed = (oldest - youngest < self.burst).all() & (late.any(axis=0).sum() <= self.max_slow)
+        books = [(x == y).all() for x, y in zip(after, self.next_round(before), strict=True)]
+        return allowed & jnp.stack(books).all()
+
+    def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
+        """Whether no round ends before the job that must be decodable then is so."""
+        return (after.index == before.index) | self.in_time(before)
+
+    def answers(self, before: Any, after: Any, event: Event) -> jax.Array:
+        """bool[]: whether the message is the worker's answer in this round, its first one."""
+        is_first = (before.answered[event.worker] == 0) & (after.answered[event.worker] == 1)
+        return (event.unit // self.load == before.index) & is_first
+
+    def ended(self, before: Any, after: Any, event: Event) -> jax.Array:
+        """Whoever sends the message of the next round has seen this one end."""
+        return event.unit // self.load == after.index
+
+    def committed(self, before: Any, after: Any, event: Event) -> jax.Array:
+        """The round ends, or has just ended, in which the job can be decoded, with as much work as was answered."""
+        ends = (after.index == before.index + 1) & (before.answered.sum() > 0)
+        ended = (after.index == before.index) & (before.answered.sum() == 0)
+        job = event.unit // self.load
+        return (ends & (self.tasks(before, job) == event.size)) | (ended & (self.own_tasks(before, job) == event.size))
 
 
 @comparable
@@ -74,43 +133,24 @@ def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: i
         raise ValueError(f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}.")
     needed = num_workers + (-burst * max_slow // (window - 1 + burst))
 
-    def again(state: Repeated) -> jax.Array:
-        """bool[W]: who repeats the task of the job of B rounds ago."""
-        old = state.given[-1] == 1
-        lacking = ~old & (state.index >= burst)
-        return lacking & (jnp.cumsum(lacking) <= needed - old.sum())
-
     load = num_workers - needed + 1
 
-    def move(state: Repeated, server: jax.Array) -> tuple[Repeated, jax.Array]:
-        own_task = (state.answered == 1) & ~again(state)
-        after = Repeated(
-            state.index + 1, jnp.zeros_like(state.answered), _after_round(state), _shifted(state.given, own_task)
-        )
-        return after, _conforms(state, burst, max_slow)
-
-    def decoded(state: Repeated) -> jax.Array:
-        """int[]: the tasks for the job of B rounds ago."""
-        return ((state.given[-1] == 1) | ((state.answered == 1) & again(state))).sum()
-
-    def in_time(state: Repeated) -> jax.Array:
-        return (state.index < burst) | (decoded(state) >= needed)
-
-    def tasks(state: Repeated, job: jax.Array) -> jax.Array:
-        """int[]: those that there are for a job at the end of this round, in chunks."""
-        at_once = ((state.answered == 1) & ~again(state)).sum()
-        return load * jnp.where(job == state.index, at_once, jnp.where(job == state.index - burst, decoded(state), -1))
-
-    zero = np.int32(0)
-    first = Repeated(
-        zero, *(np.zeros(shape, np.int32) for shape in (num_workers, (window - 1, num_workers), (burst, num_workers)))
+    rounds = _SelectiveRepeat(burst, needed, load)
+    scheme = Scheme(
+        burst=burst,
+        max_slow=max_slow,
+        delay=burst,
+        load=load,
+        next_round=rounds.next_round,
+        in_time=rounds.in_time,
+        tasks=rounds.tasks,
+        own_tasks=rounds.own_tasks,
     )
-    name = f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
-
-    def own_tasks(state: Repeated, job: jax.Array) -> jax.Array:
-        return jnp.where(job == state.index - 1, load * state.given[0].sum(), -1)
-
-    return _specification(name, first, burst, burst, max_slow, move, in_time, load, tasks, own_tasks)
+    shapes = num_workers, (window - 1, num_workers), (burst, num_workers)
+    first = Repeated(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
+    return _specification(
+        f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)", first, scheme
+    )
 
 
 @comparable
@@ -126,139 +166,148 @@ def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: in
       max_slow: λ, at most n.
     """
     _check_parameters(num_workers, burst, window, max_slow)
-    slots, coded = window - 1 + burst, max_slow < num_workers
-    age, group = np.arange(slots)[:, None], np.arange(burst)
-
-    def worked(state: Multiplexed) -> tuple[jax.Array, jax.Array]:
-        """int[slots, W] and int[slots, B, W], after this round."""
-        owes = (age < window - 1) | (state.plain < window - 1)
-        done = (age <= state.index) & (owes | coded) & (state.answered == 1)[None]
-        shares = state.shares.at[window - 1 + group, group].set((done & ~owes)[window - 1 :].astype(jnp.int32))
-        return state.plain + (done & owes), shares
-
-    def move(state: Multiplexed, server: jax.Array) -> tuple[Multiplexed, jax.Array]:
-        plain, shares = worked(state)
-        fresh = jnp.zeros_like(state.answered), jnp.zeros_like(shares[0])
-        after = Multiplexed(
-            state.index + 1, fresh[0], _after_round(state), _shifted(plain, fresh[0]), _shifted(shares, fresh[1])
-        )
-        return after, _conforms(state, burst, max_slow)
-
-    def in_time(state: Multiplexed) -> jax.Array:
-        plain, shares = worked(state)
-        whole = (plain[-1] >= window - 1).all()
-        if coded:
-            whole &= (shares[-1].sum(axis=1) >= num_workers - max_slow).all()
-        return (state.index < slots - 1) | whole
-
-    size = max_slow + 1 if coded else 1
-
-    def tasks(state: Multiplexed, job: jax.Array) -> jax.Array:
-        """int[]: those that there are for a job at the end of this round, in chunks."""
-        plain, shares = worked(state)
-        total = plain[-1].sum() + (shares[-1].sum() if coded else 0)
-        return size * jnp.where(job == state.index - (slots - 1), total, -1)
-
+    rounds = _Multiplex(num_workers, burst, window, max_slow)
+    slots = rounds.slots
+    scheme = Scheme(
+        burst=burst,
+        max_slow=max_slow,
+        delay=slots - 1,
+        load=slots * rounds.size,
+        next_round=rounds.next_round,
+        in_time=rounds.in_time,
+        tasks=rounds.tasks,
+    )
     shapes = num_workers, (window - 1, num_workers), (slots, num_workers), (slots, burst, num_workers)
     first = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
     name = f"m_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
-    specification = _specification(name, first, slots - 1, burst, max_slow, move, in_time, slots * size, tasks)
+    specification = _specification(name, first, scheme)
     return specification._replace(sizes=specification.sizes._replace(plain=np.full(shapes[2], window)))
 
 
-def _specification(
-    name: str,
-    first: Any,
-    delay: int,
-    burst: int,
-    max_slow: int,
-    move: Move,
-    in_time: Callable[[Any], jax.Array],
-    load: int,
-    tasks: Callable[[Any, jax.Array], jax.Array],
-    own_tasks: Callable[[Any, jax.Array], jax.Array] = lambda state, job: jnp.asarray(-1),
-) -> Specification:
-    """What both have in common.
-
-    Args:
-      name: of the protocol.
-      first: the first state.
-      delay: after so many rounds a job must be decodable.
-      burst: B.
-      max_slow: λ.
-      move: the end of a round.
-      in_time: whether the job that must be decodable now is so.
-      load: the units of a worker in a round.
-      tasks: `(state, job) -> int[]`, the work for a job, if a round ends in this state.
-      own_tasks: the work for a job in its own round, if this has just ended.
-    """
-    num_workers, new = first.answered.size, type(first)
-
-    def answer(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
-        return state._replace(answered=state.answered.at[worker].set(1)), state.answered[worker] == 0
-
-    def frame(worker: jax.Array) -> Any:
-        return new(*(False,) * len(first))._replace(answered=own(num_workers, worker))
-
-    def worker_rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
-        return (before.answered[worker] == 0) & (after.answered[worker] == 1)
-
-    def server_rule(before: Any, after: Any, server: jax.Array) -> jax.Array:
-        """A round ends with those late that the model allows; the books are kept as the program does."""
-        rounds = jnp.concatenate([1 - before.answered[None], before.late])
-        place = jnp.arange(rounds.shape[0])[:, None]
-        youngest = jnp.min(jnp.where(rounds == 1, place, rounds.shape[0]), axis=0)
-        oldest = jnp.max(jnp.where(rounds == 1, place, -1), axis=0)
-        model = (oldest - youngest < burst).all() & (rounds.any(axis=0).sum() <= max_slow)
-        books = [(x == y).all() for x, y in zip(after, move(before, server)[0], strict=True)]
-        return model & jnp.stack(books).all()
-
-    def step_property(before: Any, after: Any, component: jax.Array) -> jax.Array:
-        return (after.index == before.index) | in_time(before)
-
-    def answers(before: Any, after: Any, event: Event) -> jax.Array:
-        first = (before.answered[event.worker] == 0) & (after.answered[event.worker] == 1)
-        return (event.unit // load == before.index) & first
-
-    def ended(before: Any, after: Any, event: Event) -> jax.Array:
-        """Whoever sends the message of the next round has seen this one end."""
-        return event.unit // load == after.index
-
-    def committed(before: Any, after: Any, event: Event) -> jax.Array:
-        """The round ends, or has just ended, in which the job can be decoded, with as much work as was answered."""
-        ends = (after.index == before.index + 1) & (before.answered.sum() > 0)
-        ended = (after.index == before.index) & (before.answered.sum() == 0)
-        job = event.unit // load
-        return (ends & (tasks(before, job) == event.size)) | (ended & (own_tasks(before, job) == event.size))
-
+def _specification(name: str, first: Any, scheme: Scheme) -> Specification:
+    """What both have in common, from the first state on."""
+    num_workers, new, delay = first.answered.size, type(first), scheme.delay
+    ends = Action("end round", scheme.end_round, SEND, scheme.ended)
+    commits = Action("end round and commit", scheme.end_round, COMMIT, scheme.committed)
     return Specification(
         name,
         num_workers,
         initial=first,
         sizes=new(*(np.full(np.shape(x), 2) for x in first))._replace(index=delay + 1),
-        worker=Role((Action("answer", answer, MESSAGE, answers),), frame, worker_rule),
-        claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
-        server=Role(
-            (Action("end round", move, SEND, ended), Action("end round and commit", move, COMMIT, committed)),
-            lambda server: new(*(True,) * len(first)),
-            server_rule,
-            only_actions=True,
+        worker=Role(
+            (Action("answer", _answer, MESSAGE, scheme.answers),),
+            lambda worker: new(*(False,) * len(first))._replace(answered=own(num_workers, worker)),
+            lambda before, after, worker: (before.answered[worker] == 0) & (after.answered[worker] == 1),
         ),
+        claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
+        server=Role((ends, commits), lambda server: new(*(True,) * len(first)), scheme.server_rule, only_actions=True),
         num_servers=1,
-        step_property=step_property,
+        step_property=scheme.step_property,
         canonicalise=lambda state: state._replace(index=jnp.minimum(state.index, delay)),
     )
 
 
-def _conforms(state: Any, burst: int, max_slow: int) -> jax.Array:
-    """As the server finds out: nobody who must be waited for is late, and not too many others."""
-    late = state.answered == 0
-    known = state.late.any(axis=0)
-    must = state.late[burst - 1 :].any(axis=0)
-    return ~(late & must).any() & ((late & ~known).sum() <= max_slow - known.sum())
+class _SelectiveRepeat(NamedTuple):
+    """Rounds of SR-SGC, in which so many tasks decode a job."""
+
+    burst: int
+    needed: int
+    load: int
+
+    def repeats(self, state: Repeated) -> jax.Array:
+        """bool[W]: who repeats the task of the job of B rounds ago."""
+        has_given = state.given[-1] == 1
+        lacking = ~has_given & (state.index >= self.burst)
+        return lacking & (jnp.cumsum(lacking) <= self.needed - has_given.sum())
+
+    def own_answers(self, state: Repeated) -> jax.Array:
+        """bool[W]: who has answered with the task of this round's job."""
+        return (state.answered == 1) & ~self.repeats(state)
+
+    def next_round(self, state: Repeated) -> Repeated:
+        given, answered = _shifted(state.given, self.own_answers(state)), jnp.zeros_like(state.answered)
+        return Repeated(index=state.index + 1, answered=answered, late=_late_after_round(state), given=given)
+
+    def decoded(self, state: Repeated) -> jax.Array:
+        """int[]: the tasks for the job of B rounds ago."""
+        return ((state.given[-1] == 1) | ((state.answered == 1) & self.repeats(state))).sum()
+
+    def tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
+        """int[]: those that there are for a job at the end of this round, in chunks."""
+        repeated = jnp.where(job == state.index - self.burst, self.decoded(state), -1)
+        return self.load * jnp.where(job == state.index, self.own_answers(state).sum(), repeated)
+
+    def own_tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
+        """int[]: the tasks for the job of the round that has just ended, in chunks."""
+        return jnp.where(job == state.index - 1, self.load * state.given[0].sum(), -1)
+
+    def in_time(self, state: Repeated) -> jax.Array:
+        """bool[]: whether the job of B rounds ago, if there is one, can be decoded."""
+        return (state.index < self.burst) | (self.decoded(state) >= self.needed)
 
 
-def _after_round(state: Any) -> jax.Array:
+class _Multiplex(NamedTuple):
+    """Rounds of M-SGC."""
+
+    num_workers: int
+    burst: int
+    window: int
+    max_slow: int
+
+    @property
+    def slots(self) -> int:
+        """The jobs in flight."""
+        return self.window - 1 + self.burst
+
+    @property
+    def coded(self) -> bool:
+        """Whether there are coded parts."""
+        return self.max_slow < self.num_workers
+
+    @property
+    def size(self) -> int:
+        """The chunks of a task."""
+        return self.max_slow + 1 if self.coded else 1
+
+    def worked(self, state: Multiplexed) -> tuple[jax.Array, jax.Array]:
+        """int[slots, W] and int[slots, B, W], after this round."""
+        age, group = np.arange(self.slots)[:, None], np.arange(self.burst)
+        owes = (age < self.window - 1) | (state.plain < self.window - 1)
+        done = (age <= state.index) & (owes | self.coded) & (state.answered == 1)[None]
+        shares = state.shares.at[self.window - 1 + group, group].set(
+            (done & ~owes)[self.window - 1 :].astype(jnp.int32)
+        )
+        return state.plain + (done & owes), shares
+
+    def next_round(self, state: Multiplexed) -> Multiplexed:
+        plain, shares = self.worked(state)
+        return Multiplexed(
+            index=state.index + 1,
+            answered=jnp.zeros_like(state.answered),
+            late=_late_after_round(state),
+            plain=_shifted(plain, jnp.zeros_like(plain[0])),
+            shares=_shifted(shares, jnp.zeros_like(shares[0])),
+        )
+
+    def in_time(self, state: Multiplexed) -> jax.Array:
+        plain, shares = self.worked(state)
+        whole = (plain[-1] >= self.window - 1).all()
+        if self.coded:
+            whole &= (shares[-1].sum(axis=1) >= self.num_workers - self.max_slow).all()
+        return (state.index < self.slots - 1) | whole
+
+    def tasks(self, state: Multiplexed, job: jax.Array) -> jax.Array:
+        """int[]: those that there are for a job at the end of this round, in chunks."""
+        plain, shares = self.worked(state)
+        total = plain[-1].sum() + (shares[-1].sum() if self.coded else 0)
+        return self.size * jnp.where(job == state.index - (self.slots - 1), total, -1)
+
+
+def _answer(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
+    return state._replace(answered=state.answered.at[worker].set(1)), state.answered[worker] == 0
+
+
+def _late_after_round(state: Any) -> jax.Array:
     return _shifted(state.late, 1 - state.answered)
 
 

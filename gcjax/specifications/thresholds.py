@@ -45,24 +45,6 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
     check_num_workers(num_workers)
     upper = _validate.integer("lower", lower) + _validate.integer("span", span)
 
-    def push(grant: int) -> Action:
-        def move(state: Granted, worker: jax.Array) -> tuple[Granted, jax.Array]:
-            clock = state.clock.at[worker].add(1)
-            ahead, left = clock[worker] - clock.min(), state.granted[worker]
-            asks = (left == 0) & (ahead > lower) & (clock[worker] == clock.max())
-            steps = jnp.where(asks, grant, left)
-            after = Granted(
-                clock,
-                state.granted.at[worker].set((steps - 1).clip(0)),
-                state.free.at[worker].set((steps > 0).astype(jnp.int32)),
-            )
-            allowed = (grant == 0) | (asks & (grant <= upper + 1 - ahead))
-            may = (state.free[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower)
-            return after, may & allowed
-
-        # Grants do not show in a run; what they allow is in the guarantee.
-        return Action(f"push, granted {grant}", move) if grant else Action("push", move, **push_event(jnp.sum))
-
     def rule(before: Granted, after: Granted, worker: jax.Array) -> jax.Array:
         clock = before.clock[worker]
         stays = (after.granted[worker] >= 0) & (after.granted[worker] < max(span, 1))
@@ -75,13 +57,36 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
         initial=Granted(each, each, each),
         sizes=Granted(each + upper + 2, each + max(span, 1), each + 2),
         worker=Role(
-            tuple(push(grant) for grant in range(span + 1)), lambda w: Granted(*(own(num_workers, w),) * 3), rule
+            tuple(_push(grant, lower, upper) for grant in range(span + 1)),
+            lambda w: Granted(*(own(num_workers, w),) * 3),
+            rule,
         ),
         claim=f"nobody is more than {upper + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= upper + 1,
         canonicalise=lambda state: state._replace(clock=state.clock - state.clock.min()),
         replay=replay_clocks,
     )
+
+
+def _push(grant: int, lower: int, upper: int) -> Action:
+    """A worker's push, with which it is granted so many steps beyond the lower threshold, if it asks for them."""
+
+    def move(state: Granted, worker: jax.Array) -> tuple[Granted, jax.Array]:
+        clock = state.clock.at[worker].add(1)
+        ahead, left = clock[worker] - clock.min(), state.granted[worker]
+        asks = (left == 0) & (ahead > lower) & (clock[worker] == clock.max())
+        steps = jnp.where(asks, grant, left)
+        after = Granted(
+            clock,
+            state.granted.at[worker].set((steps - 1).clip(0)),
+            state.free.at[worker].set((steps > 0).astype(jnp.int32)),
+        )
+        allowed = (grant == 0) | (asks & (grant <= upper + 1 - ahead))
+        may = (state.free[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower)
+        return after, may & allowed
+
+    # Grants do not show in a run; what they allow is in the guarantee.
+    return Action(f"push, granted {grant}", move) if grant else Action("push", move, **push_event(jnp.sum))
 
 
 def _bit(state: Granted, worker: jax.Array) -> jax.Array:

@@ -1,6 +1,5 @@
 """What the eager variant of worker-busy synchronous parallel does promise (Yang et al. 2024, the released code)."""
 
-from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
@@ -43,42 +42,10 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
     """
     check_num_workers(num_workers)
 
-    def push(state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
-        after = state._replace(version=state.version + 1, busy=state.busy.at[worker].set(0))
-        return after, state.busy[worker] == 1
-
-    def begin(version: Callable[[Pushes, jax.Array], jax.Array]) -> Callable[..., tuple[Pushes, jax.Array]]:
-        def move(state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
-            due = state.due.at[worker].set(state.version) if overlap else state.due
-            read = state.read.at[worker].set(version(state, worker))
-            return Pushes(state.version, read, state.busy.at[worker].set(1), due), state.busy[worker] == 0
-
-        return move
-
-    def rule(before: Pushes, after: Pushes, worker: jax.Array) -> jax.Array:
-        was, now, read = before.busy[worker], after.busy[worker], after.read[worker]
-        same = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
-        ends = (was == 1) & (now == 0) & (after.version == before.version + 1) & same
-        known = (read == before.version) | (read == before.read[worker]) | (overlap & (read == before.due[worker]))
-        due = after.due[worker] == (before.version if overlap else before.due[worker])
-        return ends | ((was == 0) & (now == 1) & (after.version == before.version) & known & due)
-
-    def step_property(before: Pushes, after: Pushes, component: jax.Array) -> jax.Array:
-        pushed = ((before.busy == 1) & (after.busy == 0)).sum()
-        known = (after.read == before.read) | (after.read == before.version) | overlap
-        return (after.version == before.version + pushed) & known.all()
-
-    def begins(before: Pushes, after: Pushes, event: Event) -> jax.Array:
-        return (after.read[event.worker] == event.version) & (after.busy[event.worker] == 1) & ~event.waited
-
-    def commits(before: Pushes, after: Pushes, event: Event) -> jax.Array:
-        return after.version == event.commit + 1
-
-    def newest(state: Pushes, read: jax.Array) -> jax.Array:
-        return (read == state.version).astype(jnp.int32)
-
-    late = (Action("go on with what was pulled", begin(lambda state, worker: state.due[worker]), BEGIN, begins),)
-    zero, each = np.int32(0), zeros(num_workers)
+    program, zero, each = _Program(overlap), np.int32(0), zeros(num_workers)
+    begins = {"pull": program.pull, "go on": program.go_on}
+    if overlap:
+        begins["go on with what was pulled"] = program.go_on_with_due
     return Specification(
         f"worker_busy_pushes({num_workers} workers{', overlap' * overlap})",
         num_workers,
@@ -86,17 +53,62 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
         sizes=Pushes(2, each + 2, each + 2, each + 1 + overlap),
         worker=Role(
             (
-                Action("push", push, COMMIT, commits),
-                Action("pull", begin(lambda state, worker: state.version), BEGIN, begins),
-                Action("go on", begin(lambda state, worker: state.read[worker]), BEGIN, begins),
-                *late[:overlap],
+                Action("push", program.push, COMMIT, program.commits),
+                *(Action(name, move, BEGIN, program.begins) for name, move in begins.items()),
             ),
             lambda worker: Pushes(True, *(own(num_workers, worker),) * 2, own(num_workers, worker) & overlap),
-            rule,
+            program.rule,
         ),
         claim="every push is a commit at once" + ", and whoever reads, reads the newest version" * (not overlap),
-        step_property=step_property,
-        canonicalise=lambda state: Pushes(
-            jnp.ones_like(state.version), newest(state, state.read), state.busy, newest(state, state.due) * overlap
-        ),
+        step_property=program.step_property,
+        canonicalise=program.canonicalise,
     )
+
+
+class _Program(NamedTuple):
+    """What workers do; with overlap, a version that was pulled may arrive a step later."""
+
+    overlap: bool
+
+    def push(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
+        after = state._replace(version=state.version + 1, busy=state.busy.at[worker].set(0))
+        return after, state.busy[worker] == 1
+
+    def pull(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
+        return self._begin(state, worker, state.version)
+
+    def go_on(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
+        return self._begin(state, worker, state.read[worker])
+
+    def go_on_with_due(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
+        return self._begin(state, worker, state.due[worker])
+
+    def _begin(self, state: Pushes, worker: jax.Array, version: jax.Array) -> tuple[Pushes, jax.Array]:
+        """The next step, with this version."""
+        due = state.due.at[worker].set(state.version) if self.overlap else state.due
+        read = state.read.at[worker].set(version)
+        return Pushes(state.version, read, state.busy.at[worker].set(1), due), state.busy[worker] == 0
+
+    def rule(self, before: Pushes, after: Pushes, worker: jax.Array) -> jax.Array:
+        was, now, read = before.busy[worker], after.busy[worker], after.read[worker]
+        same = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
+        ends = (was == 1) & (now == 0) & (after.version == before.version + 1) & same
+        known = (read == before.version) | (read == before.read[worker]) | (self.overlap & (read == before.due[worker]))
+        due = after.due[worker] == (before.version if self.overlap else before.due[worker])
+        return ends | ((was == 0) & (now == 1) & (after.version == before.version) & known & due)
+
+    def step_property(self, before: Pushes, after: Pushes, component: jax.Array) -> jax.Array:
+        pushed = ((before.busy == 1) & (after.busy == 0)).sum()
+        known = (after.read == before.read) | (after.read == before.version) | self.overlap
+        return (after.version == before.version + pushed) & known.all()
+
+    def begins(self, before: Pushes, after: Pushes, event: Event) -> jax.Array:
+        return (after.read[event.worker] == event.version) & (after.busy[event.worker] == 1) & ~event.waited
+
+    def commits(self, before: Pushes, after: Pushes, event: Event) -> jax.Array:
+        return after.version == event.commit + 1
+
+    def canonicalise(self, state: Pushes) -> Pushes:
+        """Versions are the newest one or an older one."""
+        read, due = ((version == state.version).astype(jnp.int32) for version in (state.read, state.due))
+        return Pushes(jnp.ones_like(state.version), read, state.busy, due * self.overlap)

@@ -24,7 +24,7 @@ def check_exactly(schedule: Schedule, protocol: Protocol, durations: np.ndarray)
       durations: float[T, W] seconds.
     """
     _check_padding(schedule)
-    _check_times(schedule, overlaps=protocol.local is not None and protocol.local.in_flight)
+    _check_times(schedule, overlaps=protocol.local is not None and protocol.local.overlaps_pull)
     _check_versions(schedule, protocol)
     _check_order(schedule, protocol)
     _check_seconds(schedule, protocol, durations)

@@ -83,7 +83,7 @@ def test_schedules_keep_to_what_is_promised(name):
 def test_the_eager_variant_does_not_promise_what_the_other_one_does():
     """The server applies the push of one worker as a commit of its own."""
     kept = check(schedule("worker_busy eager"), specifications.worker_busy(W))
-    assert kept.broken == "guarantee" and kept.who == "server" and kept.before.work.sum() == 1
+    assert kept.violated == "guarantee" and kept.actor == "server" and kept.before.work.sum() == 1
 
 
 def test_states_that_are_counted_wrongly_are_caught():
@@ -95,7 +95,7 @@ def test_states_that_are_counted_wrongly_are_caught():
         return states._replace(version=np.append(states.version[:-1], states.version[-1] + 1))
 
     kept = check(schedule("worker_busy"), right._replace(replay=replay))
-    assert kept.broken == "guarantee" and kept.events == check(schedule("worker_busy"), right).events
+    assert kept.violated == "guarantee" and kept.events == check(schedule("worker_busy"), right).events
 
 
 def with_zeros(seed, shape):
@@ -111,13 +111,13 @@ def test_units_of_no_length(name):
 def test_who_is_too_far_ahead_is_named():
     durations = jnp.ones((8, W)).at[:, 2].set(10.0)
     kept = check(quick(protocols.ssp(staleness=4), durations), SSP[2])
-    assert not kept and (kept.broken, kept.who, kept.does, kept.unit, kept.time) == (
+    assert not kept and (kept.violated, kept.actor, kept.action, kept.unit, kept.time) == (
         "guarantee", "worker 0", "begin", 3, 3.0,
     )  # fmt: skip
     np.testing.assert_array_equal(kept.before.clock, [3, 3, 0])
     np.testing.assert_array_equal(kept.after.clock, [4, 3, 0])
     kept = check(quick(protocols.asp(), durations), specifications.ssp(W, staleness=5))
-    assert (kept.broken, kept.who, kept.unit, kept.time) == ("guarantee", "worker 0", 6, 6.0)
+    assert (kept.violated, kept.actor, kept.unit, kept.time) == ("guarantee", "worker 0", 6, 6.0)
     assert check(quick(protocols.ssp(staleness=2), durations), specifications.ssp(W, staleness=4))
 
 
@@ -127,15 +127,15 @@ def test_another_version_is_caught_wherever_it_is(name, by):
     found = schedule(name)
     for place in contributions(found):
         kept = check(changed(found, "version", place, found.version[place] + by), promise(name))
-        assert kept.broken in ("arrival", "guarantee"), place
+        assert kept.violated in ("arrival", "guarantee"), place
 
 
 def test_a_newer_version_than_the_others_read_is_caught():
     found = schedule("worker_busy")
     for place in contributions(found):
-        assert check(changed(found, "version", place, found.version[place] + 1), promise("worker_busy")).broken
+        assert check(changed(found, "version", place, found.version[place] + 1), promise("worker_busy")).violated
     olders = [changed(found, "version", p, found.version[p] - 1) for p in contributions(found) if p[0] == 0]
-    assert all(check(older, promise("worker_busy")).broken == "guarantee" for older in olders)
+    assert all(check(older, promise("worker_busy")).violated == "guarantee" for older in olders)
 
 
 @pytest.mark.parametrize(
@@ -146,14 +146,14 @@ def test_a_missing_contribution_is_caught(name, component):
     found = schedule(name)
     for commit, contribution in contributions(found):
         kept = check(without(found, commit, contribution), promise(name))
-        assert kept.broken == "guarantee" and kept.who.startswith(component), (commit, contribution)
+        assert kept.violated == "guarantee" and kept.actor.startswith(component), (commit, contribution)
 
 
 def test_a_round_that_cannot_be_decoded_is_caught():
     found = schedule("coded")
     for place in contributions(found):
         kept = check(changed(found, "work", place, found.work[place] - 1), promise("coded"))
-        assert (kept.broken, kept.who, kept.unit) == ("guarantee", "server", place[0])
+        assert (kept.violated, kept.actor, kept.unit) == ("guarantee", "server", place[0])
 
 
 @pytest.mark.parametrize("name", ["asp", "bsp", "grouped", "m_sgc", "sr_sgc", "ssp"])
@@ -162,7 +162,7 @@ def test_a_commit_before_the_arrival_is_caught(name):
     for commit in np.flatnonzero(np.isfinite(found.time))[::2]:
         last = found.time[commit - 1] if commit else 0.0
         kept = check(changed(found, "time", commit, (found.time[commit] + last) / 2), promise(name))
-        assert kept.broken == ("guarantee" if "sgc" in name else "arrival"), kept
+        assert kept.violated == ("guarantee" if "sgc" in name else "arrival"), kept
 
 
 @pytest.mark.parametrize("name", ["asp", "grouped", "k_async", "k_sync", "local_sgd", "m_sgc", "ssp", "worker_busy"])
@@ -178,7 +178,7 @@ def test_rounds_that_end_with_too_many_late_are_caught(name):
     for worker in range(W):
         silent = changed(found, "send_start", (slice(2 * units, 4 * units), worker), np.inf)
         kept = check(silent, promise(name))  # late in two rounds one after the other; a burst of one is allowed
-        assert (kept.broken, kept.who) == ("guarantee", "server") and kept.before.index <= 3
+        assert (kept.violated, kept.actor) == ("guarantee", "server") and kept.before.index <= 3
         assert kept.before.answered[worker] == 0
 
 
@@ -186,26 +186,26 @@ def test_rounds_that_end_with_too_many_late_are_caught(name):
 def test_progress_that_nobody_has_made_is_caught(name):
     found = schedule(name)
     for place in contributions(found):
-        assert check(changed(found, "work", place, found.work[place] + 1), promise(name)).broken == "guarantee"
+        assert check(changed(found, "work", place, found.work[place] + 1), promise(name)).violated == "guarantee"
 
 
 def test_a_worker_that_never_reads_the_newest_version_is_caught():
     never = Rule(lambda view, worker: (view.since > 0).all(), pulls=lambda view: view.version < 0, everybody=True)
     protocol = ruled(never, lambda w: specifications.worker_busy(w), width=40)
     kept = check(quick(protocol, random_durations(1)), promise("worker_busy"))
-    assert (kept.broken, kept.does, kept.who[:6]) == ("guarantee", "begin", "worker")
-    assert kept.before.read[int(kept.who[-1])] == 0 and kept.before.version == 1  # it had to read this one
+    assert (kept.violated, kept.action, kept.actor[:6]) == ("guarantee", "begin", "worker")
+    assert kept.before.read[int(kept.actor[-1])] == 0 and kept.before.version == 1  # it had to read this one
 
 
 def test_a_worker_that_waits_is_caught_where_nobody_waits():
     found = schedule("k_async")
     kept = check(found, specifications.k_batch_async(W, num_contributions=2))
-    assert (kept.broken, kept.does) == ("guarantee", "begin")
+    assert (kept.violated, kept.action) == ("guarantee", "begin")
     found = schedule("asp")
     unit, worker = np.argwhere(np.isfinite(found.finish[1:]))[0] + [1, 0]
     pause = found.finish[unit - 1, worker] + 1e-3
     kept = check(changed(found, "start", (unit, worker), pause), promise("asp"))
-    assert (kept.broken, kept.does, kept.unit) == ("guarantee", "begin", unit)
+    assert (kept.violated, kept.action, kept.unit) == ("guarantee", "begin", unit)
 
 
 def test_an_empty_commit_is_caught():
@@ -215,7 +215,7 @@ def test_an_empty_commit_is_caught():
         for contribution in np.flatnonzero(found.worker[commit] >= 0):
             empty = without(empty, commit, contribution)
         kept = check(empty, promise("anytime_minibatch"))
-        assert (kept.broken, kept.does, kept.unit) == ("guarantee", "commit", commit)
+        assert (kept.violated, kept.action, kept.unit) == ("guarantee", "commit", commit)
 
 
 def ruled(rule, promised, width=1):
@@ -260,7 +260,7 @@ def test_protocols_that_break_their_promise_are_caught(rule, width, promised, wh
     durations[:, 2] *= 4
     protocol = ruled(rule, promised, width)
     kept = check(quick(protocol, durations), protocol.specification(W))
-    assert kept.broken == "guarantee" and kept.who.startswith(who), kept
+    assert kept.violated == "guarantee" and kept.actor.startswith(who), kept
 
 
 def waits(found, staleness):
@@ -329,7 +329,7 @@ def test_long_runs_with_ties_hold():
     found = quick(protocols.ssp(staleness=3), durations)
     assert np.isfinite(found.time).sum() > 60_000
     assert check(found, protocols.ssp(staleness=3).specification(16))
-    assert check(found, specifications.ssp(16, staleness=2)).broken == "guarantee"
+    assert check(found, specifications.ssp(16, staleness=2)).violated == "guarantee"
 
 
 def test_words():
@@ -367,13 +367,13 @@ def test_a_version_that_is_not_there_yet_is_caught_where_only_clocks_count():
     used = np.flatnonzero(np.isfinite(whole.time))
     one = used[3]
     kept = check(changed(whole, "version", (one, 0), one + 1), promised)
-    assert (kept.broken, kept.does) == ("arrival", "begin")
+    assert (kept.violated, kept.action) == ("arrival", "begin")
 
 
 def test_who_begins_too_early_is_caught_even_if_nobody_is_ahead_when_it_pushes():
     durations = jnp.asarray([[1.0, 2.0, 2.0], [10.0, 9.0, 9.0], [10.0, 10.0, 10.0]])
     kept = check(quick(protocols.asp(), durations), promise("bsp"))
-    assert (kept.broken, kept.who, kept.does, kept.unit, kept.time) == ("guarantee", "worker 0", "begin", 1, 1.0)
+    assert (kept.violated, kept.actor, kept.action, kept.unit, kept.time) == ("guarantee", "worker 0", "begin", 1, 1.0)
 
 
 def test_what_was_cut_off_cannot_be_in_a_commit():

@@ -312,7 +312,7 @@ def test_a_group_that_does_not_wait_for_its_members_is_caught():
 
     def push(state, server):
         after, _ = whole.server.actions[0].move(state, server)
-        return after, (server == 2) & (state.stage[0] == 0) & state.work.any()
+        return after, (server == 2) & (state.has_pushed[0] == 0) & state.work.any()
 
     result = check(with_move(whole, push, server=True))
     assert failing(result) == {"server", "all"}

@@ -97,8 +97,8 @@ class Subsets:
         if missing.size:
             _, first = np.unique(sets[missing] * self._next.shape[1] + rows[missing], return_index=True)
             asked = missing[first]
-            found = self._numbered(self._followers(sets[asked], rows[asked]))
-            self._next[sets[asked], rows[asked]] = found
+            followers = self._numbered(self._followers(sets[asked], rows[asked]))
+            self._next[sets[asked], rows[asked]] = followers
         return self._next[sets, rows]
 
     def terminating(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:

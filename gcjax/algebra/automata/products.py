@@ -96,10 +96,10 @@ def _expansion(left: Automaton, right: Automaton, table: np.ndarray) -> Callable
         one, other = np.divmod(pair, second)
         starts = (np.stack([one, other]) * space.num_states + state) * space.num_steps
         rows = starts[:, :, None] + table.T[:2, None]
-        row, mine = first_moves.from_rows(rows[0].ravel())
-        source, yours = second_moves.from_rows(rows[1].ravel()[row])
+        row, first_move = first_moves.from_rows(rows[0].ravel())
+        source, second_move = second_moves.from_rows(rows[1].ravel()[row])
         place, together = np.divmod(row[source], len(table))
-        after = first_moves.controls[mine[source]] * second + second_moves.controls[yours]
+        after = first_moves.controls[first_move[source]] * second + second_moves.controls[second_move]
         return pair[place], state[place], table[together, 2], after
 
     return expand

@@ -19,14 +19,14 @@ SMALLEST = 2**10
 
 def reachable(automaton: Automaton) -> np.ndarray:
     """bool[Q, S], the configurations that runs go through; what follows an abort is not looked at."""
-    found = moves(automaton)
-    sources = np.repeat(np.arange(automaton.initial.size), np.diff(found.offsets))
+    step_moves = moves(automaton)
+    sources = np.repeat(np.arange(automaton.initial.size), np.diff(step_moves.offsets))
     taken = ~automaton.aborting.ravel()[sources]
     initial = automaton.initial.ravel()
     # Sizes are rounded up, so that few of them are compiled; what is added is never reached.
     room, length = _rounded(initial.size + 1), _rounded(int(taken.sum()))
     ends = np.full((2, length), room - 1, np.int32)
-    ends[:, : taken.sum()] = sources[taken], found.configurations[taken]
+    ends[:, : taken.sum()] = sources[taken], step_moves.configurations[taken]
     reached = _closure(jnp.asarray(np.pad(initial, (0, room - initial.size))), jnp.asarray(ends))
     return np.asarray(reached)[: initial.size].reshape(automaton.initial.shape)
 

@@ -57,5 +57,5 @@ def table(results: Sequence[Result]) -> RichTable:
 
 def counterexamples(results: Sequence[Result], *, expected: bool) -> str:
     """The counterexamples of the laws that came out as the table says, or otherwise."""
-    found = [x for x in results if x.expected == expected and x.counterexample]
-    return "\n\n".join(f"{x.law.title}\n{x.counterexample}" for x in found)
+    refuted = [x for x in results if x.expected == expected and x.counterexample]
+    return "\n\n".join(f"{x.law.title}\n{x.counterexample}" for x in refuted)

@@ -184,7 +184,7 @@ def _synchronised_laws() -> list[tuple[Any, ...]]:
 
 def _instances() -> list[Law]:
     """These rows for every parallel operator."""
-    found = []
+    all_laws = []
     for name, operator, space in (
         ("parallel", "parallel", STATES),
         ("weak conjunction", "weak_conjunction", STATES),
@@ -193,8 +193,8 @@ def _instances() -> list[Law]:
     ):
         laws = _rows(name, SYNCHRONOUS, "axiom", _synchronised(), space)
         laws += _rows(name, SYNCHRONOUS, "law", _synchronised_laws(), space)
-        found += [law._replace(claims=tuple(x.instance(operator) for x in law.claims)) for law in laws]
-    return found
+        all_laws += [law._replace(claims=tuple(x.instance(operator) for x in law.claims)) for law in laws]
+    return all_laws
 
 
 def _eventually(operator: str) -> Claim:

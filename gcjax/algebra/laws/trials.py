@@ -98,9 +98,11 @@ def check(law: Law, instances: Instances) -> Result:
         return Result(law, law.kind)
     known: dict[Any, Any] = {}
     for claim in law.claims:
-        found = _counterexample(claim, instances.values(claim.left, known), instances.values(claim.right, known))
-        if found is not None:
-            return Result(law, "refuted", found)
+        counterexample = _counterexample(
+            claim, instances.values(claim.left, known), instances.values(claim.right, known)
+        )
+        if counterexample is not None:
+            return Result(law, "refuted", counterexample)
     return Result(law, "holds")
 
 

@@ -27,7 +27,7 @@ class State(NamedTuple):
     phase: jax.Array
     until: jax.Array  # when the phase ends; inf for a transfer on the shared link
     left: jax.Array  # of such a transfer, in full gradients
-    turn: jax.Array  # the turns ended so far
+    num_turns: jax.Array  # that have ended so far
     current: Turns  # the turn under way, or else the last one
     integers: jax.Array  # [J, W, fields], turns that have ended
     floats: jax.Array  # [J, W, fields]
@@ -63,7 +63,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
         phase=zeros,
         until=never,
         left=jnp.zeros(count, dtype),
-        turn=zeros,
+        num_turns=zeros,
         current=Turns(
             **{**dict.fromkeys(INTEGERS, zeros), "version": zeros - 1, "commit": zeros - 1},
             **dict.fromkeys(FLOATS, never),
@@ -85,13 +85,13 @@ def with_ended_turns(state: State, which: jax.Array, worker: jax.Array) -> State
       worker: int32[...].
     """
     number = state.integers.shape[0]
-    place = jnp.where(which, state.turn[worker], number), worker  # out of bounds: dropped
+    place = jnp.where(which, state.num_turns[worker], number), worker  # out of bounds: dropped
     integers = jnp.stack([getattr(state.current, name)[worker] for name in INTEGERS], axis=-1)
     floats = jnp.stack([getattr(state.current, name)[worker] for name in FLOATS], axis=-1)
     return state._replace(
         integers=state.integers.at[place].set(integers, mode="drop"),
         floats=state.floats.at[place].set(floats, mode="drop"),
-        turn=state.turn.at[worker].add(which.astype(jnp.int32)),
+        num_turns=state.num_turns.at[worker].add(which.astype(jnp.int32)),
     )
 
 
@@ -167,15 +167,15 @@ class Queue(NamedTuple):
     def compute(self, state: State, may: jax.Array, ready: jax.Array, pulled: jax.Array) -> State:
         """Workers that have their parameters at `ready float[W]` compute."""
         old = state.current
-        part = self.rule.turn(self.work, old.first, ready, state.view.memory)
-        short = may & (old.first + part.num_units > self.work.num_units)
+        plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
+        short = may & (old.first + plan.num_units > self.work.num_units)
         horizon = jnp.where(short.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
         does = may & ~short
-        send_start = jnp.where(jnp.isfinite(part.stop), part.send_start, jnp.inf)
-        phase, until, arrive = self.sending(part.stop, send_start)
+        send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
+        phase, until, arrive = self.sending(plan.stop, send_start)
         current = replace_where(
-            old, does, begun=part.num_units, work=part.num_units, fresh=jnp.where(pulled, part.fresh, old.first),
-            begin=jnp.minimum(old.begin, part.compute_start), compute_start=part.compute_start, stop=part.stop,
+            old, does, begun=plan.num_units, work=plan.num_units, fresh=jnp.where(pulled, plan.fresh, old.first),
+            begin=jnp.minimum(old.begin, plan.compute_start), compute_start=plan.compute_start, stop=plan.stop,
             send_start=send_start, arrive=arrive,
         )  # fmt: skip
         state = replace_where(state, short, phase=IDLE, until=jnp.inf)
@@ -218,7 +218,7 @@ class Queue(NamedTuple):
         """Marks the last message of some workers as part of a commit, one after the other."""
         everybody = jnp.arange(taken.size)
         position = jnp.cumsum(taken, dtype=jnp.int32) - 1
-        place = jnp.where(taken, state.turn - 1, state.integers.shape[0]), everybody
+        place = jnp.where(taken, state.num_turns - 1, state.integers.shape[0]), everybody
         integers = state.integers.at[(*place, INTEGERS.index("commit"))].set(commit, mode="drop")
         integers = integers.at[(*place, INTEGERS.index("position"))].set(position, mode="drop")
         return state._replace(integers=integers)

@@ -54,17 +54,15 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
         happens = jnp.isfinite(begin) & (first + done.begun <= work.num_units).all()
         send_start = jnp.where((done.num_units > 0) & happens, done.stop, jnp.inf)
         arrive = network.sent(send_start)
-        end = jnp.maximum(jnp.max(jnp.where(done.num_units > 0, arrive, -jnp.inf)), jnp.max(done.stop))
-        end = jnp.where(happens, end, jnp.inf)
-        ran_out = jnp.where(jnp.isfinite(begin) & ~happens, begin, jnp.inf)
-        everybody = jnp.broadcast_to(index, first.shape)
+        last_arrival = jnp.max(jnp.where(done.num_units > 0, arrive, -jnp.inf))
+        end = jnp.where(happens, jnp.maximum(last_arrival, jnp.max(done.stop)), jnp.inf)
         turns = Turns(
             first=jnp.where(happens, first, work.num_units),
             begun=jnp.where(happens, done.begun, 0),
             work=jnp.where(happens, done.num_units, 0),
             fresh=first,
-            version=everybody,
-            commit=everybody,
+            version=jnp.broadcast_to(index, first.shape),
+            commit=jnp.broadcast_to(index, first.shape),
             position=jnp.arange(first.size, dtype=jnp.int32),
             begin=jnp.broadcast_to(begin, first.shape),
             compute_start=jnp.where(happens, received, jnp.inf),
@@ -72,10 +70,10 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
             send_start=send_start,
             arrive=arrive,
         )
-        return (end, jnp.where(happens, first + done.begun, first)), (turns, end, ran_out)
+        return (end, jnp.where(happens, first + done.begun, first)), (turns, end, jnp.where(happens, jnp.inf, begin))
 
-    start = jnp.zeros((), durations.dtype), jnp.zeros(work.num_workers, jnp.int32)
-    turns, end, ran_out = jax.lax.scan(step, start, jnp.arange(num_rounds, dtype=jnp.int32))[1]
+    initial = jnp.zeros((), durations.dtype), jnp.zeros(work.num_workers, jnp.int32)
+    turns, end, ran_out = jax.lax.scan(step, initial, jnp.arange(num_rounds, dtype=jnp.int32))[1]
     timeline, read, _ = units_of(turns, work, jnp.minimum(ran_out.min(), end[-1]))
     return record(
         timeline,

@@ -52,15 +52,16 @@ class TurnPlan(NamedTuple):
     fresh: jax.Array
 
 
+def turn_of(work: Work, first: jax.Array, ready: jax.Array, count: jax.Array | int) -> TurnPlan:
+    """Computing so many units at once, from the first one on, and sending them then."""
+    stop = ready + work.seconds(first, count)
+    num_units = jnp.broadcast_to(jnp.asarray(count, first.dtype), first.shape)
+    return TurnPlan(num_units=num_units, compute_start=ready, stop=stop, send_start=stop, fresh=first)
+
+
 def units(count: int) -> Callable[[Work, jax.Array, jax.Array, Any], TurnPlan]:
     """Turns of so many units each."""
-
-    def part(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
-        del memory
-        stop = ready + work.seconds(first, count)
-        return TurnPlan(jnp.full_like(first, count), ready, stop, stop, first)
-
-    return part
+    return lambda work, first, ready, memory: turn_of(work, first, ready, count)
 
 
 def _each(view: View, worker: jax.Array) -> jax.Array:
@@ -90,7 +91,7 @@ class Rule(NamedTuple):
       ready: `(view) -> bool[W]`, who may begin a turn; asked for idle workers only. Everybody if it is not said.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters.
-      turn: `(work, first, ready, memory) -> TurnPlan`, what a worker does that has the parameters at `ready float[W]`.
+      plan: `(work, first, ready, memory) -> TurnPlan`, what a worker does that has the parameters at `ready float[W]`.
       memory: `(num_workers, dtype) -> memory`, what the rule keeps in mind at first.
       remember: `(view, worker) -> memory`, after a message; `view.commits` counts the commit that it brought.
       cancels: whether a commit cuts off all turns under way.
@@ -103,7 +104,7 @@ class Rule(NamedTuple):
     ready: Callable[[View], jax.Array] = _everybody
     takes: Callable[[View, jax.Array], jax.Array] | None = None
     pulls: Callable[[View], jax.Array] = _behind
-    turn: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] = units(1)
+    plan: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] = units(1)
     memory: Callable[[int, Any], Any] = lambda num_workers, dtype: ()
     remember: Callable[[View, jax.Array], Any] = _nothing
     cancels: bool = False

@@ -34,10 +34,10 @@ class Conformance(NamedTuple):
     Attributes:
       specification: what it was held against.
       events: the steps that were looked at.
-      broken: what the first bad one breaks: "guarantee", "property" or "arrival"; empty if there is none.
+      violated: what the first bad one breaks: "guarantee", "property" or "arrival"; empty if there is none.
       time: float seconds, when it happened.
-      who: the worker, or the server.
-      does: what it did.
+      actor: the worker, or the server.
+      action: what it did.
       unit: of the worker, or the commit of the server.
       before: the state before the step.
       after: the state after it.
@@ -45,28 +45,28 @@ class Conformance(NamedTuple):
 
     specification: Specification
     events: int
-    broken: str = ""
+    violated: str = ""
     time: float = 0.0
-    who: str = ""
-    does: str = ""
+    actor: str = ""
+    action: str = ""
     unit: int = -1
     before: Any = None
     after: Any = None
 
     def __bool__(self) -> bool:
         """Whether every step is in the guarantee of its component, and the property holds throughout."""
-        return not self.broken
+        return not self.violated
 
     def __str__(self) -> str:
         """In words."""
         if self:
             return f"All {self.events} steps keep to {self.specification.name}: {self.specification.claim}."
         why = {
-            "guarantee": f"is not a step that the {self.who.split()[0]} guarantees",
+            "guarantee": f"is not a step that the {self.actor.split()[0]} guarantees",
             "property": f"breaks the property: {self.specification.claim}",
             "arrival": "uses what was not there yet",
-        }[self.broken]
-        what = f"{self.who}: {self.does} {self.unit} at {self.time:g} s {why}, in {self.specification.name}."
+        }[self.violated]
+        what = f"{self.actor}: {self.action} {self.unit} at {self.time:g} s {why}, in {self.specification.name}."
         return f"{what}\n  before: {shown(self.before)}\n  after:  {shown(self.after)}"
 
 
@@ -285,10 +285,10 @@ def _counterexample(
     return Conformance(
         specification,
         events=index + 1,
-        broken=violation,
+        violated=violation,
         time=float(trace.time[index]),
-        who=specification.component_name(int(step.component)),
-        does=kind,
+        actor=specification.component_name(int(step.component)),
+        action=kind,
         unit=int(event.commit if kind == COMMIT else event.unit),
         before=state,
         after=_integers(step.after),

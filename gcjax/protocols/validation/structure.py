@@ -113,11 +113,13 @@ def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
     is_used, num_used = np.zeros(schedule.start.size if plain else 0, bool), 0
     for block in _blocks(schedule, num_commits, BLOCK_SIZE):
         _check_indices(block, schedule, protocol)
-        _check_weights(block, protocol)
+        _check_weights(block, protocol, schedule.worker.shape[1])
         if plain:
-            _check_arrivals(block, schedule)
-            is_used[block.unit_indices(schedule)[0]] = True
-            num_used += int(block.work.sum(dtype=np.int64))
+            last_index = block.last_indices(schedule)
+            _check_arrivals(block, schedule, last_index)
+            index, _ = block.unit_indices(schedule, last_index)
+            is_used[index] = True
+            num_used += index.size
     if not plain:
         _check_work_done(schedule, num_commits)
     elif np.count_nonzero(is_used) != num_used:
@@ -168,14 +170,14 @@ def _check_times_of_units(schedule: "Schedule") -> None:
 class _Block(NamedTuple):
     """The contributions to some of the commits, one after the other; arrays [N]. `time` is that of the commit."""
 
-    commit: np.ndarray
-    column: np.ndarray
     worker: np.ndarray
     unit: np.ndarray
     version: np.ndarray
     work: np.ndarray
     weight: np.ndarray
     time: np.ndarray
+    commit: np.ndarray
+    column: np.ndarray
 
     def require(self, holds: np.ndarray, name: str, rule: str) -> None:
         """Raises an error that shows this field of the first contribution for which the rule does not hold."""
@@ -183,29 +185,33 @@ class _Block(NamedTuple):
             index = int(np.argmin(holds))
             _broken(rule, f"{name} {getattr(self, name)[index]:g}", self.commit[index], self.column[index])
 
-    def unit_indices(self, schedule: "Schedule") -> tuple[np.ndarray, np.ndarray]:
-        """The units of all contributions, as indices into a flat array [T, W], and the contribution of each."""
-        num_workers = schedule.start.shape[1]
-        first = self.unit.astype(np.int64) * num_workers + self.worker
+    def last_indices(self, schedule: "Schedule") -> np.ndarray:
+        """int64[N]: the last unit of each contribution, as an index into a flat array [T, W]."""
+        return (self.unit + self.work - 1) * np.int64(schedule.start.shape[1]) + self.worker
+
+    def unit_indices(self, schedule: "Schedule", last_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The units of all contributions, as such indices, and the contribution of each."""
+        contribution = np.arange(self.work.size, dtype=np.int32)
         if (self.work == 1).all():
-            return first, np.arange(first.size)
-        owner = np.repeat(np.arange(first.size), self.work)
-        offset = np.arange(owner.size) - np.repeat(np.cumsum(self.work) - self.work, self.work)
-        return first[owner] + offset * num_workers, owner
+            return last_index, contribution
+        contribution = np.repeat(contribution, self.work)
+        from_last = np.arange(contribution.size) - np.repeat(np.cumsum(self.work) - 1, self.work)
+        return last_index[contribution] + from_last * schedule.start.shape[1], contribution
 
 
 def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Block]:
     """The contributions to the commits that happen, of so many commits at once that there are about `size`."""
     columns = max(schedule.worker.shape[1], 1)
-    step, fields = max(size // columns, 1), ("worker", "unit", "version", "work", "weight")
-    arrays, time = [getattr(schedule, name) for name in fields], np.asarray(schedule.time)
+    step = max(size // columns, 1)
+    row, column = (x.ravel() for x in np.indices((min(step, num_commits), columns), np.int32))
+    arrays = [getattr(schedule, name) for name in _Block._fields[:5]]  # once: the version is computed
     for first in range(0, num_commits, step):
-        flat = [x[first : min(first + step, num_commits)].reshape(-1) for x in arrays]
-        places = np.flatnonzero(flat[0] != -1)  # in the flat rows
-        row, column = np.divmod(places, columns) if columns > 1 else (places, np.zeros_like(places))
-        contributions = flat if places.size == flat[0].size else [x[places] for x in flat]
-        values = dict(zip(fields, contributions, strict=True))
-        yield _Block(commit=first + row, column=column, time=time[first + row], **values)
+        rows = slice(first, min(first + step, num_commits))
+        worker, unit, version, work, weight = (x[rows].reshape(-1) for x in arrays)
+        time = np.repeat(np.asarray(schedule.time)[rows], columns)
+        block = _Block(worker, unit, version, work, weight, time, first + row[: worker.size], column[: worker.size])
+        is_used = worker != -1
+        yield block if is_used.all() else _Block(*(x[is_used] for x in block))
 
 
 def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | None") -> None:
@@ -234,7 +240,7 @@ def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | No
         block.require(unit + work <= num_units, "unit", rule)
 
 
-def _check_weights(block: _Block, protocol: "Protocol | None") -> None:
+def _check_weights(block: _Block, protocol: "Protocol | None", columns: int) -> None:
     weight = block.weight
     block.require((weight >= 0) & (weight < np.inf), "weight", "weights must be finite and at least 0")
     if protocol is None or protocol.max_weight is None or not weight.size:
@@ -248,6 +254,8 @@ def _check_weights(block: _Block, protocol: "Protocol | None") -> None:
         block.require(weight * num_chunks <= protocol.max_weight * (1 + ROUNDING), "weight", rule)
         return
     bound = protocol.max_weight * (1 if protocol.local is None else protocol.local.passes)
+    if columns * weight.max() <= bound * (1 + ROUNDING):  # whatever they add up to
+        return
     total = np.bincount(block.commit - block.commit[0], weight)
     if total.max() > bound * (1 + ROUNDING):
         index = int(np.argmax(total > bound * (1 + ROUNDING)))
@@ -258,28 +266,26 @@ def _check_weights(block: _Block, protocol: "Protocol | None") -> None:
         _broken(rule, f"{total[index]:g}", block.commit[0] + index)
 
 
-def _check_arrivals(block: _Block, schedule: "Schedule") -> None:
-    """What a commit uses has arrived."""
-    last_unit = block.unit + block.work - 1
-    arrival = np.take(schedule.finish, last_unit * np.int64(schedule.start.shape[1]) + block.worker, mode="clip")
-    holds = _is_up_to(arrival, block.time)
-    if not holds.all():
+def _check_arrivals(block: _Block, schedule: "Schedule", last_index: np.ndarray) -> None:
+    """What a commit uses has arrived; `last_index` are the last units of the contributions."""
+    arrival = np.take(schedule.finish, last_index, mode="clip")
+    holds = arrival <= block.time
+    if not holds.all() and not (holds := _is_up_to(arrival, block.time)).all():
         i = int(np.argmin(holds))
-        value = (
-            f"{block.time[i]:g} s, and unit {last_unit[i]} of worker {block.worker[i]} has arrived at {arrival[i]:g} s"
-        )
+        unit = last_index[i] // schedule.start.shape[1]
+        value = f"{block.time[i]:g} s, and unit {unit} of worker {block.worker[i]} has arrived at {arrival[i]:g} s"
         _broken("a commit must not come before what it uses", value, block.commit[i], block.column[i])
 
 
 def _unit_used_again(schedule: "Schedule", num_commits: int) -> NoReturn:
     """Says which unit is used again, and where."""
     (block,) = _blocks(schedule, num_commits, schedule.worker.size)
-    index, owner = block.unit_indices(schedule)
+    index, contribution = block.unit_indices(schedule, block.last_indices(schedule))
     order = np.argsort(index, kind="stable")
     again = order[1:][index[order[1:]] == index[order[:-1]]].min()
     unit, worker = divmod(int(index[again]), schedule.start.shape[1])
     value = f"unit {unit} of worker {worker} again"
-    _broken("a unit can be used once only", value, block.commit[owner[again]], block.column[owner[again]])
+    _broken("a unit can be used once only", value, block.commit[contribution[again]], block.column[contribution[again]])
 
 
 def _check_work_done(schedule: "Schedule", num_commits: int) -> None:

@@ -1,0 +1,153 @@
+"""Elastic averaging: workers on their own exchange parameters with the server every few steps (Zhang et al. 2015).
+
+What a worker exchanges is an environment step to it, taken by a server of its own: it reads the newest version, and
+then pushes the difference. Times are left open: any exchange may be next.
+
+`others` counts the pushes of others since a worker has read; it is there to say what is promised: a push is stale by at
+most these. Only `version - read - others` matters, so that states are kept with `others` at 0.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import _validate
+from gcjax.equality import comparable
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.events import COMMIT, SEND, STEP, Event
+from gcjax.specifications.rounds import has_worked
+
+
+class Exchanges(NamedTuple):
+    """The state.
+
+    Attributes:
+      version: int[], the pushes so far.
+      work: int[W], the steps of each worker since its last push.
+      read: int[W], the version that each has read last.
+      others: int[W], the pushes of others since then.
+      exchanging: int[W], 1 from a worker's read to its push.
+    """
+
+    version: Numbers
+    work: Numbers
+    read: Numbers
+    others: Numbers
+    exchanging: Numbers
+
+
+@comparable
+def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
+    """EASGD: nobody waits, and a push is stale by at most the pushes of others during its exchange.
+
+    After H steps a worker receives the server's parameters and pushes the difference (Zhang et al. 2015).
+
+    Args:
+      num_workers: W.
+      num_local_steps: H.
+    """
+    check_num_workers(num_workers)
+    steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    each, units = zeros(num_workers), f"{steps} unit{'s' * (steps > 1)}"
+    program = _Exchange(num_workers, steps)
+    return Specification(
+        f"elastic_averaging({num_workers} workers" + (f", {steps} steps)" if steps > 1 else ")"),
+        num_workers,
+        initial=Exchanges(np.int32(0), each, each, each, each),
+        sizes=Exchanges(version=2, work=each + steps + 1, read=each + 2, others=each + 1, exchanging=each + 2),
+        worker=Role(
+            (Action("unit", program.unit, STEP, has_worked),),
+            lambda worker: Exchanges(False, own(num_workers, worker), False, False, False),
+            program.unit_rule,
+        ),
+        claim=f"a push has {units} of each member in it, and is stale by at most the others' pushes since its read",
+        server=Role(program.actions(), lambda server: Exchanges(*(True,) * 5), program.server_rule, only_actions=True),
+        num_servers=num_workers,
+        step_property=program.push_property,
+        canonicalise=_canonicalise,
+    )
+
+
+def _canonicalise(state: Exchanges) -> Exchanges:
+    read = 1 - (state.version - state.read - state.others)
+    return state._replace(version=jnp.ones_like(state.version), read=read, others=0 * state.others)
+
+
+class _Exchange(NamedTuple):
+    """What workers and servers do; server W + w takes the steps of worker w's exchange."""
+
+    num_workers: int
+    num_local_steps: int
+
+    def unit(self, state: Exchanges, worker: jax.Array) -> tuple[Exchanges, jax.Array]:
+        """A worker's local step."""
+        enabled = (state.exchanging[worker] == 0) & (state.work[worker] < self.num_local_steps)
+        return state._replace(work=state.work.at[worker].add(1)), enabled
+
+    def unit_rule(self, before: Exchanges, after: Exchanges, worker: jax.Array) -> jax.Array:
+        """At most H steps between two exchanges, and none during one."""
+        work = before.work[worker]
+        return (after.work[worker] == work + 1) & (work < self.num_local_steps) & (before.exchanging[worker] == 0)
+
+    def actions(self) -> tuple[Action, ...]:
+        """A worker's exchange: it pushes what it has read before."""
+        return (
+            Action("push", self.push, COMMIT, self._takes, self._of_worker),
+            Action("exchange", self.read, SEND, self._has_read, self._of_worker),
+        )
+
+    def _of_worker(self, state: Exchanges, event: Event) -> jax.Array:
+        """The worker's server."""
+        return self.num_workers + event.worker
+
+    def _takes(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
+        """bool[]: whether this makes the version that the event shows, of all that the worker has done."""
+        return (after.version == event.commit + 1) & (before.work[event.worker] == event.size)
+
+    def _has_read(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
+        """bool[]: whether the worker has read the version that the event shows, for a push of its own."""
+        has_read = (after.exchanging[event.worker] == 1) & (after.read[event.worker] == event.version)
+        return has_read & (event.group == event.worker)
+
+    def push(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
+        """The end of an exchange."""
+        worker = server - self.num_workers
+        after = state._replace(
+            version=state.version + 1,
+            others=state.others + ~own(self.num_workers, worker),
+            exchanging=state.exchanging.at[worker].set(0),
+            work=state.work.at[worker].set(0),
+        )
+        return after, (state.work[worker] >= self.num_local_steps) & (state.exchanging[worker] == 1)
+
+    def read(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
+        """The begin of an exchange."""
+        worker = server - self.num_workers
+        after = state._replace(
+            read=state.read.at[worker].set(state.version),
+            others=state.others.at[worker].set(0),
+            exchanging=state.exchanging.at[worker].set(1),
+        )
+        return after, (state.work[worker] >= self.num_local_steps) & (state.exchanging[worker] == 0)
+
+    def server_rule(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
+        """A server reads and pushes alternately, for its own worker; others' pushes are counted, the rest stays."""
+        worker = server - self.num_workers
+        is_own, pushes = own(self.num_workers, worker), after.version == before.version + 1
+        expected = before._replace(others=before.others + jnp.where(pushes, 1, 0))
+        same = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
+        left_alone = (jnp.stack(same).all(axis=0) | is_own).all()
+        old, new = (Exchanges(state.version, *(x[worker] for x in state[1:])) for state in (before, after))
+        complete = (old.work == self.num_local_steps) & (new.read == old.read) & (new.others == old.others)
+        push = pushes & (old.exchanging == 1) & complete & (new.work == 0)
+        newest = (new.read == before.version) & (new.others == 0) & (new.work == old.work)
+        read = (after.version == before.version) & (old.exchanging == 0) & newest
+        return left_alone & (new.exchanging == 1 - old.exchanging) & (push | read)
+
+    def push_property(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
+        """How stale a push is, and what is in it."""
+        worker = server - self.num_workers
+        fresh = before.version - before.read[worker] <= before.others[worker]
+        return (after.version == before.version) | (fresh & (before.work[worker] == self.num_local_steps))
