@@ -30,11 +30,11 @@ class Places(NamedTuple):
 
     Attributes:
       position: int32[N, R], of the slot and worker in the first two axes, flattened.
-      there: bool[N, R], whether there is such a holder.
+      exists: bool[N, R], whether there is such a holder.
     """
 
     position: np.ndarray
-    there: np.ndarray
+    exists: np.ndarray
 
 
 def places(assignment: codes.Assignment, *, whole_workers: bool = False) -> Places:
@@ -48,8 +48,8 @@ def places(assignment: codes.Assignment, *, whole_workers: bool = False) -> Plac
 def by_holder(finish: jax.Array, where: Places) -> list[jax.Array]:
     """R arrays float[N, S]: when the j-th holder of a chunk has finished; inf if there is none."""
     flat = finish.reshape(-1, finish.shape[2])
-    columns = zip(where.position.T, where.there.T, strict=True)
-    return [jnp.where(there[:, None], flat[position], jnp.inf) for position, there in columns]
+    columns = zip(where.position.T, where.exists.T, strict=True)
+    return [jnp.where(exists[:, None], flat[position], jnp.inf) for position, exists in columns]
 
 
 def finished(finish: jax.Array, where: Places, deadlines: jax.Array) -> list[jax.Array]:

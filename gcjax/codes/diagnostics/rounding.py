@@ -78,8 +78,11 @@ def straggler_masks(
         runs = (first + np.arange(num_stragglers)) % num_workers
         rng = host_generator(rng_key)
         count = max_masks - num_runs
-        drawn = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(count)]
-        sets, exhaustive = np.concatenate([runs, np.array(drawn).reshape(count, num_stragglers)])[:max_masks], False
+        random_sets = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(count)]
+        sets, exhaustive = (
+            np.concatenate([runs, np.array(random_sets).reshape(count, num_stragglers)])[:max_masks],
+            False,
+        )
     masks = np.zeros((len(sets), num_workers), bool)
     np.put_along_axis(masks, sets.reshape(len(sets), num_stragglers), True, axis=1)
     return masks, exhaustive
