@@ -142,7 +142,10 @@ def _constants(assignment: Assignment, coefficients: np.ndarray) -> tuple[_Code,
     held = holders(assignment)
     by_chunk = np.where((held.workers >= 0)[..., None], coefficients[held.workers, held.slots], 0.0)
     workers = np.ascontiguousarray(held.workers.T.clip(0).astype(np.int32))
-    code = _Code(gram, inverse, right, inverse @ right, np.swapaxes(by_chunk, 0, 1), workers)
+    code = _Code(
+        gram=gram, inverse=inverse, right=right, all_arrived=inverse @ right, encode=np.swapaxes(by_chunk, 0, 1),
+        workers=workers,
+    )  # fmt: skip
     return code, float(values.max() / values.min())
 
 

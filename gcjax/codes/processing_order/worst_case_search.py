@@ -85,9 +85,8 @@ def _reorder(work: RemainingWork, terms: np.ndarray, workers: np.ndarray, rng: n
     entries = workers[:, None] * chunks.shape[1] + np.arange(chunks.shape[1])
     values, (slacks, largest, next_larger) = work.values[entries], terms[:, chunks]
     other_slack, cap = slacks - np.minimum(values, largest), np.where(values <= largest, next_larger, largest)
-    other_slack = np.where(
-        held, other_slack + 0.5 * rng.random(values.shape), -INFINITE
-    )  # below 1: only ties are broken
+    # Ties are broken at random, by less than 1.
+    other_slack = np.where(held, other_slack + 0.5 * rng.random(values.shape), -INFINITE)
     for value in range(1, chunks.shape[1] + 1):
         rows = np.flatnonzero(work.loads[workers] >= value)
         column = (other_slack[rows] + np.minimum(value, cap[rows])).argmax(axis=1)
