@@ -158,7 +158,7 @@ def _stored_or_trained(
         run_folder = folder / analysis.file_name(case.scheme_name) / analysis.file_name(case.scenario_name)
         run = train(case, checkpoints(run_folder, label=label), identity)
         if processes.is_first():
-            with files.whole(out / f"{case.file_name}.csv") as part:
+            with files.atomic_write(out / f"{case.file_name}.csv") as part:
                 stragglers.write_trace(part, run.rounds.trace)
         progress.show(f"{label}: {runtime.slow_text(runtime.slow_spells(run.rounds.chunk_seconds))}")
         row = _row(case, run)
@@ -174,7 +174,7 @@ def _train(
             case.task,
             case.scheme.code,
             deadline=case.scheme.deadline,
-            throttle=partial(_least_seconds, pace, case.scenario),
+            throttle=lambda worker, round: pace * case.scenario.slowdown(worker, round),
             on_round=partial(_interrupt, case.scenario, stack, itertools.count()),
             checkpoints=checkpoints,
             identity=identity,
@@ -182,20 +182,9 @@ def _train(
         )
 
 
-def _least_seconds(pace: float, scenario: Scenario, worker: int, round: int) -> float:
-    return pace * scenario.slowdown(worker, round)
-
-
-def _interrupt(
-    scenario: Scenario,
-    stack: contextlib.ExitStack,
-    calls: Iterator[int],
-    number: int,
-    happened: runtime.Round,
-    params: Any,
-) -> None:
+def _interrupt(scenario: Scenario, stack: contextlib.ExitStack, calls: Iterator[int], *of_round: Any) -> None:
     """Begins after the first round of this process, when everything is compiled."""
-    del number, happened, params
+    del of_round
     if next(calls) == 0 and jax.process_index() == SLOW:
         stack.enter_context(scenario.interrupted())
 

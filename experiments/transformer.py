@@ -23,12 +23,13 @@ def transformer(
 ) -> list[float]:  # fmt: skip
     """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline a step; writes `losses.csv`, `summary.md`."""
     mesh, key = jax.make_mesh((jax.device_count(),), ("workers",)), config.key(seed=seed)
-    net, book = (
-        Transformer(num_tokens=256, width=width, depth=depth),
-        np.fromfile(Path(text), np.uint8).astype(np.int32),
-    )
+    net = Transformer(num_tokens=256, width=width, depth=depth)
+    book = np.fromfile(Path(text), np.uint8).astype(np.int32)
     params = net.init(key, jnp.zeros((1, 64), jnp.int32))
-    done = _finished_chunks(code.assignment, model, deadline, num_steps, key)
+    load, num_workers = code.assignment.load, code.assignment.num_workers
+    durations = stragglers.sample_durations(model, key, num_steps * load, num_workers)
+    finish = np.cumsum(durations.reshape(num_steps, load, num_workers), axis=1)
+    done = np.sum(finish <= deadline, axis=1)  # [steps, W]: the chunks done in time
     step = _training_step(net, code, optimizer, mesh)
     (params, state), losses = engine.replicate((params, optimizer.init(params)), mesh), []
     for i in range(num_steps):
@@ -39,21 +40,12 @@ def transformer(
         progress.update("training", (i + 1) / num_steps, f"loss {value:.2f}, residual {info.residual:.2f}")
     outcome = f"loss {losses[0]:.3f} before, {np.mean(losses[-20:]):.3f} at the end"
     if processes.is_first():
-        with files.whole(out / "losses.csv") as part:
+        with files.atomic_write(out / "losses.csv") as part:
             np.savetxt(part, losses)
         files.write_text(out / "operative.gin", config.operative())
         files.write_text(out / "summary.md", f"# Transformer\n\n{num_steps} steps: {outcome}\n")
     progress.show(outcome)
     return losses
-
-
-def _finished_chunks(
-    assignment: codes.Assignment, model: stragglers.StragglerModel, deadline: float, num_steps: int, rng_key: jax.Array
-) -> np.ndarray:
-    """int[steps, W]: the chunks that each worker finishes before the deadline of each step."""
-    load, num_workers = assignment.load, assignment.num_workers
-    durations = stragglers.sample_durations(model, rng_key, num_steps * load, num_workers)
-    return np.sum(np.cumsum(durations.reshape(num_steps, load, num_workers), axis=1) <= deadline, axis=1)
 
 
 def _training_step(

@@ -52,8 +52,8 @@ class Line(NamedTuple):
     staleness: str
 
 
-CLAIM_HEADS = Claim("Setting", "What", "Claim", "Ours", "Spread over seeds", "Holds here")
-LINE_HEADS = Line("Setting", "Method", "Time (s)", "Final", "Computing", "Communicating", "Waiting", "Staleness")
+CLAIM_HEADS = ("Setting", "What", "Claim", "Ours", "Spread over seeds", "Holds here")
+LINE_HEADS = ("Setting", "Method", "Time (s)", "Final", "Computing", "Communicating", "Waiting", "Staleness")
 
 
 @config.experiment

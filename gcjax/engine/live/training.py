@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from gcjax import _validate, keeping
+from gcjax import _validate, saved_progress
 from gcjax.codes.base import GradientCode
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
@@ -103,7 +103,7 @@ def train(
         saving.check_common(checkpoints, name)
         storage = Storage(
             checkpoints=checkpoints, identity=name, code=code, num_rounds=num_rounds, mesh=exchange.mesh,
-            work=keeping.Work(checkpoints.label, num_rounds, checkpoints.on_disk),
+            progress=saved_progress.SavedProgress(checkpoints.label, num_rounds, checkpoints.on_disk),
         )  # fmt: skip
     with contextlib.nullcontext() if storage is None else saving.grace(storage):
         if storage is not None:
