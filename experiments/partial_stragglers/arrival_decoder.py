@@ -207,8 +207,8 @@ def _leading(
     inside = np.arange(size, dtype=np.int32)[None, :, None] < counts[:, None, :]
     masked = jnp.where(inside[..., None], forward[:, :, None, :], 0)
     solved = _backward(tree, masked.reshape(num_rounds, size, num_moments * num_blocks))
-    place = jnp.minimum(rank.T, size - 1)
-    by_worker = solved[np.arange(num_rounds, dtype=np.int32)[None], place].reshape(num_workers, *masked.shape[::2], -1)
+    row = jnp.minimum(rank.T, size - 1)
+    by_worker = solved[np.arange(num_rounds, dtype=np.int32)[None], row].reshape(num_workers, *masked.shape[::2], -1)
     return jnp.where((rank.T[:, :, None] < counts[None])[..., None], by_worker, 0)
 
 

@@ -21,8 +21,8 @@ class Spread(NamedTuple):
       total: `(function, shared, work) -> sum`: adds up what `function(shared, part)` gives, a pytree, over the parts of
         the work; its leaves have a common leading axis, padded with -1 (integers) and 0 (floats) where it must be.
       each: `(function, shared, work) -> results`: `function(shared, entry)` for every entry along the leading axis.
-      owned: `(function, shared, own, work) -> (sum, own)`: `function(shared, own, part) -> (part of the sum, own)`
-        for the parts of the work, where `own` has the leading axis of the work, stays where it is and is made anew.
+      owned: `(function, shared, per_worker, work) -> (sum, per_worker)`: `function` gives a part of the sum and the new
+        values for a part of the work; `per_worker` has the leading axis of the work, and stays where it is.
     """
 
     size: int
