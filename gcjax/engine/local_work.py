@@ -113,9 +113,7 @@ def local_commits(
         commit has fewer contributions than workers.
     """
     owner = jnp.asarray(owners(local, num_workers))
-    rule = LocalRule(
-        task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, at_once=at_once
-    )  # fmt: skip
+    rule = LocalRule(task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, at_once=at_once)
 
     def commit(inputs: Inputs, commits: Commits, index: jax.Array, everybody: Local) -> tuple[Contribution, Local]:
         steps = _steps_of_commit(local, commits, index)

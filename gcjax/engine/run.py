@@ -143,7 +143,7 @@ def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Prog
     schedule, data, rng_key, params, source = arrays
     run = begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
     end = _last_evaluation(resume, schedule)
-    if not _is_zero(end):
+    if not isinstance(end, int) or end:
         run = advance(program, schedule, data, rng_key, run, jnp.asarray(end, jnp.int32), source)
     return _with_schedule(run, program.protocol, schedule, source)
 
@@ -166,7 +166,7 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
             identity="" if resume.checkpoints is None else _identity(options, arrays, resume.identity),
             report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
         )  # fmt: skip
-    elif not _is_zero(end):
+    elif not isinstance(end, int) or end:
         run = go_on(run, end)
     run = _with_schedule(run, program.protocol, schedule, source)
     if not _validate.is_traced(run.info.num_commits):  # an optimizer's parameter may be traced
@@ -200,10 +200,6 @@ def _with_schedule(run: Run, protocol: Protocol, schedule: Schedule, source: Sou
     if protocol.adaptive is not None and source is not None:
         schedule = compiled_schedule(protocol.adaptive.schedule, *source, run.state.controls)
     return run._replace(schedule=schedule)
-
-
-def _is_zero(value: int | jax.Array) -> bool:
-    return isinstance(value, int) and value == 0
 
 
 def _ring_size(ring_size: int | None, protocol: Protocol, schedule: Schedule, traced: bool, run: Run | None) -> int:
