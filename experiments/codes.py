@@ -173,9 +173,9 @@ def _seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -> float
     jax.block_until_ready(function(argument))
     seconds = []
     for _ in range(9):
-        start = time.perf_counter()
+        start_time = time.perf_counter()
         jax.block_until_ready(function(argument))
-        seconds.append(time.perf_counter() - start)
+        seconds.append(time.perf_counter() - start_time)
     return statistics.median(seconds)
 
 

@@ -122,7 +122,8 @@ def conditioning(
             continue  # no such code: that is what the table shows
         masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // n))
         condition = diagnostics.conditioning(code, num_stragglers=s, rng_key=key, max_masks=min(num_masks, masks))
-        rows.append(Row(name, n, s, blocks, condition.typical, condition.worst, **condition.errors))
+        numbers = {"typical": condition.typical, "worst": condition.worst, **condition.errors}
+        rows.append(Row(code=name, n=n, s=s, L=blocks, **numbers))
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
     _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)
     return rows

@@ -71,7 +71,7 @@ def _copy(run: Path, names: Sequence[str], docs: Path) -> None:
         picture = run / FIGURES[name].picture
         if not picture.is_file():
             raise ValueError(f"The run of {name} must have the picture {picture.name}; {run} has none.")
-        with files.whole(docs / f"{name}.png") as part:
+        with files.atomic_write(docs / f"{name}.png") as part:
             part.write_bytes(picture.read_bytes())
         print(f"{docs / name}.png: {picture.stat().st_size / 1000:.0f} kB", flush=True)
 

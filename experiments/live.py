@@ -58,6 +58,21 @@ class Scenario(NamedTuple):
     interrupted: Callable[[], contextlib.AbstractContextManager[None]] = contextlib.nullcontext
 
 
+class Case(NamedTuple):
+    """A scheme in a scenario, and what it learns."""
+
+    scheme_name: str
+    scheme: Scheme
+    scenario_name: str
+    scenario: Scenario
+    task: tasks.Task
+
+    @property
+    def file_name(self) -> str:
+        """Without the ending."""
+        return f"{self.scheme_name}-{self.scenario_name.replace(' ', '-')}"
+
+
 @config.experiment
 def live(
     *,
@@ -110,67 +125,66 @@ def live(
     Raises:
       ValueError: if the checkpoints are of another config or number of processes, or a process does not see them.
     """
-    num_workers = jax.process_count()
-    _validate.integer(
-        "the number of processes", num_workers, minimum=2, hint="Start it with python -m experiments.live."
-    )
-    coded = codes.partial(shifted(num_workers, load, replication), num_blocks=num_blocks, rng_key=config.key(seed=seed))
-    schemes = {
-        "uncoded": Scheme(codes.uncoded(num_workers, load=load), runtime.whole_load()),
-        "coded": Scheme(coded, deadline),
-    }
-    situations = scenarios(num_workers, num_rounds, pace, slowdown, stop_seconds)
-    folder = out / analysis.CHECKPOINTS
+    num_workers, rng_key = jax.process_count(), config.key(seed=seed)
+    hint = "Start it with python -m experiments.live."
+    _validate.integer("the number of processes", num_workers, minimum=2, hint=hint)
+    coded = codes.partial(shifted(num_workers, load, replication), num_blocks=num_blocks, rng_key=rng_key)
+    uncoded = Scheme(codes.uncoded(num_workers, load=load), runtime.whole_load())
+    all_scenarios = scenarios(num_workers, num_rounds, pace, slowdown, stop_seconds)
+    train = partial(_train, pace=pace, optimizer=optimizer, rng_key=rng_key, num_rounds=num_rounds)
+    checkpoints = partial(engine.Checkpoints, every=checkpoint_every, keep=checkpoints_kept)
     rows: list[dict[str, Any]] = []
-    for name, scheme in schemes.items():
+    for name, scheme in {"uncoded": uncoded, "coded": Scheme(coded, deadline)}.items():
         task = tasks.digits(scheme.code.assignment.num_chunks, batch_size=batch_size)
-        for label, scenario in situations.items():
-            progress.update(f"{name}, {label}", len(rows) / (len(schemes) * len(situations)))
-            identity = f"{config.text()}\nscheme = {name}, {label}, {num_workers} processes"
-            file = folder / f"{_file_name(name, label)}.json"
-            row = finished_rows.stored_row(file, identity)
-            if row is None:
-                run_folder = folder / analysis.file_name(name) / analysis.file_name(label)
-                saved = engine.Checkpoints(
-                    run_folder, every=checkpoint_every, keep=checkpoints_kept, label=f"{name}, {label}"
-                )
-                with saved as checkpoints, contextlib.ExitStack() as stack:
-                    run = runtime.train(
-                        task,
-                        scheme.code,
-                        optimizer,
-                        rng_key=config.key(seed=seed),
-                        num_rounds=num_rounds,
-                        deadline=scheme.deadline,
-                        throttle=partial(_least_seconds, pace, scenario),
-                        on_round=partial(_interrupt, scenario, stack, itertools.count()),
-                        checkpoints=checkpoints,
-                        identity=identity,
-                    )
-                _write_trace(out, name, label, run, progress)
-                row = _row(name, label, run, scheme.code, task.metrics(run.params, task.data))
-                finished_rows.write_row(file, row, identity)
-            rows.append(row)
+        for label, scenario in all_scenarios.items():
+            progress.update(f"{name}, {label}", len(rows) / (2 * len(all_scenarios)))
+            case = Case(scheme_name=name, scheme=scheme, scenario_name=label, scenario=scenario, task=task)
+            rows.append(_stored_or_trained(case, train, checkpoints, out, progress))
     _write(out, rows, progress)
     if processes.is_first():
         analysis.drop_checkpoints(out)
     return rows
 
 
-def _least_seconds(pace: float, scenario: Scenario, worker: int, round: int) -> float:
-    return pace * scenario.slowdown(worker, round)
+def _stored_or_trained(
+    case: Case, train: Callable[..., runtime.LiveRun], checkpoints: Callable[..., engine.Checkpoints], out: Path,
+    progress: Progress,
+) -> dict[str, Any]:  # fmt: skip
+    """The row of a case: of the run that is done, or else of a new one."""
+    folder, label = out / analysis.CHECKPOINTS, f"{case.scheme_name}, {case.scenario_name}"
+    identity = f"{config.text()}\nscheme = {label}, {jax.process_count()} processes"
+    row = finished_rows.stored_row(folder / f"{case.file_name}.json", identity)
+    if row is None:
+        run_folder = folder / analysis.file_name(case.scheme_name) / analysis.file_name(case.scenario_name)
+        run = train(case, checkpoints(run_folder, label=label), identity)
+        if processes.is_first():
+            with files.atomic_write(out / f"{case.file_name}.csv") as part:
+                stragglers.write_trace(part, run.rounds.trace)
+        progress.show(f"{label}: {runtime.slow_text(runtime.slow_spells(run.rounds.chunk_seconds))}")
+        row = _row(case, run)
+        finished_rows.write_row(folder / f"{case.file_name}.json", row, identity)
+    return row
 
 
-def _interrupt(
-    scenario: Scenario,
-    stack: contextlib.ExitStack,
-    calls: Iterator[int],
-    number: int,
-    happened: runtime.Round,
-    params: Any,
-) -> None:
+def _train(
+    case: Case, checkpoints: engine.Checkpoints, identity: str, *, pace: float, **options: Any
+) -> runtime.LiveRun:
+    with checkpoints, contextlib.ExitStack() as stack:
+        return runtime.train(
+            case.task,
+            case.scheme.code,
+            deadline=case.scheme.deadline,
+            throttle=lambda worker, round: pace * case.scenario.slowdown(worker, round),
+            on_round=partial(_interrupt, case.scenario, stack, itertools.count()),
+            checkpoints=checkpoints,
+            identity=identity,
+            **options,
+        )
+
+
+def _interrupt(scenario: Scenario, stack: contextlib.ExitStack, calls: Iterator[int], *of_round: Any) -> None:
     """Begins after the first round of this process, when everything is compiled."""
-    del number, happened, params
+    del of_round
     if next(calls) == 0 and jax.process_index() == SLOW:
         stack.enter_context(scenario.interrupted())
 
@@ -220,21 +234,19 @@ def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, s
     }
 
 
-def _row(
-    scheme: str, scenario: str, run: runtime.LiveRun, code: codes.GradientCode, metrics: dict[str, jax.Array]
-) -> dict[str, Any]:
+def _row(case: Case, run: runtime.LiveRun) -> dict[str, Any]:
     rounds = run.rounds
     return {
-        "scheme": scheme,
-        "scenario": scenario,
+        "scheme": case.scheme_name,
+        "scenario": case.scenario_name,
         "round_seconds": float(np.median(rounds.seconds)),
         "longest_round": float(rounds.seconds.max()),
         "all_rounds": float(rounds.seconds.sum()),
-        "replayed_round": _replayed(run, code),
+        "replayed_round": _replayed(run, case.scheme.code),
         "extensions": int(rounds.extensions.sum()),
         "exact_rounds": int((rounds.residual <= 1e-3).sum()),
         "num_rounds": len(rounds.seconds),
-        **{name: float(value) for name, value in metrics.items()},
+        **{name: float(value) for name, value in case.task.metrics(run.params, case.task.data).items()},
     }
 
 
@@ -246,17 +258,6 @@ def _replayed(run: runtime.LiveRun, code: codes.GradientCode) -> float:
         stragglers.replay(trace=trace, start="recorded"), jax.random.key(0), len(trace), code.assignment.num_workers
     )
     return float(np.median(np.diff(np.asarray(protocols.coded(code, stop=stop)(durations).time))))
-
-
-def _file_name(scheme: str, scenario: str) -> str:
-    return f"{scheme}-{scenario.replace(' ', '-')}"
-
-
-def _write_trace(out: Path, scheme: str, scenario: str, run: runtime.LiveRun, progress: Progress) -> None:
-    if processes.is_first():
-        with files.whole(out / f"{_file_name(scheme, scenario)}.csv") as part:
-            stragglers.write_trace(part, run.rounds.trace)
-    progress.show(f"{scheme}, {scenario}: {runtime.slow_text(runtime.slow_spells(run.rounds.chunk_seconds))}")
 
 
 def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:

@@ -3,6 +3,7 @@
 gcjax run configs/transformer.gin [--distributed]
 """
 
+from collections.abc import Callable
 from pathlib import Path
 
 import jax
@@ -22,29 +23,14 @@ def transformer(
 ) -> list[float]:  # fmt: skip
     """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline a step; writes `losses.csv`, `summary.md`."""
     mesh, key = jax.make_mesh((jax.device_count(),), ("workers",)), config.key(seed=seed)
-    load, num_workers = code.assignment.load, code.assignment.num_workers
-    net, book = (
-        Transformer(num_tokens=256, width=width, depth=depth),
-        np.frombuffer(Path(text).read_bytes(), np.uint8).astype(np.int32),
-    )
+    net = Transformer(num_tokens=256, width=width, depth=depth)
+    book = np.fromfile(Path(text), np.uint8).astype(np.int32)
     params = net.init(key, jnp.zeros((1, 64), jnp.int32))
-    seconds = stragglers.sample_durations(model, key, num_steps * load, num_workers).reshape(
-        num_steps, load, num_workers
-    )
-    done = np.sum(np.cumsum(seconds, axis=1) <= deadline, axis=1)  # [steps, W]: the chunks done in time
-
-    def loss(params: dict, chunk: jax.Array) -> jax.Array:  # of each example of a chunk int[B, 65]
-        each = optax.softmax_cross_entropy_with_integer_labels(net.apply(params, chunk[:, :-1]), chunk[:, 1:])
-        return each.mean(axis=1)
-
-    gradient_of = engine.coded_value_and_grad(loss, code, mesh)
-
-    @jax.jit
-    def step(params: dict, state: optax.OptState, batch: jax.Array, done: jax.Array) -> tuple:
-        value, gradient, info = gradient_of(params, batch, done)
-        updates, state = optimizer.update(gradient, state, params)
-        return optax.apply_updates(params, updates), state, value, info
-
+    load, num_workers = code.assignment.load, code.assignment.num_workers
+    durations = stragglers.sample_durations(model, key, num_steps * load, num_workers)
+    finish = np.cumsum(durations.reshape(num_steps, load, num_workers), axis=1)
+    done = np.sum(finish <= deadline, axis=1)  # [steps, W]: the chunks done in time
+    step = _training_step(net, code, optimizer, mesh)
     (params, state), losses = engine.replicate((params, optimizer.init(params)), mesh), []
     for i in range(num_steps):
         starts = np.random.default_rng((seed, i)).integers(0, len(book) - 65, (code.assignment.num_chunks, 4, 1))
@@ -54,9 +40,29 @@ def transformer(
         progress.update("training", (i + 1) / num_steps, f"loss {value:.2f}, residual {info.residual:.2f}")
     outcome = f"loss {losses[0]:.3f} before, {np.mean(losses[-20:]):.3f} at the end"
     if processes.is_first():
-        with files.whole(out / "losses.csv") as part:
+        with files.atomic_write(out / "losses.csv") as part:
             np.savetxt(part, losses)
         files.write_text(out / "operative.gin", config.operative())
         files.write_text(out / "summary.md", f"# Transformer\n\n{num_steps} steps: {outcome}\n")
     progress.show(outcome)
     return losses
+
+
+def _training_step(
+    net: Transformer, code: codes.GradientCode, optimizer: optax.GradientTransformation, mesh: jax.sharding.Mesh
+) -> Callable[..., tuple]:
+    """A compiled function `(params, state, batch, done) -> (params, state, loss, info)`."""
+
+    def loss(params: dict, chunk: jax.Array) -> jax.Array:  # of each example of a chunk int[B, 65]
+        logits = net.apply(params, chunk[:, :-1])
+        return optax.softmax_cross_entropy_with_integer_labels(logits, chunk[:, 1:]).mean(axis=1)
+
+    coded_value_and_grad = engine.coded_value_and_grad(loss, code, mesh)
+
+    @jax.jit
+    def step(params: dict, state: optax.OptState, batch: jax.Array, done: jax.Array) -> tuple:
+        value, gradient, info = coded_value_and_grad(params, batch, done)
+        updates, state = optimizer.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state, value, info
+
+    return step

@@ -13,7 +13,7 @@ from gcjax import interrupts
 
 
 @contextmanager
-def whole(path: str | Path) -> Iterator[Path]:
+def atomic_write(path: str | Path) -> Iterator[Path]:
     """The name to write under in this block; at its end the file gets its own, unless an error leaves the block.
 
     The name ends as the other one does, so that libraries that go by it write the right format.
@@ -34,7 +34,7 @@ def whole(path: str | Path) -> Iterator[Path]:
 
 def write_text(path: str | Path, text: str) -> None:
     """Writes a text file."""
-    with whole(path) as part:
+    with atomic_write(path) as part:
         part.write_text(text)
 
 
@@ -48,7 +48,7 @@ def write_table(path: str | Path, columns: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with whole(path) as part:
+    with atomic_write(path) as part:
         pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), part, write_page_checksum=True)
 
 
@@ -80,5 +80,5 @@ def figure(width: float, height: float) -> Any:
 
 def write_figure(path: str | Path, figure: Any, *, dpi: int = 130) -> None:
     """Writes a figure of Matplotlib."""
-    with whole(path) as part:
+    with atomic_write(path) as part:
         figure.savefig(part, dpi=dpi)

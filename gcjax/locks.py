@@ -27,7 +27,7 @@ class HeldError(ValueError):
 
 
 @contextlib.contextmanager
-def held(folder: Path) -> Iterator[None]:
+def lock(folder: Path) -> Iterator[None]:
     """Holds the lock on a folder, which must exist, in this block.
 
     Raises:

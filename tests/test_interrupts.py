@@ -150,7 +150,7 @@ def test_a_signal_without_grace_ends_at_once_also_in_a_block_for_the_other():
 def test_a_file_that_is_being_written_is_there_as_before_or_not_at_all(tmp_path, number):
     code = """
 files.write_text("old", "as before")
-with interrupts.handled(), files.whole("old") as old, files.whole("new.png") as new:
+with interrupts.handled(), files.atomic_write("old") as old, files.atomic_write("new.png") as new:
     old.write_text("half")
     new.write_text("half")
     assert new.suffix == ".png"

@@ -15,22 +15,22 @@ from tests.test_interrupts import START, interrupted
 HOLDING = """
 from pathlib import Path
 from gcjax import locks
-with interrupts.handled(), locks.held(Path.cwd()):
+with interrupts.handled(), locks.lock(Path.cwd()):
     ready()
     time.sleep(1000)
 """
 
 
 def test_who_holds_it_is_said(tmp_path):
-    with locks.held(tmp_path):
+    with locks.lock(tmp_path):
         said = f"{tmp_path} is held by process {os.getpid()} on {socket.gethostname()} since 2"
-        with pytest.raises(locks.HeldError, match="One process at a time") as error, locks.held(tmp_path):
+        with pytest.raises(locks.HeldError, match="One process at a time") as error, locks.lock(tmp_path):
             pass
         assert said in str(error.value)
-        with pytest.raises(locks.HeldError), locks.held(tmp_path):  # who was refused has taken nothing away
+        with pytest.raises(locks.HeldError), locks.lock(tmp_path):  # who was refused has taken nothing away
             pass
     assert not list(tmp_path.iterdir())
-    with locks.held(tmp_path):
+    with locks.lock(tmp_path):
         pass
 
 
@@ -39,12 +39,12 @@ def test_the_death_of_a_process_frees_it(tmp_path):
     with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stderr.readline() == "ready\n"
-            with pytest.raises(locks.HeldError, match=f"held by process {process.pid} on"), locks.held(tmp_path):
+            with pytest.raises(locks.HeldError, match=f"held by process {process.pid} on"), locks.lock(tmp_path):
                 pass
         finally:
             process.kill()
     assert (tmp_path / locks.NAME).exists()  # nobody was left to delete it
-    with locks.held(tmp_path):
+    with locks.lock(tmp_path):
         pass
 
 
@@ -64,7 +64,7 @@ def test_a_file_deleted_just_before_it_was_locked_is_not_the_lock(tmp_path, monk
         flock(descriptor, operation)
 
     monkeypatch.setattr(fcntl, "flock", slow)
-    with locks.held(tmp_path), pytest.raises(locks.HeldError), locks.held(tmp_path):
+    with locks.lock(tmp_path), pytest.raises(locks.HeldError), locks.lock(tmp_path):
         pass
     assert len(opened) == 3
 
@@ -74,5 +74,5 @@ def test_a_file_system_without_locks_is_said(tmp_path, monkeypatch):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
     monkeypatch.setattr(fcntl, "flock", missing)
-    with pytest.warns(UserWarning, match="has no locks"), locks.held(tmp_path):
+    with pytest.warns(UserWarning, match="has no locks"), locks.lock(tmp_path):
         pass

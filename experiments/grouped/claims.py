@@ -41,7 +41,8 @@ def at_most(text: str, values: np.ndarray, limit: float, unit: str, *, decimals:
     mean = float(values.mean())
     ours = f"{rounded(mean, decimals)} {unit}".strip()
     explanation = f"{ours}, the limit being {limit:.{decimals}f}"
-    return Claim(text, ours, spread(values, decimals), mean <= limit, explanation)
+    holds = mean <= limit
+    return Claim(text=text, ours=ours, spread=spread(values, decimals), holds=holds, explanation=explanation)
 
 
 def rounded(value: float, decimals: int) -> str:

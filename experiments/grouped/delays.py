@@ -6,6 +6,7 @@ gcjax run configs/grouped/delays.gin
 import dataclasses
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -65,37 +66,37 @@ def group_delays(
       ValueError: if a number is out of its range, nobody is delayed, the case of one group is missing, the task has no
         accuracy, the study ends its runs at a time, or the sampled units do not last for the work.
     """
-    start = time.perf_counter()
+    start_time = time.perf_counter()
     _check(rules, study, num_rounds, delayed, delays, num_groups)
     _validate.number("factor", factor, minimum=1.0)
     _validate.number("points", points)
     cases = [Case("none", 0.0, ())]
     cases += [Case(name, float(delay), tuple(who)) for delay in delays if delay for name, who in delayed.items()]
-    protocols = {
-        Scheme(rule, groups): protocol(groups=contiguous_groups(study.num_workers, num_groups=groups))
-        for rule, protocol in rules.items()
-        for groups in sorted(num_groups)
-    }
-    chosen = Scheme(next(iter(rules)), 0)
-    names = [scheme.name for scheme in (*protocols, *([chosen] if progressive is not None else []))]
-    checks.check_schemes(study, names)
-
-    def train(protocols: dict[Scheme, Protocol], first: int) -> tuple[list[Outcome], Columns]:
-        part = progress.portion(first / len(names), (first + len(protocols)) / len(names))
-        work = study.num_workers * num_rounds
-        return _train(protocols, study, training.conditions(cases, stragglers, network), cases, work, out, part)
-
-    outcomes, evaluations = train(protocols, 0)
+    protocols = _fixed_groups(rules, study.num_workers, num_groups)
+    schemes = [*protocols] if progressive is None else [*protocols, Scheme(next(iter(rules)), 0)]
+    checks.check_schemes(study, [scheme.name for scheme in schemes])
+    conditions, num_units = training.conditions(cases, stragglers, network), study.num_workers * num_rounds
+    train = partial(_train, study=study, conditions=conditions, cases=cases, num_units=num_units, out=out)
+    fixed_share = len(protocols) / len(schemes)
+    outcomes, evaluations = train(protocols, progress=progress.portion(0, fixed_share))
     if progressive is not None:
-        no_delay = float(outcomes[0].time.mean()) / num_rounds
-        more_outcomes, more_evaluations = train({chosen: progressive(no_delay=no_delay)}, len(protocols))
+        chosen = {schemes[-1]: progressive(no_delay=float(outcomes[0].time.mean()) / num_rounds)}
+        more_outcomes, more_evaluations = train(chosen, progress=progress.portion(fixed_share, 1))
         outcomes, evaluations = outcomes + more_outcomes, analysis.stack([evaluations, more_evaluations])
     facts: dict[str, Any] = {**study.facts(), "num_rounds": num_rounds, "factor": factor, "points": points}
-    facts["seconds"] = round(time.perf_counter() - start, 3)
+    facts["seconds"] = round(time.perf_counter() - start_time, 3)
     if processes.is_first():
         _write(outcomes, evaluations, facts, out, progress)
         analysis.drop_checkpoints(out)
     return outcomes
+
+
+def _fixed_groups(
+    rules: dict[str, Callable[..., Protocol]], num_workers: int, num_groups: Sequence[int]
+) -> dict[Scheme, Protocol]:
+    """Every rule with every number of groups."""
+    groups = {number: contiguous_groups(num_workers, num_groups=number) for number in sorted(num_groups)}
+    return {Scheme(rule, number): rules[rule](groups=groups[number]) for rule in rules for number in groups}
 
 
 def _train(

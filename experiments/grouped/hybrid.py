@@ -61,11 +61,9 @@ def _faster(results: analysis.Results, hybrid: str, other: str) -> Claim:
     text = f"Less time to {target['metric']} {target['value']:g} than {other}"
     both_reached = np.isfinite(times) & np.isfinite(other_times)
     if not both_reached.all():
-        ours = (
-            f"reached by {np.isfinite(times).sum()} and {np.isfinite(other_times).sum()} of {both_reached.size} seeds"
-        )
-        better = bool(np.isfinite(times).sum() > np.isfinite(other_times).sum())
-        return Claim(text, ours, "-", better, ours)
+        reached, other_reached = np.isfinite(times).sum(), np.isfinite(other_times).sum()
+        ours = f"reached by {reached} and {other_reached} of {both_reached.size} seeds"
+        return Claim(text=text, ours=ours, spread="-", holds=bool(reached > other_reached), explanation=ours)
     return claims.at_most(text, times / other_times, 1.0, "times the time")
 
 
@@ -83,13 +81,8 @@ def _less_waiting(results: analysis.Results, hybrid: str, other: str) -> Claim:
     waiting, other_waiting = (np.array([seed["waiting"][-1] for seed in results.seeds(s)]) for s in (hybrid, other))
     shares = f"{100 * waiting.mean():.0f} % against {100 * max(0.0, other_waiting.mean()):.0f} %"
     text = f"No more waiting than {other}"
-    return Claim(
-        text,
-        shares,
-        claims.spread(100 * (waiting - other_waiting), 1),
-        bool(waiting.mean() <= other_waiting.mean()),
-        shares,
-    )
+    spread, holds = claims.spread(100 * (waiting - other_waiting), 1), bool(waiting.mean() <= other_waiting.mean())
+    return Claim(text=text, ours=shares, spread=spread, holds=holds, explanation=shares)
 
 
 NOTES = """\

@@ -68,9 +68,9 @@ def _limited(fixed: Sequence[Relative], points: float) -> Claim:
     worst = max((r for r in fixed if r.outcome.scheme.groups == most_groups), key=lambda r: r.lost.mean())
     ours = f"{worst.lost.mean():.2f} points with {most_groups} groups"
     return Claim(
-        f"The permitted loss of accuracy, {points:g} points, limits the number of groups",
-        ours, claim.spread(worst.lost, 2), bool(worst.lost.mean() > points),
-        f"even {most_groups} groups lose no more than is permitted, {worst.lost.mean():.2f} points",
+        text=f"The permitted loss of accuracy, {points:g} points, limits the number of groups",
+        ours=ours, spread=claim.spread(worst.lost, 2), holds=bool(worst.lost.mean() > points),
+        explanation=f"even {most_groups} groups lose no more than is permitted, {worst.lost.mean():.2f} points",
     )  # fmt: skip
 
 
@@ -98,7 +98,7 @@ def _both_limits(text: str, result: Relative, factor: float, points: float) -> C
     ours = f"{result.time.mean():.2f} times the time, {claim.rounded(result.lost.mean(), 2)} points lost"
     spread = f"{claim.spread(result.time, 2)}, {claim.spread(result.lost, 2)}"
     limits = f"{ours}, the limits being {factor:.2f} and {points:.2f}"
-    return Claim(text, ours, spread, result.good(factor, points), limits)
+    return Claim(text=text, ours=ours, spread=spread, holds=result.good(factor, points), explanation=limits)
 
 
 def smallest(results: Sequence[Relative], factor: float, points: float) -> int | None:

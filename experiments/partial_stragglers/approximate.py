@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from experiments.partial_stragglers import figures, graphs, published, report, simulate
-from gcjax import _validate, codes, config
+from gcjax import codes, config
 from gcjax.progress import Progress
 from gcjax.stragglers import StragglerModel
 
@@ -59,37 +58,23 @@ def approximate(
     Raises:
       ValueError: if L exceeds the holders of a chunk, or a number is out of range.
     """
-    _validate.integer("num_trials", num_trials, minimum=2)
-    _validate.integer("num_draws", num_draws, minimum=1)
     report.check(assignments, blocks, num_failed, deadlines)
-    graphs.check(assignments, redraw or {}, num_graphs)
-    deadlines, start = tuple(map(float, deadlines)), time.perf_counter()
+    graphs.check(assignments, redraw or {}, num_graphs=num_graphs, num_trials=num_trials, num_draws=num_draws)
+    deadlines, start_time = tuple(map(float, deadlines)), time.perf_counter()
     samples: report.Samples = {}
     estimates: report.Samples = {}
     others: report.Others = {}
+    draws = partial(graphs.all_graphs, stragglers=stragglers, num_trials=num_trials, seed=seed, progress=progress)
     with jax.enable_x64(True):
-        for i, (name, assignment) in enumerate(assignments.items()):
-            keys = report.keys(seed, i)
-            finish = trials(assignment, stragglers, num_trials, num_failed, keys[2])
-            variants = graphs.variants(assignment, (redraw or {}).get(name), num_graphs, keys)
-            for number, (graph, (order_key, row_key)) in enumerate(variants):
-                progress.update(f"{name}, graph {number + 1}", (i + number / num_graphs) / len(assignments))
-                solve, estimate = prepared(graph, deadlines, blocks, num_draws, order_key, row_key)
-                errors = {(name, *key): np.asarray(value) for key, value in solve(finish).items()}
-                if number:
-                    report.append(others, errors)
-                    continue
-                samples.update(errors)
-                estimates.update({(name, *key): np.asarray(value) for key, value in estimate(finish).items()})
+        for graph in draws(assignments, redraw or {}, num_graphs):
+            finish = simulate.with_failures(graph.trials, num_failed)
+            solve, estimate = prepared(graph.assignment, deadlines, blocks, num_draws, graph.order_key, graph.row_key)
+            report.add(samples, others, graph.setting, solve(finish))
+            if graph.number == 0:
+                report.add(estimates, {}, graph.setting, estimate(finish))
     rows = report.rows(samples, deadlines, published.error if compare_published else None, others)
-    facts: dict[str, Any] = {
-        "seed": seed,
-        "num_graphs": num_graphs,
-        "num_trials": num_trials,
-        "num_failed": num_failed,
-        "deadlines": list(deadlines),
-    }
-    facts["seconds"] = round(time.perf_counter() - start, 3)
+    facts: dict[str, Any] = {"seed": seed, "num_graphs": num_graphs, "num_trials": num_trials, "num_failed": num_failed}
+    facts |= {"deadlines": list(deadlines), "seconds": round(time.perf_counter() - start_time, 3)}
     figures.error_against_deadline(samples, estimates, deadlines, out / "error.png")
     raw = report.columns(samples, deadlines, estimate=estimates)
     report.write(out, raw, rows, "Mean error at each deadline", facts, progress)

@@ -142,7 +142,10 @@ def _constants(assignment: Assignment, coefficients: np.ndarray) -> tuple[_Code,
     held = holders(assignment)
     by_chunk = np.where((held.workers >= 0)[..., None], coefficients[held.workers, held.slots], 0.0)
     workers = np.ascontiguousarray(held.workers.T.clip(0).astype(np.int32))
-    code = _Code(gram, inverse, right, inverse @ right, np.swapaxes(by_chunk, 0, 1), workers)
+    code = _Code(
+        gram=gram, inverse=inverse, right=right, all_arrived=inverse @ right, encode=np.swapaxes(by_chunk, 0, 1),
+        workers=workers,
+    )  # fmt: skip
     return code, float(values.max() / values.min())
 
 
@@ -204,8 +207,8 @@ def _leading(
     inside = np.arange(size, dtype=np.int32)[None, :, None] < counts[:, None, :]
     masked = jnp.where(inside[..., None], forward[:, :, None, :], 0)
     solved = _backward(tree, masked.reshape(num_rounds, size, num_moments * num_blocks))
-    place = jnp.minimum(rank.T, size - 1)
-    by_worker = solved[np.arange(num_rounds, dtype=np.int32)[None], place].reshape(num_workers, *masked.shape[::2], -1)
+    row = jnp.minimum(rank.T, size - 1)
+    by_worker = solved[np.arange(num_rounds, dtype=np.int32)[None], row].reshape(num_workers, *masked.shape[::2], -1)
     return jnp.where((rank.T[:, :, None] < counts[None])[..., None], by_worker, 0)
 
 

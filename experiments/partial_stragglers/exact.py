@@ -2,11 +2,11 @@
 
 import time
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import jax
-import numpy as np
 
 from experiments.partial_stragglers import figures, graphs, published, report, simulate
 from gcjax import _validate, codes, config
@@ -62,40 +62,38 @@ def exact(
     Raises:
       ValueError: if L exceeds the holders of a chunk, or a number is out of range.
     """
-    _validate.integer("num_trials", num_trials, minimum=2)
-    _validate.integer("num_draws", num_draws, minimum=1)
     _validate.integer("num_orders", num_orders, minimum=0)
     report.check(assignments, blocks, num_failed, (1.0,))
-    graphs.check(assignments, redraw or {}, num_graphs)
+    graphs.check(assignments, redraw or {}, num_graphs=num_graphs, num_trials=num_trials, num_draws=num_draws)
     samples: report.Samples = {}
     others: report.Others = {}
     orders: list[graphs.Orders] = []
-    start = time.perf_counter()
+    start_time = time.perf_counter()
+    draws = partial(graphs.all_graphs, stragglers=stragglers, num_trials=num_trials, seed=seed, progress=progress)
     with jax.enable_x64(True):
-        for i, (name, assignment) in enumerate(assignments.items()):
-            failed, draw, keys = report.failures(num_failed, name), (redraw or {}).get(name), report.keys(seed, i)
-            trials = simulate.draw(stragglers, keys[2], assignment.load, assignment.num_workers, num_trials)
-            for number, (graph, (order_key, _)) in enumerate(graphs.variants(assignment, draw, num_graphs, keys)):
-                progress.update(f"{name}, graph {number + 1}", (i + number / num_graphs) / len(assignments))
-                solve = prepared(graph, blocks, failed, num_draws, order_key)
-                times = {(name, *key): np.asarray(value) for key, value in solve(trials).items()}
-                if number:
-                    report.append(others, times)
-                    continue
-                samples.update(times)
-                if draw and num_orders:
-                    finish = failing(graph, trials, blocks, failed)
-                    orders += graphs.orders(
-                        name, graph, finish, num_orders=num_orders, draws=order_draws, rng_key=keys[1]
-                    )
+        for graph in draws(assignments, redraw or {}, num_graphs):
+            failed = report.failures(num_failed, graph.setting)
+            solve = prepared(graph.assignment, blocks, failed, num_draws, graph.order_key)
+            report.add(samples, others, graph.setting, solve(graph.trials))
+            if num_orders and not graph.number and graph.setting in (redraw or {}):
+                orders += _random_orders(graph, blocks, failed, num_orders, order_draws)
     rows = report.rows(samples, (), published.completion if compare_published else None, others)
     facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed, "num_graphs": num_graphs}
     facts["orders"] = [order._replace(means=order.means.tolist())._asdict() for order in orders]
-    facts["seconds"] = round(time.perf_counter() - start, 3)
+    facts["seconds"] = round(time.perf_counter() - start_time, 3)
     figures.completion_times(samples, out / "completion.png")
     title = "Mean completion time in whole units"
     report.write(out, report.columns(samples, ()), rows, title, facts, progress, graphs.orders_page(orders))
     return rows
+
+
+def _random_orders(
+    graph: graphs.Graph, blocks: Sequence[int], num_failed: int | None, num_orders: int, draws: Sequence[int]
+) -> list[graphs.Orders]:
+    finish = failing(graph.assignment, graph.trials, blocks, num_failed)
+    return graphs.orders(
+        graph.setting, graph.assignment, finish, num_orders=num_orders, draws=draws, rng_key=graph.row_key
+    )
 
 
 def prepared(

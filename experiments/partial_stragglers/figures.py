@@ -46,11 +46,11 @@ def completion_times(samples: Samples, path: Path) -> None:
     for (setting, num_blocks, scheme), values in samples.items():
         ended = values[np.isfinite(values)]
         if ended.size:
-            place = blocks.index(num_blocks) + 0.27 * (SCHEMES.index(scheme) - 1)
+            position = blocks.index(num_blocks) + 0.27 * (SCHEMES.index(scheme) - 1)
             spread = ended.std() / np.sqrt(ended.size)
             label = scheme if num_blocks == blocks[0] else None
             panel = panels[settings.index(setting)]
-            panel.bar(place, ended.mean(), 0.25, yerr=spread, color=_COLOURS[scheme], label=label, capsize=2)
+            panel.bar(position, ended.mean(), 0.25, yerr=spread, color=_COLOURS[scheme], label=label, capsize=2)
     for setting, panel in zip(settings, panels, strict=True):
         panel.set(title=setting, xlabel="L", ylabel="mean completion time (time of a chunk: 1)")
         panel.set_xticks(range(len(blocks)), [str(num_blocks) for num_blocks in blocks])

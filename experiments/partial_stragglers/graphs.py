@@ -9,45 +9,65 @@ from typing import NamedTuple
 import jax
 import numpy as np
 
-from experiments.partial_stragglers import simulate
+from experiments.partial_stragglers import report, simulate
 from gcjax import _validate, analysis, codes
+from gcjax.progress import Progress
+from gcjax.stragglers import StragglerModel
 
 Graphs = dict[str, Callable[..., codes.Assignment]]
 """Setting -> a function `rng_key -> assignment` that draws its graph anew."""
 
-GraphWithKeys = tuple[codes.Assignment, jax.Array]
-"""An assignment, and the keys of its random orders and rows."""
+
+class Graph(NamedTuple):
+    """One graph of a setting.
+
+    Attributes:
+      setting: the name of the assignment.
+      number: 0 is the assignment given, others are drawn anew.
+      assignment: who holds what.
+      order_key: of its random orders.
+      row_key: of the rows of its codes.
+      trials: the same for all graphs of a setting.
+    """
+
+    setting: str
+    number: int
+    assignment: codes.Assignment
+    order_key: jax.Array
+    row_key: jax.Array
+    trials: simulate.Trials
 
 
-def check(assignments: dict[str, codes.Assignment], redraw: Graphs, num_graphs: int) -> None:
-    """Refuses settings that are unknown, and a number of graphs below 1.
+def check(assignments: dict[str, codes.Assignment], redraw: Graphs, **counts: int) -> None:
+    """Refuses settings that are unknown, fewer than two trials, and other counts below 1.
 
     Raises:
       ValueError: if so.
     """
-    _validate.integer("num_graphs", num_graphs, minimum=1)
+    for name, count in counts.items():
+        _validate.integer(name, count, minimum=2 if name == "num_trials" else 1)
     unknown = sorted(set(redraw) - set(assignments))
     if unknown:
         raise ValueError(f"redraw must name settings, {', '.join(assignments)}; got '{unknown[0]}'.")
 
 
-def variants(
-    assignment: codes.Assignment, draw: Callable[..., codes.Assignment] | None, num_graphs: int, keys: jax.Array
-) -> Iterator[GraphWithKeys]:
-    """The assignment with its keys, and after it further graphs, each with orders and rows of its own.
-
-    Args:
-      assignment: the first graph.
-      draw: makes another one of `rng_key`; None if the assignment is not random.
-      num_graphs: all of them together.
-      keys: four, as `report.keys` makes them; the last one is for the further graphs. The third, of the trials, is for
-        all graphs.
-    """
-    yield assignment, keys[:2]
-    for number in range(1, num_graphs if draw else 1):
-        graph_key, *others = jax.random.split(jax.random.fold_in(keys[3], number), 3)
-        assert draw is not None
-        yield draw(rng_key=graph_key), jax.numpy.stack(others)
+def all_graphs(
+    assignments: dict[str, codes.Assignment], redraw: Graphs, num_graphs: int, *, stragglers: StragglerModel,
+    num_trials: int, seed: int, progress: Progress,
+) -> Iterator[Graph]:  # fmt: skip
+    """The graphs of all settings: the assignment given, and after it `num_graphs - 1` more if `redraw` has it."""
+    for i, (setting, assignment) in enumerate(assignments.items()):
+        order_key, row_key, trial_key, redraw_key = report.keys(seed, i)
+        trials = simulate.draw(stragglers, trial_key, assignment.load, assignment.num_workers, num_trials)
+        for number in range(num_graphs if setting in redraw else 1):
+            progress.update(f"{setting}, graph {number + 1}", (i + number / num_graphs) / len(assignments))
+            if number:
+                graph_key, order_key, row_key = jax.random.split(jax.random.fold_in(redraw_key, number), 3)
+                assignment = redraw[setting](rng_key=graph_key)
+            yield Graph(
+                setting=setting, number=number, assignment=assignment, order_key=order_key, row_key=row_key,
+                trials=trials,
+            )  # fmt: skip
 
 
 class Orders(NamedTuple):

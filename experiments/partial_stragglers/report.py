@@ -95,9 +95,14 @@ def rows(
             ended = np.isfinite(graphs[0])
             mean, error = np.array([mean_and_error(each) for each in graphs]).T
             where = (*key, deadline) if deadlines else key
-            theirs = source(*where) if source else float("nan")
             row = Row(
-                *key, deadline, theirs, float(mean[0]), float(error[0]), float(1 - ended.mean()), int(ended.sum())
+                *key,
+                deadline=deadline,
+                published=source(*where) if source else float("nan"),
+                ours=float(mean[0]),
+                standard_error=float(error[0]),
+                never=float(1 - ended.mean()),
+                num_trials=int(ended.sum()),
             )
             if len(graphs) > 1:
                 row = row._replace(
@@ -159,10 +164,14 @@ def _number(value: float) -> str:
     return "0" if abs(value) < ZERO else f"{value:.4g}"
 
 
-def append(others: Others, samples: Samples) -> None:
-    """Adds the results on one more graph."""
-    for key, values in samples.items():
-        others.setdefault(key, []).append(values)
+def add(samples: Samples, others: Others, setting: str, results: dict[tuple[int, str], jax.Array]) -> None:
+    """Adds the results on one more graph of a setting: those on its first graph are the samples."""
+    for (num_blocks, scheme), values in results.items():
+        key, array = (setting, num_blocks, scheme), np.asarray(values)
+        if key in samples:
+            others.setdefault(key, []).append(array)
+        else:
+            samples[key] = array
 
 
 def columns(samples: Samples, deadlines: Sequence[float], **more: Samples) -> dict[str, np.ndarray]:
@@ -247,5 +256,5 @@ def failures(num_failed: int | dict[str, int] | None, setting: str) -> int | Non
 
 
 def keys(seed: int, setting: int) -> jax.Array:
-    """Four keys of one setting: random orders, rows of the partial codes, trials, one to spare."""
+    """Four keys of one setting: random orders, rows of the partial codes, trials, one for further graphs."""
     return jax.random.split(jax.random.fold_in(config.key(seed=seed), setting), 4)

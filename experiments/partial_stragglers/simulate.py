@@ -31,11 +31,11 @@ class Trials(NamedTuple):
 
     Attributes:
       finish: float[K, W, S] seconds at which a worker finishes its first, second, ... chunk.
-      place: int32[W, S]: the workers in a random order; those with the lowest places are the ones that fail.
+      rank: int32[W, S]: the workers in a random order; those with the lowest ranks are the ones that fail.
     """
 
     finish: jax.Array
-    place: jax.Array
+    rank: jax.Array
 
 
 Key = tuple[int, str]
@@ -48,20 +48,20 @@ Errors = Callable[[jax.Array], jax.Array]
 @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
 def draw(stragglers: StragglerModel, rng_key: jax.Array, num_units: int, num_workers: int, num_trials: int) -> Trials:
     """Draws all trials; one unit of work is one chunk."""
-    time_key, place_key = jax.random.split(rng_key)
+    time_key, rank_key = jax.random.split(rng_key)
 
     def seconds(key: jax.Array) -> jax.Array:
         return sample_durations(stragglers, key, num_units, num_workers)
 
     durations = jax.vmap(seconds)(jax.random.split(time_key, num_trials))
-    place = jax.vmap(lambda key: jax.random.permutation(key, num_workers))(jax.random.split(place_key, num_trials))
-    return Trials(jnp.cumsum(jnp.transpose(durations, (1, 2, 0)), axis=0), place.T.astype(jnp.int32))
+    rank = jax.vmap(lambda key: jax.random.permutation(key, num_workers))(jax.random.split(rank_key, num_trials))
+    return Trials(jnp.cumsum(jnp.transpose(durations, (1, 2, 0)), axis=0), rank.T.astype(jnp.int32))
 
 
 @jax.jit
 def with_failures(trials: Trials, num_failed: jax.Array | int) -> jax.Array:
-    """float[K, W, S]: when chunks are finished if the `num_failed` workers with the lowest places fail."""
-    return jnp.where(trials.place[None] < num_failed, jnp.inf, trials.finish)
+    """float[K, W, S]: when chunks are finished if the `num_failed` workers with the lowest ranks fail."""
+    return jnp.where(trials.rank[None] < num_failed, jnp.inf, trials.finish)
 
 
 def random_order(assignment: codes.Assignment, *, num_draws: int, rng_key: jax.Array) -> codes.Assignment:
@@ -103,7 +103,7 @@ def original_errors(code: codes.GradientCode) -> Callable[[jax.Array, jax.Array]
 
 def estimate(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
     """`sqrt(sum over chunks of max(0, L - finished holders))`, from the numbers of finished holders alone."""
-    where, moments = systems.places(code.assignment), np.asarray(deadlines, np.float64)
+    where, moments = systems.holder_positions(code.assignment), np.asarray(deadlines, np.float64)
     return lambda finish: systems.estimate(finish, where, moments, code.num_blocks)
 
 
@@ -149,12 +149,12 @@ def completion(
     Returns:
       A function `finish float[K, W, S] -> float[S]`; inf if never.
     """
-    where = systems.places(assignment, whole_workers=whole_workers)
+    where = systems.holder_positions(assignment, whole_workers=whole_workers)
     return lambda finish: _completion(finish, where, num_blocks)
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _completion(finish: jax.Array, where: systems.Places, num_blocks: int) -> jax.Array:
+def _completion(finish: jax.Array, where: systems.HolderPositions, num_blocks: int) -> jax.Array:
     return jnp.ceil(_smallest(systems.by_holder(finish, where), num_blocks).max(axis=0))
 
 

@@ -25,40 +25,40 @@ _BLOCK = 250
 """Trials at a time, so that what is in between stays in the cache."""
 
 
-class Places(NamedTuple):
+class HolderPositions(NamedTuple):
     """Where the holders of a chunk stand in `finish float[K, W, S]`.
 
     Attributes:
       position: int32[N, R], of the slot and worker in the first two axes, flattened.
-      there: bool[N, R], whether there is such a holder.
+      exists: bool[N, R], whether there is such a holder.
     """
 
     position: np.ndarray
-    there: np.ndarray
+    exists: np.ndarray
 
 
-def places(assignment: codes.Assignment, *, whole_workers: bool = False) -> Places:
+def holder_positions(assignment: codes.Assignment, *, whole_workers: bool = False) -> HolderPositions:
     """Where each holder has finished a chunk, or, for whole workers, its last one."""
     held = codes.holders(assignment)
     slots = assignment.loads[held.workers] - 1 if whole_workers else held.slots
     position = slots * assignment.num_workers + held.workers
-    return Places(position.clip(0).astype(np.int32), held.workers >= 0)
+    return HolderPositions(position.clip(0).astype(np.int32), held.workers >= 0)
 
 
-def by_holder(finish: jax.Array, where: Places) -> list[jax.Array]:
+def by_holder(finish: jax.Array, where: HolderPositions) -> list[jax.Array]:
     """R arrays float[N, S]: when the j-th holder of a chunk has finished; inf if there is none."""
     flat = finish.reshape(-1, finish.shape[2])
-    columns = zip(where.position.T, where.there.T, strict=True)
-    return [jnp.where(there[:, None], flat[position], jnp.inf) for position, there in columns]
+    columns = zip(where.position.T, where.exists.T, strict=True)
+    return [jnp.where(exists[:, None], flat[position], jnp.inf) for position, exists in columns]
 
 
-def finished(finish: jax.Array, where: Places, deadlines: jax.Array) -> list[jax.Array]:
+def finished(finish: jax.Array, where: HolderPositions, deadlines: jax.Array) -> list[jax.Array]:
     """R arrays int32[N, D, S]: 1 where the j-th holder of a chunk has finished by a deadline."""
     return [(times[:, None] <= deadlines[None, :, None]).astype(jnp.int32) for times in by_holder(finish, where)]
 
 
 @jax.jit
-def estimate(finish: jax.Array, where: Places, deadlines: jax.Array, num_blocks: int) -> jax.Array:
+def estimate(finish: jax.Array, where: HolderPositions, deadlines: jax.Array, num_blocks: int) -> jax.Array:
     """float[S, D]: `sqrt(sum over chunks of max(0, L - finished holders))`."""
     missing = (num_blocks - _sum(finished(finish, where, deadlines))).clip(0).sum(axis=0, dtype=jnp.int32)
     return jnp.sqrt(missing.astype(finish.dtype)).T
@@ -72,7 +72,7 @@ def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[
         return _by_plan(code, deadlines)
     rows = np.asarray(jax.jit(code.plan)(jnp.asarray(code.assignment.loads)).decode, np.float64)[:, 0]
     rows = np.where((held.workers >= 0)[..., None], rows[held.workers], 0.0)
-    table, where = jax.device_put((_table(rows), places(code.assignment)))
+    table, where = jax.device_put((_table(rows), holder_positions(code.assignment)))
 
     def errors(finish: jax.Array) -> jax.Array:
         parts = []
@@ -86,7 +86,7 @@ def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[
 
 # Separate programs: in one, XLA would merge them into a loop that is no longer vectorised.
 @jax.jit
-def _sets(finish: jax.Array, where: Places, deadlines: jax.Array) -> jax.Array:
+def _sets(finish: jax.Array, where: HolderPositions, deadlines: jax.Array) -> jax.Array:
     """int32[N, D·S], the set of finished holders of a chunk: bit j is holder j."""
     bits = [done << j for j, done in enumerate(finished(finish, where, deadlines))]
     return _sum(bits).reshape(where.position.shape[0], -1)

@@ -121,9 +121,9 @@ def _hidden(times: Any, moments: np.ndarray) -> np.ndarray:
 def _ramp(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """float[V]: the sum over all finite times of max(0, moment - time)."""
     ordered = np.sort(times[np.isfinite(times)].astype(np.float64))
-    before = np.concatenate([[0.0], np.cumsum(ordered)])
+    sums = np.concatenate([[0.0], np.cumsum(ordered)])
     count = np.searchsorted(ordered, moments, side="right")
-    return moments * count - before[count]
+    return moments * count - sums[count]
 
 
 def _count(times: np.ndarray, moments: np.ndarray) -> np.ndarray:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gcjax import analysis, config, files, keeping, progress
+from gcjax import analysis, config, files, progress, saved_progress
 from gcjax.analysis import summary
 from gcjax.analysis.store import Columns
 from gcjax.cli import sweep_folders
@@ -129,7 +129,7 @@ def _results(folder: Path, shown: progress.Progress) -> analysis.Results:
             if not sweep_folders.is_done(folder):
                 raise
         finally:
-            keeping.forget()
+            saved_progress.forget()
     return analysis.load(folder)
 
 

@@ -22,7 +22,7 @@ def command(options: argparse.Namespace) -> None:
         return
     with _warnings_in_a_line():
         results = analysis.load(folder)
-    with locks.held(folder):
+    with locks.lock(folder):
         analysis.write_report(results, folder)
     progress.console().print(analysis.table(results))
 

@@ -5,7 +5,7 @@ import contextlib
 import shlex
 from pathlib import Path
 
-from gcjax import interrupts, keeping
+from gcjax import interrupts, saved_progress
 from gcjax.cli import distributed
 
 
@@ -33,7 +33,7 @@ def prepare(options: argparse.Namespace) -> None:
     """What a run and a sweep do first: they can be interrupted from now on, and keep compiled programs."""
     interrupts.advise(lambda: "; start it again")
     interrupts.allow_saving()
-    keeping.forget()
+    saved_progress.forget()
     from gcjax.cli import cached_programs
 
     if options.cache:
@@ -44,7 +44,7 @@ def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable
     """What an interrupted run has lost, and how to go on, as the end of a sentence."""
     if complete:
         return f"; everything was written to {out} before"
-    lost = keeping.sentence()
+    lost = saved_progress.sentence()
     lost = lost and f"; {lost}"
     if resumable:
         everywhere = " in all processes" if options.distributed else ""

@@ -27,7 +27,7 @@ def new(out: str | None, name: str, holding: contextlib.ExitStack) -> Path:
     """
     if out is None:
         folder = _unique(name)
-        holding.enter_context(locks.held(folder))
+        holding.enter_context(locks.lock(folder))
         return folder
     return _locked(Path(out), empty_folder, holding)
 
@@ -47,7 +47,7 @@ def unfinished(out: str | None, name: str, holding: contextlib.ExitStack) -> Pat
         return _locked(Path(out), unfinished_folder, holding)
     for folder in _unfinished_folders(name):
         with contextlib.suppress(locks.HeldError), contextlib.ExitStack() as attempt:
-            attempt.enter_context(locks.held(folder))
+            attempt.enter_context(locks.lock(folder))
             if (folder / CHECKPOINTS).is_dir():  # not finished meanwhile
                 holding.push(attempt.pop_all())
                 return folder
@@ -60,7 +60,7 @@ def _locked(folder: Path, check: Callable[[Path], Path], holding: contextlib.Exi
         if not (folder / locks.NAME).exists():  # before a lock file comes to where something else is
             check(folder)
         with contextlib.ExitStack() as attempt:
-            attempt.enter_context(locks.held(folder))
+            attempt.enter_context(locks.lock(folder))
             check(folder)  # with nobody else there
             holding.push(attempt.pop_all())
     return folder

@@ -5,7 +5,7 @@ import contextlib
 import shlex
 from pathlib import Path
 
-from gcjax import interrupts, keeping
+from gcjax import interrupts, saved_progress
 from gcjax.cli import run
 
 
@@ -30,7 +30,7 @@ def command(options: argparse.Namespace) -> None:
 
 def _advice(options: argparse.Namespace, out: Path) -> str:
     """What an interrupted sweep has lost, and how to go on, as the end of a sentence."""
-    lost = keeping.sentence()
+    lost = saved_progress.sentence()
     words = ["gcjax", "sweep", options.config]
     words += [word for text in options.over for word in ("--over", text)]
     words += [word for binding in options.bindings for word in ("--set", binding)]

@@ -55,47 +55,40 @@ def fixed_code(
     """
     coefficients = _four_axes(assignment, coefficients)
     _, num_messages, _, num_blocks = coefficients.shape
-    loads = np.maximum(assignment.loads, 1)[:, None]
-    needs = np.broadcast_to(loads, (loads.size, num_messages)) if needs is None else _valid_needs(needs, loads)
-    slots = np.arange(assignment.load, dtype=np.int32)
+    loads, slots = np.maximum(assignment.loads, 1)[:, None], np.arange(assignment.load, dtype=np.int32)  # [W, 1], [K]
+    needs = np.broadcast_to(loads, (loads.size, num_messages)) if needs is None else _valid_needs(needs, loads.size)
     weigh = decode or _ignoring_progress(least_squares(assignment, num_messages, num_blocks))
 
-    def enough(progress: jax.Array) -> jax.Array:
-        return progress[:, None] >= jnp.asarray(needs, progress.dtype)
-
     def sent(progress: jax.Array) -> jax.Array:
-        return enough(check_progress(assignment, progress))
+        progress = check_progress(assignment, progress)
+        return progress[:, None] >= jnp.asarray(needs, progress.dtype)
 
     def plan(progress: jax.Array) -> Coding:
         progress = check_progress(assignment, progress)
-        ready, done = enough(progress)[:, :, None, None], (slots[None] < progress[:, None])[:, None, :, None]
+        ready, done = sent(progress)[:, :, None, None], (slots[None] < progress[:, None])[:, None, :, None]
         encode = jnp.where(ready & done, jnp.asarray(coefficients, default_float()), 0)
         weights = jnp.where(ready[..., 0], weigh(progress, encode).astype(encode.dtype), 0)
         return Coding(encode, weights, residual(assignment, encode, weights))
 
-    def arrivals(finish: jax.Array) -> jax.Array:
-        reached = finish[np.arange(loads.size)[:, None], np.minimum(needs, loads) - 1]
-        return jnp.where(needs <= assignment.loads[:, None], reached, jnp.inf)
-
     def completion_time(finish: jax.Array) -> jax.Array:
         finish = check_finish(assignment, finish)
         if completion is not None:
-            return completion(arrivals(finish))
+            return completion(_arrivals(assignment, needs, finish))
         time = bisection(assignment, num_blocks, plan, finish)
-        return time if guaranteed is None else jnp.minimum(time, guaranteed(arrivals(finish)))
+        return time if guaranteed is None else jnp.minimum(time, guaranteed(_arrivals(assignment, needs, finish)))
 
     if stays_exact is None:
         stays_exact = completion is not None or (decode is None and not _can_grow(coefficients, needs))
     return GradientCode(
-        assignment=assignment,
-        num_blocks=num_blocks,
-        num_messages=num_messages,
-        plan=plan,
-        completion=completion_time,
-        sent=sent,
-        whole_workers=bool((needs >= loads).all()),
-        stays_exact=stays_exact,
-    )
+        assignment=assignment, num_blocks=num_blocks, num_messages=num_messages, plan=plan, completion=completion_time,
+        sent=sent, whole_workers=bool((needs >= loads).all()), stays_exact=stays_exact,
+    )  # fmt: skip
+
+
+def _arrivals(assignment: Assignment, needs: np.ndarray, finish: jax.Array) -> jax.Array:
+    """float[W, M]: when messages are ready; inf for those that need more than the load."""
+    last = np.minimum(needs, np.maximum(assignment.loads, 1)[:, None]) - 1
+    return jnp.where(needs <= assignment.loads[:, None], finish[np.arange(len(needs))[:, None], last], jnp.inf)
 
 
 def _can_grow(coefficients: np.ndarray, needs: np.ndarray) -> bool:
@@ -130,11 +123,11 @@ def _four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
     return array
 
 
-def _valid_needs(needs: np.ndarray, loads: np.ndarray) -> np.ndarray:
+def _valid_needs(needs: np.ndarray, num_workers: int) -> np.ndarray:
     needs = np.asarray(needs)
-    if needs.ndim != 2 or needs.shape[0] != loads.size or needs.dtype.kind not in "iu" or (needs < 1).any():
+    if needs.ndim != 2 or needs.shape[0] != num_workers or needs.dtype.kind not in "iu" or (needs < 1).any():
         raise ValueError(
-            f"needs must be int[{loads.size}, M], at least 1; got {needs.dtype}{list(needs.shape)}"
+            f"needs must be int[{num_workers}, M], at least 1; got {needs.dtype}{list(needs.shape)}"
             + (f" with the entry {needs.min()}." if needs.size and needs.dtype.kind in "iu" else ".")
         )
     return needs

@@ -31,9 +31,9 @@ def multi_message(assignment: Assignment) -> GradientCode:
     num_messages = assignment.load
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        own = jnp.einsum("wkkb->wk", encode)
-        counts = gather_by_chunk(own, inverse).sum(axis=1)[assignment.chunks.clip(0)]
-        return (own / counts.clip(1))[..., None]
+        diagonal = jnp.einsum("wkkb->wk", encode)
+        counts = gather_by_chunk(diagonal, inverse).sum(axis=1)[assignment.chunks.clip(0)]
+        return (diagonal / counts.clip(1))[..., None]
 
     def completion(arrivals: jax.Array) -> jax.Array:
         held = inverse.workers >= 0

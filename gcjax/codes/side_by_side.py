@@ -26,51 +26,47 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
         raise ValueError(f"side_by_side needs codes with the same number of blocks; got {sorted(blocks) or 'no code'}.")
     assignment = _joint_assignment([code.assignment for code in codes])
     num_messages = max(code.num_messages for code in codes)
-    ends = np.cumsum([code.assignment.num_workers for code in codes])
-
-    def by_code(values: jax.Array) -> list[jax.Array]:
-        parts = jnp.split(values, ends[:-1])
-        return [part[:, : c.assignment.load] if part.ndim > 1 else part for c, part in zip(codes, parts, strict=True)]
-
-    def widened(values: jax.Array, axes: dict[int, int]) -> jax.Array:
-        return jnp.pad(values, [(0, axes.get(i, n) - n) for i, n in enumerate(values.shape)])
 
     def plan(progress: jax.Array) -> Coding:
-        done = by_code(check_progress(assignment, progress))
-        codings = [code.plan(part) for code, part in zip(codes, done, strict=True)]
+        codings = [code.plan(done) for code, done in _by_code(codes, check_progress(assignment, progress))]
         return Coding(
-            jnp.concatenate([widened(c.encode, {1: num_messages, 2: assignment.load}) for c in codings]),
-            jnp.concatenate([widened(c.decode, {1: num_messages}) for c in codings]),
+            jnp.concatenate([_padded(c.encode, {1: num_messages, 2: assignment.load}) for c in codings]),
+            jnp.concatenate([_padded(c.decode, {1: num_messages}) for c in codings]),
             jnp.sqrt(sum((c.residual**2 for c in codings[1:]), codings[0].residual ** 2)),
         )
 
     def parts(finish: jax.Array) -> jax.Array:
-        return jnp.stack([code.completion(part) for code, part in zip(codes, by_code(finish), strict=True)]).max()
+        return jnp.stack(
+            [code.completion(times[:, : code.assignment.load]) for code, times in _by_code(codes, finish)]
+        ).max()
 
     def sent(progress: jax.Array) -> jax.Array:
-        done = by_code(check_progress(assignment, progress))
-        messages = [code.sent(part) for code, part in zip(codes, done, strict=True)]
-        return jnp.concatenate([widened(part, {1: num_messages}) for part in messages])
+        messages = [code.sent(done) for code, done in _by_code(codes, check_progress(assignment, progress))]
+        return jnp.concatenate([_padded(flags, {1: num_messages}) for flags in messages])
 
-    whole, stays_exact = all(code.whole_workers for code in codes), all(code.stays_exact for code in codes)
     return joint_code(
-        assignment,
-        blocks.pop(),
-        num_messages,
-        plan,
-        parts=parts,
-        sent=sent,
-        whole_workers=whole,
-        stays_exact=stays_exact,
-    )
+        assignment, blocks.pop(), num_messages, plan, parts=parts, sent=sent,
+        whole_workers=all(code.whole_workers for code in codes), stays_exact=all(code.stays_exact for code in codes),
+    )  # fmt: skip
+
+
+def _by_code(codes: tuple[GradientCode, ...], values: jax.Array) -> list[tuple[GradientCode, jax.Array]]:
+    """Each code with the entries of its workers."""
+    ends = np.cumsum([code.assignment.num_workers for code in codes])
+    return list(zip(codes, jnp.split(values, ends[:-1]), strict=True))
+
+
+def _padded(values: jax.Array, lengths: dict[int, int]) -> jax.Array:
+    """The array with zeros behind it along some axes, up to the lengths."""
+    return jnp.pad(values, [(0, lengths.get(axis, n) - n) for axis, n in enumerate(values.shape)])
 
 
 def _joint_assignment(assignments: list[Assignment]) -> Assignment:
     """All workers and chunks of the assignments, those of the first one first."""
     load = max(assignment.load for assignment in assignments)
     rows, num_chunks = [], 0
-    for chunks, own_chunks in assignments:
+    for chunks, num_shifted in assignments:
         shifted = np.where(chunks >= 0, chunks + num_chunks, -1)
         rows.append(np.pad(shifted, ((0, 0), (0, load - chunks.shape[1])), constant_values=-1))
-        num_chunks += own_chunks
+        num_chunks += num_shifted
     return Assignment(np.concatenate(rows).astype(np.int32), num_chunks)

@@ -26,9 +26,9 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
     _validate.integer("num_uncoded", num_uncoded, minimum=1)
     coded, num_blocks = code.assignment, code.num_blocks
     first = num_uncoded * coded.num_workers
-    own = np.arange(first, dtype=np.int32).reshape(-1, num_uncoded)
+    uncoded = np.arange(first, dtype=np.int32).reshape(-1, num_uncoded)
     shifted = np.where(coded.chunks >= 0, coded.chunks + first, -1).astype(np.int32)
-    assignment = Assignment(np.concatenate([own, shifted], axis=1), first + coded.num_chunks)
+    assignment = Assignment(np.concatenate([uncoded, shifted], axis=1), first + coded.num_chunks)
 
     def coded_progress(progress: jax.Array) -> jax.Array:
         return (progress - num_uncoded).clip(0)

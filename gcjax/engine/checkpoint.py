@@ -264,13 +264,13 @@ def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None
     )
 
 
-def _compare_leaves(path: Path, saved: dict[str, str], own: dict[str, str]) -> None:
-    if list(saved.items()) == list(own.items()):
+def _compare_leaves(path: Path, saved: dict[str, str], current: dict[str, str]) -> None:
+    if list(saved.items()) == list(current.items()):
         return
-    names = [name for name in saved | own if saved.get(name) != own.get(name)]
+    names = [name for name in saved | current if saved.get(name) != current.get(name)]
     if names:
-        saved_type, own_type = (types.get(names[0], "missing") for types in (saved, own))
-        difference = f"{names[0]} is {saved_type} there and {own_type} here ({len(names)} such leaves)"
+        saved_type, current_type = (types.get(names[0], "missing") for types in (saved, current))
+        difference = f"{names[0]} is {saved_type} there and {current_type} here ({len(names)} such leaves)"
     else:
         difference = "its leaves have another order"
     raise ValueError(f"the checkpoint {path} holds another state: {difference}. Make the state as it was when saved.")

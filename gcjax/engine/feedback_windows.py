@@ -110,8 +110,8 @@ def _due_evaluation(adaptive: Adaptive, every: int, run: Run) -> jax.Array:
     commit = run.state.commit
     index = -(-commit // every)
     due = (commit == index * every) | _has_ended(adaptive, run)
-    made = run.trajectory.commit[index.clip(0, run.trajectory.commit.size - 1)] >= 0
-    return jnp.where(due & ~made, index, -1)
+    is_evaluated = run.trajectory.commit[index.clip(0, run.trajectory.commit.size - 1)] >= 0
+    return jnp.where(due & ~is_evaluated, index, -1)
 
 
 def _has_ended(adaptive: Adaptive, run: Run) -> jax.Array:

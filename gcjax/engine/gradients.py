@@ -57,6 +57,9 @@ class Chunks(NamedTuple):
 CommitGradient = Callable[[Inputs, Commits, jax.Array], Contribution]
 """`(inputs, schedule, commit) -> Contribution`."""
 
+Sums = tuple[Any, jax.Array, jax.Array]
+"""Over contributions, by their weights: the gradients, the losses float[], the weights float[]."""
+
 Estimate = Callable[[Any, Chunks, Coding], tuple[Any, jax.Array]]
 """`(params, chunks, coding) -> (gradient, loss)`: what the coding decodes."""
 
@@ -102,13 +105,13 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
         worker, unit = units.worker.clip(0), units.unit.clip(0)
         return weight, *jax.vmap(lambda w, n: unit_inputs(task, data, rng_key, w, n))(worker, unit)
 
-    def of_one_version(shared: tuple[Any, Any, jax.Array], units: Units) -> tuple[Any, jax.Array, jax.Array]:
+    def of_one_version(shared: tuple[Any, Any, jax.Array], units: Units) -> Sums:
         params, data, rng_key = shared
         weight, batch, keys = batches(data, rng_key, units)
         value, total = jax.value_and_grad(lambda p: weighted_loss(task, p, weight, batch, keys))(params)
         return total, value, weight.astype(value.dtype).sum()
 
-    def of_many(inputs: Inputs, units: Units) -> tuple[Any, jax.Array, jax.Array]:
+    def of_many(inputs: Inputs, units: Units) -> Sums:
         weight, batch, keys = batches(inputs.data, inputs.rng_key, units)
         params = jax.vmap(inputs.versions.read)(units.version.clip(0))
         losses, gradients = jax.vmap(jax.value_and_grad(task.loss))(params, batch, keys)
@@ -116,19 +119,10 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
         weight = weight.astype(losses.dtype)
         return total, (losses * weight).sum(), weight.sum()
 
-    def one_by_one(inputs: Inputs, units: Units) -> tuple[Any, jax.Array, jax.Array]:
-        def add(i: jax.Array, sums: tuple[Any, jax.Array, jax.Array]) -> tuple[Any, jax.Array, jax.Array]:
-            unit = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i), units)
-            return jax.tree.map(jnp.add, sums, of_many(inputs, unit))
-
-        shapes = jax.eval_shape(of_many, inputs, jax.tree.map(lambda x: x[:1], units))
-        zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-        return jax.lax.fori_loop(0, max_over_runs((units.worker >= 0).sum(dtype=jnp.int32)), add, zero)
-
     def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
         if ragged and spread.size == 1:
-            total, value, weight = one_by_one(inputs, units)
+            total, value, weight = _one_by_one(of_many, inputs, units)
         elif one_version:
             shared = inputs.versions.read(units.version.max().clip(0)), inputs.data, inputs.rng_key
             total, value, weight = spread.total(of_one_version, shared, units)
@@ -137,6 +131,18 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
         return Contribution(total, mean(value, weight), jnp.zeros((), commits.weight.dtype))
 
     return gradient
+
+
+def _one_by_one(sums_of: Callable[[Inputs, Units], Sums], inputs: Inputs, units: Units) -> Sums:
+    """The sums over the units that somebody works on, one after the other."""
+
+    def add(i: jax.Array, sums: Sums) -> Sums:
+        unit = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i), units)
+        return jax.tree.map(jnp.add, sums, sums_of(inputs, unit))
+
+    shapes = jax.eval_shape(sums_of, inputs, jax.tree.map(lambda x: x[:1], units))
+    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    return jax.lax.fori_loop(0, max_over_runs((units.worker >= 0).sum(dtype=jnp.int32)), add, zero)
 
 
 def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:

@@ -115,7 +115,7 @@ def local_commits(
         commit has fewer contributions than workers.
     """
     owner = jnp.asarray(owners(local, num_workers))
-    rule = LocalRule(task, local, local.optimizer or optimizer, owner, at_once)
+    rule = LocalRule(task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, at_once=at_once)
 
     def commit(inputs: Inputs, commits: Commits, index: jax.Array, everybody: Local) -> tuple[Contribution, Local]:
         steps = _steps_of_commit(local, commits, index)
@@ -158,11 +158,11 @@ def _one_by_one(rule: LocalRule, inputs: Inputs, steps: LocalSteps, everybody: L
 
     def add(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
         total, everybody, losses = carry
-        own_steps = jax.tree.map(lambda x: x[order[i]], steps)
-        owner = rule.owner[own_steps.worker.max().clip(0)]  # padding may stand before the others
-        own = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), everybody)
-        change, new, loss = _contribution(rule, inputs, own, own_steps)
-        new = select_active(i < num_used, new, own)
+        steps_of_worker = jax.tree.map(lambda x: x[order[i]], steps)
+        owner = rule.owner[steps_of_worker.worker.max().clip(0)]  # padding may stand before the others
+        local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), everybody)
+        change, new, loss = _contribution(rule, inputs, local, steps_of_worker)
+        new = select_active(i < num_used, new, local)
         everybody = jax.tree.map(
             lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), everybody, new
         )
@@ -177,12 +177,12 @@ def _side_by_side(rule: LocalRule, inputs: Inputs, steps: LocalSteps, everybody:
     """The same, all workers at once, pass by pass; every loss is the mean of all."""
     assert rule.at_once is not None
 
-    def add_up(inputs: Inputs, own: Local, steps: LocalSteps) -> tuple[tuple[Any, jax.Array], Local]:
-        change, new, loss = jax.vmap(partial(_contribution, rule), (None, 0, 0))(inputs, own, steps)
+    def add_up(inputs: Inputs, local: Local, steps: LocalSteps) -> tuple[tuple[Any, jax.Array], Local]:
+        change, new, loss = jax.vmap(partial(_contribution, rule), (None, 0, 0))(inputs, local, steps)
         used = steps.number > 0
-        own = jax.tree.map(lambda a, b: jnp.where(used.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, own)
+        local = jax.tree.map(lambda a, b: jnp.where(used.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, local)
         total = jax.tree.map(lambda x: jnp.sum(x, axis=0), change)
-        return (total, jnp.sum(steps.loss_weight * loss)), own
+        return (total, jnp.sum(steps.loss_weight * loss)), local
 
     num_workers, total, loss = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
     for i in range(rule.local.passes):
@@ -193,16 +193,16 @@ def _side_by_side(rule: LocalRule, inputs: Inputs, steps: LocalSteps, everybody:
     return total, everybody, jnp.broadcast_to(mean(loss, steps.loss_weight.sum()), steps.number.shape)
 
 
-def _contribution(rule: LocalRule, inputs: Inputs, own: Local, steps: LocalSteps) -> tuple[Any, Local, jax.Array]:
+def _contribution(rule: LocalRule, inputs: Inputs, local: Local, steps: LocalSteps) -> tuple[Any, Local, jax.Array]:
     """The weighted change that is pushed, the owner's parameters afterwards, and the mean loss of the steps.
 
     A pull, if another version is to be read than last time; the steps; then the push.
     """
     version = inputs.versions.read(steps.version.clip(0))
-    pulls = steps.version != own.version
-    base = jax.lax.cond(pulls, rule.local.pull, lambda own, version: own, own.params, version)
-    points = _GradientPoints(version, own.params if rule.local.overlaps_pull else base, pulls)
-    params, opt_state, loss = _take_steps(rule, inputs, steps, points, base, own.opt_state)
+    pulls = steps.version != local.version
+    base = jax.lax.cond(pulls, rule.local.pull, lambda params, version: params, local.params, version)
+    points = _GradientPoints(version, local.params if rule.local.overlaps_pull else base, pulls)
+    params, opt_state, loss = _take_steps(rule, inputs, steps, points, base, local.opt_state)
     change, params = rule.local.push(params, base, version, steps.weight)
     change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
     return change, Local(params, opt_state, steps.version), loss

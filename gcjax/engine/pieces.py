@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import jax
 import numpy as np
 
-from gcjax import interrupts, keeping
+from gcjax import interrupts, saved_progress
 from gcjax.engine.checkpoint import Checkpoints
 
 _T = TypeVar("_T")
@@ -45,22 +45,22 @@ def advance_in_pieces(
     if checkpoints is None:
         return _without_checkpoints(advance, training, num_evals, report)
     with interrupts.grace(interrupts.saving()):
-        work = keeping.Work(checkpoints.label, num_evals, checkpoints.on_disk)
+        progress = saved_progress.SavedProgress(checkpoints.label, num_evals, checkpoints.on_disk)
         done, training = checkpoints.restore(training, identity) or (0, training)
-        work.saved(done)
+        progress.saved(done)
         for end in _ends(done, num_evals, checkpoints.every, report is not None or bool(interrupts.saving())):
             training = advance(training, end)
             if report is not None:
                 report(jax.block_until_ready(training))
             stop = stop_requested(training)
             if stop or end == num_evals or end % checkpoints.every == 0:
-                work.saved(end)
+                progress.saved(end)
                 checkpoints.save(end, training, identity)
             if stop and interrupts.stop_requested():  # the others will be ended
                 break
         checkpoints.wait()
         if interrupts.stop_requested():
-            work.stopped()
+            progress.stopped()
     return training
 
 

@@ -22,7 +22,7 @@ from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
-from gcjax.engine.validation import check_made, check_residual, check_versions
+from gcjax.engine.validation import check_commits, check_residual, check_versions
 from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
 from gcjax.protocols.validation.structure import check_structure
 from gcjax.stragglers.network import Links, Network
@@ -94,66 +94,64 @@ def run(
       ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all, or nobody
         does any work for any commit, or the ring is too small, or what it is to go on from is another run.
     """
-    _validate.optimizer("optimizer", optimizer)
     resume, device_layout = resume_options(resume), layout(mesh)
-    _check_arguments(
-        task, protocol, num_commits=num_commits, eval_every=eval_every, ring_size=ring_size,
-        wavefront_width=wavefront_width,
-    )  # fmt: skip
+    counts = {"num_commits": num_commits, "eval_every": eval_every, "ring_size": ring_size}
+    _check_arguments(task, protocol, optimizer, **counts, wavefront_width=wavefront_width)
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
     network = _network(network, task, params, durations.shape[1])
-    arrays = durations, rng_key, params, network, task.data, resume.run
-    traced = any(_validate.is_traced(x) for x in jax.tree.leaves(arrays))
-    if resume.run is None:
-        make = protocol.schedule if traced else partial(compiled_schedule, protocol.schedule)
-        schedule = make(durations, network)
+    inputs = durations, rng_key, params, network, task.data, resume.run
+    traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
+    schedule, traced = _schedule(protocol, durations, network, resume.run, traced)
+    possible, contributions = schedule.worker.shape
+    if wavefront_width is None:  # contributions to one commit are spread by themselves
+        wavefront_width = device_layout.spread().size if contributions == 1 else 1
+    options = Options(
+        num_commits=num_commits, eval_every=min(eval_every or max(1, possible // 100), possible),
+        ring_size=_ring_size(ring_size, protocol, schedule, traced, resume.run), wavefront_width=wavefront_width,
+        layout=device_layout,
+    )  # fmt: skip
+    if resume.run is not None:
+        check_same_run(resume.run, 1 + -(-(num_commits or possible) // options.eval_every), device_layout.mesh)
+    program = Program(task._replace(data=None), protocol, optimizer, options)
+    source = None if protocol.adaptive is None else (durations, network)
+    arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=source)
+    return (_traced_run if traced else _concrete_run)(program, arrays, resume, progress)
+
+
+def _schedule(
+    protocol: Protocol, durations: jax.Array, network: Network, run: Run | None, traced: bool
+) -> tuple[Schedule, bool]:
+    """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced."""
+    if run is None:
+        simulate = protocol.schedule if traced else partial(compiled_schedule, protocol.schedule)
+        schedule = simulate(durations, network)
         check_schedule(schedule, protocol, durations)
     else:
-        schedule = resume.run.schedule
+        schedule = run.schedule
     traced = traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol
     if not traced:
         check_versions(protocol.one_version, schedule)
-    possible, contributions = schedule.worker.shape
-    if resume.run is not None:
-        ring_size = same_ring_size(resume.run, ring_size)
-    elif ring_size is None:
-        ring_size = _default_ring_size(protocol, schedule, traced)
-    if wavefront_width is None:  # contributions to one commit are spread by themselves
-        wavefront_width = device_layout.spread().size if contributions == 1 else 1
-    every = min(eval_every or max(1, possible // 100), possible)
-    if resume.run is not None:
-        check_same_run(resume.run, 1 + -(-(num_commits or possible) // every), device_layout.mesh)
-    options = Options(
-        num_commits=num_commits,
-        eval_every=every,
-        ring_size=ring_size,
-        wavefront_width=wavefront_width,
-        layout=device_layout,
-    )
-    program = Program(task._replace(data=None), protocol, optimizer, options)
-    source = None if protocol.adaptive is None else (durations, network)
-    given = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=source)
-    return (_traced_run if traced else _concrete_run)(program, given, resume, progress)
+    return schedule, traced
 
 
-def _traced_run(program: Program, given: Arrays, resume: Resume, progress: Progress | None) -> Run:
+def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Progress | None) -> Run:
     """A run inside of a `jit`."""
     for name, value in {"checkpoints": resume.checkpoints, "progress": progress}.items():
         if value is not None:
             raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")
-    schedule, data, rng_key, params, source = given
+    schedule, data, rng_key, params, source = arrays
     run = begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
     end = _last_evaluation(resume, schedule)
-    if not _is_zero(end):
+    if not isinstance(end, int) or end:
         run = advance(program, schedule, data, rng_key, run, jnp.asarray(end, jnp.int32), source)
     return _with_schedule(run, program.protocol, schedule, source)
 
 
-def _concrete_run(program: Program, given: Arrays, resume: Resume, progress: Progress | None) -> Run:
+def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Progress | None) -> Run:
     """A run outside of any `jit`: compiled, checked, and with checkpoints if there are to be any."""
     options, put = program.options, program.options.layout.put
-    schedule, data, rng_key, params, source = put(given)
+    schedule, data, rng_key, params, source = put(arrays)
     run = _begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
     end = _last_evaluation(resume, schedule)
 
@@ -165,24 +163,24 @@ def _concrete_run(program: Program, given: Arrays, resume: Resume, progress: Pro
         run = advance_in_pieces(
             go_on, run, min(int(end), -(-max_commits // options.eval_every)),
             checkpoints=resume.checkpoints,
-            identity="" if resume.checkpoints is None else _identity(options, given, resume.identity),
+            identity="" if resume.checkpoints is None else _identity(options, arrays, resume.identity),
             report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
         )  # fmt: skip
-    elif not _is_zero(end):
+    elif not isinstance(end, int) or end:
         run = go_on(run, end)
     run = _with_schedule(run, program.protocol, schedule, source)
     if not _validate.is_traced(run.info.num_commits):  # an optimizer's parameter may be traced
         if source is not None:
             check_structure(run.schedule, program.protocol)
         check_residual(run, program.protocol)
-        check_made(run, num_commits=options.num_commits)
+        check_commits(run, num_commits=options.num_commits)
     return run
 
 
-def _identity(options: Options, given: Arrays, text: str) -> str:
+def _identity(options: Options, arrays: Arrays, text: str) -> str:
     """What the bits of a run depend on; see `run_identity`."""
-    arrays = {name: value for name, value in given._asdict().items() if name != "source"}
-    return run_identity(text, num_commits=options.num_commits, eval_every=options.eval_every, **arrays)
+    named = {name: value for name, value in arrays._asdict().items() if name != "source"}
+    return run_identity(text, num_commits=options.num_commits, eval_every=options.eval_every, **named)
 
 
 def _last_evaluation(resume: Resume, schedule: Schedule) -> int | jax.Array:
@@ -204,12 +202,12 @@ def _with_schedule(run: Run, protocol: Protocol, schedule: Schedule, source: Sou
     return run._replace(schedule=schedule)
 
 
-def _is_zero(value: int | jax.Array) -> bool:
-    return isinstance(value, int) and value == 0
-
-
-def _default_ring_size(protocol: Protocol, schedule: Schedule, traced: bool) -> int:
-    """The past versions to keep: those that the protocol's staleness asks for, or more if this schedule needs them."""
+def _ring_size(ring_size: int | None, protocol: Protocol, schedule: Schedule, traced: bool, run: Run | None) -> int:
+    """The past versions to keep: by default those that the protocol's staleness asks for, or as many as are read."""
+    if run is not None:
+        return same_ring_size(run, ring_size)
+    if ring_size is not None:
+        return ring_size
     num_workers, (possible, contributions) = schedule.start.shape[1], schedule.worker.shape
     if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
         size = 0
@@ -223,8 +221,11 @@ def _default_ring_size(protocol: Protocol, schedule: Schedule, traced: bool) -> 
     return max(size, int(np.max(jax.device_get(versions_alive(schedule)))))
 
 
-def _check_arguments(task: Task, protocol: Protocol, **counts: int | None) -> None:
-    """Checks the protocol, whether it suits the task, and numbers that are at least 1 if they are given."""
+def _check_arguments(
+    task: Task, protocol: Protocol, optimizer: optax.GradientTransformation, **counts: int | None
+) -> None:
+    """Checks optimizer and protocol, whether that suits the task, and numbers that are at least 1 if they are given."""
+    _validate.optimizer("optimizer", optimizer)
     if not isinstance(protocol, Protocol):
         raise ValueError(f"run needs a Protocol, for example gcjax.protocols.bsp(); got {protocol!r}.")
     for name, value in counts.items():

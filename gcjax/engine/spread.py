@@ -21,8 +21,8 @@ class Spread(NamedTuple):
       total: `(function, shared, work) -> sum`: adds up what `function(shared, part)` gives, a pytree, over the parts of
         the work; its leaves have a common leading axis, padded with -1 (integers) and 0 (floats) where it must be.
       each: `(function, shared, work) -> results`: `function(shared, entry)` for every entry along the leading axis.
-      owned: `(function, shared, own, work) -> (sum, own)`: `function(shared, own, part) -> (part of the sum, own)`
-        for the parts of the work, where `own` has the leading axis of the work, stays where it is and is made anew.
+      owned: `(function, shared, per_worker, work) -> (sum, per_worker)`: `function` gives a part of the sum and the new
+        values for a part of the work; `per_worker` has the leading axis of the work, and stays where it is.
     """
 
     size: int
@@ -40,8 +40,8 @@ def one_device() -> Spread:
     def each(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
         return jax.vmap(function, (None, 0))(shared, work)
 
-    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
-        return function(shared, own, work)
+    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, per_worker: Any, work: Any) -> Any:
+        return function(shared, per_worker, work)
 
     return Spread(1, total, each, owned)
 
@@ -72,18 +72,18 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
         results = on_each_device(part, mesh, axis, num_shared=1)(shared, pad_work(work))
         return jax.tree.map(lambda x: x[: jax.tree.leaves(work)[0].shape[0]], results)
 
-    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
-        def part(shared: Any, own: Any, work: Any) -> Any:
-            total, own = function(shared, own, work)
-            return jax.lax.psum(total, axis), own
+    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, per_worker: Any, work: Any) -> Any:
+        def part(shared: Any, per_worker: Any, work: Any) -> Any:
+            total, per_worker = function(shared, per_worker, work)
+            return jax.lax.psum(total, axis), per_worker
 
         whole, cut = PartitionSpec(), PartitionSpec(axis)
         number = jax.tree.leaves(work)[0].shape[0]
         spread = jax.shard_map(
             part, mesh=mesh, in_specs=(whole, cut, cut), out_specs=(whole, cut), axis_names={axis}, check_vma=False
         )
-        total, own = spread(shared, pad(own, size), pad_work(work))
-        return total, jax.tree.map(lambda x: x[:number], own)
+        total, per_worker = spread(shared, pad(per_worker, size), pad_work(work))
+        return total, jax.tree.map(lambda x: x[:number], per_worker)
 
     return Spread(size, total, each, owned)
 

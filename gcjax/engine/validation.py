@@ -33,13 +33,13 @@ def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None
     if protocol is not None:
         check_versions(protocol.one_version, run.schedule)
         check_residual(run, protocol)
-    check_made(run, num_commits=num_commits)
+    check_commits(run, num_commits=num_commits)
 
 
-def check_made(run: Run, *, num_commits: int | None = None) -> None:
+def check_commits(run: Run, *, num_commits: int | None = None) -> None:
     """As `check`, if the schedule itself has been checked."""
-    num_made, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
-    ring_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[num_made.ndim] - 1
+    committed, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
+    ring_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[committed.ndim] - 1
     if needed > ring_size:
         raise ValueError(
             f"the ring keeps {ring_size} past versions of the parameters, but this schedule still needs {needed} at "
@@ -49,14 +49,14 @@ def check_made(run: Run, *, num_commits: int | None = None) -> None:
     if num_commits is None:
         return
     if run.state.window is not None:  # a protocol that looks at the loss may still choose to commit more often
-        num_made = np.where(np.asarray(run.state.commit) < num_made, num_commits, num_made)
-    if num_made.min() < num_commits:
-        _raise_too_few_commits(run.schedule, num_made, num_commits)
+        committed = np.where(np.asarray(run.state.commit) < committed, num_commits, committed)
+    if committed.min() < num_commits:
+        _raise_too_few_commits(run.schedule, committed, num_commits)
 
 
-def _raise_too_few_commits(schedule: Schedule, num_made: np.ndarray, num_commits: int) -> None:
+def _raise_too_few_commits(schedule: Schedule, committed: np.ndarray, num_commits: int) -> None:
     """Raises the error of the run, among these, with the fewest commits."""
-    worst, fewest = np.unravel_index(np.argmin(num_made), num_made.shape), int(num_made.min())
+    worst, fewest = np.unravel_index(np.argmin(committed), committed.shape), int(committed.min())
     start, compute_start, compute_end, horizon = (
         np.asarray(x)[worst] for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
     )

@@ -12,7 +12,7 @@ with an error; 1 if it ended with an error itself.
 """
 
 from gcjax.processes.group import LOST, group
-from gcjax.processes.rendezvous import Place, place
+from gcjax.processes.rendezvous import Rendezvous, rendezvous
 from gcjax.processes.share import SharedError, agree, is_first, share
 
-__all__ = ["LOST", "Place", "SharedError", "agree", "group", "is_first", "place", "share"]
+__all__ = ["LOST", "Rendezvous", "SharedError", "agree", "group", "is_first", "rendezvous", "share"]

@@ -16,7 +16,7 @@ from gcjax import _validate, interrupts
 from gcjax.processes.hub import Hub
 from gcjax.processes.listening import interface
 from gcjax.processes.member import Member
-from gcjax.processes.rendezvous import Place, place
+from gcjax.processes.rendezvous import Rendezvous, rendezvous
 from gcjax.processes.secret import secret
 from gcjax.processes.share import SharedError
 
@@ -74,16 +74,16 @@ def group(
     """
     _validate.number("timeout", timeout, above=True, finite=True)
     _validate.number("lost-after", lost_after, minimum=1.0, finite=True)
-    place_here = place(coordinator, num_processes, process_id, timeout)
-    host = None if place_here.process_id else interface(place_here, bind)
-    link = _Link(place_here, secret(place_here, file=secret_file, none=no_secret), timeout, lost_after, host)
+    here = rendezvous(coordinator, num_processes, process_id, timeout)
+    host = None if here.process_id else interface(here, bind)
+    link = _Link(here, secret(here, file=secret_file, none=no_secret), timeout, lost_after, host)
     address = link.wait(link.end.meet())
     if isinstance(link.end, Hub) and (strangers := link.end.strangers()):
         print(f"gcjax: {strangers}", file=sys.stderr)
     shared = None
     try:
         with interrupts.before_end(lambda: link.wait(link.end.fail("interrupted"), _TELL_SECONDS)):
-            _initialize(link.place, address, link.host, timeout, lost_after)
+            _initialize(link.rendezvous, address, link.host, timeout, lost_after)
             try:
                 yield
             except SharedError as error:  # every process has it, so nobody is to be told
@@ -101,34 +101,36 @@ def group(
 class _Link:
     """The event loop, on a thread of its own, that talks to the other processes."""
 
-    def __init__(self, place: Place, secret: bytes, timeout: float, lost_after: float, host: str | None) -> None:
-        self.place, self.host = place, host
+    def __init__(
+        self, rendezvous: Rendezvous, secret: bytes, timeout: float, lost_after: float, host: str | None
+    ) -> None:
+        self.rendezvous, self.host = rendezvous, host
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="gcjax-processes", daemon=True).start()
-        self.end: Hub | Member = self.wait(self._end(place, secret, timeout, lost_after))
+        self.end: Hub | Member = self.wait(self._end(rendezvous, secret, timeout, lost_after))
 
     def wait(self, coroutine: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
         """The result of a coroutine of the loop; `TimeoutError` if it is not there after so many seconds."""
         future: Future[_T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result(timeout)
 
-    async def _end(self, place: Place, secret: bytes, timeout: float, lost_after: float) -> Hub | Member:
+    async def _end(self, rendezvous: Rendezvous, secret: bytes, timeout: float, lost_after: float) -> Hub | Member:
         """Made on the loop that it belongs to."""
-        if place.process_id:
-            return Member(place, secret, timeout, lost_after, _stop)
-        return Hub(place, secret, timeout, lost_after, _stop, self.host)
+        if rendezvous.process_id:
+            return Member(rendezvous, secret, timeout, lost_after, _stop)
+        return Hub(rendezvous, secret, timeout, lost_after, _stop, self.host)
 
 
-def _initialize(place: Place, address: str, host: str | None, timeout: float, lost_after: float) -> None:
+def _initialize(rendezvous: Rendezvous, address: str, host: str | None, timeout: float, lost_after: float) -> None:
     # JAX would catch SIGTERM as the notice of a preemption that nobody here asks for; it shall end the process.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(
         address,
-        place.num_processes,
-        place.process_id,
-        coordinator_bind_address=_bind_address(host, place.port),
-        local_device_ids=place.local_devices,
-        cluster_detection_method="deactivate",  # the place is known
+        rendezvous.num_processes,
+        rendezvous.process_id,
+        coordinator_bind_address=_bind_address(host, rendezvous.port),
+        local_device_ids=rendezvous.local_devices,
+        cluster_detection_method="deactivate",  # the rendezvous is known
         initialization_timeout=max(1, int(timeout)),
         heartbeat_timeout_seconds=max(_JAX_HEARTBEAT, int(2 * lost_after)),
     )

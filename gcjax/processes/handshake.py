@@ -33,31 +33,31 @@ class Hello(NamedTuple):
 
 async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes) -> Hello | None:
     """Process 0's side: who has connected; None if it is a stranger."""
-    own = secrets.token_hex(16)
-    wire.send(writer, nonce=own)
+    own_nonce = secrets.token_hex(16)
+    wire.send(writer, nonce=own_nonce)
     try:
         message = await asyncio.wait_for(wire.receive(reader, MAX_BYTES), PATIENCE) or {}
     except TimeoutError:
         return None
     hello, nonce = _hello(message), message.get("nonce")
-    if hello is None or not _proves(message, secret, "member", own, nonce, hello):
+    if hello is None or not _proves(message, secret, "member", own_nonce, nonce, hello):
         return None
-    wire.send(writer, proof=_proof(secret, "hub", own, nonce, hello))
+    wire.send(writer, proof=_proof(secret, "hub", own_nonce, nonce, hello))
     return hello
 
 
 async def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secret: bytes, hello: Hello) -> str | None:
     """The other side: what is wrong with what answers at the address of process 0; None if it is process 0."""
-    own = secrets.token_hex(16)
+    own_nonce = secrets.token_hex(16)
     challenge = await wire.receive(reader, MAX_BYTES) or {}
     nonce = challenge.get("nonce")
     if not isinstance(nonce, str):
         return "what answers there is not process 0 of a run that is being started"
-    wire.send(writer, **hello._asdict(), nonce=own, proof=_proof(secret, "member", nonce, own, hello))
+    wire.send(writer, **hello._asdict(), nonce=own_nonce, proof=_proof(secret, "member", nonce, own_nonce, hello))
     answer = await wire.receive(reader, MAX_BYTES)
     if answer is None:
         return "process 0 takes this process for a stranger; do all have the same secret?"
-    if not _proves(answer, secret, "hub", nonce, own, hello):
+    if not _proves(answer, secret, "hub", nonce, own_nonce, hello):
         return "what answers there does not know the secret of the group"
     return None
 

@@ -7,7 +7,7 @@ from typing import Any
 from gcjax.processes import handshake, wire
 from gcjax.processes.door import Door
 from gcjax.processes.listening import listeners
-from gcjax.processes.rendezvous import Place
+from gcjax.processes.rendezvous import Rendezvous
 
 
 @dataclasses.dataclass
@@ -29,7 +29,7 @@ class Hub:
 
     def __init__(
         self,
-        place: Place,
+        rendezvous: Rendezvous,
         secret: bytes,
         timeout: float,
         lost_after: float,
@@ -37,8 +37,8 @@ class Hub:
         host: str | None = None,
     ) -> None:
         """As in `gcjax.processes.group`; `stop` ends this process with a message; listens on `host`, or on all."""
-        self._place, self._timeout, self._lost_after, self._stop = place, timeout, lost_after, stop
-        self._host, self._door = host, Door(secret, max_open=place.num_processes + 100)
+        self._rendezvous, self._timeout, self._lost_after, self._stop = rendezvous, timeout, lost_after, stop
+        self._host, self._door = host, Door(secret, max_open=rendezvous.num_processes + 100)
         self._peers: dict[int, Peer] = {}
         self._met = self._over = False
         self._question, self._failing = 0, set[int]()
@@ -51,7 +51,7 @@ class Hub:
         Raises:
           ValueError: if some do not come in time, or do not belong to the group; all that have come raise the same.
         """
-        if self._place.num_processes > 1:
+        if self._rendezvous.num_processes > 1:
             servers = await self._listen()
             try:
                 await asyncio.wait_for(self._all_connected, self._timeout)
@@ -64,7 +64,7 @@ class Hub:
         self._met = True
         self._tell(go=True)
         self._ticking = asyncio.create_task(self._tick())
-        return self._place.address
+        return self._rendezvous.address
 
     async def finish(self) -> None:
         """Waits until all processes are done."""
@@ -84,10 +84,10 @@ class Hub:
 
     async def _listen(self) -> list[asyncio.Server]:
         try:
-            sockets = listeners(self._host, self._place.port)
+            sockets = listeners(self._host, self._rendezvous.port)
         except OSError as error:
             raise ValueError(
-                f"Process 0 must be able to listen on port {self._place.port} of {self._host or 'its machine'}: "
+                f"Process 0 must be able to listen on port {self._rendezvous.port} of {self._host or 'its machine'}: "
                 f"{error.strerror}. Choose another port with --coordinator, for all processes, or another interface "
                 "with --bind."
             ) from None
@@ -108,7 +108,7 @@ class Hub:
                 self._all_connected.set_exception(self._refusal(problem))
             return
         self._peers[rank] = peer
-        if len(self._peers) == self._place.num_processes - 1 and not self._all_connected.done():
+        if len(self._peers) == self._rendezvous.num_processes - 1 and not self._all_connected.done():
             self._all_connected.set_result(None)
         while (message := await wire.receive(reader)) is not None:
             self._note(rank, peer, message)
@@ -120,20 +120,20 @@ class Hub:
 
     def _objection(self, hello: handshake.Hello) -> str | None:
         rank, number = hello
-        if number != self._place.num_processes:
+        if number != self._rendezvous.num_processes:
             return (
                 f"All processes must be started with the same number of processes; process {rank} was with {number}, "
-                f"process 0 with {self._place.num_processes}."
+                f"process 0 with {self._rendezvous.num_processes}."
             )
         if rank in self._peers:
             return f"Every process must have its own id, from 0 to {number - 1}; there are two with the id {rank}."
         return None
 
     def _missing(self) -> str:
-        number = self._place.num_processes
+        number = self._rendezvous.num_processes
         missing = [str(rank) for rank in range(1, number) if rank not in self._peers]
         return (
-            f"All {number} processes must reach process 0 at {self._place.address} within {self._timeout:g} s; "
+            f"All {number} processes must reach process 0 at {self._rendezvous.address} within {self._timeout:g} s; "
             f"missing: process {', '.join(missing)}. Are they started, and can they reach that address? "
             f"{self.strangers()}"
         ).rstrip()
@@ -177,7 +177,7 @@ class Hub:
         while any(peer.answered < question for other, peer in self._peers.items() if other != rank):
             await asyncio.sleep(0.01)
         for _ in range(20):
-            if len(self._failing) == self._place.num_processes:
+            if len(self._failing) == self._rendezvous.num_processes:
                 break
             await asyncio.sleep(0.05)
         await self._end(wire.failed(rank, error), spared=frozenset(self._failing))

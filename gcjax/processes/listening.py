@@ -4,27 +4,27 @@ import contextlib
 import errno
 import socket
 
-from gcjax.processes.rendezvous import Place
+from gcjax.processes.rendezvous import Rendezvous
 
 _BACKLOG = 1024
 _NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
-def interface(place: Place, bind: str | None) -> str | None:
+def interface(rendezvous: Rendezvous, bind: str | None) -> str | None:
     """The address, or the name of one, on which process 0 listens; None for all of its machine.
 
     It is that of the coordinator. All interfaces are taken where that is none of this machine's, since addresses are
     translated on the way, or where a machine knows itself only by loopback, as some do.
 
     Args:
-      place: where the group meets.
+      rendezvous: where the group meets.
       bind: the interface that the user chose.
     """
-    if bind is not None or place.is_loopback:
-        return bind or place.host
+    if bind is not None or rendezvous.is_loopback:
+        return bind or rendezvous.host
     with contextlib.suppress(OSError):
-        if all(_is_of_this_machine(*address) for address in _addresses(place.host, 0)):
-            return place.host
+        if all(_is_of_this_machine(*address) for address in _addresses(rendezvous.host, 0)):
+            return rendezvous.host
     return None
 
 

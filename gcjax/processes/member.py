@@ -5,15 +5,17 @@ from typing import Any
 
 from gcjax.processes import handshake, wire
 from gcjax.processes.relay import open_relay
-from gcjax.processes.rendezvous import Place
+from gcjax.processes.rendezvous import Rendezvous
 
 
 class Member:
     """Connects to process 0, then listens to it; see `gcjax.processes.hub`."""
 
-    def __init__(self, place: Place, secret: bytes, timeout: float, lost_after: float, stop: wire.Stop) -> None:
+    def __init__(
+        self, rendezvous: Rendezvous, secret: bytes, timeout: float, lost_after: float, stop: wire.Stop
+    ) -> None:
         """As in `gcjax.processes.group`; `stop` ends this process with a message."""
-        self._place, self._timeout, self._lost_after, self._stop = place, timeout, lost_after, stop
+        self._rendezvous, self._timeout, self._lost_after, self._stop = rendezvous, timeout, lost_after, stop
         self._secret = secret
         self._silent = 0
         self._over, self._released = asyncio.Event(), asyncio.Event()
@@ -28,7 +30,7 @@ class Member:
         await self._wait_for_all()
         self._listening = asyncio.create_task(self._listen())
         self._ticking = asyncio.create_task(self._tick())
-        return f"127.0.0.1:{await open_relay(self._place.host, self._place.port, self._timeout)}"
+        return f"127.0.0.1:{await open_relay(self._rendezvous.host, self._rendezvous.port, self._timeout)}"
 
     async def finish(self) -> None:
         """Waits until all processes are done."""
@@ -43,10 +45,10 @@ class Member:
     async def _connect(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         clock = asyncio.get_running_loop().time
         deadline, reason = clock() + self._timeout, ""
-        hello = handshake.Hello(self._place.process_id, self._place.num_processes)
+        hello = handshake.Hello(self._rendezvous.process_id, self._rendezvous.num_processes)
         while True:
             try:
-                reader, writer = await wire.connect(self._place.host, self._place.port, deadline)
+                reader, writer = await wire.connect(self._rendezvous.host, self._rendezvous.port, deadline)
                 patience = max(0.1, min(handshake.PATIENCE, deadline - clock()))
                 try:
                     problem = await asyncio.wait_for(handshake.enter(reader, writer, self._secret, hello), patience)
@@ -69,7 +71,7 @@ class Member:
         except TimeoutError:
             raise ValueError(self._unreachable_text("process 0 fell silent")) from None
         if answer is None:
-            raise ValueError(f"Process 0 at {self._place.address} ended before all processes had come.")
+            raise ValueError(f"Process 0 at {self._rendezvous.address} ended before all processes had come.")
         self._check(answer)
 
     def _check(self, answer: dict[str, Any]) -> None:
@@ -78,7 +80,7 @@ class Member:
 
     def _unreachable_text(self, reason: str) -> str:
         return (
-            f"The coordinator, process 0 at {self._place.address}, must be reachable within {self._timeout:g} s: "
+            f"The coordinator, process 0 at {self._rendezvous.address}, must be reachable within {self._timeout:g} s: "
             f"{reason}. Is process 0 started, with the same address, and is the port open?"
         )
 
@@ -95,7 +97,7 @@ class Member:
             self._stop(wire.lost(0, "it was killed, or ran out of memory, or its machine went down"))
 
     def _on_end(self, text: str, spared: list[int]) -> None:
-        if self._place.process_id in spared:
+        if self._rendezvous.process_id in spared:
             self._released.set()
             self._writer.close()
         else:

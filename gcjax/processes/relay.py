@@ -15,11 +15,11 @@ async def open_relay(host: str, port: int, timeout: float) -> int:
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with contextlib.suppress(OSError):
-            there = await wire.connect(host, port, asyncio.get_running_loop().time() + timeout)
-            back = asyncio.create_task(_copy(there[0], writer))
-            await _copy(reader, there[1])
+            source, target = await wire.connect(host, port, asyncio.get_running_loop().time() + timeout)
+            back = asyncio.create_task(_copy(source, writer))
+            await _copy(reader, target)
             back.cancel()
-            there[1].close()
+            target.close()
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)

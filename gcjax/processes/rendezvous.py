@@ -11,7 +11,7 @@ _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s\[\]]+):(\d{1,5})")
 _BY_HAND = "--coordinator HOST:PORT --num-processes N --process-id I"
 
 
-class Place(NamedTuple):
+class Rendezvous(NamedTuple):
     """One process's place in a group.
 
     Attributes:
@@ -45,7 +45,9 @@ class Place(NamedTuple):
             return self.host.lower() == "localhost"
 
 
-def place(coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: float) -> Place:
+def rendezvous(
+    coordinator: str | None, num_processes: int | None, process_id: int | None, timeout: float
+) -> Rendezvous:
     """This process's place, from what was said by hand or else from the launcher that JAX detects.
 
     Args:
@@ -59,14 +61,14 @@ def place(coordinator: str | None, num_processes: int | None, process_id: int | 
     """
     given = (coordinator, num_processes, process_id)
     if all(value is None for value in given):
-        return _detect_place(timeout)
+        return _detect_rendezvous(timeout)
     if coordinator is None or num_processes is None or process_id is None:
         names = ("coordinator", "num-processes", "process-id")
         missing = ", ".join(f"--{name}" for name, value in zip(names, given, strict=True) if value is None)
         raise ValueError(f"The processes of a group are given by all of {_BY_HAND}, or by none; missing: {missing}.")
     _validate.integer("num-processes", num_processes, minimum=1)
     _validate.integer("process-id", process_id, maximum=num_processes - 1, hint="Processes are counted from 0.")
-    return Place(_address(coordinator), num_processes, process_id)
+    return Rendezvous(_address(coordinator), num_processes, process_id)
 
 
 def _address(text: str) -> str:
@@ -78,7 +80,7 @@ def _address(text: str) -> str:
     return text
 
 
-def _detect_place(timeout: float) -> Place:
+def _detect_rendezvous(timeout: float) -> Rendezvous:
     """What JAX finds: Open MPI, SLURM, TPU on GKE and GCE, Kubernetes; in this order."""
     # JAX has no public name for this. The address must be known before jax.distributed.initialize uses it,
     # since that ends the process where nobody answers.
@@ -96,8 +98,8 @@ def _detect_place(timeout: float) -> Place:
         raise ValueError(f"No launcher of several processes (SLURM, Open MPI, TPU pod, GKE) was detected. {_ask()}")
     address, num_processes, process_id, devices = detected
     if devices is None or os.environ.get("JAX_LOCAL_DEVICE_IDS"):  # which JAX reads by itself
-        return Place(_address(address), num_processes, process_id)
-    return Place(_address(address), num_processes, process_id, tuple(devices))
+        return Rendezvous(_address(address), num_processes, process_id)
+    return Rendezvous(_address(address), num_processes, process_id, tuple(devices))
 
 
 def _ask() -> str:

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from gcjax.processes.rendezvous import Place
+from gcjax.processes.rendezvous import Rendezvous
 
 VARIABLE, FILE_VARIABLE = "GCJAX_SECRET", "GCJAX_SECRET_FILE"
 LEAST = 16
@@ -12,11 +12,11 @@ LEAST = 16
 _MAKE = f"export {VARIABLE}=$(openssl rand -hex 32)"
 
 
-def secret(place: Place, *, file: str | os.PathLike[str] | None = None, none: bool = False) -> bytes:
+def secret(rendezvous: Rendezvous, *, file: str | os.PathLike[str] | None = None, none: bool = False) -> bytes:
     """The group's secret: of the file, or else of `GCJAX_SECRET`, or of the file that `GCJAX_SECRET_FILE` names.
 
     Args:
-      place: where the group meets.
+      rendezvous: where the group meets.
       file: whose text, without white space around it, is the secret.
       none: go without a secret, also where others can reach the coordinator.
 
@@ -35,11 +35,11 @@ def secret(place: Place, *, file: str | os.PathLike[str] | None = None, none: bo
     file = os.environ.get(FILE_VARIABLE) if file is None else file
     if file is not None:
         return _long_enough(f"The file {str(file)!r}", _text(file))
-    if place.num_processes > 1 and not place.is_loopback:
+    if rendezvous.num_processes > 1 and not rendezvous.is_loopback:
         raise ValueError(
-            f"Others can reach {place.address}, so the processes that meet there need a secret in common; got none. "
-            f"Set {VARIABLE} to the same text for all of them, for example by '{_MAKE}' where they are launched, or "
-            "name a file with --secret-file; or believe everybody who reaches that port, with --no-secret."
+            f"Others can reach {rendezvous.address}, so the processes that meet there need a secret in common; got "
+            f"none. Set {VARIABLE} to the same text for all of them, for example by '{_MAKE}' where they are launched, "
+            "or name a file with --secret-file; or believe everybody who reaches that port, with --no-secret."
         )
     return b""
 

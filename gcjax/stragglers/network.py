@@ -136,8 +136,8 @@ def constant_network(
     Raises:
       ValueError: if a value is negative or NaN, or the shared link is given more than one.
     """
-    own = {"latency": latency, "upload": upload, "download": download}
-    return Network(**{name: _seconds(name, value) for name, value in own.items()}, server=server).validated()
+    seconds = {"latency": latency, "upload": upload, "download": download}
+    return Network(**{name: _seconds(name, value) for name, value in seconds.items()}, server=server).validated()
 
 
 def links(
@@ -164,8 +164,8 @@ def links(
     for name, value in {"upload": upload, "download": download, "server": server}.items():
         _check_number(f"{name} bandwidth", value, above=True)
     _check_one_link("server bandwidth", server)
-    own = {"latency": _seconds("latency", latency), "upload": _array(upload), "download": _array(download)}
-    return Links(**own, server=server, shared=shared)
+    seconds = _seconds("latency", latency)
+    return Links(latency=seconds, upload=_array(upload), download=_array(download), server=server, shared=shared)
 
 
 def _check_number(name: str, value: Any, *, above: bool = False) -> None:

@@ -17,31 +17,31 @@ class _Link(NamedTuple):
     arrived: jax.Array
 
 
-def shared_seconds(active: jax.Array, own: jax.Array, server: jax.Array) -> jax.Array:
+def shared_seconds(active: jax.Array, worker_link: jax.Array, server_link: jax.Array) -> jax.Array:
     """float[W]: seconds that a message of size 1 takes at the rate of the moment.
 
     Args:
       active: bool[W], who transfers.
-      own: float[W] seconds on the worker's own link.
-      server: float[] seconds on the shared link for one alone.
+      worker_link: float[W] seconds on the worker's own link.
+      server_link: float[] seconds on the shared link for one alone.
     """
-    return jnp.maximum(own, server * active.sum().astype(server.dtype))
+    return jnp.maximum(worker_link, server_link * active.sum().astype(server_link.dtype))
 
 
-def shared_arrivals(ready: jax.Array, size: jax.Array, own: jax.Array, server: jax.Array) -> jax.Array:
+def shared_arrivals(ready: jax.Array, size: jax.Array, worker_link: jax.Array, server_link: jax.Array) -> jax.Array:
     """float[W]: when transfers end that share a link; inf for those that never begin.
 
     Args:
       ready: float[W] seconds, when each begins; inf if it does not.
       size: float[W], of each message.
-      own: float[W] seconds that a message of size 1 takes on the worker's own link.
-      server: float[] seconds that it takes on the shared link, for one alone.
+      worker_link: float[W] seconds that a message of size 1 takes on the worker's own link.
+      server_link: float[] seconds that it takes on the shared link, for one alone.
     """
 
     def step(_: int, link: _Link) -> _Link:
         waiting = (link.left > 0) & jnp.isfinite(ready)
         active = waiting & (ready <= link.now)
-        seconds = shared_seconds(active, own, server)
+        seconds = shared_seconds(active, worker_link, server_link)
         ends = jnp.where(active, link.now + link.left * seconds, jnp.inf)
         begins = jnp.where(waiting & ~active, ready, jnp.inf)
         now = jnp.minimum(ends.min(), begins.min())

@@ -98,7 +98,7 @@ def test_commands_do_not_write_to_a_held_folder(tmp_path, capsys, command):
     config, out = tmp_path / "small.gin", tmp_path / "out"
     config.write_text(CONFIG)
     (out / "checkpoints").mkdir(parents=True)
-    with locks.held(out):
+    with locks.lock(out):
         assert cli.main([command[0], str(config), *command[1:], "--out", str(out)]) == 2
     assert "is held by process" in capsys.readouterr().err
     assert [path.name for path in out.iterdir()] == ["checkpoints"]

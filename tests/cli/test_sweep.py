@@ -7,7 +7,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
-from gcjax import analysis, cli, interrupts, keeping
+from gcjax import analysis, cli, interrupts, saved_progress
 from gcjax.cli import grid, sweep_folders
 from tests.cli.test_main import CONFIG
 
@@ -81,7 +81,7 @@ class Ended(BaseException):
 @pytest.fixture
 def signalled(monkeypatch):
     """A list of the runs that begin; the second gets a signal, and the end of the process is an error."""
-    begun, count, init = [], iter(range(100)), keeping.Work.__init__
+    begun, count, init = [], iter(range(100)), saved_progress.SavedProgress.__init__
 
     def work(self, label, *rest):
         init(self, label, *rest)
@@ -93,7 +93,7 @@ def signalled(monkeypatch):
         interrupts._state.received = None
         raise Ended(interrupts._state.advice())
 
-    monkeypatch.setattr(keeping.Work, "__init__", work)
+    monkeypatch.setattr(saved_progress.SavedProgress, "__init__", work)
     monkeypatch.setattr(interrupts._state, "received", None)
     monkeypatch.setattr(interrupts, "_end", end)
     return begun

@@ -15,14 +15,14 @@ def main(folder, every, seconds):
     import jax
     import jax.numpy as jnp
 
-    from gcjax import engine, interrupts, keeping
+    from gcjax import engine, interrupts, saved_progress
     from gcjax.engine.pieces import advance_in_pieces
 
     interrupts.SAVING_SECONDS = dict.fromkeys(
         interrupts.STATUS, 90.0
     )  # a busy machine may need more than a command has
     interrupts.allow_saving()
-    interrupts.advise(lambda: f"; {keeping.sentence()}")
+    interrupts.advise(lambda: f"; {saved_progress.sentence()}")
 
     @jax.jit
     def step(x):

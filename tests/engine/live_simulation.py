@@ -8,7 +8,7 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from gcjax import codes, engine, keeping, protocols, stragglers, tasks
+from gcjax import codes, engine, protocols, saved_progress, stragglers, tasks
 from gcjax.codes import assignments, stopping
 from gcjax.engine.live import deadlines, exchange, saving, training, worker_round
 from gcjax.engine.live import round_records as records
@@ -108,7 +108,7 @@ class Simulation:
     def run(self, num_rounds, checkpoints=None, identity="simulated"):
         so_far = saving.TrainingState(self.params, SGD.init(self.params), [])
         if checkpoints is not None:
-            work = keeping.Work(checkpoints.label, num_rounds, checkpoints.on_disk)
+            work = saved_progress.SavedProgress(checkpoints.label, num_rounds, checkpoints.on_disk)
             place = saving.Storage(checkpoints, identity, self.code, num_rounds, self.mesh, work)
             so_far = saving.restore(place, self.put_everywhere(so_far))
         params, opt_state, history = (*jax.device_get(so_far[:2]), so_far.history)

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 import pytest
 
-from gcjax import codes, engine, interrupts, keeping, processes, tasks
+from gcjax import codes, engine, interrupts, processes, saved_progress, tasks
 from gcjax.engine import live
 from gcjax.engine.live import saving, training
 from gcjax.engine.live.chunk_work import Clock
@@ -60,7 +60,7 @@ def test_a_run_that_is_cut_anywhere_ends_with_the_same_bits(tmp_path, rule):
 def test_every_worker_keeps_its_own_seconds_and_64_bits(tmp_path):
     mesh = jax.sharding.Mesh(np.array(jax.devices()[:W]), ("workers",))
     with engine.Checkpoints(tmp_path, every=2) as checkpoints:
-        place = saving.Storage(checkpoints, "", pairs(), 4, mesh, keeping.Work("", 4, list))
+        place = saving.Storage(checkpoints, "", pairs(), 4, mesh, saved_progress.SavedProgress("", 4, list))
         progress, times = np.arange(W, dtype=np.int32), np.full((K, W), np.nan, np.float32)
         happened = live.Round(0.1, INF, 3, progress, 1 / 3, -0.1, times)
         state = saving._state(place, saving.TrainingState({}, {}, [happened]))
@@ -119,7 +119,7 @@ def ended(monkeypatch):
     ends = []
     monkeypatch.setattr(interrupts._state, "saving", interrupts.SAVING_SECONDS)
     monkeypatch.setattr(interrupts._state, "received", None)
-    monkeypatch.setattr(interrupts, "_end", lambda number: ends.append((number, keeping.sentence())))
+    monkeypatch.setattr(interrupts, "_end", lambda number: ends.append((number, saved_progress.sentence())))
     return ends
 
 
@@ -162,7 +162,9 @@ def test_what_a_round_that_takes_too_long_loses_is_said(tmp_path, timed):
     for _ in range(2):
         with engine.Checkpoints(tmp_path, every=2, label="a child") as checkpoints, pytest.raises(Stop):
             trained(checkpoints, stop=4)
-        assert re.fullmatch(r"lost is the work of \d+ s since the checkpoint at 67% of a child", keeping.sentence())
+        assert re.fullmatch(
+            r"lost is the work of \d+ s since the checkpoint at 67% of a child", saved_progress.sentence()
+        )
 
 
 def test_a_finished_run_is_not_trained_again(tmp_path, timed, monkeypatch):
@@ -189,7 +191,7 @@ def test_checkpoints_of_another_run_are_refused_with_the_difference(tmp_path, ti
 
 
 def test_another_number_of_workers_is_refused(tmp_path):
-    mesh = partial(saving.Storage, code=pairs(), num_rounds=2, work=keeping.Work("", 2, list))
+    mesh = partial(saving.Storage, code=pairs(), num_rounds=2, progress=saved_progress.SavedProgress("", 2, list))
     names = [
         saving.identity("", code=code, num_rounds=2, goal=0.0, data=None, rng_key=KEY)
         for code in (pairs(), codes.uncoded(2, load=K))

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gcjax import keeping
+from gcjax import saved_progress
 from gcjax.engine import Checkpoints
 from tests.parameters import one_in
 from tests.test_interrupts import STATUS, WORDS, default_handlers
@@ -68,9 +68,9 @@ def test_what_a_piece_that_takes_too_long_loses_is_said(tmp_path, whole):
 
 
 def test_what_is_lost_before_the_first_checkpoint(tmp_path):
-    work = keeping.Work("ASP", 10, Checkpoints(tmp_path).on_disk)
-    assert keeping.sentence() == work.sentence() == "lost is the work of 0 s on ASP"
+    work = saved_progress.SavedProgress("ASP", 10, Checkpoints(tmp_path).on_disk)
+    assert saved_progress.sentence() == work.sentence() == "lost is the work of 0 s on ASP"
     work.stopped()
-    assert keeping.sentence() == "lost is the work of 0 s on ASP"
-    keeping.forget()
-    assert not keeping.sentence()
+    assert saved_progress.sentence() == "lost is the work of 0 s on ASP"
+    saved_progress.forget()
+    assert not saved_progress.sentence()

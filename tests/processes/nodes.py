@@ -5,7 +5,7 @@ from functools import partial
 
 from gcjax.processes.hub import Hub
 from gcjax.processes.member import Member
-from gcjax.processes.rendezvous import Place
+from gcjax.processes.rendezvous import Rendezvous
 
 
 class Node:
@@ -14,7 +14,7 @@ class Node:
     def __init__(self, port, number, rank, timeout=2.0, lost_after=60.0, secret=b"", host="localhost"):
         self.stopped = None
         kind = Member if rank else partial(Hub, host=host)
-        self.end = kind(Place(f"localhost:{port}", number, rank), secret, timeout, lost_after, self._stop)
+        self.end = kind(Rendezvous(f"localhost:{port}", number, rank), secret, timeout, lost_after, self._stop)
 
     def _stop(self, text):
         self.stopped = self.stopped or text

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from gcjax import codes, engine, keeping, stragglers, tasks
+from gcjax import codes, engine, saved_progress, stragglers, tasks
 from gcjax.engine import checkpoint_files
 from gcjax.engine.live import saving
 from tests.processes.commands import ROOT, group
@@ -39,7 +39,7 @@ def history(folder):
     )
     identity = checkpoint_files.read_record(folder / str(step))["identity"]
     with engine.Checkpoints(folder) as checkpoints:
-        work = keeping.Work("the copy", NUM_ROUNDS, checkpoints.on_disk)
+        work = saved_progress.SavedProgress("the copy", NUM_ROUNDS, checkpoints.on_disk)
         place = saving.Storage(checkpoints, identity, code, NUM_ROUNDS, mesh, work)
         return saving.restore(place, saving.TrainingState(params, optax.sgd(0.1).init(params), [])).history
 

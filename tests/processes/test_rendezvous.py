@@ -31,19 +31,19 @@ def launcher(monkeypatch):
 
 
 def place(coordinator=None, num_processes=None, process_id=None):
-    return processes.place(coordinator, num_processes, process_id, timeout=1.0)
+    return processes.rendezvous(coordinator, num_processes, process_id, timeout=1.0)
 
 
 def test_by_hand():
-    assert place("[::1]:1234", 4, 3) == processes.Place("[::1]:1234", 4, 3)
+    assert place("[::1]:1234", 4, 3) == processes.Rendezvous("[::1]:1234", 4, 3)
     assert (place("[::1]:1234", 4, 3).host, place("a.b:1234", 4, 3).port) == ("::1", 1234)
 
 
 def test_detected(launcher):
     launcher(SLURM)
-    assert place() == processes.Place("node007:61441", 4, 2, (1,))
+    assert place() == processes.Rendezvous("node007:61441", 4, 2, (1,))
     launcher({"JAX_COORDINATOR_ADDRESS": "10.0.0.1:99", "JAX_LOCAL_DEVICE_IDS": "0,1"})
-    assert place() == processes.Place("10.0.0.1:99", 4, 2)
+    assert place() == processes.Rendezvous("10.0.0.1:99", 4, 2)
     launcher({"SLURM_NTASKS": "many"})
     with pytest.raises(ValueError, match=r"was detected, but not understood: .*many.* Start each process with"):
         place()
@@ -52,7 +52,7 @@ def test_detected(launcher):
 def test_detected_open_mpi(launcher):
     launcher(OPEN_MPI)
     found = place()
-    assert found._replace(address="") == processes.Place("", 8, 5, (0,))
+    assert found._replace(address="") == processes.Rendezvous("", 8, 5, (0,))
     assert found.host == "10.96.0.1"
 
 

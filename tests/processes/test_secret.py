@@ -9,12 +9,12 @@ import pytest
 
 from gcjax import cli, processes
 from gcjax.processes import listening
-from gcjax.processes.rendezvous import Place
+from gcjax.processes.rendezvous import Rendezvous
 from gcjax.processes.secret import secret
 from tests.processes.commands import free_port
 from tests.processes.nodes import first_of, play
 
-HERE, ELSEWHERE = Place("127.0.0.1:1234", 2, 1), Place("10.0.0.1:1234", 2, 1)
+HERE, ELSEWHERE = Rendezvous("127.0.0.1:1234", 2, 1), Rendezvous("10.0.0.1:1234", 2, 1)
 TEXT = "0123456789abcdef"
 
 
@@ -39,7 +39,7 @@ def test_an_argument_wins_over_the_environment(tmp_path, monkeypatch):
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "node007", "0.0.0.0", "[fe80::1]", "127.0.0.1.example.org", "128.0.0.1"])
 def test_where_others_can_come_a_secret_is_needed(host):
-    place = Place(f"{host}:1234", 2, 0)
+    place = Rendezvous(f"{host}:1234", 2, 0)
     with pytest.raises(ValueError, match=r"need a secret in common; got none. Set GCJAX_SECRET .* with --no-secret"):
         secret(place)
     assert secret(place._replace(num_processes=1)) == secret(place, none=True) == b""
@@ -47,7 +47,7 @@ def test_where_others_can_come_a_secret_is_needed(host):
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost", "[::1]", "127.9.9.9"])
 def test_on_loopback_none_is_needed(host):
-    assert secret(Place(f"{host}:1234", 2, 0)) == b""
+    assert secret(Rendezvous(f"{host}:1234", 2, 0)) == b""
 
 
 def test_bad_secrets_are_refused_and_not_shown(tmp_path, monkeypatch):
@@ -110,10 +110,10 @@ def test_process_0_listens_on_the_interface_of_the_coordinator(monkeypatch):
 
     monkeypatch.setattr(listening, "_addresses", addresses)
     monkeypatch.setattr(listening.socket, "socket", Probe)
-    chosen = {host: listening.interface(Place(f"{host}:1234", 2, 0), None) for host in [*names, "unknown"]}
+    chosen = {host: listening.interface(Rendezvous(f"{host}:1234", 2, 0), None) for host in [*names, "unknown"]}
     assert chosen == {"node": "node", "two": "two"} | dict.fromkeys(("debian", "translated", "half", "v6", "unknown"))
-    assert listening.interface(Place("[::1]:1234", 2, 0), None) == "::1"
-    assert listening.interface(Place("node:1234", 2, 0), "192.0.2.8") == "192.0.2.8"
+    assert listening.interface(Rendezvous("[::1]:1234", 2, 0), None) == "::1"
+    assert listening.interface(Rendezvous("node:1234", 2, 0), "192.0.2.8") == "192.0.2.8"
     assert listening.interface(HERE, "0.0.0.0") == "0.0.0.0"
 
 

@@ -18,19 +18,25 @@ class Design(NamedTuple):
 
     Attributes:
       points: v.
-      blocks: b.
-      replication: r, the blocks that a point is in.
       size: k, the points of a block.
-      shared: λ, the blocks that two points share.
+      replication: r, the blocks that a point is in.
       make: the incidence bool[b, v].
     """
 
     points: int
-    blocks: int
-    replication: int
     size: int
-    shared: int
+    replication: int
     make: Callable[[], np.ndarray]
+
+    @property
+    def blocks(self) -> int:
+        """The number b."""
+        return self.points * self.replication // self.size
+
+    @property
+    def shared(self) -> int:
+        """The number λ, of blocks that two points share."""
+        return self.replication * (self.size - 1) // (self.points - 1)
 
 
 def smallest_design(points: int, replication: int) -> Design | None:
@@ -55,10 +61,10 @@ def known_designs(max_points: int) -> Iterator[Design]:
     """All designs of the list with up to so many points."""
     for design in _basic(max_points):
         yield design
-        v, b, r, k, shared = design[:5]
-        if v - k >= 2:
-            make = functools.partial(lambda inner: ~inner.make(), design)
-            yield Design(v, b, b - r, v - k, b - 2 * r + shared, make)
+        points, size, replication, _ = design
+        if points - size >= 2:
+            complement = functools.partial(lambda inner: ~inner.make(), design)
+            yield Design(points, points - size, design.blocks - replication, complement)
 
 
 def prime_power(q: int) -> tuple[int, int] | None:
@@ -99,24 +105,22 @@ def _products(digits: np.ndarray, modulus: np.ndarray, p: int) -> np.ndarray:
 def _basic(max_points: int) -> Iterator[Design]:
     """The designs that are made directly: all others here are complements of these."""
     for v in range(3, max_points + 1):
-        yield Design(v, v, v - 1, v - 1, v - 2, functools.partial(_missing_one, v))
+        yield Design(v, v - 1, v - 1, functools.partial(_missing_one, v))
     if max_points >= 16:
-        yield Design(16, 16, 6, 6, 2, _grid)
+        yield Design(16, 6, 6, _grid)
     for q in filter(prime_power, range(2, max_points + 1)):
         if q % 4 == 3 and q > 3:
-            make = functools.partial(_residues, q, 2)
-            yield Design(q, q, (q - 1) // 2, (q - 1) // 2, (q - 3) // 4, make)
+            yield Design(q, (q - 1) // 2, (q - 1) // 2, functools.partial(_residues, q, 2))
         root = round(((q - 1) / 4) ** 0.5)
         if prime_power(q) == (q, 1) and q > 5 and q == 4 * root**2 + 1 and root % 2:
-            yield Design(q, q, (q - 1) // 4, (q - 1) // 4, (q - 5) // 16, functools.partial(_residues, q, 4))
+            yield Design(q, (q - 1) // 4, (q - 1) // 4, functools.partial(_residues, q, 4))
         for d in itertools.count(2):
             lines = [(q**i - 1) // (q - 1) for i in (d - 1, d, d + 1)]
             if q**d > max_points:
                 break
-            yield Design(q**d, q * lines[1], lines[1], q ** (d - 1), lines[0], functools.partial(_affine, d, q))
+            yield Design(q**d, q ** (d - 1), lines[1], functools.partial(_affine, d, q))
             if lines[2] <= max_points:
-                make = functools.partial(_projective, d, q)
-                yield Design(lines[2], lines[2], lines[1], lines[1], lines[0], make)
+                yield Design(lines[2], lines[1], lines[1], functools.partial(_projective, d, q))
 
 
 def _missing_one(v: int) -> np.ndarray:

@@ -69,17 +69,17 @@ def straggler_masks(
     Returns:
       bool[masks, W], True for a straggler, and whether these are all sets of this size.
     """
-    if math.comb(num_workers, num_stragglers) <= max_masks:
+    exhaustive = math.comb(num_workers, num_stragglers) <= max_masks
+    if exhaustive:
         sets = np.array(list(itertools.combinations(range(num_workers), num_stragglers)), np.int64)
-        exhaustive = True
     else:
         num_runs = min(num_workers, -(-max_masks // 2))
         first = np.arange(num_runs)[:, None] * num_workers // num_runs
         runs = (first + np.arange(num_stragglers)) % num_workers
         rng = host_generator(rng_key)
         count = max_masks - num_runs
-        drawn = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(count)]
-        sets, exhaustive = np.concatenate([runs, np.array(drawn).reshape(count, num_stragglers)])[:max_masks], False
+        random_sets = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(count)]
+        sets = np.concatenate([runs, np.array(random_sets).reshape(count, num_stragglers)])[:max_masks]
     masks = np.zeros((len(sets), num_workers), bool)
     np.put_along_axis(masks, sets.reshape(len(sets), num_stragglers), True, axis=1)
     return masks, exhaustive

@@ -83,12 +83,13 @@ def _reorder(work: RemainingWork, terms: np.ndarray, workers: np.ndarray, rng: n
     chunks = work.chunks[workers]
     held = chunks < work.num_counted.size
     entries = workers[:, None] * chunks.shape[1] + np.arange(chunks.shape[1])
-    own, (slacks, largest, next_larger) = work.values[entries], terms[:, chunks]
-    without_own, cap = slacks - np.minimum(own, largest), np.where(own <= largest, next_larger, largest)
-    without_own = np.where(held, without_own + 0.5 * rng.random(own.shape), -INFINITE)  # below 1: only ties are broken
+    values, (slacks, largest, next_larger) = work.values[entries], terms[:, chunks]
+    other_slack, cap = slacks - np.minimum(values, largest), np.where(values <= largest, next_larger, largest)
+    # Ties are broken at random, by less than 1.
+    other_slack = np.where(held, other_slack + 0.5 * rng.random(values.shape), -INFINITE)
     for value in range(1, chunks.shape[1] + 1):
         rows = np.flatnonzero(work.loads[workers] >= value)
-        column = (without_own[rows] + np.minimum(value, cap[rows])).argmax(axis=1)
+        column = (other_slack[rows] + np.minimum(value, cap[rows])).argmax(axis=1)
         work.values[entries[rows, column]] = value
-        without_own[rows, column] = -INFINITE
+        other_slack[rows, column] = -INFINITE
     terms[:, chunks[held]] = slack_terms(work, chunks[held])

@@ -15,7 +15,7 @@ import jax
 import numpy as np
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gcjax import interrupts, keeping, processes
+from gcjax import interrupts, processes, saved_progress
 from gcjax.codes.base import GradientCode
 from gcjax.engine import pieces
 from gcjax.engine.checkpoint import Checkpoints
@@ -36,7 +36,7 @@ class Storage(NamedTuple):
       code: of the run.
       num_rounds: E, of the whole run.
       mesh: one device a worker.
-      work: what is kept of it, for the last line of a command that is ended early.
+      progress: what is kept of it, for the last line of a command that is ended early.
     """
 
     checkpoints: Checkpoints
@@ -44,7 +44,7 @@ class Storage(NamedTuple):
     code: GradientCode
     num_rounds: int
     mesh: Mesh
-    work: keeping.Work
+    progress: saved_progress.SavedProgress
 
 
 class TrainingState(NamedTuple):
@@ -93,7 +93,7 @@ def grace(storage: Storage) -> Iterator[None]:
         yield
         storage.checkpoints.wait()
         if interrupts.stop_requested():
-            storage.work.stopped()
+            storage.progress.stopped()
 
 
 def save(storage: Storage, training: TrainingState) -> bool:
@@ -107,7 +107,7 @@ def save(storage: Storage, training: TrainingState) -> bool:
     round_number = len(training.history)
     asked = pieces.stop_requested(training.params)
     if asked or round_number == storage.num_rounds or round_number % storage.checkpoints.every == 0:
-        storage.work.saved(round_number)
+        storage.progress.saved(round_number)
         storage.checkpoints.save(round_number, _state(storage, training), storage.identity)
     return asked and interrupts.stop_requested()
 
@@ -119,7 +119,7 @@ def restore(storage: Storage, initial: TrainingState) -> TrainingState:
       ValueError: if the checkpoints are of another run, or all are damaged.
     """
     checkpoint = storage.checkpoints.restore(_state(storage, initial), storage.identity)
-    storage.work.saved(0 if checkpoint is None else checkpoint.step)
+    storage.progress.saved(0 if checkpoint is None else checkpoint.step)
     if checkpoint is None:
         return initial
     saved = checkpoint.state

@@ -16,7 +16,7 @@ import numpy as np
 import optax
 from jax.sharding import NamedSharding, PartitionSpec
 
-from gcjax import _validate, keeping
+from gcjax import _validate, saved_progress
 from gcjax.codes.base import GradientCode
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
@@ -101,8 +101,10 @@ def train(
     if checkpoints is not None:
         name = saving.identity(identity, code=code, num_rounds=num_rounds, goal=goal, data=task.data, rng_key=rng_key)
         saving.check_common(checkpoints, name)
-        work = keeping.Work(checkpoints.label, num_rounds, checkpoints.on_disk)
-        storage = Storage(checkpoints, name, code, num_rounds, exchange.mesh, work)
+        storage = Storage(
+            checkpoints=checkpoints, identity=name, code=code, num_rounds=num_rounds, mesh=exchange.mesh,
+            progress=saved_progress.SavedProgress(checkpoints.label, num_rounds, checkpoints.on_disk),
+        )  # fmt: skip
     with contextlib.nullcontext() if storage is None else saving.grace(storage):
         if storage is not None:
             state = saving.restore(storage, state)
@@ -193,7 +195,10 @@ def _worker(
             gradients, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
         )
 
-    return Worker(rank, code, gradient, deadlines.compiled_completion(code), rule, goal, throttle, Clock())
+    return Worker(
+        rank=rank, code=code, gradient=gradient, completion=deadlines.compiled_completion(code), rule=rule, goal=goal,
+        throttle=throttle, clock=Clock(),
+    )  # fmt: skip
 
 
 def _empty_slots(task: Task, code: GradientCode, params: Any) -> ChunkGradients:

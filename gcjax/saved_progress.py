@@ -6,10 +6,10 @@ Nothing is imported here that takes long, and nothing when a signal comes: see `
 import time
 from collections.abc import Callable
 
-_newest: "Work | None" = None
+_newest: "SavedProgress | None" = None
 
 
-class Work:
+class SavedProgress:
     """The work of one run, from one checkpoint to the next."""
 
     def __init__(self, label: str, num_evals: int, steps: Callable[[], list[int]]) -> None:
