@@ -29,12 +29,12 @@ def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, vani
     Returns:
       float[W, 1, K, L].
     """
-    held, num_blocks = holders(assignment), weights.shape[1]
-    systems = np.concatenate([vanishing, weights], axis=1)[held.workers]
-    wanted = np.eye(systems.shape[1])[:, -num_blocks:]
-    values = np.zeros((*assignment.chunks.shape, num_blocks))
-    values[held.workers, held.slots] = np.linalg.solve(np.swapaxes(systems, 1, 2), wanted[None])
-    return values[:, None]
+    inverse, num_blocks = holders(assignment), weights.shape[1]
+    systems = np.concatenate([vanishing, weights], axis=1)[inverse.workers]  # [N, holders, s + L], of equal sizes
+    right_side = np.eye(systems.shape[1])[:, -num_blocks:]
+    coefficients = np.zeros((*assignment.chunks.shape, num_blocks))
+    coefficients[inverse.workers, inverse.slots] = np.linalg.solve(np.swapaxes(systems, 1, 2), right_side[None])
+    return coefficients[:, None]
 
 
 def dual(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
@@ -44,16 +44,16 @@ def dual(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray
       generator: V, float[n - s, n].
       num_blocks: L.
     """
-    size = generator.shape[0]
+    num_needed = generator.shape[0]
     basis, upper = np.linalg.qr(generator.T, mode="complete")
-    wanted = np.eye(size)[:, size - num_blocks :]
-    return basis[:, :size] @ np.linalg.solve(upper[:size].T, wanted), basis[:, size:]
+    right_side = np.eye(num_needed)[:, num_needed - num_blocks :]
+    return basis[:, :num_needed] @ np.linalg.solve(upper[:num_needed].T, right_side), basis[:, num_needed:]
 
 
 def unit_messages(coefficients: np.ndarray) -> np.ndarray:
     """Every message `[W, M, K, L]` scaled so that its coefficients have length one; empty ones stay zero."""
-    length = np.sqrt((coefficients**2).sum(axis=(2, 3), keepdims=True))
-    return coefficients / np.where(length > 0, length, 1)
+    norms = np.sqrt((coefficients**2).sum(axis=(2, 3), keepdims=True))
+    return coefficients / np.where(norms > 0, norms, 1)
 
 
 def as_blocks(coefficients: np.ndarray) -> np.ndarray:
@@ -80,9 +80,10 @@ def round_robin(num_chunks: int, loads: np.ndarray) -> Assignment:
 
     With loads that add up to N·R and none above N every chunk has R holders.
     """
-    first = np.concatenate([[0], np.cumsum(loads)[:-1]])
+    # Counted on without end; the remainder by N is the chunk.
+    first_chunks = np.concatenate([[0], np.cumsum(loads)[:-1]])
     slots = np.arange(loads.max())
-    chunks = np.where(slots < loads[:, None], (first[:, None] + slots) % num_chunks, -1)
+    chunks = np.where(slots < loads[:, None], (first_chunks[:, None] + slots) % num_chunks, -1)
     return Assignment(chunks.astype(np.int32), num_chunks)
 
 

@@ -53,12 +53,12 @@ def redundancy_of(coefficients: np.ndarray, everybody: np.ndarray, vanishing: np
       vanishing: float[W, M, D], independent.
     """
     lengths = np.sqrt((coefficients**2).sum(axis=(2, 3)))
-    shape = everybody.shape
+    weights_shape = everybody.shape
     basis = np.linalg.qr((vanishing * lengths[..., None]).reshape(lengths.size, -1))[0]
     weights = (everybody * lengths[..., None]).reshape(lengths.size, -1)
     for _ in range(2):
         weights = weights - basis @ (basis.T @ weights)
-    return Redundancy(weights.reshape(shape), basis.reshape(*lengths.shape, -1), lengths)
+    return Redundancy(weights.reshape(weights_shape), basis.reshape(*lengths.shape, -1), lengths)
 
 
 def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stragglers: int) -> Redundancy:
@@ -76,67 +76,72 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
     from scipy.sparse.linalg import splu
 
     n, s = assignment.num_workers, num_stragglers
-    unit = coefficients / np.linalg.norm(coefficients, axis=1, keepdims=True)
-    index = assignment.chunks.ravel(), np.repeat(np.arange(n), assignment.load)
-    columns = csc_array((unit.ravel(), index), (n, n))
-    picked = csc_array((np.ones(s), (np.arange(s) * n // s, np.arange(s))), (n, s))
-    bordered = block_array([[columns, picked], [picked.T, None]], format="csc")
-    factor = splu(bordered)
+    unit_rows = coefficients / np.linalg.norm(coefficients, axis=1, keepdims=True)
+    entries = assignment.chunks.ravel(), np.repeat(np.arange(n), assignment.load)
+    transposed = csc_array((unit_rows.ravel(), entries), (n, n))
+    border = csc_array((np.ones(s), (np.arange(s) * n // s, np.arange(s))), (n, s))
+    bordered = block_array([[transposed, border], [border.T, None]], format="csc")
+    factors = splu(bordered)
 
-    def solve(chunks: np.ndarray, picked: np.ndarray | float = 0.0) -> np.ndarray:
+    def solve(chunks: np.ndarray, border_values: np.ndarray | float = 0.0) -> np.ndarray:
+        """float64[n, columns]: the first n rows of the bordered system's solution, refined once."""
         right_side = np.zeros((n + s, chunks.shape[1]))
-        right_side[:n], right_side[n:] = chunks, picked
-        solution = factor.solve(right_side)
-        return (solution + factor.solve(right_side - bordered @ solution))[:n]
+        right_side[:n], right_side[n:] = chunks, border_values
+        solution = factors.solve(right_side)
+        return (solution + factors.solve(right_side - bordered @ solution))[:n]
 
-    # Both are refined: the first solutions can be far longer than what is left of them once they are orthogonal.
+    # Refined again: the first solutions can be far longer than their parts that are left once they are orthogonal.
     vanishing = np.linalg.qr(solve(np.zeros((n, s)), np.eye(s)))[0]
-    vanishing = np.linalg.qr(vanishing - solve(columns @ vanishing))[0]
+    vanishing = np.linalg.qr(vanishing - solve(transposed @ vanishing))[0]
     everybody = np.zeros((n, 1))
     for _ in range(4):
-        everybody = everybody + solve(1 - columns @ everybody)
+        everybody = everybody + solve(1 - transposed @ everybody)
         everybody = everybody - vanishing @ (vanishing.T @ everybody)
     lengths = np.linalg.norm(coefficients, axis=1)[:, None]
     return Redundancy(everybody[:, None], vanishing[:, None], lengths)
 
 
 def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
-    """The weights through the redundancy; least squares where more are missing than it makes up for.
+    """A `decode` of `fixed_code`, `(progress, encode) -> float[W, M, L]`, by a system for the stragglers alone.
 
-    So it does, too, where so much is lost in rounding that least squares leaves less.
+    Least squares takes over with more stragglers than the redundancy makes up for, and where rounding loses so much
+    that least squares leaves a smaller residual.
     """
     _, num_messages, num_blocks = redundancy.everybody.shape
     tolerated = redundancy.vanishing.shape[2] // num_messages
-    otherwise = least_squares(assignment, num_messages, num_blocks)
+    least_squares_weights = least_squares(assignment, num_messages, num_blocks)
     if not tolerated:
-        return lambda progress, encode: otherwise(encode)
+        return lambda progress, encode: least_squares_weights(encode)
     tolerance = MOSTLY_EXACT * np.sqrt(assignment.num_chunks * num_blocks)
-    table = np.concatenate([redundancy.vanishing, redundancy.everybody], axis=2)
-    for_messages = table / redundancy.lengths[..., None]  # divided in float64, and rounded once
-    with_zeros = np.concatenate([table, np.zeros_like(table[:1])])  # the last row: for stragglers that there are not
+    null_and_weights = np.concatenate([redundancy.vanishing, redundancy.everybody], axis=2)
+    scaled_table = null_and_weights / redundancy.lengths[..., None]  # divided in float64, and rounded once
+    # The last row, of zeros, is read where there are fewer stragglers than the redundancy makes up for.
+    padded_table = np.concatenate([null_and_weights, np.zeros_like(null_and_weights[:1])])
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        """Weights x + Z y with y such that the stragglers get the weight 0."""
         stragglers = progress < assignment.loads
-        index = jnp.nonzero(stragglers, size=tolerated, fill_value=assignment.num_workers)[0]
-        rows = jnp.asarray(with_zeros, default_float())[index].reshape(tolerated * num_messages, -1)
-        shift = least_norm(rows[:, :-num_blocks], -rows[:, -num_blocks:])
-        numbers = jnp.asarray(for_messages, default_float())
-        change = jnp.einsum("wmd,da->wma", numbers[..., :-num_blocks], shift, precision="highest")
-        weights = jnp.where(stragglers[:, None, None], 0, numbers[..., -num_blocks:] + change)
-        left = residual(assignment, encode, weights)
+        straggler_ids = jnp.nonzero(stragglers, size=tolerated, fill_value=assignment.num_workers)[0]
+        rows = jnp.asarray(padded_table, default_float())[straggler_ids].reshape(tolerated * num_messages, -1)
+        null_weights = least_norm(rows[:, :-num_blocks], -rows[:, -num_blocks:])
+        scaled = jnp.asarray(scaled_table, default_float())
+        change = jnp.einsum("wmd,da->wma", scaled[..., :-num_blocks], null_weights, precision="highest")
+        weights = jnp.where(stragglers[:, None, None], 0, scaled[..., -num_blocks:] + change)
+        remaining_residual = residual(assignment, encode, weights)
 
-        def fitted() -> jax.Array:
-            other = otherwise(encode)
-            return jnp.where(residual(assignment, encode, other) < left, other, weights)
+        def smaller_residual_weights() -> jax.Array:
+            """These weights or those of least squares, whichever leave less."""
+            fitted_weights = least_squares_weights(encode)
+            return jnp.where(residual(assignment, encode, fitted_weights) < remaining_residual, fitted_weights, weights)
 
-        enough = (stragglers.sum() <= tolerated) & (left <= tolerance)
-        return jax.lax.cond(enough, lambda: weights, fitted)
+        is_accurate = (stragglers.sum() <= tolerated) & (remaining_residual <= tolerance)
+        return jax.lax.cond(is_accurate, lambda: weights, smaller_residual_weights)
 
     return decode
 
 
 def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: Redundancy) -> float:
-    """What everybody's full work leaves in the type of numbers that JAX is set to, without any other error.
+    """The residual with everybody's full work, by rounding weights and coefficients to JAX's default float type alone.
 
     Args:
       coefficients: float[W, M, K, L].
@@ -146,16 +151,16 @@ def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: 
     dtype = default_float()
     encode, decode = coefficients.astype(dtype), redundancy.weights.astype(dtype)
     products = np.einsum("wma,wmkb->wkab", decode, encode)
-    total = np.zeros((assignment.num_chunks, *products.shape[2:]), dtype)
-    worker, slot = np.nonzero(assignment.chunks >= 0)
-    np.add.at(total, assignment.chunks[worker, slot], products[worker, slot])
-    return float(np.linalg.norm((total - np.eye(products.shape[2], dtype=dtype)).astype(np.float64)))
+    decoded = np.zeros((assignment.num_chunks, *products.shape[2:]), dtype)
+    workers, slots = np.nonzero(assignment.chunks >= 0)
+    np.add.at(decoded, assignment.chunks[workers, slots], products[workers, slots])
+    return float(np.linalg.norm((decoded - np.eye(products.shape[2], dtype=dtype)).astype(np.float64)))
 
 
 def straggler_residuals(
     coefficients: np.ndarray, assignment: Assignment, redundancy: Redundancy, masks: np.ndarray
 ) -> np.ndarray:
-    """float64[masks]: what rounding weights and coefficients leaves without the given workers, and nothing else.
+    """float64[masks]: the residual without the given workers, by rounding weights and coefficients alone.
 
     Args:
       coefficients: float[W, M, K, L].
@@ -169,8 +174,8 @@ def straggler_residuals(
     for stragglers in masks:
         rows = np.concatenate([redundancy.vanishing[stragglers], redundancy.everybody[stragglers]], axis=2)
         rows = rows.reshape(-1, rows.shape[2])
-        shift = np.linalg.solve(rows[:, :-num_blocks], -rows[:, -num_blocks:])
-        weights = (redundancy.everybody + redundancy.vanishing @ shift) / redundancy.lengths[..., None]
+        null_weights = np.linalg.solve(rows[:, :-num_blocks], -rows[:, -num_blocks:])
+        weights = (redundancy.everybody + redundancy.vanishing @ null_weights) / redundancy.lengths[..., None]
         weights[stragglers] = 0
         products = np.einsum("wma,wmkb->wkab", weights.astype(default_float()).astype(np.float64), encode)
         by_chunk = np.where(inverse.workers[..., None, None] >= 0, products[inverse.workers, inverse.slots], 0)
@@ -179,10 +184,10 @@ def straggler_residuals(
 
 
 def check_full_residual(name: str, left: float) -> None:
-    """Checks that an exact code decodes exactly from everybody.
+    """Checks the residual `left` with everybody's full work of an exact code called `name`.
 
     Raises:
-      ValueError: if it leaves more than `MAX_RESIDUAL`.
+      ValueError: if it is above `MAX_RESIDUAL`.
     """
     if not left <= MAX_RESIDUAL:
         single = default_float() == np.float32

@@ -15,6 +15,8 @@ from gcjax.stragglers.iid import Parameter, constant
 
 
 class _State(NamedTuple):
+    """The state of the wrapped model, and each worker's factor or delay, `value float[W]`."""
+
     inner: Any
     value: jax.Array
 
@@ -27,6 +29,7 @@ class _PerWorkerChange:
     operation: Callable[[jax.Array, jax.Array], jax.Array]
 
     def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+        """Seconds float[W] of the inner model's next unit, multiplied by or added to each worker's value; the state."""
         seconds, inner = self.inner(state.inner, rng_key)
         return self.operation(state.value, seconds), state._replace(inner=inner)
 
@@ -35,7 +38,7 @@ def _with_change(
     model: StragglerModel, operation: Callable[[jax.Array, jax.Array], jax.Array], name: str, value: Parameter,
     neutral: float, workers: tuple[int, ...] | None,
 ) -> StragglerModel:  # fmt: skip
-    """A model with the times of some workers changed by a value, a number or one a worker."""
+    """Units of the `workers` (None: all) take `operation(value, seconds)`, all others `operation(neutral, seconds)`."""
     check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
@@ -101,7 +104,7 @@ def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ..
 
 
 def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:
-    """Returns bool[W]: who is among `workers`; raises `ValueError` for a worker that does not exist."""
+    """bool[W]: who is among `workers`; raises `ValueError` for a worker that does not exist."""
     mask = np.zeros(num_workers, bool)
     for worker in np.atleast_1d(np.asarray(workers)).tolist():
         mask[_validate.integer("an entry of workers", worker, maximum=num_workers - 1)] = True
