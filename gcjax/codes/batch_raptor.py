@@ -1,6 +1,7 @@
 """Batch raptor codes (Wang, Liu, Shroff 2019, arXiv 1901.08166: fundamental limits of approximate gradient coding)."""
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,9 +13,21 @@ from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.fixed import fixed_code
 from gcjax.equality import comparable
 
-_Peeling = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-"""Rounds so far; for each batch the round in which it became known and the worker whose message gave it, or -1; whether
-the last round gave any."""
+
+class _Peeling(NamedTuple):
+    """What is known after some rounds of peeling.
+
+    Attributes:
+      num_rounds: int32[], rounds so far.
+      known_in: int32[batches], the round in which each batch became known, or -1.
+      sender: int32[batches], the worker whose message gave it, or -1.
+      is_growing: bool[], whether the last round gave any batch.
+    """
+
+    num_rounds: jax.Array
+    known_in: jax.Array
+    sender: jax.Array
+    is_growing: jax.Array
 
 
 @comparable
@@ -84,11 +97,11 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
         new_sender = jnp.full(num_batches, -1, jnp.int32).at[target].max(worker_ids, mode="drop")
         is_new = new_sender >= 0
         known_in, sender = jnp.where(is_new, num_rounds, known_in), jnp.where(is_new, new_sender, sender)
-        return num_rounds + 1, known_in, sender, jnp.any(is_new)
+        return _Peeling(num_rounds + 1, known_in, sender, jnp.any(is_new))
 
     unknown_yet = jnp.full(num_batches, -1, jnp.int32)
-    initial = jnp.zeros((), jnp.int32), unknown_yet, unknown_yet, jnp.ones((), bool)
-    num_rounds, known_in, sender, _ = jax.lax.while_loop(lambda state: state[3], ripple, initial)
+    initial = _Peeling(jnp.zeros((), jnp.int32), unknown_yet, unknown_yet, jnp.ones((), bool))
+    num_rounds, known_in, sender, _ = jax.lax.while_loop(lambda state: state.is_growing, ripple, initial)
 
     def settle(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Step i, for the batches of the i-th last round: adds their messages, takes the other batches in them off."""

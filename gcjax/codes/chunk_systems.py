@@ -48,6 +48,7 @@ def _table_solver(rows: np.ndarray) -> Solver:
     powers = 1 << np.arange(num_holders, dtype=np.int32)
 
     def solve(finished: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Solutions and squared distances of all chunks, read from the table."""
         index = first_entry + (finished.astype(jnp.int32) * powers[None]).sum(axis=1, dtype=jnp.int32)
         solution = jnp.asarray(solutions, default_float())[index]
         return solution.reshape(num_chunks, num_holders, num_blocks), jnp.asarray(distances, default_float())[index]
@@ -60,6 +61,7 @@ def _direct_solver(rows: np.ndarray) -> Solver:
     num_blocks = rows.shape[2]
 
     def solve(finished: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Solutions and squared distances of all chunks, by Q U = rows: the least-norm solution is Q U^-T."""
         masked = jnp.where(finished[..., None], jnp.asarray(rows, default_float()), 0)
         is_determined = finished.sum(axis=1) >= num_blocks
         # Fewer than L rows span too little: stand-ins for the missing directions make the system square without

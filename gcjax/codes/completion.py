@@ -27,6 +27,7 @@ def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.
         return exact_enough(assignment, num_blocks, plan(progress_at(assignment, finish, time)).residual)
 
     def halve_bounds(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Bounds half as far apart, by one plan."""
         low, high = bounds  # inexact after the `low` earliest times; exact after the `high` earliest, or high = all + 1
         middle = (low + high) // 2
         middle_is_exact = is_exact_at(times[(middle - 1).clip(0)])

@@ -4,6 +4,7 @@ Letters: W workers, N chunks, K chunks a worker holds, L blocks, M messages a wo
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +12,29 @@ import numpy as np
 
 from gcjax.codes.base import Assignment, default_float, gather_by_chunk, holders
 
-_State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-"""Steps done; weights [W, M, L]; error: the target minus what they decode [N, L, L]; next direction [W, M, L];
-squared norm of the gradient for each output block [L]."""
-
 MAX_DENSE_MESSAGES = 512
 """Up to so many messages W·M the system is solved by a singular value decomposition, beyond by conjugate gradients."""
 
 STEPS_PER_MESSAGE = 10
 """Conjugate gradients stop after so many steps for each message; exact numbers would need one, rounded ones more."""
+
+
+class _Iterate(NamedTuple):
+    """Where conjugate gradients stand.
+
+    Attributes:
+      num_steps: int32[], steps done.
+      weights: float[W, M, L].
+      error: float[N, L, L], the target minus what the weights decode.
+      direction: float[W, M, L], of the next step.
+      square: float[L], the squared norm of the gradient of each output block.
+    """
+
+    num_steps: jax.Array
+    weights: jax.Array
+    error: jax.Array
+    direction: jax.Array
+    square: jax.Array
 
 
 def least_squares(
@@ -61,6 +76,7 @@ def _dense(assignment: Assignment, num_messages: int, num_blocks: int) -> Callab
     target = np.tile(np.eye(num_blocks), (assignment.num_chunks, 1))
 
     def solve(encode: jax.Array) -> jax.Array:
+        """The decoding weights for one encoding."""
         weights = least_norm(message_matrix(assignment, encode).T, jnp.asarray(target, default_float()))
         return weights.reshape(-1, num_messages, num_blocks)
 
@@ -87,6 +103,8 @@ def _iterative(assignment: Assignment, num_blocks: int, max_iterations: int) -> 
     is_held = jnp.asarray(assignment.chunks >= 0)[:, :, None, None]
 
     def solve(encode: jax.Array) -> jax.Array:
+        """The decoding weights for one encoding, from weights 0 on."""
+
         def to_chunks(weights: jax.Array) -> jax.Array:
             """What weights [W, M, La] decode: coefficients [N, Lb, La] of input block Lb in output block La."""
             return gather_by_chunk(jnp.einsum("wmkb,wma->wkba", encode, weights), inverse).sum(axis=1)
@@ -101,11 +119,11 @@ def _iterative(assignment: Assignment, num_blocks: int, max_iterations: int) -> 
         initial_square = (gradient**2).sum(axis=(0, 1))
         tolerance = (8 * jnp.finfo(encode.dtype).eps) ** 2 * initial_square
 
-        def is_unfinished(state: _State) -> jax.Array:
+        def is_unfinished(state: _Iterate) -> jax.Array:
             """Whether a block's gradient is not yet zero up to rounding, and steps are left."""
-            return (state[0] < max_iterations) & jnp.any(state[4] > tolerance)
+            return (state.num_steps < max_iterations) & jnp.any(state.square > tolerance)
 
-        def step(state: _State) -> _State:
+        def step(state: _Iterate) -> _Iterate:
             """One step of conjugate gradients; blocks that are done stay as they are."""
             num_steps, weights, error, direction, square = state
             decoded_direction = to_chunks(direction)
@@ -116,9 +134,21 @@ def _iterative(assignment: Assignment, num_blocks: int, max_iterations: int) -> 
             gradient = to_messages(error)
             new_square = (gradient**2).sum(axis=(0, 1))
             ratio = jnp.where(is_active, new_square / jnp.where(is_active, square, 1), 0)[None, None]
-            return num_steps + 1, weights, error, gradient + ratio * direction, jnp.where(is_active, new_square, square)
+            return _Iterate(
+                num_steps=num_steps + 1,
+                weights=weights,
+                error=error,
+                direction=gradient + ratio * direction,
+                square=jnp.where(is_active, new_square, square),
+            )
 
-        initial = jnp.zeros((), jnp.int32), jnp.zeros_like(gradient), target, gradient, initial_square
-        return jax.lax.while_loop(is_unfinished, step, initial)[1]
+        initial = _Iterate(
+            num_steps=jnp.zeros((), jnp.int32),
+            weights=jnp.zeros_like(gradient),
+            error=target,
+            direction=gradient,
+            square=initial_square,
+        )
+        return jax.lax.while_loop(is_unfinished, step, initial).weights
 
     return solve

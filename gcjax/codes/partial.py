@@ -56,6 +56,7 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     ragged_loads, ragged_holders = bool((assignment.chunks < 0).any()), bool((inverse.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
+        """Coefficients of each chunk for its finished holders, and the rows of the workers that have finished any."""
         progress = check_progress(assignment, progress)
         # Adding zero makes the indices depend on the progress, so that under vmap the masks stay the outermost axis;
         # with constant indices XLA puts them innermost and then copies all coefficients.
@@ -71,6 +72,7 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         return Coding(encode, decode, jnp.sqrt(distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:
+        """When the last chunk has its L-th finished holder."""
         finish = check_finish(assignment, finish)
         if inverse.workers.shape[1] < num_blocks:
             return jnp.full((), jnp.inf, finish.dtype)
@@ -79,6 +81,7 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         return arrivals[:, num_blocks - 1].max()
 
     def sent(progress: jax.Array) -> jax.Array:
+        """A worker that has finished any chunk sends its one message."""
         return check_progress(assignment, progress)[:, None] > 0
 
     return GradientCode(

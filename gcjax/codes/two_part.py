@@ -35,6 +35,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         return (progress - num_uncoded).clip(0)
 
     def plan(progress: jax.Array) -> Coding:
+        """The first L messages are the blocks of the uncoded sum, the others those of the code."""
         progress = check_progress(assignment, progress)
         coded_plan = code.plan(coded_progress(progress))
         is_done = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]
@@ -53,6 +54,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         return jnp.maximum(finish[:, num_uncoded - 1].max(), code.completion(finish[:, num_uncoded:]))
 
     def sent(progress: jax.Array) -> jax.Array:
+        """The uncoded messages are sent from the first chunk on."""
         progress = check_progress(assignment, progress)
         sends_uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
         return jnp.concatenate([sends_uncoded, code.sent(coded_progress(progress))], axis=1)

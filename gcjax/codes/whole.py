@@ -25,6 +25,7 @@ def whole_workers(code: GradientCode) -> GradientCode:
         return jnp.where(progress >= loads, progress, 0)
 
     def plan(progress: jax.Array) -> Coding:
+        """The plan of the code, with nothing from workers that have not finished."""
         return code.plan(whole_loads(check_progress(code.assignment, progress)))
 
     def completion(finish: jax.Array) -> jax.Array:
@@ -33,6 +34,7 @@ def whole_workers(code: GradientCode) -> GradientCode:
         return code.completion(jnp.broadcast_to(last_finish(code.assignment, finish)[:, None], finish.shape))
 
     def sent(progress: jax.Array) -> jax.Array:
+        """What the code sends, with nothing from workers that have not finished."""
         return code.sent(whole_loads(check_progress(code.assignment, progress)))
 
     return code._replace(plan=plan, completion=completion, sent=sent, whole_workers=True)

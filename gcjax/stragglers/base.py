@@ -82,6 +82,7 @@ def _sample_units(
     """float[T, W]: the times of T units in their order, each with a key of its own."""
 
     def step(state: Any, unit: jax.Array) -> tuple[Any, jax.Array]:
+        """One unit: its seconds float[W], and the next state of the model."""
         seconds, state = sample(state, jax.random.fold_in(rng_key, unit))
         return state, seconds
 

@@ -95,6 +95,7 @@ def bursty(
     _validate.probability("probability", probability)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
+        """Nobody is slow, and everybody may begin a burst."""
         del rng_key
         _validate.integer("max_slow", max_slow, maximum=num_workers, hint="No more workers can be slow than there are.")
         counts = {"burst": burst, "window": window, "max_slow": max_slow, "period": period}

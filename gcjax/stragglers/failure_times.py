@@ -92,6 +92,7 @@ def failing(
     _validate.whole("period", period, minimum=1)
 
     def init(rng_key: jax.Array, num_workers: int) -> FailureState:
+        """Nobody has failed; each worker's onset is drawn."""
         inner_key, onset_key, rng_key = jax.random.split(rng_key, 3)
         earliest, last = (per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest))
         return FailureState(

@@ -42,6 +42,7 @@ def _with_change(
     check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
+        """The model's state, and each worker's value."""
         values = per_worker(name, value, num_workers)
         if workers is not None:
             values = jnp.where(members(workers, num_workers), values, neutral)
@@ -64,6 +65,7 @@ def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerM
     check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
+        """The time of a unit of each worker, as the state of `constant`."""
         init_key, sample_key = jax.random.split(rng_key)
         draw, _ = model.sample(model.init(init_key, num_workers), sample_key)
         return {"seconds": 1 / draw if inverse else draw}

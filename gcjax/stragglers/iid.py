@@ -39,6 +39,7 @@ def independent(draw: Callable[..., jax.Array], **parameters: Parameter) -> Stra
     """
 
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
+        """The parameters, each float[W], as the state."""
         del rng_key
         return {name: per_worker(name, value, num_workers) for name, value in parameters.items()}
 
@@ -142,28 +143,34 @@ def _standard_exponential(rng_key: jax.Array, like: jax.Array) -> jax.Array:
 
 
 def _constant_seconds(rng_key: jax.Array, seconds: jax.Array) -> jax.Array:
+    """The same time in every unit, float[W]."""
     del rng_key
     return seconds
 
 
 def _exponential_seconds(rng_key: jax.Array, mean: jax.Array) -> jax.Array:
+    """Exponential draws of the given mean, float[W]."""
     return mean * _standard_exponential(rng_key, mean)
 
 
 def _shifted_exponential_seconds(rng_key: jax.Array, shift: jax.Array, mean: jax.Array) -> jax.Array:
+    """The shift plus exponential draws of the given mean, float[W]."""
     return shift + mean * _standard_exponential(rng_key, mean)
 
 
 def _pareto_seconds(rng_key: jax.Array, minimum: jax.Array, shape: jax.Array) -> jax.Array:
     # The logarithm of a Pareto draw over its minimum is exponential, with mean 1 / shape.
+    """Pareto draws float[W]."""
     return minimum * jnp.exp(_standard_exponential(rng_key, shape) / shape)
 
 
 def _weibull_seconds(rng_key: jax.Array, scale: jax.Array, shape: jax.Array) -> jax.Array:
     # A standard exponential to the power 1 / shape is Weibull.
+    """Weibull draws float[W]."""
     return scale * _standard_exponential(rng_key, shape) ** (1 / shape)
 
 
 def _bimodal_seconds(rng_key: jax.Array, fast: jax.Array, slow: jax.Array, probability: jax.Array) -> jax.Array:
+    """`slow` with the given probability, otherwise `fast`, float[W]."""
     is_slow = jax.random.uniform(rng_key, fast.shape, fast.dtype) < probability
     return jnp.where(is_slow, slow, fast)

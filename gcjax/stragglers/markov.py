@@ -76,6 +76,7 @@ def markov(
     base_model = base if isinstance(base, StragglerModel) else constant(seconds=base)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
+        """The stationary state: each worker is slow with P(slow)."""
         base_key, chain_key = jax.random.split(rng_key)
         slow_probability = per_worker("probability", probability, num_workers)
         persistences = per_worker("persistence", persistence, num_workers)

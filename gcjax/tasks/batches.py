@@ -96,6 +96,7 @@ def _with_augmentation(draw_batch: BatchFunction, augmentation: Augmentation | N
 
     def augmented_batch(data: Data, rng_key: jax.Array, first: jax.Array, second: jax.Array) -> Batch:
         # first and second are (worker, unit) or (chunk, round)
+        """The drawn batch with its inputs changed by a key of its own."""
         batch = draw_batch(data, rng_key, first, second)
         key = jax.random.fold_in(_batch_key(rng_key, first, second), 1)
         return batch._replace(inputs=augmentation(batch.inputs, key))

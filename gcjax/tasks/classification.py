@@ -97,6 +97,7 @@ def _task_functions(
     slice_size = max(1, _SLICE_PIXELS // (shape[0] * shape[1]))
 
     def init(rng_key: jax.Array) -> Any:
+        """The network's initial parameters."""
         return module.init(rng_key, jnp.zeros((1, *shape), dtype))["params"]
 
     def losses(params: Any, inputs: jax.Array, targets: jax.Array, **kwargs: Any) -> tuple[jax.Array, jax.Array]:
@@ -106,6 +107,7 @@ def _task_functions(
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets), logits
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
+        """The mean cross entropy of a batch, with dropout."""
         example_losses, _ = losses(params, batch.inputs, batch.targets, train=True, rngs={"dropout": rng_key})
         return batch.mean(example_losses)
 
@@ -114,6 +116,7 @@ def _task_functions(
         return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
+        """Loss of training and test images, and the share of test images that are classified correctly."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
         train, _ = evaluate(params, batch.inputs, batch.targets)
         inputs, targets = (x[:num_evaluated] for x in data.reference)

@@ -116,6 +116,7 @@ class _KeyedLoss(NamedTuple):
     passes_key: bool
 
     def __call__(self, params: Any, examples: Examples, rng_key: jax.Array | None) -> jax.Array:
+        """The loss of the examples."""
         return self.function(params, examples, rng_key) if self.passes_key else self.function(params, examples)
 
 
@@ -133,6 +134,7 @@ def _task_functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
     num_examples = settings.num_examples
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
+        """The mean loss of a batch by the weights of its examples."""
         value = settings.loss(params, (batch.inputs, batch.targets), rng_key).astype(batch.weights.dtype)
         # A mean over examples that all weigh the same: a chunk that is smaller than others still counts for less.
         return batch.mean(value) if settings.per_example else batch.weights.sum() * value
@@ -145,6 +147,7 @@ def _task_functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
         return jnp.mean(losses)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
+        """The mean losses, and what the user's metrics say of held-out (or else training) examples."""
         train = data.train.inputs[:num_examples], data.train.targets[:num_examples]
         values = {"train_loss": mean_loss(params, train)}
         if settings.held_out:

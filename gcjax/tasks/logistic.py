@@ -64,6 +64,7 @@ def _logistic_objective(l2: float) -> Objective:
         return batch.mean(losses) + 0.5 * l2 * jnp.sum(weights**2)
 
     def metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
+        """Loss, and what separates loss and weights from the optimum."""
         objective = loss(weights, all_examples(data.train))
         distance = jnp.linalg.norm(weights - data.reference.weights)
         suboptimality = objective - data.reference.loss

@@ -97,6 +97,7 @@ def _task_functions(context: int, width: int, depth: int, dtype: Any, num_evalua
     slice_size = max(1, _SLICE_TOKENS // context)
 
     def init(rng_key: jax.Array) -> Any:
+        """The network's initial parameters."""
         return module.init(rng_key, jnp.zeros((1, context), jnp.int32))["params"]
 
     def losses(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
@@ -106,6 +107,7 @@ def _task_functions(context: int, width: int, depth: int, dtype: Any, num_evalua
         return byte_losses.mean(axis=1)
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
+        """The mean cross entropy of a byte in the batch; the key is not used."""
         del rng_key
         return batch.mean(losses(params, batch.inputs, batch.targets))
 
@@ -114,6 +116,7 @@ def _task_functions(context: int, width: int, depth: int, dtype: Any, num_evalua
         return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
+        """Losses of training and held-out windows, and two other forms of the latter."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
         train = evaluate(params, batch.inputs, batch.targets)
         test = jnp.mean(evaluate(params, *(x[:num_evaluated] for x in data.reference)))

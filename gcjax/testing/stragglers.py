@@ -47,6 +47,7 @@ def check_straggler_model(
             _check_state(model, key, num_workers)
 
     def sample(rng_key: jax.Array, units: int = num_units) -> np.ndarray:
+        """float[T, W]: durations of the model."""
         return np.asarray(call_or_fail("sample", sample_durations, model, rng_key, units, num_workers))
 
     seconds = sample(key)
@@ -103,6 +104,7 @@ def _check_vmap(model: StragglerModel, key: jax.Array, num_units: int, num_worke
     keys = jax.random.split(key, 3)
 
     def sample(rng_key: jax.Array) -> jax.Array:
+        """float[T, W]: durations of the model for one key."""
         return sample_durations(model, rng_key, num_units, num_workers)
 
     program = Traced(sample)

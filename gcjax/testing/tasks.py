@@ -164,10 +164,13 @@ def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
     nearby_params, chunks = perturbed(params, key), jnp.arange(task.num_chunks, dtype=jnp.int32)
 
     def mean_loss(params: Any, round: jax.Array) -> jax.Array:
-        def of_chunk(chunk: jax.Array) -> jax.Array:
+        """The mean loss of all chunks in one round."""
+
+        def chunk_loss(chunk: jax.Array) -> jax.Array:
+            """The loss of one chunk."""
             return task.loss(params, task.chunk_batch(task.data, key, chunk, round), key)
 
-        return jax.lax.map(of_chunk, chunks).mean()
+        return jax.lax.map(chunk_loss, chunks).mean()
 
     derivative = jax.jit(jax.value_and_grad(mean_loss))
     first_round, later_round = (
@@ -179,6 +182,7 @@ def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
     require(close(first_round, later_round, rounding), f"{rule}; {values}")
 
     def train_loss(params: Any) -> jax.Array:
+        """The loss of all data, as the metrics say."""
         metrics = task.metrics(params, task.data)
         require("train_loss" in metrics, "whole_chunks needs the metric 'train_loss', the loss of all data")
         return metrics["train_loss"]

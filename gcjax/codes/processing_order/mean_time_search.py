@@ -68,6 +68,7 @@ def improved_order(orders: list[Assignment], seconds: np.ndarray, *, num_blocks:
     """
 
     def mean(assignment: Assignment) -> float:
+        """The mean completion time over the samples."""
         return float(completion_times(assignment, seconds, num_blocks).mean())
 
     promising = sorted(dict.fromkeys(orders), key=mean)[:MAX_ORDERS]
