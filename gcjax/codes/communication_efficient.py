@@ -49,10 +49,10 @@ def communication_efficient(
     else:
         matrix = host_generator(rng_key).normal(size=(num_needed, num_workers))
     assignment = cyclic(num_workers, load=num_stragglers + num_blocks)
-    weights, vanishing = dual(matrix, num_blocks)
-    unscaled = interpolating_coefficients(assignment, weights, vanishing)
+    weights, null_basis = dual(matrix, num_blocks)
+    unscaled = interpolating_coefficients(assignment, weights, null_basis)
     lengths, coefficients = np.sqrt((unscaled**2).sum(axis=(2, 3)))[..., None], unit_messages(unscaled)
-    redundancy = redundancy_of(coefficients, weights[:, None] * lengths, vanishing[:, None] * lengths)
+    redundancy = redundancy_of(coefficients, weights[:, None] * lengths, null_basis[:, None] * lengths)
     name = f"Ye and Abbe's code with generator={generator!r}"
     check_full_residual(name, full_residual(coefficients, assignment, redundancy))
     return fixed_code(

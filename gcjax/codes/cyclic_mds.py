@@ -66,7 +66,7 @@ def _redundancy(coefficients: np.ndarray, polynomial: np.ndarray, zeros: np.ndar
     angles = 2 * np.pi * (np.arange(num_workers)[:, None] * zeros % num_workers) / num_workers
     weights = np.full((num_workers, 1), 1 / polynomial.sum())
     if is_real:  # cos + sin: for zeros closed under conjugation, as independent as the powers themselves (Hartley)
-        vanishing = (np.cos(angles) + np.sin(angles))[:, None]
-        return redundancy_of(coefficients, weights.real[:, None], vanishing)
+        null_basis = (np.cos(angles) + np.sin(angles))[:, None]
+        return redundancy_of(coefficients, weights.real[:, None], null_basis)
     powers = np.moveaxis(as_blocks(np.exp(1j * angles)), 3, 1).reshape(num_workers, 2, -1)
     return redundancy_of(coefficients, np.swapaxes(as_blocks(weights)[:, :, 0], 1, 2), powers)

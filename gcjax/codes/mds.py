@@ -9,7 +9,7 @@ from gcjax import _validate
 from gcjax.codes.base import Assignment, holders
 
 
-def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, vanishing: np.ndarray) -> np.ndarray:
+def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, null_basis: np.ndarray) -> np.ndarray:
     """Coefficients that any n - s workers can be decoded from (Ye and Abbe 2018, section IV, in matrix form).
 
     Every n - s columns of the generator V are independent. For chunk c the rows b_c of L vectors of length n - s are
@@ -24,13 +24,13 @@ def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, vani
     Args:
       assignment: who holds what; every chunk has s + L holders.
       weights: float[n, L], with `V weights = [0; I]` (see `dual`).
-      vanishing: float[n, s], a basis of what V maps to zero.
+      null_basis: float[n, s], a basis of what V maps to zero.
 
     Returns:
       float[W, 1, K, L].
     """
     inverse, num_blocks = holders(assignment), weights.shape[1]
-    systems = np.concatenate([vanishing, weights], axis=1)[inverse.workers]  # [N, holders, s + L], of equal sizes
+    systems = np.concatenate([null_basis, weights], axis=1)[inverse.workers]  # [N, holders, s + L], of equal sizes
     right_side = np.eye(systems.shape[1])[:, -num_blocks:]
     coefficients = np.zeros((*assignment.chunks.shape, num_blocks))
     coefficients[inverse.workers, inverse.slots] = np.linalg.solve(np.swapaxes(systems, 1, 2), right_side[None])
@@ -38,14 +38,14 @@ def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, vani
 
 
 def dual(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """The least weights float[n, L] with `V weights = [0; I]`, and an orthonormal basis float[n, s] of the null space.
+    """The least weights float[n, L] with `V weights = [0; I]`, and an orthonormal basis float[n, s] of V's null space.
 
     Args:
       generator: V, float[n - s, n].
       num_blocks: L.
     """
     num_needed = generator.shape[0]
-    basis, upper = np.linalg.qr(generator.T, mode="complete")
+    basis, upper = np.linalg.qr(generator.T, mode="complete")  # V' = Q U; the last s columns of Q are the null space
     right_side = np.eye(num_needed)[:, num_needed - num_blocks :]
     return basis[:, :num_needed] @ np.linalg.solve(upper[:num_needed].T, right_side), basis[:, num_needed:]
 
@@ -88,7 +88,7 @@ def round_robin(num_chunks: int, loads: np.ndarray) -> Assignment:
 
 
 def check_tolerance(num_workers: int, num_stragglers: int, num_blocks: int = 1) -> None:
-    """Checks that s + L workers can hold a chunk."""
+    """Raises `ValueError` unless s + L workers can hold a chunk: s + L <= n."""
     _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("num_blocks", num_blocks, minimum=1, maximum=num_workers)
     _validate.integer(

@@ -72,8 +72,8 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
 
     def guaranteed(arrivals: jax.Array) -> jax.Array:
         """When the first level has n - l + 1 messages, from `arrivals float[W, M]`."""
-        ordered = jnp.sort(arrivals, axis=0)
-        return jnp.stack([ordered[num_workers - level, m] for m, level in enumerate(levels)]).min()
+        sorted_arrivals = jnp.sort(arrivals, axis=0)
+        return jnp.stack([sorted_arrivals[num_workers - level, m] for m, level in enumerate(levels)]).min()
 
     needs = np.broadcast_to(np.array(levels), (num_workers, len(levels)))
     return fixed_code(cyclic(num_workers, load=levels[-1]), coefficients, needs=needs, guaranteed=guaranteed)

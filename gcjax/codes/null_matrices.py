@@ -27,7 +27,8 @@ LOOK_BACK = 1024
 
 
 def null_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
-    """Random H float64[s, n], one after the other: plain ones for few workers, spread ones for many."""
+    """Random H float64[s, n] without end, for `cyclic_rows`: any s columns independent, and all with the sum zero."""
+    # With many workers plain random columns lose too much by rounding.
     matrices = spread_matrices if num_workers > MAX_PLAIN_WORKERS and num_stragglers else plain_matrices
     return matrices(rng, num_workers, num_stragglers)
 
@@ -41,8 +42,9 @@ def plain_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: i
 
 
 def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
-    """H float64[s, n] with random directions, each the best of some for the columns that there are; at least one row.
+    """Matrices H as in `null_matrices`, whose columns have the best of some random directions each; s >= 1.
 
+    Neighbouring columns should be close to orthogonal and sums of consecutive ones short, for little loss by rounding.
     The lengths are random between 3/4 and 5/4, up to what makes the columns add up to zero (least squares): with equal
     ones many sums of consecutive columns would be equal, too, for s = 1.
     """
@@ -85,7 +87,9 @@ def _similarity_penalties(candidates: np.ndarray, directions: np.ndarray, j: int
         return np.zeros(len(candidates))
     squared_cosines = (candidates @ directions[:, max(0, j - LOOK_BACK) : j]) ** 2
     squared_sine = np.maximum(1 - squared_cosines.max(axis=1), np.finfo(np.float64).eps)
-    return 0.3 / (num_workers**2 * squared_sine)
+    return 0.3 / (
+        num_workers**2 * squared_sine
+    )  # large for a sine around 1/n; 0.3 balances it with the other penalties
 
 
 def cyclic_rows(matrix: np.ndarray) -> np.ndarray:

@@ -107,8 +107,8 @@ class _Candidate(NamedTuple):
 
     coefficients: np.ndarray
     redundancy: Redundancy
-    everybody: float
-    worst: float
+    full_residual: float
+    worst_residual: float
 
 
 def _well_conditioned(
@@ -129,22 +129,27 @@ def _well_conditioned(
     candidates: list[_Candidate] = []
     for matrix in itertools.islice(matrices, NUM_DRAWS):
         candidates.append(_candidate(assignment, matrix, masks))
-        if candidates[-1].everybody <= MAX_RESIDUAL / 2 and (is_small or candidates[-1].worst <= MAX_RESIDUAL):
+        if candidates[-1].full_residual <= MAX_RESIDUAL / 2 and (
+            is_small or candidates[-1].worst_residual <= MAX_RESIDUAL
+        ):
             break
-    best = min(candidates, key=lambda each: (each.everybody > MAX_RESIDUAL, each.worst))
-    check_full_residual("a cyclic repetition code", best.everybody)
-    return best.coefficients, redundant_decode(assignment, best.redundancy), best.worst
+    best = min(candidates, key=lambda each: (each.full_residual > MAX_RESIDUAL, each.worst_residual))
+    check_full_residual("a cyclic repetition code", best.full_residual)
+    return best.coefficients, redundant_decode(assignment, best.redundancy), best.worst_residual
 
 
 def _candidate(assignment: Assignment, matrix: np.ndarray, masks: np.ndarray | None) -> _Candidate:
-    """The code of a matrix H float64[s, n], and its residuals over the sets of stragglers `masks bool[sets, W]`."""
+    """The code of `matrix` H float64[s, n], with its residuals by rounding.
+
+    The worst residual is over the sets of stragglers `masks bool[sets, W]`; without masks, it is that with everybody.
+    """
     coefficients = cyclic_rows(matrix)
     redundancy = sparse_redundancy(assignment, coefficients, len(matrix))
-    everybody = full_residual(coefficients[:, None, :, None], assignment, redundancy)
+    with_everybody = full_residual(coefficients[:, None, :, None], assignment, redundancy)
     if masks is None:
-        return _Candidate(coefficients, redundancy, everybody, everybody)
-    worst = straggler_residuals(coefficients[:, None, :, None], assignment, redundancy, masks).max()
-    return _Candidate(coefficients, redundancy, everybody, max(everybody, float(worst)))
+        return _Candidate(coefficients, redundancy, with_everybody, with_everybody)
+    with_stragglers = straggler_residuals(coefficients[:, None, :, None], assignment, redundancy, masks).max()
+    return _Candidate(coefficients, redundancy, with_everybody, max(with_everybody, float(with_stragglers)))
 
 
 def _valid_load(num_workers: int, num_stragglers: int) -> int:

@@ -107,6 +107,7 @@ def _check_chain(probability: Any, persistence: Any) -> None:
     if _validate.is_traced(probability) or _validate.is_traced(persistence):
         return
     slow, stay = np.broadcast_arrays(np.asarray(probability, np.float64), np.asarray(persistence, np.float64))
+    # As many must turn slow in a unit as recover.
     is_impossible = slow * (1 - stay) > 1 - slow + _ROUNDING
     if np.any(is_impossible):
         slow, stay = slow[is_impossible][0], stay[is_impossible][0]

@@ -91,9 +91,8 @@ def true_distance(code: GradientCode, coding: Coding) -> np.ndarray:
     """float[P]: the distances of the decoded coefficients of all chunks from the identity, by the definition."""
     chunks, num_blocks = code.assignment.chunks, code.num_blocks
     encode, decode = np.asarray(coding.encode), np.asarray(coding.decode)
-    error = np.broadcast_to(
-        -np.eye(num_blocks), (len(encode), code.assignment.num_chunks, num_blocks, num_blocks)
-    ).copy()
+    shape = len(encode), code.assignment.num_chunks, num_blocks, num_blocks
+    error = np.broadcast_to(-np.eye(num_blocks), shape).copy()
     for w, k in zip(*np.nonzero(chunks >= 0), strict=True):
         error[:, chunks[w, k]] += np.einsum("pma,pmb->pab", decode[:, w], encode[:, w, :, k])
     return np.sqrt((error**2).sum(axis=(1, 2, 3)))
@@ -115,11 +114,8 @@ def _check_assignment(assignment: Assignment) -> None:
     for w, row in enumerate(chunks):
         held_chunks = row[row >= 0]
         require((row[: held_chunks.size] >= 0).all(), rule, f"worker {w} has {on_one_line(row)}")
-        require(
-            len(set(held_chunks)) == held_chunks.size,
-            "a worker must hold a chunk once only",
-            f"worker {w}: {on_one_line(row)}",
-        )
+        is_unique = len(set(held_chunks)) == held_chunks.size
+        require(is_unique, "a worker must hold a chunk once only", f"worker {w}: {on_one_line(row)}")
 
 
 def _check_types(code: GradientCode) -> None:

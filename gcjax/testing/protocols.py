@@ -82,24 +82,24 @@ def check_protocol(
     require(isinstance(protocol, Protocol), f"a protocol must be a gcjax.protocols.Protocol; got {protocol!r}")
     if num_workers is None:
         num_workers = 4 if protocol.code is None else protocol.code.assignment.num_workers
-    shape = (8 * protocol.round_units if num_units is None else num_units), num_workers
+    shape = (8 * protocol.round_units if num_units is None else num_units), num_workers  # T, W
     _check_types(protocol, shape)
     with jax.enable_x64(True):
         traced = Traced(protocol.schedule)
         is_program = hasattr(protocol.schedule, "lower")  # jitted already
-        run: ScheduleFunction = protocol.schedule if is_program else traced
+        schedule_function: ScheduleFunction = protocol.schedule if is_program else traced
         cases, schedules, num_commits = list(_cases(shape, num_cases, random_generator(rng_key))), [], 0
         for case in cases:
-            schedules.append(_schedule_of_case(run, case))
+            schedules.append(_schedule_of_case(schedule_function, case))
             num_commits += int(np.isfinite(schedules[-1].time).sum())
             broken_rule = _broken_rule(protocol, schedules[-1], case)
             if broken_rule:
-                broken_rule_of_case = functools.partial(_broken_rule_of_case, protocol)
-                rule, smallest = smallest_case(broken_rule_of_case, broken_rule, case, step=protocol.round_units)
+                broken_rule_of = functools.partial(_broken_rule_of_case, protocol)
+                rule, smallest = smallest_case(broken_rule_of, broken_rule, case, step=protocol.round_units)
                 require(False, rule, str(smallest))
         require(num_commits, f"some commit must happen within {shape[0]} units of each worker; none did in any case")
         require(traced.num_traces <= 1, "a schedule must not be compiled again for other durations or links")
-        is_same = same(_schedule_of_case(run, cases[0]), schedules[0])
+        is_same = same(_schedule_of_case(schedule_function, cases[0]), schedules[0])
         require(is_same, "the same durations must give the same schedule, bit by bit", str(cases[0]))
         if not quick:
             _check_vmap(protocol, cases, schedules)
@@ -125,9 +125,11 @@ def _cases(shape: tuple[int, int], num_cases: int, random: np.random.Generator) 
     yield Case(durations_with_failure, no_messages)
 
 
-def _schedule_of_case(run: ScheduleFunction, case: Case) -> Schedule:
+def _schedule_of_case(schedule_function: ScheduleFunction, case: Case) -> Schedule:
     """The schedule of a case, in numpy arrays."""
-    return jax.tree.map(np.asarray, call_or_fail("schedule", run, case.durations, case.network, case=str(case)))
+    return jax.tree.map(
+        np.asarray, call_or_fail("schedule", schedule_function, case.durations, case.network, case=str(case))
+    )
 
 
 def _broken_rule(protocol: Protocol, schedule: Schedule, case: Case) -> str:
@@ -145,14 +147,14 @@ def _broken_rule(protocol: Protocol, schedule: Schedule, case: Case) -> str:
 def _broken_rule_of_case(protocol: Protocol, case: Case) -> str:
     """The first rule that the schedule of a case breaks; empty if none, or if the protocol cannot take the case."""
     try:
-        schedule = jax.tree.map(np.asarray, _compiled(protocol.schedule)(case.durations, case.network))
+        schedule = jax.tree.map(np.asarray, _compiled_schedule(protocol.schedule)(case.durations, case.network))
     except Exception:
         return ""
     return _broken_rule(protocol, schedule, case)
 
 
 @functools.lru_cache(maxsize=1)
-def _compiled(schedule: Callable[[jax.Array, Network], Schedule]) -> ScheduleFunction:
+def _compiled_schedule(schedule: Callable[[jax.Array, Network], Schedule]) -> ScheduleFunction:
     """The program of a schedule, as long as smaller and smaller cases of it are tried."""
     return jax.jit(lambda durations, network: schedule(durations, network))
 

@@ -8,30 +8,30 @@ import numpy as np
 MAX_ENTRIES = 32  # that are tried
 
 
-def smallest_case(violation: Callable[[Any], str], sentence: str, case: Any, *, step: int = 1) -> tuple[str, Any]:
-    """A sentence, and a case with fewer units and workers and simpler durations that is still a bad one.
+def smallest_case(broken_rule_of: Callable[[Any], str], rule: str, case: Any, *, step: int = 1) -> tuple[str, Any]:
+    """The broken rule and a case with fewer units and workers and simpler durations that still breaks one.
 
     Args:
-      violation: `case -> sentence`, what is broken; empty if nothing is.
-      sentence: what the case breaks.
+      broken_rule_of: `case -> rule`, the rule that a case breaks, in a sentence; empty if it breaks none.
+      rule: that the given case breaks.
       case: a named tuple `(durations float[T, W], messages float[3, W])`.
       step: the units of a round.
     """
     for smaller in _smaller_cases(case, step):
-        broken_rule = violation(smaller)
+        broken_rule = broken_rule_of(smaller)
         if broken_rule:
-            sentence, case = broken_rule, smaller
+            rule, case = broken_rule, smaller
             break
     without_messages = case._replace(messages=np.zeros_like(case.messages))
-    broken_rule = violation(without_messages) if case.messages.any() else ""
+    broken_rule = broken_rule_of(without_messages) if case.messages.any() else ""
     if broken_rule:
-        sentence, case = broken_rule, without_messages
+        rule, case = broken_rule, without_messages
     for simplify in _simplifications(case):
         changed = case._replace(durations=simplify(case.durations))
-        broken_rule = "" if np.array_equal(changed.durations, case.durations) else violation(changed)
+        broken_rule = "" if np.array_equal(changed.durations, case.durations) else broken_rule_of(changed)
         if broken_rule:
-            sentence, case = broken_rule, changed
-    return sentence, case
+            rule, case = broken_rule, changed
+    return rule, case
 
 
 def _smaller_cases(case: Any, step: int) -> Iterator[Any]:
