@@ -88,7 +88,7 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
     worker_ids = jnp.arange(batches.num_workers, dtype=jnp.int32)
     num_batches = batches.num_chunks
 
-    def ripple(state: _Peeling) -> _Peeling:
+    def peel_round(state: _Peeling) -> _Peeling:
         """One round: every message with one unknown batch gives that batch."""
         num_rounds, known_in, sender, _ = state
         unknown = is_held & (known_in[batch_of_slot] < 0)
@@ -101,9 +101,9 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
 
     unknown_yet = jnp.full(num_batches, -1, jnp.int32)
     initial = _Peeling(jnp.zeros((), jnp.int32), unknown_yet, unknown_yet, jnp.ones((), bool))
-    num_rounds, known_in, sender, _ = jax.lax.while_loop(lambda state: state.is_growing, ripple, initial)
+    num_rounds, known_in, sender, _ = jax.lax.while_loop(lambda state: state.is_growing, peel_round, initial)
 
-    def settle(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def weigh_round(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Step i, for the batches of the i-th last round: adds their messages, takes the other batches in them off."""
         num_missing, weights = state  # [batches], how often each must still be added, perhaps below 0; [W]
         known_now = known_in == num_rounds - 1 - i
@@ -112,7 +112,7 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
         return num_missing.at[batch_of_slot].add(-num_used), weights + added
 
     one_copy_each = jnp.ones(num_batches, jnp.int32), jnp.zeros(worker_ids.size, jnp.int32)
-    return jax.lax.fori_loop(0, num_rounds, settle, one_copy_each)[1]
+    return jax.lax.fori_loop(0, num_rounds, weigh_round, one_copy_each)[1]
 
 
 def _degree_probabilities(error: float) -> np.ndarray:

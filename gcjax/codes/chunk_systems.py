@@ -66,16 +66,16 @@ def _direct_solver(rows: np.ndarray) -> Solver:
         is_determined = finished.sum(axis=1) >= num_blocks
         # Fewer than L rows span too little: stand-ins for the missing directions make the system square without
         # touching the least-norm solution, since they are orthogonal to all rows of the finished holders.
-        stand_ins = jnp.where(is_determined[:, None, None], 0, _complement(masked))
-        basis, upper = _orthogonalise(jnp.concatenate([masked, stand_ins], axis=1))
-        solution = _back_substitute(basis, upper)[:, : rows.shape[1]]
+        stand_ins = jnp.where(is_determined[:, None, None], 0, _orthogonal_projection(masked))
+        basis, upper = _qr_factors(jnp.concatenate([masked, stand_ins], axis=1))
+        solution = _solve_transposed(basis, upper)[:, : rows.shape[1]]
         product = jnp.einsum("nja,njb->nab", masked, solution)
         return solution, ((product - jnp.eye(num_blocks, dtype=product.dtype)[None]) ** 2).sum(axis=(1, 2))
 
     return solve
 
 
-def _complement(rows: jax.Array) -> jax.Array:
+def _orthogonal_projection(rows: jax.Array) -> jax.Array:
     """float[N, L, L]: for each chunk, the projection onto what is orthogonal to its rows, of `rows float[N, R, L]`."""
     min_square = jnp.finfo(rows.dtype).eps ** 1.5
     identity = jnp.broadcast_to(jnp.eye(rows.shape[2], dtype=rows.dtype), (rows.shape[0], *rows.shape[2:] * 2))
@@ -91,7 +91,7 @@ def _complement(rows: jax.Array) -> jax.Array:
     return jax.lax.fori_loop(0, rows.shape[1], without_row, identity)
 
 
-def _orthogonalise(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _qr_factors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
     """Q, U with Q U = `columns float[N, P, L]`, Q orthonormal, U upper triangular; P rows, Gram-Schmidt done twice."""
 
     def add_column(b: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
@@ -112,7 +112,7 @@ def _orthogonalise(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
     return jax.lax.fori_loop(0, num_blocks, add_column, (jnp.zeros_like(columns), upper))
 
 
-def _back_substitute(basis: jax.Array, upper: jax.Array) -> jax.Array:
+def _solve_transposed(basis: jax.Array, upper: jax.Array) -> jax.Array:
     """float[N, P, L]: X with X U^T = Q, for `basis` Q `[N, P, L]` and upper triangular `upper` U `[N, L, L]`."""
     num_blocks = upper.shape[1]
 

@@ -56,8 +56,8 @@ def least_squares(
       accuracy, and never holds an array of N·W numbers.
     """
     if max_iterations is None and assignment.num_workers * num_messages <= MAX_DENSE_MESSAGES:
-        return _dense(assignment, num_messages, num_blocks)
-    return _iterative(
+        return _dense_solver(assignment, num_messages, num_blocks)
+    return _cgls_solver(
         assignment, num_blocks, max_iterations or STEPS_PER_MESSAGE * assignment.num_workers * num_messages
     )
 
@@ -71,7 +71,7 @@ def message_matrix(assignment: Assignment, encode: jax.Array) -> jax.Array:
     return jnp.swapaxes(rows, 1, 2).reshape(num_workers * num_messages, assignment.num_chunks * num_blocks)
 
 
-def _dense(assignment: Assignment, num_messages: int, num_blocks: int) -> Callable[[jax.Array], jax.Array]:
+def _dense_solver(assignment: Assignment, num_messages: int, num_blocks: int) -> Callable[[jax.Array], jax.Array]:
     """`encode float[W, M, K, L] -> decode float[W, M, L]`: the least-norm solution of one dense system."""
     target = np.tile(np.eye(num_blocks), (assignment.num_chunks, 1))
 
@@ -94,7 +94,7 @@ def least_norm(matrix: jax.Array, wanted: jax.Array) -> jax.Array:
     return solution
 
 
-def _iterative(assignment: Assignment, num_blocks: int, max_iterations: int) -> Callable[[jax.Array], jax.Array]:
+def _cgls_solver(assignment: Assignment, num_blocks: int, max_iterations: int) -> Callable[[jax.Array], jax.Array]:
     """`encode -> decode` by conjugate gradients: CGLS (Hestenes and Stiefel 1952; Björck 1996, section 7.4).
 
     Each of the L output blocks has a step length of its own, and stops when its gradient is zero up to rounding.

@@ -106,7 +106,7 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         return values.reshape(-1, *values.shape[2:])
 
     def plan(progress: jax.Array) -> Coding:
-        """The plans of all clusters; their squared residuals add up."""
+        """The plans of all clusters together; their squared residuals add up."""
         coding = jax.vmap(code.plan)(by_cluster(check_progress(assignment, progress)))
         residual = jnp.sqrt(jnp.sum(coding.residual**2))
         return Coding(encode=by_worker(coding.encode), decode=by_worker(coding.decode), residual=residual)

@@ -90,7 +90,7 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
       ValueError: if s is not below n, or rounding leaves too much even with everybody.
     """
     assignment = cyclic(num_workers, load=_valid_load(num_workers, num_stragglers))
-    coefficients, decode, worst = _well_conditioned(assignment, num_stragglers, rng_key)
+    coefficients, decode, worst = _best_coefficients(assignment, num_stragglers, rng_key)
     if worst > MAX_RESIDUAL:
         warnings.warn(
             f"this cyclic repetition code of {num_workers} workers leaves a residual of up to {worst:.2g} with the "
@@ -111,7 +111,7 @@ class _Candidate(NamedTuple):
     worst_residual: float
 
 
-def _well_conditioned(
+def _best_coefficients(
     assignment: Assignment, num_stragglers: int, rng_key: jax.Array
 ) -> tuple[np.ndarray, Decode | None, float]:
     """Coefficients float64[W, K], drawn until rounding leaves little enough, or else the best of `NUM_DRAWS`.
@@ -128,7 +128,7 @@ def _well_conditioned(
     masks = None if is_small else straggler_masks(num_workers, num_stragglers, max_masks=NUM_PROBES, rng_key=rng_key)[0]
     candidates: list[_Candidate] = []
     for matrix in itertools.islice(matrices, NUM_DRAWS):
-        candidates.append(_candidate(assignment, matrix, masks))
+        candidates.append(_candidate_code(assignment, matrix, masks))
         if candidates[-1].full_residual <= MAX_RESIDUAL / 2 and (
             is_small or candidates[-1].worst_residual <= MAX_RESIDUAL
         ):
@@ -138,7 +138,7 @@ def _well_conditioned(
     return best.coefficients, redundant_decode(assignment, best.redundancy), best.worst_residual
 
 
-def _candidate(assignment: Assignment, matrix: np.ndarray, masks: np.ndarray | None) -> _Candidate:
+def _candidate_code(assignment: Assignment, matrix: np.ndarray, masks: np.ndarray | None) -> _Candidate:
     """The code of `matrix` H float64[s, n], with its residuals by rounding.
 
     The worst residual is over the sets of stragglers `masks bool[sets, W]`; without masks, it is that with everybody.

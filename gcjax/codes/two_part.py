@@ -41,7 +41,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         is_done = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]
         eye = jnp.eye(num_blocks, dtype=default_float())
         uncoded_encode = jnp.where(is_done[:, None, :, None], eye[None, :, None], 0)
-        encode_parts = _widen(uncoded_encode, 0, coded.load), _widen(coded_plan.encode, num_uncoded, 0)
+        encode_parts = _pad_slots(uncoded_encode, 0, coded.load), _pad_slots(coded_plan.encode, num_uncoded, 0)
         uncoded_decode = jnp.where((progress > 0)[:, None, None], eye[None], 0)
         # Each missing chunk leaves an L×L identity, of squared norm L.
         num_missing = first_coded - is_done.sum(dtype=jnp.int32)
@@ -63,6 +63,6 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
     return joint_code(assignment, num_blocks, num_messages, plan, parts=parts, sent=sent, stays_exact=code.stays_exact)
 
 
-def _widen(encode: jax.Array, num_before: int, num_after: int) -> jax.Array:
+def _pad_slots(encode: jax.Array, num_before: int, num_after: int) -> jax.Array:
     """float[W, M, num_before + K + num_after, L]: zeros for the slots of the other part, before or after."""
     return jnp.pad(encode, ((0, 0), (0, 0), (num_before, num_after), (0, 0)))

@@ -22,7 +22,7 @@ class _State(NamedTuple):
 
 
 @dataclasses.dataclass(frozen=True)
-class _PerWorkerChange:
+class _PerWorkerOperation:
     """The sample function of times changed by a value of each worker; equal for equal inner models: compiled once."""
 
     inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
@@ -34,7 +34,7 @@ class _PerWorkerChange:
         return self.operation(state.value, seconds), state._replace(inner=inner)
 
 
-def _with_change(
+def _with_operation(
     model: StragglerModel, operation: Callable[[jax.Array, jax.Array], jax.Array], name: str, value: Parameter,
     neutral: float, workers: tuple[int, ...] | None,
 ) -> StragglerModel:  # fmt: skip
@@ -48,7 +48,7 @@ def _with_change(
             values = jnp.where(members(workers, num_workers), values, neutral)
         return _State(model.init(rng_key, num_workers), values)
 
-    return StragglerModel(init, _PerWorkerChange(model.sample, operation))
+    return StragglerModel(init, _PerWorkerOperation(model.sample, operation))
 
 
 @comparable
@@ -86,7 +86,7 @@ def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...]
       ValueError: if `factor` is not above zero and finite, or there is no such worker.
     """
     _validate.number("factor", factor, above=True, finite=True)
-    return _with_change(model, jnp.multiply, "factor", factor, 1.0, workers)
+    return _with_operation(model, jnp.multiply, "factor", factor, 1.0, workers)
 
 
 @comparable
@@ -102,7 +102,7 @@ def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ..
       ValueError: if the delay is negative or not finite, or there is no such worker.
     """
     _validate.number("seconds", seconds, finite=True)
-    return _with_change(model, jnp.add, "seconds", seconds, 0.0, workers)
+    return _with_operation(model, jnp.add, "seconds", seconds, 0.0, workers)
 
 
 def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:

@@ -137,7 +137,7 @@ def _above_zero(name: str, value: Parameter) -> Any:
     return _validate.number(name, value, above=True, finite=True)
 
 
-def _standard_exponential(rng_key: jax.Array, like: jax.Array) -> jax.Array:
+def _standard_exponential_draws(rng_key: jax.Array, like: jax.Array) -> jax.Array:
     """Exponential draws of mean 1, of the shape and type of `like`."""
     return jax.random.exponential(rng_key, like.shape, like.dtype)
 
@@ -150,24 +150,24 @@ def _constant_seconds(rng_key: jax.Array, seconds: jax.Array) -> jax.Array:
 
 def _exponential_seconds(rng_key: jax.Array, mean: jax.Array) -> jax.Array:
     """Exponential draws of the given mean, float[W]."""
-    return mean * _standard_exponential(rng_key, mean)
+    return mean * _standard_exponential_draws(rng_key, mean)
 
 
 def _shifted_exponential_seconds(rng_key: jax.Array, shift: jax.Array, mean: jax.Array) -> jax.Array:
     """The shift plus exponential draws of the given mean, float[W]."""
-    return shift + mean * _standard_exponential(rng_key, mean)
+    return shift + mean * _standard_exponential_draws(rng_key, mean)
 
 
 def _pareto_seconds(rng_key: jax.Array, minimum: jax.Array, shape: jax.Array) -> jax.Array:
     # The logarithm of a Pareto draw over its minimum is exponential, with mean 1 / shape.
     """Pareto draws float[W]."""
-    return minimum * jnp.exp(_standard_exponential(rng_key, shape) / shape)
+    return minimum * jnp.exp(_standard_exponential_draws(rng_key, shape) / shape)
 
 
 def _weibull_seconds(rng_key: jax.Array, scale: jax.Array, shape: jax.Array) -> jax.Array:
     # A standard exponential to the power 1 / shape is Weibull.
     """Weibull draws float[W]."""
-    return scale * _standard_exponential(rng_key, shape) ** (1 / shape)
+    return scale * _standard_exponential_draws(rng_key, shape) ** (1 / shape)
 
 
 def _bimodal_seconds(rng_key: jax.Array, fast: jax.Array, slow: jax.Array, probability: jax.Array) -> jax.Array:

@@ -51,7 +51,7 @@ class _Markov:
         base_key, chain_key = jax.random.split(rng_key)
         seconds, base = self.base(state.base, base_key)
         seconds = jnp.where(state.slow, state.slowdown * seconds, seconds)
-        slow = _bernoulli(chain_key, jnp.where(state.slow, state.persistence, state.enter))
+        slow = _bernoulli_draws(chain_key, jnp.where(state.slow, state.persistence, state.enter))
         return seconds, state._replace(base=base, slow=slow)
 
 
@@ -82,7 +82,7 @@ def markov(
         persistences = per_worker("persistence", persistence, num_workers)
         return _State(
             base=base_model.init(base_key, num_workers),
-            slow=_bernoulli(chain_key, slow_probability),
+            slow=_bernoulli_draws(chain_key, slow_probability),
             enter=_enter_probability(slow_probability, persistences),
             persistence=persistences,
             slowdown=per_worker("slowdown", slowdown, num_workers),
@@ -97,7 +97,7 @@ def _enter_probability(probability: jax.Array, persistence: jax.Array) -> jax.Ar
     return jnp.where(fast > 0, probability * (1 - persistence) / jnp.where(fast > 0, fast, 1.0), 0.0)
 
 
-def _bernoulli(rng_key: jax.Array, probability: jax.Array) -> jax.Array:
+def _bernoulli_draws(rng_key: jax.Array, probability: jax.Array) -> jax.Array:
     """bool[W], True with the probability float[W]."""
     return jax.random.uniform(rng_key, probability.shape, probability.dtype) < probability
 

@@ -79,12 +79,12 @@ def _cached_sampling(
         chunk_batch = functools.partial(_random_chunk_batch, batch_size)
     chunk_batch = _with_augmentation(chunk_batch, augmentation)
 
-    def own_chunk(data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Batch:
+    def own_chunk_batch(data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Batch:
         """The batch of a worker's own chunk, with units for rounds."""
         return chunk_batch(data, rng_key, worker % num_chunks, unit)
 
     if local_data or batch_size is None:
-        return Sampling(own_chunk, chunk_batch)
+        return Sampling(own_chunk_batch, chunk_batch)
     unit_batch = functools.partial(_random_batch, batch_size, num_examples)
     return Sampling(_with_augmentation(unit_batch, augmentation), chunk_batch)
 
@@ -95,8 +95,7 @@ def _with_augmentation(draw_batch: BatchFunction, augmentation: Augmentation | N
         return draw_batch
 
     def augmented_batch(data: Data, rng_key: jax.Array, first: jax.Array, second: jax.Array) -> Batch:
-        # first and second are (worker, unit) or (chunk, round)
-        """The drawn batch with its inputs changed by a key of its own."""
+        """The batch of (worker, unit) or (chunk, round) with its inputs changed by a key of its own."""
         batch = draw_batch(data, rng_key, first, second)
         key = jax.random.fold_in(_batch_key(rng_key, first, second), 1)
         return batch._replace(inputs=augmentation(batch.inputs, key))

@@ -47,7 +47,7 @@ def logistic_regression(
     rng = np.random.default_rng(seed)
     inputs, signal = linear_data(rng, num_examples, num_features)
     targets = (rng.uniform(size=num_examples) < _sigmoid(signal)).astype(np.float64)
-    weights = _newton(inputs, targets, l2)
+    weights = _newton_optimum(inputs, targets, l2)
     logits = inputs @ weights
     loss = np.mean(np.logaddexp(0, logits) - targets * logits) + 0.5 * l2 * weights @ weights
     objective = _logistic_objective(float(l2))
@@ -73,7 +73,7 @@ def _logistic_objective(l2: float) -> Objective:
     return Objective(loss, metrics)
 
 
-def _newton(inputs: np.ndarray, targets: np.ndarray, l2: float, tolerance: float = 1e-13) -> np.ndarray:
+def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float, tolerance: float = 1e-13) -> np.ndarray:
     """float[F]: the optimum, by Newton steps that are halved until the gradient shrinks.
 
     Ends with a gradient of norm at most `tolerance`, or where rounding lets no step shrink it any more.

@@ -189,10 +189,10 @@ def _first_states(plans: _PlannedStates, num_states: int) -> _PlannedStates:
 def _require_none(is_bad: Any, plans: _PlannedStates, sentence: str) -> None:
     """Raises a `ContractError` if a state is bad, `is_bad bool[P]`, and shows the bad one in which the most is done."""
     if is_bad.any():
-        require(False, sentence, f"progress {on_one_line(plans.progress[_furthest(is_bad, plans)])}")
+        require(False, sentence, f"progress {on_one_line(plans.progress[_furthest_bad_state(is_bad, plans)])}")
 
 
-def _furthest(is_bad: Any, plans: _PlannedStates) -> int:
+def _furthest_bad_state(is_bad: Any, plans: _PlannedStates) -> int:
     """The index of the bad state in which the most is done, since it is the simplest to read; 0 if none is bad."""
     return int(np.argmax(np.where(is_bad, plans.progress.sum(axis=1), -1)))
 
@@ -202,7 +202,7 @@ def _check_residual(code: GradientCode, plans: _PlannedStates) -> None:
     for name, values in plans.coding._asdict().items():
         _require_none(~np.isfinite(values).reshape(len(values), -1).all(axis=1), plans, f"{name} must be finite")
     is_wrong = np.abs(plans.coding.residual - plans.distance) > _zero_tolerance(code) + 1e-6 * plans.distance
-    worst = _furthest(is_wrong, plans)
+    worst = _furthest_bad_state(is_wrong, plans)
     rule = "residual must be the distance of the decoded coefficients from the exact sum"
     values = f"it says {plans.coding.residual[worst]:.6g} where that is {plans.distance[worst]:.6g}"
     _require_none(is_wrong, plans, f"{rule}; {values}")

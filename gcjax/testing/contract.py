@@ -58,9 +58,9 @@ class Traced:
     def __init__(self, function: Callable[..., Any]):
         self.num_traces = 0
         self._function = function
-        self._program = jax.jit(self._counted)
+        self._program = jax.jit(self._count_and_call)
 
-    def _counted(self, *arguments: Any) -> Any:
+    def _count_and_call(self, *arguments: Any) -> Any:
         """The function itself; runs once for each time that it is traced."""
         self.num_traces += 1
         return self._function(*arguments)

@@ -139,7 +139,7 @@ def _check_seconds(schedule: Schedule, protocol: Protocol, durations: np.ndarray
     _require_no_unit(is_too_short, seconds, durations, "a unit that is used must have taken as long as its duration")
 
 
-def _require_no_unit(is_bad: np.ndarray, seconds: np.ndarray, durations: np.ndarray, rule: str) -> None:
+def _require_no_unit(is_bad: np.ndarray, seconds: Any, durations: np.ndarray, rule: str) -> None:
     """Raises a `ContractError` with the rule and the first unit for which `is_bad bool[T, W]` holds."""
     if is_bad.any():
         unit, worker = np.argwhere(is_bad)[0]

@@ -90,10 +90,10 @@ def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bo
     if not quick:
         recompiled = jax.jit(lambda p, b, k: task.loss(p, b, k))(tried_params, batch, key)
         rule = "the loss must depend on parameters, batch and key only; compiled again it differs"
-        require(close(loss, recompiled, _rounding(recompiled)), rule)
+        require(close(loss, recompiled, _loss_tolerance(recompiled)), rule)
 
 
-def _rounding(loss: jax.Array) -> float:
+def _loss_tolerance(loss: jax.Array) -> float:
     """The tolerance for losses of this float type."""
     return ROUNDING[loss.dtype.itemsize]
 
@@ -156,7 +156,7 @@ def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
     weighted_sum = jnp.sum(weights.astype(losses.dtype) * losses)
     rule = "the loss of merged batches must be the weighted sum of their losses if a task says mergeable"
     values = f"it is {float(merged_loss):g} instead of {float(weighted_sum):g}"
-    require(close(merged_loss, weighted_sum, _rounding(weighted_sum)), f"{rule}; {values}")
+    require(close(merged_loss, weighted_sum, _loss_tolerance(weighted_sum)), f"{rule}; {values}")
 
 
 def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
@@ -176,7 +176,7 @@ def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
     first_round, later_round = (
         call_or_fail("loss", derivative, nearby_params, jnp.asarray(r, jnp.int32)) for r in (0, 3)
     )
-    rounding = _rounding(first_round[0])
+    rounding = _loss_tolerance(first_round[0])
     rule = "batches that are whole chunks must be the same in every round"
     values = f"the mean loss is {first_round[0]:g}, and then {later_round[0]:g}"
     require(close(first_round, later_round, rounding), f"{rule}; {values}")

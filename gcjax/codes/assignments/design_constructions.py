@@ -56,10 +56,10 @@ def known_designs(max_points: int) -> Iterator[Design]:
     for design in _direct_designs(max_points):
         yield design
         if design.points - design.size >= 2:
-            yield _complement(design)
+            yield _complement_design(design)
 
 
-def _complement(design: Design) -> Design:
+def _complement_design(design: Design) -> Design:
     """The design whose blocks have the points that those of another do not have."""
     return design._replace(
         replication=design.blocks - design.replication,

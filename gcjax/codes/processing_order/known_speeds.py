@@ -108,7 +108,7 @@ def _optimal_order(
     is_in_time = np.ones(entries[0].size, dtype=bool)  # with all chunks finished every order is complete
     while low < high:
         middle = (low + high) // 2
-        finished_pairs = _finished_in_time(assignment, entries, finish <= times[middle], num_blocks)
+        finished_pairs = _pairs_in_time(assignment, entries, finish <= times[middle], num_blocks)
         if finished_pairs is None:
             low = middle + 1
         else:
@@ -124,7 +124,7 @@ def _kth_smallest(values: np.ndarray, k: int) -> np.ndarray:
     return np.partition(values, k - 1, axis=-1)[..., k - 1]
 
 
-def _finished_in_time(
+def _pairs_in_time(
     assignment: Assignment, entries: tuple[np.ndarray, ...], fits: np.ndarray, num_blocks: int
 ) -> np.ndarray | None:
     """Which pairs of worker and chunk to finish so that every chunk has L finished holders; None if that cannot be.

@@ -35,16 +35,16 @@ def search(assignment: Assignment, inverse: Holders, *, num_blocks: int, target:
     rng = host_generator(jax.random.key(0))
     reorders_left = MAX_REORDERS[0] * assignment.num_workers + MAX_REORDERS[1]
     pass_ids = range(min(50 * assignment.num_workers, 5_000 + assignment.num_workers // 5))
-    for _, candidates in zip(pass_ids, _candidates(work, terms[0], inverse, rng), strict=False):
+    for _, candidates in zip(pass_ids, _candidate_groups(work, terms[0], inverse, rng), strict=False):
         if terms[0].min() >= target or reorders_left <= 0:
             break
         workers = _without_common_chunks(work, candidates)
-        _reorder(work, terms, workers, rng)  # the best for each worker: the smallest slack never falls
+        _reorder_chunks(work, terms, workers, rng)  # the best for each worker: the smallest slack never falls
         reorders_left -= workers.size
     return ordered_assignment(assignment, work)
 
 
-def _candidates(
+def _candidate_groups(
     work: RemainingWork, slacks: np.ndarray, inverse: Holders, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
     """Groups of workers to reorder their chunks, small enough for most of them to have no chunk in common."""
@@ -67,7 +67,7 @@ def _without_common_chunks(work: RemainingWork, workers: np.ndarray) -> np.ndarr
     return workers[((last_rank[chunks] == ranks) | (chunks == work.num_counted.size)).all(axis=1)]
 
 
-def _reorder(work: RemainingWork, terms: np.ndarray, workers: np.ndarray, rng: np.random.Generator) -> None:
+def _reorder_chunks(work: RemainingWork, terms: np.ndarray, workers: np.ndarray, rng: np.random.Generator) -> None:
     """The given workers, without a chunk in common, reorder their chunks as is best for each; changes work and terms.
 
     Let a chunk have the slack S, of which m is the largest term and m' the next larger remaining work, and let v be the
