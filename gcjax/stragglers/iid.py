@@ -159,14 +159,12 @@ def _shifted_exponential_seconds(rng_key: jax.Array, shift: jax.Array, mean: jax
 
 
 def _pareto_seconds(rng_key: jax.Array, minimum: jax.Array, shape: jax.Array) -> jax.Array:
-    # The logarithm of a Pareto draw over its minimum is exponential, with mean 1 / shape.
-    """Pareto draws float[W]."""
+    """Pareto draws float[W]: the logarithm of draw / minimum is exponential, with mean 1 / shape."""
     return minimum * jnp.exp(_standard_exponential_draws(rng_key, shape) / shape)
 
 
 def _weibull_seconds(rng_key: jax.Array, scale: jax.Array, shape: jax.Array) -> jax.Array:
-    # A standard exponential to the power 1 / shape is Weibull.
-    """Weibull draws float[W]."""
+    """Weibull draws float[W]: a standard exponential draw to the power 1 / shape, times the scale."""
     return scale * _standard_exponential_draws(rng_key, shape) ** (1 / shape)
 
 
