@@ -28,12 +28,12 @@ def one_step(assignment: Assignment) -> GradientCode:
     """
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        in_sums = jnp.sum(encode, dtype=encode.dtype)
-        return jnp.broadcast_to(assignment.num_chunks / in_sums.clip(1), (assignment.num_workers, 1, 1))
+        """float[W, 1, 1]: N over the number of chunks in all sums, the same for every worker."""
+        num_summed = jnp.sum(encode, dtype=encode.dtype)  # all coefficients are 1, so their sum counts chunks
+        return jnp.broadcast_to(assignment.num_chunks / num_summed.clip(1), (assignment.num_workers, 1, 1))
 
-    return fixed_code(
-        assignment, np.ones(assignment.chunks.shape), needs=np.ones((assignment.num_workers, 1), int), decode=decode
-    )
+    first_chunk = np.ones((assignment.num_workers, 1), int)  # a message is sent from its first chunk on
+    return fixed_code(assignment, np.ones(assignment.chunks.shape), needs=first_chunk, decode=decode)
 
 
 @comparable
@@ -51,7 +51,7 @@ def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = Non
     return fixed_code(
         assignment,
         np.ones(assignment.chunks.shape),
-        needs=np.ones((assignment.num_workers, 1), int),
+        needs=np.ones((assignment.num_workers, 1), int),  # a message is sent from its first chunk on
         decode=lambda progress, encode: solve(encode),
     )
 

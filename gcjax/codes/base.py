@@ -70,7 +70,7 @@ class Holders(NamedTuple):
 
     @property
     def counts(self) -> np.ndarray:
-        """int32[N], the holders of each chunk."""
+        """int32[N], how many workers hold each chunk."""
         return (self.workers >= 0).sum(axis=1).astype(np.int32)
 
 
@@ -139,17 +139,18 @@ def holders(assignment: Assignment) -> Holders:
     order = np.argsort(chunks, kind="stable")
     workers, slots, chunks = workers[order], slots[order], chunks[order]
     counts = np.bincount(chunks, minlength=assignment.num_chunks)
-    column = np.arange(chunks.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    table = np.full((2, assignment.num_chunks, max(counts.max(), 1)), -1, dtype=np.int32)
-    table[0, chunks, column] = workers
-    table[1, chunks, column] = slots
-    return Holders(workers=table[0], slots=table[1])
+    # 0, 1, ... within the entries of each chunk, which are consecutive now
+    holder_rank = np.arange(chunks.size) - np.repeat(np.cumsum(counts) - counts, counts)
+    padded = np.full((2, assignment.num_chunks, max(counts.max(), 1)), -1, dtype=np.int32)  # [workers and slots, N, R]
+    padded[0, chunks, holder_rank] = workers
+    padded[1, chunks, holder_rank] = slots
+    return Holders(workers=padded[0], slots=padded[1])
 
 
 def gather_by_chunk(values: jax.Array, inverse: Holders) -> jax.Array:
     """Rearranges `values[W, K, ...]` to `[N, R, ...]`, with zeros where a chunk has fewer than R holders."""
-    held = jnp.asarray(inverse.workers >= 0).reshape(inverse.workers.shape + (1,) * (values.ndim - 2))
-    return jnp.where(held, values[inverse.workers, inverse.slots], jnp.zeros((), values.dtype))
+    is_held = jnp.asarray(inverse.workers >= 0).reshape(inverse.workers.shape + (1,) * (values.ndim - 2))
+    return jnp.where(is_held, values[inverse.workers, inverse.slots], jnp.zeros((), values.dtype))
 
 
 def chunk_coefficients(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> jax.Array:
@@ -181,7 +182,7 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
     Returns:
       int32[W]; for bool[W], who has arrived, the whole load of those and nothing of the others.
     """
-    progress = _array("progress", progress)
+    progress = _as_array("progress", progress)
     shape, dtype = progress.shape, progress.dtype
     if shape == (assignment.num_workers,) and jnp.issubdtype(dtype, jnp.bool_):
         return jnp.where(jnp.asarray(progress), jnp.asarray(assignment.loads), 0)
@@ -192,12 +193,12 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
             "Was it made for another assignment?"
         )
     if not isinstance(progress, jax.core.Tracer):
-        done = np.asarray(progress)
-        bad = np.flatnonzero((done < 0) | (done > assignment.loads))
-        if bad.size:
-            w = bad[0]
+        num_finished = np.asarray(progress)
+        wrong_workers = np.flatnonzero((num_finished < 0) | (num_finished > assignment.loads))
+        if wrong_workers.size:
+            w = wrong_workers[0]
             raise ValueError(
-                f"progress must lie between 0 and the worker's load; got {done[w]} for worker {w}, "
+                f"progress must lie between 0 and the worker's load; got {num_finished[w]} for worker {w}, "
                 f"which holds {assignment.loads[w]} chunks."
             )
     return jnp.asarray(progress, jnp.int32)
@@ -205,7 +206,7 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
 
 def check_finish(assignment: Assignment, finish: Any) -> jax.Array:
     """Checks that `finish` is float[W, K]; takes whole numbers, lists, tuples and arrays of NumPy as well."""
-    finish = _array("finish", finish)
+    finish = _as_array("finish", finish)
     shape = (assignment.num_workers, assignment.load)
     if jnp.issubdtype(finish.dtype, jnp.integer):
         finish = jnp.asarray(finish, default_float())
@@ -217,8 +218,8 @@ def check_finish(assignment: Assignment, finish: Any) -> jax.Array:
     return jnp.asarray(finish)
 
 
-def _array(name: str, value: Any) -> Any:
-    """An array as it is; anything else as one, also if it holds traced values."""
+def _as_array(name: str, value: Any) -> Any:
+    """An array of NumPy or JAX as it is; anything else, as a list of numbers (also traced ones), as a JAX array."""
     if isinstance(value, (jax.Array, np.ndarray)):
         return value
     try:

@@ -1,6 +1,7 @@
 """Batch raptor codes (Wang, Liu, Shroff 2019, arXiv 1901.08166: fundamental limits of approximate gradient coding)."""
 
 import math
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -12,8 +13,21 @@ from gcjax.codes.base import Assignment, GradientCode, host_generator
 from gcjax.codes.fixed import fixed_code
 from gcjax.equality import comparable
 
-_Peeling = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
-"""Rounds so far; of each batch the round it became known in and whose message gave it, or -1; whether any was new."""
+
+class _Peeling(NamedTuple):
+    """What is known after some rounds of peeling.
+
+    Attributes:
+      num_rounds: int32[], rounds so far.
+      known_in: int32[batches], the round in which each batch became known, or -1.
+      sender: int32[batches], the worker whose message gave it, or -1.
+      is_growing: bool[], whether the last round gave any batch.
+    """
+
+    num_rounds: jax.Array
+    known_in: jax.Array
+    sender: jax.Array
+    is_growing: jax.Array
 
 
 @comparable
@@ -45,14 +59,16 @@ def batch_raptor(
     _validate.integer("num_stragglers", num_stragglers, minimum=1, maximum=num_workers - 1)
     if not 0 < error < 0.25:
         raise ValueError(f"error must lie above 0 and below 1/4; got {error}. Use 0.05, for example.")
-    size = math.ceil(1 / math.log(num_workers / num_stragglers)) + 1
-    num_batches = max(num_chunks // size, 1)
+    batch_size = math.ceil(1 / math.log(num_workers / num_stragglers)) + 1
+    num_batches = max(num_chunks // batch_size, 1)
     rng = host_generator(rng_key)
-    degrees = np.minimum(1 + rng.choice(_degrees(error).size, num_workers, p=_degrees(error)), num_batches)
+    probabilities = _degree_probabilities(error)
+    degrees = np.minimum(1 + rng.choice(probabilities.size, num_workers, p=probabilities), num_batches)
     batches = random_assignment(rng, degrees, num_batches)
-    assignment = _expanded(batches, num_chunks)
+    assignment = _chunk_assignment(batches, num_chunks)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        """float[W, 1, 1]: the peeling weights of the messages of whole workers."""
         return peel(batches, progress >= assignment.loads)[:, None, None]
 
     return fixed_code(assignment, np.ones(assignment.chunks.shape), decode=decode)
@@ -68,36 +84,39 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
     Returns:
       int32[W]; 0 for messages that are not needed.
     """
-    held, inside = batches.chunks >= 0, jnp.asarray(batches.chunks.clip(0))
-    worker = jnp.arange(batches.num_workers, dtype=jnp.int32)
-    number = batches.num_chunks
+    is_held, batch_of_slot = batches.chunks >= 0, jnp.asarray(batches.chunks.clip(0))
+    worker_ids = jnp.arange(batches.num_workers, dtype=jnp.int32)
+    num_batches = batches.num_chunks
 
-    def ripple(state: _Peeling) -> _Peeling:
-        count, rounds, sender, _ = state
-        unknown = held & (rounds[inside] < 0)
+    def peel_round(state: _Peeling) -> _Peeling:
+        """One round: every message with one unknown batch gives that batch."""
+        num_rounds, known_in, sender, _ = state
+        unknown = is_held & (known_in[batch_of_slot] < 0)
         ready = finished & (unknown.sum(axis=1) == 1)
-        target = jnp.where(ready, jnp.max(jnp.where(unknown, inside, -1), axis=1), number)
-        new_sender = jnp.full(number, -1, jnp.int32).at[target].max(worker, mode="drop")
-        new = new_sender >= 0
-        return count + 1, jnp.where(new, count, rounds), jnp.where(new, new_sender, sender), jnp.any(new)
+        target = jnp.where(ready, jnp.max(jnp.where(unknown, batch_of_slot, -1), axis=1), num_batches)
+        new_sender = jnp.full(num_batches, -1, jnp.int32).at[target].max(worker_ids, mode="drop")
+        is_new = new_sender >= 0
+        known_in, sender = jnp.where(is_new, num_rounds, known_in), jnp.where(is_new, new_sender, sender)
+        return _Peeling(num_rounds + 1, known_in, sender, jnp.any(is_new))
 
-    none = jnp.full(number, -1, jnp.int32)
-    initial = jnp.zeros((), jnp.int32), none, none, jnp.ones((), bool)
-    count, rounds, sender, _ = jax.lax.while_loop(lambda state: state[3], ripple, initial)
+    unknown_yet = jnp.full(num_batches, -1, jnp.int32)
+    initial = _Peeling(jnp.zeros((), jnp.int32), unknown_yet, unknown_yet, jnp.ones((), bool))
+    num_rounds, known_in, sender, _ = jax.lax.while_loop(lambda state: state.is_growing, peel_round, initial)
 
-    def settle(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        wanted, weights = state  # how often each batch must still be added
-        now = rounds == count - 1 - i
-        given = jnp.zeros_like(weights).at[jnp.where(now, sender, worker.size)].add(wanted, mode="drop")
-        spent = jnp.where(held, given[:, None], 0)
-        return wanted.at[inside].add(-spent), weights + given
+    def weigh_round(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Step i, for the batches of the i-th last round: adds their messages, takes the other batches in them off."""
+        num_missing, weights = state  # [batches], how often each must still be added, perhaps below 0; [W]
+        known_now = known_in == num_rounds - 1 - i
+        added = jnp.zeros_like(weights).at[jnp.where(known_now, sender, worker_ids.size)].add(num_missing, mode="drop")
+        num_used = jnp.where(is_held, added[:, None], 0)
+        return num_missing.at[batch_of_slot].add(-num_used), weights + added
 
-    first = jnp.ones(number, jnp.int32), jnp.zeros(worker.size, jnp.int32)
-    return jax.lax.fori_loop(0, count, settle, first)[1]
+    one_copy_each = jnp.ones(num_batches, jnp.int32), jnp.zeros(worker_ids.size, jnp.int32)
+    return jax.lax.fori_loop(0, num_rounds, weigh_round, one_copy_each)[1]
 
 
-def _degrees(error: float) -> np.ndarray:
-    """The probabilities of the degrees 1, ..., D + 1."""
+def _degree_probabilities(error: float) -> np.ndarray:
+    """float64[D + 1]: the probabilities of the degrees 1, ..., D + 1 for the error ε; see `batch_raptor`."""
     max_degree = math.floor(1 / error)
     u = 2 * error * (1 - 2 * error) / (1 - 4 * error) ** 2
     k = np.arange(2, max_degree + 1)
@@ -105,11 +124,11 @@ def _degrees(error: float) -> np.ndarray:
     return weights / weights.sum()
 
 
-def _expanded(batches: Assignment, num_chunks: int) -> Assignment:
-    """From batches to the chunks in them."""
-    members = np.array_split(np.arange(num_chunks), batches.num_chunks)
-    rows = [np.concatenate([members[batch] for batch in row[row >= 0]]) for row in batches.chunks]
-    chunks = np.full((len(rows), max(map(len, rows))), -1, np.int32)
-    for worker, row in enumerate(rows):
+def _chunk_assignment(batches: Assignment, num_chunks: int) -> Assignment:
+    """Each worker with the chunks of its batches, in place of the batches."""
+    chunks_of_batch = np.array_split(np.arange(num_chunks), batches.num_chunks)
+    chunk_rows = [np.concatenate([chunks_of_batch[batch] for batch in row[row >= 0]]) for row in batches.chunks]
+    chunks = np.full((len(chunk_rows), max(map(len, chunk_rows))), -1, np.int32)
+    for worker, row in enumerate(chunk_rows):
         chunks[worker, : len(row)] = row
     return Assignment(chunks, num_chunks)

@@ -24,15 +24,16 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
     Raises:
       ValueError: if no such design is known here.
     """
-    shared = design(num_workers, load).shared
+    num_shared = design(num_workers, load).shared  # λ, the chunks that two workers share
     assignment = block_design(num_workers, load=load)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        finished = jnp.sum(progress >= load, dtype=jnp.int32)
-        weight = load / (load + shared * (finished - 1)).clip(1).astype(encode.dtype)
+        """float[W, 1, 1]: the one weight of all messages, by the number f of workers that have finished."""
+        num_finished = jnp.sum(progress >= load, dtype=jnp.int32)
+        weight = load / (load + num_shared * (num_finished - 1)).clip(1).astype(encode.dtype)
         return jnp.broadcast_to(weight, (num_workers, 1, 1))
 
-    def completion(arrivals: jax.Array) -> jax.Array:
-        return arrivals.max()
-
-    return fixed_code(assignment, np.ones((num_workers, load)), decode=decode, completion=completion)
+    ones = np.ones((num_workers, load))
+    return fixed_code(
+        assignment, ones, decode=decode, completion=lambda arrivals: arrivals.max()
+    )  # exact with everybody

@@ -37,18 +37,19 @@ def min_norm_solver(rows: np.ndarray) -> Solver:
 
 
 def _table_solver(rows: np.ndarray) -> Solver:
-    """Looks solutions up: entry `n 2^R + sum_j finished_j 2^j` of the table is that of chunk n."""
+    """As `min_norm_solver`, from a table: entry `n 2^R + sum_j finished_j 2^j` is the solution of chunk n."""
     num_chunks, num_holders, num_blocks = rows.shape
-    bits = np.arange(2**num_holders)[:, None] >> np.arange(num_holders) & 1
-    masked = np.swapaxes(rows[:, None] * bits[None, :, :, None], -1, -2)
-    solutions = np.linalg.pinv(masked, rcond=1e-10) * bits[None, :, :, None]
+    is_finished = np.arange(2**num_holders)[:, None] >> np.arange(num_holders) & 1  # [2^R, R], every set of holders
+    masked = np.swapaxes(rows[:, None] * is_finished[None, :, :, None], -1, -2)  # [N, 2^R, L, R]
+    solutions = np.linalg.pinv(masked, rcond=1e-10) * is_finished[None, :, :, None]
     distances = ((masked @ solutions - np.eye(num_blocks)) ** 2).sum(axis=(-1, -2)).ravel()
     solutions = solutions.reshape(-1, num_holders * num_blocks)
-    first = np.arange(num_chunks, dtype=np.int32) * 2**num_holders
+    first_entry = np.arange(num_chunks, dtype=np.int32) * 2**num_holders
     powers = 1 << np.arange(num_holders, dtype=np.int32)
 
     def solve(finished: jax.Array) -> tuple[jax.Array, jax.Array]:
-        index = first + (finished.astype(jnp.int32) * powers[None]).sum(axis=1, dtype=jnp.int32)
+        """Solutions and squared distances of all chunks, read from the table."""
+        index = first_entry + (finished.astype(jnp.int32) * powers[None]).sum(axis=1, dtype=jnp.int32)
         solution = jnp.asarray(solutions, default_float())[index]
         return solution.reshape(num_chunks, num_holders, num_blocks), jnp.asarray(distances, default_float())[index]
 
@@ -56,65 +57,69 @@ def _table_solver(rows: np.ndarray) -> Solver:
 
 
 def _direct_solver(rows: np.ndarray) -> Solver:
-    """Solves all systems by orthogonalisation, whenever it is asked."""
+    """As `min_norm_solver`, but every call solves the systems anew, by orthogonalisation."""
     num_blocks = rows.shape[2]
 
     def solve(finished: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """Solutions and squared distances of all chunks, by Q U = rows: the least-norm solution is Q U^-T."""
         masked = jnp.where(finished[..., None], jnp.asarray(rows, default_float()), 0)
-        enough = finished.sum(axis=1) >= num_blocks
+        is_determined = finished.sum(axis=1) >= num_blocks
         # Fewer than L rows span too little: stand-ins for the missing directions make the system square without
-        # touching the least-norm solution, since they are orthogonal to all rows there are.
-        missing = jnp.where(enough[:, None, None], 0, _complement(masked))
-        basis, upper = _orthogonalise(jnp.concatenate([masked, missing], axis=1))
-        solution = _back_substitute(basis, upper)[:, : rows.shape[1]]
+        # touching the least-norm solution, since they are orthogonal to all rows of the finished holders.
+        stand_ins = jnp.where(is_determined[:, None, None], 0, _orthogonal_projection(masked))
+        basis, upper = _qr_factors(jnp.concatenate([masked, stand_ins], axis=1))
+        solution = _solve_transposed(basis, upper)[:, : rows.shape[1]]
         product = jnp.einsum("nja,njb->nab", masked, solution)
         return solution, ((product - jnp.eye(num_blocks, dtype=product.dtype)[None]) ** 2).sum(axis=(1, 2))
 
     return solve
 
 
-def _complement(rows: jax.Array) -> jax.Array:
-    """float[N, L, L]: the projection onto what is orthogonal to all rows `[N, R, L]`."""
-    tiny = jnp.finfo(rows.dtype).eps ** 1.5
+def _orthogonal_projection(rows: jax.Array) -> jax.Array:
+    """float[N, L, L]: for each chunk, the projection onto what is orthogonal to its rows, of `rows float[N, R, L]`."""
+    min_square = jnp.finfo(rows.dtype).eps ** 1.5
     identity = jnp.broadcast_to(jnp.eye(rows.shape[2], dtype=rows.dtype), (rows.shape[0], *rows.shape[2:] * 2))
 
-    def remove(j: jax.Array, projection: jax.Array) -> jax.Array:
+    def without_row(j: jax.Array, projection: jax.Array) -> jax.Array:
+        """The projection that maps row j to zero, too."""
         vector = jnp.einsum("nab,nb->na", projection, rows[:, j])
-        vector = jnp.einsum("nab,nb->na", projection, vector)  # twice is enough
-        length = (vector**2).sum(axis=1)[:, None]
-        unit = vector * jnp.where(length > tiny, jax.lax.rsqrt(jnp.where(length > tiny, length, 1)), 0)
-        return projection - unit[:, :, None] * unit[:, None, :]
+        vector = jnp.einsum("nab,nb->na", projection, vector)  # twice, against rounding
+        square = (vector**2).sum(axis=1)[:, None]
+        direction = vector * jnp.where(square > min_square, jax.lax.rsqrt(jnp.where(square > min_square, square, 1)), 0)
+        return projection - direction[:, :, None] * direction[:, None, :]
 
-    return jax.lax.fori_loop(0, rows.shape[1], remove, identity)
+    return jax.lax.fori_loop(0, rows.shape[1], without_row, identity)
 
 
-def _orthogonalise(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Q, U with Q U = `columns float[N, P, L]`, Q orthonormal, U upper triangular; Gram-Schmidt, done twice."""
+def _qr_factors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Q, U with Q U = `columns float[N, P, L]`, Q orthonormal, U upper triangular; P rows, Gram-Schmidt done twice."""
 
-    def add(b: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+    def add_column(b: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Column b of Q and U, from the columns before it."""
         basis, upper = state
         vector = columns[:, :, b]
-        along = jnp.zeros_like(upper[:, :, 0])
+        components = jnp.zeros_like(upper[:, :, 0])
         for _ in range(2):
-            step = jnp.einsum("npa,np->na", basis, vector)
-            vector = vector - jnp.einsum("npa,na->np", basis, step)
-            along = along + step
+            correction = jnp.einsum("npa,np->na", basis, vector)
+            vector = vector - jnp.einsum("npa,na->np", basis, correction)
+            components = components + correction
         length = jnp.sqrt((vector**2).sum(axis=1))
-        upper = upper.at[:, :, b].set(along.at[:, b].set(length))
+        upper = upper.at[:, :, b].set(components.at[:, b].set(length))
         return basis.at[:, :, b].set(vector / length[:, None]), upper
 
     num_blocks = columns.shape[2]
     upper = jnp.zeros((columns.shape[0], num_blocks, num_blocks), columns.dtype)
-    return jax.lax.fori_loop(0, num_blocks, add, (jnp.zeros_like(columns), upper))
+    return jax.lax.fori_loop(0, num_blocks, add_column, (jnp.zeros_like(columns), upper))
 
 
-def _back_substitute(basis: jax.Array, upper: jax.Array) -> jax.Array:
-    """X with X U^T = Q."""
+def _solve_transposed(basis: jax.Array, upper: jax.Array) -> jax.Array:
+    """float[N, P, L]: X with X U^T = Q, for `basis` Q `[N, P, L]` and upper triangular `upper` U `[N, L, L]`."""
     num_blocks = upper.shape[1]
 
-    def column(i: jax.Array, solution: jax.Array) -> jax.Array:
+    def add_column(i: jax.Array, solution: jax.Array) -> jax.Array:
+        """Column b of X, from the columns after it, which are solved."""
         b = num_blocks - 1 - i
-        known = jnp.einsum("npa,na->np", solution, upper[:, b])
-        return solution.at[:, :, b].set((basis[:, :, b] - known) / upper[:, b, b][:, None])
+        solved_part = jnp.einsum("npa,na->np", solution, upper[:, b])
+        return solution.at[:, :, b].set((basis[:, :, b] - solved_part) / upper[:, b, b][:, None])
 
-    return jax.lax.fori_loop(0, num_blocks, column, jnp.zeros_like(basis))
+    return jax.lax.fori_loop(0, num_blocks, add_column, jnp.zeros_like(basis))

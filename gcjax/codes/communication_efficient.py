@@ -41,20 +41,20 @@ def communication_efficient(
     """
     check_tolerance(num_workers, num_stragglers, num_blocks)
     _validate.choice("generator", generator, ("random", "vandermonde"))
-    size = num_workers - num_stragglers
+    num_needed = num_workers - num_stragglers  # workers that decode
     if generator == "vandermonde":
-        matrix = chebyshev_generator(size, num_workers)
+        matrix = chebyshev_generator(num_needed, num_workers)
     elif rng_key is None:
         raise ValueError("communication_efficient with generator='random' needs rng_key; got None.")
     else:
-        matrix = host_generator(rng_key).normal(size=(size, num_workers))
+        matrix = host_generator(rng_key).normal(size=(num_needed, num_workers))
     assignment = cyclic(num_workers, load=num_stragglers + num_blocks)
-    weights, vanishing = dual(matrix, num_blocks)
-    raw = interpolating_coefficients(assignment, weights, vanishing)
-    lengths, coefficients = np.sqrt((raw**2).sum(axis=(2, 3)))[..., None], unit_messages(raw)
-    redundancy = redundancy_of(coefficients, weights[:, None] * lengths, vanishing[:, None] * lengths)
+    weights, null_basis = dual(matrix, num_blocks)
+    unscaled = interpolating_coefficients(assignment, weights, null_basis)
+    lengths, coefficients = np.sqrt((unscaled**2).sum(axis=(2, 3)))[..., None], unit_messages(unscaled)
+    redundancy = redundancy_of(coefficients, weights[:, None] * lengths, null_basis[:, None] * lengths)
     name = f"Ye and Abbe's code with generator={generator!r}"
     check_full_residual(name, full_residual(coefficients, assignment, redundancy))
     return fixed_code(
-        assignment, coefficients, decode=redundant_decode(assignment, redundancy), completion=fastest_decode(size)
+        assignment, coefficients, decode=redundant_decode(assignment, redundancy), completion=fastest_decode(num_needed)
     )

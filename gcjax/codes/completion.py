@@ -22,18 +22,21 @@ def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.
     """
     times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)
 
-    def exact(time: jax.Array) -> jax.Array:
+    def is_exact_at(time: jax.Array) -> jax.Array:
+        """Whether what is finished by that time decodes exactly."""
         return exact_enough(assignment, num_blocks, plan(progress_at(assignment, finish, time)).residual)
 
-    def halve(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        low, high = bounds  # not exact with the first `low` chunks; exact with the first `high`, or high = all + 1
+    def halve_bounds(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Bounds half as far apart, by one plan."""
+        low, high = bounds  # inexact after the `low` earliest times; exact after the `high` earliest, or high = all + 1
         middle = (low + high) // 2
-        enough = exact(times[(middle - 1).clip(0)])
-        return jnp.where(enough, low, middle), jnp.where(enough, middle, high)
+        middle_is_exact = is_exact_at(times[(middle - 1).clip(0)])
+        return jnp.where(middle_is_exact, low, middle), jnp.where(middle_is_exact, middle, high)
 
-    steps = int(np.ceil(np.log2(times.size + 1)))
+    num_steps = int(np.ceil(np.log2(times.size + 1)))
     bounds = jnp.full((), 0, jnp.int32), jnp.full((), times.size + 1, jnp.int32)
-    _, high = jax.lax.fori_loop(0, steps, halve, bounds)
+    _, high = jax.lax.fori_loop(0, num_steps, halve_bounds, bounds)
+    # Only where `high` came down from all + 1 was an exact time seen.
     return jnp.where(high <= times.size, times[(high - 1).clip(0, times.size - 1)], jnp.inf)
 
 
@@ -59,28 +62,29 @@ def joint_code(
 ) -> GradientCode:
     """A code that is made of others, with a completion that follows from theirs.
 
-    Parts that stay exact are exact together when the last of them is. Others may be exact no more by then: that moment
-    counts only if the plan of the whole is exact at it; another is found by `bisection`.
+    Parts that stay exact are exact together when the last of them is. Others may no longer be exact by then: that
+    time counts only if the joint plan is exact at it; `bisection` looks for another, and the earlier one is taken.
 
     Args:
-      assignment: of the whole, as all that `GradientCode` has, too.
+      assignment: of the joint code, as are `num_blocks` to `sent` and `whole_workers`; see `GradientCode`.
       num_blocks: L.
       num_messages: M.
-      plan: of the whole.
-      parts: `finish -> float[]`, when the last part is first exact.
-      sent: of the whole.
-      whole_workers: of the whole.
+      plan: `progress int32[W] -> Coding`.
+      parts: `finish float[W, K] -> float[]`, the time at which the last part is first exact.
+      sent: `progress int[W] -> bool[W, M]`.
+      whole_workers: whether only whole loads count.
       stays_exact: whether all parts stay exact.
     """
 
     def completion(finish: jax.Array) -> jax.Array:
+        """The earliest time at which the joint code is exact, for `finish float[W, K]`."""
         finish = check_finish(assignment, finish)
-        last = parts(finish)
+        last_part = parts(finish)
         if stays_exact:
-            return last
-        at_last = plan(progress_at(assignment, finish, last)).residual
-        joint = jnp.where(exact_enough(assignment, num_blocks, at_last), last, jnp.inf)
-        return jnp.minimum(joint, bisection(assignment, num_blocks, plan, finish))
+            return last_part
+        residual = plan(progress_at(assignment, finish, last_part)).residual
+        exact_last_part = jnp.where(exact_enough(assignment, num_blocks, residual), last_part, jnp.inf)
+        return jnp.minimum(exact_last_part, bisection(assignment, num_blocks, plan, finish))
 
     return GradientCode(
         assignment=assignment,
@@ -95,9 +99,9 @@ def joint_code(
 
 
 def progress_at(assignment: Assignment, finish: jax.Array, time: jax.Array) -> jax.Array:
-    """int32[W]: the chunks that each worker has finished by a time; one that takes forever is never finished."""
-    done = (assignment.chunks >= 0) & (finish <= time) & jnp.isfinite(finish)
-    return jnp.sum(done, axis=1, dtype=jnp.int32)
+    """int32[W]: how many chunks each worker has finished by `time`, for `finish float[W, K]`; never one with inf."""
+    is_finished = (assignment.chunks >= 0) & (finish <= time) & jnp.isfinite(finish)
+    return jnp.sum(is_finished, axis=1, dtype=jnp.int32)
 
 
 def completion_time(code: GradientCode, chunk_seconds: jax.Array) -> jax.Array:

@@ -35,14 +35,14 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
       ValueError: if s is not below n, or rounding leaves too much even with everybody.
     """
     check_tolerance(num_workers, num_stragglers)
-    real = (num_workers + num_stragglers) % 2 == 1
+    is_real = (num_workers + num_stragglers) % 2 == 1
     zeros = (num_workers - num_stragglers + 1) // 2 + np.arange(num_stragglers)
     polynomial = np.poly(np.exp(2j * np.pi * zeros / num_workers)) if num_stragglers else np.ones(1)
     polynomial = polynomial / np.linalg.norm(polynomial)
     rows = np.tile(polynomial, (num_workers, 1))
-    coefficients = rows.real[:, None, :, None] if real else as_blocks(rows)
+    coefficients = rows.real[:, None, :, None] if is_real else as_blocks(rows)
     assignment = cyclic(num_workers, load=num_stragglers + 1)
-    redundancy = _redundancy(coefficients, polynomial, zeros, real)
+    redundancy = _redundancy(coefficients, polynomial, zeros, is_real)
     check_full_residual("a cyclic MDS code", full_residual(coefficients, assignment, redundancy))
     return fixed_code(
         assignment,
@@ -53,13 +53,20 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     )
 
 
-def _redundancy(coefficients: np.ndarray, polynomial: np.ndarray, zeros: np.ndarray, real: bool) -> Redundancy:
-    """Everybody with the same weight; what vanishes are the powers of the zeros."""
+def _redundancy(coefficients: np.ndarray, polynomial: np.ndarray, zeros: np.ndarray, is_real: bool) -> Redundancy:
+    """Equal weights decode from everybody; the powers of the s zeros are the weights with which the messages vanish.
+
+    Args:
+      coefficients: float[W, M, K, L], of the messages.
+      polynomial: complex[s+1], the generator.
+      zeros: int[s], its zeros as exponents of the n-th root of unity.
+      is_real: whether the code is real, L = M = 1.
+    """
     num_workers = len(coefficients)
     angles = 2 * np.pi * (np.arange(num_workers)[:, None] * zeros % num_workers) / num_workers
     weights = np.full((num_workers, 1), 1 / polynomial.sum())
-    if real:  # cos + sin: for zeros closed under conjugation, as independent as the powers themselves (Hartley)
-        vanishing = (np.cos(angles) + np.sin(angles))[:, None]
-        return redundancy_of(coefficients, weights.real[:, None], vanishing)
+    if is_real:  # cos + sin: for zeros closed under conjugation, as independent as the powers themselves (Hartley)
+        null_basis = (np.cos(angles) + np.sin(angles))[:, None]
+        return redundancy_of(coefficients, weights.real[:, None], null_basis)
     powers = np.moveaxis(as_blocks(np.exp(1j * angles)), 3, 1).reshape(num_workers, 2, -1)
     return redundancy_of(coefficients, np.swapaxes(as_blocks(weights)[:, :, 0], 1, 2), powers)

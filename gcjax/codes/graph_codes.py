@@ -31,13 +31,13 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
 
     _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("replication", replication, minimum=1)
-    vertices, remainder = divmod(2 * num_workers, replication)
-    if remainder or vertices <= replication:
-        fewest = replication * (replication + 1) // 2
-        near = max(num_workers - num_workers % replication, -(-fewest // replication) * replication)
+    num_vertices, remainder = divmod(2 * num_workers, replication)
+    if remainder or num_vertices <= replication:
+        min_workers = replication * (replication + 1) // 2  # of the complete graph, with R + 1 vertices
+        near = max(num_workers - num_workers % replication, -(-min_workers // replication) * replication)
         raise ValueError(
             "a graph code needs a replication that divides 2 W and is smaller than the vertices 2 W / R; got "
             f"num_workers={num_workers}, replication={replication}. Use num_workers={near} or {near + replication}."
         )
-    graph = nx.random_regular_graph(replication, vertices, seed=int(jax.random.bits(_validate.rng_key(rng_key))))
+    graph = nx.random_regular_graph(replication, num_vertices, seed=int(jax.random.bits(_validate.rng_key(rng_key))))
     return whole_workers(optimal_decoding(edges(graph)))

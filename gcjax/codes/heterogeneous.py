@@ -31,20 +31,22 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
       ValueError: if a speed is not above 0 and finite, or s is not below W.
     """
     _validate.number("speeds", speeds, above=True, finite=True)
-    count = int(np.size(speeds))
-    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=count - 1)
+    num_workers = int(np.size(speeds))
+    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     assignment = proportional(speeds, num_chunks=num_chunks, replication=num_stragglers + 1)
     rng = host_generator(rng_key)
-    draws = [_coefficients(assignment, rng.normal(size=(num_stragglers + 1, count))) for _ in range(16)]
-    coefficients = min(draws, key=lambda values: float(np.abs(values).max()))
+    candidates = [
+        _holder_coefficients(assignment, rng.normal(size=(num_stragglers + 1, num_workers))) for _ in range(16)
+    ]
+    coefficients = min(candidates, key=lambda values: float(np.abs(values).max()))  # large ones are ill-conditioned
     guaranteed = fastest_decode(int((assignment.loads > 0).sum()) - num_stragglers)
     return fixed_code(assignment, unit_messages(coefficients[:, None, :, None]), guaranteed=guaranteed)
 
 
-def _coefficients(assignment: Assignment, matrix: np.ndarray) -> np.ndarray:
-    """float[W, K]: for the holders of every chunk the solution of `matrix[:, holders] x = 1`."""
+def _holder_coefficients(assignment: Assignment, matrix: np.ndarray) -> np.ndarray:
+    """float[W, K]: for the holders of each chunk the solution of `matrix[:, holders] x = 1`; `matrix float[s+1, W]`."""
     coefficients = np.zeros(assignment.chunks.shape)
     for chunk in range(assignment.num_chunks):
-        worker, slot = np.nonzero(assignment.chunks == chunk)
-        coefficients[worker, slot] = np.linalg.solve(matrix[:, worker], np.ones(matrix.shape[0]))
+        workers, slots = np.nonzero(assignment.chunks == chunk)
+        coefficients[workers, slots] = np.linalg.solve(matrix[:, workers], np.ones(matrix.shape[0]))
     return coefficients

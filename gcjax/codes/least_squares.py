@@ -4,6 +4,7 @@ Letters: W workers, N chunks, K chunks a worker holds, L blocks, M messages a wo
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -11,14 +12,29 @@ import numpy as np
 
 from gcjax.codes.base import Assignment, default_float, gather_by_chunk, holders
 
-_State = tuple[jax.Array, jax.Array, jax.Array, jax.Array, jax.Array]
-"""Steps, weights [W, M, L], the target minus what they decode [N, L, L], direction, squared size of the gradient."""
-
 MAX_DENSE_MESSAGES = 512
 """Up to so many messages W·M the system is solved by a singular value decomposition, beyond by conjugate gradients."""
 
 STEPS_PER_MESSAGE = 10
 """Conjugate gradients stop after so many steps for each message; exact numbers would need one, rounded ones more."""
+
+
+class _Iterate(NamedTuple):
+    """Where conjugate gradients stand.
+
+    Attributes:
+      num_steps: int32[], steps done.
+      weights: float[W, M, L].
+      error: float[N, L, L], the target minus what the weights decode.
+      direction: float[W, M, L], of the next step.
+      square: float[L], the squared norm of the gradient of each output block.
+    """
+
+    num_steps: jax.Array
+    weights: jax.Array
+    error: jax.Array
+    direction: jax.Array
+    square: jax.Array
 
 
 def least_squares(
@@ -40,25 +56,27 @@ def least_squares(
       accuracy, and never holds an array of N·W numbers.
     """
     if max_iterations is None and assignment.num_workers * num_messages <= MAX_DENSE_MESSAGES:
-        return _dense(assignment, num_messages, num_blocks)
-    return _iterative(
+        return _dense_solver(assignment, num_messages, num_blocks)
+    return _cgls_solver(
         assignment, num_blocks, max_iterations or STEPS_PER_MESSAGE * assignment.num_workers * num_messages
     )
 
 
 def message_matrix(assignment: Assignment, encode: jax.Array) -> jax.Array:
     """float[W·M, N·L]: the messages as rows over all blocks of all chunks; dense, for small sizes."""
-    workers, messages, _, blocks = encode.shape
-    rows = jnp.zeros((workers, assignment.num_chunks, messages, blocks), encode.dtype)
-    index = np.arange(workers)[:, None], assignment.chunks.clip(0)
-    rows = rows.at[index].add(jnp.swapaxes(encode, 1, 2))
-    return jnp.swapaxes(rows, 1, 2).reshape(workers * messages, assignment.num_chunks * blocks)
+    num_workers, num_messages, _, num_blocks = encode.shape
+    rows = jnp.zeros((num_workers, assignment.num_chunks, num_messages, num_blocks), encode.dtype)
+    index = np.arange(num_workers)[:, None], assignment.chunks.clip(0)
+    rows = rows.at[index].add(jnp.swapaxes(encode, 1, 2))  # [W, N, M, L]; empty slots add 0 to chunk 0
+    return jnp.swapaxes(rows, 1, 2).reshape(num_workers * num_messages, assignment.num_chunks * num_blocks)
 
 
-def _dense(assignment: Assignment, num_messages: int, num_blocks: int) -> Callable[[jax.Array], jax.Array]:
+def _dense_solver(assignment: Assignment, num_messages: int, num_blocks: int) -> Callable[[jax.Array], jax.Array]:
+    """`encode float[W, M, K, L] -> decode float[W, M, L]`: the least-norm solution of one dense system."""
     target = np.tile(np.eye(num_blocks), (assignment.num_chunks, 1))
 
     def solve(encode: jax.Array) -> jax.Array:
+        """The decoding weights for one encoding."""
         weights = least_norm(message_matrix(assignment, encode).T, jnp.asarray(target, default_float()))
         return weights.reshape(-1, num_messages, num_blocks)
 
@@ -66,7 +84,7 @@ def _dense(assignment: Assignment, num_messages: int, num_blocks: int) -> Callab
 
 
 def least_norm(matrix: jax.Array, wanted: jax.Array) -> jax.Array:
-    """float[Q, L]: of all that come closest to `matrix float[P, Q] x = wanted float[P, L]`, the least; dense."""
+    """float[Q, L]: of all x that come closest to `matrix float[P, Q] x = wanted float[P, L]`, the one of least norm."""
     left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
     significant = values > jnp.finfo(matrix.dtype).eps * values[0]
     inverse = jnp.where(significant, 1 / jnp.where(significant, values, 1), 0)
@@ -76,39 +94,61 @@ def least_norm(matrix: jax.Array, wanted: jax.Array) -> jax.Array:
     return solution
 
 
-def _iterative(assignment: Assignment, num_blocks: int, max_iterations: int) -> Callable[[jax.Array], jax.Array]:
-    """CGLS (Hestenes and Stiefel 1952; Björck 1996, section 7.4), each output block with steps of its own."""
+def _cgls_solver(assignment: Assignment, num_blocks: int, max_iterations: int) -> Callable[[jax.Array], jax.Array]:
+    """`encode -> decode` by conjugate gradients: CGLS (Hestenes and Stiefel 1952; Björck 1996, section 7.4).
+
+    Each of the L output blocks has a step length of its own, and stops when its gradient is zero up to rounding.
+    """
     inverse = holders(assignment)
-    held = jnp.asarray(assignment.chunks >= 0)[:, :, None, None]
+    is_held = jnp.asarray(assignment.chunks >= 0)[:, :, None, None]
 
     def solve(encode: jax.Array) -> jax.Array:
-        def to_chunks(weights: jax.Array) -> jax.Array:  # [W, M, La] -> [N, Lb, La]
+        """The decoding weights for one encoding, from weights 0 on."""
+
+        def to_chunks(weights: jax.Array) -> jax.Array:
+            """What weights [W, M, La] decode: coefficients [N, Lb, La] of input block Lb in output block La."""
             return gather_by_chunk(jnp.einsum("wmkb,wma->wkba", encode, weights), inverse).sum(axis=1)
 
-        def to_messages(chunks: jax.Array) -> jax.Array:  # [N, Lb, La] -> [W, M, La]
-            return jnp.einsum("wmkb,wkba->wma", encode, jnp.where(held, chunks[assignment.chunks.clip(0)], 0))
+        def to_messages(chunks: jax.Array) -> jax.Array:
+            """The transpose of `to_chunks`: from [N, Lb, La] to [W, M, La]."""
+            return jnp.einsum("wmkb,wkba->wma", encode, jnp.where(is_held, chunks[assignment.chunks.clip(0)], 0))
 
         eye = jnp.eye(num_blocks, dtype=encode.dtype)[None]
         target = jnp.broadcast_to(eye, (assignment.num_chunks, num_blocks, num_blocks))
         gradient = to_messages(target)
-        first_size = (gradient**2).sum(axis=(0, 1))
-        tolerance = (8 * jnp.finfo(encode.dtype).eps) ** 2 * first_size
+        initial_square = (gradient**2).sum(axis=(0, 1))
+        tolerance = (8 * jnp.finfo(encode.dtype).eps) ** 2 * initial_square
 
-        def unfinished(state: _State) -> jax.Array:
-            return (state[0] < max_iterations) & jnp.any(state[4] > tolerance)
+        def is_unfinished(state: _Iterate) -> jax.Array:
+            """Whether a block's gradient is not yet zero up to rounding, and steps are left."""
+            return (state.num_steps < max_iterations) & jnp.any(state.square > tolerance)
 
-        def step(state: _State) -> _State:
-            count, weights, error, direction, size = state
-            change = to_chunks(direction)
-            active = size > tolerance
-            length = jnp.where(active, size / jnp.where(active, (change**2).sum(axis=(0, 1)), 1), 0)[None, None]
-            weights, error = weights + length * direction, error - length * change
+        def step(state: _Iterate) -> _Iterate:
+            """One step of conjugate gradients; blocks that are done stay as they are."""
+            num_steps, weights, error, direction, square = state
+            decoded_direction = to_chunks(direction)
+            is_active = square > tolerance
+            decoded_square = (decoded_direction**2).sum(axis=(0, 1))
+            step_length = jnp.where(is_active, square / jnp.where(is_active, decoded_square, 1), 0)[None, None]
+            weights, error = weights + step_length * direction, error - step_length * decoded_direction
             gradient = to_messages(error)
-            new_size = (gradient**2).sum(axis=(0, 1))
-            ratio = jnp.where(active, new_size / jnp.where(active, size, 1), 0)[None, None]
-            return count + 1, weights, error, gradient + ratio * direction, jnp.where(active, new_size, size)
+            new_square = (gradient**2).sum(axis=(0, 1))
+            ratio = jnp.where(is_active, new_square / jnp.where(is_active, square, 1), 0)[None, None]
+            return _Iterate(
+                num_steps=num_steps + 1,
+                weights=weights,
+                error=error,
+                direction=gradient + ratio * direction,
+                square=jnp.where(is_active, new_square, square),
+            )
 
-        initial = jnp.zeros((), jnp.int32), jnp.zeros_like(gradient), target, gradient, first_size
-        return jax.lax.while_loop(unfinished, step, initial)[1]
+        initial = _Iterate(
+            num_steps=jnp.zeros((), jnp.int32),
+            weights=jnp.zeros_like(gradient),
+            error=target,
+            direction=gradient,
+            square=initial_square,
+        )
+        return jax.lax.while_loop(is_unfinished, step, initial).weights
 
     return solve

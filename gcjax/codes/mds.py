@@ -9,7 +9,7 @@ from gcjax import _validate
 from gcjax.codes.base import Assignment, holders
 
 
-def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, vanishing: np.ndarray) -> np.ndarray:
+def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, null_basis: np.ndarray) -> np.ndarray:
     """Coefficients that any n - s workers can be decoded from (Ye and Abbe 2018, section IV, in matrix form).
 
     Every n - s columns of the generator V are independent. For chunk c the rows b_c of L vectors of length n - s are
@@ -24,36 +24,36 @@ def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, vani
     Args:
       assignment: who holds what; every chunk has s + L holders.
       weights: float[n, L], with `V weights = [0; I]` (see `dual`).
-      vanishing: float[n, s], a basis of what V maps to zero.
+      null_basis: float[n, s], a basis of what V maps to zero.
 
     Returns:
       float[W, 1, K, L].
     """
-    held, num_blocks = holders(assignment), weights.shape[1]
-    systems = np.concatenate([vanishing, weights], axis=1)[held.workers]
-    wanted = np.eye(systems.shape[1])[:, -num_blocks:]
-    values = np.zeros((*assignment.chunks.shape, num_blocks))
-    values[held.workers, held.slots] = np.linalg.solve(np.swapaxes(systems, 1, 2), wanted[None])
-    return values[:, None]
+    inverse, num_blocks = holders(assignment), weights.shape[1]
+    systems = np.concatenate([null_basis, weights], axis=1)[inverse.workers]  # [N, holders, s + L], of equal sizes
+    right_side = np.eye(systems.shape[1])[:, -num_blocks:]
+    coefficients = np.zeros((*assignment.chunks.shape, num_blocks))
+    coefficients[inverse.workers, inverse.slots] = np.linalg.solve(np.swapaxes(systems, 1, 2), right_side[None])
+    return coefficients[:, None]
 
 
 def dual(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
-    """The least weights float[n, L] with `V weights = [0; I]`, and an orthonormal basis float[n, s] of the null space.
+    """The least weights float[n, L] with `V weights = [0; I]`, and an orthonormal basis float[n, s] of V's null space.
 
     Args:
       generator: V, float[n - s, n].
       num_blocks: L.
     """
-    size = generator.shape[0]
-    basis, upper = np.linalg.qr(generator.T, mode="complete")
-    wanted = np.eye(size)[:, size - num_blocks :]
-    return basis[:, :size] @ np.linalg.solve(upper[:size].T, wanted), basis[:, size:]
+    num_needed = generator.shape[0]
+    basis, upper = np.linalg.qr(generator.T, mode="complete")  # V' = Q U; the last s columns of Q are the null space
+    right_side = np.eye(num_needed)[:, num_needed - num_blocks :]
+    return basis[:, :num_needed] @ np.linalg.solve(upper[:num_needed].T, right_side), basis[:, num_needed:]
 
 
 def unit_messages(coefficients: np.ndarray) -> np.ndarray:
     """Every message `[W, M, K, L]` scaled so that its coefficients have length one; empty ones stay zero."""
-    length = np.sqrt((coefficients**2).sum(axis=(2, 3), keepdims=True))
-    return coefficients / np.where(length > 0, length, 1)
+    norms = np.sqrt((coefficients**2).sum(axis=(2, 3), keepdims=True))
+    return coefficients / np.where(norms > 0, norms, 1)
 
 
 def as_blocks(coefficients: np.ndarray) -> np.ndarray:
@@ -80,14 +80,15 @@ def round_robin(num_chunks: int, loads: np.ndarray) -> Assignment:
 
     With loads that add up to N·R and none above N every chunk has R holders.
     """
-    first = np.concatenate([[0], np.cumsum(loads)[:-1]])
+    # Counted on without end; the remainder by N is the chunk.
+    first_chunks = np.concatenate([[0], np.cumsum(loads)[:-1]])
     slots = np.arange(loads.max())
-    chunks = np.where(slots < loads[:, None], (first[:, None] + slots) % num_chunks, -1)
+    chunks = np.where(slots < loads[:, None], (first_chunks[:, None] + slots) % num_chunks, -1)
     return Assignment(chunks.astype(np.int32), num_chunks)
 
 
 def check_tolerance(num_workers: int, num_stragglers: int, num_blocks: int = 1) -> None:
-    """Checks that s + L workers can hold a chunk."""
+    """Raises `ValueError` unless s + L workers can hold a chunk: s + L <= n."""
     _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("num_blocks", num_blocks, minimum=1, maximum=num_workers)
     _validate.integer(

@@ -31,17 +31,19 @@ def multi_message(assignment: Assignment) -> GradientCode:
     num_messages = assignment.load
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        diagonal = jnp.einsum("wkkb->wk", encode)
-        counts = gather_by_chunk(diagonal, inverse).sum(axis=1)[assignment.chunks.clip(0)]
-        return (diagonal / counts.clip(1))[..., None]
+        """float[W, M, 1]: one over the number of copies of the chunk in each message."""
+        is_finished = jnp.einsum("wkkb->wk", encode)  # message k has the coefficient 1 for a finished chunk k
+        num_copies = gather_by_chunk(is_finished, inverse).sum(axis=1)[assignment.chunks.clip(0)]
+        return (is_finished / num_copies.clip(1))[..., None]
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        held = inverse.workers >= 0
-        return jnp.where(held, arrivals[inverse.workers, inverse.slots], jnp.inf).min(axis=1).max()
+        """When the last chunk has its first copy."""
+        is_held = inverse.workers >= 0
+        return jnp.where(is_held, arrivals[inverse.workers, inverse.slots], jnp.inf).min(axis=1).max()
 
-    identity = np.eye(num_messages)[None, :, :, None] * (assignment.chunks >= 0)[:, None, :, None]
+    coefficients = np.eye(num_messages)[None, :, :, None] * (assignment.chunks >= 0)[:, None, :, None]
     needs = np.broadcast_to(np.arange(1, num_messages + 1), assignment.chunks.shape)
-    return fixed_code(assignment, identity, needs=needs, decode=decode, completion=completion)
+    return fixed_code(assignment, coefficients, needs=needs, decode=decode, completion=completion)
 
 
 @comparable
@@ -69,8 +71,9 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
         coefficients[:, m, :level, 0] = cyclic_coefficients(num_workers, level - 1, jax.random.fold_in(rng_key, level))
 
     def guaranteed(arrivals: jax.Array) -> jax.Array:
-        ordered = jnp.sort(arrivals, axis=0)
-        return jnp.stack([ordered[num_workers - level, m] for m, level in enumerate(levels)]).min()
+        """When the first level has n - l + 1 messages, from `arrivals float[W, M]`."""
+        sorted_arrivals = jnp.sort(arrivals, axis=0)
+        return jnp.stack([sorted_arrivals[num_workers - level, m] for m, level in enumerate(levels)]).min()
 
     needs = np.broadcast_to(np.array(levels), (num_workers, len(levels)))
     return fixed_code(cyclic(num_workers, load=levels[-1]), coefficients, needs=needs, guaranteed=guaranteed)
@@ -89,23 +92,27 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
       num_clusters: how many there are.
     """
     _validate.integer("num_clusters", num_clusters, minimum=1)
-    part = code.assignment
-    shift = np.arange(num_clusters, dtype=np.int32)[:, None, None] * part.num_chunks
-    chunks = np.where(part.chunks >= 0, part.chunks + shift, -1).reshape(-1, part.load).astype(np.int32)
-    assignment = Assignment(chunks, num_clusters * part.num_chunks)
+    cluster = code.assignment
+    first_chunk = np.arange(num_clusters, dtype=np.int32)[:, None, None] * cluster.num_chunks
+    chunks = np.where(cluster.chunks >= 0, cluster.chunks + first_chunk, -1).reshape(-1, cluster.load).astype(np.int32)
+    assignment = Assignment(chunks, num_clusters * cluster.num_chunks)
 
     def by_cluster(values: jax.Array) -> jax.Array:
-        return values.reshape(num_clusters, part.num_workers, *values.shape[1:])
+        """From [W, ...] to [clusters, workers of a cluster, ...]."""
+        return values.reshape(num_clusters, cluster.num_workers, *values.shape[1:])
 
     def by_worker(values: jax.Array) -> jax.Array:
+        """From [clusters, workers of a cluster, ...] to [W, ...]."""
         return values.reshape(-1, *values.shape[2:])
 
     def plan(progress: jax.Array) -> Coding:
+        """The plans of all clusters together; their squared residuals add up."""
         coding = jax.vmap(code.plan)(by_cluster(check_progress(assignment, progress)))
-        total = jnp.sqrt(jnp.sum(coding.residual**2))
-        return Coding(by_worker(coding.encode), by_worker(coding.decode), total)
+        residual = jnp.sqrt(jnp.sum(coding.residual**2))
+        return Coding(encode=by_worker(coding.encode), decode=by_worker(coding.decode), residual=residual)
 
     def parts(finish: jax.Array) -> jax.Array:
+        """When the last cluster is first exact."""
         return jax.vmap(code.completion)(by_cluster(finish)).max()
 
     return joint_code(

@@ -27,9 +27,10 @@ LOOK_BACK = 1024
 
 
 def null_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
-    """Random H float64[s, n], one after the other: plain ones for few workers, spread ones for many."""
-    draw = spread_matrices if num_workers > MAX_PLAIN_WORKERS and num_stragglers else plain_matrices
-    return draw(rng, num_workers, num_stragglers)
+    """Random H float64[s, n] without end, for `cyclic_rows`: any s columns independent, and all with the sum zero."""
+    # With many workers plain random columns lose too much by rounding.
+    matrices = spread_matrices if num_workers > MAX_PLAIN_WORKERS and num_stragglers else plain_matrices
+    return matrices(rng, num_workers, num_stragglers)
 
 
 def plain_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
@@ -41,50 +42,65 @@ def plain_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: i
 
 
 def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: int) -> Iterator[np.ndarray]:
-    """H float64[s, n] with random directions, each the best of some for the columns that there are; at least one row.
+    """Matrices H as in `null_matrices`, whose columns have the best of some random directions each; s >= 1.
 
+    Neighbouring columns should be close to orthogonal and sums of consecutive ones short, for little loss by rounding.
     The lengths are random between 3/4 and 5/4, up to what makes the columns add up to zero (least squares): with equal
     ones many sums of consecutive columns would be equal, too, for s = 1.
     """
     while True:
         directions, lengths = np.zeros((num_stragglers, num_workers)), rng.uniform(0.75, 1.25, num_workers)
-        total = np.zeros(num_stragglers)
-        for column, length in enumerate(lengths):
+        column_sum = np.zeros(num_stragglers)
+        for j, length in enumerate(lengths):
             candidates = rng.normal(size=(NUM_CANDIDATES, num_stragglers))
             candidates /= np.linalg.norm(candidates, axis=1, keepdims=True)
-            faults = _parallels(candidates, directions, column) + 0.5 * ((length * candidates + total) ** 2).mean(
-                axis=1
-            )
-            best = np.argsort(faults)[:NUM_FINALISTS]
-            faults = faults[best] + _closest(candidates[best], directions, column)
-            directions[:, column] = candidates[best[np.argmin(faults)]]
-            total += length * directions[:, column]
+            new_sums = length * candidates + column_sum
+            penalties = _neighbour_penalties(candidates, directions, j) + 0.5 * (new_sums**2).mean(axis=1)
+            # Only the best are compared with all earlier columns, which takes longer.
+            finalists = np.argsort(penalties)[:NUM_FINALISTS]
+            penalties = penalties[finalists] + _similarity_penalties(candidates[finalists], directions, j)
+            directions[:, j] = candidates[finalists[np.argmin(penalties)]]
+            column_sum += length * directions[:, j]
         matrix = lengths * directions
+        # The lengths are changed as little as makes the columns add up to zero.
         yield matrix * (1 - np.linalg.lstsq(matrix.T, np.ones(num_workers))[0] @ matrix)
 
 
-def _parallels(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
-    """float64[C]: how parallel to their neighbours C candidates would be as this column (squared cosines)."""
+def _neighbour_penalties(candidates: np.ndarray, directions: np.ndarray, j: int) -> np.ndarray:
+    """How parallel to the s - 1 columns on each side candidates would be as column j: sums of squared cosines.
+
+    Args:
+      candidates: float64[candidates, s], of length one.
+      directions: float64[s, n], of the columns before j; 0 from j on.
+      j: the column.
+    """
     num_stragglers, num_workers = directions.shape
-    earlier = directions[:, max(0, column - num_stragglers + 1) : column]
-    wrapped = directions[:, : max(0, column + num_stragglers - num_workers)]  # across the end of the circle
-    return ((candidates @ earlier) ** 2).sum(axis=1) + ((candidates @ wrapped) ** 2).sum(axis=1)
+    before = directions[:, max(0, j - num_stragglers + 1) : j]
+    after_wrap = directions[:, : max(0, j + num_stragglers - num_workers)]  # across the end of the circle
+    return ((candidates @ before) ** 2).sum(axis=1) + ((candidates @ after_wrap) ** 2).sum(axis=1)
 
 
-def _closest(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
-    """float64[C]: how parallel to any earlier column; 0 where s is not 2 or 3, since then few come close."""
+def _similarity_penalties(candidates: np.ndarray, directions: np.ndarray, j: int) -> np.ndarray:
+    """float64[candidates]: how parallel to any earlier column; 0 unless s is 2 or 3, since otherwise few come close."""
     num_stragglers, num_workers = directions.shape
-    if not column or not 2 <= num_stragglers <= 3:
+    if not j or not 2 <= num_stragglers <= 3:
         return np.zeros(len(candidates))
-    along = (candidates @ directions[:, max(0, column - LOOK_BACK) : column]) ** 2
-    apart = np.maximum(1 - along.max(axis=1), np.finfo(np.float64).eps)
-    return 0.3 / (num_workers**2 * apart)
+    squared_cosines = (candidates @ directions[:, max(0, j - LOOK_BACK) : j]) ** 2
+    squared_sine = np.maximum(1 - squared_cosines.max(axis=1), np.finfo(np.float64).eps)
+    return 0.3 / (
+        num_workers**2 * squared_sine
+    )  # large for a sine around 1/n; 0.3 balances it with the other penalties
 
 
 def cyclic_rows(matrix: np.ndarray) -> np.ndarray:
-    """float64[n, s+1]: row i is 1 and then -H_rest^{-1} H_i on the chunks i, ..., i+s: orthogonal to the rows of H."""
+    """The coefficients of a cyclic repetition code, orthogonal to the rows of `matrix` H float64[s, n].
+
+    Returns:
+      float64[n, s+1]: row i is 1 and then -H_rest^{-1} H_i, on the chunks i, i+1, ..., i+s (mod n); H_rest are the
+      columns i+1, ..., i+s of H.
+    """
     num_stragglers, num_workers = matrix.shape
     support = (np.arange(num_workers)[:, None] + np.arange(num_stragglers + 1)) % num_workers
-    columns = np.moveaxis(matrix[:, support], 1, 0)
-    others = -np.linalg.solve(columns[:, :, 1:], columns[:, :, :1])[:, :, 0]
-    return np.concatenate([np.ones((num_workers, 1)), others], axis=1)
+    chunk_columns = np.moveaxis(matrix[:, support], 1, 0)
+    coefficients = -np.linalg.solve(chunk_columns[:, :, 1:], chunk_columns[:, :, :1])[:, :, 0]
+    return np.concatenate([np.ones((num_workers, 1)), coefficients], axis=1)

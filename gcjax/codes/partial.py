@@ -49,13 +49,14 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
       ValueError: if L > 1 and there is no key.
     """
     _validate.integer("num_blocks", num_blocks, minimum=1)
-    rows = _rows(assignment.num_workers, num_blocks, rng_key)
+    rows = _unit_rows(assignment.num_workers, num_blocks, rng_key)
     inverse = holders(assignment)
     solve = min_norm_solver(np.where((inverse.workers >= 0)[..., None], rows[inverse.workers], 0.0))
-    position = _positions(assignment, inverse)
+    flat_position = _flat_positions(assignment, inverse)
     ragged_loads, ragged_holders = bool((assignment.chunks < 0).any()), bool((inverse.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
+        """Coefficients of each chunk for its finished holders, and the rows of the workers that have finished any."""
         progress = check_progress(assignment, progress)
         # Adding zero makes the indices depend on the progress, so that under vmap the masks stay the outermost axis;
         # with constant indices XLA puts them innermost and then copies all coefficients.
@@ -64,21 +65,23 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         if ragged_holders:
             finished = finished & (inverse.workers >= 0)
         solution, distances = solve(finished)
-        encode = solution.reshape(-1, num_blocks)[position + zero]
+        encode = solution.reshape(-1, num_blocks)[flat_position + zero]
         if ragged_loads:
             encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
         decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(rows[:, None], default_float()), 0)
         return Coding(encode, decode, jnp.sqrt(distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:
+        """When the last chunk has its L-th finished holder."""
         finish = check_finish(assignment, finish)
         if inverse.workers.shape[1] < num_blocks:
             return jnp.full((), jnp.inf, finish.dtype)
-        held = gather_by_chunk(finish, inverse)
-        arrivals = jnp.sort(jnp.where(inverse.workers >= 0, held, jnp.inf), axis=1)
+        finish_by_chunk = gather_by_chunk(finish, inverse)
+        arrivals = jnp.sort(jnp.where(inverse.workers >= 0, finish_by_chunk, jnp.inf), axis=1)
         return arrivals[:, num_blocks - 1].max()
 
     def sent(progress: jax.Array) -> jax.Array:
+        """A worker that has finished any chunk sends its one message."""
         return check_progress(assignment, progress)[:, None] > 0
 
     return GradientCode(
@@ -86,19 +89,19 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     )
 
 
-def _positions(assignment: Assignment, inverse: Holders) -> np.ndarray:
-    """int32[W, 1, K]: where the coefficient of slot k of worker w stands among the coefficients ordered by chunk.
+def _flat_positions(assignment: Assignment, inverse: Holders) -> np.ndarray:
+    """int32[W, 1, K]: the row of slot k of worker w in the coefficients by chunk, `[N, R, L]` with N and R as one axis.
 
     The axis of the one message is there from the start: adding it to the result makes XLA copy all coefficients.
     """
-    position = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
-    chunk, column = np.nonzero(inverse.workers >= 0)
-    flat = chunk * inverse.workers.shape[1] + column
-    position[inverse.workers[chunk, column], 0, inverse.slots[chunk, column]] = flat
-    return position
+    positions = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
+    chunks, holder_ranks = np.nonzero(inverse.workers >= 0)
+    entries = chunks * inverse.workers.shape[1] + holder_ranks
+    positions[inverse.workers[chunks, holder_ranks], 0, inverse.slots[chunks, holder_ranks]] = entries
+    return positions
 
 
-def _rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.ndarray:
+def _unit_rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.ndarray:
     """float64[W, L]: the server's fixed rows, of length one."""
     if num_blocks == 1:
         return np.ones((num_workers, 1))

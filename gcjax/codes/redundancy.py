@@ -29,43 +29,43 @@ class Redundancy(NamedTuple):
     """All weights that decode from everybody, of messages that are scaled to coefficients of length one.
 
     Attributes:
-      everybody: float64[W, M, L], x: the least weights, orthogonal to those that vanish.
-      vanishing: float64[W, M, D], Z: orthonormal combinations of the messages that are zero.
+      full_weights: float64[W, M, L], x: the least weights that decode from everybody, orthogonal to Z.
+      null_basis: float64[W, M, D], Z: orthonormal combinations of the messages that are zero.
       lengths: float64[W, M], of the coefficients of each message.
     """
 
-    everybody: np.ndarray
-    vanishing: np.ndarray
+    full_weights: np.ndarray
+    null_basis: np.ndarray
     lengths: np.ndarray
 
     @property
     def weights(self) -> np.ndarray:
         """float64[W, M, L]: the least weights for the messages as they are."""
-        return self.everybody / self.lengths[..., None]
+        return self.full_weights / self.lengths[..., None]
 
 
-def redundancy_of(coefficients: np.ndarray, everybody: np.ndarray, vanishing: np.ndarray) -> Redundancy:
-    """The redundancy from any weights that decode and any basis of those that vanish.
+def redundancy_of(coefficients: np.ndarray, full_weights: np.ndarray, null_basis: np.ndarray) -> Redundancy:
+    """All weights that decode from everybody, from some such weights and a basis of those with the sum zero.
 
     Args:
       coefficients: float[W, M, K, L].
-      everybody: float[W, M, L], decodes from everybody.
-      vanishing: float[W, M, D], independent.
+      full_weights: float[W, M, L], decode from everybody.
+      null_basis: float[W, M, D], D independent weights with which the messages add up to zero.
     """
     lengths = np.sqrt((coefficients**2).sum(axis=(2, 3)))
-    shape = everybody.shape
-    basis = np.linalg.qr((vanishing * lengths[..., None]).reshape(lengths.size, -1))[0]
-    weights = (everybody * lengths[..., None]).reshape(lengths.size, -1)
-    for _ in range(2):
+    weights_shape = full_weights.shape
+    basis = np.linalg.qr((null_basis * lengths[..., None]).reshape(lengths.size, -1))[0]
+    weights = (full_weights * lengths[..., None]).reshape(lengths.size, -1)
+    for _ in range(2):  # orthogonal to the basis; twice, against rounding
         weights = weights - basis @ (basis.T @ weights)
-    return Redundancy(weights.reshape(shape), basis.reshape(*lengths.shape, -1), lengths)
+    return Redundancy(weights.reshape(weights_shape), basis.reshape(*lengths.shape, -1), lengths)
 
 
 def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stragglers: int) -> Redundancy:
-    """The redundancy of a code with one message and as many chunks as workers, by one sparse factorisation.
+    """All weights that decode from everybody, for a code with N = W and M = 1, by one sparse factorisation.
 
-    The matrix is bordered: `[[E', S], [S', 0]]` is regular if S picks s workers that can be missing, and s chunks
-    that nothing but the rank of E ties down. With banded E this takes O(n s²).
+    The rows of E are the messages, of length one. The bordered matrix `[[E', S], [S', 0]]` is regular if S picks s
+    workers that can be missing, and s chunks that nothing but the rank of E ties down. With banded E it takes O(n s²).
 
     Args:
       assignment: who holds what; N = W.
@@ -76,67 +76,72 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
     from scipy.sparse.linalg import splu
 
     n, s = assignment.num_workers, num_stragglers
-    unit = coefficients / np.linalg.norm(coefficients, axis=1, keepdims=True)
-    index = assignment.chunks.ravel(), np.repeat(np.arange(n), assignment.load)
-    columns = csc_array((unit.ravel(), index), (n, n))
-    picked = csc_array((np.ones(s), (np.arange(s) * n // s, np.arange(s))), (n, s))
-    bordered = block_array([[columns, picked], [picked.T, None]], format="csc")
-    factor = splu(bordered)
+    unit_rows = coefficients / np.linalg.norm(coefficients, axis=1, keepdims=True)
+    entries = assignment.chunks.ravel(), np.repeat(np.arange(n), assignment.load)
+    transposed = csc_array((unit_rows.ravel(), entries), (n, n))
+    border = csc_array((np.ones(s), (np.arange(s) * n // s, np.arange(s))), (n, s))
+    bordered = block_array([[transposed, border], [border.T, None]], format="csc")
+    factors = splu(bordered)
 
-    def solve(chunks: np.ndarray, picked: np.ndarray | float = 0.0) -> np.ndarray:
+    def solve(chunks: np.ndarray, border_values: np.ndarray | float = 0.0) -> np.ndarray:
+        """float64[n, columns]: the first n rows of the bordered system's solution, refined once."""
         right_side = np.zeros((n + s, chunks.shape[1]))
-        right_side[:n], right_side[n:] = chunks, picked
-        solution = factor.solve(right_side)
-        return (solution + factor.solve(right_side - bordered @ solution))[:n]
+        right_side[:n], right_side[n:] = chunks, border_values
+        solution = factors.solve(right_side)
+        return (solution + factors.solve(right_side - bordered @ solution))[:n]
 
-    # Both are refined: the first solutions can be far longer than what is left of them once they are orthogonal.
-    vanishing = np.linalg.qr(solve(np.zeros((n, s)), np.eye(s)))[0]
-    vanishing = np.linalg.qr(vanishing - solve(columns @ vanishing))[0]
-    everybody = np.zeros((n, 1))
+    # Refined again: the first solutions can be far longer than their parts that are left once they are orthogonal.
+    null_basis = np.linalg.qr(solve(np.zeros((n, s)), np.eye(s)))[0]
+    null_basis = np.linalg.qr(null_basis - solve(transposed @ null_basis))[0]
+    full_weights = np.zeros((n, 1))
     for _ in range(4):
-        everybody = everybody + solve(1 - columns @ everybody)
-        everybody = everybody - vanishing @ (vanishing.T @ everybody)
+        full_weights = full_weights + solve(1 - transposed @ full_weights)
+        full_weights = full_weights - null_basis @ (null_basis.T @ full_weights)
     lengths = np.linalg.norm(coefficients, axis=1)[:, None]
-    return Redundancy(everybody[:, None], vanishing[:, None], lengths)
+    return Redundancy(full_weights[:, None], null_basis[:, None], lengths)
 
 
 def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
-    """The weights through the redundancy; least squares where more are missing than it makes up for.
+    """A `decode` of `fixed_code`, `(progress, encode) -> float[W, M, L]`, by a system for the stragglers alone.
 
-    So it does, too, where so much is lost in rounding that least squares leaves less.
+    Least squares takes over with more stragglers than the redundancy makes up for, and where rounding loses so much
+    that least squares leaves a smaller residual.
     """
-    _, num_messages, num_blocks = redundancy.everybody.shape
-    tolerated = redundancy.vanishing.shape[2] // num_messages
-    otherwise = least_squares(assignment, num_messages, num_blocks)
+    _, num_messages, num_blocks = redundancy.full_weights.shape
+    tolerated = redundancy.null_basis.shape[2] // num_messages
+    least_squares_weights = least_squares(assignment, num_messages, num_blocks)
     if not tolerated:
-        return lambda progress, encode: otherwise(encode)
+        return lambda progress, encode: least_squares_weights(encode)
     tolerance = MOSTLY_EXACT * np.sqrt(assignment.num_chunks * num_blocks)
-    table = np.concatenate([redundancy.vanishing, redundancy.everybody], axis=2)
-    for_messages = table / redundancy.lengths[..., None]  # divided in float64, and rounded once
-    with_zeros = np.concatenate([table, np.zeros_like(table[:1])])  # the last row: for stragglers that there are not
+    null_and_weights = np.concatenate([redundancy.null_basis, redundancy.full_weights], axis=2)
+    scaled_table = null_and_weights / redundancy.lengths[..., None]  # divided in float64, and rounded once
+    # The last row, of zeros, is read where there are fewer stragglers than the redundancy makes up for.
+    padded_table = np.concatenate([null_and_weights, np.zeros_like(null_and_weights[:1])])
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
+        """Weights x + Z y, with coordinates y such that the stragglers get the weight 0."""
         stragglers = progress < assignment.loads
-        index = jnp.nonzero(stragglers, size=tolerated, fill_value=assignment.num_workers)[0]
-        rows = jnp.asarray(with_zeros, default_float())[index].reshape(tolerated * num_messages, -1)
-        shift = least_norm(rows[:, :-num_blocks], -rows[:, -num_blocks:])
-        numbers = jnp.asarray(for_messages, default_float())
-        change = jnp.einsum("wmd,da->wma", numbers[..., :-num_blocks], shift, precision="highest")
-        weights = jnp.where(stragglers[:, None, None], 0, numbers[..., -num_blocks:] + change)
-        left = residual(assignment, encode, weights)
+        straggler_ids = jnp.nonzero(stragglers, size=tolerated, fill_value=assignment.num_workers)[0]
+        rows = jnp.asarray(padded_table, default_float())[straggler_ids].reshape(tolerated * num_messages, -1)
+        coordinates = least_norm(rows[:, :-num_blocks], -rows[:, -num_blocks:])
+        scaled = jnp.asarray(scaled_table, default_float())
+        change = jnp.einsum("wmd,da->wma", scaled[..., :-num_blocks], coordinates, precision="highest")
+        weights = jnp.where(stragglers[:, None, None], 0, scaled[..., -num_blocks:] + change)
+        remaining_residual = residual(assignment, encode, weights)
 
-        def fitted() -> jax.Array:
-            other = otherwise(encode)
-            return jnp.where(residual(assignment, encode, other) < left, other, weights)
+        def smaller_residual_weights() -> jax.Array:
+            """These weights or those of least squares, whichever leave less."""
+            fitted_weights = least_squares_weights(encode)
+            return jnp.where(residual(assignment, encode, fitted_weights) < remaining_residual, fitted_weights, weights)
 
-        enough = (stragglers.sum() <= tolerated) & (left <= tolerance)
-        return jax.lax.cond(enough, lambda: weights, fitted)
+        is_accurate = (stragglers.sum() <= tolerated) & (remaining_residual <= tolerance)
+        return jax.lax.cond(is_accurate, lambda: weights, smaller_residual_weights)
 
     return decode
 
 
 def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: Redundancy) -> float:
-    """What everybody's full work leaves in the type of numbers that JAX is set to, without any other error.
+    """The residual with everybody's full work, by rounding weights and coefficients to JAX's default float type alone.
 
     Args:
       coefficients: float[W, M, K, L].
@@ -146,16 +151,16 @@ def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: 
     dtype = default_float()
     encode, decode = coefficients.astype(dtype), redundancy.weights.astype(dtype)
     products = np.einsum("wma,wmkb->wkab", decode, encode)
-    total = np.zeros((assignment.num_chunks, *products.shape[2:]), dtype)
-    worker, slot = np.nonzero(assignment.chunks >= 0)
-    np.add.at(total, assignment.chunks[worker, slot], products[worker, slot])
-    return float(np.linalg.norm((total - np.eye(products.shape[2], dtype=dtype)).astype(np.float64)))
+    decoded = np.zeros((assignment.num_chunks, *products.shape[2:]), dtype)
+    workers, slots = np.nonzero(assignment.chunks >= 0)
+    np.add.at(decoded, assignment.chunks[workers, slots], products[workers, slots])
+    return float(np.linalg.norm((decoded - np.eye(products.shape[2], dtype=dtype)).astype(np.float64)))
 
 
 def straggler_residuals(
     coefficients: np.ndarray, assignment: Assignment, redundancy: Redundancy, masks: np.ndarray
 ) -> np.ndarray:
-    """float64[masks]: what rounding weights and coefficients leaves without the given workers, and nothing else.
+    """float64[masks]: the residual without the given workers, by rounding weights and coefficients alone.
 
     Args:
       coefficients: float[W, M, K, L].
@@ -167,10 +172,10 @@ def straggler_residuals(
     encode = coefficients.astype(default_float()).astype(np.float64)
     residuals = []
     for stragglers in masks:
-        rows = np.concatenate([redundancy.vanishing[stragglers], redundancy.everybody[stragglers]], axis=2)
+        rows = np.concatenate([redundancy.null_basis[stragglers], redundancy.full_weights[stragglers]], axis=2)
         rows = rows.reshape(-1, rows.shape[2])
-        shift = np.linalg.solve(rows[:, :-num_blocks], -rows[:, -num_blocks:])
-        weights = (redundancy.everybody + redundancy.vanishing @ shift) / redundancy.lengths[..., None]
+        coordinates = np.linalg.solve(rows[:, :-num_blocks], -rows[:, -num_blocks:])
+        weights = (redundancy.full_weights + redundancy.null_basis @ coordinates) / redundancy.lengths[..., None]
         weights[stragglers] = 0
         products = np.einsum("wma,wmkb->wkab", weights.astype(default_float()).astype(np.float64), encode)
         by_chunk = np.where(inverse.workers[..., None, None] >= 0, products[inverse.workers, inverse.slots], 0)
@@ -179,10 +184,10 @@ def straggler_residuals(
 
 
 def check_full_residual(name: str, left: float) -> None:
-    """Checks that an exact code decodes exactly from everybody.
+    """Checks the residual `left` with everybody's full work of an exact code called `name`.
 
     Raises:
-      ValueError: if it leaves more than `MAX_RESIDUAL`.
+      ValueError: if it is above `MAX_RESIDUAL`.
     """
     if not left <= MAX_RESIDUAL:
         single = default_float() == np.float32

@@ -30,21 +30,23 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
       ValueError: if s is not below n, or there are so few chunks that a worker would hold none.
     """
     check_tolerance(num_workers, num_stragglers)
-    fewest = -(-num_workers // (num_stragglers + 1))
-    _validate.integer("num_chunks", num_chunks, minimum=fewest, hint="With fewer chunks some worker would hold none.")
+    min_chunks = -(-num_workers // (num_stragglers + 1))
+    hint = "With fewer chunks some worker would hold none."
+    _validate.integer("num_chunks", num_chunks, minimum=min_chunks, hint=hint)
     _validate.choice("points", points, ("chebyshev", "roots_of_unity"))
-    total = num_chunks * (num_stragglers + 1)
-    loads = total // num_workers + (np.arange(num_workers) < total % num_workers)
+    num_copies = num_chunks * (num_stragglers + 1)  # of all chunks
+    loads = num_copies // num_workers + (np.arange(num_workers) < num_copies % num_workers)
     assignment = round_robin(num_chunks, loads)
     angles = np.pi * (np.arange(num_workers) + 0.5) / num_workers
-    positions = np.cos(angles) if points == "chebyshev" else np.exp(2j * angles)
-    coefficients = np.zeros(assignment.chunks.shape, positions.dtype)
+    worker_points = np.cos(angles) if points == "chebyshev" else np.exp(2j * angles)
+    coefficients = np.zeros(assignment.chunks.shape, worker_points.dtype)
     for chunk in range(num_chunks):
-        worker, slot = np.nonzero(assignment.chunks == chunk)
-        gaps = positions[worker, None] - np.delete(positions, worker)[None]
+        workers, slots = np.nonzero(assignment.chunks == chunk)
+        # The value at each holder's point of the polynomial that vanishes at the points of all others.
+        gaps = worker_points[workers, None] - np.delete(worker_points, workers)[None]
         distance = np.abs(gaps)
         # All chunks may be scaled alike; by the mean distance of points (1/2 or 1) no product over- or underflows.
         scale = 0.5 if points == "chebyshev" else 1.0
-        coefficients[worker, slot] = (gaps / distance).prod(axis=1) * np.exp(np.log(distance / scale).sum(axis=1))
-    real = as_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
-    return fixed_code(assignment, unit_messages(real), guaranteed=fastest_decode(num_workers - num_stragglers))
+        coefficients[workers, slots] = (gaps / distance).prod(axis=1) * np.exp(np.log(distance / scale).sum(axis=1))
+    messages = as_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
+    return fixed_code(assignment, unit_messages(messages), guaranteed=fastest_decode(num_workers - num_stragglers))

@@ -45,18 +45,20 @@ def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientC
     Raises:
       ValueError: if s+1 does not divide the number of workers.
     """
-    assignment = repetition(num_workers, load=_load(num_workers, num_stragglers))
-    size = num_stragglers + 1
+    assignment = repetition(num_workers, load=_valid_load(num_workers, num_stragglers))
+    group_size = num_stragglers + 1
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
-        groups = (progress >= size).reshape(-1, size)
-        first = (jnp.cumsum(groups, axis=1) == 1) & groups
-        return first.reshape(num_workers, 1, 1)
+        """1 for the first worker of each group that has finished, 0 for all others."""
+        is_finished = (progress >= group_size).reshape(-1, group_size)
+        is_first_finished = (jnp.cumsum(is_finished, axis=1) == 1) & is_finished
+        return is_first_finished.reshape(num_workers, 1, 1)
 
     def completion(arrivals: jax.Array) -> jax.Array:
-        return arrivals.reshape(-1, size).min(axis=1).max()
+        """When the last group has its first finished worker."""
+        return arrivals.reshape(-1, group_size).min(axis=1).max()
 
-    return fixed_code(assignment, np.ones((num_workers, size)), decode=decode, completion=completion)
+    return fixed_code(assignment, np.ones((num_workers, group_size)), decode=decode, completion=completion)
 
 
 @comparable
@@ -87,8 +89,8 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
     Raises:
       ValueError: if s is not below n, or rounding leaves too much even with everybody.
     """
-    assignment = cyclic(num_workers, load=_load(num_workers, num_stragglers))
-    coefficients, decode, worst = _well_conditioned(assignment, num_stragglers, rng_key)
+    assignment = cyclic(num_workers, load=_valid_load(num_workers, num_stragglers))
+    coefficients, decode, worst = _best_coefficients(assignment, num_stragglers, rng_key)
     if worst > MAX_RESIDUAL:
         warnings.warn(
             f"this cyclic repetition code of {num_workers} workers leaves a residual of up to {worst:.2g} with the "
@@ -101,50 +103,61 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
 
 
 class _Candidate(NamedTuple):
-    """A code, and what it leaves in rounding: with everybody, and at most with any of the sets that are tried."""
+    """A code, and its residuals by rounding: with everybody, and the worst of the sets of stragglers that are tried."""
 
     coefficients: np.ndarray
     redundancy: Redundancy
-    everybody: float
-    worst: float
+    full_residual: float
+    worst_residual: float
 
 
-def _well_conditioned(
+def _best_coefficients(
     assignment: Assignment, num_stragglers: int, rng_key: jax.Array
 ) -> tuple[np.ndarray, Decode | None, float]:
-    """The first coefficients that leave little enough in rounding, or the best; how to decode them; what they leave."""
+    """Coefficients float64[W, K], drawn until rounding leaves little enough, or else the best of `NUM_DRAWS`.
+
+    Returns:
+      The coefficients; their decode, None for least squares; and the largest residual by rounding of the sets that were
+      tried.
+    """
     num_workers = assignment.num_workers
     matrices = null_matrices(host_generator(rng_key), num_workers, num_stragglers)
     if not num_stragglers:
         return cyclic_rows(next(matrices)), None, 0.0
-    few = num_workers <= MAX_PLAIN_WORKERS
-    masks = None if few else straggler_masks(num_workers, num_stragglers, max_masks=NUM_PROBES, rng_key=rng_key)[0]
+    is_small = num_workers <= MAX_PLAIN_WORKERS  # then one check with everybody is enough
+    masks = None if is_small else straggler_masks(num_workers, num_stragglers, max_masks=NUM_PROBES, rng_key=rng_key)[0]
     candidates: list[_Candidate] = []
     for matrix in itertools.islice(matrices, NUM_DRAWS):
-        candidates.append(_candidate(assignment, matrix, masks))
-        if candidates[-1].everybody <= MAX_RESIDUAL / 2 and (few or candidates[-1].worst <= MAX_RESIDUAL):
+        candidates.append(_candidate_code(assignment, matrix, masks))
+        if candidates[-1].full_residual <= MAX_RESIDUAL / 2 and (
+            is_small or candidates[-1].worst_residual <= MAX_RESIDUAL
+        ):
             break
-    best = min(candidates, key=lambda each: (each.everybody > MAX_RESIDUAL, each.worst))
-    check_full_residual("a cyclic repetition code", best.everybody)
-    return best.coefficients, redundant_decode(assignment, best.redundancy), best.worst
+    best = min(candidates, key=lambda each: (each.full_residual > MAX_RESIDUAL, each.worst_residual))
+    check_full_residual("a cyclic repetition code", best.full_residual)
+    return best.coefficients, redundant_decode(assignment, best.redundancy), best.worst_residual
 
 
-def _candidate(assignment: Assignment, matrix: np.ndarray, masks: np.ndarray | None) -> _Candidate:
-    """The code of a matrix; without masks, the worst is what it leaves with everybody."""
+def _candidate_code(assignment: Assignment, matrix: np.ndarray, masks: np.ndarray | None) -> _Candidate:
+    """The code of `matrix` H float64[s, n], with its residuals by rounding.
+
+    The worst residual is over the sets of stragglers `masks bool[sets, W]`; without masks, it is that with everybody.
+    """
     coefficients = cyclic_rows(matrix)
     redundancy = sparse_redundancy(assignment, coefficients, len(matrix))
-    everybody = full_residual(coefficients[:, None, :, None], assignment, redundancy)
+    with_everybody = full_residual(coefficients[:, None, :, None], assignment, redundancy)
     if masks is None:
-        return _Candidate(coefficients, redundancy, everybody, everybody)
-    worst = straggler_residuals(coefficients[:, None, :, None], assignment, redundancy, masks).max()
-    return _Candidate(coefficients, redundancy, everybody, max(everybody, float(worst)))
+        return _Candidate(coefficients, redundancy, with_everybody, with_everybody)
+    with_stragglers = straggler_residuals(coefficients[:, None, :, None], assignment, redundancy, masks).max()
+    return _Candidate(coefficients, redundancy, with_everybody, max(with_everybody, float(with_stragglers)))
 
 
-def _load(num_workers: int, num_stragglers: int) -> int:
+def _valid_load(num_workers: int, num_stragglers: int) -> int:
+    """K = s + 1; raises `ValueError` unless 0 <= s < n."""
     _validate.integer("num_workers", num_workers, minimum=1)
     return 1 + _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
 
 
 def cyclic_coefficients(num_workers: int, num_stragglers: int, rng_key: jax.Array) -> np.ndarray:
-    """float64[W, K]: row i has 1 and then -H_rest^{-1} H_i on the chunks i, ..., i+s."""
+    """float64[W, K]: the coefficients of a cyclic repetition code of a random matrix; see `cyclic_rows`."""
     return cyclic_rows(next(null_matrices(host_generator(rng_key), num_workers, num_stragglers)))

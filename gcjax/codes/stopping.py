@@ -13,7 +13,7 @@ from gcjax.registry import Entry
 
 
 class StoppingRule(NamedTuple):
-    """When a round stops.
+    """When a round of coded work stops.
 
     Attributes:
       time: pure function `(code, finish float[W, K]) -> float[]`: seconds from the start of the round at which it
@@ -50,6 +50,7 @@ def first_of(*rules: StoppingRule) -> StoppingRule:
         raise ValueError(f"first_of needs one or more stopping rules; got {rules!r}.")
 
     def time(code: GradientCode, finish: jax.Array) -> jax.Array:
+        """The earliest time of all rules."""
         return jnp.stack([rule.time(code, finish) for rule in rules]).min()
 
     return StoppingRule(time, exact=all(rule.exact for rule in rules))
@@ -78,9 +79,10 @@ def fastest(wait_for: int) -> StoppingRule:
     _validate.integer("wait_for", wait_for, minimum=1)
 
     def time(code: GradientCode, finish: jax.Array) -> jax.Array:
-        busy = code.assignment.loads > 0
-        _validate.integer("wait_for of fastest", wait_for, minimum=1, maximum=int(busy.sum()))
-        return jnp.sort(jnp.where(busy, last_finish(code.assignment, finish), jnp.inf))[wait_for - 1]
+        """When so many workers, of those that hold a chunk, have finished their load."""
+        has_chunks = code.assignment.loads > 0
+        _validate.integer("wait_for of fastest", wait_for, minimum=1, maximum=int(has_chunks.sum()))
+        return jnp.sort(jnp.where(has_chunks, last_finish(code.assignment, finish), jnp.inf))[wait_for - 1]
 
     return StoppingRule(time, exact=False)
 

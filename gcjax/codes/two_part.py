@@ -25,37 +25,44 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
     """
     _validate.integer("num_uncoded", num_uncoded, minimum=1)
     coded, num_blocks = code.assignment, code.num_blocks
-    first = num_uncoded * coded.num_workers
-    uncoded = np.arange(first, dtype=np.int32).reshape(-1, num_uncoded)
-    shifted = np.where(coded.chunks >= 0, coded.chunks + first, -1).astype(np.int32)
-    assignment = Assignment(np.concatenate([uncoded, shifted], axis=1), first + coded.num_chunks)
+    first_coded = num_uncoded * coded.num_workers  # uncoded chunks come first in the numbering of chunks, too
+    uncoded_chunks = np.arange(first_coded, dtype=np.int32).reshape(-1, num_uncoded)
+    coded_chunks = np.where(coded.chunks >= 0, coded.chunks + first_coded, -1).astype(np.int32)
+    assignment = Assignment(np.concatenate([uncoded_chunks, coded_chunks], axis=1), first_coded + coded.num_chunks)
 
     def coded_progress(progress: jax.Array) -> jax.Array:
+        """int[W]: the coded chunks that each worker has finished; they come after the uncoded ones."""
         return (progress - num_uncoded).clip(0)
 
     def plan(progress: jax.Array) -> Coding:
+        """The first L messages are the blocks of the uncoded sum, the others those of the code."""
         progress = check_progress(assignment, progress)
-        inner = code.plan(coded_progress(progress))
-        done = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]
+        coded_plan = code.plan(coded_progress(progress))
+        is_done = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]
         eye = jnp.eye(num_blocks, dtype=default_float())
-        uncoded = jnp.where(done[:, None, :, None], eye[None, :, None], 0)
-        encode = jnp.concatenate([_widen(uncoded, 0, coded.load), _widen(inner.encode, num_uncoded, 0)], axis=1)
-        sends = jnp.where((progress > 0)[:, None, None], eye[None], 0)
-        missing = num_blocks * (first - done.sum(dtype=jnp.int32)).astype(inner.residual.dtype)
-        return Coding(encode, jnp.concatenate([sends, inner.decode], axis=1), jnp.sqrt(missing + inner.residual**2))
+        uncoded_encode = jnp.where(is_done[:, None, :, None], eye[None, :, None], 0)
+        encode_parts = _pad_slots(uncoded_encode, 0, coded.load), _pad_slots(coded_plan.encode, num_uncoded, 0)
+        uncoded_decode = jnp.where((progress > 0)[:, None, None], eye[None], 0)
+        # Each missing chunk leaves an L×L identity, of squared norm L.
+        num_missing = first_coded - is_done.sum(dtype=jnp.int32)
+        squared_error = num_blocks * num_missing.astype(coded_plan.residual.dtype)
+        decode = jnp.concatenate([uncoded_decode, coded_plan.decode], axis=1)
+        return Coding(jnp.concatenate(encode_parts, axis=1), decode, jnp.sqrt(squared_error + coded_plan.residual**2))
 
     def parts(finish: jax.Array) -> jax.Array:
+        """When all uncoded chunks are finished and the coded part is first exact."""
         return jnp.maximum(finish[:, num_uncoded - 1].max(), code.completion(finish[:, num_uncoded:]))
 
     def sent(progress: jax.Array) -> jax.Array:
+        """The uncoded messages are sent from the first chunk on."""
         progress = check_progress(assignment, progress)
-        uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
-        return jnp.concatenate([uncoded, code.sent(coded_progress(progress))], axis=1)
+        sends_uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
+        return jnp.concatenate([sends_uncoded, code.sent(coded_progress(progress))], axis=1)
 
     num_messages = num_blocks + code.num_messages
     return joint_code(assignment, num_blocks, num_messages, plan, parts=parts, sent=sent, stays_exact=code.stays_exact)
 
 
-def _widen(encode: jax.Array, num_before: int, num_after: int) -> jax.Array:
-    """float[W, M, K, L]: with zeros for the slots of the other part, which come before or after."""
+def _pad_slots(encode: jax.Array, num_before: int, num_after: int) -> jax.Array:
+    """float[W, M, num_before + K + num_after, L]: zeros for the slots of the other part, before or after."""
     return jnp.pad(encode, ((0, 0), (0, 0), (num_before, num_after), (0, 0)))

@@ -20,17 +20,21 @@ def whole_workers(code: GradientCode) -> GradientCode:
     """
     loads = code.assignment.loads
 
-    def whole(progress: jax.Array) -> jax.Array:
+    def whole_loads(progress: jax.Array) -> jax.Array:
+        """int[W]: the load of workers that have finished it, 0 for all others."""
         return jnp.where(progress >= loads, progress, 0)
 
     def plan(progress: jax.Array) -> Coding:
-        return code.plan(whole(check_progress(code.assignment, progress)))
+        """The plan of the code, with nothing from workers that have not finished."""
+        return code.plan(whole_loads(check_progress(code.assignment, progress)))
 
     def completion(finish: jax.Array) -> jax.Array:
+        """The completion as if all chunks of a worker were finished with its last one."""
         finish = check_finish(code.assignment, finish)
         return code.completion(jnp.broadcast_to(last_finish(code.assignment, finish)[:, None], finish.shape))
 
     def sent(progress: jax.Array) -> jax.Array:
-        return code.sent(whole(check_progress(code.assignment, progress)))
+        """What the code sends, with nothing from workers that have not finished."""
+        return code.sent(whole_loads(check_progress(code.assignment, progress)))
 
     return code._replace(plan=plan, completion=completion, sent=sent, whole_workers=True)

@@ -50,6 +50,7 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
     """
     num_units = _validate.integer("num_units", num_units, minimum=1, maximum=2**31 - 1)
     num_workers = _validate.integer("num_workers", num_workers, minimum=1, maximum=2**31 - 1)
+    # At least 4 bytes a number; 8 with 64-bit types.
     durations = f"durations of {num_units} units of {num_workers} workers"
     memory.check(durations, 4 * num_units * num_workers, "Lower num_units or num_workers.")
     check_model(model)
@@ -76,10 +77,13 @@ def per_worker(name: str, value: Any, num_workers: int) -> jax.Array:
 
 @functools.partial(jax.jit, static_argnums=(0, 1))
 def _sample_units(
-    sample: Callable[[Any, jax.Array], tuple[jax.Array, Any]], num_units: int, state: Any, rng_key: jax.Array
+    sample: Callable[[Any, jax.Array], tuple[jax.Array, Any]], num_units: int, initial_state: Any, rng_key: jax.Array
 ) -> jax.Array:
+    """float[T, W]: the times of T units in their order, each with a key of its own."""
+
     def step(state: Any, unit: jax.Array) -> tuple[Any, jax.Array]:
+        """One unit: its seconds float[W], and the next state of the model."""
         seconds, state = sample(state, jax.random.fold_in(rng_key, unit))
         return state, seconds
 
-    return jax.lax.scan(step, state, jnp.arange(num_units, dtype=jnp.int32))[1]
+    return jax.lax.scan(step, initial_state, jnp.arange(num_units, dtype=jnp.int32))[1]

@@ -51,6 +51,7 @@ class _Bursty:
     """The sample function of all bursts."""
 
     def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+        """Seconds float[W] of the next unit; a round of `period` units begins with a draw of who is slow."""
         state = jax.lax.cond(state.unit % state.period == 0, _next_round, lambda state, key: state, state, rng_key)
         seconds = state.base * jnp.where(state.slow, state.slowdown, 1)
         return seconds, state._replace(unit=state.unit + 1)
@@ -94,6 +95,7 @@ def bursty(
     _validate.probability("probability", probability)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
+        """Nobody is slow, and everybody may begin a burst."""
         del rng_key
         _validate.integer("max_slow", max_slow, maximum=num_workers, hint="No more workers can be slow than there are.")
         counts = {"burst": burst, "window": window, "max_slow": max_slow, "period": period}
@@ -121,28 +123,28 @@ def is_bursty(slow: np.ndarray, *, burst: int, window: int, max_slow: int) -> bo
       max_slow: λ.
     """
     slow = np.asarray(slow, bool)
-    for first in range(max(len(slow) - window, 0) + 1):
-        part = slow[first : first + window]
-        rounds = [np.flatnonzero(column) for column in part.T if column.any()]
-        if len(rounds) > max_slow or any(r[-1] - r[0] >= burst for r in rounds):
+    for begin in range(max(len(slow) - window, 0) + 1):
+        window_slow = slow[begin : begin + window]
+        slow_rounds = [np.flatnonzero(column) for column in window_slow.T if column.any()]
+        if len(slow_rounds) > max_slow or any(rounds[-1] - rounds[0] >= burst for rounds in slow_rounds):
             return False
     return True
 
 
 def _next_round(state: _State, rng_key: jax.Array) -> _State:
-    """Who is slow in the next round."""
+    """The state in the next round: who begins a burst, and who is slow."""
     begin_key, order_key, length_key = jax.random.split(rng_key, 3)
     shape = state.since.shape
     in_burst = state.rounds_left > 0
     since = state.since + 1
-    # Who was slow in the last window - 1 rounds counts into the window, whether or not slow now.
-    counted = in_burst | (since < state.window)
-    can_begin = ~counted & jax.random.bernoulli(begin_key, state.probability, shape)
+    # Who was slow in the last window - 1 rounds counts towards max_slow, whether or not slow now.
+    is_counted = in_burst | (since < state.window)
+    can_begin = ~is_counted & jax.random.bernoulli(begin_key, state.probability, shape)
     order = jnp.where(can_begin, jax.random.uniform(order_key, shape), jnp.inf)
-    rank = jnp.argsort(jnp.argsort(order)).astype(jnp.int32)
-    begins = can_begin & (rank < state.max_slow - jnp.sum(counted, dtype=jnp.int32))
+    rank = jnp.argsort(jnp.argsort(order)).astype(jnp.int32)  # 0 for the first in a random order of who can begin
+    begins_burst = can_begin & (rank < state.max_slow - jnp.sum(is_counted, dtype=jnp.int32))
     length = jax.random.randint(length_key, shape, 1, state.burst + 1, jnp.int32)
-    rounds_left = jnp.where(begins, length, state.rounds_left)
+    rounds_left = jnp.where(begins_burst, length, state.rounds_left)
     slow = rounds_left > 0
     since = jnp.where(slow, 0, jnp.minimum(since, state.window))
     return state._replace(since=since, rounds_left=(rounds_left - 1).clip(0), slow=slow)

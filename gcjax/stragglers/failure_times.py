@@ -59,6 +59,7 @@ class _Failing:
     choose: Callable[[FailureState], jax.Array]
 
     def __call__(self, state: FailureState, rng_key: jax.Array) -> tuple[jax.Array, FailureState]:
+        """Seconds float[W] of the inner model's next unit, inf for workers that fail; the next state."""
         seconds, inner = self.inner(state.inner, rng_key)
         failed = (state.unit >= state.onset) & self.choose(state)
         failed |= state.forever & state.failed
@@ -74,21 +75,32 @@ def failing(
     latest_onset: Count | None,
     period: Count,
 ) -> StragglerModel:
-    """Wraps `model`: `choose` draws who fails in a round, from what `who(num_workers)` keeps in the state."""
+    """`model` with failures: units of workers that fail take inf.
+
+    Args:
+      model: the times of units without failures.
+      choose: `(state) -> bool[W]`, who fails in the round of the next unit, from its onset on.
+      who: `(num_workers) -> array`, what `choose` finds in `state.who`.
+      forever: whether a worker that has failed stays so.
+      onset: the first unit that may fail, or the earliest one that is drawn.
+      latest_onset: each worker draws its onset between `onset` and this; None for no draw.
+      period: units a round.
+    """
     check_model(model)
     latest = onset if latest_onset is None else latest_onset
     check_range("onset", onset, "latest_onset", latest)
     _validate.whole("period", period, minimum=1)
 
     def init(rng_key: jax.Array, num_workers: int) -> FailureState:
+        """Nobody has failed; each worker's onset is drawn."""
         inner_key, onset_key, rng_key = jax.random.split(rng_key, 3)
-        first, last = (per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest))
+        earliest, last = (per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest))
         return FailureState(
             inner=model.init(inner_key, num_workers),
             who=who(num_workers),
             rng_key=rng_key,
             unit=jnp.zeros((), jnp.int32),
-            onset=jax.random.randint(onset_key, (num_workers,), first, last + 1, jnp.int32),
+            onset=jax.random.randint(onset_key, (num_workers,), earliest, last + 1, jnp.int32),
             period=jnp.asarray(period, jnp.int32),
             forever=jnp.asarray(forever),
             failed=jnp.zeros(num_workers, bool),
@@ -98,7 +110,7 @@ def failing(
 
 
 def check_range(name: str, low: Any, high_name: str, high: Any) -> None:
-    """Checks two whole numbers (or arrays) and, where they are known, that the first is not the larger."""
+    """Checks that two numbers (or arrays) are whole and, unless they are traced, that `low` is not above `high`."""
     _validate.whole(name, low)
     _validate.whole(high_name, high)
     if not _validate.is_traced(low) and not _validate.is_traced(high) and np.any(np.asarray(low) > np.asarray(high)):

@@ -15,36 +15,40 @@ from gcjax.stragglers.iid import Parameter, constant
 
 
 class _State(NamedTuple):
+    """The state of the wrapped model, and each worker's factor or delay, `value float[W]`."""
+
     inner: Any
     value: jax.Array
 
 
 @dataclasses.dataclass(frozen=True)
-class _PerWorkerChange:
+class _PerWorkerOperation:
     """The sample function of times changed by a value of each worker; equal for equal inner models: compiled once."""
 
     inner: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
     operation: Callable[[jax.Array, jax.Array], jax.Array]
 
     def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+        """Seconds float[W] of the inner model's next unit, multiplied by or added to each worker's value; the state."""
         seconds, inner = self.inner(state.inner, rng_key)
         return self.operation(state.value, seconds), state._replace(inner=inner)
 
 
-def _with_change(
+def _with_operation(
     model: StragglerModel, operation: Callable[[jax.Array, jax.Array], jax.Array], name: str, value: Parameter,
     neutral: float, workers: tuple[int, ...] | None,
 ) -> StragglerModel:  # fmt: skip
-    """A model with the times of some workers changed by a value, a number or one a worker."""
+    """Units of the `workers` (None: all) take `operation(value, seconds)`, all others `operation(neutral, seconds)`."""
     check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
+        """The model's state, and each worker's value."""
         values = per_worker(name, value, num_workers)
         if workers is not None:
             values = jnp.where(members(workers, num_workers), values, neutral)
         return _State(model.init(rng_key, num_workers), values)
 
-    return StragglerModel(init, _PerWorkerChange(model.sample, operation))
+    return StragglerModel(init, _PerWorkerOperation(model.sample, operation))
 
 
 @comparable
@@ -61,6 +65,7 @@ def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerM
     check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
+        """The time of a unit of each worker, as the state of `constant`."""
         init_key, sample_key = jax.random.split(rng_key)
         draw, _ = model.sample(model.init(init_key, num_workers), sample_key)
         return {"seconds": 1 / draw if inverse else draw}
@@ -81,7 +86,7 @@ def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...]
       ValueError: if `factor` is not above zero and finite, or there is no such worker.
     """
     _validate.number("factor", factor, above=True, finite=True)
-    return _with_change(model, jnp.multiply, "factor", factor, 1.0, workers)
+    return _with_operation(model, jnp.multiply, "factor", factor, 1.0, workers)
 
 
 @comparable
@@ -97,11 +102,11 @@ def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ..
       ValueError: if the delay is negative or not finite, or there is no such worker.
     """
     _validate.number("seconds", seconds, finite=True)
-    return _with_change(model, jnp.add, "seconds", seconds, 0.0, workers)
+    return _with_operation(model, jnp.add, "seconds", seconds, 0.0, workers)
 
 
 def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:
-    """Returns bool[W]: who is among `workers`; raises `ValueError` for a worker that does not exist."""
+    """bool[W]: who is among `workers`; raises `ValueError` for a worker that does not exist."""
     mask = np.zeros(num_workers, bool)
     for worker in np.atleast_1d(np.asarray(workers)).tolist():
         mask[_validate.integer("an entry of workers", worker, maximum=num_workers - 1)] = True

@@ -26,6 +26,7 @@ class _Independent:
     draw: Callable[..., jax.Array]
 
     def __call__(self, state: dict[str, jax.Array], rng_key: jax.Array) -> tuple[jax.Array, dict[str, jax.Array]]:
+        """Seconds float[W] by the parameters float[W] in the state, which stays as it is."""
         return self.draw(rng_key, **state), state
 
 
@@ -38,6 +39,7 @@ def independent(draw: Callable[..., jax.Array], **parameters: Parameter) -> Stra
     """
 
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
+        """The parameters, each float[W], as the state."""
         del rng_key
         return {name: per_worker(name, value, num_workers) for name, value in parameters.items()}
 
@@ -54,7 +56,7 @@ def constant(*, seconds: Parameter = 1.0) -> StragglerModel:
     Raises:
       ValueError: if `seconds` is negative or NaN.
     """
-    return independent(_constant, seconds=_validate.number("seconds", seconds))
+    return independent(_constant_seconds, seconds=_validate.number("seconds", seconds))
 
 
 @comparable
@@ -67,7 +69,7 @@ def exponential(*, mean: Parameter = 1.0) -> StragglerModel:
     Raises:
       ValueError: if `mean` is not above zero and finite.
     """
-    return independent(_exponential, mean=_positive("mean", mean))
+    return independent(_exponential_seconds, mean=_above_zero("mean", mean))
 
 
 @comparable
@@ -82,7 +84,7 @@ def shifted_exponential(*, shift: Parameter, mean: Parameter) -> StragglerModel:
       ValueError: if `shift` is negative, or `mean` not above zero and finite.
     """
     shift = _validate.number("shift", shift, finite=True)
-    return independent(_shifted_exponential, shift=shift, mean=_positive("mean", mean))
+    return independent(_shifted_exponential_seconds, shift=shift, mean=_above_zero("mean", mean))
 
 
 @comparable
@@ -96,7 +98,7 @@ def pareto(*, minimum: Parameter, shape: Parameter) -> StragglerModel:
     Raises:
       ValueError: if a parameter is not above zero and finite.
     """
-    return independent(_pareto, minimum=_positive("minimum", minimum), shape=_positive("shape", shape))
+    return independent(_pareto_seconds, minimum=_above_zero("minimum", minimum), shape=_above_zero("shape", shape))
 
 
 @comparable
@@ -110,7 +112,7 @@ def weibull(*, scale: Parameter, shape: Parameter) -> StragglerModel:
     Raises:
       ValueError: if a parameter is not above zero and finite.
     """
-    return independent(_weibull, scale=_positive("scale", scale), shape=_positive("shape", shape))
+    return independent(_weibull_seconds, scale=_above_zero("scale", scale), shape=_above_zero("shape", shape))
 
 
 @comparable
@@ -126,38 +128,47 @@ def bimodal(*, fast: Parameter, slow: Parameter, probability: Parameter) -> Stra
       ValueError: if a time is negative, or the probability is outside [0, 1].
     """
     fast, slow = _validate.number("fast", fast), _validate.number("slow", slow)
-    return independent(_bimodal, fast=fast, slow=slow, probability=_validate.probability("probability", probability))
+    probability = _validate.probability("probability", probability)
+    return independent(_bimodal_seconds, fast=fast, slow=slow, probability=probability)
 
 
-def _positive(name: str, value: Parameter) -> Any:
+def _above_zero(name: str, value: Parameter) -> Any:
+    """The value; a `ValueError` unless it is above zero and finite."""
     return _validate.number(name, value, above=True, finite=True)
 
 
-def _standard_exponential(rng_key: jax.Array, like: jax.Array) -> jax.Array:
+def _standard_exponential_draws(rng_key: jax.Array, like: jax.Array) -> jax.Array:
+    """Exponential draws of mean 1, of the shape and type of `like`."""
     return jax.random.exponential(rng_key, like.shape, like.dtype)
 
 
-def _constant(rng_key: jax.Array, seconds: jax.Array) -> jax.Array:
+def _constant_seconds(rng_key: jax.Array, seconds: jax.Array) -> jax.Array:
+    """The same time in every unit, float[W]."""
     del rng_key
     return seconds
 
 
-def _exponential(rng_key: jax.Array, mean: jax.Array) -> jax.Array:
-    return mean * _standard_exponential(rng_key, mean)
+def _exponential_seconds(rng_key: jax.Array, mean: jax.Array) -> jax.Array:
+    """Exponential draws of the given mean, float[W]."""
+    return mean * _standard_exponential_draws(rng_key, mean)
 
 
-def _shifted_exponential(rng_key: jax.Array, shift: jax.Array, mean: jax.Array) -> jax.Array:
-    return shift + mean * _standard_exponential(rng_key, mean)
+def _shifted_exponential_seconds(rng_key: jax.Array, shift: jax.Array, mean: jax.Array) -> jax.Array:
+    """The shift plus exponential draws of the given mean, float[W]."""
+    return shift + mean * _standard_exponential_draws(rng_key, mean)
 
 
-def _pareto(rng_key: jax.Array, minimum: jax.Array, shape: jax.Array) -> jax.Array:
-    return minimum * jnp.exp(_standard_exponential(rng_key, shape) / shape)
+def _pareto_seconds(rng_key: jax.Array, minimum: jax.Array, shape: jax.Array) -> jax.Array:
+    """Pareto draws float[W]: the logarithm of draw / minimum is exponential, with mean 1 / shape."""
+    return minimum * jnp.exp(_standard_exponential_draws(rng_key, shape) / shape)
 
 
-def _weibull(rng_key: jax.Array, scale: jax.Array, shape: jax.Array) -> jax.Array:
-    return scale * _standard_exponential(rng_key, shape) ** (1 / shape)
+def _weibull_seconds(rng_key: jax.Array, scale: jax.Array, shape: jax.Array) -> jax.Array:
+    """Weibull draws float[W]: a standard exponential draw to the power 1 / shape, times the scale."""
+    return scale * _standard_exponential_draws(rng_key, shape) ** (1 / shape)
 
 
-def _bimodal(rng_key: jax.Array, fast: jax.Array, slow: jax.Array, probability: jax.Array) -> jax.Array:
+def _bimodal_seconds(rng_key: jax.Array, fast: jax.Array, slow: jax.Array, probability: jax.Array) -> jax.Array:
+    """`slow` with the given probability, otherwise `fast`, float[W]."""
     is_slow = jax.random.uniform(rng_key, fast.shape, fast.dtype) < probability
     return jnp.where(is_slow, slow, fast)

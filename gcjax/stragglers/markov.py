@@ -23,7 +23,15 @@ _ROUNDING = 1e-6
 
 
 class _State(NamedTuple):
-    """`slow bool[W]` is the state of the next unit; `enter` is P(slow | fast before), all float[W]."""
+    """The chain of each worker.
+
+    Attributes:
+      base: state of the model of the times of fast units.
+      slow: bool[W], who is slow in the next unit.
+      enter: float[W], P(slow | fast before).
+      persistence: float[W], P(slow | slow before).
+      slowdown: float[W], the factor on the time of a slow unit.
+    """
 
     base: Any
     slow: jax.Array
@@ -39,10 +47,11 @@ class _Markov:
     base: Callable[[Any, jax.Array], tuple[jax.Array, Any]]
 
     def __call__(self, state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+        """Seconds float[W] of the next unit, and the state with who is slow in the one after it."""
         base_key, chain_key = jax.random.split(rng_key)
         seconds, base = self.base(state.base, base_key)
         seconds = jnp.where(state.slow, state.slowdown * seconds, seconds)
-        slow = _bernoulli(chain_key, jnp.where(state.slow, state.persistence, state.enter))
+        slow = _bernoulli_draws(chain_key, jnp.where(state.slow, state.persistence, state.enter))
         return seconds, state._replace(base=base, slow=slow)
 
 
@@ -67,14 +76,15 @@ def markov(
     base_model = base if isinstance(base, StragglerModel) else constant(seconds=base)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
+        """The stationary state: each worker is slow with P(slow)."""
         base_key, chain_key = jax.random.split(rng_key)
-        slow = per_worker("probability", probability, num_workers)
-        stay = per_worker("persistence", persistence, num_workers)
+        slow_probability = per_worker("probability", probability, num_workers)
+        persistences = per_worker("persistence", persistence, num_workers)
         return _State(
             base=base_model.init(base_key, num_workers),
-            slow=_bernoulli(chain_key, slow),
-            enter=_enter_probability(slow, stay),
-            persistence=stay,
+            slow=_bernoulli_draws(chain_key, slow_probability),
+            enter=_enter_probability(slow_probability, persistences),
+            persistence=persistences,
             slowdown=per_worker("slowdown", slowdown, num_workers),
         )
 
@@ -87,18 +97,20 @@ def _enter_probability(probability: jax.Array, persistence: jax.Array) -> jax.Ar
     return jnp.where(fast > 0, probability * (1 - persistence) / jnp.where(fast > 0, fast, 1.0), 0.0)
 
 
-def _bernoulli(rng_key: jax.Array, probability: jax.Array) -> jax.Array:
+def _bernoulli_draws(rng_key: jax.Array, probability: jax.Array) -> jax.Array:
+    """bool[W], True with the probability float[W]."""
     return jax.random.uniform(rng_key, probability.shape, probability.dtype) < probability
 
 
 def _check_chain(probability: Any, persistence: Any) -> None:
-    """Raises `ValueError` if no chain has these two probabilities, where they are known."""
+    """Raises `ValueError` if no chain has these P(slow) and P(slow | slow before), unless they are traced."""
     if _validate.is_traced(probability) or _validate.is_traced(persistence):
         return
     slow, stay = np.broadcast_arrays(np.asarray(probability, np.float64), np.asarray(persistence, np.float64))
-    bad = slow * (1 - stay) > 1 - slow + _ROUNDING
-    if np.any(bad):
-        slow, stay = slow[bad][0], stay[bad][0]
+    # As many must turn slow in a unit as recover.
+    is_impossible = slow * (1 - stay) > 1 - slow + _ROUNDING
+    if np.any(is_impossible):
+        slow, stay = slow[is_impossible][0], stay[is_impossible][0]
         raise ValueError(
             "probability * (1 - persistence) must be at most 1 - probability: no more workers can recover "
             f"in a unit than are fast; got probability={slow:g}, persistence={stay:g}. "

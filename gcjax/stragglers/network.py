@@ -15,7 +15,7 @@ from gcjax.stragglers.transfers import shared_arrivals
 
 Seconds = float | jax.Array
 
-Given = float | jax.Array | Sequence[float]
+WorkerValues = float | jax.Array | Sequence[float]
 """A number, or one for each worker; config files know these as tuples."""
 
 
@@ -43,7 +43,7 @@ class Network(NamedTuple):
         fields = self._asdict()
         if self.server is None:
             del fields["server"]
-        network = self._replace(**{name: _seconds(name, value) for name, value in fields.items()})
+        network = self._replace(**{name: _valid_seconds(name, value) for name, value in fields.items()})
         _check_one_link("server", network.server)
         for name in ("latency", "upload", "download"):
             shape = np.shape(getattr(network, name))
@@ -80,6 +80,7 @@ class Network(NamedTuple):
         return self._arrivals(ready, 1.0, self.download)
 
     def _arrivals(self, ready: jax.Array, size: Seconds, link: Seconds) -> jax.Array:
+        """float[W]: when messages arrive that begin at `ready`; `link` is the worker's seconds for one of size 1."""
         size, link, latency = (
             jnp.broadcast_to(jnp.asarray(x, ready.dtype), ready.shape) for x in (size, link, self.latency)
         )
@@ -114,15 +115,16 @@ class Links(NamedTuple):
         """
         size = params if isinstance(params, (int, float)) else _num_bytes(params)
         _validate.number("the size of the model in bytes", size)
-        upload, download = (jnp.asarray(size / np.asarray(x)) for x in (self.upload, self.download))
-        server = size / self.server
-        if self.shared and server > 0:
-            return Network(self.latency, upload, download, server)
-        return Network(self.latency, jnp.maximum(upload, server), jnp.maximum(download, server))
+        upload, download = (jnp.asarray(size / np.asarray(rate)) for rate in (self.upload, self.download))
+        server_seconds = size / self.server
+        if self.shared and server_seconds > 0:
+            return Network(self.latency, upload, download, server_seconds)
+        # Without sharing, a transfer is as slow as the slower of both links.
+        return Network(self.latency, jnp.maximum(upload, server_seconds), jnp.maximum(download, server_seconds))
 
 
 def constant_network(
-    latency: Given = 0.0, upload: Given = 0.0, download: Given = 0.0, server: float | None = None
+    latency: WorkerValues = 0.0, upload: WorkerValues = 0.0, download: WorkerValues = 0.0, server: float | None = None
 ) -> Network:
     """A network whose times do not change.
 
@@ -136,15 +138,17 @@ def constant_network(
     Raises:
       ValueError: if a value is negative or NaN, or the shared link is given more than one.
     """
-    seconds = {"latency": latency, "upload": upload, "download": download}
-    return Network(**{name: _seconds(name, value) for name, value in seconds.items()}, server=server).validated()
+    worker_links = {"latency": latency, "upload": upload, "download": download}
+    return Network(
+        **{name: _valid_seconds(name, value) for name, value in worker_links.items()}, server=server
+    ).validated()
 
 
 def links(
     *,
-    latency: Given = 0.0,
-    upload: Given = np.inf,
-    download: Given = np.inf,
+    latency: WorkerValues = 0.0,
+    upload: WorkerValues = np.inf,
+    download: WorkerValues = np.inf,
     server: float = np.inf,
     shared: bool = True,
 ) -> Links:
@@ -162,33 +166,41 @@ def links(
       ValueError: if a bandwidth is zero or negative, the latency is negative, or the shared link has several ones.
     """
     for name, value in {"upload": upload, "download": download, "server": server}.items():
-        _check_number(f"{name} bandwidth", value, above=True)
+        _check_seconds_or_rate(f"{name} bandwidth", value, above=True)
     _check_one_link("server bandwidth", server)
-    seconds = _seconds("latency", latency)
-    return Links(latency=seconds, upload=_array(upload), download=_array(download), server=server, shared=shared)
+    return Links(
+        latency=_valid_seconds("latency", latency),
+        upload=_sequence_as_array(upload),
+        download=_sequence_as_array(download),
+        server=server,
+        shared=shared,
+    )
 
 
-def _check_number(name: str, value: Any, *, above: bool = False) -> None:
+def _check_seconds_or_rate(name: str, value: Any, *, above: bool = False) -> None:
+    """Raises `ValueError` unless the value is numbers of at least 0, or above it."""
     if value is None or isinstance(value, (str, bytes)):
         raise ValueError(f"{name} must be a number, or one for each worker; got {value!r}.")
     _validate.number(name, value, above=above)
 
 
 def _check_one_link(name: str, value: Any) -> None:
+    """Raises `ValueError` for several values of the one link that all share."""
     if value is not None and np.shape(value) != ():
         raise ValueError(f"{name} must be one number, since all workers share the server's link; got {value!r}.")
 
 
-def _seconds(name: str, value: Any) -> Any:
-    """Seconds, checked."""
-    _check_number(name, value)
-    return _array(value)
+def _valid_seconds(name: str, value: Any) -> Any:
+    """The seconds, sequences as arrays; a `ValueError` if one is negative or NaN."""
+    _check_seconds_or_rate(name, value)
+    return _sequence_as_array(value)
 
 
-def _array(value: Any) -> Any:
-    """A sequence as an array, anything else as it is."""
+def _sequence_as_array(value: Any) -> Any:
+    """A tuple or list as an array, anything else as it is."""
     return jnp.asarray(value, jnp.result_type(float)) if isinstance(value, (tuple, list)) else value
 
 
 def _num_bytes(params: Any) -> int:
+    """The size of all arrays of a pytree."""
     return sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(params))

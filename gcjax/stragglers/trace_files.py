@@ -22,9 +22,9 @@ import pyarrow.parquet as parquet
 _COLUMNS = ("worker", "unit", "seconds")
 _ROWS = "rows"
 _ALIBABA = ("worker", "time", "batch_time_norm")
-_WITH_ROWS_IN_ERRORS = csv.ReadOptions(use_threads=False)
-_SPARSEST = 100
-"""At most so many cells of the array for a row of the file: a wrong number must not ask for all of the memory."""
+_READ_OPTIONS = csv.ReadOptions(use_threads=False)  # with one thread, errors name the row
+_MAX_CELLS = 100
+"""At most so many cells of the array for each row of the file: a wrong number must not ask for all of the memory."""
 
 
 def write_trace(path: str | Path, seconds: Any) -> None:
@@ -71,7 +71,7 @@ def read_trace(path: str | Path) -> np.ndarray:
             return trace_array(np.load(io.BytesIO(data), allow_pickle=False)).astype(np.float64)
         is_table = data.startswith(b"PAR1")
         source = pa.BufferReader(data)
-        table = parquet.ParquetFile(source).read() if is_table else csv.read_csv(source, _WITH_ROWS_IN_ERRORS)
+        table = parquet.ParquetFile(source).read() if is_table else csv.read_csv(source, _READ_OPTIONS)
     except (OSError, EOFError, MemoryError, ValueError) as error:  # pa.ArrowInvalid is a ValueError
         raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
     if not is_table and _ROWS not in table.column_names:
@@ -97,58 +97,60 @@ def _from_table(path: str | Path, table: pa.Table) -> np.ndarray:
     """float64[T, W] from a table in one of the three layouts."""
     names = table.column_names
     if len(set(names)) < len(names):
-        raise ValueError(f"the columns of a trace must have different names; {path} has {_quoted(names)}.")
+        raise ValueError(f"the columns of a trace must have different names; {path} has {_quoted_names(names)}.")
     if not table.num_rows:
         raise ValueError(f"A trace must have rows; {path} has none.")
     if set(_COLUMNS) <= set(names):
         if _ROWS in names:
-            _check_whole(path, _numbers(path, table, _ROWS))
-        return _from_columns(path, *(_numbers(path, table, name) for name in _COLUMNS))
+            _check_row_count(path, _float_column(path, table, _ROWS))
+        return _from_own_table(path, *(_float_column(path, table, name) for name in _COLUMNS))
     if set(_ALIBABA) <= set(names):
-        return _from_alibaba(path, *(_numbers(path, table, name) for name in _ALIBABA))
+        return _from_alibaba_table(path, *(_float_column(path, table, name) for name in _ALIBABA))
     workers = [str(worker) for worker in range(len(names))]
     if names and set(names) == set(workers):
-        return trace_array(np.stack([_numbers(path, table, name) for name in workers], axis=1))
+        return trace_array(np.stack([_float_column(path, table, name) for name in workers], axis=1))
     raise ValueError(
         f"A trace must have the columns {', '.join(_COLUMNS)}, or {', '.join(_ALIBABA)}, or one for each worker with "
-        f"the names 0 to W-1; {path} has {_quoted(names)}. Of anything else make an array float[T, W] of seconds: "
-        "replay takes it as it is, and write_trace saves it."
+        f"the names 0 to W-1; {path} has {_quoted_names(names)}. Of anything else make an array float[T, W] of "
+        "seconds: replay takes it as it is, and write_trace saves it."
     )
 
 
-def _from_columns(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+def _from_own_table(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """float64[T, W] from the columns of a table that `write_trace` wrote."""
     for name, values in (("worker", worker), ("unit", unit)):
         if not ((values >= 0) & (values == np.round(values))).all():
             raise ValueError(f"the column {name} of a trace must hold whole numbers from 0; {path} does not.")
-    return trace_array(_cells(path, worker, unit, seconds))
+    return trace_array(_durations_from_rows(path, worker, unit, seconds))
 
 
-def _from_alibaba(path: str | Path, worker: np.ndarray, step: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+def _from_alibaba_table(path: str | Path, worker: np.ndarray, step: np.ndarray, ratio: np.ndarray) -> np.ndarray:
+    """float64[T, W] from a job of the Alibaba trace, with units for its steps and the median ratio as a second."""
     workers, steps = (np.unique(values, return_inverse=True)[1] for values in (worker, step))
-    return trace_array(_cells(path, workers, steps, ratio / np.nanmedian(ratio)))
+    return trace_array(_durations_from_rows(path, workers, steps, ratio / np.nanmedian(ratio)))
 
 
-def _cells(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
-    """float64[T, W] from rows in any order."""
-    if (float(unit.max()) + 1) * (float(worker.max()) + 1) > _SPARSEST * len(worker):
+def _durations_from_rows(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
+    """float64[T, W] from rows `(worker, unit, seconds)` in any order, NaN where there is no row."""
+    if (float(unit.max()) + 1) * (float(worker.max()) + 1) > _MAX_CELLS * len(worker):
         raise ValueError(
-            f"A trace must have a row for at least one in {_SPARSEST} of the units of its workers, whose numbers "
-            f"count from 0; {path} goes up to worker {worker.max():.0f} and unit {unit.max():.0f}, but has "
+            f"A trace must have a row for at least one in {_MAX_CELLS} of the units of its workers, whose "
+            f"numbers count from 0; {path} goes up to worker {worker.max():.0f} and unit {unit.max():.0f}, but has "
             f"{len(worker)} rows. Is a number wrong? Otherwise number the workers and units anew, without gaps."
         )
     unit, worker = unit.astype(np.int64), worker.astype(np.int64)
-    table = np.full((unit.max() + 1, worker.max() + 1), np.nan)
-    rows, counts = np.unique(np.stack([unit, worker]), axis=1, return_counts=True)
+    durations = np.full((unit.max() + 1, worker.max() + 1), np.nan)
+    distinct_cells, counts = np.unique(np.stack([unit, worker]), axis=1, return_counts=True)
     if counts.max() > 1:
-        unit, worker = rows[:, counts.argmax()]
+        unit, worker = distinct_cells[:, counts.argmax()]
         raise ValueError(
             f"A trace must have one row a unit of a worker; {path} has several for unit {unit}, worker {worker}."
         )
-    table[unit, worker] = seconds
-    return table
+    durations[unit, worker] = seconds
+    return durations
 
 
-def _numbers(path: str | Path, table: pa.Table, name: str) -> np.ndarray:
+def _float_column(path: str | Path, table: pa.Table, name: str) -> np.ndarray:
     """A column as float64, NaN for empty cells."""
     try:
         return table[name].cast(pa.float64()).to_numpy()
@@ -156,16 +158,19 @@ def _numbers(path: str | Path, table: pa.Table, name: str) -> np.ndarray:
         raise ValueError(f"the column {name} of a trace must hold numbers; that of {path} does not.") from None
 
 
-def _check_whole(path: str | Path, rows: np.ndarray) -> None:
-    wrong = rows[rows != len(rows)]  # NaN differs from everything
-    if wrong.size:
+def _check_row_count(path: str | Path, row_counts: np.ndarray) -> None:
+    """Raises `ValueError` unless every row says how many rows there are."""
+    wrong_counts = row_counts[row_counts != len(row_counts)]  # NaN differs from everything
+    if wrong_counts.size:
         raise ValueError(
-            f"the column rows of a trace must hold the number of rows of the file; {path} has {len(rows)} rows and "
-            f"says {wrong[0]:.0f}. Part of it is missing; if rows were left out on purpose, leave out the column too."
+            f"the column rows of a trace must hold the number of rows of the file; {path} has {len(row_counts)} rows "
+            f"and says {wrong_counts[0]:.0f}. Part of it is missing; if rows were left out on purpose, leave out the "
+            "column too."
         )
 
 
 def _warn_if_cut(path: str | Path, data: bytes) -> None:
+    """Warns if the last line of a CSV file does not end."""
     if not data.endswith((b"\n", b"\r")):
         lines = data.splitlines()
         shown = lines[-1].decode(errors="replace")
@@ -176,5 +181,6 @@ def _warn_if_cut(path: str | Path, data: bytes) -> None:
         )
 
 
-def _quoted(names: list[str]) -> str:
+def _quoted_names(names: list[str]) -> str:
+    """The names with quotes, separated by commas."""
     return ", ".join(map(repr, names))

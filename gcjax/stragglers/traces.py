@@ -52,56 +52,61 @@ def replay(
       ValueError: if the trace is not of this form, or a worker has no measured unit, or there is no such choice, or W
         is not P for recorded workers.
     """
-    return _model_of(read_trace(trace) if isinstance(trace, (str, Path)) else trace, start, workers)
+    return _replay_model(read_trace(trace) if isinstance(trace, (str, Path)) else trace, start, workers)
 
 
 @comparable
-def _model_of(seconds: np.ndarray | jax.Array, start: str, workers: str) -> StragglerModel:
-    """The model, which depends on nothing but the arguments; a file may change."""
+def _replay_model(seconds: np.ndarray | jax.Array, start: str, workers: str) -> StragglerModel:
+    """`replay` of an array, so that models compare by what a file held when it was read."""
     if not _validate.is_traced(seconds):
-        seconds = _without_gaps(trace_array(seconds))
+        seconds = _with_gaps_filled(trace_array(seconds))
     is_drawn = _validate.choice("workers", workers, WORKERS) == "drawn"
     is_random = _validate.choice("start", start, STARTS) == "random"
-    num_units, width = seconds.shape
+    num_units, num_columns = seconds.shape
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
-        if not is_drawn and num_workers != width:
+        """The trace, each worker's column in it, and the row of its first unit."""
+        if not is_drawn and num_workers != num_columns:
             raise ValueError(
-                f"recorded workers are as many as the trace has; it has {width}, asked for are {num_workers}. Pass "
-                f'num_workers={width}, or workers="drawn", which takes any number of them.'
+                f"recorded workers are as many as the trace has; it has {num_columns}, asked for are {num_workers}. "
+                f'Pass num_workers={num_columns}, or workers="drawn", which takes any number of them.'
             )
-        column_key, row_key = jax.random.split(rng_key)
-        column = _columns(column_key, width, num_workers) if is_drawn else jnp.arange(num_workers, dtype=jnp.int32)
+        columns_key, row_key = jax.random.split(rng_key)
+        columns = jnp.arange(num_workers, dtype=jnp.int32)
+        if is_drawn:
+            columns = _random_columns(columns_key, num_columns, num_workers)
         shape = (num_workers,) if is_drawn else ()
-        first = jax.random.randint(row_key, shape, 0, num_units if is_random else 1, jnp.int32)
-        unit = jnp.broadcast_to(first, (num_workers,))
-        return _State(jnp.asarray(seconds, jnp.result_type(float)), column, unit)
+        # One first row for all recorded workers, so that what happened at the same time still does.
+        first_row = jax.random.randint(row_key, shape, 0, num_units if is_random else 1, jnp.int32)
+        first_units = jnp.broadcast_to(first_row, (num_workers,))
+        return _State(jnp.asarray(seconds, jnp.result_type(float)), columns, first_units)
 
-    return StragglerModel(init, _next)
+    return StragglerModel(init, _next_unit)
 
 
-def _columns(rng_key: jax.Array, width: int, num_workers: int) -> jax.Array:
+def _random_columns(rng_key: jax.Array, num_columns: int, num_workers: int) -> jax.Array:
     """int32[W]: columns of the trace, all of them in a random order, as often as needed."""
-    keys = jax.random.split(rng_key, -(-num_workers // width))
-    orders = jax.vmap(lambda key: jax.random.permutation(key, jnp.arange(width, dtype=jnp.int32)))(keys)
+    keys = jax.random.split(rng_key, -(-num_workers // num_columns))
+    orders = jax.vmap(lambda key: jax.random.permutation(key, jnp.arange(num_columns, dtype=jnp.int32)))(keys)
     return orders.reshape(-1)[:num_workers]
 
 
-def _without_gaps(seconds: np.ndarray) -> np.ndarray:
-    """Without NaN: the last measured unit before, or else the first."""
-    measured = ~np.isnan(seconds)
-    if not measured.any(axis=0).all():
-        worker = np.flatnonzero(~measured.any(axis=0))[0]
+def _with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
+    """float[T, P]: every NaN is replaced by the worker's last measured unit before it, or else by its first one."""
+    is_measured = ~np.isnan(seconds)
+    if not is_measured.any(axis=0).all():
+        worker = np.flatnonzero(~is_measured.any(axis=0))[0]
         raise ValueError(
             f"to be replayed, a trace must have a measured unit of every worker; worker {worker} has none. Leave its "
             "column out, or write inf for a failed worker."
         )
     units = np.arange(len(seconds))[:, None]
-    last = np.maximum.accumulate(np.where(measured, units, -1), axis=0)
-    return np.take_along_axis(seconds, np.where(last < 0, measured.argmax(axis=0), last), axis=0)
+    last_measured = np.maximum.accumulate(np.where(is_measured, units, -1), axis=0)
+    return np.take_along_axis(seconds, np.where(last_measured < 0, is_measured.argmax(axis=0), last_measured), axis=0)
 
 
-def _next(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+    """Seconds float[W] of each worker's next row of the trace, which begins anew at its end; the next state."""
     del rng_key
     num_units = jnp.asarray(state.seconds.shape[0], jnp.int32)
     return state.seconds[state.unit, state.column], state._replace(unit=(state.unit + 1) % num_units)

@@ -77,4 +77,4 @@ def merge(batches: Batch, weights: jax.Array) -> Batch:
       weights: float[C].
     """
     scaled = batches._replace(weights=weights[:, None].astype(batches.weights.dtype) * batches.weights)
-    return jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), scaled)
+    return jax.tree.map(lambda array: array.reshape(-1, *array.shape[2:]), scaled)

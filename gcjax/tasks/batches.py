@@ -60,11 +60,11 @@ def sampling(
             f"got local_data={local_data}. Pass local_data=True, or a batch_size."
         )
     chunk_size = -(-num_examples // num_chunks)
-    return _sampling(num_examples, chunk_size, num_chunks, batch_size, bool(local_data), augmentation)
+    return _cached_sampling(num_examples, chunk_size, num_chunks, batch_size, bool(local_data), augmentation)
 
 
 @functools.lru_cache(maxsize=64)
-def _sampling(
+def _cached_sampling(
     num_examples: int,
     chunk_size: int,
     num_chunks: int,
@@ -72,49 +72,56 @@ def _sampling(
     local_data: bool,
     augmentation: Augmentation | None,
 ) -> Sampling:
-    """Cached, so that equal settings give equal functions and jit compiles once."""
+    """`sampling`, cached so that equal settings give equal functions and jit compiles once."""
     if batch_size is None:
-        chunk_batch: BatchFunction = functools.partial(_whole_chunk, chunk_size)
+        chunk_batch: BatchFunction = functools.partial(_whole_chunk_batch, chunk_size)
     else:
-        chunk_batch = functools.partial(_chunk_rows, batch_size)
-    chunk_batch = _augmented(chunk_batch, augmentation)
+        chunk_batch = functools.partial(_random_chunk_batch, batch_size)
+    chunk_batch = _with_augmentation(chunk_batch, augmentation)
 
-    def own_chunk(data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Batch:
+    def own_chunk_batch(data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Batch:
+        """The batch of a worker's own chunk, with units for rounds."""
         return chunk_batch(data, rng_key, worker % num_chunks, unit)
 
     if local_data or batch_size is None:
-        return Sampling(own_chunk, chunk_batch)
-    unit_batch = functools.partial(_all_rows, batch_size, num_examples)
-    return Sampling(_augmented(unit_batch, augmentation), chunk_batch)
+        return Sampling(own_chunk_batch, chunk_batch)
+    unit_batch = functools.partial(_random_batch, batch_size, num_examples)
+    return Sampling(_with_augmentation(unit_batch, augmentation), chunk_batch)
 
 
-def _augmented(draw: BatchFunction, augmentation: Augmentation | None) -> BatchFunction:
+def _with_augmentation(draw_batch: BatchFunction, augmentation: Augmentation | None) -> BatchFunction:
     """Batches whose inputs are augmented by a key of their own; as they are if there is no augmentation."""
     if augmentation is None:
-        return draw
+        return draw_batch
 
-    def augmented(data: Data, rng_key: jax.Array, first: jax.Array, second: jax.Array) -> Batch:
-        batch = draw(data, rng_key, first, second)
+    def augmented_batch(data: Data, rng_key: jax.Array, first: jax.Array, second: jax.Array) -> Batch:
+        """The batch of (worker, unit) or (chunk, round) with its inputs changed by a key of its own."""
+        batch = draw_batch(data, rng_key, first, second)
         key = jax.random.fold_in(_batch_key(rng_key, first, second), 1)
         return batch._replace(inputs=augmentation(batch.inputs, key))
 
-    return augmented
+    return augmented_batch
 
 
-def _all_rows(batch_size: int, n: int, data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array) -> Batch:
-    rows = draw_indices(_batch_key(rng_key, worker, unit), batch_size, jnp.asarray(n, jnp.int32))
-    return _rows(data.train, rows, jnp.asarray(1 / batch_size, data.train.scales.dtype))
+def _random_batch(
+    batch_size: int, num_examples: int, data: Data, rng_key: jax.Array, worker: jax.Array, unit: jax.Array
+) -> Batch:
+    """B examples of all data, drawn for a unit of a worker."""
+    rows = draw_indices(_batch_key(rng_key, worker, unit), batch_size, jnp.asarray(num_examples, jnp.int32))
+    return _batch_of_rows(data.train, rows, jnp.asarray(1 / batch_size, data.train.scales.dtype))
 
 
-def _chunk_rows(batch_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
-    first_row, count, scale = _extent(data.train, chunk)
+def _random_chunk_batch(batch_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
+    """B examples of one chunk, drawn for a round."""
+    first_row, count, scale = _chunk_rows_and_scale(data.train, chunk)
     rows = first_row + draw_indices(_batch_key(rng_key, chunk, round), batch_size, count)
-    return _rows(data.train, rows, scale / batch_size)
+    return _batch_of_rows(data.train, rows, scale / batch_size)
 
 
-def _whole_chunk(chunk_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
+def _whole_chunk_batch(chunk_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
+    """All examples of a chunk, filled up to `chunk_size` rows of weight 0."""
     del rng_key, round
-    first_row, count, scale = _extent(data.train, chunk)
+    first_row, count, scale = _chunk_rows_and_scale(data.train, chunk)
     is_example = jnp.arange(chunk_size, dtype=count.dtype) < count
     return Batch(
         inputs=jax.lax.dynamic_slice_in_dim(data.train.inputs, first_row, chunk_size),
@@ -130,29 +137,34 @@ def draw_indices(rng_key: jax.Array, num: int, count: jax.Array) -> jax.Array:
     loop on a CPU, `jax.random.randint` costs several microseconds a batch, this a fraction of one.
     """
     words = jax.random.key_data(rng_key)
-    bits = _scrambled(words[0] + jnp.arange(num, dtype=jnp.uint32) * _GOLDEN_RATIO)
-    bits = _scrambled(bits ^ words[-1])
+    # Multiples of the golden ratio are far apart in all bits, so that neighbours in the batch are too.
+    bits = _mixed_bits(words[0] + jnp.arange(num, dtype=jnp.uint32) * _GOLDEN_RATIO)
+    bits = _mixed_bits(bits ^ words[-1])
     return (bits % count.astype(jnp.uint32)).astype(jnp.int32)
 
 
-def _scrambled(bits: jax.Array) -> jax.Array:
+def _mixed_bits(bits: jax.Array) -> jax.Array:
+    """The finaliser of MurmurHash3 on uint32: every bit depends on every bit."""
     bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
     return bits ^ (bits >> 16)
 
 
 def _batch_key(rng_key: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+    """The key of a batch, by (worker, unit) or (chunk, round)."""
     return jax.random.fold_in(jax.random.fold_in(rng_key, first), second)
 
 
-def _at(array: jax.Array, index: jax.Array) -> jax.Array:
+def _entries(array: jax.Array, index: jax.Array) -> jax.Array:
+    """`array[index]` for an index that is known to be within bounds, without a check."""
     return array.at[index].get(mode="promise_in_bounds")
 
 
-def _extent(chunks: Chunks, chunk: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
+def _chunk_rows_and_scale(chunks: Chunks, chunk: jax.Array) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The first row of a chunk, its number of examples, and the scale of its loss."""
-    return _at(chunks.starts, chunk), _at(chunks.counts, chunk), _at(chunks.scales, chunk)
+    return _entries(chunks.starts, chunk), _entries(chunks.counts, chunk), _entries(chunks.scales, chunk)
 
 
-def _rows(chunks: Chunks, rows: jax.Array, weight: jax.Array) -> Batch:
-    return Batch(_at(chunks.inputs, rows), _at(chunks.targets, rows), jnp.broadcast_to(weight, rows.shape))
+def _batch_of_rows(chunks: Chunks, rows: jax.Array, weight: jax.Array) -> Batch:
+    """The batch of the given rows, of one weight each."""
+    return Batch(_entries(chunks.inputs, rows), _entries(chunks.targets, rows), jnp.broadcast_to(weight, rows.shape))

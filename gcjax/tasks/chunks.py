@@ -59,17 +59,17 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     Raises:
       ValueError: if there are more chunks than examples.
     """
-    n = len(inputs)
+    num_examples = len(inputs)
     hint = "Every chunk needs at least one training example."
-    _validate.integer("num_chunks", num_chunks, minimum=1, maximum=n, hint=hint)
-    counts = n // num_chunks + (np.arange(num_chunks) < n % num_chunks)
-    padding = counts.max() - counts[-1]
+    _validate.integer("num_chunks", num_chunks, minimum=1, maximum=num_examples, hint=hint)
+    counts = num_examples // num_chunks + (np.arange(num_chunks) < num_examples % num_chunks)
+    num_padding = counts.max() - counts[-1]  # so that the last chunk, too, can be sliced as P rows
     return Chunks(
-        inputs=_with_zeros(inputs, padding),
-        targets=_with_zeros(targets, padding),
+        inputs=_zero_padded(inputs, num_padding),
+        targets=_zero_padded(targets, num_padding),
         starts=jnp.asarray(np.cumsum(counts) - counts, jnp.int32),
         counts=jnp.asarray(counts, jnp.int32),
-        scales=jnp.asarray(counts * num_chunks / n, jnp.result_type(float)),
+        scales=jnp.asarray(counts * num_chunks / num_examples, jnp.result_type(float)),
     )
 
 
@@ -80,15 +80,15 @@ def all_examples(chunks: Chunks) -> Batch:
 
 def first_examples(chunks: Chunks, num: int) -> Batch:
     """The batch of the first `num` training examples, or of all where there are fewer."""
-    n = jnp.minimum(jnp.sum(chunks.counts), num)
+    num_examples = jnp.minimum(jnp.sum(chunks.counts), num)
     inputs, targets = chunks.inputs[:num], chunks.targets[:num]
-    is_example = jnp.arange(targets.shape[0], dtype=n.dtype) < n
-    weights = jnp.where(is_example, 1 / n.astype(chunks.scales.dtype), 0.0)
+    is_example = jnp.arange(targets.shape[0], dtype=num_examples.dtype) < num_examples
+    weights = jnp.where(is_example, 1 / num_examples.astype(chunks.scales.dtype), 0.0)
     return Batch(inputs, targets, weights)
 
 
-def _with_zeros(rows: np.ndarray, padding: int) -> jax.Array:
-    """The rows and then zeros, on the device."""
+def _zero_padded(rows: np.ndarray, padding: int) -> jax.Array:
+    """The rows and then `padding` rows of zeros, on the device, as `split` stores them."""
     rows = np.concatenate([rows, np.zeros((padding, *rows.shape[1:]), rows.dtype)])
     if rows.dtype == np.uint8:
         return jnp.asarray(rows)

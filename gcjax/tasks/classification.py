@@ -21,7 +21,7 @@ from gcjax.tasks.models import Network
 NUM_CLASSES = 10
 
 # Pixels of a slice of images in the evaluation, so that the patches of a convolution fit into memory.
-_PIXELS = 2**18
+_SLICE_PIXELS = 2**18
 
 
 class Images(NamedTuple):
@@ -77,45 +77,50 @@ def image_task(
     train = split(*images.train, num_chunks)
     test = (jnp.asarray(images.test[0], train.inputs.dtype), jnp.asarray(images.test[1], jnp.int32))
     shape = images.train[0].shape[1:]
-    functions = _functions(network, shape, scale, train.scales.dtype, num_evaluated)
-    draws = sampling(len(images.train[0]), num_chunks, batch_size, local_data, augmentation)
+    functions = _task_functions(network, shape, scale, train.scales.dtype, num_evaluated)
+    batch_functions = sampling(len(images.train[0]), num_chunks, batch_size, local_data, augmentation)
     return Task(
-        Data(train, test),
+        data=Data(train, test),
         **functions._asdict(),
-        **draws._asdict(),
+        **batch_functions._asdict(),
         num_chunks=num_chunks,
         mergeable="dropout" not in dict(network.options),
     )
 
 
 @functools.lru_cache(maxsize=64)
-def _functions(
+def _task_functions(
     network: Network, shape: tuple[int, ...], scale: Scale | None, dtype: Any, num_evaluated: int | None
 ) -> TaskFunctions:
-    """Cached, so that equal settings give equal functions and jit compiles once."""
+    """What a network decides of an image task; cached, so that equal settings give equal functions: compiled once."""
     module = network.module(NUM_CLASSES, dtype)
-    slice_size = max(1, _PIXELS // (shape[0] * shape[1]))
+    slice_size = max(1, _SLICE_PIXELS // (shape[0] * shape[1]))
 
     def init(rng_key: jax.Array) -> Any:
+        """The network's initial parameters."""
         return module.init(rng_key, jnp.zeros((1, *shape), dtype))["params"]
 
     def losses(params: Any, inputs: jax.Array, targets: jax.Array, **kwargs: Any) -> tuple[jax.Array, jax.Array]:
+        """The cross entropy of each image, float[B], and the logits, float[B, NUM_CLASSES]."""
         floats = inputs if scale is None else scale.apply(inputs, dtype)
         logits: Any = module.apply({"params": params}, floats, **kwargs)
         return optax.softmax_cross_entropy_with_integer_labels(logits, targets), logits
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
-        each, _ = losses(params, batch.inputs, batch.targets, train=True, rngs={"dropout": rng_key})
-        return batch.mean(each)
+        """The mean cross entropy of a batch, with dropout."""
+        example_losses, _ = losses(params, batch.inputs, batch.targets, train=True, rngs={"dropout": rng_key})
+        return batch.mean(example_losses)
 
-    def evaluated(params: Any, inputs: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def evaluate(params: Any, inputs: jax.Array, targets: jax.Array) -> tuple[jax.Array, jax.Array]:
+        """`losses` of many images, in slices that fit into memory."""
         return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
+        """Loss of training and test images, and the share of test images that are classified correctly."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
-        train, _ = evaluated(params, batch.inputs, batch.targets)
+        train, _ = evaluate(params, batch.inputs, batch.targets)
         inputs, targets = (x[:num_evaluated] for x in data.reference)
-        test, logits = evaluated(params, inputs, targets)
+        test, logits = evaluate(params, inputs, targets)
         correct = jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets
         accuracy = jnp.mean(correct, dtype=test.dtype)
         return {"train_loss": batch.mean(train), "test_loss": jnp.mean(test), "accuracy": accuracy}

@@ -44,13 +44,13 @@ def digits(
     return image_task(
         num_chunks,
         network(model, hidden=hidden, dropout=dropout, width=width),
-        _digits(_validate.number("test_fraction", test_fraction, above=True, maximum=0.9), seed),
+        _digit_images(_validate.number("test_fraction", test_fraction, above=True, maximum=0.9), seed),
         batch_size=batch_size,
         local_data=local_data,
     )
 
 
-def _digits(test_fraction: float, seed: int) -> Images:
+def _digit_images(test_fraction: float, seed: int) -> Images:
     """The images of scikit-learn, shuffled and standardised, the first of them held out."""
     from sklearn.datasets import load_digits  # takes a second
 

@@ -15,13 +15,13 @@ def in_slices(function: Callable[[Any], Any], examples: Any, size: int) -> Any:
       examples: a pytree of arrays `[n, ...]`.
       size: the most examples of a slice.
     """
-    n = jax.tree.leaves(examples)[0].shape[0]
-    if n <= size:
+    num_examples = jax.tree.leaves(examples)[0].shape[0]
+    if num_examples <= size:
         return function(examples)
-    whole = n - n % size
-    slices = jax.tree.map(lambda x: x[:whole].reshape(-1, size, *x.shape[1:]), examples)
-    values = jax.tree.map(lambda x: x.reshape(whole, *x.shape[2:]), jax.lax.map(function, slices))
-    if whole == n:
+    num_in_full_slices = num_examples - num_examples % size
+    slices = jax.tree.map(lambda x: x[:num_in_full_slices].reshape(-1, size, *x.shape[1:]), examples)
+    values = jax.tree.map(lambda x: x.reshape(num_in_full_slices, *x.shape[2:]), jax.lax.map(function, slices))
+    if num_in_full_slices == num_examples:
         return values
-    remainder = function(jax.tree.map(lambda x: x[whole:], examples))
-    return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), values, remainder)
+    last_values = function(jax.tree.map(lambda x: x[num_in_full_slices:], examples))
+    return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), values, last_values)

@@ -40,8 +40,8 @@ def contents(source: Source, folder: str | Path, checksums: Mapping[str, str] | 
     checksums = source.md5 if checksums is None else checksums
     if unknown := sorted(set(checksums) - set(source.md5)):
         raise ValueError(f"checksums may name {', '.join(source.md5)}; got {', '.join(unknown)}.")
-    paths = _paths(source, Path(folder).expanduser())
-    files = {name: _decompressed(path) for name, path in paths.items()}
+    paths = _find_paths(source, Path(folder).expanduser())
+    files = {name: _read_decompressed(path) for name, path in paths.items()}
     for name, expected in checksums.items():
         digest = hashlib.md5(files[name], usedforsecurity=False).hexdigest()
         if digest != str(expected).lower():
@@ -52,31 +52,32 @@ def contents(source: Source, folder: str | Path, checksums: Mapping[str, str] | 
     return files
 
 
-def _paths(source: Source, folder: Path) -> dict[str, Path]:
+def _find_paths(source: Source, folder: Path) -> dict[str, Path]:
     """Name -> path of each file, compressed or not, all in one folder; or an error that names the missing ones."""
     folders = [folder, *(folder / name for name in source.subfolders)]
-    candidates = [{name: _existing(each / name) for name in source.md5} for each in folders]
-    best = max(candidates, key=lambda paths: sum(path is not None for path in paths.values()))
-    present = {name: path for name, path in best.items() if path is not None}
-    if len(present) == len(source.md5):
-        return present
-    missing = ", ".join(name for name in source.md5 if name not in present)
+    candidates = [{name: _plain_or_gzip(each / name) for name in source.md5} for each in folders]
+    most_complete = max(candidates, key=lambda paths: sum(path is not None for path in paths.values()))
+    existing = {name: path for name, path in most_complete.items() if path is not None}
+    if len(existing) == len(source.md5):
+        return existing
+    missing = ", ".join(name for name in source.md5 if name not in existing)
     where = " or ".join(str(each.absolute()) for each in folders)
-    state = "" if folder.is_dir() else " There is no such folder."
+    folder_note = "" if folder.is_dir() else " There is no such folder."
     hints = "".join(f" {text}" for path, text in source.hints.items() if (folder / path).exists())
     raise ValueError(
-        f"{source.title} needs the files {missing} in {where}.{state} {source.formats}{hints} "
+        f"{source.title} needs the files {missing} in {where}.{folder_note} {source.formats}{hints} "
         "gcjax downloads nothing; tasks.digits needs no files."
     )
 
 
-def _existing(path: Path) -> Path | None:
-    """The file, or the same with .gz."""
+def _plain_or_gzip(path: Path) -> Path | None:
+    """The path if there is such a file, or else the same with .gz, or None."""
     compressed = path.with_name(path.name + ".gz")
     return next((candidate for candidate in (path, compressed) if candidate.is_file()), None)
 
 
-def _decompressed(path: Path) -> bytes:
+def _read_decompressed(path: Path) -> bytes:
+    """The bytes of a file, decompressed if its name ends with .gz."""
     raw = path.read_bytes()
     if path.suffix != ".gz":
         return raw

@@ -18,7 +18,7 @@ from gcjax.tasks.batches import sampling
 from gcjax.tasks.chunks import Data, split
 from gcjax.tasks.evaluation import in_slices
 
-_SLICE = 1024  # examples that are evaluated at once
+_SLICE_EXAMPLES = 1024  # examples that are evaluated at once
 
 Examples = tuple[Any, Any]
 """`(inputs [n, ...], targets [n, ...])`."""
@@ -35,7 +35,7 @@ class _Settings(NamedTuple):
       held_out: whether there are held-out examples.
     """
 
-    loss: "_WithKey"
+    loss: "_KeyedLoss"
     metrics: Callable[..., dict[str, jax.Array]] | None
     per_example: bool
     num_examples: int
@@ -79,72 +79,79 @@ def task_of(
       ValueError: if the loss is neither a number for each example nor one for all, or whole chunks of unequal length
         have a mean loss, or a value is out of its range.
     """
-    inputs, targets = _pair("data", data)
-    train = split(*_shuffled(inputs, targets, seed), num_chunks)
-    reference = None if held_out is None else _held_out(_pair("held_out", held_out), train.inputs, train.targets)
-    keyed = _with_key(loss)
-    per_example = _is_per_example(init, keyed, (train.inputs, train.targets))
+    inputs, targets = _example_pair("data", data)
+    train = split(*_shuffled_examples(inputs, targets, seed), num_chunks)
+    reference = None
+    if held_out is not None:
+        reference = _held_out_examples(_example_pair("held_out", held_out), train.inputs, train.targets)
+    keyed_loss = _keyed_loss(loss)
+    per_example = _is_per_example(init, keyed_loss, (train.inputs, train.targets))
     if not per_example and batch_size is None and len(inputs) % num_chunks:
         raise ValueError(
             f"whole chunks must be equally long for a mean loss; {len(inputs)} examples make {num_chunks} chunks of "
             "unequal length. Return the loss of each example, float[B]."
         )
     settings = _Settings(
-        loss=keyed,
+        loss=keyed_loss,
         metrics=metrics,
         per_example=per_example,
         num_examples=len(inputs),
         held_out=held_out is not None,
     )
-    draws = sampling(len(inputs), num_chunks, batch_size, local_data)
+    batch_functions = sampling(len(inputs), num_chunks, batch_size, local_data)
     return Task(
         Data(train, reference),
         init,
-        **_functions(settings),
-        **draws._asdict(),
+        **_task_functions(settings),
+        **batch_functions._asdict(),
         num_chunks=num_chunks,
-        mergeable=per_example and not keyed.passes_key,
+        mergeable=per_example and not keyed_loss.passes_key,
     )
 
 
-class _WithKey(NamedTuple):
+class _KeyedLoss(NamedTuple):
     """A loss that is called with a key, whether it takes one or not; equal for equal functions."""
 
     function: Callable[..., jax.Array]
     passes_key: bool
 
     def __call__(self, params: Any, examples: Examples, rng_key: jax.Array | None) -> jax.Array:
+        """The loss of the examples."""
         return self.function(params, examples, rng_key) if self.passes_key else self.function(params, examples)
 
 
-def _with_key(loss: Callable[..., jax.Array]) -> _WithKey:
-    """Whether a loss takes a key: it has a third parameter that must be given, or one called `rng_key`."""
+def _keyed_loss(loss: Callable[..., jax.Array]) -> _KeyedLoss:
+    """The loss, and whether it takes a key: it has a third parameter that must be given or is called `rng_key`."""
     parameters = inspect.signature(loss).parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     num_required = sum(p.default is p.empty for p in positional)
-    return _WithKey(loss, num_required > 2 or [p.name for p in parameters][2:3] == ["rng_key"])
+    return _KeyedLoss(loss, num_required > 2 or [p.name for p in parameters][2:3] == ["rng_key"])
 
 
 @functools.lru_cache(maxsize=64)
-def _functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
-    """Cached, so that equal settings give equal functions and jit compiles once."""
-    n = settings.num_examples
+def _task_functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
+    """The loss and metrics of `task_of`; cached, so that equal settings give equal functions: compiled once."""
+    num_examples = settings.num_examples
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
+        """The mean loss of a batch by the weights of its examples."""
         value = settings.loss(params, (batch.inputs, batch.targets), rng_key).astype(batch.weights.dtype)
         # A mean over examples that all weigh the same: a chunk that is smaller than others still counts for less.
         return batch.mean(value) if settings.per_example else batch.weights.sum() * value
 
-    def mean(params: Any, examples: Examples) -> jax.Array:
+    def mean_loss(params: Any, examples: Examples) -> jax.Array:
+        """float[]: the mean loss of many examples; where each has a loss of its own, in slices that fit into memory."""
         if not settings.per_example:
             return settings.loss(params, examples, None)
-        return jnp.mean(in_slices(lambda part: settings.loss(params, part, None), examples, _SLICE))
+        losses = in_slices(lambda part: settings.loss(params, part, None), examples, _SLICE_EXAMPLES)
+        return jnp.mean(losses)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
-        train = data.train.inputs[:n], data.train.targets[:n]
-        values = {"train_loss": mean(params, train)}
+        """The mean losses, and what the user's metrics say of held-out (or else training) examples."""
+        train = data.train.inputs[:num_examples], data.train.targets[:num_examples]
+        values = {"train_loss": mean_loss(params, train)}
         if settings.held_out:
-            values["test_loss"] = mean(params, data.reference)
+            values["test_loss"] = mean_loss(params, data.reference)
         if settings.metrics is not None:
             values |= settings.metrics(params, data.reference if settings.held_out else train)
         return {name: jnp.asarray(value, data.train.scales.dtype) for name, value in values.items()}
@@ -152,21 +159,22 @@ def _functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
     return {"loss": loss, "metrics": metrics}
 
 
-def _is_per_example(init: Callable[[jax.Array], Any], loss: _WithKey, examples: Examples) -> bool:
-    """Whether a loss is one number for each of two examples; a `ValueError` if it is not one for both either."""
+def _is_per_example(init: Callable[[jax.Array], Any], loss: _KeyedLoss, examples: Examples) -> bool:
+    """Whether a loss is float[2] of two examples; raises `ValueError` if it is not one number for them either."""
     params = jax.eval_shape(init, jax.random.key(0))
-    two = jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype), examples)
-    value = jax.eval_shape(lambda p, e: loss(p, e, None), params, two)
-    if not isinstance(value, jax.ShapeDtypeStruct) or value.shape not in ((), (2,)):
-        shape = getattr(value, "shape", value)
+    two_examples = jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype), examples)
+    loss_shape = jax.eval_shape(lambda p, e: loss(p, e, None), params, two_examples)
+    if not isinstance(loss_shape, jax.ShapeDtypeStruct) or loss_shape.shape not in ((), (2,)):
+        shape = getattr(loss_shape, "shape", loss_shape)
         raise ValueError(
             "loss must return a number for each example, float[B], or their mean, float[]; got shape "
             f"{shape} for 2 examples. Take the mean over the other axes."
         )
-    return value.shape == (2,)
+    return loss_shape.shape == (2,)
 
 
-def _pair(name: str, examples: Any) -> tuple[np.ndarray, np.ndarray]:
+def _example_pair(name: str, examples: Any) -> tuple[np.ndarray, np.ndarray]:
+    """(inputs [n, ...], targets [n, ...]) as arrays; raises `ValueError` for anything else."""
     if not isinstance(examples, (tuple, list)) or len(examples) != 2:
         raise ValueError(f"{name} must be a pair (inputs, targets); got {type(examples).__name__}.")
     inputs, targets = map(np.asarray, examples)
@@ -177,14 +185,16 @@ def _pair(name: str, examples: Any) -> tuple[np.ndarray, np.ndarray]:
     return inputs, targets
 
 
-def _shuffled(inputs: np.ndarray, targets: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+def _shuffled_examples(inputs: np.ndarray, targets: np.ndarray, seed: int | None) -> tuple[np.ndarray, np.ndarray]:
+    """The examples in a random order; as they are without a seed."""
     if seed is None:
         return inputs, targets
     order = np.random.default_rng(_validate.integer("seed", seed)).permutation(len(inputs))
     return inputs[order], targets[order]
 
 
-def _held_out(examples: tuple[np.ndarray, np.ndarray], inputs: jax.Array, targets: jax.Array) -> Examples:
+def _held_out_examples(examples: tuple[np.ndarray, np.ndarray], inputs: jax.Array, targets: jax.Array) -> Examples:
+    """Held-out examples on the device, in the types of the training `inputs` and `targets`; checks their shapes."""
     for array, training in zip(examples, (inputs, targets), strict=True):
         if array.shape[1:] != training.shape[1:]:
             raise ValueError(

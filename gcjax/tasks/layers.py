@@ -19,26 +19,26 @@ def patches(images: jax.Array, size: int = 3, stride: int = 1) -> jax.Array:
     Each position holds the `size` × `size` pixels around a pixel, row by row, with zeros outside of the image.
     """
     height, width = images.shape[1:3]
-    around = size // 2
-    framed = jnp.pad(images, ((0, 0), (around, around), (around, around), (0, 0)))
-    rows = [framed[:, :, j : j + width : stride] for j in range(size)]
+    margin = size // 2
+    padded = jnp.pad(images, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+    rows = [padded[:, :, j : j + width : stride] for j in range(size)]
     joined = jnp.concatenate(rows, axis=-1)
     return jnp.concatenate([joined[:, i : i + height : stride] for i in range(size)], axis=-1)
 
 
-def halved(images: jax.Array) -> jax.Array:
+def max_pool_2x2(images: jax.Array) -> jax.Array:
     """Maps `[B, height, width, C]` to half the height and width by the maxima of 2×2 pixels.
 
     Of an odd height or width, the last pixel counts alone.
     """
     height, width = images.shape[1:3]
-    low = jnp.finfo(images.dtype).min
-    images = jnp.pad(images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), constant_values=low)
+    lowest = jnp.finfo(images.dtype).min
+    images = jnp.pad(images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), constant_values=lowest)
     batch, height, width, channels = images.shape
     return images.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
 
 
-def overlapping_maxima(images: jax.Array) -> jax.Array:
+def max_pool_3x3(images: jax.Array) -> jax.Array:
     """Maps `[B, height, width, C]` to half the height and width (rounded up) by the maxima of 3×3 pixels."""
     return nn.max_pool(images, (3, 3), strides=(2, 2), padding="SAME")
 
@@ -52,8 +52,8 @@ def local_response_norm(
     the CIFAR-10 tutorial of TensorFlow.
     """
     channel = jnp.arange(images.shape[-1])
-    near = (jnp.abs(channel[:, None] - channel[None]) <= radius).astype(images.dtype)
-    return images * (bias + alpha * (images**2 @ near)) ** -beta
+    is_near = (jnp.abs(channel[:, None] - channel[None]) <= radius).astype(images.dtype)
+    return images * (bias + alpha * (images**2 @ is_near)) ** -beta
 
 
 class GroupNorm(nn.Module):
@@ -68,6 +68,6 @@ class GroupNorm(nn.Module):
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
         """Maps `float[B, height, width, C]` to the same shape."""
-        groups = math.gcd(8, images.shape[-1])
-        mixed = self.dtype != jnp.float64  # Flax would otherwise mix float32 into float64
-        return nn.GroupNorm(groups, param_dtype=self.dtype, force_float32_reductions=mixed)(images)
+        num_groups = math.gcd(8, images.shape[-1])
+        reduce_in_float32 = self.dtype != jnp.float64  # Flax would otherwise mix float32 into float64
+        return nn.GroupNorm(num_groups, param_dtype=self.dtype, force_float32_reductions=reduce_in_float32)(images)

@@ -48,11 +48,16 @@ def linear_regression(
 
 
 def _squared_error(weights: jax.Array, batch: Batch, rng_key: jax.Array | None = None) -> jax.Array:
+    """Half the mean squared error of the predictions `inputs @ weights`."""
     return batch.mean(0.5 * (batch.inputs @ weights - batch.targets) ** 2)
 
 
 def _linear_metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
-    """The suboptimality is computed as a square, which does not cancel near the optimum."""
+    """Loss, suboptimality and distance to the optimum.
+
+    The suboptimality is half the mean square of what the predictions differ from the optimal ones by, which is the
+    difference of the losses and does not cancel near the optimum.
+    """
     batch = all_examples(data.train)
     error = weights - data.reference.weights
     return {

@@ -47,21 +47,24 @@ def logistic_regression(
     rng = np.random.default_rng(seed)
     inputs, signal = linear_data(rng, num_examples, num_features)
     targets = (rng.uniform(size=num_examples) < _sigmoid(signal)).astype(np.float64)
-    weights = _newton(inputs, targets, l2)
+    weights = _newton_optimum(inputs, targets, l2)
     logits = inputs @ weights
     loss = np.mean(np.logaddexp(0, logits) - targets * logits) + 0.5 * l2 * weights @ weights
-    return synthetic_task(inputs, targets, (weights, loss), _logistic(float(l2)), num_chunks, batch_size, local_data)
+    objective = _logistic_objective(float(l2))
+    return synthetic_task(inputs, targets, (weights, loss), objective, num_chunks, batch_size, local_data)
 
 
 @functools.lru_cache(maxsize=64)
-def _logistic(l2: float) -> Objective:
-    """Cached, so that equal settings give equal functions and jit compiles once."""
+def _logistic_objective(l2: float) -> Objective:
+    """Loss and metrics; cached, so that equal settings give equal functions and jit compiles once."""
 
     def loss(weights: jax.Array, batch: Batch, rng_key: jax.Array | None = None) -> jax.Array:
+        """Mean cross entropy plus the penalty."""
         losses = optax.sigmoid_binary_cross_entropy(batch.inputs @ weights, batch.targets)
         return batch.mean(losses) + 0.5 * l2 * jnp.sum(weights**2)
 
     def metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
+        """Loss, and what separates loss and weights from the optimum."""
         objective = loss(weights, all_examples(data.train))
         distance = jnp.linalg.norm(weights - data.reference.weights)
         suboptimality = objective - data.reference.loss
@@ -70,24 +73,29 @@ def _logistic(l2: float) -> Objective:
     return Objective(loss, metrics)
 
 
-def _newton(inputs: np.ndarray, targets: np.ndarray, l2: float, tolerance: float = 1e-13) -> np.ndarray:
-    """Minimises the objective until its gradient is below the tolerance, or rounding is all that is left."""
+def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float, tolerance: float = 1e-13) -> np.ndarray:
+    """float[F]: the optimum, by Newton steps that are halved until the gradient shrinks.
+
+    Ends with a gradient of norm at most `tolerance`, or where rounding lets no step shrink it any more.
+    """
 
     def gradient(weights: np.ndarray) -> np.ndarray:
+        """Of the mean cross entropy plus the penalty, float[F]."""
         return inputs.T @ (_sigmoid(inputs @ weights) - targets) / len(targets) + l2 * weights
 
     weights = np.zeros(inputs.shape[1])
-    while (size := np.linalg.norm(gradient(weights))) > tolerance:
+    while (gradient_norm := np.linalg.norm(gradient(weights))) > tolerance:
         variance = _sigmoid(inputs @ weights) * _sigmoid(-inputs @ weights)
         hessian = (inputs.T * variance) @ inputs / len(targets) + l2 * np.eye(len(weights))
         step = np.linalg.solve(hessian, gradient(weights))
-        shortened = (weights - step / 2**halvings for halvings in range(30))
-        better = next((w for w in shortened if np.linalg.norm(gradient(w)) < size), None)
-        if better is None:
+        shortened_weights = (weights - step / 2**halvings for halvings in range(30))
+        better_weights = next((w for w in shortened_weights if np.linalg.norm(gradient(w)) < gradient_norm), None)
+        if better_weights is None:
             break
-        weights = better
+        weights = better_weights
     return weights
 
 
 def _sigmoid(logits: np.ndarray) -> np.ndarray:
+    """1 / (1 + exp(-logits)), which never overflows in this form."""
     return 0.5 * (1 + np.tanh(0.5 * logits))

@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _validate
-from gcjax.tasks.layers import GroupNorm, halved, local_response_norm, overlapping_maxima, patches
+from gcjax.tasks.layers import GroupNorm, local_response_norm, max_pool_2x2, max_pool_3x3, patches
 
 
 class MLP(nn.Module):
@@ -39,7 +39,7 @@ class MLP(nn.Module):
 
 
 class CNN(nn.Module):
-    """Two 3×3 convolutions with pooling, then an MLP; the same attributes."""
+    """Two 3×3 convolutions with pooling, then an MLP; attributes as in `MLP`."""
 
     num_classes: int
     hidden: tuple[int, ...] = (128,)
@@ -51,7 +51,7 @@ class CNN(nn.Module):
         """Maps `float[B, height, width, channels]` to logits `float[B, num_classes]`."""
         x = images
         for features in (8, 16):
-            x = halved(nn.relu(nn.Dense(features, param_dtype=self.dtype)(patches(x))))
+            x = max_pool_2x2(nn.relu(nn.Dense(features, param_dtype=self.dtype)(patches(x))))
         return MLP(self.num_classes, self.hidden, self.dropout, self.dtype)(x, train)
 
 
@@ -77,9 +77,9 @@ class LRNCNN(nn.Module):
         """Maps `float[B, height, width, channels]` to logits `float[B, num_classes]`."""
         del train
         x = nn.relu(nn.Dense(self.width, param_dtype=self.dtype)(patches(images, size=5)))
-        x = local_response_norm(overlapping_maxima(x))
+        x = local_response_norm(max_pool_3x3(x))
         x = nn.relu(nn.Dense(self.width, param_dtype=self.dtype)(patches(x, size=5)))
-        x = overlapping_maxima(local_response_norm(x))
+        x = max_pool_3x3(local_response_norm(x))
         return nn.Dense(self.num_classes, param_dtype=self.dtype)(x.reshape(x.shape[0], -1))
 
 
@@ -104,21 +104,23 @@ class ResNet20(nn.Module):
     def __call__(self, images: jax.Array, train: bool = False) -> jax.Array:
         """Maps `float[B, height, width, channels]` to logits `float[B, num_classes]`."""
         del train
-        x = nn.relu(self._convolved(images, self.width))
+        x = nn.relu(self._conv_norm(images, self.width))
         for stage in range(3):
             for block in range(3):
                 stride = 2 if stage > 0 and block == 0 else 1
-                x = self._block(x, self.width * 2**stage, stride)
+                x = self._residual_block(x, self.width * 2**stage, stride)
         return nn.Dense(self.num_classes, param_dtype=self.dtype)(x.mean(axis=(1, 2)))
 
-    def _convolved(self, x: jax.Array, features: int, stride: int = 1) -> jax.Array:
+    def _conv_norm(self, x: jax.Array, features: int, stride: int = 1) -> jax.Array:
+        """A 3×3 convolution to so many channels, and group normalisation."""
         x = nn.Dense(features, use_bias=False, param_dtype=self.dtype)(patches(x, stride=stride))
         return GroupNorm(self.dtype)(x)
 
-    def _block(self, x: jax.Array, features: int, stride: int) -> jax.Array:
-        y = self._convolved(nn.relu(self._convolved(x, features, stride)), features)
-        new = features - x.shape[-1]
-        shortcut = jnp.pad(x[:, ::stride, ::stride], ((0, 0), (0, 0), (0, 0), (new // 2, new - new // 2)))
+    def _residual_block(self, x: jax.Array, features: int, stride: int) -> jax.Array:
+        """Two convolutions and a shortcut around them."""
+        y = self._conv_norm(nn.relu(self._conv_norm(x, features, stride)), features)
+        num_new = features - x.shape[-1]
+        shortcut = jnp.pad(x[:, ::stride, ::stride], ((0, 0), (0, 0), (0, 0), (num_new // 2, num_new - num_new // 2)))
         return nn.relu(shortcut + y)
 
 
@@ -142,21 +144,21 @@ class Transformer(nn.Module):
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Maps `int[B, S]` to the logits `float[B, S, num_tokens]` of each next token."""
-        of = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         # Means and variances in float32 at least; Flax would otherwise mix float32 into float64.
-        norm = functools.partial(nn.LayerNorm, force_float32_reductions=self.param_dtype != jnp.float64)
+        layer_norm = functools.partial(nn.LayerNorm, force_float32_reductions=self.param_dtype != jnp.float64)
         mask = nn.make_causal_mask(tokens)
         shape = (tokens.shape[1], self.width)
-        position = self.param("position", nn.initializers.normal(0.02), shape, self.param_dtype)
-        x = nn.Embed(self.num_tokens, self.width, **of)(tokens)
-        x = x + position.astype(x.dtype)[None]
+        positions = self.param("position", nn.initializers.normal(0.02), shape, self.param_dtype)
+        x = nn.Embed(self.num_tokens, self.width, **types)(tokens)
+        x = x + positions.astype(x.dtype)[None]
         for _ in range(self.depth):
             heads = max(1, self.width // 32)
-            x = x + nn.MultiHeadDotProductAttention(heads, **of)(norm(**of)(x), mask=mask)
-            wide = nn.Dense(4 * self.width, **of)(norm(**of)(x))
-            x = x + nn.Dense(self.width, **of)(nn.gelu(wide))
-        logits = nn.Dense(self.num_tokens, param_dtype=self.param_dtype)
-        return logits(norm(param_dtype=self.param_dtype)(x))
+            x = x + nn.MultiHeadDotProductAttention(heads, **types)(layer_norm(**types)(x), mask=mask)
+            hidden = nn.Dense(4 * self.width, **types)(layer_norm(**types)(x))
+            x = x + nn.Dense(self.width, **types)(nn.gelu(hidden))
+        output_layer = nn.Dense(self.num_tokens, param_dtype=self.param_dtype)
+        return output_layer(layer_norm(param_dtype=self.param_dtype)(x))
 
 
 class Network(NamedTuple):
@@ -192,7 +194,7 @@ def network(
     accepted = inspect.signature(MODELS[_validate.choice("model", model, MODELS)]).parameters
     options: dict[str, Any] = {}
     if hidden is not None:
-        options["hidden"] = tuple(_validate.integer("an entry of hidden", size, minimum=1) for size in hidden)
+        options["hidden"] = tuple(_validate.integer("an entry of hidden", entry, minimum=1) for entry in hidden)
     if _validate.number("dropout", dropout, maximum=1.0) > 0:
         options["dropout"] = float(dropout)
     if width is not None:

@@ -43,25 +43,31 @@ def synthetic_task(
     batch_size: int | None,
     local_data: bool,
 ) -> Task:
-    """Puts data, optimum (weights, loss) and objective together; the other arguments as in the factories."""
+    """A task with zero weights to begin with, of `inputs float[n, F]`, `targets float[n]`, `optimum` (weights, loss).
+
+    The other arguments are as in `gcjax.tasks.linear_regression`.
+    """
     train = split(inputs, targets, num_chunks)
-    draws = sampling(len(inputs), num_chunks, batch_size, local_data)
+    batch_functions = sampling(len(inputs), num_chunks, batch_size, local_data)
     data = Data(train, Optimum(*(jnp.asarray(x, train.inputs.dtype) for x in optimum)))
-    return Task(data, _zeros(inputs.shape[1]), **objective._asdict(), **draws._asdict(), num_chunks=num_chunks)
+    return Task(
+        data, _zero_init(inputs.shape[1]), **objective._asdict(), **batch_functions._asdict(), num_chunks=num_chunks
+    )
 
 
 def linear_data(rng: np.random.Generator, num_examples: int, num_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """Returns `inputs float[n, F]` and what the true weights make of them, `float[n]`."""
+    """`inputs float[n, F]`, and their products with the true weights, `float[n]`."""
     _validate.integer("num_examples", num_examples, minimum=1)
     hint = "More features than examples leave many optima: raise num_examples or lower num_features."
     _validate.integer("num_features", num_features, minimum=1, maximum=num_examples, hint=hint)
     examples = f"{num_examples} examples of {num_features} features"
+    # 8 bytes a number of float64.
     memory.check(examples, 8 * num_examples * num_features, "Lower num_examples or num_features.")
     inputs = rng.normal(size=(num_examples, num_features))
     return inputs, inputs @ rng.normal(size=num_features, scale=num_features**-0.5)
 
 
 @functools.lru_cache(maxsize=64)
-def _zeros(num_features: int) -> Callable[[jax.Array], jax.Array]:
-    """Cached, so that equal settings give equal functions and jit compiles once."""
+def _zero_init(num_features: int) -> Callable[[jax.Array], jax.Array]:
+    """`rng_key -> float[F]` zeros; cached, so that equal settings give equal functions and jit compiles once."""
     return lambda rng_key: jnp.zeros(num_features)

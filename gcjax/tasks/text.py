@@ -18,7 +18,7 @@ from gcjax.tasks.evaluation import in_slices
 from gcjax.tasks.models import Transformer
 
 # Tokens of a slice of windows in the evaluation, so that attention and logits fit into memory.
-_TOKENS = 2**14
+_SLICE_TOKENS = 2**14
 
 
 def text(
@@ -67,54 +67,60 @@ def text(
     train, test = _windows(Path(path).expanduser(), context, test_fraction)
     train = np.random.default_rng(seed).permutation(train)
     chunks = split(train[:, :-1], train[:, 1:], num_chunks)
-    functions = _functions(context, width, depth, chunks.scales.dtype, num_evaluated)
-    draws = sampling(len(train), num_chunks, batch_size, local_data)
+    functions = _task_functions(context, width, depth, chunks.scales.dtype, num_evaluated)
+    batch_functions = sampling(len(train), num_chunks, batch_size, local_data)
     data = Data(chunks, (jnp.asarray(test[:, :-1]), jnp.asarray(test[:, 1:])))
-    return Task(data, **functions._asdict(), **draws._asdict(), num_chunks=num_chunks, mergeable=True)
+    return Task(data=data, **functions._asdict(), **batch_functions._asdict(), num_chunks=num_chunks, mergeable=True)
 
 
 def _windows(path: Path, context: int, test_fraction: float) -> tuple[np.ndarray, np.ndarray]:
     """Training windows uint8[n, S + 1], in the order of the text, and those held out."""
     if not path.is_file():
         raise ValueError(f"path must be a text file; there is none at {path.absolute()}.")
-    book = np.frombuffer(path.read_bytes(), np.uint8)
-    count = (len(book) - 1) // context
-    if count < 2:
+    text_bytes = np.frombuffer(path.read_bytes(), np.uint8)
+    num_windows = (len(text_bytes) - 1) // context
+    if num_windows < 2:
         raise ValueError(
             f"The text must have at least {2 * context + 1} bytes: two windows for context={context}, one to learn "
-            f"and one held out; got {len(book)} bytes in {path}. Take a longer text or a smaller context."
+            f"and one held out; got {len(text_bytes)} bytes in {path}. Take a longer text or a smaller context."
         )
-    windows = np.lib.stride_tricks.sliding_window_view(book, context + 1)[::context]
-    num_test = min(max(1, round(test_fraction * count)), count - 1)
-    return windows[: count - num_test], windows[count - num_test : count]
+    # Windows share one byte: the last is the first of the next.
+    windows = np.lib.stride_tricks.sliding_window_view(text_bytes, context + 1)[::context]
+    num_test = min(max(1, round(test_fraction * num_windows)), num_windows - 1)
+    return windows[: num_windows - num_test], windows[num_windows - num_test : num_windows]
 
 
 @functools.lru_cache(maxsize=64)
-def _functions(context: int, width: int, depth: int, dtype: Any, num_evaluated: int | None) -> TaskFunctions:
-    """Cached, so that equal settings give equal functions and jit compiles once."""
+def _task_functions(context: int, width: int, depth: int, dtype: Any, num_evaluated: int | None) -> TaskFunctions:
+    """What the network decides of `text`; cached, so that equal settings give equal functions: compiled once."""
     module = Transformer(num_tokens=256, width=width, depth=depth, dtype=dtype, param_dtype=dtype)
-    slice_size = max(1, _TOKENS // context)
+    slice_size = max(1, _SLICE_TOKENS // context)
 
     def init(rng_key: jax.Array) -> Any:
+        """The network's initial parameters."""
         return module.init(rng_key, jnp.zeros((1, context), jnp.int32))["params"]
 
     def losses(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
+        """float[B]: the mean cross entropy of a byte in each window, in nats."""
         logits: Any = module.apply({"params": params}, inputs.astype(jnp.int32))
-        each = optax.softmax_cross_entropy_with_integer_labels(logits, targets.astype(jnp.int32))
-        return each.mean(axis=1)
+        byte_losses = optax.softmax_cross_entropy_with_integer_labels(logits, targets.astype(jnp.int32))
+        return byte_losses.mean(axis=1)
 
     def loss(params: Any, batch: Batch, rng_key: jax.Array) -> jax.Array:
+        """The mean cross entropy of a byte in the batch; the key is not used."""
         del rng_key
         return batch.mean(losses(params, batch.inputs, batch.targets))
 
-    def evaluated(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
+    def evaluate(params: Any, inputs: jax.Array, targets: jax.Array) -> jax.Array:
+        """`losses` of many windows, in slices that fit into memory."""
         return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
+        """Losses of training and held-out windows, and two other forms of the latter."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
-        train = evaluated(params, batch.inputs, batch.targets)
-        test = jnp.mean(evaluated(params, *(x[:num_evaluated] for x in data.reference)))
-        of_a_byte = {"perplexity": jnp.exp(test), "bits_per_byte": test / math.log(2)}
-        return {"train_loss": batch.mean(train), "test_loss": test, **of_a_byte}
+        train = evaluate(params, batch.inputs, batch.targets)
+        test = jnp.mean(evaluate(params, *(x[:num_evaluated] for x in data.reference)))
+        byte_metrics = {"perplexity": jnp.exp(test), "bits_per_byte": test / math.log(2)}
+        return {"train_loss": batch.mean(train), "test_loss": test, **byte_metrics}
 
     return TaskFunctions(init, loss, metrics)

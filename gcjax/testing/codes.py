@@ -13,17 +13,24 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.codes import Assignment, Coding, GradientCode
-from gcjax.testing.contract import Traced, called, close, generator, refused, require, shown
+from gcjax.testing.contract import Traced, call_or_fail, check_refusal, close, on_one_line, random_generator, require
 
 ROUNDING = 1e-7  # of a residual in float64, relative to the norm of the target
 
 
-Every = Callable[[jax.Array], tuple[Coding, jax.Array]]
+PlanAll = Callable[[jax.Array], tuple[Coding, jax.Array]]
 """`progress int32[P, W] -> (codings, what is sent)`."""
 
 
-class _Plans(NamedTuple):
-    """What a code does at P states of progress; numpy arrays with a leading axis P."""
+class _PlannedStates(NamedTuple):
+    """Plans of a code at P states of progress; numpy arrays with a leading axis P.
+
+    Attributes:
+      progress: int[P, W].
+      coding: with the shapes of `Coding` after P.
+      sent: bool[P, W, M], the messages that are sent.
+      distance: float[P], the true distance of the decoded coefficients from the exact sum.
+    """
 
     progress: np.ndarray
     coding: Coding
@@ -62,36 +69,37 @@ def check_code(
     """
     require(isinstance(code, GradientCode), f"a code must be a gcjax.codes.GradientCode; got {type(code).__name__}")
     _check_assignment(code.assignment)
-    random = generator(rng_key)
+    random = random_generator(rng_key)
     _check_types(code)
-    masks, chain = _masks(code, max_masks, random), _chain(code, random)
-    progress = np.concatenate([masks, _partial(code, max_masks, random), chain])
+    mask_progress, growing_progress = _mask_progress(code, max_masks, random), _growing_progress(code, random)
+    progress = np.concatenate([mask_progress, _random_progress(code, max_masks, random), growing_progress])
     with jax.enable_x64(True):
-        every = jax.jit(jax.vmap(lambda p: (code.plan(p), code.sent(p))))
-        tried = _plans(code, every, progress)
-        _check_residual(code, tried)
-        _check_messages(code, tried, len(chain))
+        plan_all = jax.jit(jax.vmap(lambda p: (code.plan(p), code.sent(p))))
+        plans = _planned_states(code, plan_all, progress)
+        _check_residual(code, plans)
+        _check_messages(code, plans, len(growing_progress))
         if tolerated is not None:
-            _check_tolerated(code, _first_plans(tried, len(masks)), tolerated)
+            _check_tolerated(code, _first_states(plans, len(mask_progress)), tolerated)
         if never_grows:
-            _check_never_grows(tried, len(chain))
-        _check_completion(code, every, len(progress), random)
-        _check_program(code, tried, quick)
+            _check_never_grows(plans, len(growing_progress))
+        _check_completion(code, plan_all, len(progress), random)
+        _check_program(code, plans, quick)
     _check_refusals(code)
 
 
 def true_distance(code: GradientCode, coding: Coding) -> np.ndarray:
     """float[P]: the distances of the decoded coefficients of all chunks from the identity, by the definition."""
-    chunks, blocks = code.assignment.chunks, code.num_blocks
+    chunks, num_blocks = code.assignment.chunks, code.num_blocks
     encode, decode = np.asarray(coding.encode), np.asarray(coding.decode)
-    total = np.broadcast_to(-np.eye(blocks), (len(encode), code.assignment.num_chunks, blocks, blocks)).copy()
+    shape = len(encode), code.assignment.num_chunks, num_blocks, num_blocks
+    error = np.broadcast_to(-np.eye(num_blocks), shape).copy()
     for w, k in zip(*np.nonzero(chunks >= 0), strict=True):
-        total[:, chunks[w, k]] += np.einsum("pma,pmb->pab", decode[:, w], encode[:, w, :, k])
-    return np.sqrt((total**2).sum(axis=(1, 2, 3)))
+        error[:, chunks[w, k]] += np.einsum("pma,pmb->pab", decode[:, w], encode[:, w, :, k])
+    return np.sqrt((error**2).sum(axis=(1, 2, 3)))
 
 
-def _zero(code: GradientCode) -> float:
-    """Up to what a residual counts as zero."""
+def _zero_tolerance(code: GradientCode) -> float:
+    """Residuals up to this count as zero."""
     return float(ROUNDING * np.sqrt(code.assignment.num_chunks * code.num_blocks))
 
 
@@ -100,196 +108,220 @@ def _check_assignment(assignment: Assignment) -> None:
     chunks = np.asarray(assignment.chunks)
     rule = "the chunks of an assignment must be int[W, K]"
     require(chunks.ndim == 2 and chunks.dtype.kind == "i", f"{rule}; got {chunks.dtype}{list(chunks.shape)}")
-    inside = (chunks >= -1) & (chunks < assignment.num_chunks)
+    is_valid = (chunks >= -1) & (chunks < assignment.num_chunks)
     rule = f"chunks must be 0, ..., {assignment.num_chunks - 1}, and -1 behind the last one of a worker"
-    require(inside.all(), rule, f"worker {np.argwhere(~inside)[0][0] if not inside.all() else 0}")
+    require(is_valid.all(), rule, f"worker {np.argwhere(~is_valid)[0][0] if not is_valid.all() else 0}")
     for w, row in enumerate(chunks):
-        own = row[row >= 0]
-        require((row[: own.size] >= 0).all(), rule, f"worker {w} has {shown(row)}")
-        require(len(set(own)) == own.size, "a worker must hold a chunk once only", f"worker {w}: {shown(row)}")
+        held_chunks = row[row >= 0]
+        require((row[: held_chunks.size] >= 0).all(), rule, f"worker {w} has {on_one_line(row)}")
+        is_unique = len(set(held_chunks)) == held_chunks.size
+        require(is_unique, "a worker must hold a chunk once only", f"worker {w}: {on_one_line(row)}")
 
 
 def _check_types(code: GradientCode) -> None:
     """Shapes and types, without computing anything."""
-    w, k = code.assignment.chunks.shape
-    m, blocks = code.num_messages, code.num_blocks
-    shapes = {"encode": (w, m, k, blocks), "decode": (w, m, blocks), "residual": ()}
-    for wide, dtype in ((False, jnp.float32), (True, jnp.float64)):
-        with jax.enable_x64(wide):
-            progress = jax.ShapeDtypeStruct((w,), jnp.int32)
-            coding = called("plan", jax.eval_shape, code.plan, progress)
-            sent = called("sent", jax.eval_shape, code.sent, progress)
+    num_workers, load = code.assignment.chunks.shape
+    num_messages, num_blocks = code.num_messages, code.num_blocks
+    shapes = {
+        "encode": (num_workers, num_messages, load, num_blocks),
+        "decode": (num_workers, num_messages, num_blocks),
+        "residual": (),
+    }
+    for is_wide, dtype in ((False, jnp.float32), (True, jnp.float64)):
+        with jax.enable_x64(is_wide):
+            progress = jax.ShapeDtypeStruct((num_workers,), jnp.int32)
+            coding = call_or_fail("plan", jax.eval_shape, code.plan, progress)
+            sent = call_or_fail("sent", jax.eval_shape, code.sent, progress)
         require(isinstance(coding, Coding), f"plan must give a gcjax.codes.Coding; it gave {type(coding).__name__}")
         for name, shape in shapes.items():
             value = getattr(coding, name)
             require(value.shape == shape, f"{name} must have the shape {list(shape)}; it has {list(value.shape)}")
-            when = "with" if wide else "without"
-            require(value.dtype == dtype, f"{name} must be {jnp.dtype(dtype)} {when} 64-bit types; it is {value.dtype}")
-        right = sent.dtype == bool and sent.shape == (w, m)
-        require(right, f"sent must be bool{[w, m]}; it is {sent.dtype}{list(sent.shape)}")
+            with_or_without = "with" if is_wide else "without"
+            require(
+                value.dtype == dtype,
+                f"{name} must be {jnp.dtype(dtype)} {with_or_without} 64-bit types; it is {value.dtype}",
+            )
+        is_valid = sent.dtype == bool and sent.shape == (num_workers, num_messages)
+        require(is_valid, f"sent must be bool{[num_workers, num_messages]}; it is {sent.dtype}{list(sent.shape)}")
 
 
-def _masks(code: GradientCode, number: int, random: np.random.Generator) -> np.ndarray:
+def _mask_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
     """int32[P, W]: progress where some workers have done all, and the others nothing; the fewest of these first."""
     loads = code.assignment.loads
-    if 2 ** min(loads.size, 30) <= number:
+    if 2 ** min(loads.size, 30) <= max_masks:
         masks = np.array(list(itertools.product((1, 0), repeat=loads.size)))
     else:
-        few = 1 + np.minimum(random.geometric(0.25, size=number), loads.size) - 1
-        masks = np.ones((number, loads.size), np.int64)
-        for row, count in zip(masks[1:], few[1:], strict=True):
+        num_stragglers = 1 + np.minimum(random.geometric(0.25, size=max_masks), loads.size) - 1
+        masks = np.ones((max_masks, loads.size), np.int64)
+        for row, count in zip(masks[1:], num_stragglers[1:], strict=True):
             row[random.permutation(loads.size)[:count]] = 0
     order = np.argsort((masks == 0).sum(axis=1), kind="stable")
     return (masks[order] * loads).astype(np.int32)
 
 
-def _partial(code: GradientCode, number: int, random: np.random.Generator) -> np.ndarray:
-    """int32[P, W]: random progress."""
+def _random_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
+    """int32[P, W]: random progress, a quarter as many states as masks."""
     loads = code.assignment.loads
-    return random.integers(0, loads + 1, size=(max(number // 4, 1), loads.size)).astype(np.int32)
+    return random.integers(0, loads + 1, size=(max(max_masks // 4, 1), loads.size)).astype(np.int32)
 
 
-def _chain(code: GradientCode, random: np.random.Generator, max_length: int = 33) -> np.ndarray:
+def _growing_progress(code: GradientCode, random: np.random.Generator, max_length: int = 33) -> np.ndarray:
     """int32[P, W]: from nothing to everything, the chunks in a random order."""
     loads = code.assignment.loads
     order = random.permutation(np.repeat(np.arange(loads.size), loads))
-    steps = np.zeros((order.size + 1, loads.size), np.int32)
-    steps[np.arange(1, order.size + 1), order] = 1
+    increments = np.zeros((order.size + 1, loads.size), np.int32)
+    increments[np.arange(1, order.size + 1), order] = 1
     rows = np.unique(np.linspace(0, order.size, min(max_length, order.size + 1)).astype(int))
-    return np.cumsum(steps, axis=0, dtype=np.int32)[rows]
+    return np.cumsum(increments, axis=0, dtype=np.int32)[rows]
 
 
-def _plans(code: GradientCode, every: Every, progress: np.ndarray) -> _Plans:
-    """What the code does at the progress int[P, W]."""
-    coding, sent = jax.tree.map(np.asarray, called("plan", every, jnp.asarray(progress, jnp.int32)))
-    return _Plans(progress, coding, sent, true_distance(code, coding))
+def _planned_states(code: GradientCode, plan_all: PlanAll, progress: np.ndarray) -> _PlannedStates:
+    """Plans and sent messages of a code at the progress int[P, W], with the true distances."""
+    coding, sent = jax.tree.map(np.asarray, call_or_fail("plan", plan_all, jnp.asarray(progress, jnp.int32)))
+    return _PlannedStates(progress, coding, sent, true_distance(code, coding))
 
 
-def _first_plans(tried: _Plans, number: int) -> _Plans:
-    return jax.tree.map(lambda x: x[:number], tried)
+def _first_states(plans: _PlannedStates, num_states: int) -> _PlannedStates:
+    """The first states alone."""
+    return jax.tree.map(lambda x: x[:num_states], plans)
 
 
-def _require_nowhere(bad: Any, tried: _Plans, sentence: str) -> None:
-    """Raises a `ContractError` if some progress is bad, with the one that has the least left undone."""
-    if bad.any():
-        require(False, sentence, f"progress {shown(tried.progress[_first(bad, tried)])}")
+def _require_none(is_bad: Any, plans: _PlannedStates, sentence: str) -> None:
+    """Raises a `ContractError` if a state is bad, `is_bad bool[P]`, and shows the bad one in which the most is done."""
+    if is_bad.any():
+        require(False, sentence, f"progress {on_one_line(plans.progress[_furthest_bad_state(is_bad, plans)])}")
 
 
-def _first(bad: Any, tried: _Plans) -> int:
-    """The index of the bad progress with the least left undone."""
-    return int(np.argmax(np.where(bad, tried.progress.sum(axis=1), -1)))
+def _furthest_bad_state(is_bad: Any, plans: _PlannedStates) -> int:
+    """The index of the bad state in which the most is done, since it is the simplest to read; 0 if none is bad."""
+    return int(np.argmax(np.where(is_bad, plans.progress.sum(axis=1), -1)))
 
 
-def _check_residual(code: GradientCode, tried: _Plans) -> None:
+def _check_residual(code: GradientCode, plans: _PlannedStates) -> None:
     """What a plan says is finite, and its residual is the true distance."""
-    for name, part in tried.coding._asdict().items():
-        _require_nowhere(~np.isfinite(part).reshape(len(part), -1).all(axis=1), tried, f"{name} must be finite")
-    bad = np.abs(tried.coding.residual - tried.distance) > _zero(code) + 1e-6 * tried.distance
-    i = _first(bad, tried)
+    for name, values in plans.coding._asdict().items():
+        _require_none(~np.isfinite(values).reshape(len(values), -1).all(axis=1), plans, f"{name} must be finite")
+    is_wrong = np.abs(plans.coding.residual - plans.distance) > _zero_tolerance(code) + 1e-6 * plans.distance
+    worst = _furthest_bad_state(is_wrong, plans)
     rule = "residual must be the distance of the decoded coefficients from the exact sum"
-    values = f"it says {tried.coding.residual[i]:.6g} where that is {tried.distance[i]:.6g}"
-    _require_nowhere(bad, tried, f"{rule}; {values}")
+    values = f"it says {plans.coding.residual[worst]:.6g} where that is {plans.distance[worst]:.6g}"
+    _require_none(is_wrong, plans, f"{rule}; {values}")
 
 
-def _check_messages(code: GradientCode, tried: _Plans, chain: int) -> None:
-    """What is in messages is finished, what is decoded is sent, and what is sent stays so along the chain."""
-    is_done = np.arange(code.assignment.load) < tried.progress[:, :, None]  # [P, W, K]
-    sends: Any = tried.sent.any(axis=2)  # [P, W]
-    early = (np.asarray(tried.coding.encode) != 0).any(axis=(2, 4)) & ~is_done & sends[:, :, None]
+def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing: int) -> None:
+    """What is in messages is finished, what is decoded is sent, and what is sent stays so.
+
+    Progress grows along the last `num_growing` of the states.
+    """
+    is_done = np.arange(code.assignment.load) < plans.progress[:, :, None]  # [P, W, K]
+    sends_any: Any = plans.sent.any(axis=2)  # [P, W]
+    is_early = (np.asarray(plans.coding.encode) != 0).any(axis=(2, 4)) & ~is_done & sends_any[:, :, None]
     rule = "a message must not contain a chunk that is not finished"
-    _require_nowhere(early.any(axis=(1, 2)), tried, rule)
-    unsent = (tried.coding.decode != 0).any(axis=3) & ~tried.sent
-    _require_nowhere(unsent.any(axis=(1, 2)), tried, "a message that is not sent must have the weight 0")
+    _require_none(is_early.any(axis=(1, 2)), plans, rule)
+    decodes_unsent = (plans.coding.decode != 0).any(axis=3) & ~plans.sent
+    _require_none(decodes_unsent.any(axis=(1, 2)), plans, "a message that is not sent must have the weight 0")
     rule = "a worker that has finished nothing must send nothing"
-    _require_nowhere((sends & (tried.progress == 0)).any(axis=1), tried, rule)
+    _require_none((sends_any & (plans.progress == 0)).any(axis=1), plans, rule)
     if code.whole_workers:
         rule = "with whole_workers, nothing is sent before the whole load is done"
-        _require_nowhere((sends & (tried.progress < code.assignment.loads)).any(axis=1), tried, rule)
-    withdrawn = np.zeros(len(tried.progress), bool)
-    withdrawn[-chain:-1] = (tried.sent[-chain:-1] & ~tried.sent[-chain + 1 :]).any(axis=(1, 2))
-    _require_nowhere(withdrawn, tried, "a message that is sent must stay so with further progress")
+        _require_none((sends_any & (plans.progress < code.assignment.loads)).any(axis=1), plans, rule)
+    is_withdrawn = np.zeros(len(plans.progress), bool)
+    is_withdrawn[-num_growing:-1] = (plans.sent[-num_growing:-1] & ~plans.sent[-num_growing + 1 :]).any(axis=(1, 2))
+    _require_none(is_withdrawn, plans, "a message that is sent must stay so with further progress")
 
 
-def _check_tolerated(code: GradientCode, tried: _Plans, tolerated: int) -> None:
+def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) -> None:
     """Every set of so many stragglers is decoded, and not every one of one more, as far as that is tried."""
-    stragglers = ((tried.progress == 0) & (code.assignment.loads > 0)).sum(axis=1)
-    bad = (stragglers <= tolerated) & (tried.distance > _zero(code))
-    _require_nowhere(bad, tried, f"every set of {tolerated} stragglers must be decoded exactly")
-    beyond = (stragglers == tolerated + 1) & (tried.progress == 0).any(axis=1)
-    exhaustive = 2 ** min(code.assignment.num_workers, 30) <= len(tried.progress)
+    num_stragglers = ((plans.progress == 0) & (code.assignment.loads > 0)).sum(axis=1)
+    is_inexact = (num_stragglers <= tolerated) & (plans.distance > _zero_tolerance(code))
+    _require_none(is_inexact, plans, f"every set of {tolerated} stragglers must be decoded exactly")
+    is_one_more = (num_stragglers == tolerated + 1) & (plans.progress == 0).any(axis=1)
+    is_exhaustive = 2 ** min(code.assignment.num_workers, 30) <= len(plans.progress)
     rule = f"tolerated={tolerated} must be the largest number of stragglers of which every set is decoded"
     more = f"; all sets of {tolerated + 1} are"
-    require(not exhaustive or not beyond.any() or tried.distance[beyond].max() > _zero(code), rule + more)
+    is_largest = not is_one_more.any() or plans.distance[is_one_more].max() > _zero_tolerance(code)
+    require(not is_exhaustive or is_largest, rule + more)
 
 
-def _check_never_grows(tried: _Plans, chain: int) -> None:
-    grown = np.diff(tried.distance[-chain:]) > 1e-9
-    if grown.any():
-        last = len(tried.progress) - chain + int(np.flatnonzero(grown)[-1])
-        (old, new), (old_progress, new_progress) = (x[last : last + 2] for x in (tried.distance, tried.progress))
-        rule = f"the residual must never grow with progress; it grows from {old:.6g} to {new:.6g}"
-        require(False, rule, f"progress {shown(old_progress)} and then {shown(new_progress)}")
+def _check_never_grows(plans: _PlannedStates, num_growing: int) -> None:
+    """The distance never grows along the last `num_growing` states, in which progress grows."""
+    is_grown = np.diff(plans.distance[-num_growing:]) > 1e-9
+    if is_grown.any():
+        step = len(plans.progress) - num_growing + int(np.flatnonzero(is_grown)[-1])
+        old_distance, new_distance = plans.distance[step : step + 2]
+        old_progress, new_progress = plans.progress[step : step + 2]
+        rule = f"the residual must never grow with progress; it grows from {old_distance:.6g} to {new_distance:.6g}"
+        require(False, rule, f"progress {on_one_line(old_progress)} and then {on_one_line(new_progress)}")
 
 
-def _check_completion(code: GradientCode, every: Every, number: int, random: np.random.Generator) -> None:
+def _check_completion(code: GradientCode, plan_all: PlanAll, num_states: int, random: np.random.Generator) -> None:
     """At the time of completion the sum is exact; just before it is not."""
-    held = code.assignment.chunks >= 0
-    finish = _finish(held, random)
-    times = np.asarray(called("completion", jax.jit(jax.vmap(code.completion)), jnp.asarray(finish)))
+    is_held = code.assignment.chunks >= 0
+    finish = _finish_times(is_held, random)
+    times = np.asarray(call_or_fail("completion", jax.jit(jax.vmap(code.completion)), jnp.asarray(finish)))
     require(times.shape == finish.shape[:1], f"completion must be one time; it is {list(times.shape[1:])}")
     require(times.dtype == finish.dtype, f"completion must keep the type {finish.dtype}; it is {times.dtype}")
-    ended = np.isfinite(finish) & held
-    at_time = (ended & (finish <= times[:, None, None])).sum(axis=2)
-    before_time = (ended & (finish < times[:, None, None])).sum(axis=2)
+    is_finished = np.isfinite(finish) & is_held
+    at_time = (is_finished & (finish <= times[:, None, None])).sum(axis=2)
+    before_time = (is_finished & (finish < times[:, None, None])).sum(axis=2)
     progress = np.concatenate([at_time, before_time])
-    rows = np.arange(-(-len(progress) // number) * number).clip(
-        max=len(progress) - 1
-    )  # so many that all parts are full
-    parts = [_plans(code, every, progress[part]).distance for part in np.split(rows, rows.size // number)]
-    distance = np.concatenate(parts)[: len(progress)]
-    exact = distance <= 10 * _zero(code)
+    # In batches of `num_states`, as before, so that nothing is compiled again; the last state fills up the last batch.
+    num_batches = -(-len(progress) // num_states)
+    batches = np.split(np.arange(num_batches * num_states).clip(max=len(progress) - 1), num_batches)
+    distances = [_planned_states(code, plan_all, progress[batch]).distance for batch in batches]
+    distance = np.concatenate(distances)[: len(progress)]
+    is_exact = distance <= 10 * _zero_tolerance(code)
     for i, time in enumerate(times):
-        case = f"chunks of {shown(finish[i])} are finished at these seconds"
+        case = f"chunks of {on_one_line(finish[i])} are finished at these seconds"
         if np.isinf(time):
-            require(not exact[i], "completion must be a time if what is ever finished decodes exactly; it is inf", case)
+            rule = "completion must be a time if what is ever finished decodes exactly; it is inf"
+            require(not is_exact[i], rule, case)
             continue
         rule = f"at the time of completion the sum must be exact; at {time:g} s the residual is {distance[i]:.6g}"
-        require(exact[i], rule, case)
+        require(is_exact[i], rule, case)
         rule = f"completion must be the earliest time; it is {time:g} s, and the sum is exact before"
-        require(not exact[len(times) + i] or time == 0, rule, case)
+        require(not is_exact[len(times) + i] or time == 0, rule, case)
 
 
-def _finish(held: np.ndarray, random: np.random.Generator) -> np.ndarray:
-    """float64[Q, W, K]: when workers finish their chunks; together, in order, at random, with ties, some never."""
-    workers = held.shape[0]
-    equal, ordered = np.ones(workers), 1.0 + np.arange(workers)
-    random_seconds = list(random.exponential(size=(4, workers)))
+def _finish_times(is_held: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """float64[cases, W, K]: when workers finish their chunks; all alike, in order, with ties, at random, some never."""
+    num_workers = is_held.shape[0]
+    equal, ordered = np.ones(num_workers), 1.0 + np.arange(num_workers)
+    random_seconds = list(random.exponential(size=(4, num_workers)))
     for failed, seconds in enumerate(random_seconds):
-        seconds[random.permutation(workers)[: min(failed, workers)]] = np.inf
-    ties = random.choice([0.5, 1.0, 2.0], size=workers)
-    slot = np.cumsum(np.where(held, 1.0, 0.0), axis=1)
+        seconds[random.permutation(num_workers)[: min(failed, num_workers)]] = np.inf
+    ties = random.choice([0.5, 1.0, 2.0], size=num_workers)
+    num_chunks_done = np.cumsum(np.where(is_held, 1.0, 0.0), axis=1)
     with np.errstate(invalid="ignore"):
-        return np.stack([np.where(slot > 0, slot * x[:, None], 0) for x in (equal, ordered, ties, *random_seconds)])
+        return np.stack(
+            [
+                np.where(num_chunks_done > 0, num_chunks_done * x[:, None], 0)
+                for x in (equal, ordered, ties, *random_seconds)
+            ]
+        )
 
 
-def _check_program(code: GradientCode, tried: _Plans, quick: bool) -> None:
+def _check_program(code: GradientCode, plans: _PlannedStates, quick: bool) -> None:
     """One program for all progress, which gives what `vmap` gives, and what the function gives without `jit`."""
     plan = Traced(code.plan)
-    rows = (0, len(tried.progress) - 1) if len(tried.progress) > 1 else (0,)
-    for i in rows:
-        one = called("plan", plan, jnp.asarray(tried.progress[i], jnp.int32))
-        distance = true_distance(code, jax.tree.map(lambda x: np.asarray(x)[None], one))[0]
-        equal = close(distance, tried.distance[i], 1e-6) and close(one.encode.shape, tried.coding.encode[i].shape, 0)
-        require(equal, "plan must give the same alone and under vmap", f"progress {shown(tried.progress[i])}")
-    require(plan.times == 1, "plan must not be compiled again for other progress")
+    state_ids = (0, len(plans.progress) - 1) if len(plans.progress) > 1 else (0,)
+    for i in state_ids:
+        coding = call_or_fail("plan", plan, jnp.asarray(plans.progress[i], jnp.int32))
+        distance = true_distance(code, jax.tree.map(lambda x: np.asarray(x)[None], coding))[0]
+        is_equal = close(distance, plans.distance[i], 1e-6) and close(
+            coding.encode.shape, plans.coding.encode[i].shape, 0
+        )
+        require(is_equal, "plan must give the same alone and under vmap", f"progress {on_one_line(plans.progress[i])}")
+    require(plan.num_traces == 1, "plan must not be compiled again for other progress")
     if not quick:
-        eager = called("plan", code.plan, jnp.asarray(tried.progress[0], jnp.int32))
-        equal = close(eager.residual, tried.coding.residual[0], 1e-6)
-        require(equal, "plan must give the same with and without jit", f"progress {shown(tried.progress[0])}")
+        eager = call_or_fail("plan", code.plan, jnp.asarray(plans.progress[0], jnp.int32))
+        is_equal = close(eager.residual, plans.coding.residual[0], 1e-6)
+        require(is_equal, "plan must give the same with and without jit", f"progress {on_one_line(plans.progress[0])}")
 
 
 def _check_refusals(code: GradientCode) -> None:
+    """Progress of a wrong type, length or size is refused."""
     loads = code.assignment.loads
-    refused("plan", code.plan, jnp.zeros(loads.size, jnp.float32), case="progress in floating point numbers")
-    refused("plan", code.plan, jnp.zeros(loads.size + 1, jnp.int32), case="progress of another number of workers")
-    refused("plan", code.plan, jnp.asarray(loads + 1, jnp.int32), case="progress beyond the loads")
+    check_refusal("plan", code.plan, jnp.zeros(loads.size, jnp.float32), case="progress in floating point numbers")
+    check_refusal("plan", code.plan, jnp.zeros(loads.size + 1, jnp.int32), case="progress of another number of workers")
+    check_refusal("plan", code.plan, jnp.asarray(loads + 1, jnp.int32), case="progress beyond the loads")

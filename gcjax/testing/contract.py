@@ -14,13 +14,20 @@ class ContractError(AssertionError):
 
 
 def require(holds: Any, sentence: str, case: str = "") -> None:
-    """Raises a `ContractError` with the sentence and the case if something does not hold."""
+    """Raises a `ContractError` with the sentence and the case unless the condition holds."""
     if not holds:
         raise ContractError(f"{sentence}." + (f" Smallest case: {case}." if case else ""))
 
 
-def called(name: str, function: Callable[..., _T], *arguments: Any, case: str = "") -> _T:
-    """What a function of a scheme gives; a `ContractError` if it raises an error or cannot be traced."""
+def call_or_fail(name: str, function: Callable[..., _T], *arguments: Any, case: str = "") -> _T:
+    """The result of `function(*arguments)`; a `ContractError` if it raises an error or cannot be traced.
+
+    Args:
+      name: what to call the function in the error.
+      function: of a scheme.
+      *arguments: of the function.
+      case: the case, in words.
+    """
     try:
         return function(*arguments)
     except ContractError:
@@ -34,8 +41,8 @@ def called(name: str, function: Callable[..., _T], *arguments: Any, case: str = 
     raise AssertionError("unreachable")
 
 
-def refused(name: str, function: Callable[..., Any], *arguments: Any, case: str) -> None:
-    """Checks that bad input is refused with a `ValueError`."""
+def check_refusal(name: str, function: Callable[..., Any], *arguments: Any, case: str) -> None:
+    """Raises a `ContractError` unless the function refuses its arguments, the `case` in words, with a `ValueError`."""
     try:
         function(*arguments)
     except ValueError:
@@ -49,31 +56,33 @@ class Traced:
     """A function as one program, and how often it was traced."""
 
     def __init__(self, function: Callable[..., Any]):
-        self.times = 0
+        self.num_traces = 0
         self._function = function
-        self._program = jax.jit(self._count)
+        self._program = jax.jit(self._count_and_call)
 
-    def _count(self, *arguments: Any) -> Any:
-        self.times += 1
+    def _count_and_call(self, *arguments: Any) -> Any:
+        """The function itself; runs once for each time that it is traced."""
+        self.num_traces += 1
         return self._function(*arguments)
 
     def __call__(self, *arguments: Any) -> Any:
-        """What the program gives."""
+        """The result of the program."""
         return self._program(*arguments)
 
 
-def generator(rng_key: jax.Array | None) -> np.random.Generator:
-    """For the random cases; the same ones for the same key."""
+def random_generator(rng_key: jax.Array | None) -> np.random.Generator:
+    """A numpy generator for the random cases; the same for the same key, and without one."""
     return np.random.default_rng(0 if rng_key is None else np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
 
 
 def same(left: Any, right: Any) -> bool:
     """Whether two pytrees are the same, bit by bit."""
-    one, other = jax.tree.leaves(left), jax.tree.leaves(right)
-    return len(one) == len(other) and all(_same(a, b) for a, b in zip(one, other, strict=True))
+    lefts, rights = jax.tree.leaves(left), jax.tree.leaves(right)
+    return len(lefts) == len(rights) and all(_same_bits(a, b) for a, b in zip(lefts, rights, strict=True))
 
 
-def _same(left: Any, right: Any) -> bool:
+def _same_bits(left: Any, right: Any) -> bool:
+    """Whether two arrays, or two JAX keys, have the same type, shape and bits."""
     left, right = (
         np.asarray(jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
         for x in (left, right)
@@ -84,13 +93,13 @@ def _same(left: Any, right: Any) -> bool:
 def close(left: Any, right: Any, tolerance: float) -> bool:
     """Whether the arrays of two pytrees are the same up to rounding; infinities and NaN must be equal."""
     for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
-        one, other = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        if one.shape != other.shape or not np.allclose(one, other, rtol=tolerance, atol=tolerance, equal_nan=True):
+        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
+        if a.shape != b.shape or not np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
             return False
     return True
 
 
-def shown(array: Any) -> str:
+def on_one_line(array: Any) -> str:
     """An array in a message, on one line."""
     text = np.array2string(np.asarray(array), separator=", ", threshold=200, precision=6)
     return " ".join(text.split())

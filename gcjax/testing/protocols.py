@@ -14,11 +14,20 @@ import numpy as np
 from gcjax.protocols import Protocol, Schedule, check
 from gcjax.protocols.validation.structure import INDICES, check_shapes, check_structure
 from gcjax.stragglers.network import Network
-from gcjax.testing.contract import ContractError, Traced, called, generator, refused, require, same, shown
+from gcjax.testing.contract import (
+    ContractError,
+    Traced,
+    call_or_fail,
+    check_refusal,
+    on_one_line,
+    random_generator,
+    require,
+    same,
+)
 from gcjax.testing.schedules import check_exactly
 from gcjax.testing.smallest import smallest_case
 
-Run = Callable[[Any, Network], Schedule]
+ScheduleFunction = Callable[[Any, Network], Schedule]
 
 
 class Case(NamedTuple):
@@ -29,16 +38,16 @@ class Case(NamedTuple):
 
     @property
     def network(self) -> Network:
-        """Always of arrays, so that one program serves all cases of a shape."""
+        """The network of the case, always of arrays, so that one program serves all cases of a shape."""
         return Network(*self.messages)
 
     def __str__(self) -> str:
-        """In words."""
+        """The case in words, for an error."""
         network = ""
         if self.messages.any():
-            latency, upload, download = (shown(x) for x in self.messages)
+            latency, upload, download = (on_one_line(x) for x in self.messages)
             network = f" with latency={latency}, upload={upload}, download={download}"
-        return f"durations {shown(self.durations)}{network}"
+        return f"durations {on_one_line(self.durations)}{network}"
 
 
 def check_protocol(
@@ -73,24 +82,25 @@ def check_protocol(
     require(isinstance(protocol, Protocol), f"a protocol must be a gcjax.protocols.Protocol; got {protocol!r}")
     if num_workers is None:
         num_workers = 4 if protocol.code is None else protocol.code.assignment.num_workers
-    shape = (8 * protocol.round_units if num_units is None else num_units), num_workers
+    shape = (8 * protocol.round_units if num_units is None else num_units), num_workers  # T, W
     _check_types(protocol, shape)
     with jax.enable_x64(True):
         traced = Traced(protocol.schedule)
-        run: Run = protocol.schedule if hasattr(protocol.schedule, "lower") else traced  # which is a program already
-        cases, schedules, num_commits = list(_cases(shape, num_cases, generator(rng_key))), [], 0
+        is_program = hasattr(protocol.schedule, "lower")  # jitted already
+        schedule_function: ScheduleFunction = protocol.schedule if is_program else traced
+        cases, schedules, num_commits = list(_cases(shape, num_cases, random_generator(rng_key))), [], 0
         for case in cases:
-            schedules.append(_schedule(run, case))
+            schedules.append(_schedule_of_case(schedule_function, case))
             num_commits += int(np.isfinite(schedules[-1].time).sum())
-            broken = _broken(protocol, schedules[-1], case)
-            if broken:
-                violation = functools.partial(_violation, protocol)
-                sentence, smallest = smallest_case(violation, broken, case, step=protocol.round_units)
-                require(False, sentence, str(smallest))
+            broken_rule = _broken_rule(protocol, schedules[-1], case)
+            if broken_rule:
+                broken_rule_of = functools.partial(_broken_rule_of_case, protocol)
+                rule, smallest = smallest_case(broken_rule_of, broken_rule, case, step=protocol.round_units)
+                require(False, rule, str(smallest))
         require(num_commits, f"some commit must happen within {shape[0]} units of each worker; none did in any case")
-        require(traced.times <= 1, "a schedule must not be compiled again for other durations or links")
-        again = same(_schedule(run, cases[0]), schedules[0])
-        require(again, "the same durations must give the same schedule, bit by bit", str(cases[0]))
+        require(traced.num_traces <= 1, "a schedule must not be compiled again for other durations or links")
+        is_same = same(_schedule_of_case(schedule_function, cases[0]), schedules[0])
+        require(is_same, "the same durations must give the same schedule, bit by bit", str(cases[0]))
         if not quick:
             _check_vmap(protocol, cases, schedules)
         _check_refusals(protocol, shape)
@@ -98,28 +108,31 @@ def check_protocol(
         _check_specification(protocol, num_workers, cases, schedules)
 
 
-def _cases(shape: tuple[int, int], number: int, random: np.random.Generator) -> Iterator[Case]:
-    """The simplest ones first."""
-    none = np.zeros((3, shape[1]))
-    yield Case(np.ones(shape), none)
-    for failing in (0.0, 0.1):
-        for _ in range(number):
+def _cases(shape: tuple[int, int], num_cases: int, random: np.random.Generator) -> Iterator[Case]:
+    """Cases of the shape (T, W) to try, the simplest first; the last has a worker that fails for good."""
+    no_messages = np.zeros((3, shape[1]))
+    yield Case(np.ones(shape), no_messages)
+    for failure_probability in (0.0, 0.1):
+        for _ in range(num_cases):
             speeds = random.uniform(0.5, 2.0, size=shape[1])
             ties = random.choice([0.0, 0.5, 1.0, 1.25, 2.0, 3.0], p=[0.05, *5 * [0.19]], size=shape)
-            for seconds in (ties, random.exponential(size=shape) * speeds):
-                durations = np.where(random.random(shape) < failing, np.inf, seconds)
-                yield Case(durations, none)
+            for unit_seconds in (ties, random.exponential(size=shape) * speeds):
+                durations = np.where(random.random(shape) < failure_probability, np.inf, unit_seconds)
+                yield Case(durations, no_messages)
                 yield Case(durations, random.choice([0.0, 0.25, 0.5, 1.0], size=(3, shape[1])))
-    lost = random.exponential(size=shape)
-    lost[shape[0] // 2 :, random.integers(shape[1])] = np.inf
-    yield Case(lost, none)
+    durations_with_failure = random.exponential(size=shape)
+    durations_with_failure[shape[0] // 2 :, random.integers(shape[1])] = np.inf
+    yield Case(durations_with_failure, no_messages)
 
 
-def _schedule(run: Run, case: Case) -> Schedule:
-    return jax.tree.map(np.asarray, called("schedule", run, case.durations, case.network, case=str(case)))
+def _schedule_of_case(schedule_function: ScheduleFunction, case: Case) -> Schedule:
+    """The schedule of a case, in numpy arrays."""
+    return jax.tree.map(
+        np.asarray, call_or_fail("schedule", schedule_function, case.durations, case.network, case=str(case))
+    )
 
 
-def _broken(protocol: Protocol, schedule: Schedule, case: Case) -> str:
+def _broken_rule(protocol: Protocol, schedule: Schedule, case: Case) -> str:
     """The first rule that a schedule breaks; empty if it keeps to all."""
     try:
         check_structure(schedule, protocol)
@@ -131,17 +144,17 @@ def _broken(protocol: Protocol, schedule: Schedule, case: Case) -> str:
     return ""
 
 
-def _violation(protocol: Protocol, case: Case) -> str:
-    """As `_broken`, of a case that may not be one for this protocol at all."""
+def _broken_rule_of_case(protocol: Protocol, case: Case) -> str:
+    """The first rule that the schedule of a case breaks; empty if none, or if the protocol cannot take the case."""
     try:
-        schedule = jax.tree.map(np.asarray, _compiled(protocol.schedule)(case.durations, case.network))
+        schedule = jax.tree.map(np.asarray, _compiled_schedule(protocol.schedule)(case.durations, case.network))
     except Exception:
         return ""
-    return _broken(protocol, schedule, case)
+    return _broken_rule(protocol, schedule, case)
 
 
 @functools.lru_cache(maxsize=1)
-def _compiled(schedule: Callable[[jax.Array, Network], Schedule]) -> Run:
+def _compiled_schedule(schedule: Callable[[jax.Array, Network], Schedule]) -> ScheduleFunction:
     """The program of a schedule, as long as smaller and smaller cases of it are tried."""
     return jax.jit(lambda durations, network: schedule(durations, network))
 
@@ -151,7 +164,7 @@ def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
     for dtype in (jnp.float32, jnp.float64):
         with jax.enable_x64(True):
             durations = jax.ShapeDtypeStruct(shape, dtype)
-            schedule = called("schedule", jax.eval_shape, protocol.schedule, durations, Network())
+            schedule = call_or_fail("schedule", jax.eval_shape, protocol.schedule, durations, Network())
         rule = "a protocol must make a gcjax.protocols.Schedule"
         require(isinstance(schedule, Schedule), f"{rule}; this one made {type(schedule).__name__}")
         try:
@@ -165,20 +178,23 @@ def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
 
 
 def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]) -> None:
+    """Under `vmap` the first cases without a network have the same schedules, bit by bit."""
     indices = [i for i, case in enumerate(cases) if not case.messages.any()][:3]
     durations = jnp.stack([jnp.asarray(cases[i].durations) for i in indices])
-    batch = called("schedule", jax.jit(jax.vmap(protocol.schedule, (0, None))), durations, cases[indices[0]].network)
+    batched_schedule = call_or_fail(
+        "schedule", jax.jit(jax.vmap(protocol.schedule, (0, None))), durations, cases[indices[0]].network
+    )
     for row, i in enumerate(indices):
-        for name, one, other in zip(Schedule._fields, schedules[i], batch, strict=True):
-            equal = np.array_equal(one, np.asarray(other)[row], equal_nan=True)
-            require(equal, f"a schedule must be the same under vmap; {name} is not", str(cases[i]))
+        for name, alone, in_batch in zip(Schedule._fields, schedules[i], batched_schedule, strict=True):
+            is_equal = np.array_equal(alone, np.asarray(in_batch)[row], equal_nan=True)
+            require(is_equal, f"a schedule must be the same under vmap; {name} is not", str(cases[i]))
 
 
 def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:
     """The schedules keep to the protocol's specification, if there is one."""
     if protocol.specification is None:
         return
-    specification = called("specification", protocol.specification, num_workers)
+    specification = call_or_fail("specification", protocol.specification, num_workers)
     for case, schedule in zip(cases, schedules, strict=True):
         conformance = check(schedule, specification)
         sentence = "a schedule must keep to the protocol's specification; " + str(conformance).splitlines()[0].rstrip(
@@ -195,9 +211,9 @@ def _check_refusals(protocol: Protocol, shape: tuple[int, int]) -> None:
         "whole numbers as durations": np.ones(shape, np.int32),
         "durations of one axis": np.ones(shape[0]),
     }.items():
-        refused("a protocol", protocol.__call__, durations, case=text)
+        check_refusal("a protocol", protocol.__call__, durations, case=text)
     if protocol.code is not None:
         durations = np.ones((shape[0], shape[1] + 1))
-        refused(
+        check_refusal(
             "a protocol with a code", protocol.schedule, jnp.asarray(durations), Network(), case="durations of others"
         )

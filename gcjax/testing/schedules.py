@@ -12,7 +12,7 @@ from gcjax.protocols import Protocol, Schedule
 from gcjax.protocols.validation.structure import INDICES
 from gcjax.testing.contract import require
 
-EPS = 1e-9  # sums of the same numbers in another order
+ROUNDING = 1e-9  # sums of the same numbers in another order
 
 
 def check_exactly(schedule: Schedule, protocol: Protocol, durations: np.ndarray) -> None:
@@ -30,104 +30,118 @@ def check_exactly(schedule: Schedule, protocol: Protocol, durations: np.ndarray)
     _check_seconds(schedule, protocol, durations)
 
 
-def _check_padding(s: Schedule) -> None:
-    """What is not there is -1 everywhere, and has no weight; what is there has one."""
-    happens, filled = np.isfinite(s.time), s.worker >= 0
+def _check_padding(schedule: Schedule) -> None:
+    """Empty slots and commits that do not happen are -1 and have the weight 0; contributions have one above 0."""
+    is_commit, is_contribution = np.isfinite(schedule.time), schedule.worker >= 0
     for name in INDICES:
-        values = getattr(s, name)
-        require((values[~happens] == -1).all(), f"{name} must be -1 in commits that do not happen")
-        fits = (values >= 0) == filled
-        e, c = np.argwhere(~fits)[0] if not fits.all() else (0, 0)
-        require(fits.all(), f"{name} must be -1 where the worker is; commit {e}, contribution {c} has {values[e, c]}")
-    require((s.weight[~filled] == 0).all(), "the weight must be 0 where there is no contribution")
-    bad = filled & ~(s.weight > 0)
-    require(not bad.any(), f"every contribution must have a weight above 0; commit {_first(bad)} has one without")
+        values = getattr(schedule, name)
+        require((values[~is_commit] == -1).all(), f"{name} must be -1 in commits that do not happen")
+        is_consistent = (values >= 0) == is_contribution
+        e, c = np.argwhere(~is_consistent)[0] if not is_consistent.all() else (0, 0)
+        rule = f"{name} must be -1 where the worker is"
+        require(is_consistent.all(), f"{rule}; commit {e}, contribution {c} has {values[e, c]}")
+    require((schedule.weight[~is_contribution] == 0).all(), "the weight must be 0 where there is no contribution")
+    is_unweighted = is_contribution & ~(schedule.weight > 0)
+    rule = "every contribution must have a weight above 0"
+    require(not is_unweighted.any(), f"{rule}; commit {_first_commit(is_unweighted)} has one without")
 
 
-def _first(bad: Any) -> int:
-    return int(np.argwhere(bad)[0][0]) if bad.any() else -1
+def _first_commit(is_bad: Any) -> int:
+    """The first index along the first axis at which something is bad; -1 if nothing is."""
+    return int(np.argwhere(is_bad)[0][0]) if is_bad.any() else -1
 
 
-def _check_versions(s: Schedule, protocol: Protocol) -> None:
-    """Staleness is within the bound, and no version is read before it is there."""
-    filled = s.worker >= 0
-    stale = np.where(filled, np.arange(s.time.size)[:, None] - s.version, 0)
+def _check_versions(schedule: Schedule, protocol: Protocol) -> None:
+    """Staleness is within the protocol's bound, and no version is read before it is committed."""
+    is_contribution = schedule.worker >= 0
+    staleness = np.where(is_contribution, np.arange(schedule.time.size)[:, None] - schedule.version, 0)
     if protocol.max_staleness is not None:
-        bound = protocol.max_staleness(s.start.shape[1])
-        rule = f"staleness must not be above the protocol's max_staleness, {bound}"
-        require(stale.max(initial=0) <= bound, f"{rule}; commit {_first(stale > bound)} has {stale.max(initial=0)}")
-    newest = np.where(filled, s.version, -1).max(axis=1, keepdims=True, initial=-1)
-    mixed = filled & (s.version != newest)
+        max_staleness = protocol.max_staleness(schedule.start.shape[1])
+        rule = f"staleness must not be above the protocol's max_staleness, {max_staleness}"
+        commit, largest = _first_commit(staleness > max_staleness), staleness.max(initial=0)
+        require(largest <= max_staleness, f"{rule}; commit {commit} has {largest}")
+    newest_version = np.where(is_contribution, schedule.version, -1).max(axis=1, keepdims=True, initial=-1)
+    is_mixed = is_contribution & (schedule.version != newest_version)
     rule = "contributions to one commit must read one version if the protocol says one_version"
-    require(not (protocol.one_version and mixed.any()), f"{rule}; commit {_first(mixed)} reads several")
-    for e, c in zip(*np.nonzero(filled & (s.version > 0)), strict=True):
-        w, unit, version = s.worker[e, c], s.unit[e, c], s.version[e, c]
-        deadline = s.start[unit, w]
+    require(not (protocol.one_version and is_mixed.any()), f"{rule}; commit {_first_commit(is_mixed)} reads several")
+    for commit, contribution in zip(*np.nonzero(is_contribution & (schedule.version > 0)), strict=True):
+        fields = schedule.worker, schedule.unit, schedule.version
+        worker, unit, version = (values[commit, contribution] for values in fields)
+        latest_read = schedule.start[unit, worker]
         if protocol.local is not None:  # parameters can come in while a worker takes steps of its own
-            deadline = max(deadline, s.send_start[unit : unit + s.work[e].max(), w].min(initial=np.inf))
+            units = slice(unit, unit + schedule.work[commit].max())
+            latest_read = max(latest_read, schedule.send_start[units, worker].min(initial=np.inf))
         require(
-            s.time[version - 1] <= deadline * (1 + EPS),
-            f"a version must be there when it is read; commit {e}, contribution {c} has read version {version}, which "
-            f"is made at {s.time[version - 1]:g} s, by {deadline:g} s",
+            schedule.time[version - 1] <= latest_read * (1 + ROUNDING),
+            f"a version must be there when it is read; commit {commit}, contribution {contribution} has read version "
+            f"{version}, which is made at {schedule.time[version - 1]:g} s, by {latest_read:g} s",
         )
 
 
-def _check_order(s: Schedule, protocol: Protocol) -> None:
+def _check_order(schedule: Schedule, protocol: Protocol) -> None:
     """The units of a worker are used in their order, once they have been computed to the end and have arrived."""
     if protocol.code is not None:  # `work` is what a round has come to, also by units of other rounds
         return
-    last = np.full(s.start.shape[1], -1)
-    for e in np.flatnonzero(np.isfinite(s.time)):
-        parts = zip(s.worker[e], s.unit[e], s.work[e], strict=True)
-        for w, unit, work in sorted(part for part in parts if part[0] >= 0):
-            where = f"commit {e} has unit {unit} of worker {w}"
-            require(unit > last[w], f"units of a worker must be used in order; {where} after unit {last[w]}")
-            end = s.compute_end[unit : unit + work, w]
-            require(np.isfinite(end).all(), f"only units that are computed to the end can be used; {where}")
-            arrival = s.finish[unit + work - 1, w]
-            rule = f"a unit must have arrived when it is used; {where} at {s.time[e]:g} s"
-            require(arrival <= s.time[e] * (1 + EPS), f"{rule}, and it has arrived at {arrival:g} s")
-            last[w] = unit + work - 1
+    last_unit = np.full(schedule.start.shape[1], -1)
+    for commit in np.flatnonzero(np.isfinite(schedule.time)):
+        contributions = zip(schedule.worker[commit], schedule.unit[commit], schedule.work[commit], strict=True)
+        for worker, unit, work in sorted(contribution for contribution in contributions if contribution[0] >= 0):
+            where = f"commit {commit} has unit {unit} of worker {worker}"
+            rule = "units of a worker must be used in order"
+            require(unit > last_unit[worker], f"{rule}; {where} after unit {last_unit[worker]}")
+            ends = schedule.compute_end[unit : unit + work, worker]
+            require(np.isfinite(ends).all(), f"only units that are computed to the end can be used; {where}")
+            arrival = schedule.finish[unit + work - 1, worker]
+            rule = f"a unit must have arrived when it is used; {where} at {schedule.time[commit]:g} s"
+            require(arrival <= schedule.time[commit] * (1 + ROUNDING), f"{rule}, and it has arrived at {arrival:g} s")
+            last_unit[worker] = unit + work - 1
 
 
-def _check_times(s: Schedule, *, overlaps: bool) -> None:
+def _check_times(schedule: Schedule, *, overlaps: bool) -> None:
     """No unit starts before its worker is free, nobody computes while sending."""
-    for name, after in itertools.pairwise(("start", "compute_start", "compute_end", "finish")):
-        early, late = getattr(s, name), getattr(s, after)
-        is_finite = np.isfinite(early) & np.isfinite(late)
-        require((early <= late + EPS)[is_finite].all(), f"{name} must not come after {after}")
-    for w in range(s.start.shape[1]):
-        units = np.flatnonzero(np.isfinite(s.start[:, w]))
-        starts, ends = s.start[units, w], s.compute_end[units, w]
-        overlapping = np.flatnonzero(starts[1:] < ends[:-1] - EPS)
-        if overlapping.size:
-            n = units[1:][overlapping[0]]
+    for name, later_name in itertools.pairwise(("start", "compute_start", "compute_end", "finish")):
+        times, later_times = getattr(schedule, name), getattr(schedule, later_name)
+        is_finite = np.isfinite(times) & np.isfinite(later_times)
+        require((times <= later_times + ROUNDING)[is_finite].all(), f"{name} must not come after {later_name}")
+    for worker in range(schedule.start.shape[1]):
+        units = np.flatnonzero(np.isfinite(schedule.start[:, worker]))
+        starts, ends = schedule.start[units, worker], schedule.compute_end[units, worker]
+        overlaps_previous = np.flatnonzero(starts[1:] < ends[:-1] - ROUNDING)
+        if overlaps_previous.size:
+            unit = units[1:][overlaps_previous[0]]
             rule = "no unit must start before its worker has computed the one before"
-            end = ends[overlapping[0]]
-            value = f"unit {n} of worker {w} starts at {s.start[n, w]:g} s, the one before ends at {end:g} s"
-            require(False, f"{rule}; {value}")
-        sent = np.isfinite(s.send_start[:, w])
-        for begin, arrived in zip(s.send_start[sent, w], s.finish[sent, w], strict=True):
-            within = (starts > begin + EPS) & (starts < arrived - EPS)
-            rule = f"nobody must begin a unit while sending; worker {w} does between {begin:g} and {arrived:g} s"
-            require(overlaps or not within.any(), rule)
+            previous_end = ends[overlaps_previous[0]]
+            start = schedule.start[unit, worker]
+            example = f"unit {unit} of worker {worker} starts at {start:g} s, the one before ends at {previous_end:g} s"
+            require(False, f"{rule}; {example}")
+        is_sent = np.isfinite(schedule.send_start[:, worker])
+        send_starts, arrivals = schedule.send_start[is_sent, worker], schedule.finish[is_sent, worker]
+        for sent, arrived in zip(send_starts, arrivals, strict=True):
+            begins_while_sending = (starts > sent + ROUNDING) & (starts < arrived - ROUNDING)
+            rule = f"nobody must begin a unit while sending; worker {worker} does between {sent:g} and {arrived:g} s"
+            require(overlaps or not begins_while_sending.any(), rule)
 
 
-def _check_seconds(s: Schedule, protocol: Protocol, durations: np.ndarray) -> None:
+def _check_seconds(schedule: Schedule, protocol: Protocol, durations: np.ndarray) -> None:
     """Computing a unit takes as long as it was sampled to take, or less if it is cut off."""
-    seconds = s.compute_end - np.where(np.isfinite(s.compute_start), s.compute_start, 0)
-    long = np.isfinite(s.compute_start) & np.isfinite(s.compute_end) & (seconds > durations * (1 + EPS) + EPS)
-    if long.any():
-        n, w = np.argwhere(long)[0]
-        rule = "computing a unit must not take longer than its duration"
-        require(False, f"{rule}; unit {n} of worker {w} takes {seconds[n, w]:g} s instead of {durations[n, w]:g} s")
+    seconds = schedule.compute_end - np.where(np.isfinite(schedule.compute_start), schedule.compute_start, 0)
+    is_computed = np.isfinite(schedule.compute_start) & np.isfinite(schedule.compute_end)
+    is_too_long = is_computed & (seconds > durations * (1 + ROUNDING) + ROUNDING)
+    _require_no_unit(is_too_long, seconds, durations, "computing a unit must not take longer than its duration")
     if protocol.code is not None:
         return
-    short = np.zeros_like(long)
-    for e, c in np.argwhere(s.worker >= 0):
-        w, units = s.worker[e, c], slice(s.unit[e, c], s.unit[e, c] + s.work[e, c])
-        short[units, w] |= seconds[units, w] < durations[units, w] * (1 - EPS) - EPS
-    if short.any():
-        n, w = np.argwhere(short)[0]
-        rule = "a unit that is used must have taken as long as its duration"
-        require(False, f"{rule}; unit {n} of worker {w} takes {seconds[n, w]:g} s instead of {durations[n, w]:g} s")
+    is_too_short = np.zeros_like(is_too_long)
+    for commit, contribution in np.argwhere(schedule.worker >= 0):
+        fields = schedule.worker, schedule.unit, schedule.work
+        worker, unit, work = (values[commit, contribution] for values in fields)
+        units = slice(unit, unit + work)
+        is_too_short[units, worker] |= seconds[units, worker] < durations[units, worker] * (1 - ROUNDING) - ROUNDING
+    _require_no_unit(is_too_short, seconds, durations, "a unit that is used must have taken as long as its duration")
+
+
+def _require_no_unit(is_bad: np.ndarray, seconds: Any, durations: np.ndarray, rule: str) -> None:
+    """Raises a `ContractError` with the rule and the first unit for which `is_bad bool[T, W]` holds."""
+    if is_bad.any():
+        unit, worker = np.argwhere(is_bad)[0]
+        taken, sampled = seconds[unit, worker], durations[unit, worker]
+        require(False, f"{rule}; unit {unit} of worker {worker} takes {taken:g} s instead of {sampled:g} s")

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.stragglers import StragglerModel, sample_durations
-from gcjax.testing.contract import Traced, called, close, refused, require, same, shown
+from gcjax.testing.contract import Traced, call_or_fail, check_refusal, close, on_one_line, require, same
 
 ROUNDING = 2e-6  # between programs, in float32
 
@@ -42,43 +42,45 @@ def check_straggler_model(
     is_model = isinstance(model, StragglerModel)
     require(is_model, f"a model must be a gcjax.stragglers.StragglerModel; got {type(model).__name__}")
     key = jax.random.key(0) if rng_key is None else rng_key
-    for wide in (False, True):
-        with jax.enable_x64(wide):
+    for is_wide in (False, True):
+        with jax.enable_x64(is_wide):
             _check_state(model, key, num_workers)
 
     def sample(rng_key: jax.Array, units: int = num_units) -> np.ndarray:
-        return np.asarray(called("sample", sample_durations, model, rng_key, units, num_workers))
+        """float[T, W]: durations of the model."""
+        return np.asarray(call_or_fail("sample", sample_durations, model, rng_key, units, num_workers))
 
     seconds = sample(key)
     _check_seconds(seconds)
     require(same(seconds, sample(key)), "the same key must give the same bits", "two calls with one key")
-    fewer = (num_units + 1) // 2
-    differs = np.flatnonzero((sample(key, fewer) != seconds[:fewer]).any(axis=1))
+    num_fewer = (num_units + 1) // 2
+    differing_units = np.flatnonzero((sample(key, num_fewer) != seconds[:num_fewer]).any(axis=1))
     rule = "more units must begin with the same bits as fewer"
-    require(not differs.size, rule, f"unit {differs[:1]} of {fewer} and of {num_units} units")
+    require(not differing_units.size, rule, f"unit {differing_units[:1]} of {num_fewer} and of {num_units} units")
     _check_vmap(model, key, num_units, num_workers)
     if not quick:
         _check_eager(model, key, num_workers)
-    refused("sample_durations", sample_durations, model, key, 0, num_workers, case="0 units")
+    check_refusal("sample_durations", sample_durations, model, key, 0, num_workers, case="0 units")
 
 
 def _check_seconds(seconds: np.ndarray) -> None:
-    bad = ~(seconds >= 0)
-    if bad.any():
-        unit, worker = np.argwhere(bad)[0]
+    """All durations float[T, W] are at least 0, and none is NaN."""
+    is_bad = ~(seconds >= 0)
+    if is_bad.any():
+        unit, worker = np.argwhere(is_bad)[0]
         rule = "seconds must be at least 0, and inf for a failed worker"
         require(False, f"{rule}; they are {seconds[unit, worker]:g}", f"unit {unit} of worker {worker}")
 
 
 def _check_state(model: StragglerModel, key: jax.Array, num_workers: int) -> None:
     """Shapes and types, by tracing alone."""
-    state = called("init", lambda: model.init(key, num_workers))
-    again = called("init", lambda: model.init(key, num_workers))
-    require(same(state, again), "the same key must give the same state", "two calls of init with one key")
-    shapes = jax.tree.map(_shape, state)
-    result = called("sample", jax.eval_shape, model.sample, state, key)
-    pair = isinstance(result, tuple) and len(result) == 2
-    require(pair, f"sample must give (seconds, state); it gave {type(result).__name__}")
+    state = call_or_fail("init", lambda: model.init(key, num_workers))
+    second_state = call_or_fail("init", lambda: model.init(key, num_workers))
+    require(same(state, second_state), "the same key must give the same state", "two calls of init with one key")
+    shapes = jax.tree.map(_type_and_shape, state)
+    result = call_or_fail("sample", jax.eval_shape, model.sample, state, key)
+    is_pair = isinstance(result, tuple) and len(result) == 2
+    require(is_pair, f"sample must give (seconds, state); it gave {type(result).__name__}")
     seconds, next_state = result
     rule = f"sample must give seconds float[{num_workers}] and the next state"
     require(getattr(seconds, "shape", None) == (num_workers,), f"{rule}; the seconds are {seconds}")
@@ -87,11 +89,13 @@ def _check_state(model: StragglerModel, key: jax.Array, num_workers: int) -> Non
     rule = "the state must keep its structure, shapes and types"
     same_tree = str(jax.tree.structure(shapes)) == str(jax.tree.structure(next_state))
     require(same_tree, f"{rule}; its structure changes")
-    for old, new in zip(jax.tree.leaves(shapes), jax.tree.leaves(jax.tree.map(_shape, next_state)), strict=True):
-        require(old == new, f"{rule}; {old} becomes {new}")
+    next_shapes = jax.tree.map(_type_and_shape, next_state)
+    for shape, next_shape in zip(jax.tree.leaves(shapes), jax.tree.leaves(next_shapes), strict=True):
+        require(shape == next_shape, f"{rule}; {shape} becomes {next_shape}")
 
 
-def _shape(x: Any) -> str:
+def _type_and_shape(x: Any) -> str:
+    """As in "float32[3]"."""
     return f"{jnp.result_type(x) if not hasattr(x, 'dtype') else x.dtype}{list(jnp.shape(x))}"
 
 
@@ -100,20 +104,22 @@ def _check_vmap(model: StragglerModel, key: jax.Array, num_units: int, num_worke
     keys = jax.random.split(key, 3)
 
     def sample(rng_key: jax.Array) -> jax.Array:
+        """float[T, W]: durations of the model for one key."""
         return sample_durations(model, rng_key, num_units, num_workers)
 
     program = Traced(sample)
-    alone = np.stack([np.asarray(called("sample", program, k)) for k in keys])
-    require(program.times == 1, "another key must compile nothing")
-    batch = np.asarray(called("sample", jax.vmap(sample), keys))
-    for one, other in zip(alone, batch, strict=True):
-        unit = int(np.argmax((~np.isclose(one, other, rtol=ROUNDING)).any(axis=1)))
-        case = f"unit {unit}: {shown(one[unit])} alone, {shown(other[unit])} under vmap"
-        require(close(one, other, ROUNDING), "vmap over keys must give what a loop gives", case)
+    one_by_one = np.stack([np.asarray(call_or_fail("sample", program, k)) for k in keys])
+    require(program.num_traces == 1, "another key must compile nothing")
+    under_vmap = np.asarray(call_or_fail("sample", jax.vmap(sample), keys))
+    for alone_seconds, batch_seconds in zip(one_by_one, under_vmap, strict=True):
+        unit = int(np.argmax((~np.isclose(alone_seconds, batch_seconds, rtol=ROUNDING)).any(axis=1)))
+        case = f"unit {unit}: {on_one_line(alone_seconds[unit])} alone, {on_one_line(batch_seconds[unit])} under vmap"
+        require(close(alone_seconds, batch_seconds, ROUNDING), "vmap over keys must give what a loop gives", case)
 
 
 def _check_eager(model: StragglerModel, key: jax.Array, num_workers: int) -> None:
+    """The first unit takes the same time with and without `jit`."""
     state = model.init(key, num_workers)
-    plain, compiled = called("sample", model.sample, state, key)[0], jax.jit(model.sample)(state, key)[0]
-    case = f"{shown(plain)} without, {shown(compiled)} with"
+    plain, compiled = call_or_fail("sample", model.sample, state, key)[0], jax.jit(model.sample)(state, key)[0]
+    case = f"{on_one_line(plain)} without, {on_one_line(compiled)} with"
     require(close(plain, compiled, ROUNDING), "sample must give the same with and without jit", case)

@@ -11,7 +11,7 @@ import numpy as np
 
 from gcjax.tasks import Task
 from gcjax.tasks.base import Batch, merge
-from gcjax.testing.contract import called, close, require, same
+from gcjax.testing.contract import call_or_fail, close, require, same
 
 ROUNDING = {2: 0.1, 4: 1e-3, 8: 1e-9}  # of losses and gradients, by the bytes of a number
 
@@ -39,12 +39,13 @@ def check_task(
     require(isinstance(task, Task), f"a task must be a gcjax.tasks.Task; got {type(task).__name__}")
     key = jax.random.key(0) if rng_key is None else rng_key
     init = jax.jit(task.init)
-    params = called("init", init, key)
+    params = call_or_fail("init", init, key)
     if not quick:
-        again = jax.jit(lambda k: task.init(k))(key)
-        require(same(params, again), "the same key must give the same parameters; compiled again they differ")
+        recompiled_params = jax.jit(lambda k: task.init(k))(key)
+        rule = "the same key must give the same parameters; compiled again they differ"
+        require(same(params, recompiled_params), rule)
     chunk_batch, unit_batch = (jax.jit(draw) for draw in (task.chunk_batch, task.unit_batch))
-    batch = called("unit_batch", unit_batch, task.data, key, 0, 0)
+    batch = call_or_fail("unit_batch", unit_batch, task.data, key, 0, 0)
     _check_types(task, params, batch, key)
     _check_finite(task, params, batch, key, quick)
     _check_batches("unit_batch", task.unit_batch, unit_batch, task.data, key, ((0, 0), (1, 2), (70_000, 7)), quick)
@@ -53,20 +54,20 @@ def check_task(
     if task.mergeable:
         _check_merge(task, params, key)
     if whole_chunks:
-        _check_whole(task, params, key)
+        _check_whole_chunks(task, params, key)
 
 
 def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
     """Shapes and types of loss, gradient and metrics, without computing anything."""
     floats = {x.dtype for x in jax.tree.leaves(params) if jnp.issubdtype(x.dtype, jnp.floating)}
     require(floats, "parameters must have floating point numbers")
-    loss, gradient = called("loss", jax.eval_shape, jax.value_and_grad(task.loss), params, batch, key)
+    loss, gradient = call_or_fail("loss", jax.eval_shape, jax.value_and_grad(task.loss), params, batch, key)
     require(loss.shape == (), f"the loss must be one number; it has the shape {list(loss.shape)}")
     require(loss.dtype in floats, f"the loss must have a float type of the parameters; it is {loss.dtype}")
     for (path, x), g in zip(jax.tree.leaves_with_path(params), jax.tree.leaves(gradient), strict=True):
         rule = f"gradients must keep the types of the parameters; params{jax.tree_util.keystr(path)}"
         require(x.dtype == g.dtype, f"{rule} is {x.dtype}, not {g.dtype}")
-    metrics = called("metrics", jax.eval_shape, task.metrics, params, task.data)
+    metrics = call_or_fail("metrics", jax.eval_shape, task.metrics, params, task.data)
     require(isinstance(metrics, dict) and metrics, "metrics must be a dictionary of numbers, name -> float[]")
     for name, value in metrics.items():
         rule = f"the metric {name!r} must be one floating point number"
@@ -78,27 +79,28 @@ def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bo
     """Loss, gradient and metrics at two points; unless quick, the loss compiled again is the same."""
     derivative = jax.jit(jax.value_and_grad(task.loss))
     metrics = jax.jit(task.metrics)
-    for where, point in (("the initial parameters", params), ("parameters near them", near(params, key))):
-        loss, gradient = called("loss", derivative, point, batch, key)
+    for where, tried_params in (("the initial parameters", params), ("parameters near them", perturbed(params, key))):
+        loss, gradient = call_or_fail("loss", derivative, tried_params, batch, key)
         require(np.isfinite(loss), f"the loss must be finite; it is {float(loss):g}", where)
         for path, x in jax.tree.leaves_with_path(gradient):
             name = f"params{jax.tree_util.keystr(path)}"
             require(np.isfinite(x).all(), f"gradients must be finite; that of {name} is not", where)
-        for name, value in called("metrics", metrics, point, task.data).items():
+        for name, value in call_or_fail("metrics", metrics, tried_params, task.data).items():
             require(np.isfinite(value), f"metrics must be finite; {name!r} is {float(value):g}", where)
     if not quick:
-        recompiled = jax.jit(lambda p, b, k: task.loss(p, b, k))(point, batch, key)
+        recompiled = jax.jit(lambda p, b, k: task.loss(p, b, k))(tried_params, batch, key)
         rule = "the loss must depend on parameters, batch and key only; compiled again it differs"
-        require(close(loss, recompiled, _rounding(recompiled)), rule)
+        require(close(loss, recompiled, _loss_tolerance(recompiled)), rule)
 
 
-def _rounding(loss: jax.Array) -> float:
+def _loss_tolerance(loss: jax.Array) -> float:
+    """The tolerance for losses of this float type."""
     return ROUNDING[loss.dtype.itemsize]
 
 
 @jax.jit
-def near(params: Any, rng_key: jax.Array) -> Any:
-    """Parameters at which no gradient is zero by accident."""
+def perturbed(params: Any, rng_key: jax.Array) -> Any:
+    """The parameters plus noise, so that no gradient is zero by accident, as at zero weights."""
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(rng_key, len(leaves))
     noise = [0.3 * jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, leaves, strict=True)]
@@ -106,24 +108,40 @@ def near(params: Any, rng_key: jax.Array) -> Any:
 
 
 def _check_batches(
-    name: str, draw: Any, compiled: Any, data: Any, key: jax.Array, indices: tuple[tuple[int, int], ...], quick: bool
+    name: str,
+    draw: Any,
+    compiled: Any,
+    data: Any,
+    key: jax.Array,
+    index_pairs: tuple[tuple[int, int], ...],
+    quick: bool,
 ) -> None:
-    """Drawn alone, again, among others, and without `jit`."""
-    first, second = (jnp.asarray([pair[i] for pair in indices], jnp.int32) for i in range(2))
-    batches = called(name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first, second)
-    shape = None
-    for i, pair in enumerate(indices):
-        alone = called(name, compiled, data, key, *pair)
-        case = f"{name}(data, rng_key, {pair[0]}, {pair[1]})"
-        require(same(alone, compiled(data, key, *pair)), "a batch must be the same when it is drawn again", case)
-        in_batch = jax.tree.map(lambda x, i=i: x[i], batches)
-        require(same(alone, in_batch), "a batch must be the same alone and among others", case)
+    """Batches are the same when drawn alone, again, under `vmap` with others, and without `jit`.
+
+    Args:
+      name: of the function, for errors.
+      draw: `(data, rng_key, first, second) -> batch`.
+      compiled: the same as a program.
+      data: of the task.
+      key: of the batches.
+      index_pairs: (first, second), as (worker, unit) or (chunk, round).
+      quick: leaves out what needs operations to be compiled one by one.
+    """
+    first, second = (jnp.asarray([index_pair[i] for index_pair in index_pairs], jnp.int32) for i in range(2))
+    batches = call_or_fail(name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first, second)
+    previous_shapes = None
+    for i, index_pair in enumerate(index_pairs):
+        alone = call_or_fail(name, compiled, data, key, *index_pair)
+        case = f"{name}(data, rng_key, {index_pair[0]}, {index_pair[1]})"
+        require(same(alone, compiled(data, key, *index_pair)), "a batch must be the same when it is drawn again", case)
+        among_others = jax.tree.map(lambda x, i=i: x[i], batches)
+        require(same(alone, among_others), "a batch must be the same alone and among others", case)
         shapes = jax.tree.map(lambda x: (x.shape, x.dtype), alone)
-        require(shape in (None, shapes), "all batches must have the same shapes and types", case)
-        shape = shapes
+        require(previous_shapes in (None, shapes), "all batches must have the same shapes and types", case)
+        previous_shapes = shapes
     if not quick:
-        eager = called(name, draw, data, key, *(jnp.asarray(x, jnp.int32) for x in indices[0]))
-        alone = compiled(data, key, *indices[0])
+        eager = call_or_fail(name, draw, data, key, *(jnp.asarray(x, jnp.int32) for x in index_pairs[0]))
+        alone = compiled(data, key, *index_pairs[0])
         require(close(eager, alone, 1e-6), "a batch must be the same with and without jit", case)
 
 
@@ -133,35 +151,44 @@ def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
     workers = jnp.arange(2, dtype=jnp.int32)
     batches = jax.vmap(task.unit_batch, (None, None, 0, None))(task.data, key, workers, jnp.int32(0))
     require(isinstance(batches, Batch), "batches must be of type gcjax.tasks.Batch if a task says mergeable")
-    merged = called("loss", jax.jit(task.loss), params, merge(batches, weights), key)
+    merged_loss = call_or_fail("loss", jax.jit(task.loss), params, merge(batches, weights), key)
     losses = jax.jit(jax.vmap(task.loss, (None, 0, None)))(params, batches, key)
-    total = jnp.sum(weights.astype(losses.dtype) * losses)
+    weighted_sum = jnp.sum(weights.astype(losses.dtype) * losses)
     rule = "the loss of merged batches must be the weighted sum of their losses if a task says mergeable"
-    require(close(merged, total, _rounding(total)), f"{rule}; it is {float(merged):g} instead of {float(total):g}")
+    values = f"it is {float(merged_loss):g} instead of {float(weighted_sum):g}"
+    require(close(merged_loss, weighted_sum, _loss_tolerance(weighted_sum)), f"{rule}; {values}")
 
 
-def _check_whole(task: Task, params: Any, key: jax.Array) -> None:
+def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
     """The mean of the chunks is all data, in every round; loss and gradient."""
-    point, chunks = near(params, key), jnp.arange(task.num_chunks, dtype=jnp.int32)
+    nearby_params, chunks = perturbed(params, key), jnp.arange(task.num_chunks, dtype=jnp.int32)
 
     def mean_loss(params: Any, round: jax.Array) -> jax.Array:
-        def of_chunk(chunk: jax.Array) -> jax.Array:
+        """The mean loss of all chunks in one round."""
+
+        def chunk_loss(chunk: jax.Array) -> jax.Array:
+            """The loss of one chunk."""
             return task.loss(params, task.chunk_batch(task.data, key, chunk, round), key)
 
-        return jax.lax.map(of_chunk, chunks).mean()
+        return jax.lax.map(chunk_loss, chunks).mean()
 
     derivative = jax.jit(jax.value_and_grad(mean_loss))
-    first, third = (called("loss", derivative, point, jnp.asarray(r, jnp.int32)) for r in (0, 3))
-    rounding = _rounding(first[0])
+    first_round, later_round = (
+        call_or_fail("loss", derivative, nearby_params, jnp.asarray(r, jnp.int32)) for r in (0, 3)
+    )
+    rounding = _loss_tolerance(first_round[0])
     rule = "batches that are whole chunks must be the same in every round"
-    require(close(first, third, rounding), f"{rule}; the mean loss is {first[0]:g}, and then {third[0]:g}")
+    values = f"the mean loss is {first_round[0]:g}, and then {later_round[0]:g}"
+    require(close(first_round, later_round, rounding), f"{rule}; {values}")
 
-    def of_all(params: Any) -> jax.Array:
+    def train_loss(params: Any) -> jax.Array:
+        """The loss of all data, as the metrics say."""
         metrics = task.metrics(params, task.data)
         require("train_loss" in metrics, "whole_chunks needs the metric 'train_loss', the loss of all data")
         return metrics["train_loss"]
 
-    total, gradient = called("metrics", jax.jit(jax.value_and_grad(of_all)), point)
+    full_loss, full_gradient = call_or_fail("metrics", jax.jit(jax.value_and_grad(train_loss)), nearby_params)
     rule = "the mean loss of the chunks must be the loss of all data"
-    require(close(first[0], total, rounding), f"{rule}; it is {first[0]:g} instead of {total:g}")
-    require(close(first[1], gradient, rounding), "the mean gradient of the chunks must be the gradient on all data")
+    require(close(first_round[0], full_loss, rounding), f"{rule}; it is {first_round[0]:g} instead of {full_loss:g}")
+    rule = "the mean gradient of the chunks must be the gradient on all data"
+    require(close(first_round[1], full_gradient, rounding), rule)

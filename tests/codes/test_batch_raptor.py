@@ -9,7 +9,7 @@ import pytest
 
 from gcjax import codes
 from gcjax.codes import assignments
-from gcjax.codes.batch_raptor import _degrees, peel
+from gcjax.codes.batch_raptor import _degree_probabilities, peel
 from tests.codes.helpers import KEY, distance
 
 
@@ -61,8 +61,8 @@ def test_many_workers_lose_less_than_the_error_they_were_made_for():
     assert 0 < np.mean(lost) < 0.05
 
 
-def test_degrees():
-    probabilities = _degrees(0.1)
+def test_degree_probabilities():
+    probabilities = _degree_probabilities(0.1)
     u = 0.2 * 0.8 / 0.36
     expected = [u, *(1 / (k * (k - 1)) for k in range(2, 11)), 1 / 10]
     np.testing.assert_allclose(probabilities, np.array(expected) / (u + 1))

@@ -10,7 +10,12 @@ import pytest
 from gcjax import codes
 from gcjax.codes import assignments, diagnostics
 from gcjax.codes.processing_order.slack import INFINITE, remaining_work, slack, slack_terms
-from gcjax.codes.processing_order.worst_case_search import _candidates, _reorder, _without_common_chunks, search
+from gcjax.codes.processing_order.worst_case_search import (
+    _candidate_groups,
+    _reorder_chunks,
+    _without_common_chunks,
+    search,
+)
 from tests.codes.orders import all_q_max, irregular, small
 
 KEY = jax.random.key(0)
@@ -94,7 +99,7 @@ def test_a_turn_finds_the_best_order_of_the_worker(num_blocks):
             values = work.values.copy()
             values[held] = order
             smallest.append(slack(work._replace(values=values), chunks).min())
-        _reorder(work, state, np.array([worker]), np.random.default_rng(0))
+        _reorder_chunks(work, state, np.array([worker]), np.random.default_rng(0))
         assert state[0, chunks].min() == max(smallest) >= smallest[-1]
         np.testing.assert_array_equal(state[:, :-1], slack_terms(work))
 
@@ -112,7 +117,7 @@ def test_after_the_sweeps_only_holders_of_the_worst_chunks_have_a_turn():
     inverse = codes.holders(assignment)
     work = remaining_work(assignment, inverse, 1)
     slacks = np.append(slack(work), INFINITE)
-    groups = list(itertools.islice(_candidates(work, slacks, inverse, np.random.default_rng(0)), 10 * 50 + 1))
+    groups = list(itertools.islice(_candidate_groups(work, slacks, inverse, np.random.default_rng(0)), 10 * 50 + 1))
     assert sorted(np.concatenate(groups[:-1])) == sorted(list(range(50)) * 10)
     worst = inverse.workers[slacks[:-1] == slacks.min()]
     assert 0 < groups[-1].size <= 8 and np.isin(groups[-1], worst).all()

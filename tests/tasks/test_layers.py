@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from gcjax.tasks.layers import GroupNorm, halved, local_response_norm, overlapping_maxima, patches
+from gcjax.tasks.layers import GroupNorm, local_response_norm, max_pool_2x2, max_pool_3x3, patches
 
 KEY = jax.random.key(0)
 
@@ -47,8 +47,8 @@ def test_pools_are_maxima(shape):
     height, width = -(-shape[0] // 2), -(-shape[1] // 2)
     two = np.stack([[padded[:, 2 * i : 2 * i + 2, 2 * j : 2 * j + 2].max(axis=(1, 2)) for j in range(width)]
                     for i in range(height)])  # fmt: skip
-    np.testing.assert_array_equal(halved(jnp.asarray(images)), two.transpose(2, 0, 1, 3))
+    np.testing.assert_array_equal(max_pool_2x2(jnp.asarray(images)), two.transpose(2, 0, 1, 3))
     if shape == (8, 6):
         three = np.stack([[padded[:, 2 * i : 2 * i + 3, 2 * j : 2 * j + 3].max(axis=(1, 2)) for j in range(width)]
                           for i in range(height)])  # fmt: skip
-        np.testing.assert_array_equal(overlapping_maxima(jnp.asarray(images)), three.transpose(2, 0, 1, 3))
+        np.testing.assert_array_equal(max_pool_3x3(jnp.asarray(images)), three.transpose(2, 0, 1, 3))

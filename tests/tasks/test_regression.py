@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gcjax import tasks
-from gcjax.tasks.logistic import _newton
+from gcjax.tasks.logistic import _newton_optimum
 
 KEY = jax.random.key(0)
 BOTH = pytest.mark.parametrize("factory", [tasks.linear_regression, tasks.logistic_regression])
@@ -82,7 +82,7 @@ def test_newton_converges_where_full_steps_overshoot():
 
 
 def gradient_size(inputs, targets, l2):
-    weights = _newton(inputs, targets, l2)
+    weights = _newton_optimum(inputs, targets, l2)
     error = 0.5 * (1 + np.tanh(0.5 * inputs @ weights)) - targets
     return np.linalg.norm(inputs.T @ error / len(targets) + l2 * weights)
 

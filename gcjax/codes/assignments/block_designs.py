@@ -27,14 +27,14 @@ def design(num_workers: int, load: int) -> designs.Design:
     """
     _validate.integer("num_workers", num_workers, minimum=3)
     _validate.integer("load", load, minimum=1)
-    smallest = designs.smallest_design(num_workers, load)
-    if smallest is not None:
-        return smallest
-    options = {(d.points, d.replication) for d in designs.known_designs(2 * num_workers) if d.points > 3}
-    near = sorted(options, key=lambda o: abs(o[0] / num_workers - 1) + abs(o[1] / load - 1))[:4]
+    known = designs.smallest_design(num_workers, load)
+    if known is not None:
+        return known
+    known_pairs = {(d.points, d.replication) for d in designs.known_designs(2 * num_workers) if d.points > 3}
+    nearest = sorted(known_pairs, key=lambda pair: abs(pair[0] / num_workers - 1) + abs(pair[1] / load - 1))[:4]
     raise ValueError(
         "a block design needs λ (W - 1) = K (k - 1) with whole λ and k, and at least as many blocks as points, and a "
         f"construction that is known here; there is none for num_workers={num_workers}, load={load}. The nearest are "
-        + ", ".join(f"({v}, {r})" for v, r in near)
+        + ", ".join(f"({v}, {r})" for v, r in nearest)
         + "."
     )

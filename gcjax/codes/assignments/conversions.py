@@ -38,10 +38,10 @@ def from_graph(graph: Any) -> Assignment:
         return from_matrix(adjacency)
     if graph.is_directed():
         raise ValueError("from_graph needs an undirected graph; got a directed one. Use from_matrix.")
-    index = {vertex: i for i, vertex in enumerate(sorted(graph.nodes))}
-    edges = np.array([(index[u], index[v]) for u, v in graph.edges], dtype=np.int64).reshape(-1, 2)
-    pairs = np.unique(np.concatenate([edges, edges[:, ::-1]]), axis=0)
-    return from_pairs(pairs[:, 0], pairs[:, 1], num_workers=len(index), num_chunks=len(index))
+    vertex_index = {vertex: i for i, vertex in enumerate(sorted(graph.nodes))}
+    edge_ends = np.array([(vertex_index[u], vertex_index[v]) for u, v in graph.edges], dtype=np.int64).reshape(-1, 2)
+    neighbours = np.unique(np.concatenate([edge_ends, edge_ends[:, ::-1]]), axis=0)
+    return from_pairs(neighbours[:, 0], neighbours[:, 1], num_workers=len(vertex_index), num_chunks=len(vertex_index))
 
 
 def edges(graph: Any) -> Assignment:
@@ -57,14 +57,15 @@ def edges(graph: Any) -> Assignment:
 
     if not isinstance(graph, nx.Graph) or graph.is_directed() or nx.number_of_selfloops(graph):
         raise ValueError(f"edges needs an undirected networkx graph without loops; got {graph!r}.")
-    index = {vertex: i for i, vertex in enumerate(sorted(graph.nodes))}
-    ends = np.array(sorted(sorted((index[u], index[v])) for u, v in graph.edges), np.int64).reshape(-1, 2)
-    workers = np.repeat(np.arange(len(ends)), 2)
-    return from_pairs(workers, ends.ravel(), num_workers=len(ends), num_chunks=len(index))
+    vertex_index = {vertex: i for i, vertex in enumerate(sorted(graph.nodes))}
+    pairs = sorted(sorted((vertex_index[u], vertex_index[v])) for u, v in graph.edges)
+    edge_ends = np.array(pairs, np.int64).reshape(-1, 2)
+    workers = np.repeat(np.arange(len(edge_ends)), 2)
+    return from_pairs(workers, edge_ends.ravel(), num_workers=len(edge_ends), num_chunks=len(vertex_index))
 
 
 def from_pairs(workers: np.ndarray, chunks: np.ndarray, *, num_workers: int, num_chunks: int) -> Assignment:
-    """From parallel lists of (worker, chunk), each pair once, sorted by worker; nothing dense in N×W."""
+    """From arrays of the workers and chunks of all pairs, each pair once, sorted by worker; never holds N×W numbers."""
     counts = np.bincount(chunks, minlength=num_chunks)
     if (counts == 0).any():
         missing = np.flatnonzero(counts == 0)
@@ -72,6 +73,7 @@ def from_pairs(workers: np.ndarray, chunks: np.ndarray, *, num_workers: int, num
             f"every chunk must be held by a worker; nobody holds chunk {missing[0]} ({missing.size} such chunks)."
         )
     loads = np.bincount(workers, minlength=num_workers)
-    table = np.full((num_workers, loads.max()), -1, dtype=np.int32)
-    table[workers, np.arange(workers.size) - np.repeat(np.cumsum(loads) - loads, loads)] = chunks
-    return Assignment(table, num_chunks)
+    chunk_rows = np.full((num_workers, loads.max()), -1, dtype=np.int32)
+    slots = np.arange(workers.size) - np.repeat(np.cumsum(loads) - loads, loads)  # 0, 1, ... for each worker
+    chunk_rows[workers, slots] = chunks
+    return Assignment(chunk_rows, num_chunks)

@@ -18,25 +18,19 @@ class Design(NamedTuple):
 
     Attributes:
       points: v.
-      size: k, the points of a block.
+      blocks: b.
       replication: r, the blocks that a point is in.
+      size: k, the points of a block.
+      shared: λ, the blocks that two points share.
       make: the incidence bool[b, v].
     """
 
     points: int
-    size: int
+    blocks: int
     replication: int
+    size: int
+    shared: int
     make: Callable[[], np.ndarray]
-
-    @property
-    def blocks(self) -> int:
-        """The number b."""
-        return self.points * self.replication // self.size
-
-    @property
-    def shared(self) -> int:
-        """The number λ, of blocks that two points share."""
-        return self.replication * (self.size - 1) // (self.points - 1)
 
 
 def smallest_design(points: int, replication: int) -> Design | None:
@@ -59,16 +53,24 @@ def incidence(design: Design) -> np.ndarray:
 
 def known_designs(max_points: int) -> Iterator[Design]:
     """All designs of the list with up to so many points."""
-    for design in _basic(max_points):
+    for design in _direct_designs(max_points):
         yield design
-        points, size, replication, _ = design
-        if points - size >= 2:
-            complement = functools.partial(lambda inner: ~inner.make(), design)
-            yield Design(points, points - size, design.blocks - replication, complement)
+        if design.points - design.size >= 2:
+            yield _complement_design(design)
+
+
+def _complement_design(design: Design) -> Design:
+    """The design whose blocks have the points that those of another do not have."""
+    return design._replace(
+        replication=design.blocks - design.replication,
+        size=design.points - design.size,
+        shared=design.blocks - 2 * design.replication + design.shared,
+        make=lambda: ~design.make(),
+    )
 
 
 def prime_power(q: int) -> tuple[int, int] | None:
-    """P and k with q = p^k, or None."""
+    """The prime p and the exponent k with q = p^k; None if there are none."""
     p = next((p for p in range(2, q + 1) if q % p == 0), 0)
     k = 0
     while p and q % p == 0:
@@ -84,58 +86,66 @@ def field(q: int) -> tuple[np.ndarray, np.ndarray]:
     weights = p ** np.arange(k)
     add = ((digits[:, None] + digits[None]) % p) @ weights
     for modulus in itertools.product(range(p), repeat=k):  # x^k = the polynomial with these coefficients
-        multiply = _products(digits, np.array(modulus), p) @ weights
+        multiply = _polynomial_products(digits, np.array(modulus), p) @ weights
         if all(len(set(row)) == q for row in multiply[1:]):
             return add, multiply
     raise AssertionError(f"no field of {q} elements was found.")
 
 
-def _products(digits: np.ndarray, modulus: np.ndarray, p: int) -> np.ndarray:
-    """int[q, q, k]: products of polynomials, reduced by x^k = modulus."""
+def _polynomial_products(digits: np.ndarray, modulus: np.ndarray, p: int) -> np.ndarray:
+    """int[q, q, k]: products of all pairs of polynomials `digits int[q, k]` mod p, with x^k = `modulus int[k]`."""
     q, k = digits.shape
-    total = np.zeros((q, q, k), int)
+    products = np.zeros((q, q, k), int)
     shifted = digits.copy()  # x^j times every element
     for j in range(k):
-        total += digits[:, None, j, None] * shifted[None]
+        products += digits[:, None, j, None] * shifted[None]
         carry = shifted[:, -1:]
         shifted = (np.concatenate([np.zeros((q, 1), int), shifted[:, :-1]], axis=1) + carry * modulus) % p
-    return total % p
+    return products % p
 
 
-def _basic(max_points: int) -> Iterator[Design]:
+def _symmetric_design(points: int, size: int, shared: int, make: Callable[[], np.ndarray]) -> Design:
+    """A design with as many blocks as points: b = v, and so r = k."""
+    return Design(points=points, blocks=points, replication=size, size=size, shared=shared, make=make)
+
+
+def _direct_designs(max_points: int) -> Iterator[Design]:
     """The designs that are made directly: all others here are complements of these."""
     for v in range(3, max_points + 1):
-        yield Design(v, v - 1, v - 1, functools.partial(_missing_one, v))
+        yield _symmetric_design(v, v - 1, v - 2, functools.partial(_missing_one_incidence, v))
     if max_points >= 16:
-        yield Design(16, 6, 6, _grid)
+        yield _symmetric_design(16, 6, 2, _grid_incidence)
     for q in filter(prime_power, range(2, max_points + 1)):
-        if q % 4 == 3 and q > 3:
-            yield Design(q, (q - 1) // 2, (q - 1) // 2, functools.partial(_residues, q, 2))
-        root = round(((q - 1) / 4) ** 0.5)
-        if prime_power(q) == (q, 1) and q > 5 and q == 4 * root**2 + 1 and root % 2:
-            yield Design(q, (q - 1) // 4, (q - 1) // 4, functools.partial(_residues, q, 4))
+        if q % 4 == 3 and q > 3:  # quadratic residues
+            yield _symmetric_design(q, (q - 1) // 2, (q - 3) // 4, functools.partial(_residue_incidence, q, 2))
+        half_root = round(((q - 1) / 4) ** 0.5)
+        if prime_power(q) == (q, 1) and q > 5 and q == 4 * half_root**2 + 1 and half_root % 2:  # quartic residues
+            yield _symmetric_design(q, (q - 1) // 4, (q - 5) // 16, functools.partial(_residue_incidence, q, 4))
         for d in itertools.count(2):
-            lines = [(q**i - 1) // (q - 1) for i in (d - 1, d, d + 1)]
             if q**d > max_points:
                 break
-            yield Design(q**d, q ** (d - 1), lines[1], functools.partial(_affine, d, q))
-            if lines[2] <= max_points:
-                yield Design(lines[2], lines[1], lines[1], functools.partial(_projective, d, q))
+            # Points of the projective geometries of d - 2, d - 1 and d dimensions over q elements.
+            lower, middle, upper = ((q**i - 1) // (q - 1) for i in (d - 1, d, d + 1))
+            make = functools.partial(_affine_incidence, d, q)
+            yield Design(points=q**d, blocks=q * middle, replication=middle, size=q ** (d - 1), shared=lower, make=make)
+            if upper <= max_points:
+                yield _symmetric_design(upper, middle, lower, functools.partial(_projective_incidence, d, q))
 
 
-def _missing_one(v: int) -> np.ndarray:
+def _missing_one_incidence(v: int) -> np.ndarray:
+    """bool[v, v]: each block has all points but one."""
     return ~np.eye(v, dtype=bool)
 
 
-def _grid() -> np.ndarray:
-    """The cells of a 4×4 grid; the block of a cell has the others in its row and column."""
+def _grid_incidence() -> np.ndarray:
+    """bool[16, 16]: points are the cells of a 4×4 grid; the block of a cell has the others in its row and column."""
     row, column = np.divmod(np.arange(16), 4)
-    same = (row[:, None] == row) ^ (column[:, None] == column)
-    return np.asarray(same)
+    shares_one_line = (row[:, None] == row) ^ (column[:, None] == column)
+    return np.asarray(shares_one_line)
 
 
-def _residues(q: int, power: int) -> np.ndarray:
-    """Shifts of the non-zero powers in a field."""
+def _residue_incidence(q: int, power: int) -> np.ndarray:
+    """bool[q, q]: each block is a shift of the non-zero powers (squares for 2) in the field of q elements."""
     add, multiply = field(q)
     powers = np.arange(q)
     for _ in range(power - 1):
@@ -146,24 +156,24 @@ def _residues(q: int, power: int) -> np.ndarray:
     return matrix
 
 
-def _vectors(d: int, q: int) -> np.ndarray:
-    """int[points, d + 1]: the points of the projective geometry, their first non-zero entry 1."""
-    rows = np.array(list(itertools.product(range(q), repeat=d + 1)))[1:]
-    first = rows[np.arange(len(rows)), (rows != 0).argmax(axis=1)]
-    return rows[first == 1]
+def _projective_points(d: int, q: int) -> np.ndarray:
+    """int[points, d + 1]: the points of the projective geometry over q elements, scaled to a first non-zero entry 1."""
+    vectors = np.array(list(itertools.product(range(q), repeat=d + 1)))[1:]
+    first_nonzero = vectors[np.arange(len(vectors)), (vectors != 0).argmax(axis=1)]
+    return vectors[first_nonzero == 1]
 
 
-def _projective(d: int, q: int) -> np.ndarray:
-    """Points against hyperplanes: where the product is 0."""
+def _projective_incidence(d: int, q: int) -> np.ndarray:
+    """bool[points, points]: which point is on which hyperplane of d dimensions over q elements: inner product 0."""
     add, multiply = field(q)
-    points = _vectors(d, q)
-    total = np.zeros((len(points), len(points)), int)
+    points = _projective_points(d, q)
+    inner_products = np.zeros((len(points), len(points)), int)
     for axis in range(d + 1):
-        total = add[total, multiply[points[:, None, axis], points[None, :, axis]]]
-    return total == 0
+        inner_products = add[inner_products, multiply[points[:, None, axis], points[None, :, axis]]]
+    return inner_products == 0
 
 
-def _affine(d: int, q: int) -> np.ndarray:
+def _affine_incidence(d: int, q: int) -> np.ndarray:
     """The projective geometry without one hyperplane and its points."""
-    matrix = _projective(d, q)
+    matrix = _projective_incidence(d, q)
     return matrix[1:, ~matrix[0]]

@@ -31,22 +31,22 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
         "replication", replication, minimum=1, maximum=int((rates > 0).sum()),
         hint="A chunk cannot be on more workers than have a speed above 0.",
     )  # fmt: skip
-    return round_robin(num_chunks, _loads(rates, num_chunks, replication))
+    return round_robin(num_chunks, _proportional_loads(rates, num_chunks, replication))
 
 
-def _loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:
+def _proportional_loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:
     """int[W]: shares of N·R in proportion to the speeds, none above N, rounded by largest remainders."""
     shares = np.zeros(speeds.size)
-    free = speeds > 0
-    while True:
-        remaining = num_chunks * (replication - (shares[~free] > 0).sum())
-        shares[free] = remaining * speeds[free] / speeds[free].sum()
-        over = free & (shares > num_chunks)
-        if not over.any():
+    is_below_n = speeds > 0
+    while True:  # what shares are above N is given to the workers below it
+        remaining_copies = num_chunks * (replication - (shares[~is_below_n] > 0).sum())
+        shares[is_below_n] = remaining_copies * speeds[is_below_n] / speeds[is_below_n].sum()
+        exceeds_n = is_below_n & (shares > num_chunks)
+        if not exceeds_n.any():
             break
-        shares[over], free = num_chunks, free & ~over
+        shares[exceeds_n], is_below_n = num_chunks, is_below_n & ~exceeds_n
     loads = np.floor(shares + 1e-9).astype(int)
-    missing = num_chunks * replication - loads.sum()
-    rank = np.argsort(-(shares - loads + np.where(loads < num_chunks, 0, -np.inf)), kind="stable")
-    loads[rank[:missing]] += 1
+    num_missing = num_chunks * replication - loads.sum()
+    rounding_order = np.argsort(-(shares - loads + np.where(loads < num_chunks, 0, -np.inf)), kind="stable")
+    loads[rounding_order[:num_missing]] += 1
     return loads

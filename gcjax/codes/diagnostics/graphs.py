@@ -43,16 +43,19 @@ def graph_error(assignment: Assignment, finished: np.ndarray) -> float:
     """
     if (assignment.loads != 2).any() or assignment.load != 2:
         raise ValueError(f"graph_error needs workers that hold two chunks; got loads {set(assignment.loads.tolist())}.")
-    n = assignment.num_chunks
+    n = assignment.num_chunks  # the vertices
     u, v = assignment.chunks[np.asarray(finished, bool)].T.astype(np.int64)
     # In the double cover a piece falls apart into two, with the sides exchanged, iff it is bipartite.
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
-    cover = csr_matrix((np.ones(2 * u.size), (np.concatenate([u, u + n]), np.concatenate([v + n, v]))), (2 * n, 2 * n))
-    label = connected_components(cover, directed=False)[1]
-    bipartite = label[:n] != label[n:]
-    sizes = np.bincount(label)
-    ones = np.bincount(label[:n], minlength=sizes.size)  # of a piece with sides A and B, one copy has |A| of these
-    share = (2 * ones - sizes) / sizes
-    return float((share[label[:n][bipartite]] ** 2).sum())  # every one of the |A| + |B| vertices counts its part
+    ends = np.concatenate([u, u + n]), np.concatenate([v + n, v])
+    double_cover = csr_matrix((np.ones(2 * u.size), ends), (2 * n, 2 * n))
+    component = connected_components(double_cover, directed=False)[1]
+    is_bipartite = component[:n] != component[n:]
+    component_sizes = np.bincount(component)
+    # A bipartite piece with sides A and B has two components of size |A| + |B|; one has A from the first copy.
+    first_copy_counts = np.bincount(component[:n], minlength=component_sizes.size)  # |A| or |B|
+    imbalance = (2 * first_copy_counts - component_sizes) / component_sizes
+    vertex_shares = imbalance[component[:n][is_bipartite]] ** 2  # each of the |A| + |B| vertices counts its part
+    return float(vertex_shares.sum())

@@ -54,8 +54,8 @@ def condition_number(assignment: Assignment, coding: Coding) -> jax.Array:
     """float[]: Skeel's condition number of forming the estimate; 0 if there is no message."""
     absolute = chunk_coefficients(assignment, jnp.abs(coding.encode), jnp.abs(coding.decode))
     estimate = chunk_coefficients(assignment, coding.encode, coding.decode)
-    size = jnp.sqrt(jnp.sum(estimate**2))
-    return jnp.where(size > 0, jnp.sqrt(jnp.sum(absolute**2)) / jnp.where(size > 0, size, 1), 0)
+    norm = jnp.sqrt(jnp.sum(estimate**2))
+    return jnp.where(norm > 0, jnp.sqrt(jnp.sum(absolute**2)) / jnp.where(norm > 0, norm, 1), 0)
 
 
 def straggler_masks(
@@ -74,12 +74,13 @@ def straggler_masks(
         sets = np.array(list(itertools.combinations(range(num_workers), num_stragglers)), np.int64)
     else:
         num_runs = min(num_workers, -(-max_masks // 2))
-        first = np.arange(num_runs)[:, None] * num_workers // num_runs
-        runs = (first + np.arange(num_stragglers)) % num_workers
+        run_starts = np.arange(num_runs)[:, None] * num_workers // num_runs
+        runs = (run_starts + np.arange(num_stragglers)) % num_workers
         rng = host_generator(rng_key)
-        count = max_masks - num_runs
-        random_sets = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(count)]
-        sets = np.concatenate([runs, np.array(random_sets).reshape(count, num_stragglers)])[:max_masks]
+        num_random = max_masks - num_runs
+        random_sets = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(num_random)]
+        random_rows = np.array(random_sets).reshape(num_random, num_stragglers)
+        sets, exhaustive = np.concatenate([runs, random_rows])[:max_masks], False
     masks = np.zeros((len(sets), num_workers), bool)
     np.put_along_axis(masks, sets.reshape(len(sets), num_stragglers), True, axis=1)
     return masks, exhaustive
@@ -109,29 +110,29 @@ def conditioning(
     shape = (code.assignment.num_chunks, code.num_blocks, width)
     gradients = host_generator(gradient_key).normal(size=shape)
     with jax.enable_x64(True):
-        conditions, references = _each_row(partial(_reference, code, jnp.asarray(gradients)), progress)
-    size = np.linalg.norm(references, axis=(1, 2)).clip(np.finfo(np.float64).tiny)
+        conditions, references = _map_rows(partial(_condition_reference, code, jnp.asarray(gradients)), progress)
+    reference_norms = np.linalg.norm(references, axis=(1, 2)).clip(np.finfo(np.float64).tiny)
     errors = {}
     for name, message_type in (("float64", jnp.float64), ("float32", jnp.float32), ("bfloat16", jnp.bfloat16)):
         with jax.enable_x64(name == "float64"):
-            estimates = _each_row(partial(_estimate, code, jnp.asarray(gradients), message_type), progress)
-        errors[name] = float(np.max(np.linalg.norm(estimates - references, axis=(1, 2)) / size))
+            estimates = _map_rows(partial(_decoded_estimate, code, jnp.asarray(gradients), message_type), progress)
+        errors[name] = float(np.max(np.linalg.norm(estimates - references, axis=(1, 2)) / reference_norms))
     worst, typical = float(conditions.max()), float(np.median(conditions))
     return Conditioning(worst=worst, typical=typical, errors=errors, num_masks=len(masks), exhaustive=exhaustive)
 
 
-def _reference(code: GradientCode, gradients: jax.Array, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The condition number, and what the plan should decode: the plain sum where it is exact."""
+def _condition_reference(code: GradientCode, gradients: jax.Array, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """The condition number float[], and what the plan should decode float[L, width]: the plain sum if it is exact."""
     coding = code.plan(progress)
     eye = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
     decoded = chunk_coefficients(code.assignment, coding.encode, coding.decode)
-    exact = coding.residual < MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
-    coefficients = jnp.where(exact, eye, decoded)
+    is_exact = coding.residual < MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
+    coefficients = jnp.where(is_exact, eye, decoded)
     return condition_number(code.assignment, coding), jnp.einsum("nab,nbi->ai", coefficients, gradients)
 
 
-def _estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progress: jax.Array) -> jax.Array:
-    """float[L, width]: encoded, rounded to what is sent, decoded."""
+def _decoded_estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progress: jax.Array) -> jax.Array:
+    """float[L, width]: the estimate of the sum of `gradients float[N, L, width]` if messages have `message_type`."""
     coding = code.plan(progress)
     held = gradients[code.assignment.chunks.clip(0)]
     messages = jnp.einsum("wmkb,wkbi->wmi", coding.encode, held, precision="highest")
@@ -139,8 +140,8 @@ def _estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progr
     return jnp.einsum("wma,wmi->ai", coding.decode, messages, precision="highest")
 
 
-def _each_row(function: Callable[[jax.Array], Any], progress: np.ndarray) -> Any:
-    """The function of every row, as float64 arrays."""
+def _map_rows(function: Callable[[jax.Array], Any], progress: np.ndarray) -> Any:
+    """`function(progress[i])` for every row of progress int[masks, W], stacked, as float64 arrays."""
     batch = BATCH if progress.shape[1] <= BATCH else None
     values = jax.jit(lambda rows: jax.lax.map(function, rows, batch_size=batch))(jnp.asarray(progress))
     return jax.tree.map(lambda x: np.asarray(x, np.float64), values)

@@ -15,12 +15,14 @@ PRICE_SCALE = 10**6  # prices are rounded to multiples of 1/PRICE_SCALE and then
 def min_slack_bound(assignment: Assignment, inverse: Holders, num_blocks: int) -> int:
     """No order has a smallest slack above this: the least of three bounds."""
     work = remaining_work(assignment, inverse, num_blocks)
+    # Every chunk as if all its holders processed it first: no order gives it more slack.
     first_everywhere = work._replace(values=np.append(np.repeat(work.loads, assignment.load), INFINITE))
     bound = int(slack(first_everywhere).min())
-    mean, weights = weighted_mean_bound(assignment, work)
-    bound = counting_bound(work, np.ones(weights.size, dtype=bool), num_blocks, min(bound, mean))
-    heavy = weights > weights.max() / 2
-    return bound if heavy.all() else counting_bound(work, heavy, num_blocks, bound)
+    mean_bound, weights = weighted_mean_bound(assignment, work)
+    bound = counting_bound(work, np.ones(weights.size, dtype=bool), num_blocks, min(bound, mean_bound))
+    # Once more for the chunks that bind most, if these are not all.
+    is_heavy = weights > weights.max() / 2
+    return bound if is_heavy.all() else counting_bound(work, is_heavy, num_blocks, bound)
 
 
 def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[int, np.ndarray]:
@@ -34,30 +36,31 @@ def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[in
     Returns:
       The bound, and the weights float[N] that give it.
     """
-    held = work.chunks < work.num_counted.size
-    counts = np.bincount(work.chunks[held], minlength=work.num_counted.size)
-    share = work.num_counted / counts
+    is_held = work.chunks < work.num_counted.size
+    num_holders = np.bincount(work.chunks[is_held], minlength=work.num_counted.size)
+    share = work.num_counted / num_holders
     slots = np.arange(1, assignment.load + 1)
-    rows = np.arange(work.loads.size)[:, None]
+    worker_ids = np.arange(work.loads.size)[:, None]
 
-    def shares(values: np.ndarray) -> np.ndarray:  # [W, K] -> [N]
-        return share * np.bincount(work.chunks[held], weights=values[held], minlength=share.size)
+    def chunk_shares(values: np.ndarray) -> np.ndarray:
+        """float[N]: of each chunk, the share of the sum of its remaining works `values float[W, K]`."""
+        return share * np.bincount(work.chunks[is_held], weights=values[is_held], minlength=share.size)
 
-    mean = shares(np.broadcast_to((work.loads[:, None] + 1) / 2, held.shape))
+    mean_slacks = chunk_shares(np.broadcast_to((work.loads[:, None] + 1) / 2, is_held.shape))
     bound, best_weights = np.inf, np.ones(share.size)
     for step in range(NUM_STEPS):
-        weights = np.exp((mean.min() - mean) * SHARPNESS * step / NUM_STEPS)
-        prices = np.where(held, np.append(weights * share, 0)[work.chunks], -1)
+        weights = np.exp((mean_slacks.min() - mean_slacks) * SHARPNESS * step / NUM_STEPS)
+        prices = np.where(is_held, np.append(weights * share, 0)[work.chunks], -1)
         order = np.argsort(-prices, axis=1, kind="stable")
-        values = np.zeros(held.shape)
-        values[rows, order] = np.maximum(work.loads[:, None] + 1 - slots, 0)
-        response = shares(values)
-        weighted_mean = float(weights @ response / weights.sum())
+        values = np.zeros(is_held.shape)
+        values[worker_ids, order] = np.maximum(work.loads[:, None] + 1 - slots, 0)
+        best_slacks = chunk_shares(values)
+        weighted_mean = float(weights @ best_slacks / weights.sum())
         if weighted_mean < bound:
             bound, best_weights = weighted_mean, weights
-        if mean.min() >= np.floor(bound + 1e-9):
+        if mean_slacks.min() >= np.floor(bound + 1e-9):
             break  # some mean over orders is as good: no weights can lower the whole number
-        mean += (response - mean) * 2 / (step + 2)
+        mean_slacks += (best_slacks - mean_slacks) * 2 / (step + 2)
     return int(np.floor(bound + 1e-9)), best_weights
 
 
@@ -75,13 +78,13 @@ def counting_bound(work: RemainingWork, selected: np.ndarray, num_blocks: int, b
     if load * int(work.num_counted[selected].max()) > MAX_TABLE:
         return bound
     num_selected = np.append(selected, False)[work.chunks].sum(axis=1)[:, None]
-    sizes, loads = np.arange(1, load + 1), work.loads[:, None]
-    supply = ((sizes <= loads) & (sizes > loads - num_selected)).sum(axis=0)
-    kinds, multiplicity = np.unique(work.num_counted[selected], return_counts=True)
+    works, loads = np.arange(1, load + 1), work.loads[:, None]
+    num_works = ((works <= loads) & (works > loads - num_selected)).sum(axis=0)
+    counted_numbers, num_chunks_of_kind = np.unique(work.num_counted[selected], return_counts=True)
     low, high = -1, bound  # `low` is not refuted, above `high` all is
     middle = bound
     while low < high:
-        if _is_refuted(middle, supply, kinds, multiplicity, num_blocks):
+        if _is_refuted(middle, num_works, counted_numbers, num_chunks_of_kind, num_blocks):
             high = middle - 1
         else:
             low = middle
@@ -89,35 +92,40 @@ def counting_bound(work: RemainingWork, selected: np.ndarray, num_blocks: int, b
     return high
 
 
-def _is_refuted(target: int, supply: np.ndarray, kinds: np.ndarray, multiplicity: np.ndarray, num_blocks: int) -> bool:
+def _is_refuted(
+    target: int, num_works: np.ndarray, counted_numbers: np.ndarray, num_chunks_of_kind: np.ndarray, num_blocks: int
+) -> bool:
     """Whether prices prove that not all chunks can have the slack `target`.
 
     Args:
       target: t.
-      supply: int[K], how many remaining works of 1 ... K there are.
-      kinds: int[J], the different numbers of remaining works that count for a chunk.
-      multiplicity: int[J], the chunks of each kind.
+      num_works: int[K], how many remaining works of 1 ... K there are.
+      counted_numbers: int[J], the different numbers of remaining works that count for a chunk.
+      num_chunks_of_kind: int[J], the chunks of each kind.
       num_blocks: L.
     """
     from scipy.optimize import linprog
 
-    load = supply.size
-    cost = np.concatenate([-supply, multiplicity]) / multiplicity.sum()  # of K prices and J worths, what a chunk takes
-    limits = [(-1.0, 1.0)] * load + [(-float(k + num_blocks), float(k + num_blocks)) for k in kinds]
+    load = num_works.size
+    # The variables are K prices and J worths, what a chunk of each kind takes at most.
+    cost = np.concatenate([-num_works, num_chunks_of_kind]) / num_chunks_of_kind.sum()
+    variable_bounds = [(-1.0, 1.0)] * load + [(-float(k + num_blocks), float(k + num_blocks)) for k in counted_numbers]
     rows: list[np.ndarray] = []
     for _ in range(MAX_PROGRAMS):
-        solved = linprog(cost, np.array(rows) if rows else None, np.zeros(len(rows)) if rows else None, bounds=limits)
-        if solved.x is None or solved.fun > -1e-9:
+        constraints = (np.array(rows), np.zeros(len(rows))) if rows else (None, None)
+        solution = linprog(cost, *constraints, bounds=variable_bounds)
+        if solution.x is None or solution.fun > -1e-9:
             return False
-        prices = np.rint(solved.x[:load] * PRICE_SCALE).astype(np.int64)
-        worth, taken = _costliest_sets(prices, target, int(kinds.max()), num_blocks)
-        if (worth[kinds] < -INFINITE // 2).any() or int(supply @ prices) > int(multiplicity @ worth[kinds]):
+        prices = np.rint(solution.x[:load] * PRICE_SCALE).astype(np.int64)
+        worths, num_taken = _costliest_sets(prices, target, int(counted_numbers.max()), num_blocks)
+        kind_worths = worths[counted_numbers]  # far below 0 where no set gives the slack t
+        if (kind_worths < -INFINITE // 2).any() or int(num_works @ prices) > int(num_chunks_of_kind @ kind_worths):
             return True
-        violated = [np.concatenate([taken[k], -(kinds == k).astype(float)]) for k in kinds]
-        violated = [row for row in violated if row @ solved.x > 1e-9]
-        if not violated:
+        violated_rows = [np.concatenate([num_taken[k], -(counted_numbers == k).astype(float)]) for k in counted_numbers]
+        violated_rows = [row for row in violated_rows if row @ solution.x > 1e-9]
+        if not violated_rows:
             return False
-        rows += violated
+        rows += violated_rows
     return False
 
 

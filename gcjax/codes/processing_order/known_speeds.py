@@ -47,7 +47,7 @@ def order_by_speed(assignment: Assignment, chunk_seconds: Any, *, num_blocks: in
       ValueError: if the shape is another, a time is negative or NaN, or a chunk has fewer holders than `num_blocks`.
     """
     inverse = enough_holders(assignment, num_blocks)
-    seconds = _sampled_seconds(assignment, chunk_seconds)
+    seconds = _valid_seconds(assignment, chunk_seconds)
     if seconds.ndim == 1:
         return _optimal_order(assignment, inverse, seconds, num_blocks)[0]
     alive = np.isfinite(seconds).astype(np.int64)
@@ -78,7 +78,7 @@ def min_completion_time(assignment: Assignment, chunk_seconds: Any, *, num_block
       ValueError: as in `order_by_speed`.
     """
     inverse = enough_holders(assignment, num_blocks)
-    seconds = _sampled_seconds(assignment, chunk_seconds)
+    seconds = _valid_seconds(assignment, chunk_seconds)
     times = [_optimal_order(assignment, inverse, row, num_blocks)[1] for row in np.atleast_2d(seconds)]
     return np.array(times).reshape(seconds.shape[:-1])
 
@@ -96,59 +96,61 @@ def _optimal_order(
     """
     if not _can_complete(inverse, np.isfinite(seconds), num_blocks):
         return assignment, np.inf
-    held = assignment.chunks >= 0
-    finish = np.where(held, seconds[:, None] * np.arange(1, assignment.load + 1), np.inf)
+    is_held = assignment.chunks >= 0
+    finish = np.where(is_held, seconds[:, None] * np.arange(1, assignment.load + 1), np.inf)
     times = np.unique(finish[np.isfinite(finish)])
     # No order is complete before N·L chunks are finished, nor before L holders of each chunk have finished a chunk.
-    all_done = _smallest(finish.ravel(), assignment.num_chunks * num_blocks)
-    first_done = np.where(inverse.workers >= 0, seconds[inverse.workers], np.inf)
-    low = int(np.searchsorted(times, max(all_done, _smallest(first_done, num_blocks).max())))
+    enough_chunks_time = _kth_smallest(finish.ravel(), assignment.num_chunks * num_blocks)
+    first_chunk_times = np.where(inverse.workers >= 0, seconds[inverse.workers], np.inf)
+    low = int(np.searchsorted(times, max(enough_chunks_time, _kth_smallest(first_chunk_times, num_blocks).max())))
     high = times.size - 1
-    edges = np.nonzero(held)
-    in_time = np.ones(edges[0].size, dtype=bool)  # with all chunks finished every order is complete
+    entries = np.nonzero(is_held)
+    is_in_time = np.ones(entries[0].size, dtype=bool)  # with all chunks finished every order is complete
     while low < high:
         middle = (low + high) // 2
-        flow = _finished_in_time(assignment, edges, finish <= times[middle], num_blocks)
-        if flow is None:
+        finished_pairs = _pairs_in_time(assignment, entries, finish <= times[middle], num_blocks)
+        if finished_pairs is None:
             low = middle + 1
         else:
-            high, in_time = middle, flow
-    rank = np.full(held.shape, 2)  # 0: to be finished in time, 1: not, 2: no chunk
-    rank[edges] = ~in_time
+            high, is_in_time = middle, finished_pairs
+    rank = np.full(is_held.shape, 2)  # 0: to be finished in time, 1: not, 2: no chunk
+    rank[entries] = ~is_in_time
     order = np.argsort(rank, axis=1, kind="stable")
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1)), float(times[high])
 
 
-def _smallest(values: np.ndarray, k: int) -> np.ndarray:
-    """The k-th smallest along the last axis."""
+def _kth_smallest(values: np.ndarray, k: int) -> np.ndarray:
+    """The k-th smallest value along the last axis, counted from 1."""
     return np.partition(values, k - 1, axis=-1)[..., k - 1]
 
 
-def _finished_in_time(
-    assignment: Assignment, edges: tuple[np.ndarray, ...], fits: np.ndarray, num_blocks: int
+def _pairs_in_time(
+    assignment: Assignment, entries: tuple[np.ndarray, ...], fits: np.ndarray, num_blocks: int
 ) -> np.ndarray | None:
     """Which pairs of worker and chunk to finish so that every chunk has L finished holders; None if that cannot be.
 
     Args:
       assignment: who holds what.
-      edges: the entries [w, k] of `assignment.chunks` that hold a chunk.
+      entries: the entries [w, k] of `assignment.chunks` that hold a chunk.
       fits: bool[W, K], true for as many entries of a row as the worker can finish.
       num_blocks: L.
     """
-    workers, chunks = assignment.num_workers, assignment.num_chunks
-    worker, chunk = 1 + edges[0], 1 + workers + assignment.chunks[edges]
-    source, sink = 0, 1 + workers + chunks
-    tails = np.concatenate([np.full(workers, source), worker, 1 + workers + np.arange(chunks)])
-    heads = np.concatenate([1 + np.arange(workers), chunk, np.full(chunks, sink)])
-    capacity = np.concatenate([fits.sum(axis=1), np.ones(worker.size), np.full(chunks, num_blocks)]).astype(np.int32)
+    num_workers, num_chunks = assignment.num_workers, assignment.num_chunks
+    worker_nodes, chunk_nodes = 1 + entries[0], 1 + num_workers + assignment.chunks[entries]
+    # Nodes: the source 0, the workers, the chunks, the sink.
+    source, sink = 0, 1 + num_workers + num_chunks
+    tail_nodes = np.concatenate([np.full(num_workers, source), worker_nodes, 1 + num_workers + np.arange(num_chunks)])
+    head_nodes = np.concatenate([1 + np.arange(num_workers), chunk_nodes, np.full(num_chunks, sink)])
+    capacities = fits.sum(axis=1), np.ones(worker_nodes.size), np.full(num_chunks, num_blocks)
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
 
-    graph = csr_array((capacity, (tails.astype(np.int32), heads.astype(np.int32))), shape=(sink + 1, sink + 1))
+    arcs = tail_nodes.astype(np.int32), head_nodes.astype(np.int32)
+    graph = csr_array((np.concatenate(capacities).astype(np.int32), arcs), shape=(sink + 1, sink + 1))
     flow = maximum_flow(graph, source, sink)
-    if flow.flow_value < chunks * num_blocks:
+    if flow.flow_value < num_chunks * num_blocks:
         return None
-    return np.asarray(flow.flow[worker, chunk]).ravel() > 0
+    return np.asarray(flow.flow[worker_nodes, chunk_nodes]).ravel() > 0
 
 
 def _can_complete(inverse: Holders, alive: np.ndarray, num_blocks: int) -> bool:
@@ -156,7 +158,8 @@ def _can_complete(inverse: Holders, alive: np.ndarray, num_blocks: int) -> bool:
     return bool((np.where(inverse.workers >= 0, alive[inverse.workers], 0).sum(axis=1) >= num_blocks).all())
 
 
-def _sampled_seconds(assignment: Assignment, chunk_seconds: Any) -> np.ndarray:
+def _valid_seconds(assignment: Assignment, chunk_seconds: Any) -> np.ndarray:
+    """float64[W] or float64[S, W]; raises `ValueError` for other shapes, negative times or NaN."""
     shape = np.shape(chunk_seconds)
     if len(shape) not in (1, 2) or shape[-1] != assignment.num_workers or 0 in shape:
         raise ValueError(

@@ -22,14 +22,15 @@ def by_matchings(assignment: Assignment, inverse: Holders) -> Assignment:
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
-    workers, load = assignment.num_workers, assignment.load
-    rows = inverse.workers.ravel()  # the workers of a group
-    columns = np.repeat(np.arange(workers), load)  # the groups; R/K of them in turn stand for one chunk
+    num_workers, load = assignment.num_workers, assignment.load
+    edge_workers = inverse.workers.ravel()  # the two ends of every edge
+    edge_groups = np.repeat(np.arange(num_workers), load)  # R/K groups in turn stand for one chunk
     ordered = np.empty_like(assignment.chunks)
     for slot in range(load):
-        graph = csr_matrix((np.ones(rows.size, np.int8), (rows, columns)), shape=(workers, workers))
-        chosen = maximum_bipartite_matching(graph, perm_type="column")
-        ordered[:, slot] = chosen // (workers // assignment.num_chunks)
-        keep = columns != chosen[rows]
-        rows, columns = rows[keep], columns[keep]
+        ones = np.ones(edge_workers.size, np.int8)
+        graph = csr_matrix((ones, (edge_workers, edge_groups)), shape=(num_workers, num_workers))
+        group_of_worker = maximum_bipartite_matching(graph, perm_type="column")
+        ordered[:, slot] = group_of_worker // (num_workers // assignment.num_chunks)
+        is_left = edge_groups != group_of_worker[edge_workers]
+        edge_workers, edge_groups = edge_workers[is_left], edge_groups[is_left]
     return assignment._replace(chunks=ordered)

@@ -50,10 +50,10 @@ class Search(NamedTuple):
 def completion_times(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> np.ndarray:
     """float64[S]: the completion time of an order in each of the samples `float[S, W]`."""
     inverse = holders(assignment)
-    held = inverse.workers >= 0
+    is_held = inverse.workers >= 0
     times = []
-    for row in seconds:
-        finish = np.where(held, row[inverse.workers] * np.maximum(inverse.slots + 1, 1), np.inf)
+    for sample_seconds in seconds:
+        finish = np.where(is_held, sample_seconds[inverse.workers] * np.maximum(inverse.slots + 1, 1), np.inf)
         times.append(np.partition(finish, num_blocks - 1, axis=1)[:, num_blocks - 1].max())
     return np.array(times)
 
@@ -68,6 +68,7 @@ def improved_order(orders: list[Assignment], seconds: np.ndarray, *, num_blocks:
     """
 
     def mean(assignment: Assignment) -> float:
+        """The mean completion time over the samples."""
         return float(completion_times(assignment, seconds, num_blocks).mean())
 
     promising = sorted(dict.fromkeys(orders), key=mean)[:MAX_ORDERS]
@@ -78,71 +79,72 @@ def _local_optimum(assignment: Assignment, seconds: np.ndarray, num_blocks: int)
     """The order in which no move helps any more, or the one after so many passes, from the order given."""
     search = _initial_search(assignment, seconds, num_blocks)
     for _ in range(MAX_PASSES):
-        moves = _moves(search)
-        latest = _latest(search)
-        gains = _gains(search, latest, moves)
-        helpful = [i for i in np.lexsort((-gains[1], -gains[0])) if _helps(gains[:, i])]
-        changed = False
-        for i in helpful:  # an earlier move may have changed what this one gains
+        moves = _candidate_moves(search)
+        latest = _latest_chunks(search)
+        gains = _move_gains(search, latest, moves)
+        helpful_moves = [i for i in np.lexsort((-gains[1], -gains[0])) if _is_improvement(gains[:, i])]
+        is_changed = False
+        for i in helpful_moves:  # an earlier move may have changed what this one gains
             move = Moves(*(part[i : i + 1] for part in moves))
-            if _helps(_gains(search, latest, move)[:, 0]):
-                _apply(search, move)
-                latest, changed = _latest(search), True
-        if not changed:
+            if _is_improvement(_move_gains(search, latest, move)[:, 0]):
+                _apply_move(search, move)
+                latest, is_changed = _latest_chunks(search), True
+        if not is_changed:
             break
     return assignment._replace(chunks=search.chunks)
 
 
-def _helps(gain: np.ndarray) -> bool:
+def _is_improvement(gain: np.ndarray) -> bool:
+    """Whether a move lowers the mean time, or keeps it and lowers the powers; `gain float[2]` is of `_move_gains`."""
     return bool(gain[0] > 1e-12 or (gain[0] > -1e-12 and gain[1] > 1e-9))
 
 
 def _initial_search(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> Search:
     """What the search knows of the order to begin with, in the samples `float[S, W]`."""
     inverse = holders(assignment)
-    held = inverse.workers >= 0
+    is_held = inverse.workers >= 0
     scale = completion_times(assignment, seconds, num_blocks)
     search = Search(
         seconds=np.append(seconds, np.full((len(seconds), 1), np.inf), axis=1).T.copy(),
         chunks=assignment.chunks.copy(),
-        workers=np.where(held, inverse.workers, assignment.num_workers),
-        slots=np.where(held, inverse.slots, 0),
+        workers=np.where(is_held, inverse.workers, assignment.num_workers),
+        slots=np.where(is_held, inverse.slots, 0),
         times=np.zeros((assignment.num_chunks, len(seconds))),
         scale=np.where(scale > 0, scale, 1.0),
         num_blocks=num_blocks,
     )
-    for part in np.array_split(np.arange(assignment.num_chunks), 1 + search.times.size // BATCH):
-        search.times[part] = _times(search, part, search.slots[part])
+    for chunk_ids in np.array_split(np.arange(assignment.num_chunks), 1 + search.times.size // BATCH):
+        search.times[chunk_ids] = _chunk_times(search, chunk_ids, search.slots[chunk_ids])
     return search
 
 
-def _times(search: Search, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
+def _chunk_times(search: Search, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """float[n, S]: when the given chunks are complete if they stood at the given slots int[n, R]."""
     finish = search.seconds[search.workers[chunks]] * (slots[..., None] + 1)
     return np.partition(finish, search.num_blocks - 1, axis=1)[:, search.num_blocks - 1]
 
 
-def _moves(search: Search) -> Moves:
-    """The exchanges that bring forward a chunk which is the last to be complete in some sample."""
-    last = np.flatnonzero((search.times >= search.times.max(axis=0)).any(axis=1))
-    row, column = np.nonzero(search.slots[last] > 0)
-    worker, late = search.workers[last[row], column], search.slots[last[row], column]
-    moves = np.repeat(np.arange(worker.size), late)
-    early = np.arange(moves.size) - np.repeat(np.cumsum(late) - late, late)
-    return Moves(worker[moves], early, late[moves])
+def _candidate_moves(search: Search) -> Moves:
+    """The exchanges that bring forward a chunk which is the last to be complete in some sample, to any earlier slot."""
+    last_chunks = np.flatnonzero((search.times >= search.times.max(axis=0)).any(axis=1))
+    row, column = np.nonzero(search.slots[last_chunks] > 0)
+    worker, late = search.workers[last_chunks[row], column], search.slots[last_chunks[row], column]
+    move_ids = np.repeat(np.arange(worker.size), late)
+    early = np.arange(move_ids.size) - np.repeat(np.cumsum(late) - late, late)
+    return Moves(worker[move_ids], early, late[move_ids])
 
 
-def _latest(search: Search) -> tuple[np.ndarray, np.ndarray]:
+def _latest_chunks(search: Search) -> tuple[np.ndarray, np.ndarray]:
     """Two arrays [2, S]: the two chunks that are complete last, the very last first, and when they are.
 
     There is one row if there is one chunk.
     """
-    number = min(2, len(search.times))
-    chunks = np.argpartition(-search.times, np.arange(number), axis=0)[:number]
+    num_latest = min(2, len(search.times))
+    chunks = np.argpartition(-search.times, np.arange(num_latest), axis=0)[:num_latest]
     return chunks, np.take_along_axis(search.times, chunks, axis=0)
 
 
-def _gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) -> np.ndarray:
+def _move_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) -> np.ndarray:
     """float[2, n]: by how much each move lowers the mean completion time (relative) and the mean sum of powers.
 
     Let t_c be the time in a sample at which chunk c is complete, T the largest t_c and σ the scale; t' and T' are those
@@ -154,7 +156,7 @@ def _gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) 
 
     Args:
       search: the present order.
-      latest: what `_latest` says of it; the largest t_c with c != a is one of these two.
+      latest: what `_latest_chunks` says of it; the largest t_c with c != a is one of these two.
       moves: n moves.
     """
     batches = 1 + moves.worker.size * search.slots.shape[1] * search.times.shape[1] // BATCH
@@ -165,7 +167,7 @@ def _gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) 
 
 
 def _batch_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) -> np.ndarray:
-    """float[2, n]: see `_gains`; holds arrays [2, n, S]."""
+    """float[2, n]: see `_move_gains`; holds arrays [2, n, S]."""
     worker, early, late = moves
     a, b = search.chunks[worker, late], search.chunks[worker, early]
     old_times = np.stack([search.times[a], search.times[b]])
@@ -179,16 +181,17 @@ def _batch_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: M
 
 def _times_after(search: Search, worker: np.ndarray, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """float[n, S]: when each of n chunks is complete if its slot at one worker were the given one."""
-    return _times(
+    return _chunk_times(
         search, chunks, np.where(search.workers[chunks] == worker[:, None], slots[:, None], search.slots[chunks])
     )
 
 
-def _apply(search: Search, move: Moves) -> None:
+def _apply_move(search: Search, move: Moves) -> None:
+    """Exchanges the two chunks of one move, in place."""
     worker, early, late = (int(part[0]) for part in move)
-    ahead, back = search.chunks[worker, late], search.chunks[worker, early]
-    search.chunks[worker, early], search.chunks[worker, late] = ahead, back
-    for chunk, slot in ((ahead, early), (back, late)):
+    earlier_chunk, later_chunk = search.chunks[worker, late], search.chunks[worker, early]
+    search.chunks[worker, early], search.chunks[worker, late] = earlier_chunk, later_chunk
+    for chunk, slot in ((earlier_chunk, early), (later_chunk, late)):
         search.slots[chunk, search.workers[chunk] == worker] = slot
-    changed = np.array([ahead, back])
-    search.times[changed] = _times(search, changed, search.slots[changed])
+    changed = np.array([earlier_chunk, later_chunk])
+    search.times[changed] = _chunk_times(search, changed, search.slots[changed])

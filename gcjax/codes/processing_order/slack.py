@@ -38,14 +38,15 @@ class RemainingWork(NamedTuple):
 
 def remaining_work(assignment: Assignment, inverse: Holders, num_blocks: int) -> RemainingWork:
     """The remaining works of an assignment in its present order."""
-    workers, load = assignment.chunks.shape
+    num_workers, load = assignment.chunks.shape
     loads = assignment.loads.astype(np.int64)
     values = np.maximum(loads[:, None] - np.arange(load), 0)
+    entries = inverse.workers.astype(np.int64) * load + inverse.slots
     return RemainingWork(
         chunks=np.where(assignment.chunks >= 0, assignment.chunks, assignment.num_chunks),
         loads=loads,
         values=np.append(values.ravel(), INFINITE),
-        entries=np.where(inverse.workers >= 0, inverse.workers.astype(np.int64) * load + inverse.slots, workers * load),
+        entries=np.where(inverse.workers >= 0, entries, num_workers * load),
         num_counted=inverse.counts - num_blocks + 1,
     )
 
@@ -59,10 +60,10 @@ def slack_terms(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -
     """int[3, ...]: of the given chunks the slack, the largest remaining work in it, and the next larger or INFINITE."""
     num_counted = work.num_counted[chunks, None]
     values = np.sort(work.values[work.entries[chunks]], axis=-1)
-    total = np.where(np.arange(values.shape[-1]) < num_counted, values, 0).sum(axis=-1)
+    slacks = np.where(np.arange(values.shape[-1]) < num_counted, values, 0).sum(axis=-1)
     largest = np.take_along_axis(values, num_counted - 1, axis=-1)[..., 0]
     next_larger = np.take_along_axis(values, np.minimum(num_counted, values.shape[-1] - 1), axis=-1)[..., 0]
-    return np.stack([total, largest, np.where(num_counted[..., 0] < values.shape[-1], next_larger, INFINITE)])
+    return np.stack([slacks, largest, np.where(num_counted[..., 0] < values.shape[-1], next_larger, INFINITE)])
 
 
 def ordered_assignment(assignment: Assignment, work: RemainingWork) -> Assignment:

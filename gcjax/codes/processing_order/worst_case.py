@@ -77,8 +77,8 @@ def ordering_gap(assignment: Assignment, *, num_blocks: int = 1) -> Ordering:
     Raises:
       ValueError: if a chunk has fewer holders than `num_blocks`.
     """
-    reached, bound = q_max(assignment, num_blocks=num_blocks), q_max_bound(assignment, num_blocks=num_blocks)
-    return Ordering(reached, bound, reached - bound)
+    reached_q_max, bound = q_max(assignment, num_blocks=num_blocks), q_max_bound(assignment, num_blocks=num_blocks)
+    return Ordering(reached_q_max, bound, reached_q_max - bound)
 
 
 def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
@@ -102,8 +102,8 @@ def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
     """
     inverse = enough_holders(assignment, num_blocks)
     if can_be_matched(assignment, inverse):
-        matched = by_matchings(assignment, inverse)
-        assignment = min(matched, assignment, key=lambda a: _q_max(a, holders(a), num_blocks))
+        matched_order = by_matchings(assignment, inverse)
+        assignment = min(matched_order, assignment, key=lambda order: _q_max(order, holders(order), num_blocks))
         inverse = holders(assignment)
     target = min_slack_bound(assignment, inverse, num_blocks)
     return search(assignment, inverse, num_blocks=num_blocks, target=target)
@@ -117,6 +117,7 @@ def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
 
 
 def _q_max(assignment: Assignment, inverse: Holders, num_blocks: int) -> int:
+    """`q_max` of an assignment whose holders are known."""
     return 1 + int(assignment.loads.sum()) - int(slack(remaining_work(assignment, inverse, num_blocks)).min())
 
 

@@ -33,41 +33,41 @@ def search(assignment: Assignment, inverse: Holders, *, num_blocks: int, target:
     work = remaining_work(assignment, inverse, num_blocks)
     terms = np.append(slack_terms(work), np.full((3, 1), INFINITE), axis=1)  # [3, N + 1]; the last is for "no chunk"
     rng = host_generator(jax.random.key(0))
-    reorders = MAX_REORDERS[0] * assignment.num_workers + MAX_REORDERS[1]
-    passes = range(min(50 * assignment.num_workers, 5_000 + assignment.num_workers // 5))
-    for _, candidates in zip(passes, _candidates(work, terms[0], inverse, rng), strict=False):
-        if terms[0].min() >= target or reorders <= 0:
+    reorders_left = MAX_REORDERS[0] * assignment.num_workers + MAX_REORDERS[1]
+    pass_ids = range(min(50 * assignment.num_workers, 5_000 + assignment.num_workers // 5))
+    for _, candidates in zip(pass_ids, _candidate_groups(work, terms[0], inverse, rng), strict=False):
+        if terms[0].min() >= target or reorders_left <= 0:
             break
         workers = _without_common_chunks(work, candidates)
-        _reorder(work, terms, workers, rng)  # the best for each worker: the smallest slack never falls
-        reorders -= workers.size
+        _reorder_chunks(work, terms, workers, rng)  # the best for each worker: the smallest slack never falls
+        reorders_left -= workers.size
     return ordered_assignment(assignment, work)
 
 
-def _candidates(
+def _candidate_groups(
     work: RemainingWork, slacks: np.ndarray, inverse: Holders, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
     """Groups of workers to reorder their chunks, small enough for most of them to have no chunk in common."""
-    workers = work.loads.size
-    groups = min(workers, inverse.workers.shape[1] * work.chunks.shape[1])
+    num_workers = work.loads.size
+    num_groups = min(num_workers, inverse.workers.shape[1] * work.chunks.shape[1])
     for _ in range(NUM_SWEEPS):
-        yield from np.array_split(rng.permutation(workers), groups)
-    size = max(workers // groups, 8)
+        yield from np.array_split(rng.permutation(num_workers), num_groups)
+    max_workers = max(num_workers // num_groups, 8)
     while True:
-        worst = rng.permutation(np.flatnonzero(slacks == slacks.min()))[:size]
-        holding = inverse.workers[worst]
-        yield rng.permutation(np.unique(holding[holding >= 0]))[:size]
+        worst_chunks = rng.permutation(np.flatnonzero(slacks == slacks.min()))[:max_workers]
+        holder_ids = inverse.workers[worst_chunks]
+        yield rng.permutation(np.unique(holder_ids[holder_ids >= 0]))[:max_workers]
 
 
 def _without_common_chunks(work: RemainingWork, workers: np.ndarray) -> np.ndarray:
     """Those of the workers that no later one has a chunk in common with."""
-    owner = np.full(work.num_counted.size + 1, -1)
+    last_rank = np.full(work.num_counted.size + 1, -1)
     chunks, ranks = work.chunks[workers], np.arange(workers.size)[:, None]
-    owner[chunks] = ranks
-    return workers[((owner[chunks] == ranks) | (chunks == work.num_counted.size)).all(axis=1)]
+    last_rank[chunks] = ranks
+    return workers[((last_rank[chunks] == ranks) | (chunks == work.num_counted.size)).all(axis=1)]
 
 
-def _reorder(work: RemainingWork, terms: np.ndarray, workers: np.ndarray, rng: np.random.Generator) -> None:
+def _reorder_chunks(work: RemainingWork, terms: np.ndarray, workers: np.ndarray, rng: np.random.Generator) -> None:
     """The given workers, without a chunk in common, reorder their chunks as is best for each; changes work and terms.
 
     Let a chunk have the slack S, of which m is the largest term and m' the next larger remaining work, and let v be the
@@ -81,15 +81,16 @@ def _reorder(work: RemainingWork, terms: np.ndarray, workers: np.ndarray, rng: n
       rng: breaks ties.
     """
     chunks = work.chunks[workers]
-    held = chunks < work.num_counted.size
+    is_held = chunks < work.num_counted.size
     entries = workers[:, None] * chunks.shape[1] + np.arange(chunks.shape[1])
-    values, (slacks, largest, next_larger) = work.values[entries], terms[:, chunks]
-    other_slack, cap = slacks - np.minimum(values, largest), np.where(values <= largest, next_larger, largest)
-    # Ties are broken at random, by less than 1.
-    other_slack = np.where(held, other_slack + 0.5 * rng.random(values.shape), -INFINITE)
+    own_work, (slacks, largest, next_larger) = work.values[entries], terms[:, chunks]
+    other_slack, cap = slacks - np.minimum(own_work, largest), np.where(own_work <= largest, next_larger, largest)
+    noise = 0.5 * rng.random(own_work.shape)  # below 1: only ties are broken
+    other_slack = np.where(is_held, other_slack + noise, -INFINITE)
+    # From the last position (remaining work 1) to the first: the chunk that keeps the largest slack there.
     for value in range(1, chunks.shape[1] + 1):
-        rows = np.flatnonzero(work.loads[workers] >= value)
-        column = (other_slack[rows] + np.minimum(value, cap[rows])).argmax(axis=1)
-        work.values[entries[rows, column]] = value
-        other_slack[rows, column] = -INFINITE
-    terms[:, chunks[held]] = slack_terms(work, chunks[held])
+        active_rows = np.flatnonzero(work.loads[workers] >= value)
+        best_column = (other_slack[active_rows] + np.minimum(value, cap[active_rows])).argmax(axis=1)
+        work.values[entries[active_rows, best_column]] = value
+        other_slack[active_rows, best_column] = -INFINITE
+    terms[:, chunks[is_held]] = slack_terms(work, chunks[is_held])
