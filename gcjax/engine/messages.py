@@ -15,7 +15,7 @@ from jax.flatten_util import ravel_pytree
 def worker_messages(
     loss: Callable[[Any, Any], Any], params: Any, chunks: Any, encode: jax.Array, *, has_aux: bool = False
 ) -> tuple[jax.Array, Any]:
-    """Every worker adds its chunk gradients, one after the other, to its messages.
+    """The messages of all workers: each adds its chunk gradients, one after the other, to its messages.
 
     Args:
       loss: `(params, chunk) -> float[]`.
@@ -32,38 +32,42 @@ def worker_messages(
     flat = ravel_pytree(params)[0]
     dtype = accumulator(flat.dtype)
 
-    def add(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
-        def work(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, Any]:
+    def add_slot(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
+        """Adds each worker's chunk in one slot; `slot` is these chunks [V, ...] and their coefficients [V, M, L]."""
+
+        def encoded_chunk(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, Any]:
+            """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss."""
             value, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
             return combined(coefficients, gradient_blocks(gradient, num_blocks).astype(dtype)), value
 
-        added, values = jax.vmap(work)(*slot)
-        return messages + added, values
+        increments, values = jax.vmap(encoded_chunk)(*slot)
+        return messages + increments, values
 
-    empty = jnp.zeros((num_workers, num_messages, -(-flat.size // num_blocks)), dtype)
+    zero_messages = jnp.zeros((num_workers, num_messages, -(-flat.size // num_blocks)), dtype)
+    # The scan goes over the K slots, so their axis comes first: [K, V, ...] and [K, V, M, L].
     slots = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), chunks), jnp.moveaxis(encode, 2, 0)
-    messages, values = jax.lax.scan(add, empty, slots)
-    return messages, jax.tree.map(lambda x: x.swapaxes(0, 1), values)
+    messages, values = jax.lax.scan(add_slot, zero_messages, slots)
+    return messages, jax.tree.map(lambda x: x.swapaxes(0, 1), values)  # losses: [K, V] to [V, K]
 
 
 def combined(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
-    """float[M, width] from `coefficients float[M, L]` and `rows float[L, width]`.
+    """float[M, width]: the product of `coefficients float[M, L]` and `rows float[L, width]`.
 
-    Written out, since XLA then reads the rows once, while it adds; a product of so small a matrix would copy them.
+    Written out as sums of rows, since XLA then reads the rows once, while it adds; a matrix product would copy them.
     """
-    scaled = [[c * row for c, row in zip(line, rows, strict=True)] for line in coefficients.astype(rows.dtype)]
-    return jnp.stack([sum(line[1:], line[0]) for line in scaled])
+    terms = [[c * row for c, row in zip(line, rows, strict=True)] for line in coefficients.astype(rows.dtype)]
+    return jnp.stack([sum(line[1:], line[0]) for line in terms])
 
 
 def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
-    """float[L, ceil(d / L)]: the blocks of a gradient."""
+    """float[L, ceil(d / L)]: the blocks of a gradient pytree, flattened and padded with zeros."""
     flat = ravel_pytree(gradient)[0]
     return jnp.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1)
 
 
 def decoded(decode: jax.Array, messages: jax.Array) -> jax.Array:
     """float[L, width]: the estimate's blocks from `decode float[V, M, L]` and `messages float[V, M, width]`."""
-    return jnp.einsum("vma,vmi->ai", decode.astype(messages.dtype), messages)
+    return jnp.einsum("vml,vmi->li", decode.astype(messages.dtype), messages)
 
 
 def assembled(estimate: jax.Array, params: Any) -> Any:
@@ -73,8 +77,11 @@ def assembled(estimate: jax.Array, params: Any) -> Any:
 
 
 def shares(encode: jax.Array, decode: jax.Array) -> jax.Array:
-    """float[V, K]: how much of each slot's chunk is in the estimate, added up over its blocks."""
-    return jnp.einsum("vmb,vmkb->vk", decode, encode)
+    """float[V, K]: how much of each worker's k-th chunk is in the estimate, added up over the blocks.
+
+    Shapes: encode float[V, M, K, L], decode float[V, M, L].
+    """
+    return jnp.einsum("vml,vmkl->vk", decode, encode)
 
 
 def accumulator(dtype: Any) -> Any:

@@ -19,16 +19,17 @@ class Spread(NamedTuple):
     Attributes:
       size: the devices that share the work.
       total: `(function, shared, work) -> sum`: adds up what `function(shared, part)` gives, a pytree, over the parts of
-        the work; its leaves have a common leading axis, padded with -1 (integers) and 0 (floats) where it must be.
-      each: `(function, shared, work) -> results`: `function(shared, entry)` for every entry along the leading axis.
-      owned: `(function, shared, own, work) -> (sum, own)`: `function(shared, own, part) -> (part of the sum, own)`
-        for the parts of the work, where `own` has the leading axis of the work, stays where it is and is made anew.
+        the work; the leaves of `work` have a common leading axis, padded with -1 (integers) and 0 (floats) if need be.
+      map_entries: `(function, shared, work) -> results`: `function(shared, entry)` for every entry of that axis.
+      total_and_own: `(function, shared, own, work) -> (sum, new own)`: as `total`, for a function
+        `(shared, own, part) -> (part of the sum, new own)`, where `own` is a pytree with the leading axis of the work
+        whose parts stay on their devices.
     """
 
     size: int
     total: Callable[[Callable[[Any, Any], Any], Any, Any], Any]
-    each: Callable[[Callable[[Any, Any], Any], Any, Any], Any]
-    owned: Callable[[Callable[[Any, Any, Any], Any], Any, Any, Any], Any]
+    map_entries: Callable[[Callable[[Any, Any], Any], Any, Any], Any]
+    total_and_own: Callable[[Callable[[Any, Any, Any], Any], Any, Any, Any], Any]
 
 
 def one_device() -> Spread:
@@ -37,59 +38,64 @@ def one_device() -> Spread:
     def total(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
         return function(shared, work)
 
-    def each(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
+    def map_entries(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
         return jax.vmap(function, (None, 0))(shared, work)
 
-    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
+    def total_and_own(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
         return function(shared, own, work)
 
-    return Spread(1, total, each, owned)
+    return Spread(size=1, total=total, map_entries=map_entries, total_and_own=total_and_own)
 
 
 def over_mesh(mesh: Mesh, axis: str) -> Spread:
     """The parts on the devices along an axis of a mesh; the results on all of them.
 
-    `total` moves one all-reduce of the sum, `each` one all-gather of the results.
+    `total` moves one all-reduce of the sum, `map_entries` one all-gather of the results.
     """
     size = mesh.shape[axis]
-    whole = NamedSharding(mesh, PartitionSpec())
+    on_all_devices = NamedSharding(mesh, PartitionSpec())
 
-    def pad_work(work: Any) -> Any:
-        # Where work comes from is computed by every device for itself: spread out, it would need collectives.
-        return jax.lax.with_sharding_constraint(pad(work, size), whole)
+    def padded_work(work: Any) -> Any:
+        """The work with its leading axis padded to a multiple of the devices; the whole of it on every device."""
+        # Every device computes all entries for itself: if each computed some, they would need collectives.
+        return jax.lax.with_sharding_constraint(pad_leading_axis(work, size), on_all_devices)
 
     def total(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        def part(shared: Any, work: Any) -> Any:
-            return jax.lax.psum(function(shared, work), axis)
+        def sum_over_devices(shared: Any, part: Any) -> Any:
+            return jax.lax.psum(function(shared, part), axis)
 
-        return on_each_device(part, mesh, axis, num_shared=1)(shared, pad_work(work))
+        return on_each_device(sum_over_devices, mesh, axis, num_shared=1)(shared, padded_work(work))
 
-    def each(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        def part(shared: Any, work: Any) -> Any:
-            results = jax.vmap(function, (None, 0))(shared, work)
+    def map_entries(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
+        def gather_results(shared: Any, part: Any) -> Any:
+            results = jax.vmap(function, (None, 0))(shared, part)
             return jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), results)
 
-        results = on_each_device(part, mesh, axis, num_shared=1)(shared, pad_work(work))
-        return jax.tree.map(lambda x: x[: jax.tree.leaves(work)[0].shape[0]], results)
+        results = on_each_device(gather_results, mesh, axis, num_shared=1)(shared, padded_work(work))
+        num_entries = jax.tree.leaves(work)[0].shape[0]
+        return jax.tree.map(lambda x: x[:num_entries], results)
 
-    def owned(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
-        def part(shared: Any, own: Any, work: Any) -> Any:
-            total, own = function(shared, own, work)
+    def total_and_own(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
+        def sum_and_own(shared: Any, own: Any, part: Any) -> Any:
+            total, own = function(shared, own, part)
             return jax.lax.psum(total, axis), own
 
         whole, cut = PartitionSpec(), PartitionSpec(axis)
-        number = jax.tree.leaves(work)[0].shape[0]
-        spread = jax.shard_map(
-            part, mesh=mesh, in_specs=(whole, cut, cut), out_specs=(whole, cut), axis_names={axis}, check_vma=False
-        )
-        total, own = spread(shared, pad(own, size), pad_work(work))
-        return total, jax.tree.map(lambda x: x[:number], own)
+        num_entries = jax.tree.leaves(work)[0].shape[0]
+        on_devices = jax.shard_map(
+            sum_and_own, mesh=mesh, in_specs=(whole, cut, cut), out_specs=(whole, cut), axis_names={axis},
+            check_vma=False,
+        )  # fmt: skip
+        total, own = on_devices(shared, pad_leading_axis(own, size), padded_work(work))
+        return total, jax.tree.map(lambda x: x[:num_entries], own)
 
-    return Spread(size, total, each, owned)
+    return Spread(size=size, total=total, map_entries=map_entries, total_and_own=total_and_own)
 
 
 def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_shared: int = 0) -> Callable[..., Any]:
-    """`jax.shard_map` over one axis: the first arguments whole, the others cut along their leading axis.
+    """The function under `jax.shard_map` over one axis of the mesh.
+
+    The first `num_shared` arguments are whole on each device, the others cut along their leading axis.
 
     The function must make its results the same on all devices of the axis, and close over no arrays.
     """
@@ -103,18 +109,18 @@ def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_s
     return call
 
 
-def pad(work: Any, multiple: int) -> Any:
-    """Idle entries at the end of the leading axis, up to a multiple: -1 for integers, 0 otherwise."""
+def pad_leading_axis(work: Any, multiple: int) -> Any:
+    """The pytree with every leading axis padded to a multiple: with -1 (no worker) for integers, with 0 otherwise."""
 
-    def leaf(x: jax.Array) -> jax.Array:
-        idle = -1 if jnp.issubdtype(x.dtype, jnp.integer) else 0
-        return jnp.pad(x, ((0, -x.shape[0] % multiple), *((0, 0),) * (x.ndim - 1)), constant_values=idle)
+    def pad_leaf(x: jax.Array) -> jax.Array:
+        padding = -1 if jnp.issubdtype(x.dtype, jnp.integer) else 0
+        return jnp.pad(x, ((0, -x.shape[0] % multiple), *((0, 0),) * (x.ndim - 1)), constant_values=padding)
 
-    return jax.tree.map(leaf, work)
+    return jax.tree.map(pad_leaf, work)
 
 
-def checked_axis(mesh: Any, axis: str) -> Mesh:
-    """The mesh, with automatic sharding along its axes.
+def mesh_with_axis(mesh: Any, axis: str) -> Mesh:
+    """The mesh, which must have this axis, with automatic sharding along all its axes.
 
     Raises:
       ValueError: if it is not a mesh, or has no such axis.
@@ -128,9 +134,9 @@ def checked_axis(mesh: Any, axis: str) -> Mesh:
             f"the workers need an axis of the mesh; it has no axis '{axis}', only "
             f"{', '.join(map(repr, mesh.axis_names))}. Pass axis=..., or make the mesh with such an axis."
         )
-    return automatic(mesh)
+    return with_auto_axes(mesh)
 
 
-def automatic(mesh: Mesh) -> Mesh:
-    """The same devices and axes; XLA decides how to shard what is not said."""
+def with_auto_axes(mesh: Mesh) -> Mesh:
+    """A mesh of the same devices and axes, along which XLA decides how to shard what is not annotated."""
     return Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))

@@ -30,30 +30,32 @@ class Versions(NamedTuple):
     slots: jax.Array | None
 
     def read(self, version: jax.Array) -> Any:
-        """The parameters of a version."""
+        """The parameters of a version, int32[]; of the latest one if no commit reads another."""
         return self.params if self.slots is None else read_slot(self.ring, self.slots[version])
 
 
 def last_reader(schedule: Schedule) -> jax.Array:
     """int32[E + 1]: the last commit that reads each version; -1 if none does."""
     num_commits = schedule.time.shape[0]
-    used = schedule.worker >= 0
-    commits = jnp.broadcast_to(jnp.arange(num_commits, dtype=jnp.int32)[:, None], used.shape)  # [E, C]
-    version = jnp.where(used, schedule.version, num_commits + 1)  # out of bounds: dropped
+    is_contribution = schedule.worker >= 0  # [E, C]; -1 pads
+    commits = jnp.broadcast_to(jnp.arange(num_commits, dtype=jnp.int32)[:, None], is_contribution.shape)
+    version = jnp.where(is_contribution, schedule.version, num_commits + 1)  # out of bounds: dropped
     return jnp.full(num_commits + 1, -1, jnp.int32).at[version].max(commits, mode="drop")
 
 
 def staleness(schedule: Schedule) -> jax.Array:
-    """int32[E]: the largest staleness of each commit; -1 for commits that are not used."""
+    """int32[E]: the largest staleness (commits since the version that was read) in each commit; -1 for unused ones."""
     commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]
     return jnp.where(schedule.worker >= 0, commits - schedule.version, -1).max(axis=1)
 
 
 def versions_alive(schedule: Schedule) -> jax.Array:
-    """int32[]: the most versions alive at once."""
+    """int32[]: the most versions alive at once, over all commits."""
     last = last_reader(schedule)
-    deaths = jnp.zeros_like(last).at[jnp.where(last >= 0, last + 1, last.size)].add(1, mode="drop")
-    return (jnp.cumsum(last >= 0, dtype=jnp.int32) - jnp.cumsum(deaths, dtype=jnp.int32)).max()
+    is_read = last >= 0
+    # Version v is made by commit v - 1, so it is born at v; it is dead from the commit after its last reader on.
+    deaths = jnp.zeros_like(last).at[jnp.where(is_read, last + 1, last.size)].add(1, mode="drop")
+    return (jnp.cumsum(is_read, dtype=jnp.int32) - jnp.cumsum(deaths, dtype=jnp.int32)).max()
 
 
 def allocate_slots(schedule: Schedule, size: int) -> jax.Array:
@@ -70,52 +72,51 @@ def allocate_slots(schedule: Schedule, size: int) -> jax.Array:
     is_read = last >= 0
     birth_number = jnp.cumsum(is_read, dtype=jnp.int32) - 1  # of each version
     births = jnp.arange(last.size, dtype=jnp.int32)
-    predecessor = birth_number[_by_death(last, schedule.worker.shape[1])[(births - size).clip(0)]]
+    versions_by_death = _versions_by_death(last, num_contributions=schedule.worker.shape[1])
+    predecessor = birth_number[versions_by_death[(births - size).clip(0)]]  # the birth whose slot is taken over
     pointer = jnp.where(births < size, births, predecessor)
     for _ in range(last.size.bit_length()):
         pointer = pointer[pointer]
     return jnp.where(is_read, pointer[birth_number.clip(0)], size).astype(jnp.int32)
 
 
-def _by_death(last: jax.Array, contributions: int) -> jax.Array:
-    """int32[E + 1]: the versions in the order in which they die; those that nobody reads have no place in it.
+def _versions_by_death(last: jax.Array, *, num_contributions: int) -> jax.Array:
+    """int32[E + 1]: the versions in the order in which they die; entries after those of all versions read mean nothing.
 
     Args:
-      last: int32[E + 1], see `last_reader`.
-      contributions: C.
+      last: int32[E + 1], the last commit that reads each version, with which it dies; -1 if none reads it.
+      num_contributions: C.
     """
     versions = jnp.arange(last.size, dtype=jnp.int32)
-    if contributions > 1:
+    if num_contributions > 1:
         return jnp.argsort(jnp.where(last >= 0, last, last.size), stable=True)
     # A commit reads one version, so at most one dies with it, and the order needs no sorting.
-    dies = jnp.zeros_like(last).at[jnp.where(last >= 0, last, last.size)].set(1, mode="drop")
-    death_number = jnp.cumsum(dies, dtype=jnp.int32) - 1  # of each commit
+    is_death = jnp.zeros_like(last).at[jnp.where(last >= 0, last, last.size)].set(1, mode="drop")  # of each commit
+    death_number = jnp.cumsum(is_death, dtype=jnp.int32) - 1
     return jnp.zeros_like(last).at[jnp.where(last >= 0, death_number[last], last.size)].set(versions, mode="drop")
 
 
 def new_ring(params: Any, size: int, slot: jax.Array) -> Any:
-    """A ring of `size` slots, and one for what nobody reads, with version 0 in its slot."""
+    """A ring of `size` slots and one more for versions that nobody reads; `params`, version 0, are in slot `slot`."""
     return jax.tree.map(lambda x: jnp.zeros((size + 1, *x.shape), x.dtype).at[slot].set(x), params)
 
 
 def read_slot(ring: Any, slot: jax.Array) -> Any:
-    """The parameters in a slot."""
+    """The parameters in a slot, int32[]; every leaf of the ring is [slots, ...]."""
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, slot, keepdims=False), ring)
 
 
 def write_slot(ring: Any, slot: jax.Array, params: Any) -> Any:
     """The ring with these parameters in a slot."""
-
-    def leaf(x: jax.Array, value: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_index_in_dim(x, value, slot, axis=0)
-
-    return jax.tree.map(leaf, ring, params)
+    return jax.tree.map(
+        lambda slots, value: jax.lax.dynamic_update_index_in_dim(slots, value, slot, axis=0), ring, params
+    )
 
 
-def poisoned(params: Any, poison: jax.Array) -> Any:
-    """All NaN if a version that is not there would be read, so that the run cannot pass for a result."""
+def nan_if(condition: jax.Array, params: Any) -> Any:
+    """The parameters, with NaN for every float if the condition (bool[]) holds: an invalid run must show it."""
 
-    def leaf(x: jax.Array) -> jax.Array:
-        return jnp.where(poison, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+    def nan_leaf(x: jax.Array) -> jax.Array:
+        return jnp.where(condition, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
-    return jax.tree.map(leaf, params)
+    return jax.tree.map(nan_leaf, params)
