@@ -44,9 +44,11 @@ def _select_active_in_batch(
     """
 
     def with_runs_axis(x: jax.Array, batched: bool) -> jax.Array:
+        """[runs, ...]: the array, repeated for every run if all have the same one."""
         return x if batched else jnp.broadcast_to(x, (axis_size, *jnp.shape(x)))
 
     def select_leaf(new: jax.Array, new_batched: bool, old: jax.Array, old_batched: bool) -> jax.Array:
+        """The new leaf for active runs, the old one for the others."""
         num_axes = max(new.ndim - new_batched, old.ndim - old_batched)  # besides that of the runs
         is_active = with_runs_axis(active, in_batched[0]).reshape(-1, *(1,) * num_axes)
         return jnp.where(is_active, with_runs_axis(new, new_batched), with_runs_axis(old, old_batched))

@@ -132,6 +132,7 @@ def estimate_on_mesh(
         return gradient, jax.tree.map(lambda x: mean(x, weight.astype(x.dtype)), value_sums)
 
     def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
+        """The estimate on the whole mesh: batch and coding are cut along the workers, one part a device."""
         num_devices = mesh.shape[axis]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.

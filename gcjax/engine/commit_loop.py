@@ -132,6 +132,7 @@ def _make_wavefront(maker: CommitMaker, end: jax.Array, carry: Carry) -> Carry:
     )
 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:
+        """Applies the i-th contribution of the wavefront, if it is ready."""
         return _apply_contribution(maker, carry, jax.tree.map(lambda x: x[i], contributions), i < num_ready)
 
     return jax.lax.fori_loop(0, max_over_runs(num_ready), apply_commit, carry)

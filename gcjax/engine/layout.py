@@ -88,6 +88,7 @@ class Layout(NamedTuple):
         num_devices = self.mesh.shape[self.axis]
 
         def constrain_leaf(x: jax.Array) -> jax.Array:
+            """The array cut along its first axis, or whole on every device."""
             spec = PartitionSpec(self.axis) if x.shape[0] % num_devices == 0 else PartitionSpec()
             return _constrain(x, self.mesh, spec)
 
@@ -119,6 +120,7 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     sharding = NamedSharding(with_auto_axes(mesh), PartitionSpec())
 
     def put_leaf(x: Any) -> Any:
+        """The array on every device; random keys are put there as integers and wrapped again."""
         if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(put_leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
         if isinstance(x, jax.Array) and x.sharding == sharding:

@@ -87,6 +87,7 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
     num_owners = int(owners(local, num_workers).max()) + 1
 
     def repeat_leaf(x: jax.Array) -> jax.Array:
+        """[O, ...]: the same array for each owner."""
         return jnp.broadcast_to(jnp.asarray(x), (num_owners, *jnp.shape(x)))
 
     opt_state = (local.optimizer or optimizer).init(params)
@@ -273,6 +274,7 @@ def _take_steps(
     """
 
     def take_step(i: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
+        """Parameters, optimizer state and sum of losses after step i; as before from step `num_steps` on."""
         params, opt_state, loss_sum = carry
         loss, gradient = _step_gradient(rule, inputs, steps, i, points.of_step(rule.local, i, params))
         updates, new_opt_state = rule.optimizer.update(gradient, opt_state, params)

@@ -88,6 +88,7 @@ def weighted_sum(weights: jax.Array, values: Any) -> Any:
     """The pytree of weighted sums over the axes of the weights, which are the first axes of every leaf of `values`."""
 
     def sum_leaf(x: jax.Array) -> jax.Array:
+        """The weighted sum of one leaf, in its own dtype."""
         factors = weights.astype(x.dtype).reshape(weights.shape + (1,) * (x.ndim - weights.ndim))
         return (factors * x).sum(axis=tuple(range(weights.ndim)))
 

@@ -36,12 +36,15 @@ def one_device() -> Spread:
     """Everything at once, on one device."""
 
     def total(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
+        """The whole sum, as the work is in one part."""
         return function(shared, work)
 
     def map_entries(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
+        """`function` for all entries of the work at once."""
         return jax.vmap(function, (None, 0))(shared, work)
 
     def total_and_own(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
+        """The whole sum and the new `own`, as the work is in one part."""
         return function(shared, own, work)
 
     return Spread(size=1, total=total, map_entries=map_entries, total_and_own=total_and_own)
@@ -61,13 +64,19 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
         return jax.lax.with_sharding_constraint(pad_leading_axis(work, size), on_all_devices)
 
     def total(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
+        """The sum, on every device, of what the function gives for each device's part of the work."""
+
         def sum_over_devices(shared: Any, part: Any) -> Any:
+            """The sum of what the function gives on each device for its part."""
             return jax.lax.psum(function(shared, part), axis)
 
         return on_each_device(sum_over_devices, mesh, axis, num_shared=1)(shared, padded_work(work))
 
     def map_entries(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
+        """The results of all entries, on every device; each device computes those of its part."""
+
         def gather_results(shared: Any, part: Any) -> Any:
+            """The results of all devices' entries, after this one has computed its own."""
             results = jax.vmap(function, (None, 0))(shared, part)
             return jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), results)
 
@@ -76,7 +85,10 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
         return jax.tree.map(lambda x: x[:num_entries], results)
 
     def total_and_own(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
+        """The sum, on every device, and the new `own`, of which each device has its part."""
+
         def sum_and_own(shared: Any, own: Any, part: Any) -> Any:
+            """The sum over all devices, and the new `own` of this device."""
             total, own = function(shared, own, part)
             return jax.lax.psum(total, axis), own
 
@@ -102,6 +114,7 @@ def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_s
     whole, cut = PartitionSpec(), PartitionSpec(axis)
 
     def call(*arguments: Any) -> Any:
+        """The function's result, for arguments cut and shared as `on_each_device` says."""
         specs = tuple(whole if i < num_shared else cut for i in range(len(arguments)))
         mapped = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=whole, axis_names={axis}, check_vma=False)
         return mapped(*arguments)
@@ -113,6 +126,7 @@ def pad_leading_axis(work: Any, multiple: int) -> Any:
     """The pytree with every leading axis padded to a multiple: with -1 (no worker) for integers, with 0 otherwise."""
 
     def pad_leaf(x: jax.Array) -> jax.Array:
+        """The array padded at the end of its leading axis."""
         padding = -1 if jnp.issubdtype(x.dtype, jnp.integer) else 0
         return jnp.pad(x, ((0, -x.shape[0] % multiple), *((0, 0),) * (x.ndim - 1)), constant_values=padding)
 

@@ -117,6 +117,7 @@ def nan_if(condition: jax.Array, params: Any) -> Any:
     """The parameters, with NaN for every float if the condition (bool[]) holds: an invalid run must show it."""
 
     def nan_leaf(x: jax.Array) -> jax.Array:
+        """NaN instead of a float array, if the condition holds; integers stay."""
         return jnp.where(condition, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
     return jax.tree.map(nan_leaf, params)

@@ -117,6 +117,7 @@ def global_rows(mesh: Mesh, own_row: Any) -> Any:
     (device,) = sharding.addressable_devices
 
     def global_leaf(x: Any) -> jax.Array:
+        """[W, ...]: a global array of which this process has one row."""
         on_device = jax.device_put(x, device)
         return jax.make_array_from_single_device_arrays((mesh.size, *on_device.shape[1:]), sharding, [on_device])
 

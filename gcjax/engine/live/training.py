@@ -265,7 +265,8 @@ def _residual_bound(code: GradientCode, rule: DeadlineRule, max_residual: float 
         raise ValueError(
             f"a round must be able to end: everybody's full work must leave a residual of at most "
             f"{residual_bound:.3g}; this code leaves {full_work_residual:.3g}. Use a code that full work decodes "
-            "(at most as many blocks as the smallest replication), or a deadline rule that is not exact, with a larger max_residual."
+            "(at most as many blocks as the smallest replication), or a deadline rule that is not exact, with a larger "
+            "max_residual."
         )
     return residual_bound
 

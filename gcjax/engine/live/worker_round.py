@@ -96,6 +96,7 @@ def worker_round(
     own_seconds: list[float] = []
 
     def run_chunk(slot: int) -> None:
+        """Computes the chunk in a slot of this worker, and returns when its gradient is there."""
         nonlocal gradients
         gradients = jax.block_until_ready(worker.gradient(gradients, params, slot, round_number))
 
