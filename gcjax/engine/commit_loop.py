@@ -103,7 +103,7 @@ def make_commits(maker: CommitMaker, end: jax.Array, state: State, info: Info) -
 def _make_commit(maker: CommitMaker, end: jax.Array, carry: Carry) -> Carry:
     """State and info after one more commit; as before if the run has come to `end`, as it can only under vmap."""
     state, info = carry
-    active = state.commit < end
+    active = state.commit < end  # bool[]
     if maker.local_work is None:
         contribution = maker.gradient(maker.inputs(state), maker.commits, state.commit)
     else:

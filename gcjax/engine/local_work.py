@@ -130,14 +130,18 @@ def local_commits(
         change, all_local, losses = sum_changes(rule, inputs, steps, all_local)
         weights = steps.loss_weight.astype(losses.dtype)
         loss = mean(jnp.sum(losses * weights), weights.sum())
-        gradient = jax.tree.map(jnp.negative, change)  # an optimizer on the server steps against its gradient
+        gradient = jax.tree.map(jnp.negative, change)  # the server's optimizer steps against its gradient
         return Contribution(gradient, loss, jnp.zeros((), commits.weight.dtype)), all_local
 
     return make_commit
 
 
 def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
-    """The steps of the C contributions to commit `index`; of workers who take their steps together, as one, C = 1."""
+    """The steps of the C contributions to commit `index`: of G = 1 worker each, every field [C, ...].
+
+    Workers with common parameters (`local.together`) take their steps as one contribution: fields are then [1, ...],
+    and G is what C was.
+    """
     worker, unit, version = commits.worker[index], commits.unit[index], commits.version[index]
     is_contribution = worker >= 0  # -1 pads
     num_steps = jnp.where(is_contribution, commits.work[index], 0)
@@ -145,22 +149,28 @@ def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> Lo
     if not local.together:
         share = jnp.ones_like(weight)
         return LocalSteps(
-            worker=worker[:, None], unit=unit[:, None], share=share[:, None], version=version, num_steps=num_steps,
-            weight=weight,
+            worker=worker[:, None], unit=unit[:, None], share=share[:, None],  # [C, G = 1]
+            version=version, num_steps=num_steps, weight=weight,
         )  # fmt: skip
     total_weight = weight.sum(keepdims=True)
     share = weight / jnp.where(total_weight > 0, total_weight, 1)
     first = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
     return LocalSteps(
-        worker=worker[None], unit=unit[None], share=share[None], version=version[first], num_steps=num_steps[first],
-        weight=total_weight,
+        worker=worker[None], unit=unit[None], share=share[None],  # [1, G]
+        version=version[first], num_steps=num_steps[first], weight=total_weight,
     )  # fmt: skip
 
 
 def _changes_one_by_one(
     rule: LocalRule, inputs: Inputs, steps: LocalSteps, all_local: Local
 ) -> tuple[Any, Local, jax.Array]:
-    """The steps of a commit, one contribution after the other.
+    """Takes the steps of a commit, one contribution after the other.
+
+    Args:
+      rule: what is the same in all commits.
+      inputs: the versions, the data and the key.
+      steps: of the C contributions, every field [C, ...].
+      all_local: the local parameters of all owners, every leaf [O, ...].
 
     Returns:
       The sum of the weighted changes, the local parameters of all owners after it, and the mean loss of each
@@ -191,7 +201,10 @@ def _changes_one_by_one(
 def _changes_side_by_side(
     rule: LocalRule, inputs: Inputs, steps: LocalSteps, all_local: Local
 ) -> tuple[Any, Local, jax.Array]:
-    """As `_changes_one_by_one`, with all workers at once, pass by pass; each of the losses is the mean of them all."""
+    """As `_changes_one_by_one`, for commits with contributions of all W workers in order, `passes` times.
+
+    All workers take their steps at once, pass by pass. Each of the losses float[C] is the mean of them all.
+    """
     assert rule.worker_spread is not None
 
     def sum_of_workers(inputs: Inputs, local: Local, steps: LocalSteps) -> tuple[tuple[Any, jax.Array], Local]:
@@ -232,6 +245,7 @@ def _change_of_contribution(
     """
     version_params = inputs.versions.read(steps.version.clip(0))
     pulls = steps.version != local.version
+    # What the change is measured from: the local parameters, after the pull if there is one.
     base = jax.lax.cond(pulls, rule.local.pulled, lambda params, version: params, local.params, version_params)
     points = _GradientPoints(
         version=version_params, before_pull=local.params if rule.local.in_flight else base, pulls=pulls

@@ -30,6 +30,7 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     versions do not fit into the ring.
     """
     info = _initial_info(program, schedule)
+    # version: [E, C]. Commit e can read version e, the parameters after e commits, at most.
     reads_future = jnp.any(schedule.version > jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None])
     params = program.task.init(_keys(rng_key)[0]) if params is None else params
     params = rings.nan_if((info.versions_alive > program.options.ring_size) | reads_future, params)
@@ -44,13 +45,13 @@ def _initial_info(program: Program, schedule: Schedule) -> Info:
     num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or max_commits)
     num_commits = num_commits.astype(jnp.int32)
     # A protocol that looks at the loss shows on the way which versions it needs.
-    alive = versions_alive(schedule) if program.protocol.adaptive is None else jnp.zeros((), jnp.int32)
+    past_versions = versions_alive(schedule) if program.protocol.adaptive is None else jnp.zeros((), jnp.int32)
     return Info(
         loss=jnp.full(max_commits, jnp.nan, schedule.time.dtype),
         residual=jnp.zeros(max_commits, schedule.time.dtype),
         staleness=jnp.where(jnp.arange(max_commits, dtype=jnp.int32) < num_commits, rings.staleness(schedule), -1),
         num_commits=num_commits,
-        versions_alive=alive,
+        versions_alive=past_versions,
     )
 
 
@@ -72,7 +73,7 @@ def _initial_state(program: Program, schedule: Schedule, params: Any) -> State:
 def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: Any) -> Trajectory:
     """A trajectory with room for all V evaluations of a run, none of which has been made."""
     options = program.options
-    # The initial parameters, every `eval_every` commits, and the last commit.
+    # The initial parameters, every `eval_every` commits, and the last commit: rounded up.
     num_evals = 1 + -(-(options.num_commits or schedule.time.shape[0]) // options.eval_every)
     shapes = jax.eval_shape(program.task.metrics, params, data)
     return Trajectory(
@@ -121,7 +122,7 @@ def advance(
         index = jnp.where(index <= last_eval, index, -1)  # under vmap other runs may have more evaluations to go
         return evaluate(program, data, schedule, index, run._replace(state=state, info=info))
 
-    # Evaluation i comes after i * eval_every commits, the last one after all; the initial one is evaluation 0.
+    # Evaluation i comes after i * eval_every commits, the last one after all (rounded up); 0 is the initial one.
     evals_before = -(-run.state.commit // options.eval_every)
     last_eval = jnp.minimum(-(-run.info.num_commits // options.eval_every), num_evals)
     run = jax.lax.fori_loop(0, max_over_runs(last_eval - evals_before), to_next_evaluation, run)
@@ -136,7 +137,7 @@ def evaluate(program: Program, data: Any, schedule: Schedule, index: jax.Array, 
         name: jnp.where(ring_overflowed, jnp.nan, value)
         for name, value in program.task.metrics(state.params, data).items()
     }
-    time = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)
+    time = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)  # of the latest commit
     index = jnp.where(index < 0, trajectory.time.size, index)  # out of bounds: dropped
     trajectory = Trajectory(
         commit=trajectory.commit.at[index].set(state.commit, mode="drop"),
@@ -157,14 +158,17 @@ def _constrain_layout(program: Program, run: Run) -> Run:
 
 
 def _keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The key of the initial parameters and that of the batches."""
+    """The key of the initial parameters and that of the batches, from the key of a run."""
     init_key, batch_key = jax.random.split(rng_key)
     return init_key, batch_key
 
 
 @jax.jit
 def versions_alive(schedule: Schedule) -> jax.Array:
-    """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one."""
+    """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one.
+
+    int32[S] of a batch of S schedules.
+    """
     if schedule.time.ndim > 1:
         return jax.vmap(versions_alive)(schedule)
     return jnp.where(rings.staleness(schedule).max() <= 0, 0, rings.versions_alive(schedule))

@@ -93,12 +93,12 @@ def check_common(checkpoints: Checkpoints, identity: str) -> None:
 
 @contextmanager
 def grace(storage: Storage) -> Iterator[None]:
-    """A context for the rounds: a signal lets them save a checkpoint, see `save`, before it ends the process."""
+    """A context for the rounds: SIGINT or SIGTERM ends the process only after they have saved a checkpoint (`save`)."""
     with interrupts.grace(interrupts.saving()):
         yield
         storage.checkpoints.wait()
         if interrupts.stop_requested():
-            storage.work.stopped()
+            storage.work.stopped()  # for the last line of the command: all rounds so far are saved
 
 
 def save(storage: Storage, training: TrainingState) -> bool:
@@ -127,7 +127,7 @@ def restore(storage: Storage, initial: TrainingState) -> TrainingState:
     storage.work.saved(0 if checkpoint is None else checkpoint.step)
     if checkpoint is None:
         return initial
-    arrays, rounds_done = checkpoint.state, checkpoint.step
+    arrays, rounds_done = checkpoint.state, checkpoint.step  # the tables have rows for all E rounds
     table = np.asarray(own_copy(arrays["rounds"])).view(_round_dtype(storage.code))[:rounds_done, 0]
     own_seconds = np.asarray(own_copy(arrays["seconds"])).view(np.float64)[0, :rounds_done, 0]
     history = [_round_of_row(seconds, row) for seconds, row in zip(own_seconds, table, strict=True)]
@@ -140,6 +140,7 @@ def _checkpoint_arrays(storage: Storage, training: TrainingState) -> dict[str, A
     Times have 64 bits, also where JAX has 32, so rounds are kept as bytes: `rounds` uint8[E, B], the same everywhere,
     and `seconds` uint8[W, E, 8], one row a process, since each has its own clock.
     """
+    # The last axis, of one entry, becomes that of its bytes.
     table = np.zeros((storage.num_rounds, 1), _round_dtype(storage.code))
     seconds = np.zeros((1, storage.num_rounds, 1), np.float64)
     for round_number, record in enumerate(training.history):

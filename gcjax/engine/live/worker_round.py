@@ -54,10 +54,10 @@ class RoundEnd(NamedTuple):
     """What is known when the work of a round is over.
 
     Attributes:
-      gradients: this worker's.
+      gradients: the chunk gradients of this worker.
       shared: what everybody has finished.
-      deadline: seconds, the first one.
-      extensions: how many.
+      deadline: seconds from the start of the round to its first deadline.
+      extensions: how often it was extended.
     """
 
     gradients: ChunkGradients
@@ -80,7 +80,7 @@ def worker_round(
       gradients: slots for this worker's chunk gradients; donated.
 
     Yields:
-      The seconds of each chunk of this round that is done; it is to be sent what all workers have yielded.
+      The seconds of each chunk of this round that is done. The generator is to be sent what all workers have finished.
 
     Returns:
       What is known at the end.
@@ -90,9 +90,9 @@ def worker_round(
     # Every round has a chunk of each worker, so this many rounds have as many of its chunks as are looked at.
     recent_rounds = past_rounds[-deadlines.RECENT_CHUNKS :]
     past_seconds = [float(s) for times in recent_rounds for s in times[:, worker.rank] if np.isfinite(s)]
-    seconds = worker.rule.seconds(deadline_inputs(worker, past_rounds))
-    deadline, min_chunks, extensions = start_time + seconds, 1, 0
-    previous_num_chunks = -1  # of all workers at the previous deadline; before the first one below any number
+    seconds_to_deadline = worker.rule.seconds(deadline_inputs(worker, past_rounds))
+    deadline, min_chunks, extensions = start_time + seconds_to_deadline, 1, 0
+    previous_num_chunks = -1  # finished by all workers at the deadline before; none has been yet
     own_seconds: list[float] = []
 
     def run_chunk(slot: int) -> None:
@@ -112,7 +112,7 @@ def worker_round(
         )
         shared = yield own_seconds
         if shared.residual <= worker.residual_bound or (shared.progress == code.assignment.loads).all():
-            return RoundEnd(gradients, shared, seconds, extensions)
+            return RoundEnd(gradients, shared, seconds_to_deadline, extensions)
         num_chunks = int(shared.progress.sum())
         inputs = deadline_inputs(worker, [*past_rounds, shared.seconds.T])  # [K, W] of each round
         extension = deadlines.extension(inputs, shared.progress, stalled=num_chunks == previous_num_chunks)
