@@ -120,15 +120,16 @@ class Checkpoints:
 
         targets = [_restore_target(name, leaf) for name, leaf in _leaves_by_name(like).items()]
         self.wait()
-        steps = self._steps()
+        steps = self._saved_steps()
         for step in reversed(steps):
+            path = self.folder / str(step)
             try:
                 record = self._read_record(step)
-                _compare_identity(self.folder / str(step), record, identity)
-                _compare_leaves(self.folder / str(step), record["leaves"], _leaf_types(like))
-                arrays = read_arrays(self.folder / str(step), targets)
+                _compare_identity(path, record, identity)
+                _compare_leaves(path, record["leaves"], _leaf_types(like))
+                arrays = read_arrays(path, targets)
             except DamagedError as damage:
-                _warn(f"the checkpoint {self.folder / str(step)} is damaged and not used: {damage}")
+                _warn_of_damage(f"the checkpoint {path} is damaged and not used: {damage}")
                 continue
             self._latest_step = step
             leaves = [_with_key_type(array, leaf) for array, leaf in zip(arrays, jax.tree.leaves(like), strict=True)]
@@ -172,7 +173,7 @@ class Checkpoints:
             self._open_manager = checkpoint_files.open_manager(self.folder, self.keep)
         return self._open_manager
 
-    def _steps(self) -> list[int]:
+    def _saved_steps(self) -> list[int]:
         """The steps of all checkpoints, damaged ones among them; with several processes orbax gives numpy integers."""
         return sorted(int(step) for step in self._manager.all_steps())
 
@@ -182,7 +183,7 @@ class Checkpoints:
         Raises:
           ValueError: if the folder holds checkpoints that were not restored, or `step` does not count up.
         """
-        steps = self._steps()
+        steps = self._saved_steps()
         if self._latest_step is None and steps:
             raise ValueError(
                 f"the folder {self.folder} already holds checkpoints, at the steps {steps}. Restore first to "
@@ -291,7 +292,7 @@ def _compare_leaves(path: Path, saved: dict[str, str], own: dict[str, str]) -> N
     raise ValueError(f"the checkpoint {path} holds another state: {difference}. Make the state as it was when saved.")
 
 
-def _warn(message: str) -> None:
+def _warn_of_damage(message: str) -> None:
     """Warns of a damaged checkpoint; of several processes only the first does."""
     if jax.process_index() == 0:
         warnings.warn(message, DamagedCheckpointWarning, stacklevel=3)

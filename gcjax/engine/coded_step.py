@@ -1,7 +1,7 @@
 """Gradient coding inside a training step of one's own: workers are the devices along an axis of a mesh.
 
-Letters: W workers, W' workers padded to a multiple of the devices, N chunks, K chunks a worker holds, L blocks,
-M messages a worker sends, B examples of a chunk, d parameters.
+Letters: W workers, W' workers padded to a multiple of the devices, U workers of one device, N chunks,
+K chunks a worker holds, L blocks, M messages a worker sends, B examples of a chunk, d parameters.
 """
 
 from collections.abc import Callable
@@ -89,7 +89,7 @@ def coded_value_and_grad(
     )
 
     def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[Any, Any, CodedInfo]:
-        """The mean loss (with `has_aux` and aux), the estimate of the mean gradient, and what a person is told."""
+        """The mean loss (with `has_aux` and aux), the estimate of the mean gradient, and the step's info."""
         coding = code.plan(progress)
         of_mean = coding._replace(decode=coding.decode / code.assignment.num_chunks)  # of the mean, not of the sum
         gradient, (value, aux) = estimate(params, batch, of_mean, *args)
@@ -120,7 +120,7 @@ def estimate_on_mesh(
     def estimate_on_device(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
     ) -> tuple[Any, tuple[jax.Array, Any]]:
-        """What each device computes: `batch`, `encode` and `decode` are those of its workers, [W' / devices, ...]."""
+        """What each device computes: `batch`, `encode` and `decode` are those of its workers, [U, ...]."""
         losses_with_args = Losses(
             lambda params, chunk: losses.of_chunk(params, chunk, *args),
             lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
@@ -143,9 +143,9 @@ def estimate_on_mesh(
 
 
 def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | None:
-    """The estimate of an engine's coded round on a mesh: every device draws the batches of its workers' chunks.
+    """`(params, chunks, coding) -> (gradient, loss)`, what the coding decodes in a coded round of `run` on a mesh.
 
-    None without a mesh.
+    Every device draws the batches of its workers' chunks. None without a mesh.
     """
     mesh, axis = layout.mesh, layout.axis
     if mesh is None or axis is None:
@@ -157,7 +157,7 @@ def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | 
         return task.loss(params, *chunk_batch(task, chunks, chunk)), ()
 
     def weighted(params: Any, numbers: jax.Array, weights: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
-        """The weighted sum of the losses on the batches of the chunks with these numbers, int32[V·K]; no aux."""
+        """The weighted sum of the losses on the batches of the chunks with these numbers, int32[U·K]; no aux."""
         batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(numbers)
         return weighted_loss(task, params, weights, batches, keys), ()
 
@@ -223,10 +223,10 @@ def _weighted_sums(
     """For L = M = 1: one backward pass through all chunks of the device, one sum over the devices.
 
     Returns:
-      The estimate of the gradient sum, of all devices; and of this device's workers the weighted sums of the losses and
-      of aux, `(loss, aux)`, and the sum of the weights.
+      The estimate of the gradient sum, which is the same on all devices; and of this device's workers only: the
+      weighted sums of the losses and of aux, `(loss, aux)`, and the sum of the weights.
     """
-    weights = shares(encode, decode).reshape(-1)  # of the V·K chunks that the workers of this device hold
+    weights = shares(encode, decode).reshape(-1)  # of the U·K chunks that the workers of this device hold
     chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
     value_sums, gradient = jax.value_and_grad(lambda p: losses.weighted(p, chunks, weights), has_aux=True)(params)
     return all_sum(gradient, axis, message_dtype), value_sums, weights.sum().astype(value_sums[0].dtype)

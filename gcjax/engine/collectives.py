@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from gcjax.engine.messages import accumulator, decoded
+from gcjax.engine.messages import accumulation_dtype, decoded
 
 
 def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
@@ -20,7 +20,7 @@ def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
         return jax.lax.psum(tree, axis)
     flat, unravel = ravel_pytree(tree)
     # A reduce-scatter and an all-gather, so that the sum itself is not rounded to `message_dtype` at every addition.
-    slices = _exchange(flat[None], axis, message_dtype).astype(accumulator(flat.dtype))
+    slices = _exchange(flat[None], axis, message_dtype).astype(accumulation_dtype(flat.dtype))
     return unravel(_gather(slices.sum(axis=0), axis, message_dtype)[0, : flat.size].astype(flat.dtype))
 
 
@@ -28,8 +28,8 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
     """The estimate of the gradient sum that the messages of all workers decode to.
 
     Args:
-      messages: float[V, M, width], those of this device's V workers.
-      decode: float[V, M, L].
+      messages: float[U, M, width], those of this device's U workers.
+      decode: float[U, M, L].
       axis: of the mesh.
       message_dtype: of what is sent; None for the messages' own.
 

@@ -66,16 +66,18 @@ def advance_by_windows(
     def advance_to_boundary(run: Run) -> Run:
         """The run at its next evaluation or at the end of its window, whichever comes first."""
         active = is_unfinished(run)
-        schedule = adaptive.schedule(*source, run.state.controls)
+        schedule = adaptive.schedule(*source, run.state.controls)  # the commits made so far are the same in it
         window = _current_window(adaptive, schedule, run.state.window, options.num_commits)
-        next_evaluation = (run.state.commit // options.eval_every + 1) * options.eval_every
-        end = jnp.minimum(window.commits_by_end, next_evaluation)
+        commits_by_next_eval = (run.state.commit // options.eval_every + 1) * options.eval_every
+        end = jnp.minimum(window.commits_by_end, commits_by_next_eval)
         state, info = make_commits(schedule, end, run.state, run.info)
-        alive = jnp.maximum(info.versions_alive, _versions_kept(schedule, state.commit))
+        needed_ring_size = jnp.maximum(info.versions_alive, _needed_ring_size(schedule, state.commit))
         info = info._replace(
-            num_commits=window.num_commits, staleness=_max_staleness(schedule, window.num_commits), versions_alive=alive
+            num_commits=window.num_commits,
+            staleness=_max_staleness(schedule, window.num_commits),
+            versions_alive=needed_ring_size,
         )
-        state = state._replace(params=nan_if(alive > options.ring_size, state.params))
+        state = state._replace(params=nan_if(needed_ring_size > options.ring_size, state.params))
         advanced = Run(_with_new_controls(adaptive, schedule, window, state, info), info, run.trajectory)
         index = _due_evaluation(adaptive, options.eval_every, advanced)
         return select_active(active, evaluate(schedule, index, advanced), run)
@@ -88,18 +90,18 @@ def advance_by_windows(
 
 def _current_window(adaptive: Adaptive, schedule: Schedule, index: jax.Array, max_commits: int | None) -> Window:
     """Window number `index` under a schedule, of a run of at most `max_commits` commits."""
-    num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)
+    num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)  # time is inf for commits that never happen
     num_commits = jnp.minimum(num_commits, max_commits or num_commits)
     is_last = index >= adaptive.num_windows - 1
     end = jnp.where(is_last, jnp.inf, (index + 1).astype(schedule.time.dtype) * adaptive.seconds)
     commits_by_end = jnp.minimum((schedule.time <= end).sum(dtype=jnp.int32), num_commits)
-    return Window(is_last, end, commits_by_end, num_commits)
+    return Window(is_last=is_last, end=end, commits_by_end=commits_by_end, num_commits=num_commits)
 
 
 def _with_new_controls(adaptive: Adaptive, schedule: Schedule, window: Window, state: State, info: Info) -> State:
-    """The state in the next window, with the controls that the protocol chooses from the losses; as it is before that.
+    """The state in the next window, with the controls that the protocol chooses for it from the losses so far.
 
-    The next window begins once all commits of this one have been made.
+    As it is if this window is the last one, or has commits that are still to be made.
     """
     is_over = (state.commit >= window.commits_by_end) & ~window.is_last
     is_committed = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
@@ -117,7 +119,7 @@ def _due_evaluation(adaptive: Adaptive, eval_every: int, run: Run) -> jax.Array:
     no commits.
     """
     commit = run.state.commit
-    index = -(-commit // eval_every)
+    index = -(-commit // eval_every)  # rounded up, since the last evaluation may come after fewer commits
     is_due = (commit == index * eval_every) | _has_ended(adaptive, run)
     is_made = run.trajectory.commit[index.clip(0, run.trajectory.commit.size - 1)] >= 0
     return jnp.where(is_due & ~is_made, index, -1)
@@ -134,7 +136,7 @@ def _max_staleness(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
     return jnp.where(commits < num_commits, staleness(schedule), -1)
 
 
-def _versions_kept(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
+def _needed_ring_size(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
     """int32[]: the ring size that the first `num_commits` commits needed, where version v is in slot v % size.
 
     A version is overwritten `size` commits later, so the size is above the largest staleness; 0 if only the latest

@@ -59,8 +59,10 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
     on_all_devices = NamedSharding(mesh, PartitionSpec())
 
     def padded_work(work: Any) -> Any:
-        """The work with its leading axis padded to a multiple of the devices; the whole of it on every device."""
-        # Every device computes all entries for itself: if each computed some, they would need collectives.
+        """The work with its leading axis padded to a multiple of the devices; the whole of it on every device.
+
+        So every device computes the entries for itself: if each computed only its own, they would need collectives.
+        """
         return jax.lax.with_sharding_constraint(pad_leading_axis(work, size), on_all_devices)
 
     def total(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
@@ -107,9 +109,8 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
 def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_shared: int = 0) -> Callable[..., Any]:
     """The function under `jax.shard_map` over one axis of the mesh.
 
-    The first `num_shared` arguments are whole on each device, the others cut along their leading axis.
-
-    The function must make its results the same on all devices of the axis, and close over no arrays.
+    The first `num_shared` arguments are whole on each device, the others cut along their leading axis. The function
+    must make its results the same on all devices of the axis, and close over no arrays.
     """
     whole, cut = PartitionSpec(), PartitionSpec(axis)
 

@@ -16,7 +16,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine.collectives import estimate_from_messages
 from gcjax.engine.gradients import mean
 from gcjax.engine.live.chunk_work import ChunkGradients
-from gcjax.engine.messages import accumulator, assembled, shares
+from gcjax.engine.messages import accumulation_dtype, assembled, shares
 from gcjax.engine.spread import on_each_device
 
 AXIS = "workers"
@@ -93,7 +93,7 @@ def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, 
         is_done = jnp.arange(encode.shape[1], dtype=progress.dtype) < progress[worker]  # [K]
         # A slot that is not done holds a gradient of an earlier round.
         gradients = jnp.where(is_done[:, None, None], chunks.gradients[0], 0)
-        dtype = accumulator(gradients.dtype)
+        dtype = accumulation_dtype(gradients.dtype)
         messages = jnp.einsum("mkl,kli->mi", encode.astype(dtype), gradients.astype(dtype))
         estimate = estimate_from_messages(messages[None], decode[None], AXIS)
         losses = jnp.where(is_done, chunks.losses[0], 0)
