@@ -50,11 +50,12 @@ def staleness(schedule: Schedule) -> jax.Array:
 
 
 def versions_alive(schedule: Schedule) -> jax.Array:
-    """int32[]: the most versions alive at once, over all commits."""
-    last = last_reader(schedule)
-    is_read = last >= 0
-    # Version v is made by commit v - 1, so it is born at v; it is dead from the commit after its last reader on.
-    deaths = jnp.zeros_like(last).at[jnp.where(is_read, last + 1, last.size)].add(1, mode="drop")
+    """int32[]: the most versions that are alive at once: made, and still to be read by some commit."""
+    last_commit = last_reader(schedule)
+    is_read = last_commit >= 0
+    # Version v is there from commit v on, and dead from the commit after its last reader on. Versions that nobody reads
+    # have no death: their index is out of bounds and dropped.
+    deaths = jnp.zeros_like(last_commit).at[jnp.where(is_read, last_commit + 1, last_commit.size)].add(1, mode="drop")
     return (jnp.cumsum(is_read, dtype=jnp.int32) - jnp.cumsum(deaths, dtype=jnp.int32)).max()
 
 
@@ -68,36 +69,38 @@ def allocate_slots(schedule: Schedule, size: int) -> jax.Array:
     pointer of where it points to, so that paths double with each round) leaves all of them at their slot after
     log2(E) rounds.
     """
-    last = last_reader(schedule)
-    is_read = last >= 0
+    last_commit = last_reader(schedule)
+    is_read = last_commit >= 0
     birth_number = jnp.cumsum(is_read, dtype=jnp.int32) - 1  # of each version
-    births = jnp.arange(last.size, dtype=jnp.int32)
-    versions_by_death = _versions_by_death(last, num_contributions=schedule.worker.shape[1])
+    births = jnp.arange(last_commit.size, dtype=jnp.int32)
+    versions_by_death = _versions_by_death(last_commit, num_contributions=schedule.worker.shape[1])
     predecessor = birth_number[versions_by_death[(births - size).clip(0)]]  # the birth whose slot is taken over
     pointer = jnp.where(births < size, births, predecessor)
-    for _ in range(last.size.bit_length()):
+    for _ in range(last_commit.size.bit_length()):
         pointer = pointer[pointer]
     return jnp.where(is_read, pointer[birth_number.clip(0)], size).astype(jnp.int32)
 
 
-def _versions_by_death(last: jax.Array, *, num_contributions: int) -> jax.Array:
+def _versions_by_death(last_commit: jax.Array, *, num_contributions: int) -> jax.Array:
     """int32[E + 1]: the versions in the order in which they die; entries after those of all versions read mean nothing.
 
     Args:
-      last: int32[E + 1], the last commit that reads each version, with which it dies; -1 if none reads it.
+      last_commit: int32[E + 1], the last commit that reads each version, with which it dies; -1 if none reads it.
       num_contributions: C.
     """
-    versions = jnp.arange(last.size, dtype=jnp.int32)
+    versions, is_read = jnp.arange(last_commit.size, dtype=jnp.int32), last_commit >= 0
+    death = jnp.where(is_read, last_commit, last_commit.size)  # of versions that nobody reads: after all others
     if num_contributions > 1:
-        return jnp.argsort(jnp.where(last >= 0, last, last.size), stable=True)
+        return jnp.argsort(death, stable=True)
     # A commit reads one version, so at most one dies with it, and the order needs no sorting.
-    is_death = jnp.zeros_like(last).at[jnp.where(last >= 0, last, last.size)].set(1, mode="drop")  # of each commit
-    death_number = jnp.cumsum(is_death, dtype=jnp.int32) - 1
-    return jnp.zeros_like(last).at[jnp.where(last >= 0, death_number[last], last.size)].set(versions, mode="drop")
+    has_death = jnp.zeros_like(last_commit).at[death].set(1, mode="drop")  # of each commit
+    death_number = jnp.cumsum(has_death, dtype=jnp.int32) - 1
+    index = jnp.where(is_read, death_number[last_commit], last_commit.size)  # out of bounds: dropped
+    return jnp.zeros_like(last_commit).at[index].set(versions, mode="drop")
 
 
 def new_ring(params: Any, size: int, slot: jax.Array) -> Any:
-    """A ring of `size` slots and one more for versions that nobody reads; `params`, version 0, are in slot `slot`."""
+    """A ring of `size` slots and one more for versions that nobody reads, with version 0, `params`, in slot `slot`."""
     return jax.tree.map(lambda x: jnp.zeros((size + 1, *x.shape), x.dtype).at[slot].set(x), params)
 
 

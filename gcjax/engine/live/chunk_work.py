@@ -24,7 +24,7 @@ class ChunkGradients(NamedTuple):
     """The chunk gradients of a worker, kept until the progress of all is known, and with it the coefficients.
 
     Attributes:
-      gradients: float[1, K, L, ceil(d / L)], one chunk gradient a slot.
+      gradients: float[1, K, L, ceil(d / L)], one chunk gradient a slot; the first axis is that of the workers.
       losses: float[1, K].
     """
 

@@ -88,7 +88,7 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
     deadline. When most workers turn slower at once, the deadline follows within a window.
 
     Args:
-      tolerance: k, at least 0.
+      tolerance: the deviations that are added to the median, at least 0.
       window: rounds.
     """
     _validate.number("tolerance", tolerance, finite=True)
@@ -167,9 +167,9 @@ def extension(inputs: DeadlineInputs, progress: np.ndarray, *, stalled: bool) ->
     """
     has_work_left = progress < inputs.code.assignment.loads
     slowest_chunk = float(recent_seconds(inputs.history)[has_work_left].max())
-    until_decodable = (1 + SLACK) * time_to_decode(inputs, progress)
-    if 0 < until_decodable < slowest_chunk and not stalled:
-        return Extension(until_decodable, min_chunks=0)
+    seconds_to_decode = (1 + SLACK) * time_to_decode(inputs, progress)
+    if 0 < seconds_to_decode < slowest_chunk and not stalled:
+        return Extension(seconds_to_decode, min_chunks=0)
     return Extension(slowest_chunk, min_chunks=1)
 
 
