@@ -39,6 +39,7 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
     num_messages, num_blocks, width = messages.shape[0] * messages.shape[1], decode.shape[2], messages.shape[2]
     if num_messages >= num_blocks:  # then summing the decoded blocks moves fewer numbers than exchanging messages
         return all_sum(decoded(decode, messages), axis, message_dtype)
+    # A device gets its slice of all messages [n, P, slice], decodes it to [L, slice], and the slices are gathered.
     slices = _exchange(messages.reshape(num_messages, width), axis, message_dtype).astype(messages.dtype)
     decode_everywhere = jax.lax.all_gather(decode.reshape(num_messages, num_blocks), axis)  # [n, P, L]
     return _gather(decoded(decode_everywhere, slices), axis, message_dtype)[:, :width].astype(messages.dtype)
@@ -46,19 +47,19 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
 
 def _exchange(rows: jax.Array, axis: str, dtype: Any) -> jax.Array:
     """[n, P, ceil(width / n)]: this device's slice of the rows [P, width] of each of the n devices along the axis."""
-    num_devices = jax.lax.axis_size(axis)
+    num_devices = jax.lax.axis_size(axis)  # n
     slices = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % num_devices))).reshape(rows.shape[0], num_devices, -1)
-    packed, unpack = _packed(jnp.moveaxis(slices, 1, 0), dtype)  # [n, P, slice]: slice i goes to device i
+    packed, unpack = _pack_to_send(jnp.moveaxis(slices, 1, 0), dtype)  # [n, P, slice]: slice i goes to device i
     return unpack(jax.lax.all_to_all(packed, axis, split_axis=0, concat_axis=0, tiled=True))
 
 
 def _gather(slices: jax.Array, axis: str, dtype: Any) -> jax.Array:
     """The rows [L, width], put together from the slices [L, width / n] of the n devices along the axis."""
-    packed, unpack = _packed(slices, dtype)
+    packed, unpack = _pack_to_send(slices, dtype)
     return unpack(jax.lax.all_gather(packed, axis, axis=1, tiled=True))
 
 
-def _packed(x: jax.Array, dtype: Any) -> tuple[jax.Array, Any]:
+def _pack_to_send(x: jax.Array, dtype: Any) -> tuple[jax.Array, Any]:
     """The numbers as they are sent, and the function that turns what is received back into floats of `dtype`.
 
     Half-precision floats travel as integers: XLA would send them as float32 on a CPU.

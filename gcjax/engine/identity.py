@@ -25,13 +25,14 @@ def run_identity(text: str, **values: Any) -> str:
       text: what the caller says, for example a config.
       **values: numbers and text are shown, pytrees of arrays by a digest of their bits.
     """
+    # The last word says whether JAX computes with 64 bits.
     versions = f"jax {jax.__version__}, jaxlib {jaxlib.__version__}, {jax.dtypes.canonicalize_dtype(np.float64)}"
     lines = [f"{name} = {_text_or_digest(value)}" for name, value in sorted(values.items())]
     return "\n".join([*text.splitlines(), versions, *hardware_and_settings(), *lines])
 
 
 def _text_or_digest(value: Any) -> str:
-    """Numbers and text as they are; of a pytree of arrays a digest of names, types, shapes and bits."""
+    """Numbers and text as they are; of a pytree of arrays a digest of paths, types, shapes and bits."""
     if value is None or isinstance(value, (str, int, float)):
         return str(value)
     digest = hashlib.sha256()
@@ -46,8 +47,7 @@ def _text_or_digest(value: Any) -> str:
 
 def hardware_and_settings() -> list[str]:
     """The hardware and the settings, a line for each; the same in all processes of a run."""
-    names = {name: getattr(jax.config, name, None) for name in _SETTINGS}
-    settings = [f"{name.removeprefix('jax_')} = {value}" for name, value in names.items()]
+    settings = [f"{name.removeprefix('jax_')} = {getattr(jax.config, name, None)}" for name in _SETTINGS]
     return [f"hardware = {_hardware()}", *settings, f"XLA flags = {_flags(os.environ.get('XLA_FLAGS', ''))}"]
 
 

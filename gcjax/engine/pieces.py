@@ -13,7 +13,7 @@ from gcjax import interrupts, keeping
 from gcjax.engine.checkpoint import Checkpoints
 
 _T = TypeVar("_T")
-_PIECES = 100
+_NUM_SHORT_PIECES = 100
 
 
 def advance_in_pieces(
@@ -46,18 +46,18 @@ def advance_in_pieces(
         return _without_checkpoints(advance, training, num_evals, report)
     with interrupts.grace(interrupts.saving()):
         work = keeping.Work(checkpoints.label, num_evals, checkpoints.on_disk)
-        done, training = checkpoints.restore(training, identity) or (0, training)
-        work.saved(done)
+        evals_done, training = checkpoints.restore(training, identity) or (0, training)
+        work.saved(evals_done)
         wants_short_pieces = report is not None or bool(interrupts.saving())
-        for end in _piece_ends(done, num_evals, checkpoints.every, short=wants_short_pieces):
+        for end in _piece_ends(evals_done, num_evals, checkpoints.every, short=wants_short_pieces):
             training = advance(training, end)
             if report is not None:
                 report(jax.block_until_ready(training))
-            stop = stop_requested(training)  # of any process
-            if stop or end == num_evals or end % checkpoints.every == 0:
+            any_process_stops = stop_requested(training)
+            if any_process_stops or end == num_evals or end % checkpoints.every == 0:
                 work.saved(end)
                 checkpoints.save(end, training, identity)
-            if stop and interrupts.stop_requested():  # of this process; the others are ended when it ends
+            if any_process_stops and interrupts.stop_requested():  # this one; the others are ended when it ends
                 break
         checkpoints.wait()
         if interrupts.stop_requested():
@@ -83,7 +83,7 @@ def stop_requested(training: Any) -> bool:
     """
     if not interrupts.saving():
         return False
-    jax.block_until_ready(training)  # no run ahead of what is computed
+    jax.block_until_ready(training)  # dispatch is asynchronous, and the host must not run ahead
     if jax.process_count() == 1:
         return interrupts.stop_requested()
     from jax.experimental import multihost_utils
@@ -91,9 +91,9 @@ def stop_requested(training: Any) -> bool:
     return bool(np.any(multihost_utils.process_allgather(np.array(interrupts.stop_requested()))))
 
 
-def _piece_ends(done: int, num_evals: int, every: int, *, short: bool) -> list[int]:
-    """The evaluations after `done` at which a piece ends: multiples of `every`, the last; if `short`, 100 more."""
+def _piece_ends(evals_done: int, num_evals: int, every: int, *, short: bool) -> list[int]:
+    """The evaluations after `evals_done` at which pieces end: multiples of `every`, the last; if `short`, 100 more."""
     ends = {num_evals, *range(every, num_evals, max(1, every))}
     if short:
-        ends.update(range(0, num_evals, max(1, num_evals // _PIECES)))
-    return sorted(end for end in ends if end > done)
+        ends.update(range(0, num_evals, max(1, num_evals // _NUM_SHORT_PIECES)))
+    return sorted(end for end in ends if end > evals_done)

@@ -49,13 +49,17 @@ def _bytes_of_type(hlo_type: str) -> float:
     """The bytes of an array, or of a tuple of arrays, of a type as HLO writes it, for example `(f32[4,2], s8[])`."""
     total = 0.0
     for dtype, shape in _ARRAY.findall(hlo_type):
+        # The number in a type's name is that of its bits, but for those in `_BITS`; without one it is a byte.
         bits = _BITS.get(dtype) or int(re.sub(r"[a-z]", "", dtype) or 8)
         total += math.prod(int(size) for size in shape.split(",") if size) * bits / 8
     return total
 
 
 def _group_size(line: str) -> int:
-    """The number of devices in a group of the collective in this line, in each of the ways in which HLO writes it."""
+    """The number of devices in a group of the collective in this line of HLO.
+
+    HLO writes the groups as lists of devices, as the shape [groups, devices] of an array, or as axes of a mesh.
+    """
     if match := _LISTED.search(line):
         return len(match[1].split(","))
     if match := _IOTA.search(line):

@@ -43,34 +43,34 @@ def check_made(run: Run, *, num_commits: int | None = None) -> None:
       run: one run, or a batch of them.
       num_commits: the commits asked for.
     """
-    num_made, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
+    commits_made, needed_versions = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
     # Leaves of the ring are [ring_size + 1, ...], after the axes of a batch, as many as the number of commits has.
-    ring_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[num_made.ndim] - 1
-    if needed > ring_size:
+    ring_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[commits_made.ndim] - 1
+    if needed_versions > ring_size:
         raise ValueError(
-            f"the ring keeps {ring_size} past versions of the parameters, but this schedule still needs {needed} at "
-            f"once. Pass ring_size={needed} or more."
+            f"the ring keeps {ring_size} past versions of the parameters, but this schedule still needs "
+            f"{needed_versions} at once. Pass ring_size={needed_versions} or more."
         )
     check_work(run.schedule)
     if num_commits is None:
         return
     if run.state.window is not None:  # a protocol that looks at the loss may still choose to commit more often
-        num_made = np.where(np.asarray(run.state.commit) < num_made, num_commits, num_made)
-    if num_made.min() < num_commits:
-        _raise_too_few_commits(run.schedule, num_made, num_commits)
+        commits_made = np.where(np.asarray(run.state.commit) < commits_made, num_commits, commits_made)
+    if commits_made.min() < num_commits:
+        _raise_too_few_commits(run.schedule, commits_made, num_commits)
 
 
-def _raise_too_few_commits(schedule: Schedule, num_made: np.ndarray, num_commits: int) -> None:
+def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_commits: int) -> None:
     """Raises the error about a run with fewer than `num_commits` commits: of a batch, the run with the fewest.
 
     It says why: a worker that never returns, or too few sampled units.
 
     Args:
       schedule: of all runs.
-      num_made: int32[], or [S] of a batch of S runs, the commits of each.
+      commits_made: int32[], or [S] of a batch of S runs, the commits of each.
       num_commits: the commits asked for.
     """
-    worst, fewest = np.unravel_index(np.argmin(num_made), num_made.shape), int(num_made.min())
+    worst, fewest = np.unravel_index(np.argmin(commits_made), commits_made.shape), int(commits_made.min())
     start, compute_start, compute_end, horizon = (
         np.asarray(x)[worst] for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
     )
