@@ -14,7 +14,7 @@ import numpy as np
 from benchmarks.timing import KEY, Row, alternate
 from gcjax import codes
 from gcjax.codes import assignments
-from gcjax.engine.messages import combined, decoded
+from gcjax.engine.messages import combined_rows, decoded
 
 
 def large_plans() -> list[Row]:
@@ -60,7 +60,7 @@ def roofline() -> list[Row]:
         gradients = jax.random.normal(KEY, (num_workers, load, num_blocks, size // num_blocks))
 
         def message(coefficients: jax.Array, held: jax.Array) -> jax.Array:
-            parts = [combined(coefficients[:, k], held[k]) for k in range(held.shape[0])]
+            parts = [combined_rows(coefficients[:, k], held[k]) for k in range(held.shape[0])]
             return sum(parts[1:], parts[0])
 
         @jax.jit

@@ -13,19 +13,23 @@ import jax.numpy as jnp
 
 @jax.custom_batching.custom_vmap
 def max_over_runs(count: jax.Array) -> jax.Array:
-    """The count itself; under vmap the largest of all runs."""
+    """int[]: the bound of a loop, `count` itself; under vmap the largest count of all runs of the batch."""
     return count
 
 
 @max_over_runs.def_vmap
 def _max_over_batch(axis_size: int, in_batched: list[bool], count: jax.Array) -> tuple[jax.Array, bool]:
+    """The rule of `max_over_runs` for vmap: (the count, whether it differs between runs), which it never does."""
     del axis_size
     return (max_over_runs(count.max()), False) if in_batched[0] else (max_over_runs(count), False)
 
 
 @jax.custom_batching.custom_vmap
 def select_active(active: jax.Array, new: Any, old: Any) -> Any:
-    """`new`, which must only be asked for when `active`; under vmap `old` for the runs that are not."""
+    """The pytree `new`, and under vmap `old` for the runs whose `active` (bool[]) is false.
+
+    Without vmap `active` is not looked at: a loop whose bound is `max_over_runs` runs only while it is true.
+    """
     del active, old
     return new
 
@@ -34,14 +38,20 @@ def select_active(active: jax.Array, new: Any, old: Any) -> Any:
 def _select_active_in_batch(
     axis_size: int, in_batched: list[Any], active: jax.Array, new: Any, old: Any
 ) -> tuple[Any, Any]:
-    def spread(x: jax.Array, batched: bool) -> jax.Array:
+    """The rule of `select_active` for vmap: (the selected pytree, True for each leaf, as all differ between runs).
+
+    `in_batched` says of `active` and of each leaf of `new` and `old` whether it has a leading axis of runs.
+    """
+
+    def with_runs_axis(x: jax.Array, batched: bool) -> jax.Array:
+        """[runs, ...]: the array, repeated for every run if all have the same one."""
         return x if batched else jnp.broadcast_to(x, (axis_size, *jnp.shape(x)))
 
-    def leaf(new: jax.Array, new_batched: bool, old: jax.Array, old_batched: bool) -> jax.Array:
-        chosen = spread(active, in_batched[0]).reshape(
-            -1, *(1,) * (max(new.ndim - new_batched, old.ndim - old_batched))
-        )
-        return jnp.where(chosen, spread(new, new_batched), spread(old, old_batched))
+    def select_leaf(new: jax.Array, new_batched: bool, old: jax.Array, old_batched: bool) -> jax.Array:
+        """The new leaf for active runs, the old one for the others."""
+        num_axes = max(new.ndim - new_batched, old.ndim - old_batched)  # besides that of the runs
+        is_active = with_runs_axis(active, in_batched[0]).reshape(-1, *(1,) * num_axes)
+        return jnp.where(is_active, with_runs_axis(new, new_batched), with_runs_axis(old, old_batched))
 
-    kept = jax.tree.map(leaf, new, in_batched[1], old, in_batched[2])
-    return kept, jax.tree.map(lambda _: True, kept)
+    selected = jax.tree.map(select_leaf, new, in_batched[1], old, in_batched[2])
+    return selected, jax.tree.map(lambda _: True, selected)

@@ -88,7 +88,7 @@ class Run(NamedTuple):
 
     @property
     def unscheduled(self) -> "Run":
-        """The run without its schedule: what goes on, and is donated and saved."""
+        """The run without its schedule: the part that changes, is donated to the next call and saved."""
         return Run(self.state, self.info, self.trajectory)
 
     @property
@@ -112,5 +112,5 @@ class Run(NamedTuple):
         """
         commit, metrics = self.trajectory.commit, self.trajectory.metrics
         values = metrics[_validate.choice("metric", metric, metrics)]
-        last = (commit >= 0).sum(axis=-1, keepdims=True) - 1
-        return jnp.take_along_axis(values, last, axis=-1)[..., 0]
+        last_index = (commit >= 0).sum(axis=-1, keepdims=True) - 1  # commit is -1 where no evaluation was made
+        return jnp.take_along_axis(values, last_index, axis=-1)[..., 0]

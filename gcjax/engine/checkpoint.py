@@ -24,7 +24,7 @@ class DamagedCheckpointWarning(UserWarning):
 
 
 class Restored(NamedTuple):
-    """What `Checkpoints.restore` found.
+    """A checkpoint as `Checkpoints.restore` returns it.
 
     Attributes:
       step: the step it was saved with.
@@ -49,7 +49,7 @@ class Checkpoints:
     """
 
     def __init__(self, folder: str | os.PathLike, *, every: int = 10, keep: int = 3, label: str = "the run") -> None:
-        """Touches nothing on the disk yet.
+        """Checkpoints in `folder`; touches nothing on the disk yet.
 
         Args:
           folder: a path; with several processes, on a disk that all of them see.
@@ -66,8 +66,8 @@ class Checkpoints:
         self.label = label
         if self.folder.is_file():
             raise ValueError(f"the folder of the checkpoints must be a folder; {self.folder} is a file.")
-        self._opened: Any = None
-        self._latest: int | None = None  # the step that the run has come to; None until it is known
+        self._open_manager: Any = None
+        self._latest_step: int | None = None  # of this run, -1 for a new one; None until it is known
 
     def __enter__(self) -> Self:
         return self
@@ -92,11 +92,11 @@ class Checkpoints:
         from gcjax.engine import checkpoint_files
 
         step = _validate.integer("step", step)
-        arrays = [_numbers(name, leaf) for name, leaf in _leaves_by_name(state).items()]
+        arrays = [_array_without_keys(name, leaf) for name, leaf in _leaves_by_name(state).items()]
         record = {"format": FORMAT, "step": step, "identity": identity, "leaves": _leaf_types(state)}
-        self._discard_newer(step)
+        self._delete_newer_than_latest(step)
         checkpoint_files.save(self._manager, step, record, arrays)
-        self._latest = step
+        self._latest_step = step
 
     def restore(self, like: Any, identity: str) -> Restored | None:
         """Reads the newest checkpoint that is not damaged.
@@ -118,27 +118,28 @@ class Checkpoints:
         """
         from gcjax.engine.checkpoint_files import DamagedError, read_arrays
 
-        targets = [_target(name, leaf) for name, leaf in _leaves_by_name(like).items()]
+        targets = [_restore_target(name, leaf) for name, leaf in _leaves_by_name(like).items()]
         self.wait()
-        steps = self._steps()
+        steps = self._saved_steps()
         for step in reversed(steps):
+            path = self.folder / str(step)
             try:
                 record = self._read_record(step)
-                _compare_identity(self.folder / str(step), record, identity)
-                _compare_leaves(self.folder / str(step), record["leaves"], _leaf_types(like))
-                arrays = read_arrays(self.folder / str(step), targets)
+                _compare_identity(path, record, identity)
+                _compare_leaves(path, record["leaves"], _leaf_types(like))
+                arrays = read_arrays(path, targets)
             except DamagedError as damage:
-                _warn(f"the checkpoint {self.folder / str(step)} is damaged and not used: {damage}")
+                _warn_of_damage(f"the checkpoint {path} is damaged and not used: {damage}")
                 continue
-            self._latest = step
-            leaves = [_as_key(array, leaf) for array, leaf in zip(arrays, jax.tree.leaves(like), strict=True)]
+            self._latest_step = step
+            leaves = [_with_key_type(array, leaf) for array, leaf in zip(arrays, jax.tree.leaves(like), strict=True)]
             return Restored(step, jax.tree.unflatten(jax.tree.structure(like), leaves))
         if steps:
             raise ValueError(
                 f"all {len(steps)} checkpoints in {self.folder} are damaged, so there is nothing to go on from. "
                 "Restore the folder from a copy, or delete it and start the run again."
             )
-        self._latest = -1
+        self._latest_step = -1
         return None
 
     def wait(self) -> None:
@@ -147,43 +148,48 @@ class Checkpoints:
         Raises:
           OSError: if the save failed.
         """
-        if self._opened is not None:
-            self._opened.wait_until_finished()
+        if self._open_manager is not None:
+            self._open_manager.wait_until_finished()
 
     def on_disk(self) -> list[int]:
         """The steps of which a whole checkpoint is on the disk; nothing is imported or waited for."""
         names = os.listdir(self.folder) if self.folder.is_dir() else []
-        steps = [name for name in names if name.isdigit()]
-        return sorted(int(name) for name in steps if (self.folder / name / "_CHECKPOINT_METADATA").exists())
+        step_names = [name for name in names if name.isdigit()]
+        # Folders that are no checkpoints of orbax do not have its file.
+        return sorted(int(name) for name in step_names if (self.folder / name / "_CHECKPOINT_METADATA").exists())
 
     def close(self) -> None:
         """As `wait`, and lets go of threads and of the folder. A closed object may be used again."""
-        opened, self._opened, self._latest = self._opened, None, None
-        if opened is not None:
-            opened.close()
+        manager, self._open_manager, self._latest_step = self._open_manager, None, None
+        if manager is not None:
+            manager.close()
 
     @property
     def _manager(self) -> Any:
-        """The orbax manager, made when it is first needed."""
+        """The orbax manager of the folder, opened when it is first needed."""
         from gcjax.engine import checkpoint_files
 
-        if self._opened is None:
-            self._opened = checkpoint_files.open_manager(self.folder, self.keep)
-        return self._opened
+        if self._open_manager is None:
+            self._open_manager = checkpoint_files.open_manager(self.folder, self.keep)
+        return self._open_manager
 
-    def _steps(self) -> list[int]:
+    def _saved_steps(self) -> list[int]:
         """The steps of all checkpoints, damaged ones among them; with several processes orbax gives numpy integers."""
         return sorted(int(step) for step in self._manager.all_steps())
 
-    def _discard_newer(self, step: int) -> None:
-        """Deletes the damaged checkpoints after the one that was restored; never those of another run."""
-        steps = self._steps()
-        if self._latest is None and steps:
+    def _delete_newer_than_latest(self, step: int) -> None:
+        """Before a save of `step`: deletes the damaged checkpoints after the one that was restored or saved last.
+
+        Raises:
+          ValueError: if the folder holds checkpoints that were not restored, or `step` does not count up.
+        """
+        steps = self._saved_steps()
+        if self._latest_step is None and steps:
             raise ValueError(
                 f"the folder {self.folder} already holds checkpoints, at the steps {steps}. Restore first to "
                 "go on from them, or choose another folder."
             )
-        latest = -1 if self._latest is None else self._latest
+        latest = -1 if self._latest_step is None else self._latest_step
         if step <= latest:
             raise ValueError(f"the steps of a run must count up; got step {step} after {latest}.")
         for newer in steps:
@@ -191,7 +197,11 @@ class Checkpoints:
                 self._manager.delete(newer)
 
     def _read_record(self, step: int) -> dict[str, Any]:
-        """What was saved with a step."""
+        """The JSON that was saved with a step: the format, the step, the run's identity, and the types of leaves.
+
+        Raises:
+          DamagedError: if it cannot be read, or belongs to another step.
+        """
         from gcjax.engine import checkpoint_files
 
         record = checkpoint_files.read_record(self.folder / str(step))
@@ -201,29 +211,30 @@ class Checkpoints:
 
 
 def _leaves_by_name(tree: Any) -> dict[str, Any]:
-    """The leaves of a tree and what a person calls them."""
+    """Path in the tree, as text, -> leaf."""
     leaves = jax.tree_util.tree_flatten_with_path(tree)[0]
     return {jax.tree_util.keystr(path) or "the state": leaf for path, leaf in leaves}
 
 
 def _leaf_types(tree: Any) -> dict[str, str]:
-    """Dtype and shape of every leaf."""
+    """Path in the tree -> dtype and shape of the leaf, as text."""
     return {name: f"{leaf.dtype}{list(leaf.shape)}" for name, leaf in _leaves_by_name(tree).items()}
 
 
-def _numbers(name: str, leaf: Any) -> jax.Array:
-    """The numbers of a leaf: keys are saved as what they are made of."""
+def _array_without_keys(name: str, leaf: Any) -> jax.Array:
+    """The leaf as it is saved: an array of random keys as the integers behind them; `name` is for the error."""
     if not isinstance(leaf, jax.Array):
         raise ValueError(f"a state must consist of jax.Arrays; {name} is {leaf!r}. Convert it with jnp.asarray.")
     return jax.random.key_data(leaf) if _is_key(leaf) else leaf
 
 
 def _is_key(leaf: Any) -> bool:
+    """Whether an array or a `jax.ShapeDtypeStruct` has typed random keys as entries."""
     return jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
 
 
-def _as_key(array: jax.Array, like: Any) -> jax.Array:
-    """The opposite of `_numbers`."""
+def _with_key_type(array: jax.Array, like: Any) -> jax.Array:
+    """A saved array as it was before: random keys of the same implementation where `like` has keys."""
     if not _is_key(like):
         return array
     impls: list[Any] = []  # key_impl takes arrays and traced values, but no jax.ShapeDtypeStruct
@@ -231,8 +242,11 @@ def _as_key(array: jax.Array, like: Any) -> jax.Array:
     return jax.random.wrap_key_data(array, impl=impls[0])
 
 
-def _target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
-    """The shape, dtype and sharding in which the numbers of a leaf are to be read."""
+def _restore_target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
+    """The shape, dtype and sharding in which the saved array of this leaf (keys as integers) is to be read.
+
+    Without a sharding it goes to the first device.
+    """
     if not isinstance(leaf, jax.Array | jax.ShapeDtypeStruct):
         raise ValueError(f"restore needs arrays or jax.ShapeDtypeStructs; {name} is {leaf!r}.")
     sharding = leaf.sharding
@@ -243,11 +257,12 @@ def _target(name: str, leaf: Any) -> jax.ShapeDtypeStruct:
     shape = jax.ShapeDtypeStruct(leaf.shape, leaf.dtype)
     if _is_key(leaf):
         shape = jax.eval_shape(jax.random.key_data, shape)
-    sharding.shard_shape(shape.shape)  # an error of JAX if the devices cannot share it
+    sharding.shard_shape(shape.shape)  # raises JAX's error if the array cannot be cut so
     return jax.ShapeDtypeStruct(shape.shape, shape.dtype, sharding=sharding)
 
 
 def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None:
+    """Raises a `ValueError` with the lines that differ unless the record's identity is this one."""
     if record["format"] != FORMAT:
         raise ValueError(
             f"the checkpoint {path} has format {record['format']}, and this version of gcjax reads format {FORMAT}. "
@@ -256,26 +271,28 @@ def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None
     saved = record["identity"]
     if saved == identity:
         return
-    lines = list(difflib.unified_diff(saved.splitlines(), identity.splitlines(), "checkpoint", "now", n=0, lineterm=""))
-    more = [f"... and {len(lines) - DIFFERENCE_LINES} more lines"] if len(lines) > DIFFERENCE_LINES else []
+    diff = list(difflib.unified_diff(saved.splitlines(), identity.splitlines(), "checkpoint", "now", n=0, lineterm=""))
+    omission = [f"... and {len(diff) - DIFFERENCE_LINES} more lines"] if len(diff) > DIFFERENCE_LINES else []
     raise ValueError(
-        "\n".join([f"the checkpoint {path} belongs to another run:", *lines[:DIFFERENCE_LINES], *more])
+        "\n".join([f"the checkpoint {path} belongs to another run:", *diff[:DIFFERENCE_LINES], *omission])
         + "\nGo on with what it was made with, or choose another folder."
     )
 
 
-def _compare_leaves(path: Path, saved: dict[str, str], current: dict[str, str]) -> None:
-    if list(saved.items()) == list(current.items()):
+def _compare_leaves(path: Path, saved: dict[str, str], own: dict[str, str]) -> None:
+    """Raises a `ValueError` unless both states have the same leaves (name -> dtype and shape) in the same order."""
+    if list(saved.items()) == list(own.items()):
         return
-    names = [name for name in saved | current if saved.get(name) != current.get(name)]
-    if names:
-        saved_type, current_type = (types.get(names[0], "missing") for types in (saved, current))
-        difference = f"{names[0]} is {saved_type} there and {current_type} here ({len(names)} such leaves)"
+    differing = [name for name in saved | own if saved.get(name) != own.get(name)]
+    if differing:
+        saved_type, own_type = (types.get(differing[0], "missing") for types in (saved, own))
+        difference = f"{differing[0]} is {saved_type} there and {own_type} here ({len(differing)} such leaves)"
     else:
         difference = "its leaves have another order"
     raise ValueError(f"the checkpoint {path} holds another state: {difference}. Make the state as it was when saved.")
 
 
-def _warn(message: str) -> None:
+def _warn_of_damage(message: str) -> None:
+    """Warns of a damaged checkpoint; of several processes only the first does."""
     if jax.process_index() == 0:
         warnings.warn(message, DamagedCheckpointWarning, stacklevel=3)

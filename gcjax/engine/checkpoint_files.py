@@ -29,18 +29,22 @@ class DamagedError(Exception):
 
 
 class _SealingHandler(ocp.StandardCheckpointHandler):
-    """Writes arrays as orbax does, and a list of the files, while the folder still has its temporary name."""
+    """Writes arrays as orbax does, and the digests of the files, while the folder still has its temporary name."""
 
     def finalize(self, directory: Any) -> None:
+        """Writes the SHA-256 of each file of the arrays; orbax calls it before it renames the folder."""
         super().finalize(directory)
         folder = Path(directory)
         files = sorted(path for path in folder.rglob("*") if path.is_file())
         digests = {str(path.relative_to(folder)): _sha256(path) for path in files}
-        (folder / DIGESTS).write_text(json.dumps(_with_digest(digests)))
+        (folder / DIGESTS).write_text(json.dumps(_sealed(digests)))
 
 
 def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
-    """The orbax manager of a folder; its first save deletes what killed ones have left. Every process must call."""
+    """The orbax manager of a folder, with the last `keep` checkpoints. Every process must call.
+
+    Its first save deletes the temporary folders that a killed process has left.
+    """
     registry = ocp.handlers.DefaultCheckpointHandlerRegistry()
     registry.add(ARRAYS, ocp.args.StandardSave, _SealingHandler())
     registry.add(RECORD, ocp.args.JsonSave, ocp.JsonCheckpointHandler())
@@ -53,47 +57,51 @@ def open_manager(folder: Path, keep: int) -> ocp.CheckpointManager:
 
 
 def save(manager: ocp.CheckpointManager, step: int, record: dict[str, Any], arrays: Sequence[jax.Array]) -> None:
-    """Starts to write a checkpoint in the background. Every process must call."""
-    items = {RECORD: ocp.args.JsonSave(_with_digest(record))}
-    stored = _orbax_items(arrays)
-    if stored:
-        items[ARRAYS] = ocp.args.StandardSave(stored)
+    """Starts to write a checkpoint, JSON and arrays, in the background. Every process must call."""
+    items = {RECORD: ocp.args.JsonSave(_sealed(record))}
+    arrays_by_name = _nonempty_leaves(arrays)
+    if arrays_by_name:
+        items[ARRAYS] = ocp.args.StandardSave(arrays_by_name)
     manager.save(step, args=ocp.args.Composite(**items), force=True)
 
 
 def read_record(folder: Path) -> dict[str, Any]:
     """The record of a checkpoint. Raises `DamagedError` on all processes if one of them cannot read it."""
-    return _on_all_processes(lambda: _read_verified(folder / RECORD / "metadata"))
+    return _on_all_processes(lambda: _read_sealed(folder / RECORD / "metadata"))
 
 
 def read_arrays(folder: Path, targets: Sequence[jax.ShapeDtypeStruct]) -> list[jax.Array]:
     """The arrays of a checkpoint, in the shapes, dtypes and shardings of the targets; errors as in `read_record`."""
-    stored = _orbax_items(targets)
+    targets_by_name = _nonempty_leaves(targets)
     arrays: dict[str, jax.Array] = {}
-    if stored:
+    if targets_by_name:
         _on_all_processes(lambda: _check_files(folder / ARRAYS))
-        arrays = _on_all_processes(lambda: _restore(folder / ARRAYS, stored))
+        arrays = _on_all_processes(lambda: _restore_arrays(folder / ARRAYS, targets_by_name))
     return [arrays[f"leaf_{i}"] if target.size else _empty_array(target) for i, target in enumerate(targets)]
 
 
-def _orbax_items(leaves: Sequence[Any]) -> dict[str, Any]:
-    """What orbax is given: no empty arrays, which it does not take, and names without special letters."""
+def _nonempty_leaves(leaves: Sequence[Any]) -> dict[str, Any]:
+    """Name in the checkpoint -> array or target, for orbax, which takes no arrays without entries."""
     return {f"leaf_{i}": leaf for i, leaf in enumerate(leaves) if leaf.size}
 
 
-def _restore(folder: Path, stored: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
-    """Reads this process's part of the arrays; the handler itself waits for no other process."""
-    return jax.block_until_ready(_SealingHandler().restore(folder, args=ocp.args.StandardRestore(stored)))
+def _restore_arrays(folder: Path, targets: dict[str, jax.ShapeDtypeStruct]) -> dict[str, jax.Array]:
+    """The arrays of a folder, of which this process reads its shards, without waiting for the other processes."""
+    return jax.block_until_ready(_SealingHandler().restore(folder, args=ocp.args.StandardRestore(targets)))
 
 
 def _empty_array(target: jax.ShapeDtypeStruct) -> jax.Array:
-    nothing = np.zeros(target.shape, target.dtype)
-    return jax.make_array_from_callback(target.shape, target.sharding, lambda index: nothing[index])
+    """An array without entries, in the shape, dtype and sharding of the target."""
+    empty = np.zeros(target.shape, target.dtype)
+    return jax.make_array_from_callback(target.shape, target.sharding, lambda index: empty[index])
 
 
 def _check_files(folder: Path) -> None:
-    """Compares files with their digests; the processes share the work."""
-    digests = _read_verified(folder / DIGESTS)
+    """Raises a `DamagedError` if a file of the folder is missing or differs from its digest.
+
+    Each process checks some of the files.
+    """
+    digests = _read_sealed(folder / DIGESTS)
     for name in list(digests)[jax.process_index() :: jax.process_count()]:
         if not (folder / name).is_file():
             raise DamagedError(f"the file {folder / name} is missing")
@@ -101,17 +109,18 @@ def _check_files(folder: Path) -> None:
             raise DamagedError(f"the file {folder / name} has changed since it was written")
 
 
-def _with_digest(body: dict[str, Any]) -> dict[str, Any]:
+def _sealed(body: dict[str, Any]) -> dict[str, Any]:
+    """The JSON as it is written, with the SHA-256 of its text."""
     return {"body": body, "sha256": hashlib.sha256(json.dumps(body).encode()).hexdigest()}
 
 
-def _read_verified(file: Path) -> dict[str, Any]:
-    """The body of a sealed JSON file."""
+def _read_sealed(file: Path) -> dict[str, Any]:
+    """The JSON in a file that `_sealed` made. Raises `DamagedError` if the file is missing or was changed."""
     if not file.is_file():
         raise DamagedError(f"the file {file} is missing")
     try:
         content = json.loads(file.read_bytes())
-        intact = content == _with_digest(content["body"])
+        intact = content == _sealed(content["body"])
     except (ValueError, KeyError, TypeError):  # not text, not JSON, or other JSON
         intact = False
     if not intact:
@@ -120,28 +129,29 @@ def _read_verified(file: Path) -> dict[str, Any]:
 
 
 def _sha256(path: Path) -> str:
+    """The digest of a file, in hexadecimal."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _on_all_processes(function: Callable[[], T]) -> T:
-    """What `function` gives, if it succeeds on every process; else all of them raise the same `DamagedError`.
+    """The result of `function`, if it succeeds on every process; else all of them raise the same `DamagedError`.
 
     `function` must not wait for other processes, so that one that fails leaves no other waiting for it.
     """
-    result, reason = None, b""
+    result, reason = None, b""  # the reason of a failure; empty for success
     try:
         result = function()
     except DamagedError as error:
         reason = str(error).encode()[:REASON_BYTES]
-    except Exception as error:  # what the libraries raise for files they cannot read is not of one kind
+    except Exception as error:  # libraries raise errors of many types for files that they cannot read
         reason = " ".join(f"{type(error).__name__}: {error}".split()).encode()[:REASON_BYTES]
     if jax.process_count() > 1:
         from jax.experimental import multihost_utils
 
         own_reason = np.frombuffer(reason.ljust(REASON_BYTES), np.uint8)
-        rows = np.asarray(multihost_utils.process_allgather(own_reason))
-        reason = next((row.tobytes().strip() for row in rows if row.tobytes().strip()), b"")
+        reasons = [row.tobytes().strip() for row in np.asarray(multihost_utils.process_allgather(own_reason))]
+        reason = next((text for text in reasons if text), b"")
     if reason:
         raise DamagedError(reason.decode(errors="replace"))
     return result  # type: ignore[return-value]

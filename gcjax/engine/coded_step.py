@@ -1,7 +1,7 @@
 """Gradient coding inside a training step of one's own: workers are the devices along an axis of a mesh.
 
-Letters: W workers, W' workers padded to a multiple of the devices, N chunks, K chunks a worker holds, L blocks,
-M messages a worker sends, B examples of a chunk, d parameters.
+Letters: W workers, W' workers padded to a multiple of the devices, U workers of one device, N chunks,
+K chunks a worker holds, L blocks, M messages a worker sends, B examples of a chunk, d parameters.
 """
 
 from collections.abc import Callable
@@ -19,7 +19,7 @@ from gcjax.engine.gradients import Chunks, Estimate, chunk_batch, mean, weighted
 from gcjax.engine.layout import Layout
 from gcjax.engine.losses import Losses, losses_of, weighted_sum
 from gcjax.engine.messages import assembled, shares, worker_messages
-from gcjax.engine.spread import checked_axis, on_each_device, pad
+from gcjax.engine.spread import mesh_with_axis, on_each_device, pad_leading_axis
 from gcjax.tasks.base import Task
 
 
@@ -83,28 +83,27 @@ def coded_value_and_grad(
         raise ValueError(
             f"coded_value_and_grad needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}."
         )
-    plain_mesh = checked_axis(mesh, axis)
+    auto_mesh = mesh_with_axis(mesh, axis)
     estimate = estimate_on_mesh(
-        losses_of(loss, has_aux), code, plain_mesh, axis, message_dtype=message_dtype, accumulate=accumulate
+        losses_of(loss, has_aux), code, auto_mesh, axis, message_dtype=message_dtype, accumulate=accumulate
     )
 
     def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[Any, Any, CodedInfo]:
+        """The mean loss (with `has_aux` and aux), the estimate of the mean gradient, and the step's info."""
         coding = code.plan(progress)
-        scaled = coding._replace(decode=coding.decode / code.assignment.num_chunks)
-        gradient, (value, aux) = estimate(params, batch, scaled, *args)
-        return (
-            (value, aux) if has_aux else value,
-            gradient,
-            CodedInfo(coding.residual, jnp.any(coding.decode != 0, axis=(1, 2))),
-        )
+        of_mean = coding._replace(decode=coding.decode / code.assignment.num_chunks)  # of the mean, not of the sum
+        gradient, (value, aux) = estimate(params, batch, of_mean, *args)
+        info = CodedInfo(coding.residual, jnp.any(coding.decode != 0, axis=(1, 2)))  # decode: [W, M, L]
+        return (value, aux) if has_aux else value, gradient, info
 
-    compiled = jax.jit(step)
+    compiled_step = jax.jit(step)
 
-    def coded(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
-        _check_batch(batch, code, plain_mesh, axis)
-        return compiled(params, batch, check_progress(code.assignment, progress), args)
+    def checked_step(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
+        """As `step`, compiled, once the arguments have been checked."""
+        _check_batch(batch, code, auto_mesh, axis)
+        return compiled_step(params, batch, check_progress(code.assignment, progress), args)
 
-    return coded
+    return checked_step
 
 
 def estimate_on_mesh(
@@ -112,53 +111,61 @@ def estimate_on_mesh(
 ) -> Callable[..., tuple[Any, tuple[jax.Array, Any]]]:
     """`(params, batch, coding, *args) -> (gradient, (value, aux))`: the estimate of the sum, as the coding decodes it.
 
-    Every leaf of `batch` is [W, K, ...] or [W', K, ...]; all of this runs under `jit`.
+    Every leaf of `batch` is [W, K, ...] or [W', K, ...]; `value` is the weighted mean of the losses of the chunks in
+    the estimate, `aux` that of what else the loss returns. All of this runs under `jit`.
     """
-    streamed = accumulate or code.num_blocks > 1 or code.num_messages > 1
-    form = _streamed if streamed else _weighted
+    streams = accumulate or code.num_blocks > 1 or code.num_messages > 1
+    estimate_sums = _streamed_sums if streams else _weighted_sums
 
-    def part(
+    def estimate_on_device(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
     ) -> tuple[Any, tuple[jax.Array, Any]]:
-        bound = Losses(
+        """What each device computes: `batch`, `encode` and `decode` are those of its workers, [U, ...]."""
+        losses_with_args = Losses(
             lambda params, chunk: losses.of_chunk(params, chunk, *args),
             lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
         )
-        gradient, values, weight = form(bound, params, batch, encode, decode, axis, message_dtype)
-        values, weight = jax.lax.psum((values, weight), axis)
-        return gradient, jax.tree.map(lambda x: mean(x, weight.astype(x.dtype)), values)
+        gradient, value_sums, weight = estimate_sums(
+            losses_with_args, params, batch, encode, decode, axis, message_dtype
+        )
+        value_sums, weight = jax.lax.psum((value_sums, weight), axis)
+        return gradient, jax.tree.map(lambda x: mean(x, weight.astype(x.dtype)), value_sums)
 
     def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
-        size = mesh.shape[axis]
-        batch = jax.tree.map(lambda x: pad_workers(x, size), batch)
+        """The estimate on the whole mesh: batch and coding are cut along the workers, one part a device."""
+        num_devices = mesh.shape[axis]
+        batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.
-        encode, decode = pad(Layout(mesh).everywhere((coding.encode, coding.decode)), size)
-        return on_each_device(part, mesh, axis, num_shared=2)(params, args, batch, encode, decode)
+        encode, decode = pad_leading_axis(Layout(mesh).everywhere((coding.encode, coding.decode)), num_devices)
+        return on_each_device(estimate_on_device, mesh, axis, num_shared=2)(params, args, batch, encode, decode)
 
     return estimate
 
 
 def mesh_estimate(task: Task, code: GradientCode, layout: Layout) -> Estimate | None:
-    """The estimate of an engine's coded round on a mesh: every device draws the batches of its workers' chunks.
+    """`(params, chunks, coding) -> (gradient, loss)`, what the coding decodes in a coded round of `run` on a mesh.
 
-    None without a mesh.
+    Every device draws the batches of its workers' chunks. None without a mesh.
     """
     mesh, axis = layout.mesh, layout.axis
     if mesh is None or axis is None:
         return None
-    slots = _slots(code, mesh.shape[axis])
+    chunk_of_slot = _chunk_of_slot(code, mesh.shape[axis])
 
     def chunk_loss(params: Any, chunk: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
+        """The task's loss on the batch of chunk number `chunk`; there is no aux."""
         return task.loss(params, *chunk_batch(task, chunks, chunk)), ()
 
-    def weighted(params: Any, slots: jax.Array, weights: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
-        batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(slots)
+    def weighted(params: Any, numbers: jax.Array, weights: jax.Array, chunks: Chunks) -> tuple[jax.Array, tuple[()]]:
+        """The weighted sum of the losses on the batches of the chunks with these numbers, int32[U·K]; no aux."""
+        batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(numbers)
         return weighted_loss(task, params, weights, batches, keys), ()
 
     on_mesh = estimate_on_mesh(Losses(chunk_loss, weighted), code, mesh, axis)
 
     def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
-        gradient, (value, _) = on_mesh(params, jnp.asarray(slots), coding, chunks)
+        """(gradient, loss); `chunks` says what the batches are drawn from, and every device draws its own."""
+        gradient, (value, _) = on_mesh(params, jnp.asarray(chunk_of_slot), coding, chunks)
         return gradient, value
 
     return estimate
@@ -181,68 +188,78 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
     Raises:
       ValueError: if there are not N chunks, or the mesh has no such axis.
     """
-    sharding = NamedSharding(checked_axis(mesh, axis), PartitionSpec(axis))
-    table = _slots(code, mesh.shape[axis])
+    sharding = NamedSharding(mesh_with_axis(mesh, axis), PartitionSpec(axis))
+    chunk_of_slot = _chunk_of_slot(code, mesh.shape[axis])
 
-    def leaf(values: Any) -> jax.Array:
+    def shard_leaf(values: Any) -> jax.Array:
+        """[W', K, ...] from [N, ...]; a process copies only the rows of the workers on its own devices."""
         values = np.asarray(values)
         if values.ndim == 0 or values.shape[0] != code.assignment.num_chunks:
             raise ValueError(
                 f"chunks must have one entry for each of the {code.assignment.num_chunks} chunks of the code along "
                 f"their first axis; got shape {values.shape}."
             )
-        shape = (*table.shape, *values.shape[1:])
-        return jax.make_array_from_callback(shape, sharding, lambda index: values[table[(index or ())[:1]]])
+        shape = (*chunk_of_slot.shape, *values.shape[1:])
+        # `index` has a slice for each axis; only the first, that of the workers, is cut.
+        return jax.make_array_from_callback(shape, sharding, lambda index: values[chunk_of_slot[(index or ())[:1]]])
 
-    return jax.tree.map(leaf, chunks)
-
-
-def pad_workers(values: jax.Array, size: int) -> jax.Array:
-    """[W', ...] from [W, ...]: idle workers repeat the last one's entries, which weigh nothing."""
-    return jnp.pad(values, ((0, -values.shape[0] % size), *((0, 0),) * (values.ndim - 1)), mode="edge")
+    return jax.tree.map(shard_leaf, chunks)
 
 
-def _slots(code: GradientCode, size: int) -> np.ndarray:
+def pad_workers(values: jax.Array, num_devices: int) -> jax.Array:
+    """[W', ...] from [W, ...], W' a multiple of the devices: idle workers repeat the last entry, with weight 0."""
+    return jnp.pad(values, ((0, -values.shape[0] % num_devices), *((0, 0),) * (values.ndim - 1)), mode="edge")
+
+
+def _chunk_of_slot(code: GradientCode, num_devices: int) -> np.ndarray:
+    """int32[W', K]: the chunk in each slot of each worker; 0 in slots that only pad, whose coefficients are 0."""
     chunks = code.assignment.chunks.clip(0)
-    return np.pad(chunks, ((0, -chunks.shape[0] % size), (0, 0)))
+    return np.pad(chunks, ((0, -chunks.shape[0] % num_devices), (0, 0)))
 
 
-def _weighted(
+def _weighted_sums(
     losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
 ) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
-    """L = M = 1: one backward pass through all chunks of the device, one sum over the devices."""
-    weights = shares(encode, decode).reshape(-1)
+    """For L = M = 1: one backward pass through all chunks of the device, one sum over the devices.
+
+    Returns:
+      The estimate of the gradient sum, which is the same on all devices; and of this device's workers only: the
+      weighted sums of the losses and of aux, `(loss, aux)`, and the sum of the weights.
+    """
+    weights = shares(encode, decode).reshape(-1)  # of the U·K chunks that the workers of this device hold
     chunks = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), batch)
-    values, gradient = jax.value_and_grad(lambda p: losses.weighted(p, chunks, weights), has_aux=True)(params)
-    return all_sum(gradient, axis, message_dtype), values, weights.sum().astype(values[0].dtype)
+    value_sums, gradient = jax.value_and_grad(lambda p: losses.weighted(p, chunks, weights), has_aux=True)(params)
+    return all_sum(gradient, axis, message_dtype), value_sums, weights.sum().astype(value_sums[0].dtype)
 
 
-def _streamed(
+def _streamed_sums(
     losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
 ) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
-    """Any L and M: the chunks of each worker, one after the other, into its messages."""
-    messages, values = worker_messages(losses.of_chunk, params, batch, encode, has_aux=True)
+    """As `_weighted_sums`, for any L and M: each worker adds its chunks, one after the other, to its messages."""
+    messages, (loss, aux) = worker_messages(losses.of_chunk, params, batch, encode, has_aux=True)
     estimate = estimate_from_messages(messages, decode, axis, message_dtype)
-    weights = shares(encode, decode).astype(values[0].dtype)
-    return assembled(estimate, params), weighted_sum(weights, values), weights.sum()
+    weights = shares(encode, decode).astype(loss.dtype)
+    return assembled(estimate, params), weighted_sum(weights, (loss, aux)), weights.sum()
 
 
 def _check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
-    workers, load, size = code.assignment.num_workers, code.assignment.load, mesh.shape[axis]
-    padded = workers + -workers % size
+    """Raises a `ValueError` unless every leaf is [W, K, ...], or [W', K, ...] sharded over the axis."""
+    num_workers, load, num_devices = code.assignment.num_workers, code.assignment.load, mesh.shape[axis]
+    padded_workers = num_workers + -num_workers % num_devices
     for path, leaf in jax.tree.leaves_with_path(batch):
         name = f"batch{jax.tree_util.keystr(path)}"
-        if leaf.ndim < 2 or leaf.shape[0] not in (workers, padded) or leaf.shape[1] != load:
+        if leaf.ndim < 2 or leaf.shape[0] not in (num_workers, padded_workers) or leaf.shape[1] != load:
+            idle = " and of the idle ones" if padded_workers != num_workers else ""
             raise ValueError(
-                f"every leaf of the batch must be [{padded}, {load}, ...]: the chunks of each worker of the code"
-                f"{' and of the idle ones' if padded != workers else ''}; got {name} of shape {leaf.shape}. Make it "
-                "with gcjax.engine.shard_chunks."
+                f"every leaf of the batch must be [{padded_workers}, {load}, ...]: the chunks of each worker of the "
+                f"code{idle}; got {name} of shape {leaf.shape}. Make it with gcjax.engine.shard_chunks."
             )
-        if isinstance(leaf, jax.Array) and not _validate.is_traced(leaf) and size > 1 and leaf.shape[0] == padded:
+        is_concrete = isinstance(leaf, jax.Array) and not _validate.is_traced(leaf)
+        if is_concrete and num_devices > 1 and leaf.shape[0] == padded_workers:
             wanted = NamedSharding(mesh, PartitionSpec(axis))
             if leaf.sharding.shard_shape(leaf.shape)[0] != wanted.shard_shape(leaf.shape)[0]:
                 raise ValueError(
-                    f"the first axis of the batch must be sharded over the mesh axis '{axis}' ({size} devices), so "
-                    f"that each device has its own workers' chunks; {name} has the sharding {leaf.sharding}. Make it "
-                    "with gcjax.engine.shard_chunks, or put it there with jax.device_put."
+                    f"the first axis of the batch must be sharded over the mesh axis '{axis}' ({num_devices} devices), "
+                    f"so that each device has its own workers' chunks; {name} has the sharding {leaf.sharding}. Make "
+                    "it with gcjax.engine.shard_chunks, or put it there with jax.device_put."
                 )

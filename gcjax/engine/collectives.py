@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jax.flatten_util import ravel_pytree
 
-from gcjax.engine.messages import accumulator, decoded
+from gcjax.engine.messages import accumulation_dtype, decoded
 
 
 def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
@@ -19,16 +19,17 @@ def all_sum(tree: Any, axis: str, message_dtype: Any = None) -> Any:
     if message_dtype is None:
         return jax.lax.psum(tree, axis)
     flat, unravel = ravel_pytree(tree)
-    slices = _exchange(flat[None], axis, message_dtype).astype(accumulator(flat.dtype))
+    # A reduce-scatter and an all-gather, so that the sum itself is not rounded to `message_dtype` at every addition.
+    slices = _exchange(flat[None], axis, message_dtype).astype(accumulation_dtype(flat.dtype))
     return unravel(_gather(slices.sum(axis=0), axis, message_dtype)[0, : flat.size].astype(flat.dtype))
 
 
 def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, message_dtype: Any = None) -> jax.Array:
-    """The estimate that the messages of all workers decode to.
+    """The estimate of the gradient sum that the messages of all workers decode to.
 
     Args:
-      messages: float[V, M, width], those of this device's workers.
-      decode: float[V, M, L].
+      messages: float[U, M, width], those of this device's U workers.
+      decode: float[U, M, L].
       axis: of the mesh.
       message_dtype: of what is sent; None for the messages' own.
 
@@ -36,29 +37,30 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
       float[L, width], the same on all devices.
     """
     num_messages, num_blocks, width = messages.shape[0] * messages.shape[1], decode.shape[2], messages.shape[2]
-    if num_messages >= num_blocks:
+    if num_messages >= num_blocks:  # then summing the decoded blocks moves fewer numbers than exchanging messages
         return all_sum(decoded(decode, messages), axis, message_dtype)
+    # A device gets its slice of all messages [n, P, slice], decodes it to [L, slice], and the slices are gathered.
     slices = _exchange(messages.reshape(num_messages, width), axis, message_dtype).astype(messages.dtype)
-    everyone = jax.lax.all_gather(decode.reshape(num_messages, num_blocks), axis)
-    return _gather(decoded(everyone, slices), axis, message_dtype)[:, :width].astype(messages.dtype)
+    decode_everywhere = jax.lax.all_gather(decode.reshape(num_messages, num_blocks), axis)  # [n, P, L]
+    return _gather(decoded(decode_everywhere, slices), axis, message_dtype)[:, :width].astype(messages.dtype)
 
 
 def _exchange(rows: jax.Array, axis: str, dtype: Any) -> jax.Array:
-    """[n, P, ceil(width / n)]: this device's slice of the rows [P, width] of every device."""
-    size = jax.lax.axis_size(axis)
-    slices = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % size))).reshape(rows.shape[0], size, -1)
-    packed, unpack = _packed(jnp.moveaxis(slices, 1, 0), dtype)
+    """[n, P, ceil(width / n)]: this device's slice of the rows [P, width] of each of the n devices along the axis."""
+    num_devices = jax.lax.axis_size(axis)  # n
+    slices = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % num_devices))).reshape(rows.shape[0], num_devices, -1)
+    packed, unpack = _pack_to_send(jnp.moveaxis(slices, 1, 0), dtype)  # [n, P, slice]: slice i goes to device i
     return unpack(jax.lax.all_to_all(packed, axis, split_axis=0, concat_axis=0, tiled=True))
 
 
 def _gather(slices: jax.Array, axis: str, dtype: Any) -> jax.Array:
-    """The rows [L, width] from every device's slices [L, width / n]."""
-    packed, unpack = _packed(slices, dtype)
+    """The rows [L, width], put together from the slices [L, width / n] of the n devices along the axis."""
+    packed, unpack = _pack_to_send(slices, dtype)
     return unpack(jax.lax.all_gather(packed, axis, axis=1, tiled=True))
 
 
-def _packed(x: jax.Array, dtype: Any) -> tuple[jax.Array, Any]:
-    """The numbers as they are sent, and the way back.
+def _pack_to_send(x: jax.Array, dtype: Any) -> tuple[jax.Array, Any]:
+    """The numbers as they are sent, and the function that turns what is received back into floats of `dtype`.
 
     Half-precision floats travel as integers: XLA would send them as float32 on a CPU.
     """

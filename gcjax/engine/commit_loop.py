@@ -1,6 +1,6 @@
 """The commits of a run, one by one or wavefront by wavefront, as a loop of one XLA program.
 
-A gradient depends only on the version that it reads, so the commits from e on whose versions are all there already (a
+A gradient depends only on the version that it reads, so the commits from e on whose versions all exist already (a
 wavefront) can be computed at once. Past versions that are still to be read live in a ring.
 
 Letters: E commits, C contributions to a commit.
@@ -34,7 +34,7 @@ Carry = tuple[State, Info]
 
 
 class CommitMaker(NamedTuple):
-    """What makes the commits of one schedule.
+    """What the commits of one schedule are made with.
 
     Attributes:
       program: what is compiled.
@@ -57,20 +57,20 @@ class CommitMaker(NamedTuple):
     batch_key: jax.Array
 
     def inputs(self, state: State) -> Inputs:
-        """What the next gradients are computed from."""
+        """What the next gradients are computed from: the parameters of `state`, and the data and key of this run."""
         return Inputs(rings.Versions(state.params, state.ring, self.ring_slots), self.data, self.batch_key)
 
 
 def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Schedule) -> CommitMaker:
-    """What makes the commits of a schedule: the gradients that its protocol asks for, spread as the layout says."""
+    """What commits of a schedule are made with: gradients of the protocol's kind, spread as the layout says."""
     task, protocol, optimizer, options = program
-    spread, num_workers, contributions = options.layout.spread(), schedule.start.shape[1], schedule.worker.shape[1]
+    spread, num_workers, num_contributions = options.layout.spread(), schedule.start.shape[1], schedule.worker.shape[1]
     # Contributions to one commit are spread over the devices; where there is only one, commits are.
-    contribution_spread, wavefront_spread = (spread, one_device()) if contributions > 1 else (one_device(), spread)
+    contribution_spread, wavefront_spread = (spread, one_device()) if num_contributions > 1 else (one_device(), spread)
     local_work = None
     if protocol.local is not None:
-        at_once = spread if spread.size > 1 or options.wavefront_width > 1 else None
-        local_work = local_commits(task, protocol.local, optimizer, num_workers, at_once)
+        worker_spread = spread if spread.size > 1 or options.wavefront_width > 1 else None
+        local_work = local_commits(task, protocol.local, optimizer, num_workers, worker_spread)
     if protocol.code is None:
         gradient = unit_gradients(task, protocol.one_version, contribution_spread, ragged=protocol.padded)
     else:
@@ -89,7 +89,10 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
 
 
 def make_commits(maker: CommitMaker, end: jax.Array, state: State, info: Info) -> Carry:
-    """Makes the commits up to `end` (not included), one by one or wavefront by wavefront."""
+    """State and info after commit `end - 1` (int32[]), made from those of a run on its way.
+
+    The commits are made one by one, or wavefront by wavefront where the program's `wavefront_width` is above 1.
+    """
     carry = state, info
     if maker.program.options.wavefront_width == 1 or maker.local_work is not None:
         commit = partial(_make_commit, maker, end)
@@ -98,40 +101,48 @@ def make_commits(maker: CommitMaker, end: jax.Array, state: State, info: Info) -
 
 
 def _make_commit(maker: CommitMaker, end: jax.Array, carry: Carry) -> Carry:
-    """The next commit; none if the run has come to `end`, as it can only under vmap."""
+    """State and info after one more commit; as before if the run has come to `end`, as it can only under vmap."""
     state, info = carry
-    active = state.commit < end
+    active = state.commit < end  # bool[]
     if maker.local_work is None:
         contribution = maker.gradient(maker.inputs(state), maker.commits, state.commit)
     else:
-        contribution, local = maker.local_work(maker.inputs(state), maker.commits, state.commit, state.local)
-        state = state._replace(local=select_active(active, local, state.local))
+        contribution, new_local = maker.local_work(maker.inputs(state), maker.commits, state.commit, state.local)
+        state = state._replace(local=select_active(active, new_local, state.local))
     return _apply_contribution(maker, (state, info), contribution, active)
 
 
 def _make_wavefront(maker: CommitMaker, end: jax.Array, carry: Carry) -> Carry:
-    """The next wavefront: the gradients of so many commits at once, those applied in order whose versions exist.
+    """State and info after the next wavefront: the gradients of `wavefront_width` commits are computed at once.
 
-    The others, which read versions that are still to be made, are computed again with a later one.
+    Those are applied, in order, that come before the first one that reads a version still to be made; the others are
+    computed again in a later wavefront.
     """
     state, _ = carry
     indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
-    reads_known = (maker.commits.version.at[indices].get(mode="clip") <= state.commit).all(axis=1) & (indices < end)
-    num_ready = jnp.maximum(jnp.cumprod(reads_known.astype(jnp.int32)).sum(), 1)
-    contributions = maker.wavefront_spread.each(
+    versions_exist = (maker.commits.version.at[indices].get(mode="clip") <= state.commit).all(axis=1)  # [width]
+    is_ready = versions_exist & (indices < end)
+    # cumprod counts up to the first that is not ready. At least one is made, so that the loop ends even for a schedule
+    # that reads versions before they are made; the results are then NaN, see `begin`.
+    num_ready = jnp.maximum(jnp.cumprod(is_ready.astype(jnp.int32)).sum(), 1)
+    contributions = maker.wavefront_spread.map_entries(
         lambda shared, index: maker.gradient(shared[0], shared[1], index),
         (maker.inputs(state), maker.commits),
         indices.clip(0, end - 1),
     )
 
-    def apply(i: jax.Array, carry: Carry) -> Carry:
+    def apply_commit(i: jax.Array, carry: Carry) -> Carry:
+        """Applies the i-th contribution of the wavefront, if it is ready."""
         return _apply_contribution(maker, carry, jax.tree.map(lambda x: x[i], contributions), i < num_ready)
 
-    return jax.lax.fori_loop(0, max_over_runs(num_ready), apply, carry)
+    return jax.lax.fori_loop(0, max_over_runs(num_ready), apply_commit, carry)
 
 
 def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribution, active: jax.Array) -> Carry:
-    """The server's step: new parameters, optimizer state and version in the ring; nothing if not `active`."""
+    """State and info after the server's step: new parameters and optimizer state, and the new version in the ring.
+
+    As before if `active`, bool[], is false, as it can only be under vmap.
+    """
     (state, info), options, optimizer = carry, maker.program.options, server_optimizer(maker.program)
     updates, new_opt_state = optimizer.update(contribution.gradient, state.opt_state, state.params)
     params = options.layout.params(select_active(active, optax.apply_updates(state.params, updates), state.params))
@@ -139,8 +150,9 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     opt_state = select_active(active, new_opt_state, state.opt_state)
     ring = state.ring
     if maker.ring_slots is not None:
-        unread = options.ring_size
-        ring = rings.write_slot(ring, jnp.where(active, maker.ring_slots[state.commit + 1], unread), params)
+        unread_slot = options.ring_size  # the last one, which nobody reads
+        slot = jnp.where(active, maker.ring_slots[state.commit + 1], unread_slot)
+        ring = rings.write_slot(ring, slot, params)
     index = jnp.where(active, state.commit, maker.commits.time.size)  # out of bounds: dropped
     info = info._replace(
         loss=info.loss.at[index].set(contribution.loss.astype(info.loss.dtype), mode="drop"),

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.base import Info, Run, State
-from gcjax.engine.version_ring import poisoned, staleness
+from gcjax.engine.version_ring import nan_if, staleness
 from gcjax.protocols.base import Adaptive, Observed, Schedule
 
 MakeCommits = Callable[[Schedule, jax.Array, State, Info], tuple[State, Info]]
@@ -23,18 +23,18 @@ Evaluate = Callable[[Schedule, jax.Array, Run], Run]
 
 
 class Window(NamedTuple):
-    """The window that a run is in, under its present schedule.
+    """The window of time that a run is in, under its present schedule.
 
     Attributes:
       is_last: bool[].
       end: float[] seconds; inf for the last one, which lasts until the end of the run.
-      last_commit: int32[], the commits of the run up to the end of the window.
+      commits_by_end: int32[], the commits of the run up to the end of the window.
       num_commits: int32[], those of the whole run.
     """
 
     is_last: jax.Array
     end: jax.Array
-    last_commit: jax.Array
+    commits_by_end: jax.Array
     num_commits: jax.Array
 
 
@@ -46,7 +46,7 @@ def advance_by_windows(
     num_evals: jax.Array,
     source: tuple[jax.Array, Any],
 ) -> Run:
-    """Goes on until so many evaluations have been made in all, or the run ends.
+    """The run once `num_evals` evaluations have been made in all, or once it has ended.
 
     Args:
       program: of the run.
@@ -58,60 +58,71 @@ def advance_by_windows(
     """
     adaptive, options = program.protocol.adaptive, program.options
 
-    def unfinished(run: Run) -> jax.Array:
-        evaluations = (run.trajectory.commit >= 0).sum(dtype=jnp.int32) - 1
-        return (evaluations < num_evals) & ~_has_ended(adaptive, run)
+    def is_unfinished(run: Run) -> jax.Array:
+        """bool[]: whether evaluations are missing and there are commits to come."""
+        evals_made = (run.trajectory.commit >= 0).sum(dtype=jnp.int32) - 1  # without that of the initial parameters
+        return (evals_made < num_evals) & ~_has_ended(adaptive, run)
 
-    def piece(run: Run) -> Run:
-        """Up to the next evaluation, or the end of the window."""
-        active = unfinished(run)
-        schedule = adaptive.schedule(*source, run.state.controls)
+    def advance_to_boundary(run: Run) -> Run:
+        """The run at its next evaluation or at the end of its window, whichever comes first."""
+        active = is_unfinished(run)
+        schedule = adaptive.schedule(*source, run.state.controls)  # the commits made so far are the same in it
         window = _current_window(adaptive, schedule, run.state.window, options.num_commits)
-        next_evaluation = (run.state.commit // options.eval_every + 1) * options.eval_every
-        end = jnp.minimum(window.last_commit, next_evaluation)
+        commits_by_next_eval = (run.state.commit // options.eval_every + 1) * options.eval_every
+        end = jnp.minimum(window.commits_by_end, commits_by_next_eval)
         state, info = make_commits(schedule, end, run.state, run.info)
-        alive = jnp.maximum(info.versions_alive, _versions_kept(schedule, state.commit))
+        needed_ring_size = jnp.maximum(info.versions_alive, _needed_ring_size(schedule, state.commit))
         info = info._replace(
-            num_commits=window.num_commits, staleness=_staleness(schedule, window.num_commits), versions_alive=alive
+            num_commits=window.num_commits,
+            staleness=_max_staleness(schedule, window.num_commits),
+            versions_alive=needed_ring_size,
         )
-        state = state._replace(params=poisoned(state.params, alive > options.ring_size))
-        advanced = Run(_feed_back(adaptive, schedule, window, state, info), info, run.trajectory)
+        state = state._replace(params=nan_if(needed_ring_size > options.ring_size, state.params))
+        advanced = Run(_with_new_controls(adaptive, schedule, window, state, info), info, run.trajectory)
         index = _due_evaluation(adaptive, options.eval_every, advanced)
         return select_active(active, evaluate(schedule, index, advanced), run)
 
-    return jax.lax.while_loop(lambda run: max_over_runs(unfinished(run).astype(jnp.int32)) > 0, piece, run)
+    # Under vmap the loop goes on while any run is unfinished.
+    return jax.lax.while_loop(
+        lambda run: max_over_runs(is_unfinished(run).astype(jnp.int32)) > 0, advance_to_boundary, run
+    )
 
 
 def _current_window(adaptive: Adaptive, schedule: Schedule, index: jax.Array, max_commits: int | None) -> Window:
     """Window number `index` under a schedule, of a run of at most `max_commits` commits."""
-    num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)
+    num_commits = jnp.isfinite(schedule.time).sum(dtype=jnp.int32)  # time is inf for commits that never happen
     num_commits = jnp.minimum(num_commits, max_commits or num_commits)
     is_last = index >= adaptive.num_windows - 1
     end = jnp.where(is_last, jnp.inf, (index + 1).astype(schedule.time.dtype) * adaptive.seconds)
-    last_commit = jnp.minimum((schedule.time <= end).sum(dtype=jnp.int32), num_commits)
-    return Window(is_last, end, last_commit, num_commits)
+    commits_by_end = jnp.minimum((schedule.time <= end).sum(dtype=jnp.int32), num_commits)
+    return Window(is_last=is_last, end=end, commits_by_end=commits_by_end, num_commits=num_commits)
 
 
-def _feed_back(adaptive: Adaptive, schedule: Schedule, window: Window, state: State, info: Info) -> State:
-    """The state in the next window, with new controls for the ones to come, if this one is over; else as it is."""
-    over = (state.commit >= window.last_commit) & ~window.is_last
-    committed = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
-    times = jnp.where(committed, schedule.time, jnp.inf)
-    chosen = adaptive.next(state.controls, Observed(state.window, window.end, times, info.loss))
-    controls = jax.tree.map(lambda new, old: jnp.where(over, new, old), chosen, state.controls)
-    return state._replace(controls=controls, window=state.window + over.astype(jnp.int32))
+def _with_new_controls(adaptive: Adaptive, schedule: Schedule, window: Window, state: State, info: Info) -> State:
+    """The state in the next window, with the controls that the protocol chooses for it from the losses so far.
+
+    As it is if this window is the last one, or has commits that are still to be made.
+    """
+    is_over = (state.commit >= window.commits_by_end) & ~window.is_last
+    is_committed = jnp.arange(schedule.time.size, dtype=jnp.int32) < state.commit
+    times = jnp.where(is_committed, schedule.time, jnp.inf)
+    observed = Observed(window=state.window, end=window.end, time=times, loss=info.loss)
+    new_controls = adaptive.next(state.controls, observed)
+    controls = jax.tree.map(lambda new, old: jnp.where(is_over, new, old), new_controls, state.controls)
+    return state._replace(controls=controls, window=state.window + is_over.astype(jnp.int32))
 
 
-def _due_evaluation(adaptive: Adaptive, every: int, run: Run) -> jax.Array:
-    """int32[]: the number of the evaluation that is due at this commit; -1 if none is, or it has been made.
+def _due_evaluation(adaptive: Adaptive, eval_every: int, run: Run) -> jax.Array:
+    """int32[]: the number of the evaluation that is due at this commit; -1 if none is, or it has been made already.
 
-    It has been made where a run ends with a window without commits.
+    One is due every `eval_every` commits and at the end of the run. It has been made already where the last window has
+    no commits.
     """
     commit = run.state.commit
-    index = -(-commit // every)
-    due = (commit == index * every) | _has_ended(adaptive, run)
-    is_evaluated = run.trajectory.commit[index.clip(0, run.trajectory.commit.size - 1)] >= 0
-    return jnp.where(due & ~is_evaluated, index, -1)
+    index = -(-commit // eval_every)  # rounded up, since the last evaluation may come after fewer commits
+    is_due = (commit == index * eval_every) | _has_ended(adaptive, run)
+    is_made = run.trajectory.commit[index.clip(0, run.trajectory.commit.size - 1)] >= 0
+    return jnp.where(is_due & ~is_made, index, -1)
 
 
 def _has_ended(adaptive: Adaptive, run: Run) -> jax.Array:
@@ -119,13 +130,17 @@ def _has_ended(adaptive: Adaptive, run: Run) -> jax.Array:
     return (run.state.window >= adaptive.num_windows - 1) & (run.state.commit >= run.info.num_commits)
 
 
-def _staleness(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
+def _max_staleness(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
     """int32[E]: the largest staleness of each of the first `num_commits` commits; -1 for the others."""
     commits = jnp.arange(schedule.time.size, dtype=jnp.int32)
     return jnp.where(commits < num_commits, staleness(schedule), -1)
 
 
-def _versions_kept(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
-    """int32[]: the versions that the commits so far needed; each one is kept until so many have come after it."""
-    max_staleness = _staleness(schedule, num_commits).max()
+def _needed_ring_size(schedule: Schedule, num_commits: jax.Array) -> jax.Array:
+    """int32[]: the ring size that the first `num_commits` commits needed, where version v is in slot v % size.
+
+    A version is overwritten `size` commits later, so the size is above the largest staleness; 0 if only the latest
+    version is read.
+    """
+    max_staleness = _max_staleness(schedule, num_commits).max()
     return jnp.where(max_staleness > 0, max_staleness + 1, 0)

@@ -17,7 +17,7 @@ _SETTINGS = ("jax_default_matmul_precision", "jax_threefry_partitionable")
 
 
 def run_identity(text: str, **values: Any) -> str:
-    """What the bits of a run depend on, a line for each thing: also the hardware, and what JAX and XLA are set to.
+    """Text of what the bits of a run depend on, a line for each thing; adds hardware, versions, and settings of JAX.
 
     The number of devices is not among them: a run may go on with another one, and then agrees up to rounding.
 
@@ -25,13 +25,14 @@ def run_identity(text: str, **values: Any) -> str:
       text: what the caller says, for example a config.
       **values: numbers and text are shown, pytrees of arrays by a digest of their bits.
     """
+    # The last word says whether JAX computes with 64 bits.
     versions = f"jax {jax.__version__}, jaxlib {jaxlib.__version__}, {jax.dtypes.canonicalize_dtype(np.float64)}"
     lines = [f"{name} = {_text_or_digest(value)}" for name, value in sorted(values.items())]
     return "\n".join([*text.splitlines(), versions, *hardware_and_settings(), *lines])
 
 
 def _text_or_digest(value: Any) -> str:
-    """Numbers and text as they are; of a pytree of arrays a digest of names, types, shapes and bits."""
+    """Numbers and text as they are; of a pytree of arrays a digest of paths, types, shapes and bits."""
     if value is None or isinstance(value, (str, int, float)):
         return str(value)
     digest = hashlib.sha256()
@@ -46,46 +47,47 @@ def _text_or_digest(value: Any) -> str:
 
 def hardware_and_settings() -> list[str]:
     """The hardware and the settings, a line for each; the same in all processes of a run."""
-    names = {name: getattr(jax.config, name, None) for name in _SETTINGS}
-    settings = [f"{name.removeprefix('jax_')} = {value}" for name, value in names.items()]
+    settings = [f"{name.removeprefix('jax_')} = {getattr(jax.config, name, None)}" for name in _SETTINGS]
     return [f"hardware = {_hardware()}", *settings, f"XLA flags = {_flags(os.environ.get('XLA_FLAGS', ''))}"]
 
 
 def _hardware() -> str:
-    """The first device; for a CPU also its instructions and cores, since products of matrices are cut by their number.
+    """The device that computes, in words; of a CPU also its vector instructions and its cores.
 
-    With several processes, each may have a CPU of its own, and only what all of them know of is told.
+    XLA cuts products of matrices by the number of cores, which changes the order of sums. With several processes each
+    may have another CPU, so it is left out: all processes must have the same text.
     """
-    device = _device()
-    parts = [device.platform, device.device_kind]
+    device = _default_device()
+    words = [device.platform, device.device_kind]
     if device.platform == "gpu":
-        parts.append(f"TF32 override {os.environ.get('NVIDIA_TF32_OVERRIDE', 'none')}")
+        words.append(f"TF32 override {os.environ.get('NVIDIA_TF32_OVERRIDE', 'none')}")
     if device.platform == "cpu" and jax.process_count() == 1:
-        parts += [platform.machine(), *_vectors(), f"{_cores()} cores"]
-    return ", ".join(parts)
+        words += [platform.machine(), *_vectors(), f"{_cores()} cores"]
+    return ", ".join(words)
 
 
-def _device() -> jax.Device:
-    chosen = getattr(jax.config, "jax_default_device", None)
-    if isinstance(chosen, jax.Device):
-        return chosen
-    return jax.devices(chosen)[0]
+def _default_device() -> jax.Device:
+    """The device on which JAX computes unless told otherwise."""
+    setting = getattr(jax.config, "jax_default_device", None)  # None, a platform's name, or a device
+    if isinstance(setting, jax.Device):
+        return setting
+    return jax.devices(setting)[0]
 
 
 def _cores() -> str:
-    """What the thread pool of XLA goes by."""
+    """The size of XLA's thread pool: NPROC if it is set, or else the cores that this process may use."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return os.environ.get("NPROC", str(count))
 
 
 def _vectors(file: Path = Path("/proc/cpuinfo")) -> list[str]:
-    """The instructions of the CPU that numbers are computed with, where the system tells them."""
+    """The vector instructions of the first CPU, sorted, as Linux lists them in `file`; none where there is no list."""
     if not file.is_file():
         return []
-    lines = [line.partition(":")[2] for line in file.read_text().splitlines() if line.startswith(("flags", "Features"))]
-    return [word for word in sorted(set(lines[0].split() if lines else [])) if word.startswith(_VECTORS)]
+    flags = [line.partition(":")[2] for line in file.read_text().splitlines() if line.startswith(("flags", "Features"))]
+    return [word for word in sorted(set(flags[0].split() if flags else [])) if word.startswith(_VECTORS)]
 
 
 def _flags(text: str) -> str:
-    """The flags that can change numbers, in a fixed order."""
+    """The flags of XLA_FLAGS (`text`) that can change numbers, sorted; those of `_HARMLESS` cannot."""
     return " ".join(sorted(flag for flag in text.split() if not flag.startswith(_HARMLESS))) or "none"

@@ -12,7 +12,7 @@ import numpy as np
 import optax
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gcjax.engine.spread import Spread, automatic, checked_axis, one_device, over_mesh
+from gcjax.engine.spread import Spread, mesh_with_axis, one_device, over_mesh, with_auto_axes
 
 ParamSpecs = Callable[[Any], Any]
 """`params -> specs`: the same pytree with a `jax.sharding.PartitionSpec` for each array."""
@@ -41,11 +41,14 @@ class Layout(NamedTuple):
     param_specs: ParamSpecs | None = None
 
     def spread(self) -> Spread:
-        """How the work of a commit is spread."""
+        """How the work of a commit is spread: over the devices along the axis of the workers, or not at all."""
         return one_device() if self.mesh is None or self.axis is None else over_mesh(self.mesh, self.axis)
 
     def params(self, params: Any, *, leading: int = 0) -> Any:
-        """Parameters, or anything of their shape with so many leading axes, where they belong; under `jit`."""
+        """The parameters, constrained to their shardings; under `jit`.
+
+        Every leaf has `leading` more axes in front than a parameter (as past versions have), which are not sharded.
+        """
         if self.mesh is None:
             return params
         specs = self.specs(params, leading)
@@ -54,12 +57,12 @@ class Layout(NamedTuple):
         )
 
     def specs(self, params: Any, leading: int = 0) -> Any:
-        """The specs of parameters, given as arrays or shapes with so many leading axes."""
+        """A `PartitionSpec` for each parameter; given are arrays or shapes with `leading` more axes in front."""
         shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[leading:], x.dtype), params)
         return (self.param_specs or self._default_specs)(shapes)
 
     def opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
-        """The optimizer's state: what belongs to a parameter lies where the parameter lies."""
+        """The optimizer's state, with what belongs to a parameter sharded like it, the rest on every device."""
         if self.mesh is None:
             return opt_state
         specs = self.specs(params)
@@ -72,31 +75,36 @@ class Layout(NamedTuple):
         )
 
     def everywhere(self, tree: Any) -> Any:
-        """Arrays that every device has; under `jit`."""
+        """The arrays, constrained to be whole on every device of the mesh; under `jit`."""
         return tree if self.mesh is None else jax.tree.map(lambda x: _constrain(x, self.mesh, PartitionSpec()), tree)
 
     def workers(self, tree: Any) -> Any:
-        """Arrays with an axis of workers in front, on the devices of these workers; under `jit`."""
+        """The arrays, whose first axis is that of the workers, on the devices of these workers; under `jit`.
+
+        Where their number is no multiple of the devices along the axis, the array is on every device.
+        """
         if self.mesh is None:
             return tree
-        size = self.mesh.shape[self.axis]
+        num_devices = self.mesh.shape[self.axis]
 
-        def leaf(x: jax.Array) -> jax.Array:
-            spec = PartitionSpec(self.axis) if x.shape[0] % size == 0 else PartitionSpec()
+        def constrain_leaf(x: jax.Array) -> jax.Array:
+            """The array cut along its first axis, or whole on every device."""
+            spec = PartitionSpec(self.axis) if x.shape[0] % num_devices == 0 else PartitionSpec()
             return _constrain(x, self.mesh, spec)
 
-        return jax.tree.map(leaf, tree)
+        return jax.tree.map(constrain_leaf, tree)
 
     def put(self, tree: Any) -> Any:
-        """Concrete arrays, the same in all processes, on every device of the mesh."""
+        """Puts concrete arrays, which are the same in all processes, on every device of the mesh, if there is one."""
         return tree if self.mesh is None else replicate(tree, self.mesh)
 
     def _default_specs(self, shapes: Any) -> Any:
+        """The specs of parameters of these shapes if the user gives none: see `_over_largest_dimension`."""
         return jax.tree.map(lambda x: _over_largest_dimension(x.shape, self.mesh, self.axis), shapes)
 
 
 def layout(mesh: Mesh | MeshOptions | None) -> Layout:
-    """Where a run lies; on one device without a mesh.
+    """The layout of a run from what a user gives; one device without a mesh.
 
     Raises:
       ValueError: if it is no mesh, or has no axis of the workers.
@@ -104,34 +112,40 @@ def layout(mesh: Mesh | MeshOptions | None) -> Layout:
     if mesh is None:
         return Layout()
     options = mesh if isinstance(mesh, MeshOptions) else MeshOptions(mesh)
-    return Layout(checked_axis(options.mesh, options.axis), options.axis, options.param_specs)
+    return Layout(mesh_with_axis(options.mesh, options.axis), options.axis, options.param_specs)
 
 
 def replicate(tree: Any, mesh: Mesh) -> Any:
     """Puts concrete arrays, which must be the same in all processes, on every device of a mesh."""
-    sharding = NamedSharding(automatic(mesh), PartitionSpec())
+    sharding = NamedSharding(with_auto_axes(mesh), PartitionSpec())
 
-    def leaf(x: Any) -> Any:
+    def put_leaf(x: Any) -> Any:
+        """The array on every device; random keys are put there as integers and wrapped again."""
         if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
-            return jax.random.wrap_key_data(leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
+            return jax.random.wrap_key_data(put_leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
         if isinstance(x, jax.Array) and x.sharding == sharding:
             return x
         host = np.asarray(x)
         return jax.make_array_from_callback(host.shape, sharding, lambda index: host[index])
 
-    return jax.tree.map(leaf, tree)
+    return jax.tree.map(put_leaf, tree)
 
 
 def _over_largest_dimension(shape: tuple[int, ...], mesh: Any, axis: str | None) -> PartitionSpec:
-    others = [name for name in mesh.axis_names if name != axis and mesh.shape[name] > 1]
-    if not others:
+    """How an array of this shape is sharded by default: over the first mesh axis that is not `axis`, the workers'.
+
+    It is cut along its largest dimension that is a multiple of the devices along that mesh axis, if there is one.
+    """
+    model_axes = [name for name in mesh.axis_names if name != axis and mesh.shape[name] > 1]
+    if not model_axes:
         return PartitionSpec()
-    dimensions = [i for i, size in enumerate(shape) if size % mesh.shape[others[0]] == 0]
-    if not dimensions:
+    divisible = [i for i, size in enumerate(shape) if size % mesh.shape[model_axes[0]] == 0]
+    if not divisible:
         return PartitionSpec()
-    largest = max(dimensions, key=lambda i: shape[i])
-    return PartitionSpec(*(others[0] if i == largest else None for i in range(len(shape))))
+    largest = max(divisible, key=lambda i: shape[i])
+    return PartitionSpec(*(model_axes[0] if i == largest else None for i in range(len(shape))))
 
 
 def _constrain(x: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:
+    """The array, which XLA must shard over the mesh as the spec says; under `jit`."""
     return jax.lax.with_sharding_constraint(x, NamedSharding(mesh, spec))

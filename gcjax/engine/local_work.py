@@ -43,7 +43,7 @@ class LocalSteps(NamedTuple):
       unit: int32[G], the unit of the first step.
       share: float[G], the share of each worker in the gradient of a step; they add up to 1.
       version: int32[], the version that is read before the first step, if it is not the one that was read last.
-      number: int32[], how many steps; 0 pads.
+      num_steps: int32[], how many steps; 0 pads.
       weight: float[], the factor of their change in the commit.
     """
 
@@ -51,13 +51,13 @@ class LocalSteps(NamedTuple):
     unit: jax.Array
     share: jax.Array
     version: jax.Array
-    number: jax.Array
+    num_steps: jax.Array
     weight: jax.Array
 
     @property
     def loss_weight(self) -> jax.Array:
-        """float[], what the mean loss of the steps counts for: all of them have the contribution's weight."""
-        return self.weight * self.number.astype(self.weight.dtype)
+        """float[], the weight of the mean loss of the steps: each step has the contribution's weight."""
+        return self.weight * self.num_steps.astype(self.weight.dtype)
 
 
 class LocalRule(NamedTuple):
@@ -68,148 +68,198 @@ class LocalRule(NamedTuple):
       local: the protocol's; it says where gradients are taken, and what happens on a pull and on a push.
       optimizer: of the local steps.
       owner: int32[W], see `owners`.
-      at_once: how the workers of a commit work at the same time; None if one after the other.
+      worker_spread: how the workers of a commit work at the same time; None if one after the other.
     """
 
     task: Task
     local: LocalWork
     optimizer: optax.GradientTransformation
     owner: jax.Array
-    at_once: Spread | None
+    worker_spread: Spread | None
 
 
 LocalCommit = Callable[[Inputs, Commits, jax.Array, Local], tuple[Contribution, Local]]
-"""`(inputs, schedule, commit, local) -> (contribution, local)`."""
+"""`(inputs, commits, index, all_local) -> (contribution, all_local)`: makes commit `index`; `all_local` is of all O."""
 
 
 def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int) -> Local:
-    """The local parameters before the first commit: everybody has the initial ones."""
+    """The local parameters before the first commit: all O owners have the initial ones."""
     num_owners = int(owners(local, num_workers).max()) + 1
 
-    def repeated(x: jax.Array) -> jax.Array:
+    def repeat_leaf(x: jax.Array) -> jax.Array:
+        """[O, ...]: the same array for each owner."""
         return jnp.broadcast_to(jnp.asarray(x), (num_owners, *jnp.shape(x)))
 
     opt_state = (local.optimizer or optimizer).init(params)
-    params, opt_state = jax.tree.map(repeated, (params, opt_state))
+    params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
     return Local(params, opt_state, jnp.full(num_owners, -1, jnp.int32))
 
 
 def owners(local: LocalWork, num_workers: int) -> np.ndarray:
-    """int32[W]: on whose parameters each worker works."""
+    """int32[W]: the owner of the parameters on which each worker works; itself unless the protocol says otherwise."""
     if local.parameter_owners is None:
         return np.arange(num_workers, dtype=np.int32)
     return local.parameter_owners(num_workers)
 
 
 def local_commits(
-    task: Task, local: LocalWork, optimizer: optax.GradientTransformation, num_workers: int, at_once: Spread | None
+    task: Task,
+    local: LocalWork,
+    optimizer: optax.GradientTransformation,
+    num_workers: int,
+    worker_spread: Spread | None,
 ) -> LocalCommit:
-    """How a commit of local work is made.
+    """The function that makes commits of local work.
 
     Args:
       task: what is trained.
       local: the protocol's.
       optimizer: of the run.
       num_workers: W.
-      at_once: how the workers of a commit work at the same time; one after the other if None, as it must be where a
+      worker_spread: how the workers of a commit work at the same time; one after the other if None, as always where a
         commit has fewer contributions than workers.
     """
     owner = jnp.asarray(owners(local, num_workers))
-    rule = LocalRule(task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, at_once=at_once)
+    rule = LocalRule(
+        task=task, local=local, optimizer=local.optimizer or optimizer, owner=owner, worker_spread=worker_spread
+    )
 
-    def commit(inputs: Inputs, commits: Commits, index: jax.Array, everybody: Local) -> tuple[Contribution, Local]:
+    def make_commit(inputs: Inputs, commits: Commits, index: jax.Array, all_local: Local) -> tuple[Contribution, Local]:
+        """The contribution of commit `index`, and the local parameters of all owners after it."""
         steps = _steps_of_commit(local, commits, index)
-        has_all_workers = steps.number.shape[0] == local.passes * num_workers
-        contribute = _side_by_side if has_all_workers and at_once is not None else _one_by_one
-        total, everybody, losses = contribute(rule, inputs, steps, everybody)
+        has_all_workers = steps.num_steps.shape[0] == local.passes * num_workers
+        sum_changes = _changes_side_by_side if has_all_workers and worker_spread is not None else _changes_one_by_one
+        change, all_local, losses = sum_changes(rule, inputs, steps, all_local)
         weights = steps.loss_weight.astype(losses.dtype)
         loss = mean(jnp.sum(losses * weights), weights.sum())
-        gradient = jax.tree.map(jnp.negative, total)
-        return Contribution(gradient, loss, jnp.zeros((), commits.weight.dtype)), everybody
+        gradient = jax.tree.map(jnp.negative, change)  # the server's optimizer steps against its gradient
+        return Contribution(gradient, loss, jnp.zeros((), commits.weight.dtype)), all_local
 
-    return commit
+    return make_commit
 
 
 def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
-    """The contributions to a commit, [C, ...]; those of workers who take their steps together are one, C = 1."""
+    """The steps of the C contributions to commit `index`: of G = 1 worker each, every field [C, ...].
+
+    Workers with common parameters (`local.joint_steps`) take their steps as one contribution: fields are then [1, ...],
+    and G is what C was.
+    """
     worker, unit, version = commits.worker[index], commits.unit[index], commits.version[index]
-    used = worker >= 0
-    number, weight = jnp.where(used, commits.work[index], 0), jnp.where(used, commits.weight[index], 0)
+    is_contribution = worker >= 0  # -1 pads
+    num_steps = jnp.where(is_contribution, commits.work[index], 0)
+    weight = jnp.where(is_contribution, commits.weight[index], 0)
     if not local.joint_steps:
         share = jnp.ones_like(weight)
         return LocalSteps(
-            worker=worker[:, None], unit=unit[:, None], share=share[:, None], version=version, number=number,
-            weight=weight,
+            worker=worker[:, None], unit=unit[:, None], share=share[:, None],  # [C, G = 1]
+            version=version, num_steps=num_steps, weight=weight,
         )  # fmt: skip
-    total = weight.sum(keepdims=True)
-    share = weight / jnp.where(total > 0, total, 1)
-    first = jnp.argmax(used, keepdims=True)
+    total_weight = weight.sum(keepdims=True)
+    share = weight / jnp.where(total_weight > 0, total_weight, 1)
+    first = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
     return LocalSteps(
-        worker=worker[None], unit=unit[None], share=share[None], version=version[first], number=number[first],
-        weight=total,
+        worker=worker[None], unit=unit[None], share=share[None],  # [1, G]
+        version=version[first], num_steps=num_steps[first], weight=total_weight,
     )  # fmt: skip
 
 
-def _one_by_one(rule: LocalRule, inputs: Inputs, steps: LocalSteps, everybody: Local) -> tuple[Any, Local, jax.Array]:
-    """The sum of the weighted changes, the local parameters, and float[C] losses: one contribution after the other."""
-    used = steps.number > 0
-    num_used = used.sum(dtype=jnp.int32)
-    order = jnp.argsort(~used, stable=True) if used.size > 1 else jnp.arange(used.size)
+def _changes_one_by_one(
+    rule: LocalRule, inputs: Inputs, steps: LocalSteps, all_local: Local
+) -> tuple[Any, Local, jax.Array]:
+    """Takes the steps of a commit, one contribution after the other.
 
-    def add(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
-        total, everybody, losses = carry
-        steps_of_worker = jax.tree.map(lambda x: x[order[i]], steps)
-        owner = rule.owner[steps_of_worker.worker.max().clip(0)]  # padding may stand before the others
-        local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), everybody)
-        change, new, loss = _contribution(rule, inputs, local, steps_of_worker)
-        new = select_active(i < num_used, new, local)
-        everybody = jax.tree.map(
-            lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), everybody, new
+    Args:
+      rule: what is the same in all commits.
+      inputs: the versions, the data and the key.
+      steps: of the C contributions, every field [C, ...].
+      all_local: the local parameters of all owners, every leaf [O, ...].
+
+    Returns:
+      The sum of the weighted changes, the local parameters of all owners after it, and the mean loss of each
+      contribution, float[C].
+    """
+    has_steps = steps.num_steps > 0
+    num_contributions = has_steps.sum(dtype=jnp.int32)
+    order = jnp.argsort(~has_steps, stable=True) if has_steps.size > 1 else jnp.arange(has_steps.size)  # padding last
+
+    def add_change(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
+        """Adds the change of contribution `order[i]`; under vmap a run with fewer contributions stays as it is."""
+        total, all_local, losses = carry
+        steps_i = jax.tree.map(lambda x: x[order[i]], steps)
+        owner = rule.owner[steps_i.worker.max().clip(0)]  # the max, as padding may stand before the workers
+        local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), all_local)
+        change, new_local, loss = _change_of_contribution(rule, inputs, local, steps_i)
+        new_local = select_active(i < num_contributions, new_local, local)
+        all_local = jax.tree.map(
+            lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), all_local, new_local
         )
-        return jax.tree.map(jnp.add, total, change), everybody, losses.at[order[i]].set(loss)
+        return jax.tree.map(jnp.add, total, change), all_local, losses.at[order[i]].set(loss)
 
     zero = jax.tree.map(jnp.zeros_like, inputs.versions.params)
-    carry = zero, everybody, jnp.zeros(used.size, steps.weight.dtype)
-    return jax.lax.fori_loop(0, max_over_runs(num_used), add, carry)
+    carry = zero, all_local, jnp.zeros(has_steps.size, steps.weight.dtype)
+    return jax.lax.fori_loop(0, max_over_runs(num_contributions), add_change, carry)
 
 
-def _side_by_side(rule: LocalRule, inputs: Inputs, steps: LocalSteps, everybody: Local) -> tuple[Any, Local, jax.Array]:
-    """The same, all workers at once, pass by pass; every loss is the mean of all."""
-    assert rule.at_once is not None
+def _changes_side_by_side(
+    rule: LocalRule, inputs: Inputs, steps: LocalSteps, all_local: Local
+) -> tuple[Any, Local, jax.Array]:
+    """As `_changes_one_by_one`, for commits with contributions of all W workers in order, `passes` times.
 
-    def add_up(inputs: Inputs, local: Local, steps: LocalSteps) -> tuple[tuple[Any, jax.Array], Local]:
-        change, new, loss = jax.vmap(partial(_contribution, rule), (None, 0, 0))(inputs, local, steps)
-        used = steps.number > 0
-        local = jax.tree.map(lambda a, b: jnp.where(used.reshape(-1, *(1,) * (a.ndim - 1)), a, b), new, local)
-        total = jax.tree.map(lambda x: jnp.sum(x, axis=0), change)
-        return (total, jnp.sum(steps.loss_weight * loss)), local
+    All workers take their steps at once, pass by pass. Each of the losses float[C] is the mean of them all.
+    """
+    assert rule.worker_spread is not None
+
+    def sum_of_workers(inputs: Inputs, local: Local, steps: LocalSteps) -> tuple[tuple[Any, jax.Array], Local]:
+        """Sums of the changes and of the weighted losses, and the local parameters after one contribution of each."""
+        changes, new_local, losses = jax.vmap(partial(_change_of_contribution, rule), (None, 0, 0))(
+            inputs, local, steps
+        )
+        has_steps = steps.num_steps > 0
+        local = jax.tree.map(
+            lambda new, old: jnp.where(has_steps.reshape(-1, *(1,) * (new.ndim - 1)), new, old), new_local, local
+        )
+        return (jax.tree.map(lambda x: jnp.sum(x, axis=0), changes), jnp.sum(steps.loss_weight * losses)), local
 
     num_workers, total, loss = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
-    for i in range(rule.local.passes):
+    for i in range(rule.local.passes):  # contributions i * W to (i + 1) * W - 1 are those of workers 0 to W - 1
         steps_of_pass = jax.tree.map(lambda x, i=i: x[i * num_workers : (i + 1) * num_workers], steps)
-        (change, value), everybody = rule.at_once.owned(add_up, inputs, everybody, steps_of_pass)
+        (change, loss_of_pass), all_local = rule.worker_spread.total_and_own(
+            sum_of_workers, inputs, all_local, steps_of_pass
+        )
         total = change if total is None else jax.tree.map(jnp.add, total, change)
-        loss += value
-    return total, everybody, jnp.broadcast_to(mean(loss, steps.loss_weight.sum()), steps.number.shape)
+        loss += loss_of_pass
+    return total, all_local, jnp.broadcast_to(mean(loss, steps.loss_weight.sum()), steps.num_steps.shape)
 
 
-def _contribution(rule: LocalRule, inputs: Inputs, local: Local, steps: LocalSteps) -> tuple[Any, Local, jax.Array]:
-    """The weighted change that is pushed, the owner's parameters afterwards, and the mean loss of the steps.
+def _change_of_contribution(
+    rule: LocalRule, inputs: Inputs, local: Local, steps: LocalSteps
+) -> tuple[Any, Local, jax.Array]:
+    """One contribution: a pull, if it reads another version than the one before; the steps; then the push.
 
-    A pull, if another version is to be read than last time; the steps; then the push.
+    Args:
+      rule: what is the same in all contributions.
+      inputs: the versions, the data and the key.
+      local: of the owner of this contribution.
+      steps: of this contribution.
+
+    Returns:
+      The weighted change that is pushed, the owner's local parameters afterwards, and the mean loss of the steps.
     """
-    version = inputs.versions.read(steps.version.clip(0))
+    version_params = inputs.versions.read(steps.version.clip(0))
     pulls = steps.version != local.version
-    base = jax.lax.cond(pulls, rule.local.pull, lambda params, version: params, local.params, version)
-    points = _GradientPoints(version, local.params if rule.local.overlaps_pull else base, pulls)
+    # What the change is measured from: the local parameters, after the pull if there is one.
+    base = jax.lax.cond(pulls, rule.local.pull, lambda params, version: params, local.params, version_params)
+    points = _GradientPoints(
+        version=version_params, before_pull=local.params if rule.local.overlaps_pull else base, pulls=pulls
+    )
     params, opt_state, loss = _take_steps(rule, inputs, steps, points, base, local.opt_state)
-    change, params = rule.local.push(params, base, version, steps.weight)
+    change, params = rule.local.push(params, base, version_params, steps.weight)
     change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
     return change, Local(params, opt_state, steps.version), loss
 
 
 class _GradientPoints(NamedTuple):
-    """Where else than at the local parameters a gradient can be taken.
+    """The parameters, besides the present local ones, at which the gradient of a step can be taken.
 
     Attributes:
       version: the parameters that were read.
@@ -222,36 +272,43 @@ class _GradientPoints(NamedTuple):
     pulls: jax.Array
 
     def of_step(self, local: LocalWork, i: jax.Array, params: Any) -> Any:
-        """The point of step i: the version that was read, the local parameters (`params`), or those before a pull."""
+        """The parameters at which the gradient of step i is taken, given the local parameters before it, `params`."""
         if local.gradients_at_version:
             return self.version
         if local.overlaps_pull:  # the first gradient after a pull was begun before it
-            is_late = self.pulls & (i == 0)
-            return jax.tree.map(lambda a, b: jnp.where(is_late, a, b), self.before_pull, params)
+            begun_before_pull = self.pulls & (i == 0)
+            return jax.tree.map(lambda old, new: jnp.where(begun_before_pull, old, new), self.before_pull, params)
         return params
 
 
 def _take_steps(
     rule: LocalRule, inputs: Inputs, steps: LocalSteps, points: _GradientPoints, params: Any, opt_state: Any
 ) -> tuple[Any, Any, jax.Array]:
-    """The parameters and the optimizer's state after the steps, and their mean loss."""
+    """The local parameters and the optimizer's state after the steps of a contribution, and the mean loss of the steps.
 
-    def step(i: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
-        params, opt_state, total = carry
+    Given are those before its first step; `points` says where else a gradient can be taken.
+    """
+
+    def take_step(i: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
+        """Parameters, optimizer state and sum of losses after step i; as before from step `num_steps` on."""
+        params, opt_state, loss_sum = carry
         loss, gradient = _step_gradient(rule, inputs, steps, i, points.of_step(rule.local, i, params))
-        updates, new_state = rule.optimizer.update(gradient, opt_state, params)
-        new = optax.apply_updates(params, updates), new_state, total + loss.astype(total.dtype)
-        return select_active(i < steps.number, new, carry)
+        updates, new_opt_state = rule.optimizer.update(gradient, opt_state, params)
+        new_carry = optax.apply_updates(params, updates), new_opt_state, loss_sum + loss.astype(loss_sum.dtype)
+        return select_active(i < steps.num_steps, new_carry, carry)
 
     carry = params, opt_state, jnp.zeros((), steps.weight.dtype)
-    params, opt_state, total = jax.lax.fori_loop(0, max_over_runs(steps.number), step, carry)
-    return params, opt_state, total / jnp.maximum(steps.number, 1).astype(total.dtype)
+    params, opt_state, loss_sum = jax.lax.fori_loop(0, max_over_runs(steps.num_steps), take_step, carry)
+    return params, opt_state, loss_sum / jnp.maximum(steps.num_steps, 1).astype(loss_sum.dtype)
 
 
 def _step_gradient(
     rule: LocalRule, inputs: Inputs, steps: LocalSteps, i: jax.Array, params: Any
 ) -> tuple[jax.Array, Any]:
-    """Loss and gradient of step i at these parameters, the mean of those of the workers who take it together."""
+    """Loss and gradient of step i, on unit `steps.unit + i` of its worker, at these parameters.
+
+    If workers take it together, the means over them, weighted by `steps.share`.
+    """
     task, worker, unit = rule.task, steps.worker.clip(0), steps.unit.clip(0) + i
     if not rule.local.joint_steps:
         return jax.value_and_grad(task.loss)(

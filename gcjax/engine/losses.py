@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 
 class Losses(NamedTuple):
-    """A loss in the two forms that coding needs; with what else it gives, a pytree of floats, () for nothing.
+    """A loss in the two forms that coding needs. `aux` is what else it returns, a pytree of floats; () for nothing.
 
     Attributes:
       of_chunk: `(params, chunk, *args) -> (float[], aux)`.
@@ -23,34 +23,47 @@ class Losses(NamedTuple):
 
 
 def losses_of(loss: Callable[..., Any], has_aux: bool) -> Losses:
-    """Both forms from what a user gives: the loss of a chunk, or those of its examples."""
+    """Both forms of a user's loss, which returns float[], the mean of a chunk, or float[B], one for each example.
+
+    With `has_aux` it returns this and aux.
+    """
+
+    def loss_and_aux(params: Any, chunk: Any, *args: Any) -> tuple[jax.Array, Any]:
+        """What the user's `loss` returns, as (loss, aux)."""
+        return _loss_and_aux(loss(params, chunk, *args), has_aux)
 
     def of_chunk(params: Any, chunk: Any, *args: Any) -> tuple[jax.Array, Any]:
-        value, aux = _checked_loss(loss(params, chunk, *args), has_aux)
+        """The mean loss of one chunk, and the mean of aux over its examples."""
+        value, aux = loss_and_aux(params, chunk, *args)
         return jax.tree.map(lambda x: x.mean(axis=0), (value, aux)) if value.ndim else (value, aux)
 
     def weighted(params: Any, chunks: Any, weights: jax.Array, *args: Any) -> tuple[jax.Array, Any]:
-        first = jax.tree.map(lambda x: x[0], chunks)
-        shape = jax.eval_shape(lambda c: _checked_loss(loss(params, c, *args), has_aux)[0], first).shape
-        if shape:
-            merged = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chunks)
-            examples = _checked_loss(loss(params, merged, *args), has_aux)
-            values = jax.tree.map(lambda x: x.reshape(-1, *shape, *x.shape[1:]).mean(axis=1), examples)
+        """The sum of `weights[c]` times the loss of chunk c, and the same of aux; leaves of chunks are [c, B, ...]."""
+        first_chunk = jax.tree.map(lambda x: x[0], chunks)
+        loss_shape = jax.eval_shape(lambda c: loss_and_aux(params, c, *args)[0], first_chunk).shape
+        if loss_shape:  # (B,): all chunks go through the loss as one batch
+            examples = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chunks)
+            of_examples = loss_and_aux(params, examples, *args)
+            of_chunks = jax.tree.map(lambda x: x.reshape(-1, *loss_shape, *x.shape[1:]).mean(axis=1), of_examples)
         else:
-            values = jax.vmap(lambda c: _checked_loss(loss(params, c, *args), has_aux))(chunks)
-        return weighted_sum(weights, values)
+            of_chunks = jax.vmap(lambda c: loss_and_aux(params, c, *args))(chunks)
+        return weighted_sum(weights, of_chunks)
 
     return Losses(of_chunk, weighted)
 
 
-def _checked_loss(output: Any, has_aux: bool) -> tuple[jax.Array, Any]:
-    """What a loss returns, as the loss and aux."""
+def _loss_and_aux(output: Any, has_aux: bool) -> tuple[jax.Array, Any]:
+    """(loss, aux) from what a user's loss returned; aux is () without `has_aux`.
+
+    Raises:
+      ValueError: if the output is not what `coded_value_and_grad` asks for.
+    """
     if has_aux and not (isinstance(output, tuple) and len(output) == 2):
-        raise ValueError(f"with has_aux=True the loss must return (loss, aux); got {_kind(output)}.")
+        raise ValueError(f"with has_aux=True the loss must return (loss, aux); got {_kind_of(output)}.")
     value, aux = output if has_aux else (output, ())
     if not isinstance(value, jax.Array):
         hint = "" if has_aux else " If it returns (loss, aux), pass has_aux=True."
-        raise ValueError(f"the loss must be an array float[] or float[B]; got {_kind(value)}.{hint}")
+        raise ValueError(f"the loss must be an array float[] or float[B]; got {_kind_of(value)}.{hint}")
     if value.ndim > 1:
         raise ValueError(
             f"the loss must be float[], or float[B] for the B examples of a chunk; got shape {value.shape}."
@@ -66,15 +79,17 @@ def _checked_loss(output: Any, has_aux: bool) -> tuple[jax.Array, Any]:
     return value, aux
 
 
-def _kind(value: Any) -> str:
+def _kind_of(value: Any) -> str:
+    """What sort of value this is, for an error message."""
     return "an array" if isinstance(value, jax.Array) else f"a {type(value).__name__}"
 
 
 def weighted_sum(weights: jax.Array, values: Any) -> Any:
-    """Sums over the axes of the weights, which every leaf begins with."""
+    """The pytree of weighted sums over the axes of the weights, which are the first axes of every leaf of `values`."""
 
-    def leaf(x: jax.Array) -> jax.Array:
-        factor = weights.astype(x.dtype).reshape(weights.shape + (1,) * (x.ndim - weights.ndim))
-        return (factor * x).sum(axis=tuple(range(weights.ndim)))
+    def sum_leaf(x: jax.Array) -> jax.Array:
+        """The weighted sum of one leaf, in its own dtype."""
+        factors = weights.astype(x.dtype).reshape(weights.shape + (1,) * (x.ndim - weights.ndim))
+        return (factors * x).sum(axis=tuple(range(weights.ndim)))
 
-    return jax.tree.map(leaf, values)
+    return jax.tree.map(sum_leaf, values)

@@ -1,6 +1,6 @@
 """The messages of coded workers, for any number of blocks and messages.
 
-Letters: V workers at hand (all W, or those of one device), K chunks a worker holds, L blocks, M messages, d parameters.
+Letters: U workers at hand (all W, or those of one device), K chunks a worker holds, L blocks, M messages, d parameters.
 The blocks are cut from the flattened gradient, padded to a multiple of L: each has `ceil(d / L)` numbers.
 """
 
@@ -15,55 +15,59 @@ from jax.flatten_util import ravel_pytree
 def worker_messages(
     loss: Callable[[Any, Any], Any], params: Any, chunks: Any, encode: jax.Array, *, has_aux: bool = False
 ) -> tuple[jax.Array, Any]:
-    """Every worker adds its chunk gradients, one after the other, to its messages.
+    """The messages of all workers: each adds its chunk gradients, one after the other, to its messages.
 
     Args:
       loss: `(params, chunk) -> float[]`.
       params: pytree with d numbers.
-      chunks: pytree, every leaf [V, K, ...].
-      encode: float[V, M, K, L].
+      chunks: pytree, every leaf [U, K, ...].
+      encode: float[U, M, K, L].
       has_aux: whether the loss is `(params, chunk) -> (float[], aux)`.
 
     Returns:
-      The messages float[V, M, ceil(d / L)], added up in float32 or wider, and the losses float[V, K]; with `has_aux`
-      these and aux, every leaf [V, K, ...].
+      The messages float[U, M, ceil(d / L)], added up in float32 or wider, and the losses float[U, K]; with `has_aux`
+      these and aux, every leaf [U, K, ...].
     """
     num_workers, num_messages, _, num_blocks = encode.shape
     flat = ravel_pytree(params)[0]
-    dtype = accumulator(flat.dtype)
+    dtype = accumulation_dtype(flat.dtype)
 
-    def add(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
-        def work(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, Any]:
+    def add_slot(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
+        """Adds each worker's chunk in one slot; `slot` is these chunks [U, ...] and their coefficients [U, M, L]."""
+
+        def encoded_chunk(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, Any]:
+            """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss."""
             value, gradient = jax.value_and_grad(loss, has_aux=has_aux)(params, chunk)
-            return combined(coefficients, gradient_blocks(gradient, num_blocks).astype(dtype)), value
+            return combined_rows(coefficients, gradient_blocks(gradient, num_blocks).astype(dtype)), value
 
-        added, values = jax.vmap(work)(*slot)
-        return messages + added, values
+        increments, values = jax.vmap(encoded_chunk)(*slot)
+        return messages + increments, values
 
-    empty = jnp.zeros((num_workers, num_messages, -(-flat.size // num_blocks)), dtype)
+    zero_messages = jnp.zeros((num_workers, num_messages, -(-flat.size // num_blocks)), dtype)
+    # The scan goes over the K slots, so their axis comes first: [K, U, ...] and [K, U, M, L].
     slots = jax.tree.map(lambda x: jnp.moveaxis(x, 1, 0), chunks), jnp.moveaxis(encode, 2, 0)
-    messages, values = jax.lax.scan(add, empty, slots)
-    return messages, jax.tree.map(lambda x: x.swapaxes(0, 1), values)
+    messages, values = jax.lax.scan(add_slot, zero_messages, slots)
+    return messages, jax.tree.map(lambda x: x.swapaxes(0, 1), values)  # losses: [K, U] to [U, K]
 
 
-def combined(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
-    """float[M, width] from `coefficients float[M, L]` and `rows float[L, width]`.
+def combined_rows(coefficients: jax.Array, rows: jax.Array) -> jax.Array:
+    """float[M, width]: the product of `coefficients float[M, L]` and `rows float[L, width]`.
 
-    Written out, since XLA then reads the rows once, while it adds; a product of so small a matrix would copy them.
+    Written out as sums of rows, since XLA then reads the rows once, while it adds; a matrix product would copy them.
     """
-    scaled = [[c * row for c, row in zip(line, rows, strict=True)] for line in coefficients.astype(rows.dtype)]
-    return jnp.stack([sum(line[1:], line[0]) for line in scaled])
+    terms = [[c * row for c, row in zip(line, rows, strict=True)] for line in coefficients.astype(rows.dtype)]
+    return jnp.stack([sum(line[1:], line[0]) for line in terms])
 
 
 def gradient_blocks(gradient: Any, num_blocks: int) -> jax.Array:
-    """float[L, ceil(d / L)]: the blocks of a gradient."""
-    flat = ravel_pytree(gradient)[0]
+    """float[L, ceil(d / L)]: the blocks of a gradient pytree, flattened and padded with zeros."""
+    flat = ravel_pytree(gradient)[0]  # float[d]
     return jnp.pad(flat, (0, -flat.size % num_blocks)).reshape(num_blocks, -1)
 
 
 def decoded(decode: jax.Array, messages: jax.Array) -> jax.Array:
-    """float[L, width]: the estimate's blocks from `decode float[V, M, L]` and `messages float[V, M, width]`."""
-    return jnp.einsum("vma,vmi->ai", decode.astype(messages.dtype), messages)
+    """float[L, width]: the estimate's blocks from `decode float[U, M, L]` and `messages float[U, M, width]`."""
+    return jnp.einsum("uml,umi->li", decode.astype(messages.dtype), messages)
 
 
 def assembled(estimate: jax.Array, params: Any) -> Any:
@@ -73,10 +77,13 @@ def assembled(estimate: jax.Array, params: Any) -> Any:
 
 
 def shares(encode: jax.Array, decode: jax.Array) -> jax.Array:
-    """float[V, K]: how much of each slot's chunk is in the estimate, added up over its blocks."""
-    return jnp.einsum("vmb,vmkb->vk", decode, encode)
+    """float[U, K]: how much of each worker's k-th chunk is in the estimate, added up over the blocks.
+
+    Shapes: encode float[U, M, K, L], decode float[U, M, L].
+    """
+    return jnp.einsum("uml,umkl->uk", decode, encode)
 
 
-def accumulator(dtype: Any) -> Any:
+def accumulation_dtype(dtype: Any) -> Any:
     """The dtype in which numbers of a dtype are added up: float32, or their own if it is wider."""
     return dtype if jnp.finfo(dtype).bits >= 32 else jnp.float32

@@ -13,7 +13,7 @@ from gcjax import interrupts, saved_progress
 from gcjax.engine.checkpoint import Checkpoints
 
 _T = TypeVar("_T")
-_PIECES = 100
+_NUM_SHORT_PIECES = 100
 
 
 def advance_in_pieces(
@@ -25,7 +25,7 @@ def advance_in_pieces(
     identity: str = "",
     report: Callable[[_T], None] | None = None,
 ) -> _T:
-    """Goes on from the newest checkpoint, or from the given beginning, to the end.
+    """Trains on from the newest checkpoint, or else from `training`, to the end, and returns what it has come to.
 
     Killed at any moment, it has lost what came after the last checkpoint, and called again it ends with the same bits.
     In `gcjax run`, SIGINT and SIGTERM let it save one more between two pieces, and then end the process: see
@@ -46,17 +46,18 @@ def advance_in_pieces(
         return _without_checkpoints(advance, training, num_evals, report)
     with interrupts.grace(interrupts.saving()):
         progress = saved_progress.SavedProgress(checkpoints.label, num_evals, checkpoints.on_disk)
-        done, training = checkpoints.restore(training, identity) or (0, training)
-        progress.saved(done)
-        for end in _ends(done, num_evals, checkpoints.every, report is not None or bool(interrupts.saving())):
+        evals_done, training = checkpoints.restore(training, identity) or (0, training)
+        progress.saved(evals_done)
+        wants_short_pieces = report is not None or bool(interrupts.saving())
+        for end in _piece_ends(evals_done, num_evals, checkpoints.every, short=wants_short_pieces):
             training = advance(training, end)
             if report is not None:
                 report(jax.block_until_ready(training))
-            stop = stop_requested(training)
-            if stop or end == num_evals or end % checkpoints.every == 0:
+            any_process_stops = stop_requested(training)
+            if any_process_stops or end == num_evals or end % checkpoints.every == 0:
                 progress.saved(end)
                 checkpoints.save(end, training, identity)
-            if stop and interrupts.stop_requested():  # the others will be ended
+            if any_process_stops and interrupts.stop_requested():  # this one; the others are ended when it ends
                 break
         checkpoints.wait()
         if interrupts.stop_requested():
@@ -67,7 +68,8 @@ def advance_in_pieces(
 def _without_checkpoints(
     advance: Callable[[_T, int], _T], training: _T, num_evals: int, report: Callable[[_T], None] | None
 ) -> _T:
-    for end in _ends(0, num_evals, num_evals, report is not None):
+    """What `advance_in_pieces` does without checkpoints: trains `training` to the end, and reports after each piece."""
+    for end in _piece_ends(0, num_evals, num_evals, short=report is not None):
         training = advance(training, end)
         if report is not None:
             report(jax.block_until_ready(training))
@@ -75,13 +77,13 @@ def _without_checkpoints(
 
 
 def stop_requested(training: Any) -> bool:
-    """Whether a signal has come, to any of the processes, by the time that this has been trained.
+    """Whether SIGINT or SIGTERM has come, to any of the processes, once the arrays of `training` are computed.
 
     With several processes it is a collective if the command saves after a signal, so all must call it.
     """
     if not interrupts.saving():
         return False
-    jax.block_until_ready(training)  # no run ahead of what is computed
+    jax.block_until_ready(training)  # dispatch is asynchronous, and the host must not run ahead
     if jax.process_count() == 1:
         return interrupts.stop_requested()
     from jax.experimental import multihost_utils
@@ -89,9 +91,9 @@ def stop_requested(training: Any) -> bool:
     return bool(np.any(multihost_utils.process_allgather(np.array(interrupts.stop_requested()))))
 
 
-def _ends(done: int, num_evals: int, every: int, finely: bool) -> list[int]:
-    """The evaluations at which a piece ends."""
+def _piece_ends(evals_done: int, num_evals: int, every: int, *, short: bool) -> list[int]:
+    """The evaluations after `evals_done` at which pieces end: multiples of `every`, the last; if `short`, 100 more."""
     ends = {num_evals, *range(every, num_evals, max(1, every))}
-    if finely:
-        ends.update(range(0, num_evals, max(1, num_evals // _PIECES)))
-    return sorted(end for end in ends if end > done)
+    if short:
+        ends.update(range(0, num_evals, max(1, num_evals // _NUM_SHORT_PIECES)))
+    return sorted(end for end in ends if end > evals_done)

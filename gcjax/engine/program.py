@@ -36,7 +36,7 @@ class Program(NamedTuple):
 
 
 def server_optimizer(program: Program) -> optax.GradientTransformation:
-    """The optimizer of the server."""
+    """The optimizer of the server: of a protocol of local work that which merges the changes, if it has its own."""
     local = program.protocol.local
     return program.optimizer if local is None or local.merge is None else local.merge
 
@@ -48,4 +48,5 @@ def ring_slots_of(program: Program, schedule: Schedule) -> jax.Array | None:
         return None
     if program.protocol.adaptive is None:
         return rings.allocate_slots(schedule, size)
-    return jnp.arange(schedule.time.shape[0] + 1, dtype=jnp.int32) % size  # nobody knows yet which versions are read
+    # The schedule is not final, so nobody knows yet which versions are read: each is kept for `size` commits.
+    return jnp.arange(schedule.time.shape[0] + 1, dtype=jnp.int32) % size

@@ -31,7 +31,7 @@ class Resume(NamedTuple):
 
 
 def resume_options(resume: Run | Checkpoints | Resume | None) -> Resume:
-    """The options from what a user gives.
+    """The options from what a user gives as the argument `resume` of `gcjax.engine.run`.
 
     Raises:
       ValueError: if it is nothing that a run can go on from, or the number of evaluations is none.
@@ -53,21 +53,21 @@ def resume_options(resume: Run | Checkpoints | Resume | None) -> Resume:
 
 
 def check_same_run(run: Run, num_evals: int, mesh: Mesh | None) -> None:
-    """A run can only be gone on with under the arguments that it was begun with.
+    """Checks that a run can go on: its arrays must suit the arguments of the call that goes on with it.
 
     Args:
       run: to go on with.
-      num_evals: the evaluations that there is to be room for, the first one counted.
-      mesh: the devices.
+      num_evals: the evaluations of the whole run under these arguments, the first one counted.
+      mesh: the devices of the call; None for one device.
 
     Raises:
       ValueError: if it has room for another number, or lies on other devices.
     """
-    room = run.trajectory.time.shape[-1]
-    if room != num_evals:
+    max_evals = run.trajectory.time.shape[-1]
+    if max_evals != num_evals:
         raise ValueError(
-            f"resume must be a run with the same num_commits and eval_every; it has room for {room} evaluations, this "
-            f"one for {num_evals}."
+            f"resume must be a run with the same num_commits and eval_every; it has room for {max_evals} evaluations, "
+            f"this one for {num_evals}."
         )
     commit = run.state.commit
     if mesh is not None and not _validate.is_traced(commit) and commit.sharding.device_set != set(mesh.devices.flat):
@@ -78,11 +78,12 @@ def check_same_run(run: Run, num_evals: int, mesh: Mesh | None) -> None:
 
 
 def same_ring_size(run: Run, ring_size: int | None) -> int:
-    """The past versions that a run has room for; the slots of its schedule's versions in the ring go by that.
+    """The past versions that the ring of a run keeps, with which it must go on: the slots of versions depend on it.
 
     Raises:
-      ValueError: if another number is asked for.
+      ValueError: if `ring_size` asks for another number.
     """
+    # A ring has one slot more, for versions that nobody reads.
     own_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[0] - 1
     if ring_size is not None and ring_size != own_size:
         raise ValueError(f"resume must be a run with the same ring_size; it has {own_size}, asked for is {ring_size}.")

@@ -5,8 +5,8 @@ import re
 from typing import Any
 
 _BITS = {"pred": 8, "bf16": 16}  # others end in their number of bits: f32, s8, u64, ...
-_KINDS = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
-_COLLECTIVE = re.compile(rf"= (?P<type>\(?[^=]*?\)?) (?P<name>{_KINDS})(?:-start)?\(")
+_COLLECTIVE_NAMES = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
+_COLLECTIVE = re.compile(rf"= (?P<type>\(?[^=]*?\)?) (?P<name>{_COLLECTIVE_NAMES})(?:-start)?\(")
 _ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
 _LISTED = re.compile(r"replica_groups=\{\{([0-9,]+)\}")
 _IOTA = re.compile(r"replica_groups=\[([0-9,]+)\]<=")
@@ -30,29 +30,36 @@ def bytes_sent(compiled: Any) -> dict[str, float]:
         line = re.sub(r"/\*.*?\*/", "", line)
         match = _COLLECTIVE.search(line)
         if match:
-            name, size = match["name"], _group_size(line)
-            sent_bytes[name] = sent_bytes.get(name, 0.0) + _sent(name, _bytes(match["type"]), size)
+            name = match["name"]
+            num_bytes = _bytes_of_collective(name, _bytes_of_type(match["type"]), _group_size(line))
+            sent_bytes[name] = sent_bytes.get(name, 0.0) + num_bytes
     return sent_bytes
 
 
-def _sent(name: str, result: float, size: int) -> float:
-    """From the bytes of the result."""
+def _bytes_of_collective(name: str, result_bytes: float, group_size: int) -> float:
+    """The bytes that each device of a group sends for a collective whose result has so many bytes a device."""
     if name == "collective-permute":
-        return result
-    share = (size - 1) / size
-    return result * share * {"all-reduce": 2, "reduce-scatter": size}.get(name, 1)
+        return result_bytes
+    share = (group_size - 1) / group_size  # a device keeps its own part
+    # An all-reduce sends twice, to sum and to gather; the input of a reduce-scatter is larger than its result.
+    return result_bytes * share * {"all-reduce": 2, "reduce-scatter": group_size}.get(name, 1)
 
 
-def _bytes(types: str) -> float:
+def _bytes_of_type(hlo_type: str) -> float:
+    """The bytes of an array, or of a tuple of arrays, of a type as HLO writes it, for example `(f32[4,2], s8[])`."""
     total = 0.0
-    for dtype, shape in _ARRAY.findall(types):
+    for dtype, shape in _ARRAY.findall(hlo_type):
+        # The number in a type's name is that of its bits, but for those in `_BITS`; without one it is a byte.
         bits = _BITS.get(dtype) or int(re.sub(r"[a-z]", "", dtype) or 8)
         total += math.prod(int(size) for size in shape.split(",") if size) * bits / 8
     return total
 
 
 def _group_size(line: str) -> int:
-    """The devices of a group, in each of the ways in which HLO writes them."""
+    """The number of devices in a group of the collective in this line of HLO.
+
+    HLO writes the groups as lists of devices, as the shape [groups, devices] of an array, or as axes of a mesh.
+    """
     if match := _LISTED.search(line):
         return len(match[1].split(","))
     if match := _IOTA.search(line):

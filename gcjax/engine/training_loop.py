@@ -1,4 +1,7 @@
-"""A run from its beginning on: commits and evaluations in turn, as one XLA program."""
+"""A run from its beginning on: commits and evaluations in turn, as one XLA program.
+
+Letters: E commits, V evaluations.
+"""
 
 from functools import partial
 from typing import Any
@@ -21,33 +24,39 @@ Source = tuple[jax.Array, Network]
 
 
 def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, params: Any) -> Run:
-    """Initial parameters and their evaluation. Arguments as in `gcjax.engine.run`."""
+    """The run before its first commit, with the initial parameters evaluated. Arguments as in `gcjax.engine.run`.
+
+    All parameters are NaN if the run cannot be right: if the schedule reads versions before they are made, or its past
+    versions do not fit into the ring.
+    """
     info = _initial_info(program, schedule)
-    impossible = jnp.any(schedule.version > jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None])
+    # version: [E, C]. Commit e can read version e, the parameters after e commits, at most.
+    reads_future = jnp.any(schedule.version > jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None])
     params = program.task.init(_keys(rng_key)[0]) if params is None else params
-    params = rings.poisoned(params, (info.versions_alive > program.options.ring_size) | impossible)
+    params = rings.nan_if((info.versions_alive > program.options.ring_size) | reads_future, params)
     state = _initial_state(program, schedule, program.options.layout.params(params))
     run = Run(state, info, _empty_trajectory(program, schedule, data, state.params))
     return _constrain_layout(program, evaluate(program, data, schedule, jnp.zeros((), jnp.int32), run))
 
 
 def _initial_info(program: Program, schedule: Schedule) -> Info:
-    """What is known of the commits before the first one."""
-    options, possible = program.options, schedule.time.shape[0]
-    num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or possible).astype(jnp.int32)
+    """The info of a run before its first commit: staleness and number of commits by the schedule, no losses yet."""
+    options, max_commits = program.options, schedule.time.shape[0]
+    num_commits = jnp.minimum(jnp.sum(jnp.isfinite(schedule.time)), options.num_commits or max_commits)
+    num_commits = num_commits.astype(jnp.int32)
     # A protocol that looks at the loss shows on the way which versions it needs.
-    alive = versions_alive(schedule) if program.protocol.adaptive is None else jnp.zeros((), jnp.int32)
+    past_versions = versions_alive(schedule) if program.protocol.adaptive is None else jnp.zeros((), jnp.int32)
     return Info(
-        loss=jnp.full(possible, jnp.nan, schedule.time.dtype),
-        residual=jnp.zeros(possible, schedule.time.dtype),
-        staleness=jnp.where(jnp.arange(possible, dtype=jnp.int32) < num_commits, rings.staleness(schedule), -1),
+        loss=jnp.full(max_commits, jnp.nan, schedule.time.dtype),
+        residual=jnp.zeros(max_commits, schedule.time.dtype),
+        staleness=jnp.where(jnp.arange(max_commits, dtype=jnp.int32) < num_commits, rings.staleness(schedule), -1),
         num_commits=num_commits,
-        versions_alive=alive,
+        versions_alive=past_versions,
     )
 
 
 def _initial_state(program: Program, schedule: Schedule, params: Any) -> State:
-    """The state before the first commit."""
+    """The state before the first commit: version 0 in the ring, new optimizer states, and initial local parameters."""
     protocol, ring_slots = program.protocol, ring_slots_of(program, schedule)
     ring = None if ring_slots is None else rings.new_ring(params, program.options.ring_size, ring_slots[0])
     local = None
@@ -62,8 +71,9 @@ def _initial_state(program: Program, schedule: Schedule, params: Any) -> State:
 
 
 def _empty_trajectory(program: Program, schedule: Schedule, data: Any, params: Any) -> Trajectory:
-    """Room for all evaluations of a run."""
+    """A trajectory with room for all V evaluations of a run, none of which has been made."""
     options = program.options
+    # The initial parameters, every `eval_every` commits, and the last commit: rounded up.
     num_evals = 1 + -(-(options.num_commits or schedule.time.shape[0]) // options.eval_every)
     shapes = jax.eval_shape(program.task.metrics, params, data)
     return Trajectory(
@@ -82,11 +92,11 @@ def advance(
     num_evals: jax.Array,
     source: Source | None = None,
 ) -> Run:
-    """Goes on until so many evaluations have been made in all, the first one not counted, or the run ends.
+    """The run once `num_evals` evaluations have been made in all, the first one not counted, or once it has ended.
 
     Args:
       program: what is compiled.
-      schedule: what happens when; only its shapes count if there is a source.
+      schedule: what happens when; if there is a source, only its shapes matter.
       data: of the task.
       rng_key: of the run.
       run: so far.
@@ -96,37 +106,43 @@ def advance(
     options, batch_key = program.options, _keys(rng_key)[1]
     if source is not None:
 
-        def make(schedule: Schedule, end: jax.Array, state: State, info: Info) -> Carry:
+        def commits_of(schedule: Schedule, end: jax.Array, state: State, info: Info) -> Carry:
+            """State and info once the commits of this schedule up to `end` (not included) are made."""
             return make_commits(commit_maker(program, data, batch_key, schedule), end, state, info)
 
-        run = advance_by_windows(program, make, partial(evaluate, program, data), run, num_evals, source)
+        run = advance_by_windows(program, commits_of, partial(evaluate, program, data), run, num_evals, source)
         return _constrain_layout(program, run)
     maker = commit_maker(program, data, batch_key, schedule)
 
     def to_next_evaluation(i: jax.Array, run: Run) -> Run:
-        index = first + i
-        end = jnp.minimum((index + 1) * options.eval_every, run.info.num_commits)
+        """The run after the commits up to evaluation `evals_before + i + 1`, and that evaluation."""
+        index = evals_before + i + 1
+        end = jnp.minimum(index * options.eval_every, run.info.num_commits)
         state, info = make_commits(maker, end, run.state, run.info)
-        index = jnp.where(index < last, index + 1, -1)
+        index = jnp.where(index <= last_eval, index, -1)  # under vmap other runs may have more evaluations to go
         return evaluate(program, data, schedule, index, run._replace(state=state, info=info))
 
-    first = -(-run.state.commit // options.eval_every)
-    last = jnp.minimum(-(-run.info.num_commits // options.eval_every), num_evals)
-    run = jax.lax.fori_loop(0, max_over_runs(last - first), to_next_evaluation, run)
+    # Evaluation i comes after i * eval_every commits, the last one after all (rounded up); 0 is the initial one.
+    evals_before = -(-run.state.commit // options.eval_every)
+    last_eval = jnp.minimum(-(-run.info.num_commits // options.eval_every), num_evals)
+    run = jax.lax.fori_loop(0, max_over_runs(last_eval - evals_before), to_next_evaluation, run)
     return _constrain_layout(program, run)
 
 
 def evaluate(program: Program, data: Any, schedule: Schedule, index: jax.Array, run: Run) -> Run:
-    """Writes the metrics of the parameters to evaluation `index` of the trajectory; nowhere if it is negative."""
+    """The run with the metrics of its parameters as evaluation `index` of the trajectory; as it was if negative."""
     state, trajectory = run.state, run.trajectory
-    poisoned = run.info.versions_alive > program.options.ring_size
-    metrics = {k: jnp.where(poisoned, jnp.nan, v) for k, v in program.task.metrics(state.params, data).items()}
-    time = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)
+    ring_overflowed = run.info.versions_alive > program.options.ring_size
+    metrics = {
+        name: jnp.where(ring_overflowed, jnp.nan, value)
+        for name, value in program.task.metrics(state.params, data).items()
+    }
+    time = jnp.where(state.commit > 0, schedule.time[(state.commit - 1).clip(0)], 0)  # of the latest commit
     index = jnp.where(index < 0, trajectory.time.size, index)  # out of bounds: dropped
     trajectory = Trajectory(
-        trajectory.commit.at[index].set(state.commit, mode="drop"),
-        trajectory.time.at[index].set(time, mode="drop"),
-        {name: trajectory.metrics[name].at[index].set(value, mode="drop") for name, value in metrics.items()},
+        commit=trajectory.commit.at[index].set(state.commit, mode="drop"),
+        time=trajectory.time.at[index].set(time, mode="drop"),
+        metrics={name: trajectory.metrics[name].at[index].set(value, mode="drop") for name, value in metrics.items()},
     )
     return run._replace(trajectory=trajectory)
 
@@ -142,14 +158,17 @@ def _constrain_layout(program: Program, run: Run) -> Run:
 
 
 def _keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """The key of the initial parameters and that of the batches."""
+    """The key of the initial parameters and that of the batches, from the key of a run."""
     init_key, batch_key = jax.random.split(rng_key)
     return init_key, batch_key
 
 
 @jax.jit
 def versions_alive(schedule: Schedule) -> jax.Array:
-    """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one."""
+    """int32[]: the past versions that a schedule needs at once; 0 if every commit reads the latest one.
+
+    int32[S] of a batch of S schedules.
+    """
     if schedule.time.ndim > 1:
         return jax.vmap(versions_alive)(schedule)
     return jnp.where(rings.staleness(schedule).max() <= 0, 0, rings.versions_alive(schedule))

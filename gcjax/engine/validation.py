@@ -37,50 +37,70 @@ def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None
 
 
 def check_commits(run: Run, *, num_commits: int | None = None) -> None:
-    """As `check`, if the schedule itself has been checked."""
-    committed, needed = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
-    ring_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[committed.ndim] - 1
-    if needed > ring_size:
+    """Raises the errors of `check` that are not about the schedule's structure.
+
+    Args:
+      run: one run, or a batch of them.
+      num_commits: the commits asked for.
+    """
+    commits_made, needed_versions = np.asarray(run.info.num_commits), int(np.max(run.info.versions_alive))
+    # Leaves of the ring are [ring_size + 1, ...], after the axes of a batch, as many as the number of commits has.
+    ring_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[commits_made.ndim] - 1
+    if needed_versions > ring_size:
         raise ValueError(
-            f"the ring keeps {ring_size} past versions of the parameters, but this schedule still needs {needed} at "
-            f"once. Pass ring_size={needed} or more."
+            f"the ring keeps {ring_size} past versions of the parameters, but this schedule still needs "
+            f"{needed_versions} at once. Pass ring_size={needed_versions} or more."
         )
     check_work(run.schedule)
     if num_commits is None:
         return
     if run.state.window is not None:  # a protocol that looks at the loss may still choose to commit more often
-        committed = np.where(np.asarray(run.state.commit) < committed, num_commits, committed)
-    if committed.min() < num_commits:
-        _raise_too_few_commits(run.schedule, committed, num_commits)
+        commits_made = np.where(np.asarray(run.state.commit) < commits_made, num_commits, commits_made)
+    if commits_made.min() < num_commits:
+        _raise_too_few_commits(run.schedule, commits_made, num_commits)
 
 
-def _raise_too_few_commits(schedule: Schedule, committed: np.ndarray, num_commits: int) -> None:
-    """Raises the error of the run, among these, with the fewest commits."""
-    worst, fewest = np.unravel_index(np.argmin(committed), committed.shape), int(committed.min())
+def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_commits: int) -> None:
+    """Raises the error about a run with fewer than `num_commits` commits: of a batch, the run with the fewest.
+
+    It says why: a worker that never returns, or too few sampled units.
+
+    Args:
+      schedule: of all runs.
+      commits_made: int32[], or [S] of a batch of S runs, the commits of each.
+      num_commits: the commits asked for.
+    """
+    worst, fewest = np.unravel_index(np.argmin(commits_made), commits_made.shape), int(commits_made.min())
     start, compute_start, compute_end, horizon = (
         np.asarray(x)[worst] for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
     )
-    sampled = start.shape[0]
-    lost = np.argwhere(np.isfinite(compute_start) & np.isinf(compute_end))
-    who = f"worker {lost[0, 1]}, which does not return from unit {lost[0, 0]}" if len(lost) else "a failed worker"
+    num_units = start.shape[0]
+    lost_units = np.argwhere(np.isfinite(compute_start) & np.isinf(compute_end))
+    failed_worker = "a failed worker"
+    if len(lost_units):
+        unit, worker = lost_units[0]
+        failed_worker = f"worker {worker}, which does not return from unit {unit}"
     if np.isinf(horizon):
-        why = f"the run never finishes, since it waits for {who}. Use a protocol that does not wait for failed workers."
+        reason = (
+            f"the run never finishes, since it waits for {failed_worker}. Use a protocol that does not wait for failed "
+            "workers."
+        )
     else:
-        units = -(-sampled * num_commits // max(fewest, 1))
-        why = f"a worker runs out of sampled units. Sample {units} units or more."
-        why += _validate.transposed(start.shape)
+        needed_units = -(-num_units * num_commits // max(fewest, 1))
+        reason = f"a worker runs out of sampled units. Sample {needed_units} units or more."
+        reason += _validate.transposed(start.shape)
     raise ValueError(
-        f"num_commits={num_commits} asked for, but the durations of {sampled} units a worker give only {fewest} "
-        f"commits: {why}"
+        f"num_commits={num_commits} asked for, but the durations of {num_units} units a worker give only {fewest} "
+        f"commits: {reason}"
     )
 
 
 def check_versions(one_version: bool, schedule: Schedule) -> None:
-    """A protocol that says that all contributions to a commit read one version must keep to it."""
+    """Raises a `ValueError` if the contributions to a commit read different versions though `one_version` is set."""
     if one_version and schedule.worker.shape[-1] > 1:
-        version, real = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0
-        newest = np.where(real, version, -1).max(axis=-1, keepdims=True)
-        if (real & (version != newest)).any():
+        version, is_contribution = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0  # [..., E, C]
+        newest = np.where(is_contribution, version, -1).max(axis=-1, keepdims=True)
+        if (is_contribution & (version != newest)).any():
             raise ValueError(
                 "contributions to one commit of this schedule read different versions, but the protocol says that "
                 "they read the same. Make it with Protocol(schedule, one_version=False)."
@@ -90,18 +110,20 @@ def check_versions(one_version: bool, schedule: Schedule) -> None:
 def check_residual(run: Run, protocol: Protocol) -> None:
     """Warns if the protocol waits for exact decodes and the residual of a commit is more than rounding.
 
-    That is more than `MOSTLY_EXACT`, relative to the norm of what should be decoded.
+    That is more than `MOSTLY_EXACT` times the norm of what should be decoded: the identity L×L of each of N chunks.
     """
     code = protocol.code
-    if code is None or protocol.specification is None:  # the latter says that rounds end when decodable
+    if code is None or protocol.specification is None:
+        # A protocol with a code has a specification only if its rounds end as soon as the sum is decodable exactly.
         return
     bound = MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
     residual = np.asarray(run.info.residual)
-    inexact = ~(residual <= bound)
-    if inexact.any():
+    is_inexact = ~(residual <= bound)  # NaN counts
+    if is_inexact.any():
         warnings.warn(
-            f"the protocol waits for exact decodes, but {inexact.sum()} of {inexact.size} commits have a residual "
-            f"above {bound:.2g}, up to {residual.max():.2g}: in {residual.dtype} this code loses too much to rounding. "
+            f"the protocol waits for exact decodes, but {is_inexact.sum()} of {is_inexact.size} commits have a "
+            f"residual above {bound:.2g}, up to {residual.max():.2g}: in {residual.dtype} this code loses too much to "
+            "rounding. "
             "Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use a code that is better "
             "conditioned; gcjax.codes.diagnostics.conditioning tells.",
             InexactWarning,

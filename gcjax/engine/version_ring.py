@@ -30,30 +30,33 @@ class Versions(NamedTuple):
     slots: jax.Array | None
 
     def read(self, version: jax.Array) -> Any:
-        """The parameters of a version."""
+        """The parameters of a version, int32[]; of the latest one if no commit reads another."""
         return self.params if self.slots is None else read_slot(self.ring, self.slots[version])
 
 
 def last_reader(schedule: Schedule) -> jax.Array:
     """int32[E + 1]: the last commit that reads each version; -1 if none does."""
     num_commits = schedule.time.shape[0]
-    used = schedule.worker >= 0
-    commits = jnp.broadcast_to(jnp.arange(num_commits, dtype=jnp.int32)[:, None], used.shape)  # [E, C]
-    version = jnp.where(used, schedule.version, num_commits + 1)  # out of bounds: dropped
+    is_contribution = schedule.worker >= 0  # [E, C]; -1 pads
+    commits = jnp.broadcast_to(jnp.arange(num_commits, dtype=jnp.int32)[:, None], is_contribution.shape)
+    version = jnp.where(is_contribution, schedule.version, num_commits + 1)  # out of bounds: dropped
     return jnp.full(num_commits + 1, -1, jnp.int32).at[version].max(commits, mode="drop")
 
 
 def staleness(schedule: Schedule) -> jax.Array:
-    """int32[E]: the largest staleness of each commit; -1 for commits that are not used."""
+    """int32[E]: the largest staleness (commits since the version that was read) in each commit; -1 for unused ones."""
     commits = jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None]
     return jnp.where(schedule.worker >= 0, commits - schedule.version, -1).max(axis=1)
 
 
 def versions_alive(schedule: Schedule) -> jax.Array:
-    """int32[]: the most versions alive at once."""
-    last = last_reader(schedule)
-    deaths = jnp.zeros_like(last).at[jnp.where(last >= 0, last + 1, last.size)].add(1, mode="drop")
-    return (jnp.cumsum(last >= 0, dtype=jnp.int32) - jnp.cumsum(deaths, dtype=jnp.int32)).max()
+    """int32[]: the most versions that are alive at once: made, and still to be read by some commit."""
+    last_commit = last_reader(schedule)
+    is_read = last_commit >= 0
+    # Version v is there from commit v on, and dead from the commit after its last reader on. Versions that nobody reads
+    # have no death: their index is out of bounds and dropped.
+    deaths = jnp.zeros_like(last_commit).at[jnp.where(is_read, last_commit + 1, last_commit.size)].add(1, mode="drop")
+    return (jnp.cumsum(is_read, dtype=jnp.int32) - jnp.cumsum(deaths, dtype=jnp.int32)).max()
 
 
 def allocate_slots(schedule: Schedule, size: int) -> jax.Array:
@@ -66,56 +69,58 @@ def allocate_slots(schedule: Schedule, size: int) -> jax.Array:
     pointer of where it points to, so that paths double with each round) leaves all of them at their slot after
     log2(E) rounds.
     """
-    last = last_reader(schedule)
-    is_read = last >= 0
+    last_commit = last_reader(schedule)
+    is_read = last_commit >= 0
     birth_number = jnp.cumsum(is_read, dtype=jnp.int32) - 1  # of each version
-    births = jnp.arange(last.size, dtype=jnp.int32)
-    predecessor = birth_number[_by_death(last, schedule.worker.shape[1])[(births - size).clip(0)]]
+    births = jnp.arange(last_commit.size, dtype=jnp.int32)
+    versions_by_death = _versions_by_death(last_commit, num_contributions=schedule.worker.shape[1])
+    predecessor = birth_number[versions_by_death[(births - size).clip(0)]]  # the birth whose slot is taken over
     pointer = jnp.where(births < size, births, predecessor)
-    for _ in range(last.size.bit_length()):
+    for _ in range(last_commit.size.bit_length()):
         pointer = pointer[pointer]
     return jnp.where(is_read, pointer[birth_number.clip(0)], size).astype(jnp.int32)
 
 
-def _by_death(last: jax.Array, contributions: int) -> jax.Array:
-    """int32[E + 1]: the versions in the order in which they die; those that nobody reads have no place in it.
+def _versions_by_death(last_commit: jax.Array, *, num_contributions: int) -> jax.Array:
+    """int32[E + 1]: the versions in the order in which they die; entries after those of all versions read mean nothing.
 
     Args:
-      last: int32[E + 1], see `last_reader`.
-      contributions: C.
+      last_commit: int32[E + 1], the last commit that reads each version, with which it dies; -1 if none reads it.
+      num_contributions: C.
     """
-    versions = jnp.arange(last.size, dtype=jnp.int32)
-    if contributions > 1:
-        return jnp.argsort(jnp.where(last >= 0, last, last.size), stable=True)
+    versions, is_read = jnp.arange(last_commit.size, dtype=jnp.int32), last_commit >= 0
+    death = jnp.where(is_read, last_commit, last_commit.size)  # of versions that nobody reads: after all others
+    if num_contributions > 1:
+        return jnp.argsort(death, stable=True)
     # A commit reads one version, so at most one dies with it, and the order needs no sorting.
-    dies = jnp.zeros_like(last).at[jnp.where(last >= 0, last, last.size)].set(1, mode="drop")
-    death_number = jnp.cumsum(dies, dtype=jnp.int32) - 1  # of each commit
-    return jnp.zeros_like(last).at[jnp.where(last >= 0, death_number[last], last.size)].set(versions, mode="drop")
+    has_death = jnp.zeros_like(last_commit).at[death].set(1, mode="drop")  # of each commit
+    death_number = jnp.cumsum(has_death, dtype=jnp.int32) - 1
+    index = jnp.where(is_read, death_number[last_commit], last_commit.size)  # out of bounds: dropped
+    return jnp.zeros_like(last_commit).at[index].set(versions, mode="drop")
 
 
 def new_ring(params: Any, size: int, slot: jax.Array) -> Any:
-    """A ring of `size` slots, and one for what nobody reads, with version 0 in its slot."""
+    """A ring of `size` slots and one more for versions that nobody reads, with version 0, `params`, in slot `slot`."""
     return jax.tree.map(lambda x: jnp.zeros((size + 1, *x.shape), x.dtype).at[slot].set(x), params)
 
 
 def read_slot(ring: Any, slot: jax.Array) -> Any:
-    """The parameters in a slot."""
+    """The parameters in a slot, int32[]; every leaf of the ring is [slots, ...]."""
     return jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, slot, keepdims=False), ring)
 
 
 def write_slot(ring: Any, slot: jax.Array, params: Any) -> Any:
     """The ring with these parameters in a slot."""
-
-    def leaf(x: jax.Array, value: jax.Array) -> jax.Array:
-        return jax.lax.dynamic_update_index_in_dim(x, value, slot, axis=0)
-
-    return jax.tree.map(leaf, ring, params)
+    return jax.tree.map(
+        lambda slots, value: jax.lax.dynamic_update_index_in_dim(slots, value, slot, axis=0), ring, params
+    )
 
 
-def poisoned(params: Any, poison: jax.Array) -> Any:
-    """All NaN if a version that is not there would be read, so that the run cannot pass for a result."""
+def nan_if(condition: jax.Array, params: Any) -> Any:
+    """The parameters, with NaN for every float if the condition (bool[]) holds: an invalid run must show it."""
 
-    def leaf(x: jax.Array) -> jax.Array:
-        return jnp.where(poison, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
+    def nan_leaf(x: jax.Array) -> jax.Array:
+        """NaN instead of a float array, if the condition holds; integers stay."""
+        return jnp.where(condition, jnp.nan, x) if jnp.issubdtype(x.dtype, jnp.inexact) else x
 
-    return jax.tree.map(leaf, params)
+    return jax.tree.map(nan_leaf, params)

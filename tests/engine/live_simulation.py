@@ -60,13 +60,13 @@ class Simulation:
         self.task, self.code, self.speeds = task, code, speeds
         self.mesh = jax.sharding.Mesh(np.array(jax.devices()[:num_workers]), ("workers",))
         self.between, gradient, completion = _programs(task._replace(data=None), code, self.mesh)
-        goal = training._goal(code, rule, max_residual)
+        residual_bound = training._residual_bound(code, rule, max_residual)
         self.times = [Time() for _ in range(num_workers)]
         init_key, self.batch_key = jax.random.split(KEY)
         self.params = task.init(init_key)
         self.workers = [
             worker_round.Worker(
-                w, code, functools.partial(self.chunk, gradient, w), completion, rule, goal, lambda *_: 0.0,
+                w, code, functools.partial(self.chunk, gradient, w), completion, rule, residual_bound, lambda *_: 0.0,
                 self.times[w].clock(),
             )
             for w in range(num_workers)
@@ -130,7 +130,7 @@ class Simulation:
             ))  # fmt: skip
             if checkpoints is not None:
                 saving.save(place, saving.TrainingState(*self.put_everywhere((params, opt_state)), history))
-        return params, records.stack(history)
+        return params, records.stack_rounds(history)
 
     def put_everywhere(self, tree):
         return jax.device_put(tree, NamedSharding(self.mesh, PartitionSpec()))

@@ -63,7 +63,7 @@ def test_every_worker_keeps_its_own_seconds_and_64_bits(tmp_path):
         place = saving.Storage(checkpoints, "", pairs(), 4, mesh, saved_progress.SavedProgress("", 4, list))
         progress, times = np.arange(W, dtype=np.int32), np.full((K, W), np.nan, np.float32)
         happened = live.Round(0.1, INF, 3, progress, 1 / 3, -0.1, times)
-        state = saving._state(place, saving.TrainingState({}, {}, [happened]))
+        state = saving._checkpoint_arrays(place, saving.TrainingState({}, {}, [happened]))
         assert state["seconds"].shape == (W, 4, 8) and state["seconds"].sharding.spec[0] == "workers"
         saving.save(place, saving.TrainingState({}, {}, [happened]))
         assert not any(tmp_path.glob("[0-9]*"))
@@ -82,7 +82,7 @@ TASK, CODE = tasks.digits(5, batch_size=3, hidden=(4,)), codes.uncoded(1, load=5
 def timed(monkeypatch):
     """A clock on which a chunk takes exactly what the throttle says."""
     monkeypatch.setattr(training, "Clock", lambda: Time().clock())
-    monkeypatch.setattr("gcjax.engine.live.chunk_work.STEP", 1e9)
+    monkeypatch.setattr("gcjax.engine.live.chunk_work.MAX_SLEEP", 1e9)
     assert isinstance(training.Clock(), Clock)
 
 
@@ -171,7 +171,7 @@ def test_a_finished_run_is_not_trained_again(tmp_path, timed, monkeypatch):
     with engine.Checkpoints(tmp_path, every=4) as checkpoints:
         whole = trained(checkpoints)
     assert sorted(step.name for step in tmp_path.iterdir()) == ["4", "6"]
-    monkeypatch.setattr(training, "_rounds", None)
+    monkeypatch.setattr(training, "_train_rounds", None)
     with engine.Checkpoints(tmp_path, every=4) as checkpoints:
         assert bits(trained(checkpoints)) == bits(whole)
 
@@ -193,7 +193,7 @@ def test_checkpoints_of_another_run_are_refused_with_the_difference(tmp_path, ti
 def test_another_number_of_workers_is_refused(tmp_path):
     mesh = partial(saving.Storage, code=pairs(), num_rounds=2, progress=saved_progress.SavedProgress("", 2, list))
     names = [
-        saving.identity("", code=code, num_rounds=2, goal=0.0, data=None, rng_key=KEY)
+        saving.identity("", code=code, num_rounds=2, residual_bound=0.0, data=None, rng_key=KEY)
         for code in (pairs(), codes.uncoded(2, load=K))
     ]
     devices = jax.sharding.Mesh(np.array(jax.devices()[:W]), ("workers",))
@@ -252,7 +252,7 @@ class Group:
 
 
 def test_a_process_that_does_not_see_the_folder_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(saving, "SEEN_WITHIN", 0.2)
+    monkeypatch.setattr(saving, "VISIBLE_WITHIN", 0.2)
     shared, own = tmp_path / "shared", tmp_path / "own"
     group = Group(3, monkeypatch)
     assert group.run(lambda rank: saving.check_common(engine.Checkpoints(shared), "")) == [None] * 3

@@ -12,19 +12,19 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
-from gcjax.engine.live.deadlines import RECENT, SLACK
+from gcjax.engine.live.deadlines import RECENT_CHUNKS, SLACK
 from gcjax.engine.messages import gradient_blocks
 from gcjax.tasks.base import Task
 
-STEP = 0.002
-"""Seconds: a paced worker sleeps in steps, so that a process that is stopped loses that time, as if it had computed."""
+MAX_SLEEP = 0.002
+"""Seconds: a throttled worker sleeps in short naps, so that while its process is stopped it gets no further."""
 
 
 class ChunkGradients(NamedTuple):
-    """What a worker keeps until the progress of all is known, and with it the coefficients.
+    """The chunk gradients of a worker, kept until the progress of all is known, and with it the coefficients.
 
     Attributes:
-      gradients: float[1, K, L, ceil(d / L)], one chunk gradient a slot.
+      gradients: float[1, K, L, ceil(d / L)], one chunk gradient a slot; the first axis is that of the workers.
       losses: float[1, K].
     """
 
@@ -36,7 +36,7 @@ class Clock(NamedTuple):
     """A clock that only goes forward.
 
     Attributes:
-      now: seconds since whenever.
+      now: seconds since an arbitrary moment.
       sleep: waits so many seconds.
     """
 
@@ -45,16 +45,17 @@ class Clock(NamedTuple):
 
 
 def empty_slots(params: Any, load: int, num_blocks: int, loss_dtype: Any) -> ChunkGradients:
-    """Room for the chunk gradients of one worker, on the device of its parameters."""
-    shape = jax.eval_shape(lambda p: gradient_blocks(p, num_blocks), params)
-    slots = ChunkGradients(jnp.zeros((1, load, *shape.shape), shape.dtype), jnp.zeros((1, load), loss_dtype))
+    """Zeros in the shapes of the chunk gradients of one worker, on the device of its parameters."""
+    blocks = jax.eval_shape(lambda p: gradient_blocks(p, num_blocks), params)  # shape and dtype of one gradient
+    slots = ChunkGradients(jnp.zeros((1, load, *blocks.shape), blocks.dtype), jnp.zeros((1, load), loss_dtype))
     return jax.device_put(slots, jax.tree.leaves(params)[0].sharding)
 
 
 def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]:
-    """The compiled `(slots, params, data, rng_key, slot, chunk, round) -> slots` with a chunk's gradient in its slot.
+    """The compiled `(slots, params, data, rng_key, slot, chunk, round) -> slots` that computes one chunk.
 
-    Batch and key of a chunk are those of `gcjax.engine.run` for the same key. `slots` is donated.
+    It returns the slots with the gradient and the loss of chunk number `chunk` in slot number `slot`.
+    `slots` is donated. Batch and key of a chunk are those of `gcjax.engine.run` for the same `rng_key`.
     """
 
     @partial(jax.jit, donate_argnums=0)
@@ -67,6 +68,7 @@ def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]
         chunk: jax.Array,
         round: jax.Array,
     ) -> ChunkGradients:
+        """The slots with the gradient and loss of one chunk in slot number `slot`."""
         batch = task.chunk_batch(data, rng_key, chunk, round)
         key = jax.random.fold_in(jax.random.fold_in(rng_key, chunk), round)
         value, gradient = jax.value_and_grad(task.loss)(params, batch, key)
@@ -81,7 +83,7 @@ def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]
 def work_until(
     run_chunk: Callable[[int], None],
     slots: range,
-    recent: list[float],
+    past_seconds: list[float],
     *,
     deadline: float,
     min_chunks: int = 1,
@@ -91,37 +93,43 @@ def work_until(
     """Works through slots until the deadline, and returns the seconds of each chunk that was done.
 
     A chunk cannot be interrupted, so it is started only if it is expected to be finished in time, or late by at most a
-    tenth of itself: if it takes as long as the median of the latest ones. The tenth lets a worker of just the speed
-    that the deadline was made for finish its load, whatever falls in between two chunks.
+    tenth of itself (SLACK); it is expected to take as long as the median of the latest ones. The tenth lets a worker of
+    just the speed that the deadline was made for finish its load, although some time passes between two chunks.
 
     Args:
       run_chunk: `(slot)`: computes a chunk and returns when it is done.
       slots: those still to be done in this round.
-      recent: seconds of earlier chunks of this worker.
+      past_seconds: what earlier chunks of this worker took, in the order in which they were done.
       deadline: when to stop, on this worker's clock.
       min_chunks: the chunks to do in any case. With 1 in every round, a worker that has recovered is noticed.
       min_seconds: what a chunk takes at least, unless the process is stopped meanwhile; the rest is slept.
       clock: this worker's; the monotonic one by default.
     """
     clock = clock or Clock()
-    done: list[float] = []
+    seconds_done: list[float] = []
     for slot in slots:
         start_time = clock.now()
-        if len(done) >= min_chunks and start_time + (1 - SLACK) * _expected(recent + done) > deadline:
+        expected_end = start_time + (1 - SLACK) * _expected_seconds(past_seconds + seconds_done)
+        if len(seconds_done) >= min_chunks and expected_end > deadline:
             break
         run_chunk(slot)
         _pause(min_seconds - (clock.now() - start_time), clock)
-        done.append(clock.now() - start_time)
-    return done
+        seconds_done.append(clock.now() - start_time)
+    return seconds_done
 
 
 def _pause(seconds: float, clock: Clock) -> None:
+    """Sleeps so long, in short naps; not at all if `seconds` is negative.
+
+    A nap counts for at most twice its length: while the process is stopped (SIGSTOP), the pause does not go on, just as
+    a computation would not.
+    """
     while seconds > 0:
         start_time = clock.now()
-        clock.sleep(min(seconds, STEP))
-        seconds -= min(clock.now() - start_time, 2 * STEP)
+        clock.sleep(min(seconds, MAX_SLEEP))
+        seconds -= min(clock.now() - start_time, 2 * MAX_SLEEP)
 
 
-def _expected(seconds: list[float]) -> float:
-    """What the next chunk takes, as far as one knows; 0 if nothing is known."""
-    return statistics.median(seconds[-RECENT:]) if seconds else 0.0
+def _expected_seconds(past_seconds: list[float]) -> float:
+    """What the next chunk is expected to take: the median of the latest ones; 0 before the first."""
+    return statistics.median(past_seconds[-RECENT_CHUNKS:]) if past_seconds else 0.0

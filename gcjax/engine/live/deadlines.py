@@ -1,7 +1,7 @@
 """When a live round stops, from what all processes know of each other: the times of the chunks so far.
 
 Everything here is plain arithmetic on the host, on numbers that all processes share, so all come to the same deadline.
-Nothing else hangs on that: whether a round is extended is decided by one number that they exchange.
+Should they not, nothing breaks: whether a round is extended is decided by one number that they exchange.
 
 Letters: H rounds so far, K chunks a worker holds, W workers.
 """
@@ -17,13 +17,13 @@ from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.equality import comparable
 
-RECENT = 5
+RECENT_CHUNKS = 5
 """The chunks of a worker, its latest ones, whose median time is what its next chunk is expected to take."""
 
 SLACK = 0.1
 """The share that is added to a predicted time, since no prediction is exact."""
 
-ZERO = 1e-3
+ZERO_RESIDUAL = 1e-3
 """Residuals up to this count as zero; they are computed in float32."""
 
 Completion = Callable[[np.ndarray], float]
@@ -88,21 +88,23 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
     deadline. When most workers turn slower at once, the deadline follows within a window.
 
     Args:
-      tolerance: k, at least 0.
+      tolerance: the deviations that are added to the median, at least 0.
       window: rounds.
     """
     _validate.number("tolerance", tolerance, finite=True)
     _validate.integer("window", window, minimum=1)
 
-    def seconds(inputs: DeadlineInputs) -> float:
-        recent = inputs.history[-window:]
-        recent = recent[np.isfinite(recent)]
-        if not recent.size:
+    def seconds_until_deadline(inputs: DeadlineInputs) -> float:
+        """The load K times (median + tolerance * deviation) of the chunk times in the last rounds; inf before any."""
+        chunk_seconds = inputs.history[-window:]
+        chunk_seconds = chunk_seconds[np.isfinite(chunk_seconds)]
+        if not chunk_seconds.size:
             return np.inf
-        median = np.median(recent)
-        return float(inputs.code.assignment.load * (median + tolerance * np.median(np.abs(recent - median))))
+        median = np.median(chunk_seconds)
+        deviation = np.median(np.abs(chunk_seconds - median))
+        return float(inputs.code.assignment.load * (median + tolerance * deviation))
 
-    return DeadlineRule(seconds)
+    return DeadlineRule(seconds_until_deadline)
 
 
 @comparable
@@ -113,10 +115,11 @@ def until_decodable() -> DeadlineRule:
     first round has no deadline.
     """
 
-    def seconds(inputs: DeadlineInputs) -> float:
+    def seconds_until_deadline(inputs: DeadlineInputs) -> float:
+        """The predicted time until the sum can be decoded, from no progress of any worker, and a tenth more."""
         return (1 + SLACK) * time_to_decode(inputs, np.zeros(inputs.history.shape[-1], int))
 
-    return DeadlineRule(seconds, exact=True)
+    return DeadlineRule(seconds_until_deadline, exact=True)
 
 
 @comparable
@@ -126,9 +129,13 @@ def whole_load() -> DeadlineRule:
 
 
 def recent_seconds(history: np.ndarray) -> np.ndarray:
-    """float[W]: what a chunk of each worker takes, the median of its latest; inf if it never finished one."""
-    units = history.reshape(-1, history.shape[-1])
-    latest = [column[np.isfinite(column)][-RECENT:] for column in units.T]
+    """float[W]: what a chunk of each worker takes, the median of its latest; inf if it never finished one.
+
+    Args:
+      history: float[H, K, W] seconds of each chunk of the rounds so far; NaN where it was not finished.
+    """
+    chunk_seconds = history.reshape(-1, history.shape[-1])  # [H * K, W], in the order in which they are done
+    latest = [times[np.isfinite(times)][-RECENT_CHUNKS:] for times in chunk_seconds.T]
     return np.array([np.median(times) if times.size else np.inf for times in latest])
 
 
@@ -139,37 +146,40 @@ def time_to_decode(inputs: DeadlineInputs, progress: np.ndarray) -> float:
       inputs: the code and the chunk times so far.
       progress: int[W], the chunks of this round that each worker has finished.
     """
-    left = np.arange(1, inputs.code.assignment.load + 1) - progress[:, None]
+    # [W, K]: how many chunks a worker has to do until its k-th is finished; at most 0 if it is finished already.
+    chunks_to_do = np.arange(1, inputs.code.assignment.load + 1) - progress[:, None]
     with np.errstate(invalid="ignore"):  # inf * 0
-        return inputs.completion(np.where(left > 0, left * recent_seconds(inputs.history)[:, None], 0.0))
+        finish = np.where(chunks_to_do > 0, chunks_to_do * recent_seconds(inputs.history)[:, None], 0.0)
+    return inputs.completion(finish)
 
 
 def extension(inputs: DeadlineInputs, progress: np.ndarray, *, stalled: bool) -> Extension:
     """How long a round goes on in which too little was finished.
 
-    As long as the slowest worker with work left needs for a chunk, and everybody does one at least. If the others are
-    expected to make the sum decodable before that, only so long, and who cannot finish a chunk in it does not start.
+    As long as the slowest worker with work left needs for a chunk, and everybody does one at least. If the sum is
+    expected to become decodable before that, only so long, and a worker that cannot finish a chunk in that time starts
+    none.
 
     Args:
       inputs: the code and the chunk times so far, this round's included.
       progress: int[W], the chunks of this round that each worker has finished; somebody has work left.
-      stalled: whether the extension before brought nothing. Then everybody does a chunk, so that a round ends.
+      stalled: whether no chunk was finished in the extension before. Then everybody does one, so that a round ends.
     """
-    working = progress < inputs.code.assignment.loads
-    slowest = float(recent_seconds(inputs.history)[working].max())
-    decodable = (1 + SLACK) * time_to_decode(inputs, progress)
-    if 0 < decodable < slowest and not stalled:
-        return Extension(decodable, 0)
-    return Extension(slowest, 1)
+    has_work_left = progress < inputs.code.assignment.loads
+    slowest_chunk = float(recent_seconds(inputs.history)[has_work_left].max())
+    seconds_to_decode = (1 + SLACK) * time_to_decode(inputs, progress)
+    if 0 < seconds_to_decode < slowest_chunk and not stalled:
+        return Extension(seconds_to_decode, min_chunks=0)
+    return Extension(slowest_chunk, min_chunks=1)
 
 
 def compiled_completion(code: GradientCode) -> Completion:
-    """The completion times of a code, compiled once."""
+    """The function `(finish float[W, K]) -> seconds` of a code, compiled once."""
     compiled = jax.jit(lambda finish: code.completion(finish))
-    dtype = jnp.result_type(float)
+    dtype = jnp.result_type(float)  # the same for all inputs, so that nothing is compiled again
     return lambda finish: float(compiled(np.asarray(finish, dtype)))
 
 
 def full_residual(code: GradientCode) -> float:
-    """What everybody's full work leaves undecoded: 0 for an exact code."""
+    """The residual of the decoded sum if all workers finish their whole load: 0 for an exact code."""
     return float(jax.jit(lambda progress: code.plan(progress).residual)(code.assignment.loads))

@@ -16,14 +16,14 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine.collectives import estimate_from_messages
 from gcjax.engine.gradients import mean
 from gcjax.engine.live.chunk_work import ChunkGradients
-from gcjax.engine.messages import accumulator, assembled, shares
+from gcjax.engine.messages import accumulation_dtype, assembled, shares
 from gcjax.engine.spread import on_each_device
 
 AXIS = "workers"
 
 
 class SharedProgress(NamedTuple):
-    """What all know of each other; arrays of JAX or, once on the host, of numpy.
+    """What all processes know of the workers' progress in a round; arrays of JAX or, once on the host, of numpy.
 
     Attributes:
       seconds: float[W, K], the time of each chunk; NaN for those that are not finished.
@@ -57,64 +57,73 @@ def worker_mesh(num_workers: int) -> Mesh:
     Raises:
       ValueError: if there are not as many processes as workers.
     """
-    first = {device.process_index: device for device in reversed(jax.devices())}
-    if len(first) != num_workers:
+    # In reversed order, so that of the devices of a process the first one stays in the dictionary.
+    first_devices = {device.process_index: device for device in reversed(jax.devices())}
+    if len(first_devices) != num_workers:
         raise ValueError(
             f"a live run needs one process for each worker of the code; the code has {num_workers} workers, and there "
-            f"are {len(first)} processes. Start {num_workers} processes, or make the code for {len(first)} workers."
+            f"are {len(first_devices)} processes. Start {num_workers} processes, or make the code for "
+            f"{len(first_devices)} workers."
         )
-    devices = np.array([first[process] for process in sorted(first)])
+    devices = np.array([first_devices[process] for process in sorted(first_devices)])
     return Mesh(devices, (AXIS,), axis_types=(AxisType.Auto,))
 
 
 def round_exchange(code: GradientCode, optimizer: optax.GradientTransformation, mesh: Mesh) -> Exchange:
-    """The collectives of a code's rounds.
+    """The two collectives of the rounds of a code, compiled when they are first called.
 
     In numbers moved: W·K for the chunk times; for the gradient what `gcjax.engine.collectives` says.
     """
     everywhere = NamedSharding(mesh, PartitionSpec())
 
-    def shared(seconds: jax.Array) -> SharedProgress:
+    def shared_progress(seconds: jax.Array) -> SharedProgress:
+        """What all know, from float[1, K], the chunk times of this device's worker."""
         seconds = jax.lax.all_gather(seconds, AXIS, tiled=True)
         progress = (~jnp.isnan(seconds)).sum(axis=1, dtype=jnp.int32)
         # The largest of all, so that no two processes can disagree on whether to go on, whatever their hardware.
         return SharedProgress(seconds, progress, jax.lax.pmax(code.plan(progress).residual, AXIS))
 
-    def estimated(progress: jax.Array, chunks: ChunkGradients) -> tuple[jax.Array, jax.Array]:
+    def mean_estimate(progress: jax.Array, chunks: ChunkGradients) -> tuple[jax.Array, jax.Array]:
+        """The estimate of the mean gradient, float[L, ceil(d / L)], and the mean loss of the decoded chunks.
+
+        `progress` is that of all workers, `chunks` are those of this device's worker.
+        """
         coding, worker = code.plan(progress), jax.lax.axis_index(AXIS)
         encode, decode = coding.encode[worker], coding.decode[worker]
-        done = jnp.arange(encode.shape[1], dtype=progress.dtype) < progress[worker]
+        is_done = jnp.arange(encode.shape[1], dtype=progress.dtype) < progress[worker]  # [K]
         # A slot that is not done holds a gradient of an earlier round.
-        gradients = jnp.where(done[:, None, None], chunks.gradients[0], 0)
-        dtype = accumulator(gradients.dtype)
-        messages = jnp.einsum("mkb,kbi->mi", encode.astype(dtype), gradients.astype(dtype))
+        gradients = jnp.where(is_done[:, None, None], chunks.gradients[0], 0)
+        dtype = accumulation_dtype(gradients.dtype)
+        messages = jnp.einsum("mkl,kli->mi", encode.astype(dtype), gradients.astype(dtype))
         estimate = estimate_from_messages(messages[None], decode[None], AXIS)
-        losses = jnp.where(done, chunks.losses[0], 0)
+        losses = jnp.where(is_done, chunks.losses[0], 0)
         weights = shares(encode[None], decode[None])[0].astype(losses.dtype)
-        total, weight = jax.lax.psum(((losses * weights).sum(), weights.sum()), AXIS)
-        return estimate / code.assignment.num_chunks, mean(total, weight)
+        loss_sum, weight_sum = jax.lax.psum(((losses * weights).sum(), weights.sum()), AXIS)
+        return estimate / code.assignment.num_chunks, mean(loss_sum, weight_sum)
 
     def update(params: Any, opt_state: Any, chunks: ChunkGradients, progress: jax.Array) -> tuple[Any, Any, jax.Array]:
-        estimate, loss = on_each_device(estimated, mesh, AXIS, num_shared=1)(progress, chunks)
+        """Parameters and optimizer state after the step with the decoded mean gradient, and the mean loss."""
+        estimate, loss = on_each_device(mean_estimate, mesh, AXIS, num_shared=1)(progress, chunks)
         updates, opt_state = optimizer.update(assembled(estimate, params), opt_state, params)
         return optax.apply_updates(params, updates), opt_state, loss
 
-    share = jax.jit(on_each_device(shared, mesh, AXIS, num_shared=0), out_shardings=everywhere)
+    share = jax.jit(on_each_device(shared_progress, mesh, AXIS, num_shared=0), out_shardings=everywhere)
     return Exchange(mesh, share, jax.jit(update, out_shardings=everywhere))
 
 
-def rows(mesh: Mesh, row: Any) -> Any:
-    """Arrays cut along their leading axis of W, of which every process has its row `[1, ...]`, a pytree."""
+def global_rows(mesh: Mesh, own_row: Any) -> Any:
+    """A pytree of global arrays [W, ...], one row a process, from this process's own row [1, ...]."""
     sharding = NamedSharding(mesh, PartitionSpec(AXIS))
     (device,) = sharding.addressable_devices
 
-    def leaf(x: Any) -> jax.Array:
-        local = jax.device_put(x, device)
-        return jax.make_array_from_single_device_arrays((mesh.size, *local.shape[1:]), sharding, [local])
+    def global_leaf(x: Any) -> jax.Array:
+        """[W, ...]: a global array of which this process has one row."""
+        on_device = jax.device_put(x, device)
+        return jax.make_array_from_single_device_arrays((mesh.size, *on_device.shape[1:]), sharding, [on_device])
 
-    return jax.tree.map(leaf, row)
+    return jax.tree.map(global_leaf, own_row)
 
 
-def local(tree: Any) -> Any:
-    """This process's copy of arrays that are the same everywhere."""
+def own_copy(tree: Any) -> Any:
+    """This process's copy of global arrays that are the same in all processes."""
     return jax.tree.map(lambda x: x.addressable_data(0), tree)

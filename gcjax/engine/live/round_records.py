@@ -1,4 +1,4 @@
-"""What record in live rounds.
+"""What is recorded of live rounds.
 
 Letters: E rounds, K chunks a worker holds, W workers.
 """
@@ -46,7 +46,7 @@ class LiveRun(NamedTuple):
     Attributes:
       params: at the end; this process's copy.
       opt_state: of the optimizer at the end; this process's copy.
-      rounds: what record, every field with a leading axis E.
+      rounds: what was recorded, every field with a leading axis E.
     """
 
     params: Any
@@ -54,6 +54,6 @@ class LiveRun(NamedTuple):
     rounds: Round
 
 
-def stack(rounds: list[Round]) -> Round:
-    """E rounds as one, with a leading axis in every field."""
-    return Round(*(np.stack([np.asarray(x) for x in field]) for field in zip(*rounds, strict=True)))
+def stack_rounds(rounds: list[Round]) -> Round:
+    """E rounds as one, every field with a leading axis E."""
+    return Round(*(np.stack([np.asarray(x) for x in values]) for values in zip(*rounds, strict=True)))

@@ -20,15 +20,15 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine import pieces
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.identity import run_identity
-from gcjax.engine.live.exchange import AXIS, local
+from gcjax.engine.live.exchange import AXIS, own_copy
 from gcjax.engine.live.round_records import Round
 
-SEEN_WITHIN = 10.0
-"""Seconds in which a file must be seen by all; file systems on a network keep old listings for a while."""
+VISIBLE_WITHIN = 10.0
+"""Seconds in which a new file must be visible to all; file systems on a network keep old listings for a while."""
 
 
 class Storage(NamedTuple):
-    """Where a live run is kept.
+    """Where and how a live run is saved.
 
     Attributes:
       checkpoints: the folder; one checkpoint every so many rounds.
@@ -61,13 +61,18 @@ class TrainingState(NamedTuple):
     history: list[Round]
 
 
-def identity(text: str, *, code: GradientCode, num_rounds: int, goal: float, data: Any, rng_key: jax.Array) -> str:
-    """What a live run depends on, a line for each thing; arguments as in `gcjax.engine.live.train`."""
+def identity(
+    text: str, *, code: GradientCode, num_rounds: int, residual_bound: float, data: Any, rng_key: jax.Array
+) -> str:
+    """Text of what a live run depends on, a line for each thing; most arguments as in `gcjax.engine.live.train`.
+
+    A round may stop at a residual up to `residual_bound`.
+    """
     return run_identity(
         text,
         chunks=code.assignment.chunks,
         data=data,
-        max_residual=goal,
+        max_residual=residual_bound,
         num_blocks=code.num_blocks,
         num_rounds=num_rounds,
         num_workers=code.assignment.num_workers,
@@ -83,60 +88,60 @@ def check_common(checkpoints: Checkpoints, identity: str) -> None:
     """
     processes.agree("checkpoints", f"every {checkpoints.every} rounds, the last {checkpoints.keep}\n{identity}")
     if jax.process_count() > 1:
-        _check_seen(checkpoints.folder)
+        _check_folder_is_shared(checkpoints.folder)
 
 
 @contextmanager
 def grace(storage: Storage) -> Iterator[None]:
-    """For the rounds: a signal lets them save a checkpoint, see `save`, before it ends the process."""
+    """A context for the rounds: SIGINT or SIGTERM ends the process only after they have saved a checkpoint (`save`)."""
     with interrupts.grace(interrupts.saving()):
         yield
         storage.checkpoints.wait()
         if interrupts.stop_requested():
-            storage.progress.stopped()
+            storage.progress.stopped()  # for the last line of the command: all rounds so far are saved
 
 
 def save(storage: Storage, training: TrainingState) -> bool:
-    """Starts to save what there is, if a checkpoint is due, or a signal has come to any of the processes.
+    """Starts to save the training, if a checkpoint is due, or a signal has come to any of the processes.
 
     Every process must call it after each round, so that all save the same one.
 
     Returns:
       Whether this process got the signal, and is to stop. The others are ended when it does.
     """
-    round_number = len(training.history)
-    asked = pieces.stop_requested(training.params)
-    if asked or round_number == storage.num_rounds or round_number % storage.checkpoints.every == 0:
-        storage.progress.saved(round_number)
-        storage.checkpoints.save(round_number, _state(storage, training), storage.identity)
-    return asked and interrupts.stop_requested()
+    rounds_done = len(training.history)
+    any_process_stops = pieces.stop_requested(training.params)
+    if any_process_stops or rounds_done == storage.num_rounds or rounds_done % storage.checkpoints.every == 0:
+        storage.progress.saved(rounds_done)
+        storage.checkpoints.save(rounds_done, _checkpoint_arrays(storage, training), storage.identity)
+    return any_process_stops and interrupts.stop_requested()
 
 
 def restore(storage: Storage, initial: TrainingState) -> TrainingState:
-    """The newest checkpoint, or the initial state if there is none.
+    """The training of the newest checkpoint, or the initial one if there is none.
 
     Raises:
       ValueError: if the checkpoints are of another run, or all are damaged.
     """
-    checkpoint = storage.checkpoints.restore(_state(storage, initial), storage.identity)
+    checkpoint = storage.checkpoints.restore(_checkpoint_arrays(storage, initial), storage.identity)
     storage.progress.saved(0 if checkpoint is None else checkpoint.step)
     if checkpoint is None:
         return initial
-    saved = checkpoint.state
-    table = np.asarray(local(saved["rounds"])).view(_row(storage.code))[: checkpoint.step, 0]
-    seconds = np.asarray(local(saved["seconds"])).view(np.float64)[0, : checkpoint.step, 0]
-    return TrainingState(
-        saved["params"], saved["opt_state"], [_round(*pair) for pair in zip(seconds, table, strict=True)]
-    )
+    arrays, rounds_done = checkpoint.state, checkpoint.step  # the tables have rows for all E rounds
+    table = np.asarray(own_copy(arrays["rounds"])).view(_round_dtype(storage.code))[:rounds_done, 0]
+    own_seconds = np.asarray(own_copy(arrays["seconds"])).view(np.float64)[0, :rounds_done, 0]
+    history = [_round_of_row(seconds, row) for seconds, row in zip(own_seconds, table, strict=True)]
+    return TrainingState(arrays["params"], arrays["opt_state"], history)
 
 
-def _state(storage: Storage, training: TrainingState) -> dict[str, Any]:
-    """Arrays whose shapes do not depend on how many rounds there have been.
+def _checkpoint_arrays(storage: Storage, training: TrainingState) -> dict[str, Any]:
+    """The training as it is saved: arrays whose shapes do not depend on how many rounds there have been.
 
     Times have 64 bits, also where JAX has 32, so rounds are kept as bytes: `rounds` uint8[E, B], the same everywhere,
     and `seconds` uint8[W, E, 8], one row a process, since each has its own clock.
     """
-    table = np.zeros((storage.num_rounds, 1), _row(storage.code))
+    # The last axis, of one entry, becomes that of its bytes.
+    table = np.zeros((storage.num_rounds, 1), _round_dtype(storage.code))
     seconds = np.zeros((1, storage.num_rounds, 1), np.float64)
     for round_number, record in enumerate(training.history):
         seconds[0, round_number] = record.seconds
@@ -145,13 +150,13 @@ def _state(storage: Storage, training: TrainingState) -> dict[str, Any]:
     return {
         "params": training.params,
         "opt_state": training.opt_state,
-        "rounds": _global(table.view(np.uint8), storage.mesh, PartitionSpec()),
-        "seconds": _global(seconds.view(np.uint8), storage.mesh, PartitionSpec(AXIS)),
+        "rounds": _global_array(table.view(np.uint8), storage.mesh, PartitionSpec()),
+        "seconds": _global_array(seconds.view(np.uint8), storage.mesh, PartitionSpec(AXIS)),
     }
 
 
-def _row(code: GradientCode) -> np.dtype:
-    """The bytes of a round, without its seconds."""
+def _round_dtype(code: GradientCode) -> np.dtype:
+    """The structured dtype of a round in a checkpoint, without its seconds, which each process has of its own."""
     num_workers, load = code.assignment.num_workers, code.assignment.load
     return np.dtype(
         [
@@ -165,7 +170,8 @@ def _row(code: GradientCode) -> np.dtype:
     )
 
 
-def _round(seconds: np.float64, row: np.void) -> Round:
+def _round_of_row(seconds: np.float64, row: np.void) -> Round:
+    """The record of a round from its seconds and its row in a checkpoint, of `_round_dtype`."""
     return Round(
         seconds=float(seconds),
         deadline=float(row["deadline"]),
@@ -177,23 +183,24 @@ def _round(seconds: np.float64, row: np.void) -> Round:
     )
 
 
-def _global(array: np.ndarray, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
-    """The array on every device of the mesh; cut along workers, it is one row, which each process has of its own."""
+def _global_array(array: np.ndarray, mesh: Mesh, spec: PartitionSpec) -> jax.Array:
+    """A global array: the same `array` on every device, or, cut along the workers, one row [1, ...] a process."""
     shape = (mesh.size, *array.shape[1:]) if len(spec) else array.shape
     return jax.make_array_from_callback(shape, NamedSharding(mesh, spec), lambda index: array)
 
 
-def _check_seen(folder: Path) -> None:
-    """Process 0 writes an empty file, and all look for it."""
-    name = processes.share(lambda: _written(folder) if processes.is_first() else None)[0]
+def _check_folder_is_shared(folder: Path) -> None:
+    """Process 0 writes an empty file, and all wait for it; every process raises the error of one that misses it."""
+    name = processes.share(lambda: _write_empty_file(folder) if processes.is_first() else None)[0]
     try:
-        processes.share(lambda: _look_for(folder, name))
+        processes.share(lambda: _wait_for_file(folder, name))
     finally:
         if processes.is_first():
             (folder / name).unlink(missing_ok=True)
 
 
-def _written(folder: Path) -> str:
+def _write_empty_file(folder: Path) -> str:
+    """Writes an empty file of a new name to the folder, and returns the name; makes the folder if it is missing."""
     name = f".seen-by-all-{uuid.uuid4().hex}"
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -203,10 +210,11 @@ def _written(folder: Path) -> str:
     return name
 
 
-def _look_for(folder: Path, name: str) -> None:
-    end = time.monotonic() + SEEN_WITHIN
-    while not (folder.is_dir() and name in os.listdir(folder)):  # a listing asks the server anew
-        if time.monotonic() > end:
+def _wait_for_file(folder: Path, name: str) -> None:
+    """Returns once the file is in the folder; raises a `ValueError` if it is not within `VISIBLE_WITHIN` seconds."""
+    deadline = time.monotonic() + VISIBLE_WITHIN
+    while not (folder.is_dir() and name in os.listdir(folder)):  # a listing asks the file server; `exists` may not
+        if time.monotonic() > deadline:
             raise ValueError(
                 f"all processes must see the output folder, where the checkpoints are; what process 0 wrote to it is "
                 f"not in {folder} here. Choose a folder on a disk that all of them share."

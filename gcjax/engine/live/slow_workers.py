@@ -26,7 +26,7 @@ class SlowSpell(NamedTuple):
 
 
 def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[SlowSpell]:
-    """Names slow workers.
+    """The spells, rounds in a row, in which workers were slow.
 
     A worker is slow in a round if its median chunk takes over `threshold` times the median of the others' median
     chunks. A single round that differs from the ones before and after it does not count: by a running median of three.
@@ -36,21 +36,26 @@ def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[Sl
       threshold: above 1.
 
     Returns:
-      The spells, the earliest first.
+      The earliest first.
     """
     ratios = _median_of_three(slowdowns(chunk_seconds))
     spells = []
-    for worker, ratio in enumerate(ratios.T):
-        slow = np.concatenate([[False], ratio > threshold, [False]])
-        edges = np.flatnonzero(slow[1:] != slow[:-1]).reshape(-1, 2)
+    for worker, worker_ratios in enumerate(ratios.T):
+        is_slow = np.concatenate([[False], worker_ratios > threshold, [False]])
+        edges = np.flatnonzero(is_slow[1:] != is_slow[:-1]).reshape(-1, 2)  # pairs of a spell's first round and its end
         for first, end in edges.tolist():
-            last = None if end == len(ratio) else end - 1
-            spells.append(SlowSpell(worker, float(np.median(ratio[first:end])), first, last))
+            last = None if end == len(worker_ratios) else end - 1
+            slowdown = float(np.median(worker_ratios[first:end]))
+            spells.append(SlowSpell(worker=worker, slowdown=slowdown, first=first, last=last))
     return sorted(spells, key=lambda spell: (spell.first, spell.worker))
 
 
 def slowdowns(chunk_seconds: np.ndarray) -> np.ndarray:
-    """float[E, W]: each worker's median chunk over the median of the others' in that round; NaN if unknown."""
+    """float[E, W]: each worker's median chunk time over the median of the others' in that round; NaN if unknown.
+
+    Args:
+      chunk_seconds: float[E, K, W], NaN where a chunk was not finished.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN slice|Mean of empty slice", RuntimeWarning)
         medians = np.nanmedian(np.asarray(chunk_seconds, np.float64), axis=1)
@@ -68,6 +73,6 @@ def slow_text(spells: list[SlowSpell]) -> str:
 
 
 def _median_of_three(values: np.ndarray) -> np.ndarray:
-    """The running median of three along the first axis; the first and last have one neighbour, twice."""
+    """The running median of three along the first axis; the first and last entry, with one neighbour, count twice."""
     padded = np.pad(values, ((1, 1), (0, 0)), mode="edge")
     return np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)

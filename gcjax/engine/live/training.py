@@ -22,8 +22,8 @@ from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.live import deadlines, saving
 from gcjax.engine.live.chunk_work import ChunkGradients, Clock, chunk_gradient, empty_slots
 from gcjax.engine.live.deadlines import DeadlineRule
-from gcjax.engine.live.exchange import Exchange, SharedProgress, local, round_exchange, rows, worker_mesh
-from gcjax.engine.live.round_records import LiveRun, Round, stack
+from gcjax.engine.live.exchange import Exchange, SharedProgress, global_rows, own_copy, round_exchange, worker_mesh
+from gcjax.engine.live.round_records import LiveRun, Round, stack_rounds
 from gcjax.engine.live.saving import Storage, TrainingState
 from gcjax.engine.live.worker_round import RoundEnd, Throttle, Worker, deadline_inputs, worker_round
 from gcjax.tasks.base import Task
@@ -90,30 +90,34 @@ def train(
     _validate.optimizer("optimizer", optimizer)
     _check_arguments(task, code, num_rounds, deadline, max_residual)
     rule = deadlines.adaptive() if deadline is None else deadline
-    goal = _goal(code, rule, max_residual)
+    residual_bound = _residual_bound(code, rule, max_residual)
     exchange = round_exchange(code, optimizer, worker_mesh(code.assignment.num_workers))
     init_key, batch_key = jax.random.split(rng_key)
-    worker = _worker(task, code, rule, goal, throttle or _no_throttle, batch_key)
+    worker = _worker(task, code, rule, residual_bound, throttle or _no_throttle, batch_key)
     everywhere = NamedSharding(exchange.mesh, PartitionSpec())
     params = jax.jit(task.init, out_shardings=everywhere)(init_key)
     opt_state = jax.jit(optimizer.init, out_shardings=everywhere)(params)
     state, storage = TrainingState(params, opt_state, []), None
     if checkpoints is not None:
-        name = saving.identity(identity, code=code, num_rounds=num_rounds, goal=goal, data=task.data, rng_key=rng_key)
-        saving.check_common(checkpoints, name)
+        full_identity = saving.identity(
+            identity, code=code, num_rounds=num_rounds, residual_bound=residual_bound, data=task.data, rng_key=rng_key
+        )
+        saving.check_common(checkpoints, full_identity)
+        progress = saved_progress.SavedProgress(checkpoints.label, num_rounds, checkpoints.on_disk)
         storage = Storage(
-            checkpoints=checkpoints, identity=name, code=code, num_rounds=num_rounds, mesh=exchange.mesh,
-            progress=saved_progress.SavedProgress(checkpoints.label, num_rounds, checkpoints.on_disk),
+            checkpoints=checkpoints, identity=full_identity, code=code, num_rounds=num_rounds, mesh=exchange.mesh,
+            progress=progress,
         )  # fmt: skip
     with contextlib.nullcontext() if storage is None else saving.grace(storage):
         if storage is not None:
             state = saving.restore(storage, state)
         if len(state.history) < num_rounds:
-            state = _rounds(worker, exchange, num_rounds, state, _empty_slots(task, code, params), on_round, storage)
-    return LiveRun(local(state.params), local(state.opt_state), stack(state.history))
+            slots = _empty_slots(task, code, params)
+            state = _train_rounds(worker, exchange, num_rounds, state, slots, on_round, storage)
+    return LiveRun(own_copy(state.params), own_copy(state.opt_state), stack_rounds(state.history))
 
 
-def _rounds(
+def _train_rounds(
     worker: Worker,
     exchange: Exchange,
     num_rounds: int,
@@ -122,22 +126,32 @@ def _rounds(
     on_round: Callable[[int, Round, Any], None] | None,
     storage: Storage | None,
 ) -> TrainingState:
-    """The rounds that are left."""
+    """The training after the rounds that are left of `num_rounds`, or after the one in which a signal came.
+
+    Args:
+      worker: this process's.
+      exchange: the collectives.
+      num_rounds: of the whole training.
+      state: the training so far.
+      gradients: empty slots for this worker's chunk gradients; donated.
+      on_round: called after each round with its number, its record, and the parameters; None for nothing.
+      storage: where checkpoints go; None for none.
+    """
     params, opt_state, history = state
     gradients = _warm_up(worker, exchange, params, opt_state, gradients)
     for round_number in range(len(history), num_rounds):
-        params, opt_state, gradients, record = _round(
+        params, opt_state, gradients, record = _train_round(
             worker, exchange, round_number, history, params, opt_state, gradients
         )
         history.append(record)
         if on_round is not None:
-            on_round(round_number, record, local(params))
+            on_round(round_number, record, own_copy(params))
         if storage is not None and saving.save(storage, TrainingState(params, opt_state, history)):
             break
     return TrainingState(params, opt_state, history)
 
 
-def _round(
+def _train_round(
     worker: Worker,
     exchange: Exchange,
     round_number: int,
@@ -146,95 +160,121 @@ def _round(
     opt_state: Any,
     gradients: ChunkGradients,
 ) -> tuple[Any, Any, ChunkGradients, Round]:
-    """One round: work, share, decode, update."""
+    """One round, as this process's worker sees it: work, share, decode, update.
+
+    Returns:
+      The new parameters and optimizer state, the slots for the next round, and the record of this one.
+    """
     start_time = worker.clock.now()
-    finished = _work_and_share(worker, exchange, round_number, start_time, history, local(params), gradients)
-    shared = finished.shared
-    chunks = rows(exchange.mesh, finished.gradients)
+    work = _work_and_share(worker, exchange, round_number, start_time, history, own_copy(params), gradients)
+    shared = work.shared
+    chunks = global_rows(exchange.mesh, work.gradients)
     params, opt_state, loss = jax.block_until_ready(exchange.update(params, opt_state, chunks, shared.progress))
     record = Round(
         seconds=worker.clock.now() - start_time,
-        deadline=finished.deadline,
-        extensions=finished.extensions,
+        deadline=work.deadline,
+        extensions=work.extensions,
         progress=shared.progress,
         residual=float(shared.residual),
-        loss=float(local(loss)),
-        chunk_seconds=shared.seconds.T,
+        loss=float(own_copy(loss)),
+        chunk_seconds=shared.seconds.T,  # [K, W] from [W, K]
     )
-    return params, opt_state, finished.gradients, record
+    return params, opt_state, work.gradients, record
 
 
-def _work_and_share(worker: Worker, exchange: Exchange, *round: Any) -> RoundEnd:
-    """Works, and shares whenever the work asks for it."""
-    part = worker_round(worker, *round)
-    own_seconds = next(part)
+def _work_and_share(worker: Worker, exchange: Exchange, *round_arguments: Any) -> RoundEnd:
+    """Runs the generator `worker_round`: gives it what all workers have finished each time it yields its own work.
+
+    `round_arguments` are its arguments after the worker.
+    """
+    own_round = worker_round(worker, *round_arguments)
+    own_seconds = next(own_round)
     while True:
         try:
-            own_seconds = part.send(_share(worker, exchange, own_seconds))
-        except StopIteration as end:
-            finished: RoundEnd = end.value
-            return finished
+            own_seconds = own_round.send(_share_progress(worker, exchange, own_seconds))
+        except StopIteration as stop:  # carries what the generator returned
+            round_end: RoundEnd = stop.value
+            return round_end
 
 
-def _share(worker: Worker, exchange: Exchange, own_seconds: list[float]) -> SharedProgress:
-    """What everybody has finished in this round, on the host."""
+def _share_progress(worker: Worker, exchange: Exchange, own_seconds: list[float]) -> SharedProgress:
+    """What all workers have finished in this round, on the host.
+
+    `own_seconds` are those of each chunk that this process's worker has finished.
+    """
     row = np.full((1, worker.code.assignment.load), np.nan, np.float32)
     row[0, : len(own_seconds)] = own_seconds
-    shared: SharedProgress = jax.device_get(local(exchange.share(rows(exchange.mesh, row))))
+    shared: SharedProgress = jax.device_get(own_copy(exchange.share(global_rows(exchange.mesh, row))))
     return shared
 
 
 def _worker(
-    task: Task, code: GradientCode, rule: DeadlineRule, goal: float, throttle: Throttle, batch_key: jax.Array
+    task: Task, code: GradientCode, rule: DeadlineRule, residual_bound: float, throttle: Throttle, batch_key: jax.Array
 ) -> Worker:
-    rank, compiled = jax.process_index(), chunk_gradient(task, code.num_blocks)
+    """The worker of this process."""
+    rank, compiled_gradient = jax.process_index(), chunk_gradient(task, code.num_blocks)
 
-    def gradient(gradients: ChunkGradients, params: Any, slot: int, round_number: int) -> ChunkGradients:
+    def gradient_in_slot(gradients: ChunkGradients, params: Any, slot: int, round_number: int) -> ChunkGradients:
+        """The gradients with that of this worker's chunk number `slot` computed."""
         chunk = code.assignment.chunks[rank, slot]
-        return compiled(
+        return compiled_gradient(
             gradients, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
         )
 
     return Worker(
-        rank=rank, code=code, gradient=gradient, completion=deadlines.compiled_completion(code), rule=rule, goal=goal,
-        throttle=throttle, clock=Clock(),
-    )  # fmt: skip
+        rank=rank,
+        code=code,
+        gradient=gradient_in_slot,
+        completion=deadlines.compiled_completion(code),
+        rule=rule,
+        residual_bound=residual_bound,
+        throttle=throttle,
+        clock=Clock(),
+    )
 
 
 def _empty_slots(task: Task, code: GradientCode, params: Any) -> ChunkGradients:
-    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)
-    loss = jax.eval_shape(lambda p: task.loss(p, task.chunk_batch(task.data, key, zero, zero), key), local(params))
-    return empty_slots(local(params), code.assignment.load, code.num_blocks, loss.dtype)
+    """Slots for the chunk gradients of this process's worker, in the dtypes of the task's gradients and losses."""
+    key, zero = jax.random.key(0), jnp.zeros((), jnp.int32)  # of chunk 0 in round 0: only the loss's dtype matters
+    loss = jax.eval_shape(lambda p: task.loss(p, task.chunk_batch(task.data, key, zero, zero), key), own_copy(params))
+    return empty_slots(own_copy(params), code.assignment.load, code.num_blocks, loss.dtype)
 
 
 def _warm_up(
     worker: Worker, exchange: Exchange, params: Any, opt_state: Any, gradients: ChunkGradients
 ) -> ChunkGradients:
-    """Compiles and runs everything once, so that the first round is like the others."""
-    gradients = worker.gradient(gradients, local(params), 0, 0)
-    shared = _share(worker, exchange, [])
+    """Compiles and runs everything once, so that the first round takes no longer than others; returns the slots."""
+    gradients = worker.gradient(gradients, own_copy(params), 0, 0)  # slot 0, round 0
+    shared = _share_progress(worker, exchange, [])
     deadlines.time_to_decode(deadline_inputs(worker, [shared.seconds.T]), shared.progress)
-    jax.block_until_ready(exchange.update(params, opt_state, rows(exchange.mesh, gradients), shared.progress))
+    jax.block_until_ready(exchange.update(params, opt_state, global_rows(exchange.mesh, gradients), shared.progress))
     return gradients
 
 
-def _goal(code: GradientCode, rule: DeadlineRule, max_residual: float | None) -> float:
-    """The residual at which a round may stop."""
-    half = 0.0 if rule.exact else float(np.sqrt(code.assignment.num_chunks * code.num_blocks)) / 2
-    goal = max(half if max_residual is None else float(max_residual), deadlines.ZERO)
+def _residual_bound(code: GradientCode, rule: DeadlineRule, max_residual: float | None) -> float:
+    """The residual up to which a round may stop: `max_residual` or its default, but at least what counts as zero.
+
+    Raises:
+      ValueError: if even the full work of all workers leaves a larger residual, so that no round could end.
+    """
+    nothing_decoded = float(np.sqrt(code.assignment.num_chunks * code.num_blocks))  # the residual without any message
+    default = 0.0 if rule.exact else nothing_decoded / 2
+    residual_bound = max(default if max_residual is None else float(max_residual), deadlines.ZERO_RESIDUAL)
     full_work_residual = deadlines.full_residual(code)
-    if full_work_residual > goal:
+    if full_work_residual > residual_bound:
         raise ValueError(
-            f"a round must be able to end: everybody's full work must leave a residual of at most {goal:.3g}; this "
-            f"code leaves {full_work_residual:.3g}. Use a code that full work decodes (at most as many blocks as the "
-            "smallest replication), or a deadline rule that is not exact, with a larger max_residual."
+            f"a round must be able to end: everybody's full work must leave a residual of at most "
+            f"{residual_bound:.3g}; this code leaves {full_work_residual:.3g}. Use a code that full work decodes "
+            "(at most as many blocks as the smallest replication), or a deadline rule that is not exact, with a larger "
+            "max_residual."
         )
-    return goal
+    return residual_bound
 
 
 def _check_arguments(
     task: Task, code: GradientCode, num_rounds: int, rule: DeadlineRule | None, max_residual: float | None
 ) -> None:
+    """Raises a `ValueError` if an argument of `train` is of the wrong kind, or code and task do not fit."""
     _validate.integer("num_rounds", num_rounds, minimum=1)
     if not isinstance(code, GradientCode):
         raise ValueError(f"train needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
@@ -251,5 +291,6 @@ def _check_arguments(
 
 
 def _no_throttle(worker: int, round: int) -> float:
+    """0 seconds: a chunk takes as long as it takes."""
     del worker, round
     return 0.0

@@ -22,8 +22,8 @@ from gcjax.engine.live.round_records import Round
 Throttle = Callable[[int, int], float]
 """`(worker, round) -> seconds`: what a chunk takes at least."""
 
-MEMORY = 100
-"""The rounds that deadlines are computed from, so that a long run does not get slower."""
+MAX_PAST_ROUNDS = 100
+"""The last rounds that deadlines are computed from, so that a long run does not get slower."""
 
 
 class Worker(NamedTuple):
@@ -35,7 +35,7 @@ class Worker(NamedTuple):
       gradient: `(gradients, params, slot, round) -> gradients`: computes the chunk in a slot.
       completion: the completion times of the code, compiled.
       rule: when a round stops.
-      goal: the residual at which a round may stop.
+      residual_bound: the residual up to which a round may stop.
       throttle: what a chunk takes at least.
       clock: of this worker.
     """
@@ -45,7 +45,7 @@ class Worker(NamedTuple):
     gradient: Callable[[ChunkGradients, Any, int, int], ChunkGradients]
     completion: deadlines.Completion
     rule: DeadlineRule
-    goal: float
+    residual_bound: float
     throttle: Throttle
     clock: Clock
 
@@ -54,10 +54,10 @@ class RoundEnd(NamedTuple):
     """What is known when the work of a round is over.
 
     Attributes:
-      gradients: this worker's.
+      gradients: the chunk gradients of this worker.
       shared: what everybody has finished.
-      deadline: seconds, the first one.
-      extensions: how many.
+      deadline: seconds from the start of the round to its first deadline.
+      extensions: how often it was extended.
     """
 
     gradients: ChunkGradients
@@ -69,7 +69,7 @@ class RoundEnd(NamedTuple):
 def worker_round(
     worker: Worker, round_number: int, start_time: float, history: list[Round], params: Any, gradients: ChunkGradients
 ) -> Generator[list[float], SharedProgress, RoundEnd]:
-    """Works until the deadline, and on as long as the goal is not reached.
+    """Works until the deadline, and on until the residual is at most `worker.residual_bound` or all work is done.
 
     Args:
       worker: who works.
@@ -77,24 +77,26 @@ def worker_round(
       start_time: when it began, on this worker's clock.
       history: the rounds so far.
       params: on this worker's device.
-      gradients: room for those of this worker; donated.
+      gradients: slots for this worker's chunk gradients; donated.
 
     Yields:
-      The seconds of each chunk of this round that is done; it is to be sent what all workers have yielded.
+      The seconds of each chunk of this round that is done. The generator is to be sent what all workers have finished.
 
     Returns:
       What is known at the end.
     """
     code, load = worker.code, int(worker.code.assignment.loads[worker.rank])
-    past_rounds = [record.chunk_seconds for record in history[-MEMORY:]]
-    past_seconds = [
-        float(s) for past in past_rounds[-deadlines.RECENT :] for s in past[:, worker.rank] if np.isfinite(s)
-    ]
-    seconds = worker.rule.seconds(deadline_inputs(worker, past_rounds))
-    deadline, min_chunks, extensions, chunks_before = start_time + seconds, 1, 0, -1
+    past_rounds = [record.chunk_seconds for record in history[-MAX_PAST_ROUNDS:]]  # [K, W] of each round
+    # Every round has a chunk of each worker, so this many rounds have as many of its chunks as are looked at.
+    recent_rounds = past_rounds[-deadlines.RECENT_CHUNKS :]
+    past_seconds = [float(s) for times in recent_rounds for s in times[:, worker.rank] if np.isfinite(s)]
+    seconds_to_deadline = worker.rule.seconds(deadline_inputs(worker, past_rounds))
+    deadline, min_chunks, extensions = start_time + seconds_to_deadline, 1, 0
+    previous_num_chunks = -1  # finished by all workers at the deadline before; none has been yet
     own_seconds: list[float] = []
 
     def run_chunk(slot: int) -> None:
+        """Computes the chunk in a slot of this worker, and returns when its gradient is there."""
         nonlocal gradients
         gradients = jax.block_until_ready(worker.gradient(gradients, params, slot, round_number))
 
@@ -109,16 +111,17 @@ def worker_round(
             clock=worker.clock,
         )
         shared = yield own_seconds
-        if shared.residual <= worker.goal or (shared.progress == code.assignment.loads).all():
-            return RoundEnd(gradients, shared, seconds, extensions)
+        if shared.residual <= worker.residual_bound or (shared.progress == code.assignment.loads).all():
+            return RoundEnd(gradients, shared, seconds_to_deadline, extensions)
         num_chunks = int(shared.progress.sum())
         inputs = deadline_inputs(worker, [*past_rounds, shared.seconds.T])  # [K, W] of each round
-        extension = deadlines.extension(inputs, shared.progress, stalled=num_chunks == chunks_before)
+        extension = deadlines.extension(inputs, shared.progress, stalled=num_chunks == previous_num_chunks)
         deadline, min_chunks = worker.clock.now() + extension.seconds, extension.min_chunks
-        extensions, chunks_before = extensions + 1, num_chunks
+        extensions, previous_num_chunks = extensions + 1, num_chunks
 
 
 def deadline_inputs(worker: Worker, chunk_seconds: list[np.ndarray]) -> DeadlineInputs:
-    """What deadlines are computed from, given float[K, W] for each round."""
+    """What deadlines are computed from, given the chunk times float[K, W] of each round so far."""
     shape = (len(chunk_seconds), worker.code.assignment.load, worker.code.assignment.num_workers)
-    return DeadlineInputs(worker.code, worker.completion, np.reshape(np.asarray(chunk_seconds, np.float64), shape))
+    history = np.reshape(np.asarray(chunk_seconds, np.float64), shape)  # also of no rounds: [0, K, W]
+    return DeadlineInputs(worker.code, worker.completion, history)
