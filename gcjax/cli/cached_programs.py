@@ -22,8 +22,8 @@ def keep() -> Path | None:
     Returns:
       The folder; None if it cannot be written, which is said on stderr.
     """
-    if users_folder := _jax_setting("jax_compilation_cache_dir"):
-        return Path(users_folder)
+    if _has_cache_folder():
+        return Path(_jax_setting("jax_compilation_cache_dir") or "")
     try:
         path = folder()
         path.mkdir(parents=True, exist_ok=True)
@@ -40,6 +40,11 @@ def keep() -> Path | None:
 
 def _jax_setting(name: str) -> Any:
     return getattr(jax.config, name)
+
+
+def _has_cache_folder() -> bool:
+    """Whether JAX has been given a folder for compiled programs."""
+    return bool(_jax_setting("jax_compilation_cache_dir"))
 
 
 def folder() -> Path:
