@@ -1,6 +1,6 @@
 """From batches of runs to the columns that are saved.
 
-Letters: R runs, T units sampled per worker, W workers.
+Letters: T units sampled per worker, W workers.
 """
 
 import platform
@@ -33,10 +33,10 @@ def metric_columns(
 
     Args:
       scheme: its name.
-      trajectory: of all runs, every field with a leading axis R.
-      schedule: of all runs, every field with a leading axis R.
-      durations: float[R, T, W] seconds.
-      labels: column -> [R], what tells a run from the others, such as its `seed`.
+      trajectory: of all runs, every field with a leading axis of runs.
+      schedule: of all runs, every field with a leading axis of runs.
+      durations: float[runs, T, W] seconds.
+      labels: column -> [runs], what tells a run from the others, such as its `seed`.
       code: the code of the protocol, if it has one.
       num_params: d, the numbers in a full gradient.
     """
