@@ -103,8 +103,8 @@ def rng_key(value: Any) -> Any:
     is_old_kind = dtype == np.uint32 and shape is not None and len(shape) == 1
     if is_new_kind or is_old_kind:
         return value
-    got = repr(value) if dtype is None else f"an array of shape {shape} and dtype {dtype}"
-    raise ValueError(f"rng_key must be one JAX random key, for example jax.random.key(0); got {got}.")
+    value_text = repr(value) if dtype is None else f"an array of shape {shape} and dtype {dtype}"
+    raise ValueError(f"rng_key must be one JAX random key, for example jax.random.key(0); got {value_text}.")
 
 
 def optimizer(name: str, value: Any) -> Any:

@@ -100,7 +100,7 @@ def _with_origins(value: Any, origin: Hashable, by_value: bool, path: tuple[Hash
       by_value: whether the arguments of the factory all compare by value.
       path: the fields, indices and keys from what the factory returned to this part.
     """
-    if isinstance(value, tuple) and hasattr(value, "_frozen_fields"):
+    if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields = {name: _with_origins(getattr(value, name), origin, by_value, (*path, name)) for name in value._fields}
         unchanged = all(fields[name] is getattr(value, name) for name in fields)
         return value if unchanged else type(value)(**fields)

@@ -75,18 +75,20 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
     listener = threading.Thread(target=_listen_for_signals, args=(read_end,), name="gcjax-interrupts", daemon=True)
     listener.start()
     previous_wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
-    previous_handlers = {number: signal.getsignal(number) for number in STATUS}
-    handled_signals = [number for number, handler in previous_handlers.items() if handler is not signal.SIG_IGN]
-    for number in handled_signals:
-        signal.signal(number, _hold_main_thread)
+    previous_handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STATUS}
+    handled_signals = [
+        signal_number for signal_number, handler in previous_handlers.items() if handler is not signal.SIG_IGN
+    ]
+    for signal_number in handled_signals:
+        signal.signal(signal_number, _hold_main_thread)
     try:
         yield
     finally:
         if until_exit:
             atexit.register(_ignore_signals, handled_signals)
         else:
-            for number in handled_signals:
-                signal.signal(number, previous_handlers[number])
+            for signal_number in handled_signals:
+                signal.signal(signal_number, previous_handlers[signal_number])
             signal.set_wakeup_fd(previous_wakeup_fd)
             os.close(write_end)  # which ends the listener
             listener.join()
@@ -147,21 +149,21 @@ def stop_requested() -> bool:
     return _signal_state.received is not None
 
 
-def _ignore_signals(numbers: Iterable[int]) -> None:
+def _ignore_signals(signal_numbers: Iterable[int]) -> None:
     """Has the process ignore the signals of these numbers."""
-    for number in numbers:
-        signal.signal(number, signal.SIG_IGN)
+    for signal_number in signal_numbers:
+        signal.signal(signal_number, signal.SIG_IGN)
 
 
-def _hold_main_thread(number: int, frame: FrameType | None) -> None:
+def _hold_main_thread(signal_number: int, frame: FrameType | None) -> None:
     """The handler of a signal: keeps the main thread from going on while the listening one ends the process.
 
     Where the signal is a request (see `grace`), it does nothing. Should the listening thread fail, it ends the process.
     """
     del frame
-    if not _signal_state.grace.get(number):
+    if not _signal_state.grace.get(signal_number):
         time.sleep(_HOLD_SECONDS)
-        _end_process(number)
+        _end_process(signal_number)
 
 
 def _listen_for_signals(read_end: int) -> None:
@@ -172,22 +174,22 @@ def _listen_for_signals(read_end: int) -> None:
     """
     with open(read_end, "rb", buffering=0) as pipe:
         while signal_byte := pipe.read(1):
-            number = signal_byte[0]
-            if number not in STATUS:  # a signal that is not handled here
+            signal_number = signal_byte[0]
+            if signal_number not in STATUS:  # a signal that is not handled here
                 continue
-            is_first, _signal_state.received = _signal_state.received is None, number
-            seconds = _signal_state.grace.get(number)
+            is_first, _signal_state.received = _signal_state.received is None, signal_number
+            seconds = _signal_state.grace.get(signal_number)
             if is_first and seconds:
-                timer = threading.Timer(seconds, _end_process, [number])
+                timer = threading.Timer(seconds, _end_process, [signal_number])
                 timer.daemon = True
                 timer.start()
                 if os.isatty(_STDERR):
                     _print_line(f"gcjax: saving a checkpoint, for at most {seconds:g} s; again to end at once\n")
             else:
-                _end_process(number)
+                _end_process(signal_number)
 
 
-def _end_process(number: int) -> None:
+def _end_process(signal_number: int) -> None:
     """Ends the process, whatever its other threads are doing, with a line on stderr and the exit status of a signal."""
     try:
         for action in reversed(_signal_state.last_actions):
@@ -199,9 +201,9 @@ def _end_process(number: int) -> None:
         advice = ""
         with contextlib.suppress(Exception):
             advice = _signal_state.advice()
-        _print_line(f"gcjax: {_SIGNAL_WORDS[signal.Signals(number)]}{advice}\n")
+        _print_line(f"gcjax: {_SIGNAL_WORDS[signal.Signals(signal_number)]}{advice}\n")
     finally:
-        os._exit(STATUS[signal.Signals(number)])
+        os._exit(STATUS[signal.Signals(signal_number)])
 
 
 def _flush_output() -> None:

@@ -157,9 +157,9 @@ def _add_outside_entry(kind: str, name: str, entry: Entry) -> None:
     Raises:
       ValueError: if the name is taken, here or by a subscriber; the table is then as it was.
     """
-    others = {**_kind_of_package(kind).entries, **_outside_entries[kind]}
-    if name in others and others[name].owner != entry.owner:
-        raise name_taken(kind, name, entry, others[name].owner)
+    registered_entries = {**_kind_of_package(kind).entries, **_outside_entries[kind]}
+    if name in registered_entries and registered_entries[name].owner != entry.owner:
+        raise name_taken(kind, name, entry, registered_entries[name].owner)
     replaced = _outside_entries[kind].get(name)
     _outside_entries[kind][name] = entry
     try:

@@ -45,10 +45,10 @@ def loss_vs_time(results: Results, path: Path) -> None:
 
 def _needs_logarithmic_time(results: Results) -> bool:
     """Whether the schemes differ so much that a linear time axis would hide the fast ones."""
-    ends = [seed["time"][-1] for scheme in results.schemes for seed in results.seeds(scheme)]
+    end_times = [seed["time"][-1] for scheme in results.schemes for seed in results.seeds(scheme)]
     times = np.concatenate([reach_times(results, scheme) for scheme in results.schemes])
     reach_moments = times[np.isfinite(times) & (times > 0)]
-    return bool(reach_moments.size) and max(ends) > _MAX_LINEAR_RATIO * reach_moments.min()
+    return bool(reach_moments.size) and max(end_times) > _MAX_LINEAR_RATIO * reach_moments.min()
 
 
 def _first_positive_time(results: Results) -> float:

@@ -104,7 +104,7 @@ def _files_to_seal(folder: Path) -> list[str]:
     inner_runs = [path.parent for path in folder.glob(f"*/**/{NAME}")]
     files = [path for path in folder.rglob("*") if path.is_file() and not any(map(path.is_relative_to, inner_runs))]
     relative_paths = (path.relative_to(folder) for path in sorted(files))
-    visible = (path for path in relative_paths if not any(part.startswith(".") for part in path.parts))
+    visible = (path for path in relative_paths if not any(component.startswith(".") for component in path.parts))
     return [path.as_posix() for path in visible if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
 
 
@@ -148,6 +148,7 @@ def _content_digest(content: dict[str, Any]) -> str:
 
 
 def _file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 

@@ -72,7 +72,7 @@ def _do_coincide(curve: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, 
       other: likewise, at times of its own.
       height: of the panel, in the unit of the values.
     """
-    end = min(curve[0][-1], other[0][-1])
-    moments = np.linspace(0, end, _NUM_MOMENTS)
+    common_end = min(curve[0][-1], other[0][-1])
+    moments = np.linspace(0, common_end, _NUM_MOMENTS)
     distance = np.abs(np.interp(moments, *curve) - np.interp(moments, *other))
     return bool((distance <= _MAX_DISTANCE * height).mean() >= _MIN_TIME_SHARE)

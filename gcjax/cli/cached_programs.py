@@ -39,6 +39,7 @@ def keep() -> Path | None:
 
 
 def _jax_setting(name: str) -> Any:
+    """What JAX's configuration says under a name."""
     return getattr(jax.config, name)
 
 

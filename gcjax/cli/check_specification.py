@@ -104,17 +104,19 @@ def _parameter_values(name: str, arguments: Sequence[str], defaults: dict[str, i
     Raises:
       ValueError: if a parameter has no default, so that there is none of this name, or a value is no whole number.
     """
-    known = ", ".join(f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in defaults.items())
+    known_parameters = ", ".join(
+        f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in defaults.items()
+    )
     words = [word for argument in arguments for word in argument.split("=", 1)]
     flags, values = words[::2], words[1::2]
     for flag in flags:
         if not flag.startswith("--") or flag[2:].replace("-", "_") not in defaults:
-            raise ValueError(f"{name} takes {known}; got {flag!r}.")
+            raise ValueError(f"{name} takes {known_parameters}; got {flag!r}.")
     if len(flags) > len(values):
-        raise ValueError(f"{flags[-1]} needs a number. {name} takes {known}.")
+        raise ValueError(f"{flags[-1]} needs a number. {name} takes {known_parameters}.")
     for flag, value in zip(flags, values, strict=True):
         if not value.lstrip("-").isdigit():
-            raise ValueError(f"{flag} must be a whole number; got {value!r}. {name} takes {known}.")
+            raise ValueError(f"{flag} must be a whole number; got {value!r}. {name} takes {known_parameters}.")
     return {flag[2:].replace("-", "_"): int(value) for flag, value in zip(flags, values, strict=True)}
 
 

@@ -101,9 +101,13 @@ class _ConfigLines:
     def _value_text(
         self, parameter: str, annotation: Any, owner: registry.Entry, named_entries: list[tuple[str, registry.Entry]]
     ) -> str:
-        """An example, as gin writes it, of a value with this annotation, for a parameter of the entry `owner`.
+        """An example of a value, as gin writes it: a number or text, a collection, another entry, or an array.
 
-        If the value names another entry, `(selector, entry)` is appended to `named_entries`.
+        Args:
+          parameter: the name of the parameter that gets the value.
+          annotation: its type.
+          owner: the entry that has the parameter, which is no example for itself.
+          named_entries: gets the (selector, entry) that the value names, if it names one.
         """
         options = alternatives(annotation)
         if parameter == "rng_key":
@@ -118,16 +122,24 @@ class _ConfigLines:
             if (text := self._collection_text(parameter, option, owner, named_entries)) is not None:
                 return text
         for option in options:
-            if simplest := _simplest_entry(self.kinds, option, owner):
-                named_entries.append(simplest)
-                return f"@{simplest[0]}" + ("" if get_origin(option) is Callable else "()")
+            if named_entry := _simplest_entry(self.kinds, option, owner):
+                named_entries.append(named_entry)
+                selector, _ = named_entry
+                return f"@{selector}" + ("" if get_origin(option) is Callable else "()")  # () calls it
         array_types = (Any, Parameter.empty, jax.Array, np.ndarray)
         return repr(_MATRIX) if any(option in array_types for option in options) else "None"
 
     def _collection_text(
         self, parameter: str, annotation: Any, owner: registry.Entry, named_entries: list[tuple[str, registry.Entry]]
     ) -> str | None:
-        """As `_value_text`, a dict or a list with one item, or a pair; None if the type is no collection."""
+        """An example of a dict or a list with one item, or of a pair, as gin writes it; None for another annotation.
+
+        Args:
+          parameter: the name of the parameter that gets the value.
+          annotation: its type.
+          owner: the entry that has the parameter.
+          named_entries: gets the (selector, entry) that the item names, if it names one.
+        """
         origin, item_types = get_origin(annotation), get_args(annotation)
         if not isinstance(origin, type) or not item_types or origin is types.UnionType:
             return None
@@ -167,7 +179,7 @@ def _optional_lines(selector: str, signature: Signature) -> Iterator[str]:
 
 
 def _selector(kind: registry.Kind, name: str) -> str:
-    """The shortest name that gin knows the entry `name` of a kind by."""
+    """The shortest name by which gin knows the entry `name` of a kind."""
     return str(gin.config._REGISTRY.minimal_selector(f"{kind.module_of(name)}.{name}"))
 
 

@@ -18,7 +18,7 @@ MAX_WIDTH = 100
 
 
 def run(name: str | None = None) -> None:
-    """Prints all kinds, or what is called `name`: a kind with the parameters of its entries, an entry, or both.
+    """Prints all kinds, or what is called `name`: a kind with the parameters of its entries, and an entry of each kind.
 
     Raises:
       ValueError: if nothing has this name.
@@ -76,6 +76,7 @@ def _parameters_text(entry: registry.Entry) -> str:
 
 
 def _default_text(value: object) -> str:
+    """A parameter's default as a person would write it."""
     return value.__name__ if inspect.isfunction(value) else repr(value)
 
 
@@ -100,6 +101,7 @@ def _entry_lines(title: str, kind: registry.Kind, name: str, width: int) -> Iter
 
 
 def _print_lines(screen: Console, lines: Iterator[tuple[str, str]]) -> None:
+    """Prints lines, each with its rich style, as they are; the terminal breaks those that are too long."""
     for line, style in lines:
         screen.print(Text(line, style=style), soft_wrap=True)
 
@@ -116,9 +118,9 @@ def _signature_lines(name: str, entry: registry.Entry, width: int) -> list[str]:
         default = "" if parameter.default is parameter.empty else f" = {_default_text(parameter.default)}"
         parameters.append(f"{stars}{parameter.name}{typed}{default}")
     returned = signature.return_annotation
-    end = ")" if returned is signature.empty else f") -> {in_short(returned)}"
-    line = f"{name}({', '.join(parameters)}{end}"
-    return [line] if len(line) <= width else [f"{name}(", *(f"    {text}," for text in parameters), end]
+    closing = ")" if returned is signature.empty else f") -> {in_short(returned)}"
+    line = f"{name}({', '.join(parameters)}{closing}"
+    return [line] if len(line) <= width else [f"{name}(", *(f"    {text}," for text in parameters), closing]
 
 
 def _check_command(name: str, entry: registry.Entry) -> str:

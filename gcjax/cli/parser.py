@@ -62,10 +62,12 @@ def _add_sweep(commands: Any) -> None:
 
 
 def _add_bindings(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """Adds `--set BINDING`, which may be repeated, to a command's parser."""
     parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help=help_text)
 
 
 def _add_traceback(parser: argparse.ArgumentParser) -> None:
+    """Adds `--traceback` to a command's parser; only commands that have it promise to put all errors in words."""
     parser.add_argument("--traceback", action="store_true", help="show all of an error (or set GCJAX_TRACEBACK=1)")
 
 

@@ -76,8 +76,8 @@ def _new_unique_folder(name: str) -> Path:
     """Makes `runs/NAME-TIME`, or `runs/NAME-TIME-2` and so on if another process has made that one, and returns it."""
     _RUNS.mkdir(exist_ok=True)
     name_and_time = f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    for number in itertools.count(1):
-        folder = _RUNS / (name_and_time if number == 1 else f"{name_and_time}-{number}")
+    for suffix in itertools.count(1):
+        folder = _RUNS / (name_and_time if suffix == 1 else f"{name_and_time}-{suffix}")
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             return folder

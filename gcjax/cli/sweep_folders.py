@@ -30,8 +30,8 @@ def begin(out: Path, identity: str) -> None:
     if file.exists():
         _check_identity(out, file.read_text(), identity)
         return
-    others = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
-    if others:
+    other_files = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
+    if other_files:
         raise ValueError(f"The folder must be that of a sweep; {out} is that of a run. Choose another one with --out.")
     files.write_text(file, identity)
 
@@ -52,8 +52,8 @@ def _check_identity(out: Path, written_identity: str, identity: str) -> None:
         return
     texts = written_identity.splitlines(), identity.splitlines()
     difference = itertools.islice(difflib.unified_diff(*texts, "begun", "now", n=0, lineterm=""), _MAX_DIFFERENCE_LINES)
-    shown = "\n".join(difference)
+    difference_text = "\n".join(difference)
     raise ValueError(
-        f"The folder {out} belongs to another sweep:\n{shown}\nGo on with what it was begun with, or choose another "
-        "folder."
+        f"The folder {out} belongs to another sweep:\n{difference_text}\nGo on with what it was begun with, or choose "
+        "another folder."
     )

@@ -89,8 +89,11 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
 
 def describe(annotation: Any) -> str:
     """An annotation in words, without the types that a config file cannot write."""
-    shown = [option for option in alternatives(annotation) if option not in _NOT_IN_CONFIGS] or [annotation]
-    names = [getattr(each, "__name__", str(each)) if get_origin(each) is None else str(each) for each in shown]
+    writable_types = [option for option in alternatives(annotation) if option not in _NOT_IN_CONFIGS] or [annotation]
+    names = [
+        getattr(option, "__name__", str(option)) if get_origin(option) is None else str(option)
+        for option in writable_types
+    ]
     return " or ".join("None" if name == "NoneType" else name for name in names)
 
 
@@ -168,13 +171,13 @@ def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:
             if not accepts(get_args(annotation)[1], item):
                 _raise_wrong_type(f"{parameter}[{key!r}]", get_args(annotation)[1], item)
     if callable(value) and not isinstance(value, tuple):
-        shown = f"the function {getattr(value, '__name__', value)} itself"
+        value_text = f"the function {getattr(value, '__name__', value)} itself"
         hint = " Write () behind the name, so that it is called."
     elif type(value).__module__.startswith("gcjax."):
-        shown, hint = f"a {type(value).__name__}", ""
+        value_text, hint = f"a {type(value).__name__}", ""
     else:
-        shown, hint = f"{value!r:.200} ({type(value).__name__})", ""
-    raise ValueError(f"{parameter} must be {describe(annotation)}; got {shown}.{hint}")
+        value_text, hint = f"{value!r:.200} ({type(value).__name__})", ""
+    raise ValueError(f"{parameter} must be {describe(annotation)}; got {value_text}.{hint}")
 
 
 def _required_parameters_sentence(signature: inspect.Signature) -> str:

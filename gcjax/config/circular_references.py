@@ -90,6 +90,7 @@ def _relative_path(file: str) -> str:
 
 
 def _file_text(file: str) -> str:
+    """The text of a file, in which bytes that are not UTF-8 are replaced."""
     return Path(file).read_text(encoding="utf-8", errors="replace")
 
 

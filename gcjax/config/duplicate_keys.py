@@ -25,9 +25,9 @@ class _UniqueKeysParser(config_parser.ConfigParser):
         location = self._current_location()
         key, value = super()._parse_dict_item()
         if key in self._keys:
-            where = f"{location.filename or ''} line {location.line_num}".strip()
+            line_text = f"{location.filename or ''} line {location.line_num}".strip()
             raise ValueError(
-                f"a dict must have each key once; {key!r} is there twice, and only the last would count ({where}: "
+                f"a dict must have each key once; {key!r} is there twice, and only the last would count ({line_text}: "
                 f"{location.line_content.strip()}). Choose another name, or take one of them out."
             )
         self._keys.append(key)

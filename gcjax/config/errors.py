@@ -46,10 +46,10 @@ def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
             raise ValueError(f"{error.filename} line {error.lineno} is no Python: {error.msg}.") from error
         if file is not None and _open_bracket_line(file) is not None:
             raise ValueError(f"Cannot read {_unclosed_statement(binding, file)}") from None
-        where = f"'{binding}'" if binding else f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
+        source = f"'{binding}'" if binding else f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
         token = _TOKEN.search(str(error.msg))
         reason = f"{token['name']} is no value" if token else str(error.msg).rstrip(".")
-        raise ValueError(f"Cannot read {where}: {reason}. {_GRAMMAR}") from None
+        raise ValueError(f"Cannot read {source}: {reason}. {_GRAMMAR}") from None
     except tokenize.TokenError as error:
         raise ValueError(f"Cannot read {_unclosed_statement(binding, file)}{place_of(str(error))}") from error
     except (KeyError, OSError, ModuleNotFoundError, ValueError) as error:
@@ -107,11 +107,11 @@ def check_macros(in_file: set[str]) -> None:
 
 def _unclosed_statement(binding: str, file: Path | None) -> str:
     """The end of an error: what ended in the middle of a statement, the single `binding` or a file, and why."""
-    line = None if file is None else _open_bracket_line(file)
-    where = f"'{binding}'" if binding else file or "a config file"
-    if line is None:
-        return f"{where}: a bracket or a text in quotes is never closed. Close it."
-    return f"{where} line {line}: its bracket is never closed. Close it."
+    line_number = None if file is None else _open_bracket_line(file)
+    source = f"'{binding}'" if binding else file or "a config file"
+    if line_number is None:
+        return f"{source}: a bracket or a text in quotes is never closed. Close it."
+    return f"{source} line {line_number}: its bracket is never closed. Close it."
 
 
 def _open_bracket_line(file: Path) -> int | None:
@@ -186,11 +186,13 @@ def explanation(message: str) -> str | None:
 
 
 def _unknown_name_message(name: str) -> str:
+    """An error for the name of a configurable that gin does not know."""
     valid_names = {selector.rsplit(".", 1)[-1] for selector, _ in gin.config._REGISTRY.items()}
     return f"Nothing is called '{name}'. {nearest(name.rsplit('.', 1)[-1], valid_names)} See gcjax list."
 
 
 def _unknown_parameter_message(name: str, parameter: str) -> str:
+    """An error for a parameter that the configurable `name` does not have."""
     signature = inspect.signature(gin.config.get_configurable(name))
     return f"{name} has no parameter '{parameter}'. {nearest(parameter, signature.parameters)}"
 
@@ -211,10 +213,12 @@ def _unknown_experiment_message(name: str) -> str:
 
 
 def _unknown_module_message(name: str) -> str:
+    """An error for a module that a config imports and Python does not find."""
     return f"No module '{name}' can be imported. Install it, or start gcjax in the folder that '{name}' lies in."
 
 
 def _not_imported_message(name: str) -> str:
+    """An error for a name in a config that asks gin to know only what it imports itself."""
     return (
         f"With dynamic registration gin knows only what a config imports, and not '{name}'. Take the line 'from "
         "__gin__ import dynamic_registration' out."
@@ -222,8 +226,10 @@ def _not_imported_message(name: str) -> str:
 
 
 def _macro_without_value_message() -> str:
+    """An error for `%name` as a key of a dict, where gin does not say which macro it is."""
     return "A macro is used as a key in {}, and has no value. Give it one, as 'name = ...' for %name."
 
 
 def _not_utf8_message(byte: str, position: str) -> str:
+    """An error for a config file that is not UTF-8; `byte` is the one at this position, in hexadecimal."""
     return f"A config file must be text in UTF-8; its byte {position} is {byte}. Save it as UTF-8."

@@ -66,13 +66,13 @@ def _compiled_schedules(schedule_of_run: Callable[..., Schedule], *arguments: An
 
 def _check_units_last(scheme: str, schedule: Schedule, study: Study) -> None:
     """Raises `ValueError` if in any run the sampled units of work are used up before `study.seconds`."""
-    end = float(np.min(schedule.horizon))
-    if study.seconds is not None and end < study.seconds:
-        enough_units = int(1.1 * study.num_units * study.seconds / max(end, 1e-9)) + 1  # a tenth to spare
+    earliest_horizon = float(np.min(schedule.horizon))
+    if study.seconds is not None and earliest_horizon < study.seconds:
+        enough_units = int(1.1 * study.num_units * study.seconds / max(earliest_horizon, 1e-9)) + 1  # a tenth to spare
         raise ValueError(
             f"num_units must last for all of the {study.seconds:g} seconds; {study.num_units} units a worker are "
-            f"used up after {end:.4g} seconds in scheme '{scheme}'. Sample about {enough_units} units, or run for "
-            "fewer seconds."
+            f"used up after {earliest_horizon:.4g} seconds in scheme '{scheme}'. Sample about {enough_units} units, or "
+            "run for fewer seconds."
         )
 
 
