@@ -51,8 +51,8 @@ def instance(name: str, arguments: Sequence[str]) -> Specification:
     if name not in entries:
         raise ValueError(f"There is no specification '{name}'. {registry.nearest(name, entries)}")
     factory = entries[name].factory
-    signature = inspect.signature(factory).parameters
-    defaults = {key: parameter.default for key, parameter in signature.items() if isinstance(parameter.default, int)}
+    factory_parameters = inspect.signature(factory).parameters.values()
+    defaults = {each.name: each.default for each in factory_parameters if isinstance(each.default, int)}
     parameters = {**defaults, **_parameter_values(name, arguments, defaults)}
     for parameter, value in parameters.items():
         if value > MAX_NUMBER:
@@ -87,22 +87,22 @@ def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarra
     Raises:
       ValueError: if there are too many states.
     """
-    workers, load = code.assignment.num_workers, code.assignment.load
-    if (load + 1) ** workers > MAX_PROGRESS_STATES:
+    num_workers, load = code.assignment.num_workers, code.assignment.load
+    if (load + 1) ** num_workers > MAX_PROGRESS_STATES:
         raise ValueError(
-            f"a table of what can be decoded must have at most {MAX_PROGRESS_STATES} entries; {workers} workers with "
-            f"{load} chunks each have {(load + 1) ** workers}. Use a smaller code."
+            f"a table of what can be decoded must have at most {MAX_PROGRESS_STATES} entries; {num_workers} workers with "
+            f"{load} chunks each have {(load + 1) ** num_workers}. Use a smaller code."
         )
-    progress = np.indices((load + 1,) * workers).reshape(workers, -1).T  # int[(K+1)^W, W]
+    progress = np.indices((load + 1,) * num_workers).reshape(num_workers, -1).T  # int[(K+1)^W, W]
     residual = jax.lax.map(lambda state: code.plan(state).residual, jnp.asarray(progress, jnp.int32), batch_size=1024)
-    return np.asarray(residual <= tolerance).reshape((load + 1,) * workers)
+    return np.asarray(residual <= tolerance).reshape((load + 1,) * num_workers)
 
 
 def _parameter_values(name: str, arguments: Sequence[str], defaults: dict[str, int]) -> dict[str, int]:
     """The parameters of specification `name` that `--parameter value` and `--parameter=value` in `arguments` give.
 
     Raises:
-      ValueError: if a parameter has no default, so that there is none of this name, or a value is no whole number.
+      ValueError: if `defaults`, which has all parameters, has none of this name, or a value is no whole number.
     """
     known_parameters = ", ".join(
         f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in defaults.items()

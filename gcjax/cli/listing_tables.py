@@ -113,7 +113,7 @@ def _signature_lines(name: str, entry: registry.Entry, width: int) -> list[str]:
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not any(text.startswith("*") for text in parameters):
             parameters.append("*")
-        stars = {parameter.VAR_POSITIONAL: "*", parameter.VAR_KEYWORD: "**"}.get(parameter.kind, "")
+        stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
         typed = "" if parameter.annotation is parameter.empty else f": {in_short(parameter.annotation)}"
         default = "" if parameter.default is parameter.empty else f" = {_default_text(parameter.default)}"
         parameters.append(f"{stars}{parameter.name}{typed}{default}")

@@ -33,7 +33,9 @@ _GRAMMAR = "A value is a number, a 'text' in quotes, True, None, a list, @name()
 
 @contextmanager
 def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
-    """Reraises what gin and the factories object to as a `ValueError` in plain words.
+    """Reraises errors of gin and of the factories that a config names as `ValueError`s in plain words.
+
+    Errors that have no such words, other than `ValueError`s, are left as they are.
 
     Args:
       binding: the single statement that is being read, if it is one.
@@ -44,24 +46,14 @@ def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
     except SyntaxError as error:
         if str(error.filename).endswith(".py"):  # of a module that the config imports
             raise ValueError(f"{error.filename} line {error.lineno} is no Python: {error.msg}.") from error
-        if file is not None and _open_bracket_line(file) is not None:
-            raise ValueError(f"Cannot read {_unclosed_statement(binding, file)}") from None
-        source = f"'{binding}'" if binding else f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
-        token = _TOKEN.search(str(error.msg))
-        reason = f"{token['name']} is no value" if token else str(error.msg).rstrip(".")
-        raise ValueError(f"Cannot read {source}: {reason}. {_GRAMMAR}") from None
+        raise ValueError(f"Cannot read {_syntax_problem(error, binding, file)}") from None
     except tokenize.TokenError as error:
         raise ValueError(f"Cannot read {_unclosed_statement(binding, file)}{place_of(str(error))}") from error
-    except (KeyError, OSError, ModuleNotFoundError, ValueError) as error:
+    except (KeyError, NameError, TypeError, OSError, ModuleNotFoundError, ValueError) as error:
         message = explanation(str(error))
         if message is None and not isinstance(error, ValueError):
             raise
         raise ValueError((message or _without_gin_suffixes(str(error))) + place_of(str(error))) from error
-    except (NameError, TypeError) as error:
-        message = explanation(str(error))
-        if message is None:
-            raise
-        raise ValueError(message + place_of(str(error))) from error
     except RecursionError as error:
         raise ValueError(f"{_recursion_message(str(error))}{place_of(str(error))}") from error
     except OverflowError as error:
@@ -76,12 +68,12 @@ def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
 
 
 def bound_macros() -> set[str]:
-    """The macros (`name = value`) that have a value."""
-    return {scope for scope, selector in gin.config._CONFIG if selector == "gin.macro"}
+    """The names of the macros (`name = value`) that have a value."""
+    return {scope for scope, selector in gin.config._CONFIG if selector == "gin.macro"}  # the scope is the name
 
 
 def check_macros(in_file: set[str]) -> None:
-    """Checks that macros are bound where they are used, and used where they are bound.
+    """Checks that every macro (`%name`) that is used has a value, and that every value of a macro is used.
 
     A macro of the file may be unused, since another binding may have won over the one that used it, unless
     its name looks like that of a used one: a misspelt name would have no effect at all.
@@ -94,7 +86,7 @@ def check_macros(in_file: set[str]) -> None:
     """
     bound, macro = bound_macros(), gin.config.get_configurable("gin.macro")
     references = gin.config.iterate_references(gin.config._CONFIG, to=macro)
-    used = {"/".join(reference.scopes) for reference in references}  # gin keeps a macro's name as its scope
+    used = {"/".join(reference.scopes) for reference in references}  # the scope is the name
     for name in sorted(used - bound):
         raise ValueError(f"%{name} must be given a value, as '{name} = ...'. {nearest(name, bound)}")
     for name in sorted(bound - used):
@@ -103,6 +95,22 @@ def check_macros(in_file: set[str]) -> None:
                 f"'{name} = ...' sets a value that nothing uses. {nearest(name, used)} "
                 "A parameter is set by name.parameter = value."
             )
+
+
+def _syntax_problem(error: SyntaxError, binding: str, file: Path | None) -> str:
+    """The end of an error: the statement of a config that gin cannot read, and why.
+
+    Args:
+      error: of gin.
+      binding: the single statement that is being read, if it is one.
+      file: the config file that is being read, if it is one.
+    """
+    if file is not None and _open_bracket_line(file) is not None:
+        return _unclosed_statement(binding, file)
+    source = f"'{binding}'" if binding else f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
+    token = _TOKEN.search(str(error.msg))
+    reason = f"{token['name']} is no value" if token else str(error.msg).rstrip(".")
+    return f"{source}: {reason}. {_GRAMMAR}"
 
 
 def _unclosed_statement(binding: str, file: Path | None) -> str:

@@ -76,21 +76,21 @@ class Experiment:
         return values[0] if len(values) == 1 else None
 
     def value(self, name: str) -> Any:
-        """What the config binds a parameter to, or its default."""
+        """The value of the experiment's parameter `name`: what the config binds it to, made now, or its default."""
         if name not in self.bound:
             return self._parameters[name].default
         with gin.config.config_scope(self._scope or None):
             return copy.deepcopy(self.bound[name])  # a copy of a gin reference is what the reference stands for
 
     def typed_parameters(self) -> str:
-        """The parameters with their types, for an error."""
+        """The experiment's parameters with their types, for an error."""
         return ", ".join(
             name if parameter.annotation is parameter.empty else f"{name}: {in_short(parameter.annotation)}"
             for name, parameter in self._parameters.items()
         )
 
     def _has(self, name: str) -> bool:
-        """Whether the parameter of this name has a value, from the config or as default."""
+        """Whether the experiment's parameter `name` has a value, from the config or as default."""
         return name in self.bound or self._parameters[name].default is not inspect.Parameter.empty
 
 
