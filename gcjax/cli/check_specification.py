@@ -90,8 +90,8 @@ def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarra
     num_workers, load = code.assignment.num_workers, code.assignment.load
     if (load + 1) ** num_workers > MAX_PROGRESS_STATES:
         raise ValueError(
-            f"a table of what can be decoded must have at most {MAX_PROGRESS_STATES} entries; {num_workers} workers with "
-            f"{load} chunks each have {(load + 1) ** num_workers}. Use a smaller code."
+            f"a table of what can be decoded must have at most {MAX_PROGRESS_STATES} entries; {num_workers} workers "
+            f"with {load} chunks each have {(load + 1) ** num_workers}. Use a smaller code."
         )
     progress = np.indices((load + 1,) * num_workers).reshape(num_workers, -1).T  # int[(K+1)^W, W]
     residual = jax.lax.map(lambda state: code.plan(state).residual, jnp.asarray(progress, jnp.int32), batch_size=1024)
