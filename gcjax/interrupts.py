@@ -69,16 +69,14 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _signal_state.advice, _signal_state.saving = str, {}
+    _signal_state.advice, _signal_state.saving = str, {}  # `str()` is the empty text
     read_end, write_end = os.pipe()  # Python writes the number of a signal to it at once, in C
     os.set_blocking(write_end, False)
     listener = threading.Thread(target=_listen_for_signals, args=(read_end,), name="gcjax-interrupts", daemon=True)
     listener.start()
     previous_wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     previous_handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STATUS}
-    handled_signals = [
-        signal_number for signal_number, handler in previous_handlers.items() if handler is not signal.SIG_IGN
-    ]
+    handled_signals = [each for each, handler in previous_handlers.items() if handler is not signal.SIG_IGN]
     for signal_number in handled_signals:
         signal.signal(signal_number, _hold_main_thread)
     try:

@@ -94,7 +94,7 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
 
 def is_stalled(schedule: Schedule) -> bool:
     """Whether a run of one seed came to a halt over a worker that never ends a unit, not because units ran out."""
-    return bool(np.isinf(schedule.horizon))
+    return bool(np.isinf(schedule.horizon))  # the horizon is when sampled units run out
 
 
 def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
@@ -121,10 +121,10 @@ def _sending_while_computing(times: Any, moments: np.ndarray) -> np.ndarray:
         knots = np.stack([start[computes], end[computes]], axis=1).ravel()
         computed_at_knots = np.stack([np.append(0, computed[:-1]), computed], axis=1).ravel()
         send_begin, send_end = (np.minimum(x[sends][None], moments[:, None]) for x in (send, finish))  # [V, units]
-        computed_in_send = np.interp(send_end, knots, computed_at_knots) - np.interp(
-            send_begin, knots, computed_at_knots
+        computed_until_begin, computed_until_end = (
+            np.interp(send_time, knots, computed_at_knots) for send_time in (send_begin, send_end)
         )
-        overlap += computed_in_send.sum(axis=1)
+        overlap += (computed_until_end - computed_until_begin).sum(axis=1)
     return overlap
 
 

@@ -51,7 +51,7 @@ def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable
     """
     if complete:
         return f"; everything was written to {out} before"
-    lost_work = keeping.sentence()
+    lost_work = keeping.sentence()  # empty if no run has begun
     lost_work = lost_work and f"; {lost_work}"
     if resumable:
         everywhere = " in all processes" if options.distributed else ""

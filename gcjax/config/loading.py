@@ -110,7 +110,7 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
     file = _existing_file(Path(path))
     _extend_search_paths(file)
     gin.clear_config()
-    circular_references.check_includes(f"include {str(file)!r}", *bindings)
+    circular_references.check_includes(f"include {str(file)!r}", *bindings)  # in which gin would never end
     with errors.readable(file=file), imports.importable(), duplicate_keys.each_once():
         gin.parse_config_file(str(file))
     macros_of_file = errors.bound_macros()
@@ -142,7 +142,7 @@ def text() -> str:
 
 
 def operative() -> str:
-    """The parameters that the run used so far, defaults included, as the text of a config file."""
+    """The parameters of all that the run has called so far, defaults included, as the text of a config file."""
     return gin.operative_config_str()
 
 
@@ -189,7 +189,10 @@ def _relative_path(file: Path) -> str:
 
 
 def _extend_search_paths(file: Path) -> None:
-    """Puts the working directory, and the nearest folder above a config with a folder `experiments`, on `sys.path`."""
+    """Lets a config import modules and include files from two folders.
+
+    They are the working directory, and the nearest folder above the config that has a folder `experiments`.
+    """
     with_experiments = next((str(folder) for folder in file.parents if (folder / "experiments").is_dir()), None)
     for folder in (str(Path.cwd()), with_experiments):
         if folder is not None and folder not in sys.path:

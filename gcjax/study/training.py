@@ -113,7 +113,7 @@ def train(
     )  # fmt: skip
     train_all = _train_in_one_program if study.mesh is None else _train_on_mesh
     runs = train_all(training, scheme, study, inputs, out, report)
-    stalled = [is_stalled(_run_slice(schedule, run)) for run in range(len(schedule.time))]
+    stalled = [is_stalled(_run_slice(schedule, run)) for run in range(len(schedule.time))]  # not of the truncated ones
     return SchemeRuns(
         trajectory=jax.device_get(runs.trajectory), schedule=jax.device_get(runs.schedule), stalled=stalled,
         compile_seconds=runs.compile_end - runs.start, run_seconds=runs.end - runs.compile_end,
