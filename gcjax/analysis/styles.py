@@ -32,6 +32,7 @@ def styles(results: Results, name: str) -> dict[str, dict[str, Any]]:
         style_of[scheme] = {"color": COLOURS[i % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
     for group in coinciding(results, name):
         for k, scheme in enumerate(group[1:], start=1):
+            # matplotlib's (offset, (dash, gap)), in widths of the line
             style_of[scheme]["linestyle"] = (0, ((len(group) - k) * _DASH_LENGTH, k * _DASH_LENGTH))
     return style_of
 

@@ -38,7 +38,7 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
         else.
     """
     grid = combinations(over)
-    for combination in grid:
+    for combination in grid:  # raises for any of them before the first is run
         config.load(path, [*bindings, *combination])
     _check_folders([folder_name(combination) for combination in grid])
     sweep_folders.begin(out, _identity(path, bindings, over, grid[0]))
