@@ -31,6 +31,7 @@ _FUNCTIONS = {"comparable": "gcjax.equality", "register": "gcjax.registry"}
 
 
 def __getattr__(name: str) -> Any:
+    """What Python calls for `gcjax.name` when nothing has set it: imports the module or the function of this name."""
     if name in _MODULES:
         return importlib.import_module(f"gcjax.{name}")
     if name in _FUNCTIONS:
@@ -39,4 +40,5 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
+    """What `dir(gcjax)` lists: also what has not been imported yet."""
     return sorted([*globals(), *__all__])

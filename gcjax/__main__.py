@@ -5,7 +5,7 @@ import sys
 
 
 def main() -> int:
-    """Runs the command, with Ctrl-C ending it in silence until `gcjax.interrupts` has been imported."""
+    """Runs the command; until `gcjax.interrupts` is imported and takes over, Ctrl-C ends it without a traceback."""
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
     from gcjax import cli

@@ -15,15 +15,15 @@ import numpy as np
 
 
 def is_traced(value: Any) -> bool:
-    """Whether a value has no concrete number yet."""
+    """Whether JAX is tracing a value, so that it has no concrete number yet."""
     return isinstance(value, jax.core.Tracer)
 
 
 def integer(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> int:
     """Returns `value` as an int within the bounds, or raises `ValueError`."""
     bounds = f"at least {minimum}" if maximum is None else f"between {minimum} and {maximum}"
-    whole = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
-    if not whole or value < minimum or (maximum is not None and value > maximum):
+    is_integer = isinstance(value, (int, np.integer)) and not isinstance(value, bool)
+    if not is_integer or value < minimum or (maximum is not None and value > maximum):
         raise ValueError(f"{name} must be a whole number {bounds}; got {value!r}." + (f" {hint}" if hint else ""))
     return int(value)
 
@@ -55,8 +55,8 @@ def number(
             raise TypeError  # for numpy, None is NaN
     except (TypeError, ValueError):
         raise ValueError(f"{name} must be a number or an array of numbers; got {value!r}.") from None
-    low = array > minimum if above else array >= minimum
-    if not np.all(low & (array <= maximum) & (np.isfinite(array) | (not finite))):
+    is_large_enough = array > minimum if above else array >= minimum
+    if not np.all(is_large_enough & (array <= maximum) & (np.isfinite(array) | (not finite))):
         relation = "above" if above else "at least"
         limit = (" and finite" if finite else "") if math.isinf(maximum) else f" and at most {maximum:g}"
         raise ValueError(f"{name} must be {relation} {minimum:g}{limit}; got {_shorten(array)}.")
@@ -64,14 +64,17 @@ def number(
 
 
 def single_number(name: str, value: Any, **bounds: Any) -> Any:
-    """As `number`, for one number for all workers: sequences, arrays, text and booleans are refused."""
+    """As `number` (see there for the bounds), for a single number: sequences, arrays, text and booleans are refused."""
     if value is None or isinstance(value, (str, bytes, bool, tuple, list, dict)) or np.shape(value) != ():
         raise ValueError(f"{name} must be one number; got {value!r}.")
     return number(name, value, **bounds)
 
 
 def whole(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None, hint: str = "") -> Any:
-    """As `integer`, for every entry of a number or array, traced or not; returns `value` unchanged."""
+    """Checks that every entry of a number or array is a whole number within the bounds; returns `value` unchanged.
+
+    A value that JAX is tracing passes; the error is as that of `integer`.
+    """
     if not is_traced(value):
         for entry in np.ravel(np.asarray(value)).tolist():
             integer(name, entry, minimum=minimum, maximum=maximum, hint=hint)
@@ -79,7 +82,7 @@ def whole(name: str, value: Any, *, minimum: int = 0, maximum: int | None = None
 
 
 def probability(name: str, value: Any) -> Any:
-    """Checks that a value lies in [0, 1]."""
+    """Checks that every entry of a number or array lies in [0, 1], and returns it unchanged."""
     return number(name, value, minimum=0.0, maximum=1.0)
 
 
@@ -88,19 +91,20 @@ def choice(name: str, value: Any, options: Iterable[str]) -> str:
     options = sorted(options)
     if value in options:
         return value
-    close = difflib.get_close_matches(str(value), options, n=1)
-    hint = f" Did you mean {close[0]!r}?" if close else ""
+    nearest = difflib.get_close_matches(str(value), options, n=1)
+    hint = f" Did you mean {nearest[0]!r}?" if nearest else ""
     raise ValueError(f"{name} must be one of {', '.join(map(repr, options))}; got {value!r}.{hint}")
 
 
 def rng_key(value: Any) -> Any:
     """Checks that a value is one JAX random key, of the new kind or the old, and returns it unchanged."""
     dtype, shape = getattr(value, "dtype", None), np.shape(value) if hasattr(value, "dtype") else None
-    typed = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
-    if (typed and shape == ()) or (dtype == np.uint32 and shape is not None and len(shape) == 1):
+    is_new_kind = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key) and shape == ()
+    is_old_kind = dtype == np.uint32 and shape is not None and len(shape) == 1
+    if is_new_kind or is_old_kind:
         return value
-    got = repr(value) if dtype is None else f"an array of shape {shape} and dtype {dtype}"
-    raise ValueError(f"rng_key must be one JAX random key, for example jax.random.key(0); got {got}.")
+    value_text = repr(value) if dtype is None else f"an array of shape {shape} and dtype {dtype}"
+    raise ValueError(f"rng_key must be one JAX random key, for example jax.random.key(0); got {value_text}.")
 
 
 def optimizer(name: str, value: Any) -> Any:
@@ -133,26 +137,27 @@ def durations(value: Any) -> Any:
         )
     if not jnp.issubdtype(dtype, jnp.floating):
         raise ValueError(f"durations must be floating point seconds; got dtype {dtype}.")
-    if dtype.itemsize < 4:
+    if dtype.itemsize < 4:  # bytes
         value = value.astype(jnp.float32)
     if is_traced(value):
         return value
     array = np.asarray(value)
-    bad = np.isnan(array) | (array < 0)
-    if bad.any():
-        unit, worker = np.argwhere(bad)[0]
+    is_bad = np.isnan(array) | (array < 0)
+    if is_bad.any():
+        unit, worker = np.argwhere(is_bad)[0]
         raise ValueError(
             f"durations must be seconds >= 0, and inf for a failed worker; got {array[unit, worker]} "
-            f"for unit {unit} of worker {worker} ({int(bad.sum())} bad values in all)."
+            f"for unit {unit} of worker {worker} ({int(is_bad.sum())} bad values in all)."
         )
     return jnp.asarray(value, jax.dtypes.canonicalize_dtype(array.dtype))
 
 
 def transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:
-    """What an error about durations of a shape [T, W] adds if they look like [W, T]; nothing if they do not.
+    """A sentence for an error about durations [T, W] that look like [W, T]; empty if they do not.
 
-    They do if there are as many rows as workers, where their number is known, and otherwise if there are less units
-    than workers: that is no error by itself.
+    Args:
+      shape: of the durations.
+      num_workers: how many rows they would then have; if None, they look so if they have fewer units than workers.
     """
     rows, columns = shape
     if rows < columns if num_workers is None else rows == num_workers != columns:
@@ -164,4 +169,5 @@ def transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:
 
 
 def _shorten(array: np.ndarray) -> str:
+    """The numbers of an array for an error, without the middle of a long one."""
     return f"{array.item():g}" if array.ndim == 0 else np.array2string(array, threshold=8, precision=6)

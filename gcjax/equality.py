@@ -24,8 +24,8 @@ _P = ParamSpec("_P")
 _T = TypeVar("_T")
 
 
-# What compares by value, or never changes; other objects might, so that they make nothing comparable.
-_VALUES = (type(None), bool, int, str, bytes, range, type, enum.Enum, np.dtype, PurePath, functools.partial)
+# Types that compare by value, or never change. An argument of another type may, and then nothing is comparable.
+_IMMUTABLE_TYPES = (type(None), bool, int, str, bytes, range, type, enum.Enum, np.dtype, PurePath, functools.partial)
 
 
 class PureFunction:
@@ -36,6 +36,7 @@ class PureFunction:
     """
 
     def __init__(self, function: Callable[..., Any], origin: Hashable, by_value: bool) -> None:
+        """Wraps a function; `origin` is what it compares by: its factory, the factory's arguments, and its path."""
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
@@ -75,22 +76,30 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(factory)
     def comparing(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        result = factory(*map(_copy, args), **{name: _copy(value) for name, value in kwargs.items()})
+        """What the factory makes, with functions that compare by their origin if the arguments allow it."""
+        result = factory(*map(_copy_of_array, args), **{name: _copy_of_array(value) for name, value in kwargs.items()})
         bound = signature.bind(*args, **kwargs)
         bound.apply_defaults()
-        try:
+        try:  # the factory, its arguments, and whether 64-bit types are switched on
             origin = (factory, frozen(bound.arguments), jax.dtypes.canonicalize_dtype("float64").name)
             hash(origin)
         except TypeError:
             return result
-        by_value = not any(map(_is_closure, _leaves(bound.arguments)))
+        by_value = not any(map(_is_closure, _iterate_leaves(bound.arguments)))
         return _with_origins(result, origin, by_value, ())
 
     return comparing
 
 
 def _with_origins(value: Any, origin: Hashable, by_value: bool, path: tuple[Hashable, ...]) -> Any:
-    """The value, with every closure in it as a `PureFunction` of its origin and the path to it."""
+    """The value, where every closure in tuples, lists and dicts is now a `PureFunction`.
+
+    Args:
+      value: what a factory returned, or a part of it.
+      origin: the factory and its arguments.
+      by_value: whether the arguments of the factory all compare by value.
+      path: the fields, indices and keys from what the factory returned to this part.
+    """
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields = {name: _with_origins(getattr(value, name), origin, by_value, (*path, name)) for name in value._fields}
         unchanged = all(fields[name] is getattr(value, name) for name in fields)
@@ -102,7 +111,8 @@ def _with_origins(value: Any, origin: Hashable, by_value: bool, path: tuple[Hash
     return PureFunction(value, (origin, path), by_value) if _is_closure(value) else value
 
 
-def _copy(value: Any) -> Any:
+def _copy_of_array(value: Any) -> Any:
+    """A copy of a NumPy array, which could be changed later; any other value as it is."""
     return value.copy() if type(value) is np.ndarray else value
 
 
@@ -115,22 +125,22 @@ def _is_closure(value: Any) -> bool:
     return (inspect.isfunction(value) and "<locals>" in value.__qualname__) or isinstance(value, functools.partial)
 
 
-def _leaves(value: Any) -> Iterator[Any]:
-    """What is in a value of lists, tuples and dicts, however deep."""
+def _iterate_leaves(value: Any) -> Iterator[Any]:
+    """The values in lists, tuples and dicts, at any depth; of another value, that alone."""
     if isinstance(value, dict):
         value = tuple(value.values())
     if not isinstance(value, (list, tuple)):
         yield value
         return
     for item in value:
-        yield from _leaves(item)
+        yield from _iterate_leaves(item)
 
 
 def frozen(value: Any) -> Hashable:
-    """Something with a hash that is equal for equal values, of the same types.
+    """Something with a hash, immutable, that is equal for equal values of the same types.
 
     Raises:
-      TypeError: if there is no such thing, since the value can change, or is being traced.
+      TypeError: if there is no such thing, since the value may change, or is being traced by JAX.
     """
     if isinstance(value, jax.core.Tracer):
         raise TypeError("a traced value has no bits")
@@ -143,23 +153,29 @@ def frozen(value: Any) -> Hashable:
     if isinstance(value, (float, complex)):
         return type(value), repr(value)  # 0.0 and -0.0 differ, and NaN equals itself
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return type(value), tuple(frozen(getattr(value, field.name)) for field in _fields(value))
-    if isinstance(value, (*_VALUES, PureFunction)) or inspect.isroutine(value):
+        return type(value), tuple(frozen(getattr(value, field.name)) for field in _frozen_fields(value))
+    if isinstance(value, (*_IMMUTABLE_TYPES, PureFunction)) or inspect.isroutine(value):
         return type(value), value
     raise TypeError(f"a {type(value).__name__} may change")
 
 
 def _frozen_array(value: Any) -> Hashable:
+    """The type, dtype, shape and bits of an array of JAX or NumPy, or of an array of JAX keys.
+
+    Raises:
+      TypeError: for arrays of Python objects, structured arrays and masked ones.
+    """
     if isinstance(value, jax.Array) and jax.dtypes.issubdtype(value.dtype, jax.dtypes.prng_key):
         return str(value.dtype), _frozen_array(jax.random.key_data(value))
     array = np.asarray(value)
     if array.dtype.hasobject or array.dtype.names or type(value) is np.ma.MaskedArray:
         raise TypeError(f"an array of {array.dtype} does not compare by its bits")
-    weak = isinstance(value, jax.Array) and value.weak_type
-    return type(value).__name__, array.dtype.name, array.dtype.str, weak, array.shape, array.tobytes()
+    is_weak = isinstance(value, jax.Array) and value.weak_type  # its type gives way to that of another operand
+    return type(value).__name__, array.dtype.name, array.dtype.str, is_weak, array.shape, array.tobytes()
 
 
-def _fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
+def _frozen_fields(value: Any) -> tuple[dataclasses.Field[Any], ...]:
+    """The fields of a dataclass's instance; a `TypeError` if the dataclass is not frozen."""
     if not value.__dataclass_params__.frozen:
         raise TypeError(f"a {type(value).__name__} may change")
     return dataclasses.fields(value)

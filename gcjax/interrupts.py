@@ -26,24 +26,34 @@ STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 SAVING_SECONDS: dict[int, float] = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0}
 """How long after each signal a run has for its last checkpoint."""
 
-_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
-_FLUSH_SECONDS = 0.5  # whoever holds stdout may hang
+_SIGNAL_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
+_MAX_FLUSH_SECONDS = 0.5  # whoever holds stdout may hang
 _HOLD_SECONDS = 20.0  # longer than the thread that listens takes to end the process
+_STDOUT, _STDERR = 1, 2  # file descriptors
 _CLEAR_LINE, _SHOW_CURSOR = b"\r\x1b[2K", b"\x1b[?25h"  # a progress bar has written the one and hidden the other
 
 
-class _State:
-    """What is known of signals in this process."""
+class _SignalState:
+    """What this process does about signals.
+
+    Attributes:
+      received: the last signal that came; None if none has.
+      saving: signal -> seconds that a run has for its last checkpoint.
+      grace: signal -> seconds from the first signal to the end of the process, in the current block of `grace`.
+      advice: returns what to tell a person to do.
+      last_actions: called before the process ends, the last one first.
+    """
 
     def __init__(self) -> None:
+        """No signal has come, and the first one ends the process at once."""
         self.received: int | None = None
         self.saving: Mapping[int, float] = {}
         self.grace: Mapping[int, float] = {}
-        self.advice: Callable[[], str] = str
+        self.advice: Callable[[], str] = str  # the empty text
         self.last_actions: list[Callable[[], None]] = []
 
 
-_state = _State()
+_signal_state = _SignalState()
 
 
 @contextmanager
@@ -59,28 +69,28 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _state.advice, _state.saving = str, {}
-    reading, writing = os.pipe()
-    os.set_blocking(writing, False)
-    listener = threading.Thread(target=_listen, args=(reading,), name="gcjax-interrupts", daemon=True)
+    _signal_state.advice, _signal_state.saving = str, {}  # `str()` is the empty text
+    read_end, write_end = os.pipe()  # Python writes the number of a signal to it at once, in C
+    os.set_blocking(write_end, False)
+    listener = threading.Thread(target=_listen_for_signals, args=(read_end,), name="gcjax-interrupts", daemon=True)
     listener.start()
-    woken = signal.set_wakeup_fd(writing, warn_on_full_buffer=False)
-    before = {number: signal.getsignal(number) for number in STATUS}
-    answered = [number for number, handler in before.items() if handler is not signal.SIG_IGN]
-    for number in answered:
-        signal.signal(number, _hold)
+    previous_wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
+    previous_handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STATUS}
+    handled_signals = [each for each, handler in previous_handlers.items() if handler is not signal.SIG_IGN]
+    for signal_number in handled_signals:
+        signal.signal(signal_number, _hold_main_thread)
     try:
         yield
     finally:
         if until_exit:
-            atexit.register(_ignore, answered)
+            atexit.register(_ignore_signals, handled_signals)
         else:
-            for number in answered:
-                signal.signal(number, before[number])
-            signal.set_wakeup_fd(woken)
-            os.close(writing)
+            for signal_number in handled_signals:
+                signal.signal(signal_number, previous_handlers[signal_number])
+            signal.set_wakeup_fd(previous_wakeup_fd)
+            os.close(write_end)  # which ends the listener
             listener.join()
-            _state.saving = {}
+            _signal_state.saving = {}
 
 
 def advise(advice: Callable[[], str]) -> None:
@@ -90,108 +100,119 @@ def advise(advice: Callable[[], str]) -> None:
       advice: returns the end of the sentence "gcjax: interrupted"; called on another thread when the signal comes, so
         it must import nothing.
     """
-    _state.advice = advice
+    _signal_state.advice = advice
 
 
 @contextmanager
 def before_end(action: Callable[[], None]) -> Iterator[None]:
     """Calls a function before a signal ends the process in this block, on another thread. Its errors are ignored."""
-    _state.last_actions.append(action)
+    _signal_state.last_actions.append(action)
     try:
         yield
     finally:
-        _state.last_actions.remove(action)
+        _signal_state.last_actions.remove(action)
 
 
 @contextmanager
 def grace(seconds: Mapping[int, float]) -> Iterator[None]:
-    """In this block, the first signal only asks, and ends the process so many seconds later, or when the block ends.
+    """In this block, the first signal is a request, and ends the process so many seconds later, or when the block ends.
 
-    A loop in it sees the question as `stop_requested`, and can save what it has before it ends. A second signal ends
-    the process at once.
+    A loop in the block asks `stop_requested`, and can save what it has before it ends. A second signal ends the process
+    at once.
 
     Args:
       seconds: for each signal; 0, or none, ends the process at once.
     """
-    previous, _state.grace = _state.grace, seconds
+    outer_grace, _signal_state.grace = _signal_state.grace, seconds
     try:
         yield
     finally:
-        _state.grace = previous
-        if _state.received is not None:
-            _end(_state.received)
+        _signal_state.grace = outer_grace
+        if _signal_state.received is not None:
+            _end_process(_signal_state.received)
 
 
 def allow_saving() -> None:
     """From now on a run may save a last checkpoint after a signal, as the command can go on from it."""
-    _state.saving = SAVING_SECONDS
+    _signal_state.saving = SAVING_SECONDS
 
 
 def saving() -> Mapping[int, float]:
     """How many seconds a run has for its last checkpoint after each signal; empty if it has none. For `grace`."""
-    return _state.saving
+    return _signal_state.saving
 
 
 def stop_requested() -> bool:
     """Whether a signal has come, in a block of `grace`."""
-    return _state.received is not None
+    return _signal_state.received is not None
 
 
-def _ignore(numbers: Iterable[int]) -> None:
-    for number in numbers:
-        signal.signal(number, signal.SIG_IGN)
+def _ignore_signals(signal_numbers: Iterable[int]) -> None:
+    """Has the process ignore the signals of these numbers."""
+    for signal_number in signal_numbers:
+        signal.signal(signal_number, signal.SIG_IGN)
 
 
-def _hold(number: int, frame: FrameType | None) -> None:
-    """Keeps the main thread from going on while the other one ends the process."""
+def _hold_main_thread(signal_number: int, frame: FrameType | None) -> None:
+    """The handler of a signal: keeps the main thread from going on while the listening one ends the process.
+
+    Where the signal is a request (see `grace`), it does nothing. Should the listening thread fail, it ends the process.
+    """
     del frame
-    if not _state.grace.get(number):
+    if not _signal_state.grace.get(signal_number):
         time.sleep(_HOLD_SECONDS)
-        _end(number)
+        _end_process(signal_number)
 
 
-def _listen(reading: int) -> None:
-    """Ends the process when a signal is told on the pipe; returns when the pipe is closed."""
-    with open(reading, "rb", buffering=0) as told:
-        while number := told.read(1):
-            if number[0] not in STATUS:  # somebody else's signal
+def _listen_for_signals(read_end: int) -> None:
+    """Ends the process, at once or after its time of grace, when a signal comes; returns when the pipe is closed.
+
+    Args:
+      read_end: the file descriptor of a pipe to which Python writes the number of each signal, as a byte.
+    """
+    with open(read_end, "rb", buffering=0) as pipe:
+        while signal_byte := pipe.read(1):
+            signal_number = signal_byte[0]
+            if signal_number not in STATUS:  # a signal that is not handled here
                 continue
-            first, _state.received = _state.received is None, number[0]
-            seconds = _state.grace.get(number[0])
-            if first and seconds:
-                timer = threading.Timer(seconds, _end, number)
+            is_first, _signal_state.received = _signal_state.received is None, signal_number
+            seconds = _signal_state.grace.get(signal_number)
+            if is_first and seconds:
+                timer = threading.Timer(seconds, _end_process, [signal_number])
                 timer.daemon = True
                 timer.start()
-                if os.isatty(2):
-                    _say(f"gcjax: saving a checkpoint, for at most {seconds:g} s; again to end at once\n")
+                if os.isatty(_STDERR):
+                    _print_line(f"gcjax: saving a checkpoint, for at most {seconds:g} s; again to end at once\n")
             else:
-                _end(number[0])
+                _end_process(signal_number)
 
 
-def _end(number: int) -> None:
-    """Says so and ends the process, whatever its other threads are doing."""
+def _end_process(signal_number: int) -> None:
+    """Ends the process, whatever its other threads are doing, with a line on stderr and the exit status of a signal."""
     try:
-        for action in reversed(_state.last_actions):
+        for action in reversed(_signal_state.last_actions):
             with contextlib.suppress(Exception):
                 action()
-        flush = threading.Thread(target=_flush, daemon=True)
-        flush.start()
-        flush.join(_FLUSH_SECONDS)
+        flushing = threading.Thread(target=_flush_output, daemon=True)  # which may never return
+        flushing.start()
+        flushing.join(_MAX_FLUSH_SECONDS)
         advice = ""
         with contextlib.suppress(Exception):
-            advice = _state.advice()
-        _say(f"gcjax: {_WORDS[signal.Signals(number)]}{advice}\n")
+            advice = _signal_state.advice()
+        _print_line(f"gcjax: {_SIGNAL_WORDS[signal.Signals(signal_number)]}{advice}\n")
     finally:
-        os._exit(STATUS[signal.Signals(number)])
+        os._exit(STATUS[signal.Signals(signal_number)])
 
 
-def _flush() -> None:
+def _flush_output() -> None:
+    """Writes what is left in the buffers of stdout and stderr."""
     sys.stdout.flush()
     sys.stderr.flush()
 
 
-def _say(line: str) -> None:
+def _print_line(line: str) -> None:
+    """Writes a line to stderr past Python's buffers, and clears a progress bar from the terminal before."""
     with contextlib.suppress(OSError):
-        if os.isatty(1):
-            os.write(1, _CLEAR_LINE + _SHOW_CURSOR)
-        os.write(2, line.encode())
+        if os.isatty(_STDOUT):
+            os.write(_STDOUT, _CLEAR_LINE + _SHOW_CURSOR)
+        os.write(_STDERR, line.encode())

@@ -13,9 +13,12 @@ _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.lim
 
 
 def limit() -> int:
-    """Bytes that arrays can have at most: the memory of all devices, or that of the machine or container."""
-    device_limits = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
-    return sum(device_limits) * jax.process_count() if all(device_limits) else _machine_bytes() * jax.process_count()
+    """Bytes that arrays can have at most, over all processes: of their devices, or of their machines or containers.
+
+    Devices such as CPUs do not tell what they have. Every process is taken to have as much as this one.
+    """
+    device_bytes = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
+    return (sum(device_bytes) if all(device_bytes) else _machine_bytes()) * jax.process_count()
 
 
 def check(what: str, num_bytes: int, advice: str) -> None:
@@ -31,8 +34,8 @@ def check(what: str, num_bytes: int, advice: str) -> None:
     """
     if num_bytes > limit():
         raise ValueError(
-            f"{what} must fit into memory; they take at least {_in_units(num_bytes)}, and there are "
-            f"{_in_units(limit())}. {advice}"
+            f"{what} must fit into memory; they take at least {_size_text(num_bytes)}, and there are "
+            f"{_size_text(limit())}. {advice}"
         )
 
 
@@ -49,11 +52,12 @@ def is_exhausted(error: Exception) -> bool:
 
 def _machine_bytes() -> int:
     """Bytes of the machine, or of the container if it has fewer."""
-    machine = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     limits = [Path(name).read_text().strip() for name in _CGROUP_LIMITS if Path(name).is_file()]
-    return min([machine, *(int(text) for text in limits if text.isdecimal())])
+    return min([machine_bytes, *(int(limit) for limit in limits if limit.isdecimal())])  # "max" is no limit
 
 
-def _in_units(num_bytes: int) -> str:
-    power = min(max(num_bytes, 1).bit_length() // 10, 6)
+def _size_text(num_bytes: int) -> str:
+    """A number of bytes with three digits and a unit, from bytes to EiB."""
+    power = min(max(num_bytes, 1).bit_length() // 10, 6)  # of 1024; 1 KiB has 11 bits
     return f"{num_bytes / 1024**power:.3g} {('bytes', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB', 'EiB')[power]}"

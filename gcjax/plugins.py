@@ -28,15 +28,15 @@ def load() -> list[str]:
     global _problems
     if _problems is None:
         _problems = []  # a plugin that asks for the entries itself sees those that there are so far
-        unique = {(point.name, point.value): point for point in entry_points(group=GROUP)}
-        _problems += filter(None, map(_import, unique.values()))
+        unique = {(point.name, point.value): point for point in entry_points(group=GROUP)}  # a path may be there twice
+        _problems += filter(None, map(_import_plugin, unique.values()))
         for problem in _problems:
             print(f"gcjax: {problem}", file=sys.stderr)
     return _problems
 
 
-def _import(point: EntryPoint) -> str | None:
-    """Imports one plugin; returns what is wrong with it."""
+def _import_plugin(point: EntryPoint) -> str | None:
+    """Imports the module of one plugin; returns a sentence if it is broken, None if it is not."""
     package = f" of the package {point.dist.name}" if point.dist is not None else ""
     left_out = f"The plugin '{point.name}'{package} is left out"
     if ":" in point.value:

@@ -36,20 +36,27 @@ class Progress(NamedTuple):
     show: Callable[[Any], None]
 
     def part(self, label: str, index: int, number: int) -> Callable[[float], None]:
-        """What one of so many equal parts of the whole tells the share of itself that is done."""
+        """A function that reports the share that is done of one of `number` equal parts of the whole.
+
+        Args:
+          label: of the part.
+          index: which part it is, from 0.
+          number: of parts.
+        """
         return lambda fraction: self.update(label, (index + fraction) / number)
 
     def portion(self, start: float, end: float) -> "Progress":
-        """What reports the whole of something that is from one share to another of this whole."""
+        """A progress whose whole, from 0 to 1, is the share of this one from `start` to `end`."""
 
         def update(label: str, fraction: float, detail: str = "") -> None:
+            """Reports a fraction of the portion as one of the whole."""
             self.update(label, start + fraction * (end - start), detail)
 
         return self._replace(update=update)
 
 
 def silent() -> Progress:
-    """Says nothing."""
+    """A progress that says nothing."""
     return Progress(update=lambda label, fraction, detail="": None, show=lambda renderable: None)
 
 
@@ -65,9 +72,9 @@ def bar() -> Iterator[Progress]:
     screen = console()
     show = functools.partial(screen.print, markup=False)
     if not screen.is_terminal:
-        lines = _Lines()
-        yield Progress(update=lines.update, show=show)
-        lines.end()
+        label_lines = _LabelLines()
+        yield Progress(update=label_lines.update, show=show)
+        label_lines.end()
         return
     columns = (
         rich_progress.TextColumn("{task.description}", markup=False),
@@ -75,33 +82,36 @@ def bar() -> Iterator[Progress]:
         rich_progress.TaskProgressColumn(),
         rich_progress.TimeRemainingColumn(),
     )
-    with rich_progress.Progress(*columns, console=screen, transient=True) as shown:
-        task = shown.add_task("starting", total=1.0)
+    with rich_progress.Progress(*columns, console=screen, transient=True) as rich_bar:
+        task = rich_bar.add_task("starting", total=1.0)
 
         def update(label: str, fraction: float, detail: str = "") -> None:
-            shown.update(task, description=f"{label}, {detail}" if detail else label, completed=fraction)
+            """Draws the bar with this label, detail and fraction."""
+            rich_bar.update(task, description=f"{label}, {detail}" if detail else label, completed=fraction)
 
         yield Progress(update=update, show=show)
 
 
-class _Lines:
-    """Says what is done, with the seconds that it took, and nothing in between."""
+class _LabelLines:
+    """Prints a line for each label that is done, with the seconds that it took, and nothing in between."""
 
     def __init__(self) -> None:
+        """Without a label so far."""
         self._label, self._since = "", time.perf_counter()
 
     def update(self, label: str, fraction: float, detail: str = "") -> None:
-        """As `Progress.update`."""
+        """As `Progress.update`: another label than before means that the one before is done."""
         del detail
         if label != self._label:
-            self._say(fraction)
+            self._print_done(fraction)
             self._label, self._since = label, time.perf_counter()
 
     def end(self) -> None:
-        """The last one is done, too."""
-        self._say(1.0)
+        """Prints that the last label is done, too."""
+        self._print_done(1.0)
 
-    def _say(self, fraction: float) -> None:
+    def _print_done(self, fraction: float) -> None:
+        """Prints that the current label, if there is one, is done, with the fraction of the whole."""
         if self._label:
             seconds = time.perf_counter() - self._since
             print(f"{self._label}: done in {seconds:.1f} s ({fraction:.0%} of all)", file=sys.stderr, flush=True)

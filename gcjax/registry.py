@@ -10,7 +10,8 @@ from collections.abc import Callable, Iterable
 from importlib import import_module
 from typing import Any, NamedTuple, TypeVar, cast
 
-_TABLES = {
+# Kind -> the module and the name of its table of entries; empty for optax, which has none.
+_TABLE_OF_KIND = {
     "assignment": ("gcjax.codes.assignments", "TABLE"),
     "code": ("gcjax.codes", "TABLE"),
     "stopping": ("gcjax.codes.stopping", "TABLE"),
@@ -26,7 +27,7 @@ _TABLES = {
     "experiment": ("gcjax.study", "EXPERIMENTS"),
 }
 
-_OPTAX = (
+_OPTAX_NAMES = (
     "adam",
     "adamw",
     "add_decayed_weights",
@@ -97,7 +98,7 @@ class Kind(NamedTuple):
 Subscriber = Callable[[str, str, Entry], None]
 """`(kind, name, entry)`, called for each entry that is registered from outside."""
 
-_outside: dict[str, dict[str, Entry]] = {kind: {} for kind in _TABLES}
+_outside_entries: dict[str, dict[str, Entry]] = {kind: {} for kind in _TABLE_OF_KIND}
 _subscribers: list[Subscriber] = []
 
 
@@ -122,22 +123,24 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
     Raises:
       ValueError: if there is no such kind, or the factory is no function, or its name is taken.
     """
-    if kind not in _TABLES:
-        raise ValueError(f"There is no kind '{kind}' to register. {nearest(kind, _TABLES)}")
+    if kind not in _TABLE_OF_KIND:
+        raise ValueError(f"There is no kind '{kind}' to register. {nearest(kind, _TABLE_OF_KIND)}")
 
     def add(factory: Factory) -> Factory:
+        """Registers a factory as `kind`, and returns it, comparable where the kind allows it."""
         entry_name = _valid_name(kind, name, factory)
         if kind in _COMPARABLE:
             from gcjax.equality import comparable
 
             factory = cast(Factory, comparable(factory))
-        _add(kind, entry_name, Entry(factory, paper))
+        _add_outside_entry(kind, entry_name, Entry(factory, paper))
         return factory
 
     return add
 
 
 def _valid_name(kind: str, name: str | None, factory: Any) -> str:
+    """The name to register a factory by: `name`, or by default its own; a `ValueError` if it is no identifier."""
     if not callable(factory) or not hasattr(factory, "__qualname__"):
         raise ValueError(f"What is registered as {kind} must be a function; got {factory!r}. Write it with def.")
     name = factory.__name__ if name is None else name
@@ -146,20 +149,26 @@ def _valid_name(kind: str, name: str | None, factory: Any) -> str:
     return name
 
 
-def _add(kind: str, name: str, entry: Entry) -> None:
-    """Adds an entry from outside and tells the subscribers; without a trace if its name is taken."""
-    others = {**_own_kind(kind).entries, **_outside[kind]}
-    if name in others and others[name].owner != entry.owner:
-        raise name_taken(kind, name, entry, others[name].owner)
-    replaced = _outside[kind].get(name)
-    _outside[kind][name] = entry
+def _add_outside_entry(kind: str, name: str, entry: Entry) -> None:
+    """Adds an entry from outside of gcjax and tells the subscribers.
+
+    An entry of the same factory (by its full name) is replaced: its cell or module has been run once more.
+
+    Raises:
+      ValueError: if the name is taken, here or by a subscriber; the table is then as it was.
+    """
+    registered_entries = {**_kind_of_package(kind).entries, **_outside_entries[kind]}
+    if name in registered_entries and registered_entries[name].owner != entry.owner:
+        raise name_taken(kind, name, entry, registered_entries[name].owner)
+    replaced = _outside_entries[kind].get(name)
+    _outside_entries[kind][name] = entry
     try:
         for subscriber in _subscribers:
             subscriber(kind, name, entry)
     except ValueError:
-        _outside[kind].pop(name)
+        _outside_entries[kind].pop(name)
         if replaced is not None:
-            _outside[kind][name] = replaced
+            _outside_entries[kind][name] = replaced
         raise
 
 
@@ -172,16 +181,16 @@ def name_taken(kind: str, name: str, entry: Entry, owner: str) -> ValueError:
 
 
 def subscribe(subscriber: Subscriber) -> None:
-    """Has a function called for each entry from outside: now for those that there are, later for each new one."""
-    for kind, entries in _outside.items():
+    """Calls a function for each entry from outside of gcjax: now for those so far, later for each new one."""
+    for kind, entries in _outside_entries.items():
         for name, entry in entries.items():
             subscriber(kind, name, entry)
     _subscribers.append(subscriber)
 
 
 def forget(is_gone: Callable[[Entry], bool]) -> None:
-    """Takes entries from outside out of the table again."""
-    for entries in _outside.values():
+    """Removes the entries from outside of gcjax for which a condition holds."""
+    for entries in _outside_entries.values():
         for name in [name for name, entry in entries.items() if is_gone(entry)]:
             del entries[name]
 
@@ -191,7 +200,7 @@ def own_kinds() -> dict[str, Kind]:
 
     Those of optax that config files can name are among them.
     """
-    return {kind: _own_kind(kind) for kind in _TABLES}
+    return {kind: _kind_of_package(kind) for kind in _TABLE_OF_KIND}
 
 
 def kinds() -> dict[str, Kind]:
@@ -200,18 +209,21 @@ def kinds() -> dict[str, Kind]:
 
     plugins.load()
     return {
-        name: kind._replace(entries={**kind.entries, **_outside[name]}, outside=frozenset(_outside[name]))
+        name: kind._replace(
+            entries={**kind.entries, **_outside_entries[name]}, outside=frozenset(_outside_entries[name])
+        )
         for name, kind in own_kinds().items()
     }
 
 
-def _own_kind(kind: str) -> Kind:
-    module, table = _TABLES[kind]
+def _kind_of_package(kind: str) -> Kind:
+    """A kind with the entries of this package, or with those of optax that config files can name."""
+    module, table = _TABLE_OF_KIND[kind]
     if table:
         entries = getattr(import_module(module), table)
     else:
         comparable = import_module("gcjax.equality").comparable
-        entries = {name: Entry(comparable(getattr(import_module(module), name))) for name in _OPTAX}
+        entries = {name: Entry(comparable(getattr(import_module(module), name))) for name in _OPTAX_NAMES}
     return Kind(module, entries, kind not in NOT_IN_CONFIGS)
 
 
@@ -221,12 +233,12 @@ def select(name: str | None = None) -> dict[str, Kind]:
     Raises:
       ValueError: if there is no such kind.
     """
-    everything = kinds()
+    all_kinds = kinds()
     if name is None:
-        return everything
-    if name not in everything:
-        raise ValueError(f"There is no kind '{name}'. {nearest(name, everything)}")
-    return {name: everything[name]}
+        return all_kinds
+    if name not in all_kinds:
+        raise ValueError(f"There is no kind '{name}'. {nearest(name, all_kinds)}")
+    return {name: all_kinds[name]}
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

@@ -10,10 +10,10 @@ from rich.markdown import Markdown
 from rich.table import Table
 from rich.text import Text
 
-LONGEST_LINE = 30
+MAX_UNBROKEN_WIDTH = 30
 """Cells up to so many characters are never broken, so that a number keeps its spread and its unit."""
 
-_NARROWEST = 24  # the columns of longer cells, and what names a row is broken above it
+_MIN_TEXT_WIDTH = 24  # of a column with longer cells; a key column's cells are broken if they are longer than this
 _GAP = 3  # between two columns: a line, and a space on both sides
 
 Cell = str | Text
@@ -37,57 +37,66 @@ class RichTable:
         caption: str | None,
     ) -> None:
         """As `rich_table`."""
-        self.caption = caption
-        self.title, self.heads, self.rows, self.keys = title, list(heads), [list(row) for row in rows], keys
+        self.title, self.caption, self.keys = title, caption, keys
+        self.heads, self.rows = list(heads), [list(row) for row in rows]
         self.left = {i for i, head in enumerate(heads) if i < keys or head in left}
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        """What rich calls to print the table: its title, its parts one below the other, its caption."""
         if self.title:
-            yield Text(self.title, style="italic")  # above the table, whose title would be broken at its own width
-        for part in self.parts(options.max_width):
-            if part != self.parts(options.max_width)[0]:
+            yield Text(
+                self.title, style="italic"
+            )  # not the title of a rich table, which is broken at the table's width
+        for i, part in enumerate(self.parts(options.max_width)):
+            if i > 0:
                 yield Text()
-            yield self._table(part, self._widths(part, options.max_width))
+            yield self._part_table(part, self._column_widths(part, options.max_width))
         if self.caption:
             yield Text(self.caption)
 
     def parts(self, width: int) -> list[list[int]]:
-        """The columns of each part for a terminal of so many characters."""
-        keys, parts = list(range(self.keys)), [list(range(self.keys))]
+        """The indices of the columns of each part, the key columns first, for a terminal of `width` characters."""
+        parts = [list(range(self.keys))]
         for column in range(self.keys, len(self.heads)):
             if len(parts[-1]) > self.keys and self._min_width([*parts[-1], column]) > width:
-                parts.append(list(keys))
+                parts.append(list(range(self.keys)))
             parts[-1].append(column)
         return parts
 
     def _min_width(self, part: Sequence[int]) -> int:
+        """The least width of a table of these columns, in characters."""
         return sum(self._min_column_width(column) for column in part) + _GAP * (len(part) - 1)
 
     def _min_column_width(self, column: int) -> int:
-        """The least width at which no word, and no short cell, is broken."""
-        words = max(map(cell_len, self.heads[column].split()), default=0)
-        longest = _NARROWEST if column < self.keys else LONGEST_LINE
-        return max([words, *(_line_width(line, longest) for line in self._lines(column))])
+        """The least width of a column, in characters, at which no word, and no short cell, is broken."""
+        longest_word_of_head = max(map(cell_len, self.heads[column].split()), default=0)
+        max_unbroken = _MIN_TEXT_WIDTH if column < self.keys else MAX_UNBROKEN_WIDTH
+        return max([longest_word_of_head, *(_min_line_width(line, max_unbroken) for line in self._lines(column))])
 
     def _lines(self, column: int) -> Iterator[str]:
-        return itertools.chain.from_iterable(_rich(row[column]).plain.split("\n") for row in self.rows)
+        """The lines of all cells of a column."""
+        return itertools.chain.from_iterable(_rich_text(row[column]).plain.split("\n") for row in self.rows)
 
-    def _widths(self, part: Sequence[int], width: int) -> list[int]:
-        """What is left of the width goes to the columns that want most."""
+    def _column_widths(self, part: Sequence[int], width: int) -> list[int]:
+        """The width of each column of a part that is printed at a width, all in characters.
+
+        Each has its least width; what remains is given out character by character, to the column that lacks most.
+        """
         widths = [self._min_column_width(column) for column in part]
-        wanted = [max(map(cell_len, [self.heads[column], *self._lines(column)])) for column in part]
+        full_widths = [max(map(cell_len, [self.heads[column], *self._lines(column)])) for column in part]
         for _ in range(width - self._min_width(part)):
-            neediest = max(range(len(part)), key=lambda i: wanted[i] - widths[i])
-            widths[neediest] += int(wanted[neediest] > widths[neediest])
+            neediest = max(range(len(part)), key=lambda i: full_widths[i] - widths[i])
+            widths[neediest] += int(full_widths[neediest] > widths[neediest])
         return widths
 
-    def _table(self, part: Sequence[int], widths: Sequence[int]) -> Table:
+    def _part_table(self, part: Sequence[int], widths: Sequence[int]) -> Table:
+        """A table of rich with some of the columns, at these widths."""
         table = Table(show_edge=False, pad_edge=False)
         for column, width in zip(part, widths, strict=True):
             justify: JustifyMethod = "left" if column in self.left else "right"
             table.add_column(Text(self.heads[column]), justify=justify, width=width, overflow="fold")
         for row in self.rows:
-            table.add_row(*(_rich(row[column]) for column in part))
+            table.add_row(*(_rich_text(row[column]) for column in part))
         return table
 
 
@@ -116,12 +125,19 @@ def rich_table(
 def markdown_table(
     heads: Sequence[str], rows: Sequence[Sequence[str]], *, keys: int = 1, left: Collection[str] = ()
 ) -> str:
-    """For a Markdown page; arguments as in `rich_table`. A cell with a bar or several lines stays one cell."""
+    """A table for a Markdown page. A cell with a bar or several lines stays one cell.
+
+    Args:
+      heads: of the columns.
+      rows: of cells.
+      keys: how many columns name the row; they are to the left.
+      left: the heads of the other columns that are to the left; numbers are to the right.
+    """
     rules = ["---" if i < keys or head in left else "---:" for i, head in enumerate(heads)]
-    return "\n".join(f"| {' | '.join(map(_escaped, line))} |" for line in [heads, rules, *rows])
+    return "\n".join(f"| {' | '.join(map(_escaped_cell, line))} |" for line in [heads, rules, *rows])
 
 
-def _escaped(cell: str) -> str:
+def _escaped_cell(cell: str) -> str:
     """A cell on one line, where a bar does not end it."""
     return " ".join(cell.splitlines()).replace("|", r"\|")
 
@@ -129,34 +145,37 @@ def _escaped(cell: str) -> str:
 def rich_page(markdown: str) -> Group:
     """A Markdown page for the terminal, with tables as `rich_table` shows them."""
     blocks = itertools.groupby(markdown.splitlines(), lambda line: line.startswith("|"))
-    return Group(*(_parsed(list(lines)) if table else Markdown("\n".join(lines)) for table, lines in blocks))
+    return Group(*(_table_of_lines(list(lines)) if table else Markdown("\n".join(lines)) for table, lines in blocks))
 
 
-def _parsed(lines: Sequence[str]) -> RichTable:
-    """A table from its lines in Markdown."""
-    heads, rules, *rows = [_cells(line) for line in lines]
-    left = [not rule.endswith(":") for rule in rules]
-    keys = max(1, left.index(False)) if False in left else 1
-    return rich_table(
-        "", heads, rows, keys=keys, left=[head for head, is_text in zip(heads, left, strict=True) if is_text]
-    )
+def _table_of_lines(lines: Sequence[str]) -> RichTable:
+    """A table from its lines in Markdown; the columns of text before the first one of numbers name the rows."""
+    heads, rules, *rows = [_row_cells(line) for line in lines]
+    is_left = [not rule.endswith(":") for rule in rules]
+    keys = max(1, is_left.index(False)) if False in is_left else 1
+    left = [head for head, head_is_left in zip(heads, is_left, strict=True) if head_is_left]
+    return rich_table("", heads, rows, keys=keys, left=left)
 
 
-def _cells(line: str) -> list[str]:
+def _row_cells(line: str) -> list[str]:
     """The cells of a line in Markdown, between bars that are not escaped."""
     inside = line.strip().removeprefix("|").removesuffix("|")
     return [cell.strip().replace(r"\|", "|") for cell in re.split(r"(?<!\\)\|", inside)]
 
 
-def _rich(cell: Cell) -> Text:
+def _rich_text(cell: Cell) -> Text:
+    """A cell as rich prints it; text between double asterisks is bold."""
     if isinstance(cell, Text):
         return cell
-    bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
-    return Text(cell[2:-2], style="bold") if bold else Text(cell)
+    is_bold = len(cell) > 4 and cell.startswith("**") and cell.endswith("**")
+    return Text(cell[2:-2], style="bold") if is_bold else Text(cell)
 
 
-def _line_width(line: str, longest: int) -> int:
-    """The width that a line needs: its own if it is short, else that of its longest word."""
-    if cell_len(line) <= longest:
+def _min_line_width(line: str, max_unbroken: int) -> int:
+    """The width that a line of a cell needs: its own up to `max_unbroken` characters, else that of its longest word.
+
+    A line that is broken gets a column of some width at least, however short its words.
+    """
+    if cell_len(line) <= max_unbroken:
         return cell_len(line)
-    return max(_NARROWEST, *map(cell_len, line.split()))
+    return max(_MIN_TEXT_WIDTH, *map(cell_len, line.split()))

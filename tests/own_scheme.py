@@ -46,7 +46,7 @@ def install(folder, **points):
 @contextmanager
 def unloaded(monkeypatch, *names):
     """Entry points are looked at anew; what is registered within, and the modules so named, are forgotten behind."""
-    before = {id(entry.factory) for entries in registry._outside.values() for entry in entries.values()}
+    before = {id(entry.factory) for entries in registry._outside_entries.values() for entry in entries.values()}
     monkeypatch.setattr(plugins, "_problems", None)
     try:
         yield

@@ -106,7 +106,7 @@ def printed(renderable, width):
 
 
 def plain(cell):
-    return tables._rich(cell).plain
+    return tables._rich_text(cell).plain
 
 
 def columns_of(text):
@@ -130,7 +130,7 @@ def test_nothing_is_cut_off_or_broken(shown, width):
         words = {word for cell in cells for word in cell.split()}
         for row in table.rows:
             for i, line in [(i, line) for i, cell in enumerate(row) for line in plain(cell).split("\n")]:
-                if len(line) <= (tables.LONGEST_LINE if i >= table.keys else 24):
+                if len(line) <= (tables.MAX_UNBROKEN_WIDTH if i >= table.keys else 24):
                     assert line.strip() in cells, line
                 assert set(line.split()) <= words
         assert {word for head in table.heads for word in head.split()} <= words
@@ -171,8 +171,8 @@ def test_a_bar_in_a_cell_does_not_end_it():
     rows = [["a|b", "1 | 2"], ["c\\", "||"], ["d\ne", ""], ["|", "3"]]
     page = tables.markdown_table(["A", "B|C"], rows)
     assert page.splitlines()[0] == r"| A | B\|C |" and r"| a\|b | 1 \| 2 |" in page.splitlines()
-    assert tables._cells(page.splitlines()[4]) == ["d e", ""]
-    shown = tables._parsed(page.splitlines())
+    assert tables._row_cells(page.splitlines()[4]) == ["d e", ""]
+    shown = tables._table_of_lines(page.splitlines())
     assert (shown.heads, shown.rows[:2], shown.rows[3]) == (["A", "B|C"], rows[:2], rows[3])
 
 

@@ -1,6 +1,6 @@
 """From batches of runs to the columns that are saved.
 
-Letters: R runs, T units sampled per worker, W workers.
+Letters: T units sampled per worker, W workers.
 """
 
 import platform
@@ -29,33 +29,33 @@ def metric_columns(
     code: GradientCode | None,
     num_params: int,
 ) -> Columns:
-    """What every run of a scheme had reached and spent at each evaluation.
+    """What every run of a scheme had reached and spent at each evaluation, a row each, one run after the other.
 
     Args:
       scheme: its name.
-      trajectory: of all runs, every field with a leading axis R.
-      schedule: of all runs, every field with a leading axis R.
-      durations: float[R, T, W] seconds.
-      labels: column -> [R], what tells a run from the others, such as its `seed`.
+      trajectory: of all runs, every field with a leading axis of runs.
+      schedule: of all runs, every field with a leading axis of runs.
+      durations: float[runs, T, W] seconds.
+      labels: column -> [runs], what tells a run from the others, such as its `seed`.
       code: the code of the protocol, if it has one.
       num_params: d, the numbers in a full gradient.
     """
-    parts = []
+    columns_of_runs = []
     for run in range(len(durations)):
         evaluations, run_schedule = jax.tree.map(lambda x, run=run: np.asarray(x[run]), (trajectory, schedule))
-        used = evaluations.commit >= 0
-        moments = evaluations.time[used].astype(np.float64)
-        spent = costs(run_schedule, durations[run], moments, code)._asdict()
-        numbers = spent.pop("messages") * num_params
-        columns = {
+        was_made = evaluations.commit >= 0  # the others are padding
+        moments = evaluations.time[was_made].astype(np.float64)
+        run_costs = costs(run_schedule, durations[run], moments, code)._asdict()
+        numbers = run_costs.pop("messages") * num_params
+        reached = {
             "scheme": np.full(moments.size, scheme, object),
             **{name: np.full(moments.size, label[run], label.dtype) for name, label in labels.items()},
-            "commit": evaluations.commit[used],
+            "commit": evaluations.commit[was_made],
             "time": moments,
-            **select(evaluations.metrics, used),
+            **select(evaluations.metrics, was_made),
         }
-        parts.append({**columns, **spent, "numbers": numbers})
-    return stack(parts)
+        columns_of_runs.append({**reached, **run_costs, "numbers": numbers})
+    return stack(columns_of_runs)
 
 
 def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, seconds: float) -> Columns:
@@ -68,18 +68,18 @@ def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, sec
       seconds: how far the timeline goes.
     """
     unit, worker = np.nonzero(np.asarray(schedule.start) < seconds)
-    names = ("start", "compute_start", "compute_end", "send_start", "finish")
+    times = ("start", "compute_start", "compute_end", "send_start", "finish")  # fields of the schedule, [T, W]
     return {
         "scheme": np.full(unit.size, scheme, object),
         "worker": worker,
         "unit": unit,
-        **{name: np.asarray(getattr(schedule, name))[unit, worker] for name in names},
+        **{name: np.asarray(getattr(schedule, name))[unit, worker] for name in times},
         "failed": np.isinf(np.asarray(durations))[unit, worker],
     }
 
 
 def environment() -> dict[str, Any]:
-    """What the run ran on: versions, platform, device."""
+    """What a run runs on, for its `run.json`: versions, platform, devices."""
     versions = {name: version(name) for name in _PACKAGES}
     return {
         "versions": {**versions, "python": platform.python_version()},

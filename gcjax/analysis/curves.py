@@ -14,8 +14,8 @@ from gcjax.analysis.store import Results
 from gcjax.analysis.styles import seed_curves, styles
 from gcjax.analysis.summary import reach_times
 
-_BAND = 0.13
-_WIDE = 30.0
+_BAND_ALPHA = 0.13
+_MAX_LINEAR_RATIO = 30.0  # of the latest end of a run to the earliest time to the target, on a linear axis
 
 
 def loss_vs_time(results: Results, path: Path) -> None:
@@ -26,74 +26,88 @@ def loss_vs_time(results: Results, path: Path) -> None:
     """
     target = results.facts["target"]
     losses = [name for name in ("train_loss", "loss", "test_loss") if name in results.metrics]
-    names = list(dict.fromkeys([*losses[:1], target["metric"]]))
-    scheme_styles = styles(results, names[0])
-    figure = files.figure(6.4 * len(names), 5.2)
-    panels = figure.subplots(1, len(names), squeeze=False)[0]
-    for panel, name in zip(panels, names, strict=True):
+    metrics = list(dict.fromkeys([*losses[:1], target["metric"]]))  # one panel if the target's metric is the loss
+    scheme_styles = styles(results, metrics[0])
+    figure = files.figure(6.4 * len(metrics), 5.2)
+    panels = figure.subplots(1, len(metrics), squeeze=False)[0]
+    linear_until = _first_positive_time(results) if _needs_logarithmic_time(results) else None
+    for panel, metric in zip(panels, metrics, strict=True):
         for scheme, style in scheme_styles.items():
-            _draw_scheme(panel, results, scheme, name, style)
-        _decorate(panel, name, _first_time(results) if _is_wide(results) else None)
+            _draw_scheme(panel, results, scheme, metric, style)
+        _set_labels_and_scales(panel, metric, linear_until)
     _draw_target(panels[-1], target)
-    handles = [*panels[0].get_legend_handles_labels()[0], *_explanations(results)]
-    lines = -(-len(handles) // (4 * len(names)))
-    columns = -(-len(handles) // lines)
+    handles = [*panels[0].get_legend_handles_labels()[0], *_extra_legend_handles(results)]
+    rows = -(-len(handles) // (4 * len(metrics)))  # of the legend, with at most four columns a panel, rounded up
+    columns = -(-len(handles) // rows)
     figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, handlelength=3)
     files.write_figure(path, figure)
 
 
-def _is_wide(results: Results) -> bool:
+def _needs_logarithmic_time(results: Results) -> bool:
     """Whether the schemes differ so much that a linear time axis would hide the fast ones."""
-    ends = [seed["time"][-1] for scheme in results.schemes for seed in results.seeds(scheme)]
+    end_times = [seed["time"][-1] for scheme in results.schemes for seed in results.seeds(scheme)]
     times = np.concatenate([reach_times(results, scheme) for scheme in results.schemes])
-    reached = times[np.isfinite(times) & (times > 0)]
-    return bool(reached.size) and max(ends) > _WIDE * reached.min()
+    reach_moments = times[np.isfinite(times) & (times > 0)]
+    return bool(reach_moments.size) and max(end_times) > _MAX_LINEAR_RATIO * reach_moments.min()
 
 
-def _first_time(results: Results) -> float:
-    """The first moment after zero at which anything was evaluated."""
+def _first_positive_time(results: Results) -> float:
+    """The first moment after zero, in virtual seconds, at which anything was evaluated."""
     times = results.metrics["time"]
     return float(times[np.isfinite(times) & (times > 0)].min())
 
 
-def _explanations(results: Results) -> list[Artist]:
-    """What the legend says besides the names of the schemes."""
-    shown: list[Artist] = []
+def _extra_legend_handles(results: Results) -> list[Artist]:
+    """The entries of the legend besides the names of the schemes: the band of seeds, the cross of a halt."""
+    handles: list[Artist] = []
     if any(len(results.seeds(scheme)) > 1 for scheme in results.schemes):
-        shown.append(Patch(color="#888888", alpha=_BAND, linewidth=0, label="band: lowest to highest seed"))
+        handles.append(Patch(color="#888888", alpha=_BAND_ALPHA, linewidth=0, label="band: lowest to highest seed"))
     if any(all(results.facts["schemes"][scheme]["stalled"]) for scheme in results.schemes):
         halt: dict[str, Any] = {"marker": "X", "markersize": 9, "markeredgecolor": "white", "linestyle": ""}
-        shown.append(Line2D([], [], color="#888888", label="came to a halt", **halt))
-    return shown
+        handles.append(Line2D([], [], color="#888888", label="came to a halt", **halt))
+    return handles
 
 
-def _draw_scheme(panel: Axes, results: Results, scheme: str, name: str, style: dict[str, Any]) -> None:
-    grid, values = seed_curves(results, scheme, name)
+def _draw_scheme(panel: Axes, results: Results, scheme: str, metric: str, style: dict[str, Any]) -> None:
+    """Draws a metric of a scheme against time: the mean over seeds, their range, and a cross where all came to a halt.
+
+    Args:
+      panel: to draw on.
+      results: of the run.
+      scheme: its name.
+      metric: its name.
+      style: colour, width and dashes of the curve.
+    """
+    grid, values = seed_curves(results, scheme, metric)  # [V], [S, V]
     mean = values.mean(axis=0)
     colour = style["color"]
     panel.plot(grid, mean, label=scheme, **style)
     if len(values) > 1:
         low, high = values.min(axis=0), values.max(axis=0)
-        panel.fill_between(grid, low, high, color=colour, alpha=_BAND, linewidth=0)
+        panel.fill_between(grid, low, high, color=colour, alpha=_BAND_ALPHA, linewidth=0)
     if all(results.facts["schemes"][scheme]["stalled"]):
         panel.plot(grid[-1], mean[-1], marker="X", color=colour, markersize=9, markeredgecolor="white")
 
 
-def _decorate(panel: Axes, name: str, linear: float | None) -> None:
-    """Labels and scales; time is linear up to so many seconds, and logarithmic from there on, or linear if None."""
-    panel.set_xlabel("virtual time (s)" if linear is None else f"virtual time (s), linear up to {linear:.2g}")
-    panel.set_ylabel(name.replace("_", " "))
-    if linear is not None:
-        panel.set_xscale("symlog", linthresh=linear, linscale=0.5, subs=range(2, 10))
+def _set_labels_and_scales(panel: Axes, metric: str, linear_until: float | None) -> None:
+    """Labels and scales of a panel that shows a metric; a loss has a logarithmic scale.
+
+    Time is linear up to `linear_until` seconds, and logarithmic from there on; linear everywhere if None.
+    """
+    label = "virtual time (s)" if linear_until is None else f"virtual time (s), linear up to {linear_until:.2g}"
+    panel.set_xlabel(label)
+    panel.set_ylabel(metric.replace("_", " "))
+    if linear_until is not None:
+        panel.set_xscale("symlog", linthresh=linear_until, linscale=0.5, subs=range(2, 10))
     panel.set_xlim(left=0)
-    if name.endswith("loss"):
+    if metric.endswith("loss"):
         panel.set_yscale("log")
     panel.grid(alpha=0.25, linewidth=0.6)
     panel.spines[["top", "right"]].set_visible(False)
 
 
 def _draw_target(panel: Axes, target: dict[str, Any]) -> None:
-    """Draws the target line, and leaves out most of what lies far from it."""
+    """Draws the target as a line; of a metric that is to rise to it (at most 1), shows only values near the target."""
     value = target["value"]
     panel.axhline(value, color="#444444", linewidth=0.9, linestyle=(0, (1, 2)))
     panel.annotate(
@@ -107,4 +121,5 @@ def _draw_target(panel: Axes, target: dict[str, Any]) -> None:
         color="#444444",
     )
     if target["higher_is_better"]:
-        panel.set_ylim(max(0.0, 1 - max(6 * (1 - value), 0.2)), 1.0)
+        shown_range = max(6 * (1 - value), 0.2)  # so that the target is in the upper part, and not at the edge
+        panel.set_ylim(max(0.0, 1 - shown_range), 1.0)

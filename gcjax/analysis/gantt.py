@@ -10,7 +10,7 @@ from matplotlib.ticker import MaxNLocator
 from gcjax import files
 from gcjax.analysis.store import Columns, Results, select
 
-_STATES = {
+_STATE_COLOURS = {
     "computing": "#4477AA",
     "cut off": "#EE6677",
     "receiving": "#CCBB44",
@@ -22,27 +22,27 @@ _STATES = {
 
 def timeline(results: Results, path: Path) -> None:
     """Draws a Gantt chart of the first rounds of the first seed: a panel a scheme, a row a worker."""
-    workers, seconds = int(results.facts["num_workers"]), results.facts["timeline_seconds"]
-    number = len(results.schemes)
-    columns, rows = min(2, number), -(-number // 2)
-    height = 0.9 + min(0.085 * workers, 3.0)
-    figure = files.figure(7 * columns, height * rows + 0.9)
+    num_workers, seconds = int(results.facts["num_workers"]), results.facts["timeline_seconds"]
+    num_panels = len(results.schemes)
+    columns, rows = min(2, num_panels), -(-num_panels // 2)  # at most two panels side by side
+    panel_height = 0.9 + min(0.085 * num_workers, 3.0)  # inches
+    figure = files.figure(7 * columns, panel_height * rows + 0.9)
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).ravel()
     for i, scheme in enumerate(results.schemes):
         units = select(results.timeline, results.timeline["scheme"] == scheme)
-        _draw_units(panels[i], units, seconds, workers)
+        _draw_units(panels[i], units, seconds, num_workers)
         panels[i].set_title(scheme, loc="left", fontsize=10)
-    _label(panels, number, columns)
-    handles = [Patch(color=colour, label=state) for state, colour in _STATES.items()]
+    _label_axes(panels, num_panels, columns)
+    handles = [Patch(color=colour, label=state) for state, colour in _STATE_COLOURS.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
     files.write_figure(path, figure)
 
 
-def _label(panels: np.ndarray, number: int, columns: int) -> None:
-    """Labels the outer axes, and hides the panels that no scheme uses."""
-    for panel in panels[number:]:
+def _label_axes(panels: np.ndarray, num_used: int, columns: int) -> None:
+    """Labels the outer axes of a grid of panels, row by row, and hides those behind the first `num_used`."""
+    for panel in panels[num_used:]:
         panel.set_visible(False)
-    for panel in panels[max(0, number - columns) : number]:
+    for panel in panels[max(0, num_used - columns) : num_used]:  # the lowest of each column
         panel.set_xlabel("virtual time (s)")
         panel.tick_params(labelbottom=True)
     for panel in panels[::columns]:
@@ -51,28 +51,41 @@ def _label(panels: np.ndarray, number: int, columns: int) -> None:
 
 
 def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -> None:
-    panel.set_facecolor(_STATES["waiting"])
+    """Draws the units of one scheme, a row a worker, with a bar of the state's colour for each interval.
+
+    Args:
+      panel: to draw on.
+      units: a row for each unit, with the columns of `Results.timeline`.
+      seconds: how far the timeline goes.
+      num_workers: W; worker 0 is at the top.
+    """
+    panel.set_facecolor(_STATE_COLOURS["waiting"])
     panel.set_xlim(0, seconds)
     panel.set_ylim(num_workers - 0.5, -0.5)
     panel.spines[["top", "right", "left"]].set_visible(False)
     for state, (begin, end) in _intervals(units, seconds).items():
-        shown = np.isfinite(begin) & (end > begin)
-        for worker in np.unique(units["worker"][shown]):
-            of_worker = shown & (units["worker"] == worker)
-            bars = np.stack([begin[of_worker], end[of_worker] - begin[of_worker]], axis=1).tolist()
-            row = worker - 0.42, 0.84
-            panel.broken_barh(bars, row, facecolor=_STATES[state], edgecolor="white", linewidth=0.3)
+        has_length = np.isfinite(begin) & (end > begin)
+        for worker in np.unique(units["worker"][has_length]):
+            of_worker = has_length & (units["worker"] == worker)
+            bars = np.stack([begin[of_worker], end[of_worker] - begin[of_worker]], axis=1).tolist()  # begin, length
+            bottom_and_height = worker - 0.42, 0.84
+            panel.broken_barh(
+                bars, bottom_and_height, facecolor=_STATE_COLOURS[state], edgecolor="white", linewidth=0.3
+            )
 
 
 def _intervals(units: Columns, seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """State -> (begin, end) of the units in that state, NaN for all others."""
+    """State -> (begin, end), float[U] each, of the interval of each of U units in that state.
+
+    A begin that is not finite, or an end not after the begin, means that the unit is not in the state.
+    """
     begin, end = units["compute_start"], np.minimum(units["compute_end"], seconds)
     failed = units["failed"]
-    cut = ~failed & ~np.isfinite(units["finish"])
-    computed = ~failed & ~cut
+    cut_off = ~failed & ~np.isfinite(units["finish"])
+    completed = ~failed & ~cut_off
     return {
-        "computing": (np.where(computed, begin, np.nan), end),
-        "cut off": (np.where(cut, begin, np.nan), end),
+        "computing": (np.where(completed, begin, np.nan), end),
+        "cut off": (np.where(cut_off, begin, np.nan), end),
         "failed": (np.where(failed, begin, np.nan), end),
         "receiving": (units["start"], np.where(np.isfinite(begin), begin, units["start"])),
         "sending": (units["send_start"], np.where(np.isfinite(units["send_start"]), units["finish"], np.nan)),

@@ -51,30 +51,31 @@ def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: 
     Args:
       schedule: of one seed.
       durations: float[T, W], those that the schedule was made of; inf marks the units of failed workers.
-      moments: float[V] seconds, finite.
+      moments: float[V] seconds, finite; V is their number.
       code: the code of the protocol, if it has one.
     """
     times: Any = jax.tree.map(np.asarray, schedule)
     moments = np.asarray(moments, np.float64)
     num_workers = times.start.shape[1]
-    whole = moments * num_workers
-    lost = np.isinf(np.asarray(durations))
-    computing = _spent(times.compute_start, np.where(lost, times.compute_start, times.compute_end), moments)
-    communicating = _spent(times.start, times.compute_start, moments)
-    sent = np.where(np.isfinite(times.send_start), times.finish, np.inf)
-    communicating += _spent(times.send_start, sent, moments) - _hidden(times, moments)
-    completed = np.where(np.isfinite(times.finish), times.compute_end, np.inf)
-    mean, largest = _staleness(times, moments)
-    with np.errstate(invalid="ignore"):
-        computing, communicating = computing / whole, communicating / whole
+    time_of_all = moments * num_workers
+    is_failed = np.isinf(np.asarray(durations))
+    compute_end = np.where(is_failed, times.compute_start, times.compute_end)  # a failed worker waits
+    computing = _time_within(times.compute_start, compute_end, moments)
+    communicating = _time_within(times.start, times.compute_start, moments)
+    send_end = np.where(np.isfinite(times.send_start), times.finish, np.inf)
+    communicating += _time_within(times.send_start, send_end, moments) - _sending_while_computing(times, moments)
+    completion = np.where(np.isfinite(times.finish), times.compute_end, np.inf)  # inf: cut off
+    mean_staleness, max_staleness = _staleness(times, moments)
+    with np.errstate(invalid="ignore"):  # 0 / 0 at time 0
+        computing, communicating = computing / time_of_all, communicating / time_of_all
     return Costs(
         computing=computing,
         communicating=communicating,
         waiting=1.0 - computing - communicating,
-        chunks=_count(completed, moments) / num_workers,
+        chunks=_num_passed(completion, moments) / num_workers,
         messages=_messages(times, moments, code) / num_workers,
-        mean_staleness=mean,
-        max_staleness=largest,
+        mean_staleness=mean_staleness,
+        max_staleness=max_staleness,
     )
 
 
@@ -93,60 +94,79 @@ def time_to_target(times: np.ndarray, values: np.ndarray, target: float, *, high
 
 def is_stalled(schedule: Schedule) -> bool:
     """Whether a run of one seed came to a halt over a worker that never ends a unit, not because units ran out."""
-    return bool(np.isinf(schedule.horizon))
+    return bool(np.isinf(schedule.horizon))  # the horizon is when sampled units run out
 
 
-def _spent(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """float[V]: the length of all intervals up to each moment; one without an end has no length."""
+def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """float[V]: how much of all intervals [begin, end] lies before each moment; one without an end has no length."""
     end = np.where(np.isfinite(end), end, begin)
-    return _ramp(begin, moments) - _ramp(end, moments)
+    return _time_since(begin, moments) - _time_since(end, moments)
 
 
-def _hidden(times: Any, moments: np.ndarray) -> np.ndarray:
-    """float[V]: the time of all workers in which they send and compute at once."""
-    total = np.zeros(moments.size)
-    columns = times.compute_start.T, times.compute_end.T, times.send_start.T, times.finish.T
-    for start, end, send, finish in zip(*columns, strict=True):
+def _sending_while_computing(times: Any, moments: np.ndarray) -> np.ndarray:
+    """float[V]: the time up to each moment in which workers send and compute at once, summed over workers.
+
+    Args:
+      times: a schedule as NumPy arrays; its times of units are [T, W].
+      moments: float[V] seconds.
+    """
+    overlap = np.zeros(moments.size)
+    times_of_units = times.compute_start.T, times.compute_end.T, times.send_start.T, times.finish.T  # [W, T] each
+    for start, end, send, finish in zip(*times_of_units, strict=True):  # of the T units of one worker
         computes, sends = np.isfinite(start) & np.isfinite(end), np.isfinite(send) & np.isfinite(finish)
         if not (finish[:-1][sends[:-1]] > start[1:][sends[:-1]]).any():
-            continue
-        length = np.cumsum(end[computes] - start[computes], dtype=np.float64)
-        at = np.stack([start[computes], end[computes]], axis=1).ravel()
-        computed = np.stack([np.append(0, length[:-1]), length], axis=1).ravel()
-        begin, stop = (np.minimum(x[sends][None], moments[:, None]) for x in (send, finish))
-        total += (np.interp(stop, at, computed) - np.interp(begin, at, computed)).sum(axis=1)
-    return total
+            continue  # it never sends a unit while it computes the next
+        # The time computed so far is piecewise linear: it grows by a unit's length from its start to its end.
+        computed = np.cumsum(end[computes] - start[computes], dtype=np.float64)
+        knots = np.stack([start[computes], end[computes]], axis=1).ravel()
+        computed_at_knots = np.stack([np.append(0, computed[:-1]), computed], axis=1).ravel()
+        send_begin, send_end = (np.minimum(x[sends][None], moments[:, None]) for x in (send, finish))  # [V, units]
+        computed_until_begin, computed_until_end = (
+            np.interp(send_time, knots, computed_at_knots) for send_time in (send_begin, send_end)
+        )
+        overlap += (computed_until_end - computed_until_begin).sum(axis=1)
+    return overlap
 
 
-def _ramp(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
+def _time_since(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
     """float[V]: the sum over all finite times of max(0, moment - time)."""
-    ordered = np.sort(times[np.isfinite(times)].astype(np.float64))
-    sums = np.concatenate([[0.0], np.cumsum(ordered)])
-    count = np.searchsorted(ordered, moments, side="right")
-    return moments * count - sums[count]
+    sorted_times = np.sort(times[np.isfinite(times)].astype(np.float64))
+    sums_of_earliest = np.concatenate([[0.0], np.cumsum(sorted_times)])
+    num_passed = np.searchsorted(sorted_times, moments, side="right")
+    return moments * num_passed - sums_of_earliest[num_passed]
 
 
-def _count(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
-    """int[V]: how many of the times have passed."""
+def _num_passed(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
+    """int[V]: how many of the times are at or before each moment."""
     return np.searchsorted(np.sort(times, axis=None), moments, side="right")
 
 
 def _messages(times: Any, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
-    """float[V]: full gradients sent in all."""
+    """float[V]: what all workers together have sent up to each moment, in full gradients.
+
+    Args:
+      times: a schedule as NumPy arrays.
+      moments: float[V] seconds.
+      code: the code of the protocol, with L blocks a gradient; None if a message is a full gradient.
+    """
     if code is None:
-        return _count(times.finish[np.isfinite(times.send_start)], moments).astype(np.float64)
-    sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(times.work.clip(0))))
-    size = (times.worker >= 0) * sent.sum(axis=2) / code.num_blocks
-    total = np.concatenate([[0.0], np.cumsum(size.sum(axis=1))])
-    return total[_count(times.time, moments)]
+        return _num_passed(times.finish[np.isfinite(times.send_start)], moments).astype(np.float64)
+    is_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(times.work.clip(0))))  # bool[E, W, M]: here C = W
+    gradients_sent = (times.worker >= 0) * is_sent.sum(axis=2) / code.num_blocks  # [E, W]
+    sent_by_commit = np.concatenate([[0.0], np.cumsum(gradients_sent.sum(axis=1))])
+    return sent_by_commit[_num_passed(times.time, moments)]
 
 
 def _staleness(times: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float[V] each: the mean and the largest staleness of the contributions so far."""
-    used = times.worker >= 0
-    staleness = np.where(used, np.arange(times.time.size)[:, None] - times.version, 0)
-    commits = _count(times.time, moments)
-    number, total = (np.concatenate([[0], np.cumsum(x.sum(axis=1))])[commits] for x in (used, staleness))
-    largest = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])[commits]
-    seen = number > 0
-    return np.where(seen, total / np.maximum(number, 1), np.nan), np.where(seen, largest, np.nan)
+    """float[V] each: the mean and the largest staleness of the contributions up to each moment; NaN before the first.
+
+    Args:
+      times: a schedule as NumPy arrays: `time` [E] of the commits, `worker` (-1 pads) and `version` [E, C].
+      moments: float[V] seconds.
+    """
+    is_used = times.worker >= 0
+    staleness = np.where(is_used, np.arange(times.time.size)[:, None] - times.version, 0)
+    num_commits = _num_passed(times.time, moments)
+    count, total = (np.concatenate([[0], np.cumsum(x.sum(axis=1))])[num_commits] for x in (is_used, staleness))
+    largest = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])[num_commits]
+    return np.where(count > 0, total / np.maximum(count, 1), np.nan), np.where(count > 0, largest, np.nan)

@@ -13,7 +13,7 @@ from gcjax.analysis.store import REPORT, Results
 
 
 def write_page(folder: Path, page: str, facts: dict[str, Any]) -> None:
-    """Writes `summary.md`, `run.json` with what the run ran on, and `operative.gin`.
+    """Writes the page as `summary.md`, `run.json` with what the run ran on, and `operative.gin`.
 
     Args:
       folder: of the run.
@@ -26,7 +26,7 @@ def write_page(folder: Path, page: str, facts: dict[str, Any]) -> None:
 
 
 def write_report(results: Results, folder: Path) -> None:
-    """Writes `summary.md`, `loss_vs_time.png` and `timeline.png`, and their digests where those of the others are.
+    """Writes `summary.md`, `loss_vs_time.png` and `timeline.png`, and their digests if `run.json` has those of others.
 
     Raises:
       ValueError: if the `run.json` of the folder is damaged.

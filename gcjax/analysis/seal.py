@@ -17,7 +17,7 @@ from gcjax import files
 NAME = "run.json"
 CHECKPOINTS = "checkpoints"
 """The folder, in that of a run, of what it can go on from; there until the run is finished. It has its own digests."""
-_FILES, _OWN = "files", "sha256"
+_FILE_DIGESTS, _OWN_DIGEST = "files", "sha256"
 
 
 class UnsealedWarning(UserWarning):
@@ -25,41 +25,46 @@ class UnsealedWarning(UserWarning):
 
 
 def write(folder: Path, facts: dict[str, Any]) -> None:
-    """Writes `run.json`, when all other files have been written.
+    """Writes `run.json`, with the digests of all other files of the folder, which must have been written before.
 
     Args:
       folder: of the run; hidden files and checkpoints in it are left out.
       facts: what `run.json` says; JSON.
     """
-    _write(folder, facts, {name: _sha256(folder / name) for name in _results(folder)})
+    _write_run_json(folder, facts, {name: _file_digest(folder / name) for name in _files_to_seal(folder)})
 
 
 def complete(folder: Path) -> None:
-    """Seals a folder whose experiment has written no digests, or not of all files."""
-    content = _content(folder)
-    known = content.get(_FILES, {})
-    if any(name not in known for name in _results(folder)):
-        write(folder, _facts(content))
+    """Writes digests of all files into the `run.json` of a folder, if its experiment has not written all of them."""
+    content = _checked_content(folder)
+    digests = content.get(_FILE_DIGESTS, {})
+    if any(name not in digests for name in _files_to_seal(folder)):
+        write(folder, _facts_of(content))
 
 
 @contextlib.contextmanager
 def rewriting(folder: Path, names: Collection[str]) -> Iterator[None]:
-    """For a block that writes these files anew: in it they have no digests, after it those of the new ones.
+    """For a block that writes these files anew: `run.json` has no digests of them in it, and the new ones after it.
 
     Does nothing for a folder without digests: of its other files nobody knows whether they are as written.
+
+    Args:
+      folder: of the run.
+      names: of the files, relative to the folder.
     """
-    content = _content(folder)
-    if _FILES not in content:
+    content = _checked_content(folder)
+    if _FILE_DIGESTS not in content:
         yield
         return
-    kept = {name: digest for name, digest in content[_FILES].items() if name not in names}
-    _write(folder, _facts(content), kept)
+    other_digests = {name: digest for name, digest in content[_FILE_DIGESTS].items() if name not in names}
+    _write_run_json(folder, _facts_of(content), other_digests)
     yield
-    _write(folder, _facts(content), kept | {name: _sha256(folder / name) for name in names})
+    new_digests = {name: _file_digest(folder / name) for name in names}
+    _write_run_json(folder, _facts_of(content), other_digests | new_digests)
 
 
 def read(folder: Path, *, needed: Collection[str] = (), rebuilt: Collection[str] = ()) -> dict[str, Any]:
-    """Checks all files of a run, and returns the facts.
+    """Checks all files of a run against their digests, and returns what `run.json` says besides the digests.
 
     Args:
       folder: of the run.
@@ -72,68 +77,84 @@ def read(folder: Path, *, needed: Collection[str] = (), rebuilt: Collection[str]
     Warns:
       UnsealedWarning: if there are no digests, as in folders of earlier versions.
     """
-    content = _content(folder)
-    if _FILES not in content:
+    content = _checked_content(folder)
+    if _FILE_DIGESTS not in content:
         hint = "an earlier version or an unfinished run has written it, so damage to its files cannot be noticed"
         warnings.warn(f"the folder {folder} has no digests: {hint}.", UnsealedWarning, stacklevel=3)
         return content
-    digests = content[_FILES]
+    digests = content[_FILE_DIGESTS]
     for name in needed:
         if name not in digests:
-            raise _damage(folder / name, f"has no digest in {NAME}")
+            raise _damage_error(folder / name, f"has no digest in {NAME}")
     for name, digest in digests.items():
-        is_there = (folder / name).is_file()
-        if not is_there and name not in rebuilt:
-            raise _damage(folder / name, f"is missing, and {NAME} lists it")
-        if is_there and _sha256(folder / name) != digest:
+        exists = (folder / name).is_file()
+        if not exists and name not in rebuilt:
+            raise _damage_error(folder / name, f"is missing, and {NAME} lists it")
+        if exists and _file_digest(folder / name) != digest:
             hint = ", or delete it, and 'gcjax report' makes it anew" if name in rebuilt else ""
-            raise _damage(folder / name, "has changed since it was written: its SHA-256 is another one", hint)
-    return _facts(content)
+            raise _damage_error(folder / name, "has changed since it was written: its SHA-256 is another one", hint)
+    return _facts_of(content)
 
 
-def _results(folder: Path) -> list[str]:
-    """The files that get a digest, relative to the folder; folders of runs in it have their own."""
-    runs = [path.parent for path in folder.glob(f"*/**/{NAME}")]
-    files = [path for path in folder.rglob("*") if path.is_file() and not any(map(path.is_relative_to, runs))]
-    inside = (path.relative_to(folder) for path in sorted(files))
-    shown = (path for path in inside if not any(part.startswith(".") for part in path.parts))
-    return [path.as_posix() for path in shown if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
+def _files_to_seal(folder: Path) -> list[str]:
+    """The files that get a digest, as sorted paths relative to the folder.
+
+    Left out are `run.json`, hidden files, checkpoints, and folders of other runs, which have their own digests.
+    """
+    inner_runs = [path.parent for path in folder.glob(f"*/**/{NAME}")]
+    files = [path for path in folder.rglob("*") if path.is_file() and not any(map(path.is_relative_to, inner_runs))]
+    relative_paths = (path.relative_to(folder) for path in sorted(files))
+    visible = (path for path in relative_paths if not any(component.startswith(".") for component in path.parts))
+    return [path.as_posix() for path in visible if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
 
 
-def _content(folder: Path) -> dict[str, Any]:
-    """All of `run.json`, which is as it was written, or has no digest of its own; empty if there is none."""
+def _checked_content(folder: Path) -> dict[str, Any]:
+    """All of `run.json` but its own digest; empty if there is no such file.
+
+    Raises:
+      ValueError: if it is no JSON object, or has digests and is not as it was written.
+    """
     if not (folder / NAME).exists():
         return {}
     try:
         content = json.loads((folder / NAME).read_bytes())
     except ValueError as error:  # not text, or not JSON
-        raise _damage(folder / NAME, f"is no JSON: {error}") from error
+        raise _damage_error(folder / NAME, f"is no JSON: {error}") from error
     if not isinstance(content, dict):
-        raise _damage(folder / NAME, "is no JSON object")
-    if (_FILES in content or _OWN in content) and content.pop(_OWN, None) != _digest(content):
-        raise _damage(folder / NAME, "has changed since it was written: the SHA-256 of its content is another one")
+        raise _damage_error(folder / NAME, "is no JSON object")
+    if (_FILE_DIGESTS in content or _OWN_DIGEST in content) and content.pop(_OWN_DIGEST, None) != _content_digest(
+        content
+    ):
+        raise _damage_error(
+            folder / NAME, "has changed since it was written: the SHA-256 of its content is another one"
+        )
     return content
 
 
-def _facts(content: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in content.items() if name != _FILES}
+def _facts_of(content: dict[str, Any]) -> dict[str, Any]:
+    """The content of `run.json` without the digests of the files."""
+    return {name: value for name, value in content.items() if name != _FILE_DIGESTS}
 
 
-def _write(folder: Path, facts: dict[str, Any], digests: dict[str, str]) -> None:
-    content = json.loads(json.dumps({**facts, _FILES: digests}))
-    files.write_text(folder / NAME, json.dumps({**content, _OWN: _digest(content)}, indent=2) + "\n")
+def _write_run_json(folder: Path, facts: dict[str, Any], digests: dict[str, str]) -> None:
+    """Writes `run.json`: the facts, the digests of the files by name, and the digest of these two."""
+    content = json.loads(json.dumps({**facts, _FILE_DIGESTS: digests}))  # as it will be read: tuples become lists
+    files.write_text(folder / NAME, json.dumps({**content, _OWN_DIGEST: _content_digest(content)}, indent=2) + "\n")
 
 
-def _digest(content: dict[str, Any]) -> str:
+def _content_digest(content: dict[str, Any]) -> str:
+    """The SHA-256 of the content of `run.json`, as JSON with sorted keys and no spaces."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
-def _sha256(path: Path) -> str:
+def _file_digest(path: Path) -> str:
+    """The SHA-256 of a file."""
     with path.open("rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
-def _damage(path: Path, problem: str, hint: str = "") -> ValueError:
+def _damage_error(path: Path, problem: str, hint: str = "") -> ValueError:
+    """The error to raise for a file of a run that is not as it was written."""
     return ValueError(
         f"The files of a run must be as they were written; {path} {problem}. Restore it from a copy{hint}."
     )

@@ -23,7 +23,7 @@ Columns = dict[str, np.ndarray]
 REPORT = ("summary.md", "loss_vs_time.png", "timeline.png")
 """What `gcjax report` makes from the others."""
 _METRICS, _TIMELINE = "metrics.parquet", "timeline.parquet"
-_DROPPED = ".checkpoints-of-a-finished-run"
+_DROPPED_CHECKPOINTS = ".checkpoints-of-a-finished-run"
 
 
 class Results(NamedTuple):
@@ -57,9 +57,9 @@ def select(columns: Columns, rows: np.ndarray) -> Columns:
     return {name: column[rows] for name, column in columns.items()}
 
 
-def stack(parts: list[Columns]) -> Columns:
+def stack(tables: list[Columns]) -> Columns:
     """Tables with the same columns, one below the other."""
-    return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
+    return {name: np.concatenate([table[name] for table in tables]) for name in tables[0]}
 
 
 def file_name(name: str) -> str:
@@ -76,12 +76,12 @@ def empty_folder(path: str | Path) -> Path:
     """
     folder = Path(path)
     with writable(folder):
-        return _empty_folder(folder)
+        return _new_empty_folder(folder)
 
 
 @contextmanager
 def writable(folder: Path) -> Iterator[None]:
-    """Reraises what the system says against a folder."""
+    """Reraises errors of the operating system in the block as a `ValueError`: the folder cannot be written."""
     try:
         yield
     except OSError as error:
@@ -91,11 +91,15 @@ def writable(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def _empty_folder(folder: Path) -> Path:
+def _new_empty_folder(folder: Path) -> Path:
+    """Makes a folder and returns it; a `ValueError` if something is in it, an `OSError` if it cannot be written.
+
+    The lock of the process that is about to write there does not count.
+    """
     if folder.exists() and (not folder.is_dir() or any(path.name != locks.NAME for path in folder.iterdir())):
         raise ValueError(f"The output folder must be new or empty; {folder} is not. Choose another one with --out.")
     folder.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryFile(dir=folder):  # a folder that is there may be read-only
+    with tempfile.TemporaryFile(dir=folder):  # fails in a folder that existed and is read-only
         return folder
 
 
@@ -109,31 +113,33 @@ def unfinished_folder(path: str | Path) -> Path:
     with writable(folder):
         if (folder / CHECKPOINTS).is_dir():
             return folder
-        finished = (folder / "run.json").exists()
-    if finished:
+        is_finished = (folder / "run.json").exists()
+    if is_finished:
         raise ValueError(f"The run in {folder} is finished, so there is nothing to resume.")
     return empty_folder(folder)
 
 
 def is_resumable(folder: Path) -> bool:
     """Whether there is a whole checkpoint that a run in this folder can go on from."""
-    inside = os.walk(folder / CHECKPOINTS)
-    return any(Path(path).name.isdigit() and "_CHECKPOINT_METADATA" in names for path, _, names in inside)
+    subfolders = os.walk(
+        folder / CHECKPOINTS
+    )  # orbax names a checkpoint's folder after its step, and ends with this file
+    return any(Path(path).name.isdigit() and "_CHECKPOINT_METADATA" in files for path, _, files in subfolders)
 
 
 def is_complete(folder: Path) -> bool:
-    """Whether a run wrote everything here, as its last step, the deletion of its checkpoints, tells."""
-    return (folder / _DROPPED).exists()
+    """Whether a run has written everything to this folder and is deleting its checkpoints, its last step."""
+    return (folder / _DROPPED_CHECKPOINTS).exists()
 
 
 def drop_checkpoints(folder: Path) -> None:
     """Deletes the checkpoints of a run, when all that it was to write has been written.
 
-    They are renamed first: half of them would look like damaged ones to somebody who resumes.
+    They are renamed first: half-deleted ones would look like damaged ones to a run that resumes.
     """
     if (folder / CHECKPOINTS).exists():
-        os.replace(folder / CHECKPOINTS, folder / _DROPPED)
-        shutil.rmtree(folder / _DROPPED)
+        os.replace(folder / CHECKPOINTS, folder / _DROPPED_CHECKPOINTS)
+        shutil.rmtree(folder / _DROPPED_CHECKPOINTS)
 
 
 def save(results: Results, folder: Path) -> None:
@@ -159,9 +165,10 @@ def load(path: str | Path) -> Results:
         hint = f" Runs here: {', '.join(runs)}." if runs else ""
         raise ValueError(f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing)}.{hint}")
     facts = seal.read(folder, needed=(_METRICS, _TIMELINE), rebuilt=REPORT)
-    return Results(_columns(folder / _METRICS), _columns(folder / _TIMELINE), facts)
+    return Results(_table_columns(folder / _METRICS), _table_columns(folder / _TIMELINE), facts)
 
 
-def _columns(file: Path) -> Columns:
+def _table_columns(file: Path) -> Columns:
+    """The columns of a Parquet file."""
     table = files.read_table(file)
     return {name: table[name].to_numpy() for name in table.column_names}

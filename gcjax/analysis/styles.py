@@ -11,53 +11,69 @@ from gcjax.analysis.store import Results
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000", "#8C6D31")
 
 _DASHES = ("-", (0, (6, 1.5)), (0, (1.5, 1)), (0, (6, 1.5, 1.5, 1.5)))  # of schemes that share a colour
-_DASH = 3.0  # widths of a line
-_NEAR, _OFTEN = 0.01, 0.3  # of the height of a panel, of the time that two curves have in common
-_MOMENTS = 200
+_DASH_LENGTH = 3.0  # widths of a line
+_MAX_DISTANCE = 0.01  # of curves that lie on one another, as a share of the height of the panel
+_MIN_TIME_SHARE = 0.3  # for which they do, of the time that they have in common
+_NUM_MOMENTS = 200
 
 
 def styles(results: Results, name: str) -> dict[str, dict[str, Any]]:
     """Scheme -> colour, width and dashes of its curve.
 
-    Of g curves that coincide, the k-th (from 0) is drawn for (g - k)/g of its length, with gaps for those before it.
+    Of n curves that coincide, the k-th (from 0) is drawn for (n - k)/n of its length, with gaps for those before it.
 
     Args:
       results: of the run.
       name: of the metric by which curves coincide.
     """
-    by_scheme = {}
+    style_of = {}
     for i, scheme in enumerate(results.schemes):
         dashes = _DASHES[i // len(COLOURS) % len(_DASHES)]
-        by_scheme[scheme] = {"color": COLOURS[i % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
+        style_of[scheme] = {"color": COLOURS[i % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
     for group in coinciding(results, name):
         for k, scheme in enumerate(group[1:], start=1):
-            by_scheme[scheme]["linestyle"] = (0, ((len(group) - k) * _DASH, k * _DASH))
-    return by_scheme
+            # matplotlib's (offset, (dash, gap)), in widths of the line
+            style_of[scheme]["linestyle"] = (0, ((len(group) - k) * _DASH_LENGTH, k * _DASH_LENGTH))
+    return style_of
 
 
 def seed_curves(results: Results, scheme: str, name: str) -> tuple[np.ndarray, np.ndarray]:
-    """float[V] times and float[S, V] values of all seeds; one that ended before the others keeps its last value."""
+    """The curve of a metric for each seed, all at the same times: those of any evaluation of any seed.
+
+    Returns:
+      float[V] virtual seconds, and float[S, V] values of S seeds; one that ended early keeps its last value.
+    """
     seeds = results.seeds(scheme)
     grid = np.unique(np.concatenate([seed["time"] for seed in seeds]))
     return grid, np.stack([np.interp(grid, seed["time"], seed[name]) for seed in seeds])
 
 
 def coinciding(results: Results, name: str) -> list[list[str]]:
-    """Groups of schemes whose curves lie on one another for much of the time."""
+    """Groups of two or more schemes whose curves of the metric `name` lie on one another for much of the time.
+
+    A loss is compared by its logarithm, as it is drawn.
+    """
     curves = {scheme: seed_curves(results, scheme, name) for scheme in results.schemes}
     scale = np.log if name.endswith("loss") else np.asarray
     means = {scheme: (grid, scale(values.mean(axis=0))) for scheme, (grid, values) in curves.items()}
-    every = np.concatenate([values[np.isfinite(values)] for _, values in means.values()])
-    height = float(np.ptp(every)) if every.size else 0.0
+    finite_values = np.concatenate([values[np.isfinite(values)] for _, values in means.values()])
+    height = float(np.ptp(finite_values)) if finite_values.size else 0.0
     groups: list[list[str]] = []
-    for scheme, curve in means.items():
-        near = [group for group in groups if any(_coincide(curve, means[other], height) for other in group)]
-        groups = [group for group in groups if group not in near] + [[*itertools.chain(*near), scheme]]
+    for scheme, curve in means.items():  # joins all groups that this scheme's curve lies on
+        joined = [group for group in groups if any(_do_coincide(curve, means[other], height) for other in group)]
+        groups = [group for group in groups if group not in joined] + [[*itertools.chain(*joined), scheme]]
     return [group for group in groups if len(group) > 1]
 
 
-def _coincide(one: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], height: float) -> bool:
-    end = min(one[0][-1], other[0][-1])
-    moments = np.linspace(0, end, _MOMENTS)
-    apart = np.abs(np.interp(moments, *one) - np.interp(moments, *other))
-    return bool((apart <= _NEAR * height).mean() >= _OFTEN)
+def _do_coincide(curve: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], height: float) -> bool:
+    """Whether two curves, (times, values) each, are near one another for much of the time that they have in common.
+
+    Args:
+      curve: float[V] each, the times increasing.
+      other: likewise, at times of its own.
+      height: of the panel, in the unit of the values.
+    """
+    common_end = min(curve[0][-1], other[0][-1])
+    moments = np.linspace(0, common_end, _NUM_MOMENTS)
+    distance = np.abs(np.interp(moments, *curve) - np.interp(moments, *other))
+    return bool((distance <= _MAX_DISTANCE * height).mean() >= _MIN_TIME_SHARE)

@@ -44,41 +44,41 @@ def table(results: Results) -> RichTable:
 
 def markdown(results: Results) -> str:
     """The summary as a Markdown page, with what its columns mean."""
-    same = same_durations(results)
-    notes = NOTES if same is None else f"{NOTES}- {same}\n"
+    warning = same_durations(results)
+    notes = NOTES if warning is None else f"{NOTES}- {warning}\n"
     return "\n".join(["# Summary", "", markdown_table(heads(results), rows(results)), "", notes])
 
 
 def same_durations(results: Results) -> str | None:
-    """A sentence, if seeds had the same durations: then ± is not, or not only, over stragglers."""
-    number, distinct = (results.facts.get(name) for name in ("num_seeds", "distinct_durations"))
-    if distinct is None or distinct == number:
+    """A sentence if seeds had the same durations, so that ± is not, or not only, over stragglers; None if none had."""
+    num_seeds, num_distinct = (results.facts.get(name) for name in ("num_seeds", "distinct_durations"))
+    if num_distinct is None or num_distinct == num_seeds:
         return None
-    if distinct == 1:
-        return f"All {number} seeds had the same durations: ± is over parameters and batches, not over stragglers."
-    return f"{number} seeds had only {distinct} different durations: ± over stragglers is too small."
+    if num_distinct == 1:
+        return f"All {num_seeds} seeds had the same durations: ± is over parameters and batches, not over stragglers."
+    return f"{num_seeds} seeds had only {num_distinct} different durations: ± over stragglers is too small."
 
 
 def rows(results: Results) -> list[Row]:
     """One row a scheme, those that reach the target for most seeds, and soonest, first."""
-    return [_row(results, scheme) for scheme in sorted(results.schemes, key=lambda s: _rank(results, s))]
+    return [_row(results, scheme) for scheme in sorted(results.schemes, key=lambda scheme: _sort_key(results, scheme))]
 
 
 def reach_times(results: Results, scheme: str) -> np.ndarray:
     """float[S]: virtual seconds to the target for each of S seeds; inf where it was not reached."""
     target = results.facts["target"]
-    name, value, rising = target["metric"], target["value"], target["higher_is_better"]
+    metric, value, higher = target["metric"], target["value"], target["higher_is_better"]
     seeds = results.seeds(scheme)
-    return np.array([time_to_target(s["time"], s[name], value, higher_is_better=rising) for s in seeds])
+    return np.array([time_to_target(seed["time"], seed[metric], value, higher_is_better=higher) for seed in seeds])
 
 
 def best_value(results: Results) -> tuple[float, str]:
     """The best value of the target's metric that any scheme ever had, and which scheme that was."""
     target = results.facts["target"]
-    sign = 1 if target["higher_is_better"] else -1
+    sign = 1 if target["higher_is_better"] else -1  # so that the best is the largest
     values = sign * results.metrics[target["metric"]]
-    best = int(np.nanargmax(values))
-    return float(sign * values[best]), str(results.metrics["scheme"][best])
+    best_row = int(np.nanargmax(values))
+    return float(sign * values[best_row]), str(results.metrics["scheme"][best_row])
 
 
 def heads(results: Results) -> Row:
@@ -99,34 +99,44 @@ def heads(results: Results) -> Row:
     )
 
 
-def _rank(results: Results, scheme: str) -> tuple[float, float]:
+def _sort_key(results: Results, scheme: str) -> tuple[float, float]:
+    """Puts a scheme before others: minus the number of seeds that reach the target, then their mean time to it."""
     times = reach_times(results, scheme)
     reached = np.isfinite(times)
     return -reached.sum(), times[reached].mean() if reached.any() else 0.0
 
 
 def _row(results: Results, scheme: str) -> Row:
-    seeds, times = results.seeds(scheme), reach_times(results, scheme)
-    last = {name: [seed[name][-1] for seed in seeds] for name in results.metrics}
+    """The cells of one scheme in the summary table."""
+    seeds, times_to_target = results.seeds(scheme), reach_times(results, scheme)
+    final = {name: [seed[name][-1] for seed in seeds] for name in results.metrics}
     stalled = results.facts["schemes"][scheme]["stalled"]
     return Row(
         scheme=scheme,
-        time=table_cells.time_to_target(times, np.array(last["time"]), stalled),
-        final=table_cells.mean_spread(last[results.facts["target"]["metric"]], 3),
-        computing=table_cells.percent(last["computing"]),
-        communicating=table_cells.percent(last["communicating"]),
-        waiting=table_cells.percent(last["waiting"]),
-        staleness=table_cells.staleness(last["mean_staleness"], last["max_staleness"]),
-        chunks=_spent(seeds, times, "chunks"),
-        numbers=_spent(seeds, times, "numbers"),
+        time=table_cells.time_to_target(times_to_target, np.array(final["time"]), stalled),
+        final=table_cells.mean_spread(final[results.facts["target"]["metric"]], 3),
+        computing=table_cells.percent(final["computing"]),
+        communicating=table_cells.percent(final["communicating"]),
+        waiting=table_cells.percent(final["waiting"]),
+        staleness=table_cells.staleness(final["mean_staleness"], final["max_staleness"]),
+        chunks=_spent_until_target(seeds, times_to_target, "chunks"),
+        numbers=_spent_until_target(seeds, times_to_target, "numbers"),
     )
 
 
-def _spent(seeds: list[Columns], times: np.ndarray, name: str) -> str:
-    """What was spent to reach the target; by the end of the run, and marked, where no seed reached it."""
-    reached = np.isfinite(times)
-    if not reached.any():
-        return "> " + table_cells.short(float(np.mean([seed[name][-1] for seed in seeds])))
-    pairs = zip(seeds, times, strict=True)
-    spent = [seed[name][seed["time"] == time][0] for seed, time in pairs if np.isfinite(time)]
+def _spent_until_target(seeds: list[Columns], times_to_target: np.ndarray, column: str) -> str:
+    """What the seeds of a scheme had spent when they reached the target, as a mean over those that did.
+
+    Args:
+      seeds: for each of S seeds, a row for each evaluation.
+      times_to_target: float[S] seconds, each the time of an evaluation; inf where the target was not reached.
+      column: of what is spent.
+
+    Returns:
+      The text of a table's cell; if no seed reached the target, what was spent until the end, marked with >.
+    """
+    if not np.isfinite(times_to_target).any():
+        return "> " + table_cells.short(float(np.mean([seed[column][-1] for seed in seeds])))
+    pairs = zip(seeds, times_to_target, strict=True)
+    spent = [seed[column][seed["time"] == time][0] for seed, time in pairs if np.isfinite(time)]
     return table_cells.short(float(np.mean(spent)))

@@ -4,7 +4,7 @@ import numpy as np
 
 
 def mean_spread(values: list[float] | np.ndarray, decimals: int) -> str:
-    """The mean ± the standard deviation (of the population that the seeds are a sample of)."""
+    """The mean ± the standard deviation (of what the values are a sample of); for one value without it."""
     array = np.asarray(values, np.float64)
     spread = f" ± {array.std(ddof=1):.{decimals}f}" if array.size > 1 else ""
     return f"{array.mean():.{decimals}f}{spread}"
@@ -20,38 +20,44 @@ def time_to_target(times: np.ndarray, ends: np.ndarray, stalled: list[bool]) -> 
     """
     reached = np.isfinite(times)
     if reached.any():
-        some = "" if reached.all() else f" ({reached.sum()} of {reached.size} seeds)"
+        how_many = "" if reached.all() else f" ({reached.sum()} of {reached.size} seeds)"
         mean = float(times[reached].mean())
-        decimals = max(0, 2 - int(np.floor(np.log10(mean)))) if mean > 0 else 2
-        return mean_spread(times[reached], decimals) + some
+        decimals = max(0, 2 - int(np.floor(np.log10(mean)))) if mean > 0 else 2  # three digits in all
+        return mean_spread(times[reached], decimals) + how_many
     if all(stalled):
-        return f"never (stopped at t={_extent(ends)})"
-    return f"not reached by t={_extent(ends)}"
+        return f"never (stopped at t={_range_text(ends)})"
+    return f"not reached by t={_range_text(ends)}"
 
 
 def percent(shares: list[float] | np.ndarray) -> str:
     """The mean of shares in percent; those of runs that did not begin (NaN) are left out."""
     finite = np.asarray(shares)[np.isfinite(shares)]
-    return f"{round(100 * finite.mean()) + 0:d} %" if finite.size else "-"
+    return f"{round(100 * finite.mean()):d} %" if finite.size else "-"
 
 
 def staleness(mean: list[float] | np.ndarray, largest: list[float] | np.ndarray) -> str:
-    """The mean over seeds, and the largest in brackets."""
-    seen = np.isfinite(mean)
-    if not seen.any():
+    """The mean over seeds of the mean staleness, and the largest of all in brackets.
+
+    Args:
+      mean: float[S], of each of S seeds; NaN for one without a commit.
+      largest: float[S], likewise.
+    """
+    has_commits = np.isfinite(mean)
+    if not has_commits.any():
         return "-"
-    return f"{np.asarray(mean)[seen].mean():.3g} ({np.asarray(largest)[seen].max():.0f})"
+    return f"{np.asarray(mean)[has_commits].mean():.3g} ({np.asarray(largest)[has_commits].max():.0f})"
 
 
 def short(value: float) -> str:
     """A number with three digits and a suffix for thousands, millions, billions."""
     for suffix in ("", " k", " M", " G"):
-        if value < 999.5:
+        if value < 999.5:  # what is more would be rounded to four digits
             return f"{value:.3g}{suffix}"
         value /= 1000
     return f"{value:.3g} T"
 
 
-def _extent(values: np.ndarray) -> str:
+def _range_text(values: np.ndarray) -> str:
+    """The smallest and the largest value, or the one if they look the same."""
     low, high = f"{values.min():.3g}", f"{values.max():.3g}"
     return low if low == high else f"{low} to {high}"

@@ -33,9 +33,9 @@ def target(metric: str, value: float, known: Iterable[str], *, higher_is_better:
       ValueError: if the task has no such metric, or the metric cannot have this value.
     """
     _validate.choice("metric", metric, known)
-    share = "accuracy" in metric
-    low, high = (0.0, 1.0) if share else (-float("inf") if higher_is_better else 0.0, float("inf"))
+    is_share = "accuracy" in metric
+    low, high = (0.0, 1.0) if is_share else (-float("inf") if higher_is_better else 0.0, float("inf"))  # a loss is >= 0
     if not low <= value <= high:
         bounds = f"at least {low:g}" if high == float("inf") else f"between {low:g} and {high:g}"
         raise ValueError(f"The target for {metric} must be {bounds}; got {value:g}, which can never be reached.")
-    return Target(metric, value, share if higher_is_better is None else higher_is_better)
+    return Target(metric, value, is_share if higher_is_better is None else higher_is_better)

@@ -5,25 +5,32 @@ from pathlib import Path
 
 
 def laws(options: argparse.Namespace) -> int:
-    """Tries every law, or writes the table as a page; returns the exit status."""
+    """`gcjax algebra laws`: tries every law of the program algebra on random commands, or only writes their table.
+
+    Args:
+      options: `page` (the Markdown file to write instead of trying), `states`, `steps`, `instances`, `seed`.
+
+    Returns:
+      The exit status: 0, or 1 if a law comes out otherwise than its table says.
+    """
     import jax
 
     from gcjax import _validate, progress
-    from gcjax.algebra import laws
+    from gcjax.algebra import laws as program_laws
 
     if options.page:
-        Path(options.page).write_text(laws.markdown())
+        Path(options.page).write_text(program_laws.markdown())
         return 0
     hint = "All of them are tried at once."
     _validate.integer("num_instances", options.instances, minimum=1, maximum=1024, hint=hint)
     key = jax.random.key(_validate.integer("seed", options.seed, maximum=2**32 - 1))
-    results = laws.check_all(
+    results = program_laws.check_all(
         num_states=options.states, max_steps=options.steps, num_instances=options.instances, rng_key=key
     )
     console = progress.console()
-    console.print(laws.table(results))
-    for surprising in (False, True):
-        console.print(laws.counterexamples(results, expected=not surprising), markup=False, highlight=False)
-    wrong = sum(not result.expected for result in results)
-    console.print(f"{len(results)} laws, {wrong} otherwise than expected.", highlight=False)
-    return 1 if wrong else 0
+    console.print(program_laws.table(results))
+    for expected in (True, False):
+        console.print(program_laws.counterexamples(results, expected=expected), markup=False, highlight=False)
+    num_unexpected = sum(not result.expected for result in results)
+    console.print(f"{len(results)} laws, {num_unexpected} otherwise than expected.", highlight=False)
+    return 1 if num_unexpected else 0

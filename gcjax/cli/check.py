@@ -4,7 +4,7 @@ import argparse
 
 
 def command(options: argparse.Namespace) -> int:
-    """Checks a specification, or the schedules of a config; returns the exit status."""
+    """`gcjax check`: checks a specification, or the schedules of a config; returns the exit status, 0 or 1."""
     if (options.schedule is None) == (options.protocol is None):
         raise ValueError("check takes either a PROTOCOL or --schedule CONFIG; see gcjax check --help.")
     if options.schedule is not None:

@@ -17,7 +17,7 @@ from gcjax.tables import RichTable, rich_table
 def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
     """Checks the schedules of an experiment's config, on durations of its seed, and prints a table.
 
-    What is what is found by the types of the experiment's parameters, whatever they are called.
+    Protocols, straggler models and networks are told by the types of the experiment's parameters, not by their names.
 
     Args:
       path: a config of an experiment that is given protocols, a straggler model and a number of workers.
@@ -34,42 +34,49 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
         experiment = experiment_parts.of_config()
         schemes: dict[str, Protocol] = experiment.all_of((Protocol,))
         models, networks = experiment_parts.stragglers(experiment), experiment_parts.networks(experiment)
-        shape = experiment_parts.shape(experiment, schemes)
-    keys = jax.random.split(config.key(seed=experiment.number("seed") or 0), experiment.number("num_seeds") or 1)
-    key = jax.random.fold_in(keys[0], 0)
-    durations_of = {name: sample_durations(model, key, *shape) for name, model in models.items()}
+        num_units, num_workers = experiment_parts.shape(experiment, schemes)
+    seed_keys = jax.random.split(config.key(seed=experiment.number("seed") or 0), experiment.number("num_seeds") or 1)
+    key = jax.random.fold_in(seed_keys[0], 0)  # with this key a study draws the durations of its first seed
+    durations_of = {name: sample_durations(model, key, num_units, num_workers) for name, model in models.items()}
     settings = {
-        ", ".join(filter(None, (regime, cost))): (durations, network)
-        for regime, durations in durations_of.items()
-        for cost, network in networks.items()
+        ", ".join(filter(None, (model_name, network_name))): (durations, network)
+        for model_name, durations in durations_of.items()
+        for network_name, network in networks.items()
     }
-    rows, broken = [], []
+    rows, violations = [], []
     for name, protocol in schemes.items():
-        results = _conformances(protocol, list(settings.values()))
-        for setting, result in zip(settings, results, strict=True):
-            rows.append([name, setting, f"{result.events:,}" if result else "", _in_words(result)])
-        broken += [f"{name}: {result}" for result in results if result is not None and not result][:1]
-    title = f"Schedules of {path}, {shape[0]} units of {shape[1]} workers"
-    console().print(table(title, rows), "", *(Text(line) for line in broken), sep="\n")
-    return 1 if broken else 0
+        conformances = _conformances(protocol, list(settings.values()))
+        for setting, conformance in zip(settings, conformances, strict=True):
+            num_events = f"{conformance.events:,}" if conformance else ""
+            rows.append([name, setting, num_events, _verdict(conformance)])
+        violations += [f"{name}: {each}" for each in conformances if each is not None and not each][:1]
+    title = f"Schedules of {path}, {num_units} units of {num_workers} workers"
+    console().print(table(title, rows), "", *(Text(line) for line in violations), sep="\n")
+    return 1 if violations else 0
 
 
 def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
-    """For the terminal: what became of each schedule."""
+    """For the terminal: a row for each schedule, of scheme, setting, number of steps and verdict."""
     return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
 
 
 def _conformances(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Conformance | None]:
-    """The schedules for durations and networks against what the protocol promises; None if it promises nothing."""
+    """For each (durations [T, W], network): whether the protocol's schedule keeps to the protocol's specification.
+
+    All are None if the protocol has no specification.
+    """
     if protocol.specification is None:
         return [None for _ in settings]
-    schedule, specification = jax.jit(lambda d, n: protocol(d, n)), protocol.specification(settings[0][0].shape[1])
-    return [check(schedule(*setting), specification) for setting in settings]
+    num_workers = settings[0][0].shape[1]
+    schedule = jax.jit(lambda durations, network: protocol(durations, network))
+    specification = protocol.specification(num_workers)
+    return [check(schedule(durations, network), specification) for durations, network in settings]
 
 
-def _in_words(result: Conformance | None) -> str:
-    if result is None:
+def _verdict(conformance: Conformance | None) -> str:
+    """Whether a schedule keeps to its specification, in words; None where there is no specification."""
+    if conformance is None:
         return "promises nothing that can be checked"
-    if result:
-        return f"keeps to it: {result.specification.claim}"
-    return f"breaks its {result.violated} at {result.time:.4g} s"
+    if conformance:
+        return f"keeps to it: {conformance.specification.claim}"
+    return f"breaks its {conformance.violated} at {conformance.time:.4g} s"

@@ -15,6 +15,7 @@ from gcjax.tables import RichTable, rich_table
 
 MAX_PROGRESS_STATES = 1 << 20
 MAX_NUMBER = 10_000
+"""The largest value of a parameter of a specification."""
 
 
 def run(name: str, arguments: Sequence[str]) -> int:
@@ -37,114 +38,130 @@ def run(name: str, arguments: Sequence[str]) -> int:
 
 
 def instance(name: str, arguments: Sequence[str]) -> Specification:
-    """The specification of a protocol, with parameters as on the command line.
+    """The specification of a protocol.
+
+    Args:
+      name: of the specification.
+      arguments: its parameters as on the command line, for example `["--num-workers", "3", "--staleness=2"]`.
 
     Raises:
-      ValueError: as `run`.
+      ValueError: if there is no such specification, or it does not take these parameters.
     """
-    known = registry.kinds()["specification"].entries
-    if name not in known:
-        raise ValueError(f"There is no specification '{name}'. {registry.nearest(name, known)}")
-    factory = known[name].factory
-    defaults = {n: p.default for n, p in inspect.signature(factory).parameters.items() if isinstance(p.default, int)}
-    parameters = {**defaults, **_numbers(name, arguments, defaults)}
+    entries = registry.kinds()["specification"].entries
+    if name not in entries:
+        raise ValueError(f"There is no specification '{name}'. {registry.nearest(name, entries)}")
+    factory = entries[name].factory
+    factory_parameters = inspect.signature(factory).parameters.values()
+    defaults = {each.name: each.default for each in factory_parameters if isinstance(each.default, int)}
+    parameters = {**defaults, **_parameter_values(name, arguments, defaults)}
     for parameter, value in parameters.items():
         if value > MAX_NUMBER:
             hint = "All states are tried out, and their number grows with it."
             raise ValueError(f"{parameter} must be a whole number at most {MAX_NUMBER}; got {value}. {hint}")
-    return factory(**parameters, **_FROM_CODES.get(name, _nothing)(parameters))
+    code_arguments = _CODE_ARGUMENTS[name](parameters) if name in _CODE_ARGUMENTS else {}
+    return factory(**parameters, **code_arguments)
 
 
-def _nothing(parameters: dict[str, int]) -> dict[str, Any]:
-    return {}
-
-
-def _cyclic_mds(parameters: dict[str, int]) -> dict[str, Any]:
-    """What a cyclic MDS code can decode, so that the specification is about a code that there is."""
+def _cyclic_mds_arguments(parameters: dict[str, int]) -> dict[str, Any]:
+    """The argument `decodable` of the specification of a coded round: which progress a cyclic MDS code can decode."""
     num_workers, num_stragglers = parameters["num_workers"], parameters["num_stragglers"]
     _validate.integer("num_workers", num_workers, minimum=2, maximum=8, hint="All progress of a code is tried out.")
     code = codes.cyclic_mds(num_workers, num_stragglers=num_stragglers)
     return {"decodable": decodable(code)}
 
 
-_FROM_CODES: dict[str, Callable[[dict[str, int]], dict[str, Any]]] = {"coded": _cyclic_mds}
+_CODE_ARGUMENTS: dict[str, Callable[[dict[str, int]], dict[str, Any]]] = {"coded": _cyclic_mds_arguments}
+"""Specification -> what makes those of its arguments that are facts of a code, from its numbers."""
 
 
 def decodable(code: codes.GradientCode, *, tolerance: float = 1e-3) -> np.ndarray:
-    """What the specification of a coded round takes: which progress decodes the exact sum.
+    """A table of which progress of the workers decodes the exact sum, for the specification of a coded round.
 
     Args:
-      code: of few workers, since all (K + 1)^W states of progress are tried out.
+      code: of few workers W with few chunks K each, since all (K + 1)^W states of progress are tried out.
       tolerance: the largest residual that counts as exact.
 
     Returns:
-      bool[K+1, ..., K+1], one axis a worker.
+      bool[K+1, ..., K+1], one axis a worker, indexed by the chunks that it has computed.
 
     Raises:
-      ValueError: if there are too many.
+      ValueError: if there are too many states.
     """
-    workers, load = code.assignment.num_workers, code.assignment.load
-    if (load + 1) ** workers > MAX_PROGRESS_STATES:
+    num_workers, load = code.assignment.num_workers, code.assignment.load
+    if (load + 1) ** num_workers > MAX_PROGRESS_STATES:
         raise ValueError(
-            f"a table of what can be decoded must have at most {MAX_PROGRESS_STATES} entries; {workers} workers with "
-            f"{load} chunks each have {(load + 1) ** workers}. Use a smaller code."
+            f"a table of what can be decoded must have at most {MAX_PROGRESS_STATES} entries; {num_workers} workers "
+            f"with {load} chunks each have {(load + 1) ** num_workers}. Use a smaller code."
         )
-    progress = np.indices((load + 1,) * workers).reshape(workers, -1).T
-    residual = jax.lax.map(lambda p: code.plan(p).residual, jnp.asarray(progress, jnp.int32), batch_size=1024)
-    return np.asarray(residual <= tolerance).reshape((load + 1,) * workers)
+    progress = np.indices((load + 1,) * num_workers).reshape(num_workers, -1).T  # int[(K+1)^W, W]
+    residual = jax.lax.map(lambda state: code.plan(state).residual, jnp.asarray(progress, jnp.int32), batch_size=1024)
+    return np.asarray(residual <= tolerance).reshape((load + 1,) * num_workers)
 
 
-def _numbers(name: str, arguments: Sequence[str], defaults: dict[str, int]) -> dict[str, int]:
-    """Numbers by name, from `--name value` and `--name=value`."""
-    known = ", ".join(f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in defaults.items())
+def _parameter_values(name: str, arguments: Sequence[str], defaults: dict[str, int]) -> dict[str, int]:
+    """The parameters of specification `name` that `--parameter value` and `--parameter=value` in `arguments` give.
+
+    Raises:
+      ValueError: if `defaults`, which has all parameters, has none of this name, or a value is no whole number.
+    """
+    known_parameters = ", ".join(
+        f"--{parameter.replace('_', '-')} (default {value})" for parameter, value in defaults.items()
+    )
     words = [word for argument in arguments for word in argument.split("=", 1)]
     flags, values = words[::2], words[1::2]
     for flag in flags:
         if not flag.startswith("--") or flag[2:].replace("-", "_") not in defaults:
-            raise ValueError(f"{name} takes {known}; got {flag!r}.")
+            raise ValueError(f"{name} takes {known_parameters}; got {flag!r}.")
     if len(flags) > len(values):
-        raise ValueError(f"{flags[-1]} needs a number. {name} takes {known}.")
-    bad = [(flag, value) for flag, value in zip(flags, values, strict=True) if not value.lstrip("-").isdigit()]
-    if bad:
-        raise ValueError(f"{bad[0][0]} must be a whole number; got {bad[0][1]!r}. {name} takes {known}.")
+        raise ValueError(f"{flags[-1]} needs a number. {name} takes {known_parameters}.")
+    for flag, value in zip(flags, values, strict=True):
+        if not value.lstrip("-").isdigit():
+            raise ValueError(f"{flag} must be a whole number; got {value!r}. {name} takes {known_parameters}.")
     return {flag[2:].replace("-", "_"): int(value) for flag, value in zip(flags, values, strict=True)}
 
 
 def tables(result: Result) -> list[RichTable]:
-    """The findings, and the counterexample if there is one."""
+    """For the terminal: a table of the findings, and one of the counterexample if there is one."""
     rows = []
-    for part in _findings(result):
-        counts = [f"{number:,}" if part.states else "" for number in (part.states, part.transitions)]
-        rows.append([part.part, *counts, result.said(part)])
+    for finding in _distinct_findings(result):
+        counts = [f"{count:,}" if finding.states else "" for count in (finding.states, finding.transitions)]
+        rows.append([finding.part, *counts, result.said(finding)])
     heads = ("Part", "States", "Transitions", "Result")
-    return [rich_table(result.specification.name, heads, rows, left=["Result"]), *_counterexample(result)]
+    return [rich_table(result.specification.name, heads, rows, left=["Result"]), *_counterexample_tables(result)]
 
 
-def _findings(result: Result) -> list[Finding]:
-    """Components that gave the same are told once."""
+def _distinct_findings(result: Result) -> list[Finding]:
+    """All findings, where components of one sort ("worker 0 alone", "worker 1 alone") that gave the same are one."""
     groups: dict[tuple[Any, ...], list[Finding]] = {}
-    for part in result.components:
-        groups.setdefault((part.part.split()[0], *part[1:5]), []).append(part)
+    for finding in result.components:
+        sort = finding.part.split()[0]
+        outcome = finding.holds, finding.states, finding.transitions, finding.reason
+        groups.setdefault((sort, *outcome), []).append(finding)
     components = []
-    for group in groups.values():
-        first = group[0].part
-        names = f"each of {len(group)} {first.split()[0]}s alone" if len(group) > 1 else first
-        components.append(group[0]._replace(part=names))
+    for (sort, *_), group in groups.items():
+        part = f"each of {len(group)} {sort}s alone" if len(group) > 1 else group[0].part
+        components.append(group[0]._replace(part=part))
     return [*components, result.composition, result.product, result.progress]
 
 
-def _counterexample(result: Result) -> list[RichTable]:
-    """Of the first part that fails, all together before one alone, since only programs take steps there."""
-    order = (result.product, result.progress, *result.components, result.composition)
-    failing = [part for part in order if not part]
-    if not failing:
+def _counterexample_tables(result: Result) -> list[RichTable]:
+    """A table with the steps to the first finding that fails and the state after each; no table if all hold.
+
+    The programs together come first, since in their counterexample only programs take steps.
+    """
+    findings = (result.product, result.progress, *result.components, result.composition)
+    failing = next((finding for finding in findings if not finding), None)
+    if failing is None:
         return []
-    part = failing[0]
-    title = f"A shortest counterexample ({part.part}: {part.reason})"
-    steps = part.counterexample
-    state = steps[0].before if steps else result.specification.initial
-    heads = ["Step", "Who", "Does", *state._fields]
-    rows: list[tuple[str, str, str, Any]] = [("", "", "", state)]
-    rows += [(str(n), step.component, step.action, step.after) for n, step in enumerate(steps, 1)]
-    lines = [[*words, *(" ".join(map(str, np.ravel(x).tolist())) for x in after)] for *words, after in rows]
-    return [rich_table(title, heads, lines, keys=3, left=heads)]
+    title = f"A shortest counterexample ({failing.part}: {failing.reason})"
+    steps = failing.counterexample
+    initial_state = steps[0].before if steps else result.specification.initial
+    heads = ["Step", "Who", "Does", *initial_state._fields]
+    rows = [["", "", "", *_state_cells(initial_state)]]
+    rows += [[str(n), step.component, step.action, *_state_cells(step.after)] for n, step in enumerate(steps, 1)]
+    return [rich_table(title, heads, rows, keys=3, left=heads)]
+
+
+def _state_cells(state: Any) -> list[str]:
+    """The entries of each field of a state, a named tuple of arrays, as text."""
+    return [" ".join(map(str, np.ravel(field).tolist())) for field in state]

@@ -6,9 +6,11 @@ import os
 from collections.abc import Iterator
 from typing import Any
 
+_STDOUT = 1  # the file descriptor, which libraries in C++ write to
+
 
 def add_options(parser: argparse.ArgumentParser) -> None:
-    """Adds what a process of several is told by hand."""
+    """Adds the options that tell a process which one of several it is, and how to reach the others."""
     group = parser.add_argument_group(
         "several processes",
         "Every process is started with the same command; process 0 writes and prints. SLURM, Open MPI before 5, TPU "
@@ -43,12 +45,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 
 def group(options: argparse.Namespace) -> contextlib.AbstractContextManager[None]:
-    """The group of processes that was asked for; nothing in a single process."""
+    """The group of processes that the options ask for, to be entered; without `--distributed`, one that does nothing.
+
+    Raises:
+      ValueError: if there are options for several processes, but no `--distributed`.
+    """
     from gcjax import processes
 
     values = group_options(options)
     if options.distributed:
-        return _quiet_others(processes.group(**values))
+        return _with_stdout_of_first_only(processes.group(**values))
     if values:
         flags = ", ".join("--" + name.replace("_", "-") for name in values)
         raise ValueError(f"Options for several processes need --distributed; got {flags} without it.")
@@ -56,18 +62,18 @@ def group(options: argparse.Namespace) -> contextlib.AbstractContextManager[None
 
 
 def group_options(options: argparse.Namespace) -> dict[str, Any]:
-    """What the user said of the group of processes."""
+    """The arguments of `gcjax.processes.group` that were given on the command line, by name."""
     names = ("coordinator", "num_processes", "process_id", "timeout", "lost_after", "secret_file", "no_secret", "bind")
     return {name: getattr(options, name) for name in names if getattr(options, name) is not None}
 
 
 @contextlib.contextmanager
-def _quiet_others(group: contextlib.AbstractContextManager[None]) -> Iterator[None]:
-    """The group, with the stdout of all processes but the first sent nowhere, also that of libraries in C++."""
+def _with_stdout_of_first_only(group: contextlib.AbstractContextManager[None]) -> Iterator[None]:
+    """Enters a group of processes and sends the stdout of all but the first nowhere, also that of libraries in C++."""
     from gcjax import processes
 
     with group:
         if not processes.is_first():
             with open(os.devnull, "w") as nowhere:
-                os.dup2(nowhere.fileno(), 1)
+                os.dup2(nowhere.fileno(), _STDOUT)
         yield

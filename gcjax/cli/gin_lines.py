@@ -13,7 +13,8 @@ import numpy as np
 from gcjax import registry
 from gcjax.config.arguments import alternatives, signature_of
 
-_USES = {
+# Kind -> the line that names an entry: {0} is its selector in gin, {1} its name.
+_USE_LINES = {
     "assignment": "partial.assignment = @{0}()",
     "code": "coded.code = @{0}()",
     "stopping": "coded.stop = @{0}()",
@@ -27,10 +28,10 @@ _USES = {
     "study": "compare.study = @{0}()",
     "experiment": "run.experiment = @{0}",
 }
-_SCHEDULE = "sgd.learning_rate = @{0}()"
+_SCHEDULE_USE_LINE = "sgd.learning_rate = @{0}()"
 
-# Numbers that fit together; what is not here gets one of the right type.
-_VALUES = {
+# Parameter -> an example; these fit together. What is not here gets a value of the right type.
+_EXAMPLES = {
     "decay_steps": 1000,
     "error": 0.1,
     "learning_rate": 0.1,
@@ -44,7 +45,8 @@ _VALUES = {
     "warmup_steps": 100,
     "window": 2,
 }
-_LITERALS: dict[Any, Any] = {float: 1.0, int: 1, str: None, Path: None, bool: True}  # text: the parameter's own name
+_LITERALS: dict[Any, Any] = {float: 1.0, int: 1, str: None, Path: None, bool: True}
+"""Type -> an example; None: the parameter's own name as text."""
 _MATRIX = [[0, 1], [1, 0]]
 
 
@@ -55,88 +57,119 @@ def lines(kind: str, name: str) -> list[str]:
     """
     kinds = registry.kinds()
     entry = kinds[kind].entries[name]
-    use = _USES[kind]
-    if kind == "optimizer" and get_origin(signature_of(entry.factory).return_annotation) is Callable:
-        use = _SCHEDULE
+    signature = signature_of(entry.factory)
+    is_schedule = kind == "optimizer" and get_origin(signature.return_annotation) is Callable
+    use_line = _SCHEDULE_USE_LINE if is_schedule else _USE_LINES[kind]
     selector = _selector(kinds[kind], name)
-    written = _Lines(kinds)
-    written.add(selector, entry)
-    return [use.format(selector, name), *written.lines, *_options(selector, signature_of(entry.factory))]
+    config_lines = _ConfigLines(kinds)
+    config_lines.add_entry(selector, entry)
+    return [use_line.format(selector, name), *config_lines.lines, *_optional_lines(selector, signature)]
 
 
-class _Lines:
-    """The lines so far, of an entry and of all that it needs."""
+class _ConfigLines:
+    """The lines so far that bind what an entry, and all entries that it needs, cannot do without.
+
+    Attributes:
+      kinds: the registry, where entries to name are looked for.
+      lines: as in a config file.
+    """
 
     def __init__(self, kinds: dict[str, registry.Kind]) -> None:
+        """No lines yet."""
         self.kinds = kinds
         self.lines: list[str] = []
-        self._names: set[str] = set()
+        self._selectors: set[str] = set()  # of the entries that have their lines
 
-    def add(self, selector: str, entry: registry.Entry) -> None:
-        """Writes what an entry needs, unless that has been done."""
-        if selector in self._names:
+    def add_entry(self, selector: str, entry: registry.Entry) -> None:
+        """Adds a line for each required parameter of an entry, and those of the entries named there; once an entry.
+
+        Args:
+          selector: the entry's name in gin.
+          entry: of the registry.
+        """
+        if selector in self._selectors:
             return
-        self._names.add(selector)
-        needed: list[tuple[str, registry.Entry]] = []
-        for parameter in _required(signature_of(entry.factory)):
-            value = self._value(parameter.name, parameter.annotation, entry, needed)
+        self._selectors.add(selector)
+        named_entries: list[tuple[str, registry.Entry]] = []
+        for parameter in _required_parameters(signature_of(entry.factory)):
+            value = self._value_text(parameter.name, parameter.annotation, entry, named_entries)
             value = f"[{value}]" if parameter.kind is parameter.VAR_POSITIONAL else value
             self.lines.append(f"{selector}.{parameter.name} = {value}")
-        for other in needed:
-            self.add(*other)
+        for named_selector, named_entry in named_entries:
+            self.add_entry(named_selector, named_entry)
 
-    def _value(self, name: str, wanted: Any, user: registry.Entry, needed: list[tuple[str, registry.Entry]]) -> str:
-        """A value of this type as gin writes it; the entries that it names are put into `needed`."""
-        options = alternatives(wanted)
-        if name == "rng_key":
-            self._names.add("key")
+    def _value_text(
+        self, parameter: str, annotation: Any, owner: registry.Entry, named_entries: list[tuple[str, registry.Entry]]
+    ) -> str:
+        """An example of a value, as gin writes it: a number or text, a collection, another entry, or an array.
+
+        Args:
+          parameter: the name of the parameter that gets the value.
+          annotation: its type.
+          owner: the entry that has the parameter, which is no example for itself.
+          named_entries: gets the (selector, entry) that the value names, if it names one.
+        """
+        options = alternatives(annotation)
+        if parameter == "rng_key":
+            self._selectors.add("key")
             if "key.seed = 0" not in self.lines:
                 self.lines.append("key.seed = 0")
             return "@key()"
-        for literal, value in _LITERALS.items():
-            if literal in options:
-                return repr(_VALUES.get(name, name if value is None else value))
+        for literal_type, value in _LITERALS.items():
+            if literal_type in options:
+                return repr(_EXAMPLES.get(parameter, parameter if value is None else value))
         for option in options:
-            if (text := self._collection(name, option, user, needed)) is not None:
+            if (text := self._collection_text(parameter, option, owner, named_entries)) is not None:
                 return text
         for option in options:
-            if simplest := _simplest(self.kinds, option, user):
-                needed.append(simplest)
-                return f"@{simplest[0]}" + ("" if get_origin(option) is Callable else "()")
-        arrays = (Any, Parameter.empty, jax.Array, np.ndarray)
-        return repr(_MATRIX) if any(option in arrays for option in options) else "None"
+            if named_entry := _simplest_entry(self.kinds, option, owner):
+                named_entries.append(named_entry)
+                selector, _ = named_entry
+                return f"@{selector}" + ("" if get_origin(option) is Callable else "()")  # () calls it
+        array_types = (Any, Parameter.empty, jax.Array, np.ndarray)
+        return repr(_MATRIX) if any(option in array_types for option in options) else "None"
 
-    def _collection(
-        self, name: str, option: Any, user: registry.Entry, needed: list[tuple[str, registry.Entry]]
+    def _collection_text(
+        self, parameter: str, annotation: Any, owner: registry.Entry, named_entries: list[tuple[str, registry.Entry]]
     ) -> str | None:
-        """A dict or a list with one entry, or a pair; None if the type is neither."""
-        origin, inner = get_origin(option), get_args(option)
-        if not isinstance(origin, type) or not inner or origin is types.UnionType:
+        """An example of a dict or a list with one item, or of a pair, as gin writes it; None for another annotation.
+
+        Args:
+          parameter: the name of the parameter that gets the value.
+          annotation: its type.
+          owner: the entry that has the parameter.
+          named_entries: gets the (selector, entry) that the item names, if it names one.
+        """
+        origin, item_types = get_origin(annotation), get_args(annotation)
+        if not isinstance(origin, type) or not item_types or origin is types.UnionType:
             return None
         if issubclass(origin, Mapping):
-            return "{'name': " + self._value(name, inner[1], user, needed) + "}"
+            return "{'name': " + self._value_text(parameter, item_types[1], owner, named_entries) + "}"
         if issubclass(origin, Sequence):
-            return _pair(inner[0]) or f"[{self._value(name, inner[0], user, needed)}]"
+            pair = _pair_text(item_types[0])
+            return pair or f"[{self._value_text(parameter, item_types[0], owner, named_entries)}]"
         return None
 
 
-def _pair(inner: Any) -> str:
-    """Two numbers, or two pairs of workers."""
-    if inner is int:
+def _pair_text(item_type: Any) -> str:
+    """Two numbers, or two groups of two workers, as gin writes them; empty for items of another type."""
+    if item_type is int:
         return "(1, 2)"
-    if inner is float:
+    if item_type is float:
         return "(1.0, 2.0)"
-    return "((0, 1), (2, 3))" if get_args(inner)[:1] == (int,) else ""
+    return "((0, 1), (2, 3))" if get_args(item_type)[:1] == (int,) else ""
 
 
-def _required(signature: Signature) -> Iterator[Parameter]:
+def _required_parameters(signature: Signature) -> Iterator[Parameter]:
+    """The parameters of a factory that a config must bind; `out` and `progress` come from the command."""
     for parameter in signature.parameters.values():
         by_command = parameter.name in ("out", "progress")
         if parameter.default is parameter.empty and parameter.kind is not parameter.VAR_KEYWORD and not by_command:
             yield parameter
 
 
-def _options(selector: str, signature: Signature) -> Iterator[str]:
+def _optional_lines(selector: str, signature: Signature) -> Iterator[str]:
+    """A comment for each parameter with a default that gin can write (it knows no inf and no NaN)."""
     for parameter in signature.parameters.values():
         default = parameter.default
         if default is None or isinstance(default, (bool, int, float, str, tuple)):
@@ -146,28 +179,39 @@ def _options(selector: str, signature: Signature) -> Iterator[str]:
 
 
 def _selector(kind: registry.Kind, name: str) -> str:
-    """The shortest name that gin knows an entry by."""
+    """The shortest name by which gin knows the entry `name` of a kind."""
     return str(gin.config._REGISTRY.minimal_selector(f"{kind.module_of(name)}.{name}"))
 
 
-def _simplest(kinds: dict[str, registry.Kind], wanted: Any, user: registry.Entry) -> tuple[str, registry.Entry] | None:
-    """The entry that makes a thing of this type, or of the type that a callable returns, and needs least."""
-    product = get_args(wanted)[-1] if get_origin(wanted) is Callable and get_args(wanted) else wanted
+def _simplest_entry(
+    kinds: dict[str, registry.Kind], annotation: Any, owner: registry.Entry
+) -> tuple[str, registry.Entry] | None:
+    """The selector and the entry, other than `owner`, that makes a thing of this type with the fewest arguments.
+
+    For a `Callable[..., T]` it is one that makes a T. None if there is none.
+    """
+    is_callable = get_origin(annotation) is Callable and get_args(annotation)
+    product = get_args(annotation)[-1] if is_callable else annotation
+    if not isinstance(product, type):
+        return None
     candidates = [
-        (_cost(entry), _selector(kind, name), entry)
+        (_num_arguments(entry), _selector(kind, name), entry)
         for kind in kinds.values()
-        for name, entry in (kind.entries.items() if kind.in_configs and isinstance(product, type) else ())
-        if entry != user and _makes(entry, product)
+        if kind.in_configs
+        for name, entry in kind.entries.items()
+        if entry != owner and _makes(entry, product)
     ]
-    return min(candidates, key=lambda each: each[:2])[1:] if candidates else None
+    return min(candidates, key=lambda candidate: candidate[:2])[1:] if candidates else None
 
 
-def _makes(entry: registry.Entry, wanted: type) -> bool:
+def _makes(entry: registry.Entry, product: type) -> bool:
+    """Whether the factory of an entry says that it returns an instance of this type."""
     returned = signature_of(entry.factory).return_annotation
-    return isinstance(returned, type) and get_origin(returned) is None and issubclass(returned, wanted)
+    return isinstance(returned, type) and get_origin(returned) is None and issubclass(returned, product)
 
 
-def _cost(entry: registry.Entry) -> tuple[int, int]:
-    required = list(_required(signature_of(entry.factory)))
-    literal = [any(option in _LITERALS for option in alternatives(parameter.annotation)) for parameter in required]
-    return literal.count(False), len(required)
+def _num_arguments(entry: registry.Entry) -> tuple[int, int]:
+    """The required parameters of an entry: those that cannot be a number or text, and all of them."""
+    required = list(_required_parameters(signature_of(entry.factory)))
+    is_literal = [any(option in _LITERALS for option in alternatives(each.annotation)) for each in required]
+    return is_literal.count(False), len(required)

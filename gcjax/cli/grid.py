@@ -7,17 +7,18 @@ from typing import Any
 
 import numpy as np
 
-from gcjax import analysis, config, files, progress, saved_progress
+from gcjax import analysis, config, files, saved_progress
 from gcjax.analysis import summary
 from gcjax.analysis.store import Columns
 from gcjax.cli import sweep_folders
 from gcjax.engine.identity import run_identity
+from gcjax.progress import Progress
 
-_LONGEST_NAME = 200
-_CLOSING = {"(": ")", "[": "]", "{": "}"}
+_MAX_NAME_BYTES = 200  # of a folder; file systems take 255
+_CLOSING_BRACKETS = {"(": ")", "[": "]", "{": "}"}
 
 
-def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, shown: progress.Progress) -> None:
+def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, progress: Progress) -> None:
     """Runs a config for all combinations of some values, each in a folder of its own, and writes what came out.
 
     What combinations have in common is compiled once. Besides the folders, `out` gets `summary.md`, a row a scheme and
@@ -29,7 +30,7 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, show
       bindings: gin statements that win over the file, the same for all.
       over: `PARAMETER=VALUE,VALUE,...` each.
       out: the folder to write; empty, or that of the same sweep, not finished.
-      shown: tells a person how far it is.
+      progress: tells a person how far it is.
 
     Raises:
       ValueError: if the config cannot be read with one of the combinations, before any of them is run; if the folder
@@ -37,25 +38,24 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, show
         else.
     """
     grid = combinations(over)
-    for combination in grid:
+    for combination in grid:  # raises for any of them before the first is run
         config.load(path, [*bindings, *combination])
     _check_folders([folder_name(combination) for combination in grid])
     sweep_folders.begin(out, _identity(path, bindings, over, grid[0]))
-    parts, rows = [], []
+    seed_rows, summary_rows = [], []
     for i, combination in enumerate(grid):
         config.load(path, [*bindings, *combination])
-        results = _results(
-            out / folder_name(combination), _combination_progress(shown, ", ".join(combination), i, len(grid))
-        )
+        combination_progress = _combination_progress(progress, ", ".join(combination), i, len(grid))
+        results = _combination_results(out / folder_name(combination), combination_progress)
         values = [binding.partition("=")[2].strip() for binding in combination]
-        rows += [(*values, *row) for row in summary.rows(results)]
-        parts.append(_columns(_names(combination), values, results))
-    heads = [*_names(grid[0]), *summary.heads(results)]
-    files.write_table(out / "sweep.parquet", analysis.stack(parts))
-    keys = len(grid[0]) + 1
-    table = analysis.markdown_table(heads, rows, keys=keys)
+        summary_rows += [(*values, *row) for row in summary.rows(results)]
+        seed_rows.append(_seed_rows(_parameter_names(combination), values, results))
+    heads = [*_parameter_names(grid[0]), *summary.heads(results)]
+    files.write_table(out / "sweep.parquet", analysis.stack(seed_rows))
+    keys = len(grid[0]) + 1  # the columns that name a row: the parameters and the scheme
+    table = analysis.markdown_table(heads, summary_rows, keys=keys)
     files.write_text(out / "summary.md", f"# Sweep\n\n{table}\n\n{summary.NOTES}")
-    shown.show(analysis.rich_table(f"All combinations of {path}", heads, rows, keys=keys))
+    progress.show(analysis.rich_table(f"All combinations of {path}", heads, summary_rows, keys=keys))
 
 
 def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
@@ -69,8 +69,8 @@ def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
     """
     axes, names = [], []
     for text in over:
-        name, equals, values = (part.strip() for part in text.partition("="))
-        choices = [value.strip() for value in _split(values)]
+        name, equals, values = (word.strip() for word in text.partition("="))
+        choices = [value.strip() for value in _split_at_commas(values)]
         if not name or not equals or not all(choices):
             raise ValueError(f"--over needs PARAMETER=VALUE,VALUE,..., as 'ssp.staleness=0,1,3'; got {text!r}.")
         if name in names:
@@ -81,51 +81,57 @@ def combinations(over: Sequence[str]) -> list[tuple[str, ...]]:
 
 
 def folder_name(combination: Sequence[str]) -> str:
-    """A folder's name for a combination, for example "ssp.staleness=3, sgd.learning_rate=0.1"."""
+    """The name of a combination's folder, for example "ssp.staleness=3, sgd.learning_rate=0.1".
+
+    Args:
+      combination: its bindings, `PARAMETER = VALUE` each.
+    """
     return analysis.file_name(", ".join(binding.replace(" = ", "=") for binding in combination))
 
 
 def _check_folders(names: Sequence[str]) -> None:
+    """Checks that the names of all combinations' folders differ and are short enough, or raises `ValueError`."""
     for name in names:
         if names.count(name) > 1:
             raise ValueError(f"--over needs each value once; got '{name}' twice.")
-        if len(name.encode()) > _LONGEST_NAME:
+        if len(name.encode()) > _MAX_NAME_BYTES:
             raise ValueError(
-                f"a combination must fit into a folder's name ({_LONGEST_NAME} bytes); got '{name[:50]}...'."
+                f"a combination must fit into a folder's name ({_MAX_NAME_BYTES} bytes); got '{name[:50]}...'."
             )
 
 
-def _split(text: str) -> Iterator[str]:
-    """The parts between commas that are in no bracket and no quotes."""
-    part = ""
-    expected: list[str] = []
-    for letter in text:
-        if expected and letter == expected[-1]:
-            expected.pop()
-        elif letter in "'\"" and not (expected and expected[-1] in "'\""):
-            expected.append(letter)
-        elif letter in _CLOSING and not (expected and expected[-1] in "'\""):
-            expected.append(_CLOSING[letter])
-        if letter == "," and not expected:
-            yield part
-            part = ""
+def _split_at_commas(text: str) -> Iterator[str]:
+    """The pieces of a text between those of its commas that are outside of brackets and quotes."""
+    piece = ""
+    open_until: list[str] = []  # what closes each open bracket or quote, the innermost last
+    for character in text:
+        in_quotes = bool(open_until) and open_until[-1] in "'\""
+        if open_until and character == open_until[-1]:
+            open_until.pop()
+        elif character in "'\"" and not in_quotes:
+            open_until.append(character)
+        elif character in _CLOSING_BRACKETS and not in_quotes:
+            open_until.append(_CLOSING_BRACKETS[character])
+        if character == "," and not open_until:
+            yield piece
+            piece = ""
         else:
-            part += letter
-    yield part
+            piece += character
+    yield piece
 
 
-def _identity(path: str, bindings: Sequence[str], over: Sequence[str], first: Sequence[str]) -> str:
-    """What all combinations depend on: the axes, and one of them."""
-    config.load(path, [*bindings, *first])
+def _identity(path: str, bindings: Sequence[str], over: Sequence[str], first_combination: Sequence[str]) -> str:
+    """A text of all that a sweep's bits depend on: the swept values, and the config of its first combination."""
+    config.load(path, [*bindings, *first_combination])
     return run_identity("\n".join([*over, config.text()]))
 
 
-def _results(folder: Path, shown: progress.Progress) -> analysis.Results:
-    """What the config's experiment has written, or writes; that no scheme reaches the target is a result, too."""
+def _combination_results(folder: Path, progress: Progress) -> analysis.Results:
+    """The results in a combination's folder, after running the loaded config there unless that is done already."""
     if not sweep_folders.is_done(folder):
         try:
-            config.start(analysis.unfinished_folder(folder), shown)
-        except ValueError:
+            config.start(analysis.unfinished_folder(folder), progress)
+        except ValueError:  # that no scheme reaches the target is raised after all is written, and is a result, too
             if not sweep_folders.is_done(folder):
                 raise
         finally:
@@ -133,26 +139,31 @@ def _results(folder: Path, shown: progress.Progress) -> analysis.Results:
     return analysis.load(folder)
 
 
-def _names(combination: Sequence[str]) -> list[str]:
+def _parameter_names(combination: Sequence[str]) -> list[str]:
+    """The parameters that a combination's bindings, `PARAMETER = VALUE` each, give values to."""
     return [binding.partition("=")[0].strip() for binding in combination]
 
 
-def _combination_progress(shown: progress.Progress, combination: str, index: int, number: int) -> progress.Progress:
-    """The progress of one combination among all of them; what it shows is in its folder."""
+def _combination_progress(sweep_progress: Progress, combination: str, index: int, num_combinations: int) -> Progress:
+    """What combination `index` reports to, as its share of the sweep; what it would show is in its folder."""
 
     def update(label: str, fraction: float, detail: str = "") -> None:
-        shown.update(f"{combination}: {label}", (index + fraction) / number, detail)
+        """Reports the fraction of this combination that is done as a fraction of the sweep."""
+        sweep_progress.update(f"{combination}: {label}", (index + fraction) / num_combinations, detail)
 
-    return progress.Progress(update, show=lambda _: None)
+    return Progress(update, show=lambda _: None)
 
 
-def _columns(names: Sequence[str], values: Sequence[str], results: analysis.Results) -> Columns:
-    """A row for every seed of every scheme: when it reached the target, and what it had at the end."""
-    parts = []
+def _seed_rows(parameters: Sequence[str], values: Sequence[str], results: analysis.Results) -> Columns:
+    """A row for every seed of every scheme of a combination, which gives the parameters these values.
+
+    Returns:
+      A column for each parameter, those of `results.metrics` at the last evaluation, and `time_to_target`.
+    """
+    rows_of_schemes = []
     for scheme in results.schemes:
         seeds = results.seeds(scheme)
-        count = len(seeds)
-        last: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
-        labels = {name: np.full(count, value, object) for name, value in zip(names, values, strict=True)}
-        parts.append({**labels, **last, "time_to_target": analysis.reach_times(results, scheme)})
-    return analysis.stack(parts)
+        labels = {name: np.full(len(seeds), value, object) for name, value in zip(parameters, values, strict=True)}
+        final: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
+        rows_of_schemes.append({**labels, **final, "time_to_target": analysis.reach_times(results, scheme)})
+    return analysis.stack(rows_of_schemes)

@@ -3,7 +3,7 @@
 import os
 import traceback
 
-_CALL = "\n  In call to configurable "
+_GIN_CALL_SUFFIX = "\n  In call to configurable "
 
 
 def is_traceback_wanted(flag: bool) -> bool:
@@ -12,15 +12,18 @@ def is_traceback_wanted(flag: bool) -> bool:
 
 
 def lines(error: Exception) -> str:
-    """At most four lines: the error, the place in the config, the line of code, and how to see everything."""
-    message, *calls = str(error).split(_CALL)
-    first = (message.strip().splitlines() or ["without a message"])[0]
-    names = [call.split("'")[1] for call in calls if call.count("'") > 1]
+    """At most four lines: the error, the function of the config, the line of code, and how to see everything.
+
+    gin appends a line to the message for each configurable that was being called, the innermost first.
+    """
+    message, *gin_calls = str(error).split(_GIN_CALL_SUFFIX)
+    first_line = (message.strip().splitlines() or ["without a message"])[0]
+    configurables = [call.split("'")[1] for call in gin_calls if call.count("'") > 1]
     frames = traceback.extract_tb(error.__traceback__)
-    shown = [f"gcjax: unexpected {type(error).__name__}: {first[:300]}"]
-    if names:
-        shown.append(f"  (in {names[0]} of the config)")
+    lines = [f"gcjax: unexpected {type(error).__name__}: {first_line[:300]}"]
+    if configurables:
+        lines.append(f"  (in {configurables[0]} of the config)")
     if frames:
-        shown.append(f"  (at {frames[-1].filename} line {frames[-1].lineno})")
-    shown.append("  Nobody foresaw this. The option --traceback, or GCJAX_TRACEBACK=1, shows all of it.")
-    return "\n".join(shown)
+        lines.append(f"  (at {frames[-1].filename} line {frames[-1].lineno})")
+    lines.append("  Nobody foresaw this. The option --traceback, or GCJAX_TRACEBACK=1, shows all of it.")
+    return "\n".join(lines)

@@ -4,7 +4,7 @@ import argparse
 
 
 def command(options: argparse.Namespace) -> None:
-    """Prints what can be named."""
+    """`gcjax list [NAME]`: prints all that a config can name, or one kind or entry of it."""
     from gcjax.cli import listing_tables
 
     listing_tables.run(options.name)

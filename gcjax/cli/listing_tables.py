@@ -13,39 +13,43 @@ from gcjax.cli import gin_lines
 from gcjax.config.arguments import in_short, signature_of
 from gcjax.progress import console
 
-WIDEST = 100
+MAX_WIDTH = 100
+"""Characters of a line of text; tables take the width of the terminal."""
 
 
 def run(name: str | None = None) -> None:
-    """Prints all kinds, or what is called `name`: a kind with the parameters of its entries, an entry, or both.
+    """Prints all kinds, or what is called `name`: a kind with the parameters of its entries, and an entry of each kind.
 
     Raises:
       ValueError: if nothing has this name.
     """
     config.register()
     kinds, screen = registry.kinds(), console()
-    holding = {title: kind for title, kind in kinds.items() if name is not None and name in kind.entries}
-    if name is not None and name not in kinds and not holding:
-        known = {*kinds, *(entry for kind in kinds.values() for entry in kind.entries)}
-        raise ValueError(f"There is no kind and no entry '{name}'. {registry.nearest(name, known)}")
+    kinds_of_entry = {title: kind for title, kind in kinds.items() if name is not None and name in kind.entries}
+    if name is not None and name not in kinds and not kinds_of_entry:
+        names = {*kinds, *(entry for kind in kinds.values() for entry in kind.entries)}
+        raise ValueError(f"There is no kind and no entry '{name}'. {registry.nearest(name, names)}")
     for title, kind in kinds.items():
         if title == name or (name is None and kind.entries):
-            screen.print(_table(title, kind, parameters=name is not None), "")
-    width = min(screen.width, WIDEST)
-    for title, kind in holding.items():
-        _print(screen, _entry(title, kind, str(name), width))
+            screen.print(_kind_table(title, kind, with_parameters=name is not None), "")
+    width = min(screen.width, MAX_WIDTH)
+    for title, kind in kinds_of_entry.items():
+        _print_lines(screen, _entry_lines(title, kind, str(name), width))
 
 
-def _table(title: str, kind: registry.Kind, *, parameters: bool) -> Table:
-    """Two columns, which leave room for sentences on a narrow terminal."""
-    where = f": {kind.module}.…" if kind.module else ""
-    table = Table(title=f"{title}{where}", title_justify="left", show_edge=False, pad_edge=False)
+def _kind_table(title: str, kind: registry.Kind, *, with_parameters: bool) -> Table:
+    """A row for each entry of a kind: its name, and below one another its summary, its parameters and its module.
+
+    Two columns leave room for sentences on a narrow terminal.
+    """
+    module = f": {kind.module}.…" if kind.module else ""
+    table = Table(title=f"{title}{module}", title_justify="left", show_edge=False, pad_edge=False)
     table.add_column("Name", no_wrap=True, style="bold")
-    table.add_column("What it is, and its parameters" if parameters else "What it is")
+    table.add_column("What it is, and its parameters" if with_parameters else "What it is")
     for name, entry in sorted(kind.entries.items()):
         text = Text(_summary(entry))
-        if parameters:
-            text.append(f"\n{_parameters(entry) or 'no parameters'}", style="dim")
+        if with_parameters:
+            text.append(f"\n{_parameters_text(entry) or 'no parameters'}", style="dim")
         if name in kind.outside:
             text.append(f"\nin {entry.factory.__module__}", style="dim")
         table.add_row(name, text)
@@ -59,25 +63,29 @@ def _summary(entry: registry.Entry) -> str:
     return entry.summary if entry.paper in entry.summary else f"{entry.summary} {entry.paper}."
 
 
-def _parameters(entry: registry.Entry) -> str:
-    shown = [
-        p.name if p.default is p.empty else f"{p.name}={_default(p.default)}"
-        for p in signature_of(entry.factory).parameters.values()
-        if p.name not in ("out", "progress")
-    ]
-    return ", ".join(shown)
+def _parameters_text(entry: registry.Entry) -> str:
+    """The parameters of an entry with their defaults, without `out` and `progress`, which the command gives."""
+    parameters = signature_of(entry.factory).parameters.values()
+    return ", ".join(
+        parameter.name
+        if parameter.default is parameter.empty
+        else f"{parameter.name}={_default_text(parameter.default)}"
+        for parameter in parameters
+        if parameter.name not in ("out", "progress")
+    )
 
 
-def _default(value: object) -> str:
+def _default_text(value: object) -> str:
+    """A parameter's default as a person would write it."""
     return value.__name__ if inspect.isfunction(value) else repr(value)
 
 
-def _entry(title: str, kind: registry.Kind, name: str, width: int) -> Iterator[tuple[str, str]]:
-    """All about one entry, as lines with their styles."""
+def _entry_lines(title: str, kind: registry.Kind, name: str, width: int) -> Iterator[tuple[str, str]]:
+    """All about the entry `name` of a kind called `title`, as lines of at most `width` characters with rich's style."""
     entry = kind.entries[name]
     yield f"{title} {name}, in {entry.factory.__module__}", "bold"
     yield "", ""
-    yield from ((line, "") for line in _signature(name, entry, width))
+    yield from ((line, "") for line in _signature_lines(name, entry, width))
     yield "", ""
     yield from ((line, "") for line in _reflowed(inspect.getdoc(entry.factory) or "It has no docstring.", width))
     yield "", ""
@@ -88,62 +96,67 @@ def _entry(title: str, kind: registry.Kind, name: str, width: int) -> Iterator[t
         yield from ((f"  {line}", "") for line in gin_lines.lines(title, name))
     else:
         yield "On the command line:", "bold"
-        yield f"  {_command(name, entry)}", ""
+        yield f"  {_check_command(name, entry)}", ""
     yield "", ""
 
 
-def _print(screen: Console, lines: Iterator[tuple[str, str]]) -> None:
+def _print_lines(screen: Console, lines: Iterator[tuple[str, str]]) -> None:
+    """Prints lines, each with its rich style, as they are; the terminal breaks those that are too long."""
     for line, style in lines:
         screen.print(Text(line, style=style), soft_wrap=True)
 
 
-def _signature(name: str, entry: registry.Entry, width: int) -> list[str]:
+def _signature_lines(name: str, entry: registry.Entry, width: int) -> list[str]:
     """The signature with the types in short, on one line or with a line for each parameter."""
     signature = signature_of(entry.factory)
     parameters: list[str] = []
     for parameter in signature.parameters.values():
         if parameter.kind is parameter.KEYWORD_ONLY and not any(text.startswith("*") for text in parameters):
             parameters.append("*")
-        stars = "*" * (2 if parameter.kind is parameter.VAR_KEYWORD else parameter.kind is parameter.VAR_POSITIONAL)
+        stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
         typed = "" if parameter.annotation is parameter.empty else f": {in_short(parameter.annotation)}"
-        default = "" if parameter.default is parameter.empty else f" = {_default(parameter.default)}"
+        default = "" if parameter.default is parameter.empty else f" = {_default_text(parameter.default)}"
         parameters.append(f"{stars}{parameter.name}{typed}{default}")
     returned = signature.return_annotation
-    end = ")" if returned is signature.empty else f") -> {in_short(returned)}"
-    line = f"{name}({', '.join(parameters)}{end}"
-    return [line] if len(line) <= width else [f"{name}(", *(f"    {text}," for text in parameters), end]
+    closing = ")" if returned is signature.empty else f") -> {in_short(returned)}"
+    line = f"{name}({', '.join(parameters)}{closing}"
+    return [line] if len(line) <= width else [f"{name}(", *(f"    {text}," for text in parameters), closing]
 
 
-def _command(name: str, entry: registry.Entry) -> str:
-    numbers = {n: p.default for n, p in signature_of(entry.factory).parameters.items() if isinstance(p.default, int)}
-    return f"gcjax check {name} " + " ".join(f"--{n.replace('_', '-')} {value}" for n, value in numbers.items())
+def _check_command(name: str, entry: registry.Entry) -> str:
+    """The command that checks a specification, with its whole numbers at their defaults."""
+    parameters = signature_of(entry.factory).parameters.values()
+    numbers = {parameter.name: parameter.default for parameter in parameters if isinstance(parameter.default, int)}
+    options = (f"--{parameter.replace('_', '-')} {value}" for parameter, value in numbers.items())
+    return f"gcjax check {name} " + " ".join(options)
 
 
 def _reflowed(text: str, width: int) -> Iterator[str]:
-    """Text with its lines broken anew, where paragraphs and the entries of `Args:` and the like stay what they are."""
-    item: list[str] = []
+    """A docstring's lines at another width; each paragraph and each entry of `Args:` and the like is wrapped alone."""
+    paragraph: list[str] = []
     for line in text.splitlines():
-        if item and not _continues(item, line):
-            yield from _wrapped(item, width)
-            item = []
+        if paragraph and not _continues(paragraph, line):
+            yield from _wrapped(paragraph, width)
+            paragraph = []
         if line.strip():
-            item.append(line)
+            paragraph.append(line)
         else:
             yield ""
-    yield from _wrapped(item, width) if item else ()
+    yield from _wrapped(paragraph, width) if paragraph else ()
 
 
-def _continues(item: list[str], line: str) -> bool:
-    """Whether a line belongs to the paragraph of those before it."""
-    first_indent, indent = (len(text) - len(text.lstrip()) for text in (item[0], line))
-    if not line.strip() or line.lstrip()[0] in "-*|>`" or item[0].rstrip().endswith(":"):
+def _continues(paragraph: list[str], line: str) -> bool:
+    """Whether a line belongs to the paragraph of the lines before it, by its indent and its first character."""
+    first_indent, indent = (len(text) - len(text.lstrip()) for text in (paragraph[0], line))
+    if not line.strip() or line.lstrip()[0] in "-*|>`" or paragraph[0].rstrip().endswith(":"):
         return False
     return indent > first_indent if first_indent else indent == 0
 
 
-def _wrapped(item: list[str], width: int) -> list[str]:
-    indent = item[0][: len(item[0]) - len(item[0].lstrip())]
-    text = " ".join(line.strip() for line in item)
+def _wrapped(paragraph: list[str], width: int) -> list[str]:
+    """The lines of one paragraph at this width; an indented one (of `Args:`) keeps a hanging indent."""
+    indent = paragraph[0][: len(paragraph[0]) - len(paragraph[0].lstrip())]
+    text = " ".join(line.strip() for line in paragraph)
     return textwrap.wrap(
         text, width, initial_indent=indent, subsequent_indent=indent + "  " * bool(indent), break_on_hyphens=False
     )

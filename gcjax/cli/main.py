@@ -38,7 +38,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _failure(error: Exception, options: argparse.Namespace) -> int:
-    """Says what went wrong and returns the exit status; raises what the command does not promise to put in words."""
+    """Prints on stderr what went wrong and returns the exit status.
+
+    A command without the option --traceback (then `options` has no `traceback`) lets unforeseen errors through.
+    """
     if internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
         traceback.print_exception(error)
     if isinstance(error, ValueError):

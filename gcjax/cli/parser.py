@@ -7,7 +7,7 @@ from gcjax.cli import algebra, check, distributed, listing, report, run, sweep
 
 
 def parser() -> argparse.ArgumentParser:
-    """The parser of the command line; `options.command` is the function of the command."""
+    """The parser of the command line; what it returns has as `command` the function to call with it."""
     parser = argparse.ArgumentParser(
         prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
     )
@@ -61,15 +61,18 @@ def _add_sweep(commands: Any) -> None:
     parser.set_defaults(command=sweep.command)
 
 
-def _add_bindings(parser: argparse.ArgumentParser, text: str) -> None:
-    parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help=text)
+def _add_bindings(parser: argparse.ArgumentParser, help_text: str) -> None:
+    """Adds `--set BINDING`, which may be repeated, to a command's parser."""
+    parser.add_argument("--set", dest="bindings", metavar="BINDING", action="append", default=[], help=help_text)
 
 
 def _add_traceback(parser: argparse.ArgumentParser) -> None:
+    """Adds `--traceback` to a command's parser; only commands that have it promise to put all errors in words."""
     parser.add_argument("--traceback", action="store_true", help="show all of an error (or set GCJAX_TRACEBACK=1)")
 
 
 def _add_list(commands: Any) -> None:
+    """Adds `gcjax list`."""
     parser = commands.add_parser("list", help="list all assignments, codes, stopping rules, protocols, ...")
     parser.add_argument(
         "name", metavar="NAME", nargs="?",
@@ -79,6 +82,7 @@ def _add_list(commands: Any) -> None:
 
 
 def _add_report(commands: Any) -> None:
+    """Adds `gcjax report`."""
     parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
     parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
     _add_traceback(parser)
@@ -93,8 +97,10 @@ def _add_check(commands: Any) -> None:
         "guarantee, and whether the property holds. Ends with status 1 and a shortest counterexample if not. With "
         "--schedule, holds what runs against what is promised: the schedules of all schemes of a config.",
     )  # fmt: skip
-    text = "check the schedules of an experiment's config, e.g. configs/quickstart.gin"
-    parser.add_argument("--schedule", metavar="CONFIG", help=text)
+    parser.add_argument(
+        "--schedule", metavar="CONFIG",
+        help="check the schedules of an experiment's config, e.g. configs/quickstart.gin",
+    )  # fmt: skip
     _add_bindings(parser, "with --schedule: a gin statement that wins over the file; may be repeated")
     parser.add_argument(
         "protocol", metavar="PROTOCOL", nargs="?", help="a specification, as in 'gcjax list specification'"
@@ -108,14 +114,14 @@ def _add_check(commands: Any) -> None:
 
 
 def _add_algebra(commands: Any) -> None:
-    """Adds `gcjax algebra`."""
-    parser = commands.add_parser("algebra", help="try the laws of the program algebra")
-    laws = parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
+    """Adds `gcjax algebra laws`."""
+    algebra_parser = commands.add_parser("algebra", help="try the laws of the program algebra")
+    parser = algebra_parser.add_subparsers(title="commands", required=True, metavar="COMMAND").add_parser(
         "laws", help="try every law on random commands; status 1 if one comes out otherwise than the table says"
     )
-    laws.add_argument("--states", metavar="S", type=int, default=2, help="states, at least 2 (default: 2)")
-    laws.add_argument("--steps", metavar="N", type=int, default=4, help="steps of the longest trace (default: 4)")
-    laws.add_argument("--instances", metavar="B", type=int, default=32, help="random instances (default: 32)")
-    laws.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the random commands (default: 0)")
-    laws.add_argument("--page", metavar="FILE", help="try nothing, write the table as a Markdown page")
-    laws.set_defaults(command=algebra.laws)
+    parser.add_argument("--states", metavar="S", type=int, default=2, help="states, at least 2 (default: 2)")
+    parser.add_argument("--steps", metavar="N", type=int, default=4, help="steps of the longest trace (default: 4)")
+    parser.add_argument("--instances", metavar="B", type=int, default=32, help="random instances (default: 32)")
+    parser.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the random commands (default: 0)")
+    parser.add_argument("--page", metavar="FILE", help="try nothing, write the table as a Markdown page")
+    parser.set_defaults(command=algebra.laws)

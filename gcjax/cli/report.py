@@ -9,7 +9,10 @@ from pathlib import Path
 
 
 def command(options: argparse.Namespace) -> None:
-    """Rebuilds the summary and the figures of a run, and prints its table."""
+    """`gcjax report`: rebuilds the summary and the figures of a run, and prints its table.
+
+    The folder of an experiment that is no comparison has no metrics.parquet: its summary is printed as it is.
+    """
     from gcjax import analysis, locks, progress, tables
     from gcjax.analysis import seal
 
@@ -17,8 +20,7 @@ def command(options: argparse.Namespace) -> None:
     if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
         with _warnings_in_a_line():
             seal.read(folder)
-        page = (folder / "summary.md").read_text()  # of a study: its tables, as written
-        progress.console().print(tables.rich_page(page))
+        progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
     with _warnings_in_a_line():
         results = analysis.load(folder)
@@ -29,9 +31,9 @@ def command(options: argparse.Namespace) -> None:
 
 @contextlib.contextmanager
 def _warnings_in_a_line() -> Iterator[None]:
-    """Warnings of the block go to stderr, without the place in the code."""
-    with warnings.catch_warnings(record=True) as caught:
+    """Prints the warnings of the block on stderr, a line each, without the place in the code."""
+    with warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always", UserWarning)
         yield
-    for each in caught:
-        print(f"gcjax: warning: {each.message}", file=sys.stderr)
+    for warning in recorded:
+        print(f"gcjax: warning: {warning.message}", file=sys.stderr)

@@ -10,30 +10,30 @@ from gcjax.cli import distributed
 
 
 def command(options: argparse.Namespace) -> None:
-    """Runs the experiment of a config, in a folder that is locked meanwhile."""
-    prepare(options)
+    """`gcjax run`: runs the experiment of a config, in a folder that is locked meanwhile."""
+    prepare(options)  # first, so that Ctrl-C is answered during the slow imports
     from gcjax import analysis, config, processes, progress
     from gcjax.analysis import seal
 
-    with distributed.group(options), contextlib.ExitStack() as holding:
+    with distributed.group(options), contextlib.ExitStack() as lock_stack:
         processes.share(lambda: config.load(options.config, options.bindings))
-        processes.agree("config", _agreed())
-        out = _out_folder(options, holding)
-        complete, resumable = analysis.is_complete, analysis.is_resumable
-        interrupts.advise(lambda: _advice(options, out, complete=complete(out), resumable=resumable(out)))
-        with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as shown:
-            config.start(out, shown)
+        processes.agree("config", _config_and_versions())
+        out = _locked_out_folder(options, lock_stack)
+        is_complete, is_resumable = analysis.is_complete, analysis.is_resumable  # advice must import nothing
+        interrupts.advise(lambda: _advice(options, out, complete=is_complete(out), resumable=is_resumable(out)))
+        with progress.bar() if processes.is_first() else contextlib.nullcontext(progress.silent()) as run_progress:
+            config.start(out, run_progress)
             if processes.is_first():
                 seal.complete(out)
             interrupts.advise(lambda: f"; everything was written to {out} before")
-            shown.show(f"Written to {out}")
+            run_progress.show(f"Written to {out}")
 
 
 def prepare(options: argparse.Namespace) -> None:
-    """What a run and a sweep do first: they can be interrupted from now on, and keep compiled programs."""
+    """What a run and a sweep do first: they can be interrupted from now on, and keep compiled programs on disk."""
     interrupts.advise(lambda: "; start it again")
     interrupts.allow_saving()
-    saved_progress.forget()
+    saved_progress.forget()  # what an earlier command of this process saved
     from gcjax.cli import cached_programs
 
     if options.cache:
@@ -41,52 +41,60 @@ def prepare(options: argparse.Namespace) -> None:
 
 
 def _advice(options: argparse.Namespace, out: Path, *, complete: bool, resumable: bool) -> str:
-    """What an interrupted run has lost, and how to go on, as the end of a sentence."""
+    """What an interrupted run has lost, and how to go on, as the end of the sentence "gcjax: interrupted".
+
+    Args:
+      options: of the command.
+      out: the folder of the run.
+      complete: whether the run had written everything.
+      resumable: whether there is a checkpoint to go on from.
+    """
     if complete:
         return f"; everything was written to {out} before"
-    lost = saved_progress.sentence()
-    lost = lost and f"; {lost}"
+    lost_work = saved_progress.sentence()  # empty if no run has begun
+    lost_work = lost_work and f"; {lost_work}"
     if resumable:
         everywhere = " in all processes" if options.distributed else ""
-        return f"{lost}; go on{everywhere} with: {_resuming(options, out)}"
+        return f"{lost_work}; go on{everywhere} with: {_resume_command(options, out)}"
     if options.out and any(out.iterdir()):
-        return f"{lost}; there is no checkpoint to resume, so empty {out} and start it again"
-    return f"{lost}; there is no checkpoint yet, so start it again"
+        return f"{lost_work}; there is no checkpoint to resume, so empty {out} and start it again"
+    return f"{lost_work}; there is no checkpoint yet, so start it again"
 
 
-def _resuming(options: argparse.Namespace, out: Path) -> str:
-    """The command that goes on with a run."""
+def _resume_command(options: argparse.Namespace, out: Path) -> str:
+    """The command line that goes on with the run in the folder `out`."""
     words = ["gcjax", "run", options.config]
     words += [word for binding in options.bindings for word in ("--set", binding)]
     words += ["--distributed"] if options.distributed else []
     for flag, value in distributed.group_options(options).items():
-        number = [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
-        words += ["--" + flag.replace("_", "-"), *number]
+        value_words = [] if value is True else [f"{value:g}" if isinstance(value, float) else str(value)]
+        words += ["--" + flag.replace("_", "-"), *value_words]
     return shlex.join([*words, "--resume", "--out", str(out)])
 
 
-def _agreed() -> str:
-    """What must be the same in all processes."""
+def _config_and_versions() -> str:
+    """The loaded config and what else must be the same in all processes: versions and the width of floats."""
     import gin
     import jax
 
     import gcjax
 
-    floats = jax.dtypes.canonicalize_dtype("float64")  # a switch of JAX, not in the config
+    floats = jax.dtypes.canonicalize_dtype("float64")  # float32 unless jax_enable_x64, which is not in the config
     return f"# gcjax {gcjax.__version__}, jax {jax.__version__}, {floats}\n{gin.config_str()}"
 
 
-def _out_folder(options: argparse.Namespace, holding: contextlib.ExitStack) -> Path:
-    """The output folder: chosen, made and locked by process 0, known to all."""
+def _locked_out_folder(options: argparse.Namespace, lock_stack: contextlib.ExitStack) -> Path:
+    """The output folder: chosen, made and locked by process 0, known to all; closing the stack releases the lock."""
     from gcjax import processes
     from gcjax.cli import run_folders
 
-    def make() -> list[str]:
+    def make_folder() -> list[str]:
+        """The folder's path as given and as absolute path, in process 0; nothing in the others."""
         if not processes.is_first():
             return []
         choose = run_folders.unfinished if options.resume else run_folders.new
-        folder = choose(options.out, Path(options.config).stem, holding)
+        folder = choose(options.out, Path(options.config).stem, lock_stack)
         return [str(folder), str(folder.absolute())]
 
-    path, absolute_path = processes.share(make)[0]
+    path, absolute_path = processes.share(make_folder)[0]  # of process 0
     return Path(path if processes.is_first() else absolute_path)  # the others may run in another directory

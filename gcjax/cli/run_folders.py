@@ -11,67 +11,73 @@ from gcjax import locks
 from gcjax.analysis.store import CHECKPOINTS, empty_folder, unfinished_folder, writable
 
 _RUNS = Path("runs")
-_TIME = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?")
+_TIME_SUFFIX = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?")
 
 
-def new(out: str | None, name: str, holding: contextlib.ExitStack) -> Path:
+def new(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
     """A new or empty folder.
 
     Args:
       out: its path, or None for one in `runs` that nobody else has, named after `name` and the time.
       name: of the config.
-      holding: gets the lock; closing it releases the folder.
+      lock_stack: gets the lock; closing it releases the folder.
 
     Raises:
       ValueError: if the folder holds something, or another process writes to it.
     """
     if out is None:
-        folder = _unique(name)
-        holding.enter_context(locks.lock(folder))
+        folder = _new_unique_folder(name)
+        lock_stack.enter_context(locks.lock(folder))
         return folder
-    return _locked(Path(out), empty_folder, holding)
+    return _locked_folder(Path(out), empty_folder, lock_stack)
 
 
-def unfinished(out: str | None, name: str, holding: contextlib.ExitStack) -> Path:
+def unfinished(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
     """The folder of a run that was stopped and can go on, or a new one.
 
     Args:
       out: its path, or None for the newest one of this config in `runs` that no process writes to.
       name: of the config.
-      holding: gets the lock; closing it releases the folder.
+      lock_stack: gets the lock; closing it releases the folder.
 
     Raises:
       ValueError: if the run in `out` is finished, or still running, or something else is there.
     """
     if out is not None:
-        return _locked(Path(out), unfinished_folder, holding)
+        return _locked_folder(Path(out), unfinished_folder, lock_stack)
     for folder in _unfinished_folders(name):
         with contextlib.suppress(locks.HeldError), contextlib.ExitStack() as attempt:
             attempt.enter_context(locks.lock(folder))
             if (folder / CHECKPOINTS).is_dir():  # not finished meanwhile
-                holding.push(attempt.pop_all())
+                lock_stack.push(attempt.pop_all())
                 return folder
-    return new(None, name, holding)
+    return new(None, name, lock_stack)
 
 
-def _locked(folder: Path, check: Callable[[Path], Path], holding: contextlib.ExitStack) -> Path:
-    """The folder, locked, after a check that also makes it."""
+def _locked_folder(folder: Path, check: Callable[[Path], Path], lock_stack: contextlib.ExitStack) -> Path:
+    """The folder, locked.
+
+    Args:
+      folder: its path.
+      check: makes the folder if there is none, and raises `ValueError` if a command must not write there.
+      lock_stack: gets the lock if the check passes; closing it releases the folder.
+    """
     with writable(folder):
-        if not (folder / locks.NAME).exists():  # before a lock file comes to where something else is
+        if not (folder / locks.NAME).exists():  # so that no lock file is put where something else is
             check(folder)
         with contextlib.ExitStack() as attempt:
             attempt.enter_context(locks.lock(folder))
-            check(folder)  # with nobody else there
-            holding.push(attempt.pop_all())
+            check(folder)  # again: now nobody else can change it
+            lock_stack.push(attempt.pop_all())
     return folder
 
 
-def _unique(name: str) -> Path:
-    """A folder that did not exist before, made in one step, so that nobody else has made it."""
+def _new_unique_folder(name: str) -> Path:
+    """Makes `runs/NAME-TIME`, or `runs/NAME-TIME-2` and so on if another process has made that one, and returns it."""
     _RUNS.mkdir(exist_ok=True)
-    moment = f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
-    for number in itertools.count(1):
-        folder = _RUNS / (moment if number == 1 else f"{moment}-{number}")
+    name_and_time = f"{name}-{datetime.datetime.now():%Y%m%d-%H%M%S}"
+    for suffix in itertools.count(1):
+        folder = _RUNS / (name_and_time if suffix == 1 else f"{name_and_time}-{suffix}")
         with contextlib.suppress(FileExistsError):
             folder.mkdir()
             return folder
@@ -79,11 +85,11 @@ def _unique(name: str) -> Path:
 
 
 def _unfinished_folders(name: str) -> list[Path]:
-    """The folders with checkpoints of a config, the newest first."""
+    """The folders `runs/NAME-TIME` and `runs/NAME-TIME-NUMBER` that have checkpoints, the newest first."""
     folders = []
     for checkpoints in _RUNS.glob(f"*/{CHECKPOINTS}"):
         folder = checkpoints.parent
-        time = _TIME.fullmatch(folder.name.removeprefix(name)) if folder.name.startswith(name) else None
-        if time:
-            folders.append((time[1], int(time[2] or 1), folder))
+        suffix = _TIME_SUFFIX.fullmatch(folder.name.removeprefix(name)) if folder.name.startswith(name) else None
+        if suffix:
+            folders.append((suffix[1], int(suffix[2] or 1), folder))  # time, number
     return [folder for _, _, folder in sorted(folders, reverse=True)]

@@ -10,29 +10,30 @@ from gcjax.cli import run
 
 
 def command(options: argparse.Namespace) -> None:
-    """Runs a config for all combinations of some values."""
+    """`gcjax sweep`: runs a config for all combinations of some values, in a folder that is locked meanwhile."""
     run.prepare(options)
     from gcjax import analysis, progress
     from gcjax.analysis import seal
     from gcjax.cli import grid, run_folders, sweep_folders
 
-    grid.combinations(options.over)  # before a folder is made
-    with contextlib.ExitStack() as holding, progress.bar() as shown:
-        choose, is_begun = run_folders.unfinished if options.resume else run_folders.new, sweep_folders.is_begun
-        out = choose(options.out, f"{Path(options.config).stem}-sweep", holding)
+    grid.combinations(options.over)  # raises for wrong values before a folder is made
+    with contextlib.ExitStack() as lock_stack, progress.bar() as sweep_progress:
+        choose = run_folders.unfinished if options.resume else run_folders.new
+        out = choose(options.out, f"{Path(options.config).stem}-sweep", lock_stack)
+        is_begun = sweep_folders.is_begun  # advice must import nothing
         interrupts.advise(lambda: _advice(options, out) if is_begun(out) else "; start it again")
-        grid.run(options.config, options.bindings, options.over, out, shown)
+        grid.run(options.config, options.bindings, options.over, out, sweep_progress)
         seal.complete(out)
         interrupts.advise(lambda: f"; everything was written to {out} before")
         analysis.drop_checkpoints(out)
-        shown.show(f"Written to {out}")
+        sweep_progress.show(f"Written to {out}")
 
 
 def _advice(options: argparse.Namespace, out: Path) -> str:
-    """What an interrupted sweep has lost, and how to go on, as the end of a sentence."""
-    lost = saved_progress.sentence()
+    """What an interrupted sweep has lost, and how to go on, as the end of the sentence "gcjax: interrupted"."""
+    lost_work = saved_progress.sentence()
     words = ["gcjax", "sweep", options.config]
     words += [word for text in options.over for word in ("--over", text)]
     words += [word for binding in options.bindings for word in ("--set", binding)]
     command = shlex.join([*words, "--resume", "--out", str(out)])
-    return f"{lost and f'; {lost}'}; combinations that are done are kept; go on with: {command}"
+    return f"{lost_work and f'; {lost_work}'}; combinations that are done are kept; go on with: {command}"

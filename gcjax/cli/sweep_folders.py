@@ -5,17 +5,18 @@ holds what the sweep is of, so that nobody goes on with another one; it is there
 """
 
 import difflib
+import itertools
 from pathlib import Path
 
 from gcjax import files
 from gcjax.analysis.store import CHECKPOINTS
 
-_FILE = "sweep.gin"
-_DIFFERENCE_LINES = 20
+_IDENTITY_FILE = "sweep.gin"
+_MAX_DIFFERENCE_LINES = 20
 
 
 def begin(out: Path, identity: str) -> None:
-    """Writes down what the sweep is of, or checks that it is the one that was begun here.
+    """Writes what the sweep depends on into its folder, or checks that the sweep begun there depends on the same.
 
     Args:
       out: the folder of the sweep.
@@ -24,20 +25,20 @@ def begin(out: Path, identity: str) -> None:
     Raises:
       ValueError: if the folder is that of something else.
     """
-    file = out / CHECKPOINTS / _FILE
+    file = out / CHECKPOINTS / _IDENTITY_FILE
     file.parent.mkdir(exist_ok=True)
     if file.exists():
         _check_identity(out, file.read_text(), identity)
         return
-    others = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
-    if others:
+    other_files = [path.name for path in file.parent.iterdir() if not path.name.startswith(".")]
+    if other_files:
         raise ValueError(f"The folder must be that of a sweep; {out} is that of a run. Choose another one with --out.")
     files.write_text(file, identity)
 
 
 def is_begun(out: Path) -> bool:
     """Whether there is a sweep here that can be gone on with."""
-    return (out / CHECKPOINTS / _FILE).exists()
+    return (out / CHECKPOINTS / _IDENTITY_FILE).exists()
 
 
 def is_done(folder: Path) -> bool:
@@ -45,12 +46,14 @@ def is_done(folder: Path) -> bool:
     return (folder / "run.json").exists() and not (folder / CHECKPOINTS).is_dir()
 
 
-def _check_identity(out: Path, written: str, identity: str) -> None:
-    if written == identity:
+def _check_identity(out: Path, written_identity: str, identity: str) -> None:
+    """Raises `ValueError`, with the difference, unless the sweep in `out` was begun with this identity."""
+    if written_identity == identity:
         return
-    lines = list(difflib.unified_diff(written.splitlines(), identity.splitlines(), "begun", "now", n=0, lineterm=""))
-    shown = "\n".join(lines[:_DIFFERENCE_LINES])
+    texts = written_identity.splitlines(), identity.splitlines()
+    difference = itertools.islice(difflib.unified_diff(*texts, "begun", "now", n=0, lineterm=""), _MAX_DIFFERENCE_LINES)
+    difference_text = "\n".join(difference)
     raise ValueError(
-        f"The folder {out} belongs to another sweep:\n{shown}\nGo on with what it was begun with, or choose another "
-        "folder."
+        f"The folder {out} belongs to another sweep:\n{difference_text}\nGo on with what it was begun with, or choose "
+        "another folder."
     )

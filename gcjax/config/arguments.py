@@ -9,7 +9,8 @@ from typing import Any, Union, get_args, get_origin
 import jax
 import numpy as np
 
-_HIDDEN = (jax.Array, np.ndarray, np.bool_, np.number, complex)
+# Types that errors do not name, since config files cannot write their values.
+_NOT_IN_CONFIGS = (jax.Array, np.ndarray, np.bool_, np.number, complex)
 
 
 def with_checked_arguments(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
@@ -26,8 +27,9 @@ def with_checked_arguments(factory: Callable[..., Any], name: str) -> Callable[.
     starred = [p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        for parameter in starred:
-            args += _items(f"{name}.{parameter}", kwargs.pop(parameter, ()))
+        """What the factory returns for these arguments, once they are checked."""
+        for parameter in starred:  # at most one, whose list becomes positional arguments again
+            args += _starred_arguments(f"{name}.{parameter}", kwargs.pop(parameter, ()))
         _check_arguments(name, signature, args, kwargs)
         return factory(*args, **kwargs)
 
@@ -36,74 +38,80 @@ def with_checked_arguments(factory: Callable[..., Any], name: str) -> Callable[.
     return call
 
 
-def _items(parameter: str, value: Any) -> tuple[Any, ...]:
+def _starred_arguments(parameter: str, value: Any) -> tuple[Any, ...]:
+    """The list that a config gives for a parameter `*items`, as a tuple; a `ValueError` if it is no list."""
     if not isinstance(value, (list, tuple)):
         raise ValueError(f"{parameter} must be a list; got {value!r:.200}. Write [ ] around it.")
     return tuple(value)
 
 
-def accepts(wanted: Any, value: Any) -> bool:
-    """Whether a value fits an annotation; what an annotation leaves open, fits."""
-    members = alternatives(wanted)
-    if len(members) > 1:
-        return any(accepts(member, value) for member in members)
-    if wanted is None or wanted is type(None):
+def accepts(annotation: Any, value: Any) -> bool:
+    """Whether a value fits an annotation; an annotation that says nothing of the type fits all."""
+    options = alternatives(annotation)
+    if len(options) > 1:
+        return any(accepts(option, value) for option in options)
+    if annotation is None or annotation is type(None):
         return value is None
-    if wanted is float:
+    if annotation is float:
         return isinstance(value, (int, float)) and not isinstance(value, bool)
-    if wanted is int:
+    if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool)
-    if isinstance(wanted, type) and get_origin(wanted) is None:
-        return _is(value, wanted)
-    return _accepts_generic(get_origin(wanted), get_args(wanted), value)
+    if isinstance(annotation, type) and get_origin(annotation) is None:
+        return _is_instance(value, annotation)
+    return _accepts_generic(get_origin(annotation), get_args(annotation), value)
 
 
 def _accepts_generic(origin: Any, args: tuple[Any, ...], value: Any) -> bool:
-    """Whether a value fits `origin[args]`, such as `dict[str, int]`."""
+    """Whether a value fits the annotation `origin[args]`, such as `dict[str, int]`."""
     if origin is Callable:
         return callable(value)
     if not isinstance(origin, type):
         return True
     if isinstance(value, dict) and issubclass(origin, Mapping) and len(args) == 2:
-        return all(accepts(args[0], k) and accepts(args[1], v) for k, v in value.items())
+        return all(accepts(args[0], key) and accepts(args[1], item) for key, item in value.items())
     if isinstance(value, (list, tuple)) and issubclass(origin, Sequence) and args:
         return all(accepts(args[0], item) for item in value)
-    return _is(value, origin)
+    return _is_instance(value, origin)
 
 
-def _is(value: Any, wanted: type) -> bool:
+def _is_instance(value: Any, annotation: type) -> bool:
+    """Whether a value is of a type; true where that cannot be checked at run time (Any, a TypedDict, a Protocol)."""
     try:
-        return isinstance(value, wanted)
-    except TypeError:  # not for checks at run time: Any, a TypedDict, a typing.Protocol
+        return isinstance(value, annotation)
+    except TypeError:
         return True
 
 
-def alternatives(wanted: Any) -> tuple[Any, ...]:
+def alternatives(annotation: Any) -> tuple[Any, ...]:
     """The types of a union, or the one type."""
-    return get_args(wanted) if get_origin(wanted) in (Union, types.UnionType) else (wanted,)
+    return get_args(annotation) if get_origin(annotation) in (Union, types.UnionType) else (annotation,)
 
 
-def describe(wanted: Any) -> str:
+def describe(annotation: Any) -> str:
     """An annotation in words, without the types that a config file cannot write."""
-    shown = [m for m in alternatives(wanted) if m not in _HIDDEN] or [wanted]
-    names = [getattr(m, "__name__", str(m)) if get_origin(m) is None else str(m) for m in shown]
+    writable_types = [option for option in alternatives(annotation) if option not in _NOT_IN_CONFIGS] or [annotation]
+    names = [
+        getattr(option, "__name__", str(option)) if get_origin(option) is None else str(option)
+        for option in writable_types
+    ]
     return " or ".join("None" if name == "NoneType" else name for name in names)
 
 
 def in_short(annotation: Any) -> str:
-    """An annotation without the modules that its types are in."""
+    """An annotation in words, where types are named without their modules, and Callables without their types."""
     names = re.sub(r"(?:\w+\.)+(\w+)", r"\1", describe(annotation)).replace(" or ", " | ")
     return re.sub(r"Callable\[.*\]", "Callable", names)
 
 
 def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
-    """The signature with the annotations evaluated, where that is possible outside a type checker."""
+    """The signature of a factory, with annotations that are text evaluated; what a class returns is the class."""
     signature = inspect.signature(factory)
-    names = getattr(inspect.unwrap(factory), "__globals__", {})
+    module_globals = getattr(inspect.unwrap(factory), "__globals__", {})
 
     def evaluated(annotation: Any) -> Any:
+        """The type that an annotation stands for; empty if it cannot be known outside of a type checker."""
         try:
-            return eval(annotation, names) if isinstance(annotation, str) else annotation
+            return eval(annotation, module_globals) if isinstance(annotation, str) else annotation
         except Exception:  # a name that is there for type checkers only
             return inspect.Parameter.empty
 
@@ -114,62 +122,68 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
 
 def _keyword_signature(signature: inspect.Signature) -> inspect.Signature:
     """The signature with `*items` turned into a keyword parameter `items` (default: nothing)."""
-    kinds = inspect.Parameter
-    changed = [
-        p.replace(kind=kinds.KEYWORD_ONLY, default=()) if p.kind is kinds.VAR_POSITIONAL else p
-        for p in signature.parameters.values()
+    parameters = [
+        parameter.replace(kind=parameter.KEYWORD_ONLY, default=())
+        if parameter.kind is parameter.VAR_POSITIONAL
+        else parameter
+        for parameter in signature.parameters.values()
     ]
-    return signature.replace(parameters=changed)
+    return signature.replace(parameters=parameters)
 
 
 def _check_arguments(name: str, signature: inspect.Signature, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raises `ValueError` if an argument is missing, unknown, of another type, or too large a number."""
+    """Checks the arguments of the factory that a user calls `name`.
+
+    Raises:
+      ValueError: if an argument is missing, unknown, of another type than annotated, or too large a number.
+    """
     try:
         arguments = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
-        raise ValueError(f"{name}: {error}. {_usage(name, signature)}") from None
+        raise ValueError(f"{name}: {error}. {_required_parameters_sentence(signature)}") from None
     for parameter, value in ((signature.parameters[key], value) for key, value in arguments.items()):
         for item in value if parameter.kind is parameter.VAR_POSITIONAL else (value,):
-            if parameter.kind is not parameter.VAR_KEYWORD and not _fits(parameter.annotation, item):
+            is_annotated = parameter.annotation is not parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
+            if is_annotated and not accepts(parameter.annotation, item):
                 _raise_wrong_type(f"{name}.{parameter.name}", parameter.annotation, item)
             _check_bits(f"{name}.{parameter.name}", item)
 
 
 def _check_bits(parameter: str, value: Any) -> None:
-    """Whole numbers, also in lists, must be such as NumPy and JAX can compute with."""
+    """Raises `ValueError` if a whole number, also in a list, has more bits than NumPy and JAX can compute with."""
     if type(value) is int and not -(2**63) <= value < 2**63:
         raise ValueError(
-            f"{parameter} must fit into 64 bits, so be below 2**63; got {_digits(value)}. Take a smaller number."
+            f"{parameter} must fit into 64 bits, so be below 2**63; got {_magnitude(value)}. Take a smaller number."
         )
     for item in value if type(value) in (list, tuple) else ():
         _check_bits(parameter, item)
 
 
-def _digits(value: int) -> str:
+def _magnitude(value: int) -> str:
+    """A whole number for an error: its digits, or how long it is if they are too many."""
     return str(value) if abs(value) < 10**30 else f"a number of {value.bit_length()} bits"
 
 
-def _fits(wanted: Any, value: Any) -> bool:
-    return wanted is inspect.Parameter.empty or accepts(wanted, value)
-
-
-def _raise_wrong_type(parameter: str, wanted: Any, value: Any) -> None:
+def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:
     """Raises `ValueError` with what does not fit: an entry of a dict, a function that was not called, a value."""
-    if isinstance(value, dict) and get_origin(wanted) is dict:
+    if isinstance(value, dict) and get_origin(annotation) is dict:
         for key, item in value.items():
-            if not accepts(get_args(wanted)[1], item):
-                _raise_wrong_type(f"{parameter}[{key!r}]", get_args(wanted)[1], item)
+            if not accepts(get_args(annotation)[1], item):
+                _raise_wrong_type(f"{parameter}[{key!r}]", get_args(annotation)[1], item)
     if callable(value) and not isinstance(value, tuple):
-        shown = f"the function {getattr(value, '__name__', value)} itself"
+        value_text = f"the function {getattr(value, '__name__', value)} itself"
         hint = " Write () behind the name, so that it is called."
     elif type(value).__module__.startswith("gcjax."):
-        shown, hint = f"a {type(value).__name__}", ""
+        value_text, hint = f"a {type(value).__name__}", ""
     else:
-        shown, hint = f"{value!r:.200} ({type(value).__name__})", ""
-    raise ValueError(f"{parameter} must be {describe(wanted)}; got {shown}.{hint}")
+        value_text, hint = f"{value!r:.200} ({type(value).__name__})", ""
+    raise ValueError(f"{parameter} must be {describe(annotation)}; got {value_text}.{hint}")
 
 
-def _usage(name: str, signature: inspect.Signature) -> str:
-    single = [p for p in signature.parameters.values() if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    required = [p.name for p in single if p.default is p.empty]
+def _required_parameters_sentence(signature: inspect.Signature) -> str:
+    """The end of an error: the parameters that must be given, without `*args` and `**kwargs`."""
+    single = [
+        each for each in signature.parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    ]
+    required = [parameter.name for parameter in single if parameter.default is parameter.empty]
     return f"It needs {', '.join(required)}." if required else "It needs nothing."

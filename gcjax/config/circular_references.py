@@ -14,19 +14,19 @@ Node = tuple[tuple[str, ...], str]
 T = TypeVar("T")
 
 _INCLUDE = re.compile(r"""^\s*include\s+(?P<quote>['"])(?P<file>.*?)(?P=quote)""", re.MULTILINE)
-_ROOT: Node = ((), "gcjax.run")
+_RUN_NODE: Node = ((), "gcjax.run")
 
 
 def check_references() -> None:
-    """Checks that what `run.experiment` needs can be made at all.
+    """Checks that nothing that the loaded config binds for `run.experiment` needs itself to be made.
 
     Raises:
       ValueError: if something needs itself, naming all on the way.
     """
-    circle = _circle(_ROOT, _needs, {}, set())
+    circle = _first_circle(_RUN_NODE, _needed_nodes, {}, set())
     if circle is None:
         return
-    names = [_name(node) for node in circle]
+    names = [_node_name(node) for node in circle]
     if "run" in names:
         raise ValueError(
             "run.experiment must be an experiment, as in 'run.experiment = @compare'; got run itself. Name another one."
@@ -35,62 +35,77 @@ def check_references() -> None:
 
 
 def check_includes(*texts: str) -> None:
-    """Checks that the files which some texts of a config include do not include themselves.
+    """Checks that no file that these texts of a config include, at any depth, includes itself.
 
     Raises:
       ValueError: if they do, naming all on the way.
     """
-    for name in [name for text in texts for name in _included(text)]:
-        if circle := _circle(name, lambda file: _included(_text(file)), {}, set()):
-            chain = " includes ".join(map(_shown, circle))
+    for file in [file for text in texts for file in _included_files(text)]:
+        if circle := _first_circle(file, lambda file: _included_files(_file_text(file)), {}, set()):
+            chain = " includes ".join(map(_relative_path, circle))
             raise ValueError(
                 f"Config files must not include one another in a circle; {chain}. Take one of these lines out."
             )
 
 
-def _circle(node: T, needs: Callable[[T], Iterable[T]], path: dict[T, None], done: set[T]) -> list[T] | None:
-    """The circle that is reached from a node; None if there is none."""
-    if node in done:
+def _first_circle(
+    node: T, successors: Callable[[T], Iterable[T]], path: dict[T, None], without_circle: set[T]
+) -> list[T] | None:
+    """The first circle that a depth-first search from a node reaches; None if there is none.
+
+    Args:
+      node: of the graph; the search goes on from here.
+      successors: node -> the nodes that its edges lead to.
+      path: the nodes from the start of the search to this one, in order, as the keys of a dict.
+      without_circle: nodes from which no circle is reached; grows during the search.
+
+    Returns:
+      The nodes of the circle, with the same node first and last.
+    """
+    if node in without_circle:
         return None
     if node in path:
         nodes = list(path)
         return [*nodes[nodes.index(node) :], node]
     path[node] = None
-    for needed in needs(node):
-        if circle := _circle(needed, needs, path, done):
+    for successor in successors(node):
+        if circle := _first_circle(successor, successors, path, without_circle):
             return circle
     del path[node]
-    done.add(node)
+    without_circle.add(node)
     return None
 
 
-def _included(text: str) -> list[str]:
-    """The files that a text includes, where gin finds them."""
+def _included_files(text: str) -> list[str]:
+    """The absolute paths of the files that a text of a config includes, in the folders where gin looks for them."""
     names = [match["file"] for match in _INCLUDE.finditer(text)]
     paths = [os.path.join(prefix, name) for name in names for prefix in gin.config._LOCATION_PREFIXES]
     return [os.path.abspath(path) for path in paths if Path(path).is_file()]
 
 
-def _shown(file: str) -> str:
+def _relative_path(file: str) -> str:
+    """A file relative to the working directory, if it is in it."""
     relative = os.path.relpath(file)
     return file if relative.startswith(os.pardir) else relative
 
 
-def _text(file: str) -> str:
+def _file_text(file: str) -> str:
+    """The text of a file, in which bytes that are not UTF-8 are replaced."""
     return Path(file).read_text(encoding="utf-8", errors="replace")
 
 
-def _needs(node: Node) -> Iterator[Node]:
-    """What is called before the configurable of a node is; `run` calls its experiment afterwards."""
+def _needed_nodes(node: Node) -> Iterator[Node]:
+    """The nodes that gin calls before it calls this one, and for `gcjax.run` its experiment, which `run` calls."""
     scope, selector = node
     for value in gin.config._get_bindings(selector, scope_components=list(scope)).values():
         for reference in _references(value):
-            if reference.evaluate or node == _ROOT:
-                needed = tuple(reference.scopes) or scope, reference.configurable.selector
-                yield _ROOT if needed[1] == _ROOT[1] else needed
+            if reference.evaluate or node == _RUN_NODE:
+                needed_scope, needed_selector = tuple(reference.scopes) or scope, reference.configurable.selector
+                yield _RUN_NODE if needed_selector == "gcjax.run" else (needed_scope, needed_selector)
 
 
 def _references(value: Any) -> Iterator[gin.config.ConfigurableReference]:
+    """The references (`@name`, `@name()`, `%macro`) in a value of a config, also inside of dicts and lists."""
     if isinstance(value, gin.config.ConfigurableReference):
         yield value
     elif isinstance(value, dict):
@@ -101,7 +116,8 @@ def _references(value: Any) -> Iterator[gin.config.ConfigurableReference]:
             yield from _references(item)
 
 
-def _name(node: Node) -> str:
+def _node_name(node: Node) -> str:
+    """A node (scope, selector) as a config file writes it, without its module."""
     scope, selector = node
     if selector == "gin.macro":
         return "%" + "/".join(scope)

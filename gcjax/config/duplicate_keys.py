@@ -7,12 +7,13 @@ from typing import Any
 from gin import config_parser
 
 
-class _Parser(config_parser.ConfigParser):
-    """Reads a config as gin does, and looks at the keys of each dict."""
+class _UniqueKeysParser(config_parser.ConfigParser):
+    """Reads a config as gin does, and refuses a dict that has a key twice."""
 
-    _keys: list[Any]
+    _keys: list[Any]  # of the dict that is being read, so far
 
     def _maybe_parse_container(self) -> Any:
+        """As gin's, which this overrides, with an empty list of keys for a dict inside of another one."""
         outer_keys, self._keys = getattr(self, "_keys", []), []
         try:
             return super()._maybe_parse_container()
@@ -20,15 +21,13 @@ class _Parser(config_parser.ConfigParser):
             self._keys = outer_keys
 
     def _parse_dict_item(self) -> Any:
-        """A key and its value; a `ValueError` if the dict has the key already."""
+        """As gin's, which this overrides: a key and its value; a `ValueError` if the dict has the key already."""
         location = self._current_location()
         key, value = super()._parse_dict_item()
         if key in self._keys:
-            where = (
-                f"{location.filename} line {location.line_num}" if location.filename else f"line {location.line_num}"
-            )
+            line_text = f"{location.filename or ''} line {location.line_num}".strip()
             raise ValueError(
-                f"a dict must have each key once; {key!r} is there twice, and only the last would count ({where}: "
+                f"a dict must have each key once; {key!r} is there twice, and only the last would count ({line_text}: "
                 f"{location.line_content.strip()}). Choose another name, or take one of them out."
             )
         self._keys.append(key)
@@ -37,10 +36,10 @@ class _Parser(config_parser.ConfigParser):
 
 @contextmanager
 def each_once() -> Iterator[None]:
-    """What gin reads meanwhile, included files as well, has each key of a dict once, or ends in a `ValueError`."""
-    parser = config_parser.ConfigParser
-    config_parser.ConfigParser = _Parser
+    """In this block, reading a config or a file that it includes is a `ValueError` if a dict has a key twice."""
+    gin_parser = config_parser.ConfigParser
+    config_parser.ConfigParser = _UniqueKeysParser
     try:
         yield
     finally:
-        config_parser.ConfigParser = parser
+        config_parser.ConfigParser = gin_parser

@@ -17,12 +17,12 @@ from gcjax.registry import nearest
 _UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
 _UNKNOWN_PARAMETER = re.compile(r"Configurable '(?P<name>[\w.]+)' doesn't have a parameter named '(?P<parameter>\w+)'")
 _AMBIGUOUS = re.compile(r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])")
-_MODULE = re.compile(r"No module named '(?P<name>experiments(?:\.\w+)*)'")
+_NO_EXPERIMENT_MODULE = re.compile(r"No module named '(?P<name>experiments(?:\.\w+)*)'")
 _NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
 _TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
 _NO_FILE = re.compile(r"Unable to open file: (?P<name>.*?)\. Searched")
 PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
-_BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<position>\d+)")
+_BAD_BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<position>\d+)")
 _UNHASHABLE = re.compile(r"unhashable type: '(?P<name>[\w.]+)'")
 _NO_VALUE = re.compile(r"^macro\(\) missing 1 required positional argument: 'value'")
 _NOT_IMPORTED = re.compile(r"'(?P<name>[\w.]+)' was not provided by an import statement")
@@ -33,7 +33,9 @@ _GRAMMAR = "A value is a number, a 'text' in quotes, True, None, a list, @name()
 
 @contextmanager
 def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
-    """Reraises what gin and the factories object to as a `ValueError` in plain words.
+    """Reraises errors of gin and of the factories that a config names as `ValueError`s in plain words.
+
+    Errors that have no such words, other than `ValueError`s, are left as they are.
 
     Args:
       binding: the single statement that is being read, if it is one.
@@ -44,27 +46,16 @@ def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
     except SyntaxError as error:
         if str(error.filename).endswith(".py"):  # of a module that the config imports
             raise ValueError(f"{error.filename} line {error.lineno} is no Python: {error.msg}.") from error
-        if file is not None and _open_bracket(file) is not None:
-            raise ValueError(f"Cannot read {_unclosed(binding, file)}") from None
-        line = f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
-        where = f"'{binding}'" if binding else line
-        token = _TOKEN.search(str(error.msg))
-        reason = f"{token['name']} is no value" if token else str(error.msg).rstrip(".")
-        raise ValueError(f"Cannot read {where}: {reason}. {_GRAMMAR}") from None
+        raise ValueError(f"Cannot read {_syntax_problem(error, binding, file)}") from None
     except tokenize.TokenError as error:
-        raise ValueError(f"Cannot read {_unclosed(binding, file)}{place_of(str(error))}") from error
-    except (KeyError, OSError, ModuleNotFoundError, ValueError) as error:
+        raise ValueError(f"Cannot read {_unclosed_statement(binding, file)}{place_of(str(error))}") from error
+    except (KeyError, NameError, TypeError, OSError, ModuleNotFoundError, ValueError) as error:
         message = explanation(str(error))
         if message is None and not isinstance(error, ValueError):
             raise
-        raise ValueError((message or _core(str(error))) + place_of(str(error))) from error
-    except (NameError, TypeError) as error:
-        message = explanation(str(error))
-        if message is None:
-            raise
-        raise ValueError(message + place_of(str(error))) from error
+        raise ValueError((message or _without_gin_suffixes(str(error))) + place_of(str(error))) from error
     except RecursionError as error:
-        raise ValueError(f"{_endless(str(error))}{place_of(str(error))}") from error
+        raise ValueError(f"{_recursion_message(str(error))}{place_of(str(error))}") from error
     except OverflowError as error:
         raise ValueError(f"A number is too large to compute with: {first_line(error)}{place_of(str(error))}") from error
     except Exception as error:
@@ -77,12 +68,12 @@ def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
 
 
 def bound_macros() -> set[str]:
-    """The macros (`name = value`) that have a value."""
-    return {scope for scope, selector in gin.config._CONFIG if selector == "gin.macro"}
+    """The names of the macros (`name = value`) that have a value."""
+    return {scope for scope, selector in gin.config._CONFIG if selector == "gin.macro"}  # the scope is the name
 
 
 def check_macros(in_file: set[str]) -> None:
-    """Checks that macros are bound where they are used, and used where they are bound.
+    """Checks that every macro (`%name`) that is used has a value, and that every value of a macro is used.
 
     A macro of the file may be unused, since another binding may have won over the one that used it, unless
     its name looks like that of a used one: a misspelt name would have no effect at all.
@@ -94,7 +85,8 @@ def check_macros(in_file: set[str]) -> None:
       ValueError: naming the nearest macro.
     """
     bound, macro = bound_macros(), gin.config.get_configurable("gin.macro")
-    used = {"/".join(ref.scopes) for ref in gin.config.iterate_references(gin.config._CONFIG, to=macro)}
+    references = gin.config.iterate_references(gin.config._CONFIG, to=macro)
+    used = {"/".join(reference.scopes) for reference in references}  # the scope is the name
     for name in sorted(used - bound):
         raise ValueError(f"%{name} must be given a value, as '{name} = ...'. {nearest(name, bound)}")
     for name in sorted(bound - used):
@@ -105,34 +97,50 @@ def check_macros(in_file: set[str]) -> None:
             )
 
 
-def _unclosed(binding: str, file: Path | None) -> str:
-    """What was being read when it ended in the middle of a statement, and why."""
-    line = None if file is None else _open_bracket(file)
-    where = f"'{binding}'" if binding else file or "a config file"
-    if line is None:
-        return f"{where}: a bracket or a text in quotes is never closed. Close it."
-    return f"{where} line {line}: its bracket is never closed. Close it."
+def _syntax_problem(error: SyntaxError, binding: str, file: Path | None) -> str:
+    """The end of an error: the statement of a config that gin cannot read, and why.
+
+    Args:
+      error: of gin.
+      binding: the single statement that is being read, if it is one.
+      file: the config file that is being read, if it is one.
+    """
+    if file is not None and _open_bracket_line(file) is not None:
+        return _unclosed_statement(binding, file)
+    source = f"'{binding}'" if binding else f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
+    token = _TOKEN.search(str(error.msg))
+    reason = f"{token['name']} is no value" if token else str(error.msg).rstrip(".")
+    return f"{source}: {reason}. {_GRAMMAR}"
 
 
-def _open_bracket(file: Path) -> int | None:
-    """The line of the bracket that is never closed."""
-    lines: list[int] = []
+def _unclosed_statement(binding: str, file: Path | None) -> str:
+    """The end of an error: what ended in the middle of a statement, the single `binding` or a file, and why."""
+    line_number = None if file is None else _open_bracket_line(file)
+    source = f"'{binding}'" if binding else file or "a config file"
+    if line_number is None:
+        return f"{source}: a bracket or a text in quotes is never closed. Close it."
+    return f"{source} line {line_number}: its bracket is never closed. Close it."
+
+
+def _open_bracket_line(file: Path) -> int | None:
+    """The line of the innermost bracket that a file never closes; None if there is none."""
+    open_lines: list[int] = []
     try:
         with tokenize.open(file) as text:
             for token in tokenize.generate_tokens(text.readline):
                 if token.string in ("(", "[", "{"):
-                    lines.append(token.start[0])
-                elif token.string in (")", "]", "}") and lines:
-                    lines.pop()
+                    open_lines.append(token.start[0])
+                elif token.string in (")", "]", "}") and open_lines:
+                    open_lines.pop()
     except tokenize.TokenError as error:
-        return lines[-1] if lines and "EOF in multi-line statement" in str(error) else None
+        return open_lines[-1] if open_lines and "EOF in multi-line statement" in str(error) else None
     except SyntaxError:
         return None
     return None
 
 
-def _endless(message: str) -> str:
-    """What never ends: functions that call one another, or a value in brackets."""
+def _recursion_message(message: str) -> str:
+    """What a RecursionError while gin reads or calls means: configurables that call one another, or many brackets."""
     names = list(dict.fromkeys(call["name"] for call in _CALL.finditer(message)))
     if names:
         return f"What a config names must not call itself; here {', '.join(names)} do. Bind one of them to another."
@@ -141,17 +149,21 @@ def _endless(message: str) -> str:
 
 def first_line(error: BaseException) -> str:
     """The first line of what an error says, as a sentence."""
-    line = (_core(str(error)).splitlines() or [type(error).__name__])[0]
+    line = (_without_gin_suffixes(str(error)).splitlines() or [type(error).__name__])[0]
     return f"{line[:300].rstrip('.')}."
 
 
-def _core(message: str) -> str:
-    """The message without the places that gin appends."""
+def _without_gin_suffixes(message: str) -> str:
+    """The message without the lines of the config and the calls of configurables that gin appends."""
     return _CALL.sub("", PLACE.sub("", message)).strip()
 
 
 def place_of(message: str) -> str:
-    """The line of the config file, or the innermost function of the config that was being called."""
+    """The line of the config file, or the innermost configurable that was being called, that gin's message tells.
+
+    Returns:
+      A line in brackets to append to an error; empty if the message tells neither.
+    """
     for place in PLACE.finditer(message):
         if place["file"]:
             return f"\n  ({place['file']} line {place['line']}: {place['text']})"
@@ -162,62 +174,70 @@ def place_of(message: str) -> str:
 
 
 def explanation(message: str) -> str | None:
-    """Our words for what gin objects to; None if it is not gin that objects."""
-    explanations = (
-        (_UNKNOWN_NAME, _unknown_name),
-        (_UNKNOWN_PARAMETER, _unknown_parameter),
-        (_AMBIGUOUS, _ambiguous),
-        (_MODULE, _unknown_experiment),
-        (_NO_MODULE, _unknown_module),
-        (_BYTE, _not_text),
+    """An error in plain words for a message of gin; None if the message is not one that gin is known to give."""
+    patterns_and_explanations = (
+        (_UNKNOWN_NAME, _unknown_name_message),
+        (_UNKNOWN_PARAMETER, _unknown_parameter_message),
+        (_AMBIGUOUS, _ambiguous_name_message),
+        (_NO_EXPERIMENT_MODULE, _unknown_experiment_message),
+        (_NO_MODULE, _unknown_module_message),
+        (_BAD_BYTE, _not_utf8_message),
         (_UNHASHABLE, lambda name: f"A key in {{}} must be a text or a number; got one of type {name}. Replace it."),
-        (_NO_VALUE, _macro_without_value),
-        (_NOT_IMPORTED, _not_imported),
+        (_NO_VALUE, _macro_without_value_message),
+        (_NOT_IMPORTED, _not_imported_message),
         (_NO_FILE, lambda name: f"An included config file must exist; there is no '{name}'."),
     )
-    for pattern, explain in explanations:
+    for pattern, explain in patterns_and_explanations:
         if match := pattern.search(message):
             return explain(**match.groupdict())
     return None
 
 
-def _unknown_name(name: str) -> str:
-    valid = {selector.rsplit(".", 1)[-1] for selector, _ in gin.config._REGISTRY.items()}
-    return f"Nothing is called '{name}'. {nearest(name.rsplit('.', 1)[-1], valid)} See gcjax list."
+def _unknown_name_message(name: str) -> str:
+    """An error for the name of a configurable that gin does not know."""
+    valid_names = {selector.rsplit(".", 1)[-1] for selector, _ in gin.config._REGISTRY.items()}
+    return f"Nothing is called '{name}'. {nearest(name.rsplit('.', 1)[-1], valid_names)} See gcjax list."
 
 
-def _unknown_parameter(name: str, parameter: str) -> str:
+def _unknown_parameter_message(name: str, parameter: str) -> str:
+    """An error for a parameter that the configurable `name` does not have."""
     signature = inspect.signature(gin.config.get_configurable(name))
     return f"{name} has no parameter '{parameter}'. {nearest(parameter, signature.parameters)}"
 
 
-def _ambiguous(name: str, names: str) -> str:
-    choices = [full.strip(" '") for full in names.strip("[]").split(",")]
-    longer = " or ".join(choice.split(".", 1)[1] for choice in choices)
-    return f"'{name}' could be any of {', '.join(choices)}. Write {longer}."
+def _ambiguous_name_message(name: str, names: str) -> str:
+    """An error for a name that several configurables have; `names` is the list of their full names, as text."""
+    full_names = [full_name.strip(" '") for full_name in names.strip("[]").split(",")]
+    unambiguous = " or ".join(full_name.split(".", 1)[1] for full_name in full_names)
+    return f"'{name}' could be any of {', '.join(full_names)}. Write {unambiguous}."
 
 
-def _unknown_experiment(name: str) -> str:
+def _unknown_experiment_message(name: str) -> str:
+    """An error for a module `experiments.X` that is in no `experiments` folder of `sys.path`."""
     module = name.removeprefix("experiments").lstrip(".")
     folders = [Path(folder) / "experiments" for folder in sys.path]
-    modules = {file.stem for folder in folders for file in folder.glob("[a-z]*.py")}
-    return f"There is no experiment module '{module or name}'. {nearest(module, modules)}"
+    known_modules = {file.stem for folder in folders for file in folder.glob("[a-z]*.py")}
+    return f"There is no experiment module '{module or name}'. {nearest(module, known_modules)}"
 
 
-def _unknown_module(name: str) -> str:
+def _unknown_module_message(name: str) -> str:
+    """An error for a module that a config imports and Python does not find."""
     return f"No module '{name}' can be imported. Install it, or start gcjax in the folder that '{name}' lies in."
 
 
-def _not_imported(name: str) -> str:
+def _not_imported_message(name: str) -> str:
+    """An error for a name in a config that asks gin to know only what it imports itself."""
     return (
         f"With dynamic registration gin knows only what a config imports, and not '{name}'. Take the line 'from "
         "__gin__ import dynamic_registration' out."
     )
 
 
-def _macro_without_value() -> str:
+def _macro_without_value_message() -> str:
+    """An error for `%name` as a key of a dict, where gin does not say which macro it is."""
     return "A macro is used as a key in {}, and has no value. Give it one, as 'name = ...' for %name."
 
 
-def _not_text(byte: str, position: str) -> str:
+def _not_utf8_message(byte: str, position: str) -> str:
+    """An error for a config file that is not UTF-8; `byte` is the one at this position, in hexadecimal."""
     return f"A config file must be text in UTF-8; its byte {position} is {byte}. Save it as UTF-8."

@@ -21,31 +21,37 @@ _BY_COMMAND = ("out", "progress")  # given by the command
 class Experiment:
     """The parameters of an experiment, and of the study that it is given, that a config binds.
 
-    Each is made when it is asked for.
+    The value of each is made when it is asked for.
+
+    Attributes:
+      name: of the experiment's function.
+      bound: parameter -> what the config binds it to, where references (`@name()`) are not made yet.
     """
 
     def __init__(self, reference: gin.config.ConfigurableReference) -> None:
+        """The experiment, or the study, that a config refers to by `@name`."""
         self.name = reference.selector.rpartition(".")[2]
         self._scope = "/".join(reference.scopes)
         selector = "/".join([*reference.scopes, reference.configurable.selector])
         self.bound = gin.config.get_bindings(selector, resolve_references=False)
-        taken = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
-        self._parameters = {name: parameter for name, parameter in taken.items() if name not in _BY_COMMAND}
+        parameters = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
+        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in _BY_COMMAND}
         studies = [value for value in self.bound.values() if _is_study(value)]
         self._study = Experiment(studies[0]) if len(studies) == 1 else None
 
-    def all_of(self, wanted: tuple[type, ...]) -> dict[str, Any]:
+    def all_of(self, types: tuple[type, ...]) -> dict[str, Any]:
         """Everything of these types by name: a parameter, or the entries of one that is a dict or a sequence of them.
 
-        Parameters without an annotation are looked at, too.
+        Parameters without an annotation are looked at, too. If the experiment has none, it is those of its study. Where
+        several parameters have entries, the parameter's name goes before that of the entry.
         """
         values_by_parameter: dict[str, dict[str, Any]] = {}
         for name, parameter in self._parameters.items():
-            if _may_be(parameter.annotation, wanted) and self._has(name):
-                values_by_parameter[name] = dict(_entries(name, self.value(name), wanted))
+            if _may_be(parameter.annotation, types) and self._has(name):
+                values_by_parameter[name] = dict(_entries(name, self.value(name), types))
         values_by_parameter = {name: values for name, values in values_by_parameter.items() if values}
         if not values_by_parameter and self._study is not None:
-            return self._study.all_of(wanted)
+            return self._study.all_of(types)
         if len(values_by_parameter) == 1:
             return next(iter(values_by_parameter.values()))
         return {
@@ -55,32 +61,36 @@ class Experiment:
         }
 
     def number(self, name: str, word: str | None = None) -> int | None:
-        """A whole number: the parameter of this name, or else the only one with this word in its name."""
-        like = [own for own in self._parameters if word is not None and word in own]
-        names = [name] if name in self._parameters else like
-        values = [
-            self.value(own) for own in names if self._parameters[own].annotation in (int, inspect.Parameter.empty)
+        """A whole number: the parameter called `name`, or else the only one with this word in its name; else None.
+
+        If the experiment has none, it is that of its study.
+        """
+        with_word = [parameter for parameter in self._parameters if word is not None and word in parameter]
+        candidates = [name] if name in self._parameters else with_word
+        may_be_int = [
+            each for each in candidates if self._parameters[each].annotation in (int, inspect.Parameter.empty)
         ]
-        values = [value for value in values if isinstance(value, int) and not isinstance(value, bool)]
+        values = [value for value in map(self.value, may_be_int) if type(value) is int]
         if not values and self._study is not None:
             return self._study.number(name, word)
         return values[0] if len(values) == 1 else None
 
     def value(self, name: str) -> Any:
-        """What the config binds a parameter to, or its default."""
+        """The value of the experiment's parameter `name`: what the config binds it to, made now, or its default."""
         if name not in self.bound:
             return self._parameters[name].default
         with gin.config.config_scope(self._scope or None):
-            return copy.deepcopy(self.bound[name])  # which is how gin makes what is referred to
+            return copy.deepcopy(self.bound[name])  # a copy of a gin reference is what the reference stands for
 
-    def types(self) -> str:
-        """The parameters with their types, for an error."""
-        shown = {name: parameter.annotation for name, parameter in self._parameters.items()}
+    def typed_parameters(self) -> str:
+        """The experiment's parameters with their types, for an error."""
         return ", ".join(
-            name if kind is inspect.Parameter.empty else f"{name}: {in_short(kind)}" for name, kind in shown.items()
+            name if parameter.annotation is parameter.empty else f"{name}: {in_short(parameter.annotation)}"
+            for name, parameter in self._parameters.items()
         )
 
     def _has(self, name: str) -> bool:
+        """Whether the experiment's parameter `name` has a value, from the config or as default."""
         return name in self.bound or self._parameters[name].default is not inspect.Parameter.empty
 
 
@@ -91,10 +101,10 @@ def _is_study(value: Any) -> bool:
 
 
 def of_config() -> Experiment:
-    """The experiment that the loaded config runs, or one that this one is given, if that has protocols.
+    """The experiment that the loaded config runs, or else the first of those that it is given, that has protocols.
 
     Raises:
-      ValueError: if there is no protocol or no straggler model in it.
+      ValueError: if none of them has a protocol.
     """
     experiments = list(_experiments(gin.config.get_bindings("gcjax.run", resolve_references=False)["experiment"]))
     for experiment in experiments:
@@ -102,11 +112,12 @@ def of_config() -> Experiment:
             return experiment
     raise ValueError(
         "the experiment of the config must be given protocols to have schedules to check: a parameter that is a "
-        f"Protocol, or a dict or list of them. {experiments[0].name} takes {experiments[0].types()}."
+        f"Protocol, or a dict or list of them. {experiments[0].name} takes {experiments[0].typed_parameters()}."
     )
 
 
 def _experiments(reference: gin.config.ConfigurableReference) -> Iterator[Experiment]:
+    """The experiment that a config refers to, and those that are given to it as functions, at any depth."""
     experiment = Experiment(reference)
     yield experiment
     for value in experiment.bound.values():
@@ -115,25 +126,25 @@ def _experiments(reference: gin.config.ConfigurableReference) -> Iterator[Experi
 
 
 def stragglers(experiment: Experiment) -> dict[str, StragglerModel]:
-    """Who is slow, by name; one without a name if there is one.
+    """The straggler models of an experiment by name; a single one that has no name of its own has an empty one.
 
     Raises:
-      ValueError: if nobody is.
+      ValueError: if there is none.
     """
     models = experiment.all_of((StragglerModel,))
     if not models:
         raise ValueError(
             "the experiment of the config must be given a straggler model to draw durations from: a parameter that is "
-            f"a StragglerModel, or a dict or list of them. {experiment.name} takes {experiment.types()}."
+            f"a StragglerModel, or a dict or list of them. {experiment.name} takes {experiment.typed_parameters()}."
         )
     return _unnamed_if_single(experiment, models)
 
 
 def networks(experiment: Experiment) -> dict[str, Network]:
-    """What messages cost, by name; an instantaneous network if nothing is said.
+    """The networks of an experiment by name; an instantaneous one, with an empty name, if it is given none.
 
     Raises:
-      ValueError: if there are bandwidths but no task, whose parameters are what is sent.
+      ValueError: if there are links (bandwidths) but no task, whose parameters are what is sent.
     """
     networks = experiment.all_of((Network, Links)) or {"": Network()}
     if any(isinstance(network, Links) for network in networks.values()):
@@ -146,46 +157,49 @@ def networks(experiment: Experiment) -> dict[str, Network]:
 
 
 def shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int, int]:
-    """The units and workers to draw durations for; 100 units if the experiment does not say how many.
+    """(num_units, num_workers) to draw durations for; 100 units if the experiment does not say how many.
 
     Raises:
       ValueError: if neither the experiment nor the code of a scheme says how many workers there are.
     """
-    coded = {scheme.code.assignment.num_workers for scheme in schemes.values() if scheme.code is not None}
-    workers = experiment.number("num_workers", "workers") or (coded.pop() if len(coded) == 1 else None)
-    if workers is None:
+    workers_of_codes = {scheme.code.assignment.num_workers for scheme in schemes.values() if scheme.code is not None}
+    num_workers = experiment.number("num_workers", "workers")
+    if not num_workers and len(workers_of_codes) == 1:
+        num_workers = workers_of_codes.pop()
+    if not num_workers:
         raise ValueError(
             "the experiment of the config must say how many workers there are: one parameter with 'workers' in its "
-            f"name that is an int, such as num_workers. {experiment.name} takes {experiment.types()}."
+            f"name that is an int, such as num_workers. {experiment.name} takes {experiment.typed_parameters()}."
         )
-    return experiment.number("num_units", "units") or DEFAULT_UNITS, workers
+    return experiment.number("num_units", "units") or DEFAULT_UNITS, num_workers
 
 
 def _unnamed_if_single(experiment: Experiment, things: dict[str, Any]) -> dict[str, Any]:
-    """The things; without a name if there is one, and it has that of a parameter."""
+    """Things by name, as `experiment.all_of` returns them; a single one with a parameter's name gets an empty name."""
     if len(things) > 1:
         return things
     return {"" if name in experiment._parameters else name: thing for name, thing in things.items()}
 
 
-def _may_be(annotation: Any, wanted: tuple[type, ...]) -> bool:
+def _may_be(annotation: Any, types: tuple[type, ...]) -> bool:
     """Whether an annotation allows a thing of these types, or a dict or a sequence of such."""
     if annotation in (inspect.Parameter.empty, Any, dict, list, tuple):
         return True
     options = alternatives(annotation)
     if len(options) > 1:
-        return any(_may_be(option, wanted) for option in options)
-    origin, inner = get_origin(annotation), get_args(annotation)
+        return any(_may_be(option, types) for option in options)
+    origin, item_types = get_origin(annotation), get_args(annotation)
     if isinstance(origin, type) and issubclass(origin, (Mapping, Sequence)):
-        return any(_may_be(each, wanted) for each in inner[issubclass(origin, Mapping) :])
-    return annotation in wanted
+        value_types = item_types[1:] if issubclass(origin, Mapping) else item_types  # not the keys of a dict
+        return any(_may_be(value_type, types) for value_type in value_types)
+    return annotation in types
 
 
-def _entries(name: str, value: Any, wanted: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
-    """The values of these types by name: the value itself, or those in a dict or a sequence."""
-    if isinstance(value, wanted):
+def _entries(name: str, value: Any, types: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+    """(name, value) of the values of these types: the value itself, or those in it if it is a dict or a sequence."""
+    if isinstance(value, types):
         yield name, value
     elif isinstance(value, Mapping):
-        yield from ((str(key), each) for key, each in value.items() if isinstance(each, wanted))
+        yield from ((str(key), each) for key, each in value.items() if isinstance(each, types))
     elif isinstance(value, (list, tuple)):
-        yield from ((f"{name}[{i}]", each) for i, each in enumerate(value) if isinstance(each, wanted))
+        yield from ((f"{name}[{i}]", each) for i, each in enumerate(value) if isinstance(each, types))

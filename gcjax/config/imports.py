@@ -14,7 +14,7 @@ _IMPORT = re.compile(r"\s*(?:import|from)\s+(?P<module>[\w.]+)")
 def importable() -> Iterator[None]:
     """Reraises whatever ends an import as a `ValueError` that names the module and the line.
 
-    A module that is not there or is no Python, and what it says itself in a `ValueError`, is left to `_gin_errors`.
+    A module that is missing or is no Python, and its own `ValueError`s, are left to `gcjax.config.errors.readable`.
     """
     try:
         yield
@@ -23,26 +23,29 @@ def importable() -> Iterator[None]:
             f"A module that a config imports must not end the process; {_line_of(error)} does. Take it out there."
         ) from error
     except Exception as error:
-        name = _module(error)
-        if name is None or isinstance(error, (SyntaxError, ValueError, RecursionError)) or _is_missing(error):
+        module = _imported_module(error)
+        is_explained_elsewhere = isinstance(error, (SyntaxError, ValueError, RecursionError)) or _is_missing(error)
+        if module is None or is_explained_elsewhere:
             raise
         raise ValueError(
-            f"{name} must be a module that can be imported; it ends with {type(error).__name__}: "
+            f"{module} must be a module that can be imported; it ends with {type(error).__name__}: "
             f"{errors.first_line(error)} Mend {_line_of(error)}.{errors.place_of(str(error))}"
         ) from error
 
 
-def _module(error: Exception) -> str | None:
-    """The module that was being imported, if it was one."""
+def _imported_module(error: Exception) -> str | None:
+    """The module that a config was importing, by the line of the config in gin's message; None for another line."""
     place = errors.PLACE.search(str(error))
     statement = place and _IMPORT.match(place["text"])
     return statement["module"] if statement else None
 
 
 def _is_missing(error: Exception) -> bool:
+    """Whether an error says, in words that can be explained, that there is no such module."""
     return isinstance(error, ModuleNotFoundError) and errors.explanation(str(error)) is not None
 
 
 def _line_of(error: BaseException) -> str:
+    """The line of code that raised an error, in words."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"line {frame.lineno} of {frame.filename}"

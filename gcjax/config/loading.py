@@ -43,14 +43,15 @@ def mesh(*, axes: Sequence[str] = ("workers",), sizes: Sequence[int] = (-1,)) ->
     Raises:
       ValueError: if the sizes do not fit the names or the number of devices.
     """
-    count, known = jax.device_count(), math.prod(size for size in sizes if size != -1)
-    whole = tuple(count // max(known, 1) if size == -1 else size for size in sizes)
-    if len(axes) != len(sizes) or list(sizes).count(-1) > 1 or math.prod(whole) != count or min(whole, default=0) < 1:
+    num_devices, product = jax.device_count(), math.prod(size for size in sizes if size != -1)
+    shape = tuple(num_devices // max(product, 1) if size == -1 else size for size in sizes)
+    has_size_each = len(axes) == len(sizes) and list(sizes).count(-1) <= 1
+    if not has_size_each or math.prod(shape) != num_devices or min(shape, default=0) < 1:
         raise ValueError(
-            f"a mesh needs a size for each axis, with a product of {count}, the number of devices; one may be -1. "
-            f"Got the axes {list(axes)} and the sizes {list(sizes)}."
+            f"a mesh needs a size for each axis, with a product of {num_devices}, the number of devices; one may be "
+            f"-1. Got the axes {list(axes)} and the sizes {list(sizes)}."
         )
-    return jax.make_mesh(whole, tuple(axes))
+    return jax.make_mesh(shape, tuple(axes))
 
 
 @gin.configurable(module="gcjax", denylist=("out", "progress"))
@@ -77,18 +78,18 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
 
 @functools.cache
 def register() -> None:
-    """Makes every entry of the registry, and what makes keys and meshes, known to config files; once.
+    """Makes every entry of the registry, and `key` and `mesh`, known to config files; only when first called.
 
-    Entries that are registered later, by the modules that a config imports, follow as they come.
+    Entries that are registered later, by the modules that a config imports, become known as they come.
     """
-    logging.getLogger().addFilter(_not_of_search)
+    logging.getLogger().addFilter(_is_no_failed_search)
     for kind in registry.own_kinds().values():
         for name, entry in kind.entries.items() if kind.in_configs else ():
-            _register(entry.factory, name, kind.module)
-    _register(key, "key", "gcjax")
-    _register(mesh, "mesh", "gcjax")
-    registry.subscribe(_register_outside)
-    registry.kinds()  # which imports the plugins
+            _register_in_gin(entry.factory, name, kind.module)
+    _register_in_gin(key, "key", "gcjax")
+    _register_in_gin(mesh, "mesh", "gcjax")
+    registry.subscribe(_register_from_outside)
+    registry.kinds()  # imports the plugins, which register their entries
 
 
 def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
@@ -106,17 +107,17 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
         twice.
     """
     register()
-    file = _existing(Path(path))
-    _extend_path(file)
+    file = _existing_file(Path(path))
+    _extend_search_paths(file)
     gin.clear_config()
-    circular_references.check_includes(*(f"include {str(file)!r}", *bindings))
+    circular_references.check_includes(f"include {str(file)!r}", *bindings)  # in which gin would never end
     with errors.readable(file=file), imports.importable(), duplicate_keys.each_once():
         gin.parse_config_file(str(file))
-    in_file = errors.bound_macros()
+    macros_of_file = errors.bound_macros()
     for binding in bindings:
         with errors.readable(binding), imports.importable(), duplicate_keys.each_once():
             gin.parse_config(binding)
-    errors.check_macros(in_file)
+    errors.check_macros(macros_of_file)
     if not gin.config.get_bindings("gcjax.run", resolve_references=False):
         raise ValueError(
             f"{path} must say which experiment to run; it binds no run.experiment. "
@@ -141,47 +142,59 @@ def text() -> str:
 
 
 def operative() -> str:
-    """The parameters that the run used so far, defaults included, as the text of a config file."""
+    """The parameters of all that the run has called so far, defaults included, as the text of a config file."""
     return gin.operative_config_str()
 
 
-def _not_of_search(record: logging.LogRecord) -> bool:
-    """Whether a record says something else than that gin looked for a file in vain in one of several folders."""
+def _is_no_failed_search(record: logging.LogRecord) -> bool:
+    """A filter of log records: false for gin's complaint that a file is not in one of several folders."""
     return not record.getMessage().startswith("Path not found")
 
 
-def _register(factory: Callable[..., Any], name: str, module: str) -> None:
-    with gin.config.interactive_mode():  # a cell that is run once more registers its functions once more
+def _register_in_gin(factory: Callable[..., Any], name: str, module: str) -> None:
+    """Makes a factory known to config files as `module.name`, with checks of the arguments that they give it."""
+    with gin.config.interactive_mode():  # allows it again, for a notebook's cell that is run once more
         gin.external_configurable(with_checked_arguments(factory, name), name=name, module=module)
 
 
-def _register_outside(kind: str, name: str, entry: registry.Entry) -> None:
+def _register_from_outside(kind: str, name: str, entry: registry.Entry) -> None:
+    """Makes an entry that was registered from outside of gcjax known to config files, under its own module.
+
+    Raises:
+      ValueError: if something else has its name already.
+    """
     if kind in registry.NOT_IN_CONFIGS:
         return
     module = entry.factory.__module__
-    others = set(gin.config._REGISTRY.matching_selectors(name)) - {f"{module}.{name}"}
-    if others:
-        raise registry.name_taken(kind, name, entry, min(others))
-    _register(entry.factory, name, module)
+    other_selectors = set(gin.config._REGISTRY.matching_selectors(name)) - {f"{module}.{name}"}
+    if other_selectors:
+        raise registry.name_taken(kind, name, entry, min(other_selectors))
+    _register_in_gin(entry.factory, name, module)
 
 
-def _existing(path: Path) -> Path:
+def _existing_file(path: Path) -> Path:
+    """The absolute path of a config file; a `ValueError` with the config files nearby if there is no such file."""
     file = path.absolute()
     if file.is_file():
         return file
     folders = [file.parent, Path.cwd(), Path.cwd() / "configs"]
-    nearby = sorted({_relative(path) for folder in folders for path in folder.glob("*.gin")})
+    nearby = sorted({_relative_path(path) for folder in folders for path in folder.glob("*.gin")})
     hint = f"Config files nearby: {', '.join(nearby)}." if nearby else "There is no .gin file nearby."
     raise ValueError(f"The config file must exist; there is no file {file}. {hint}")
 
 
-def _relative(file: Path) -> str:
+def _relative_path(file: Path) -> str:
+    """A file relative to the working directory, if it is in it."""
     return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
-def _extend_path(file: Path) -> None:
-    above = next((str(folder) for folder in file.parents if (folder / "experiments").is_dir()), None)
-    for folder in (str(Path.cwd()), above):
+def _extend_search_paths(file: Path) -> None:
+    """Lets a config import modules and include files from two folders.
+
+    They are the working directory, and the nearest folder above the config that has a folder `experiments`.
+    """
+    with_experiments = next((str(folder) for folder in file.parents if (folder / "experiments").is_dir()), None)
+    for folder in (str(Path.cwd()), with_experiments):
         if folder is not None and folder not in sys.path:
             sys.path.insert(0, folder)
             gin.add_config_file_search_path(folder)  # for what the file includes

@@ -11,7 +11,7 @@ from jax.sharding import Mesh
 from gcjax import _validate, analysis, engine
 from gcjax.tasks import Task
 
-_LARGEST = 2**31 - 1  # of a count that JAX computes with
+_MAX_COUNT = 2**31 - 1  # of a count that JAX computes with
 
 
 @dataclasses.dataclass(frozen=True, kw_only=True, eq=False)
@@ -59,13 +59,14 @@ class Study:
     checkpoints_kept: int = 2
 
     def __post_init__(self) -> None:
+        """Checks the numbers, the target and the mesh; see the class for what is raised."""
         for name in ("num_seeds", "num_units", "num_workers"):
-            _validate.integer(name, getattr(self, name), minimum=1, maximum=_LARGEST)
+            _validate.integer(name, getattr(self, name), minimum=1, maximum=_MAX_COUNT)
         _validate.integer("num_evals", self.num_evals, minimum=1)
         if self.seconds is not None:
             _validate.number("seconds", self.seconds, above=True, finite=True)
         if self.target is not None:
-            self.goal  # noqa: B018  (it can be reached)
+            self.goal  # noqa: B018  (raises if it cannot be reached)
         if self.mesh is None and jax.process_count() > 1:
             raise ValueError(
                 "With several processes a study needs a mesh of all their devices; there are "
@@ -74,7 +75,7 @@ class Study:
 
     @property
     def goal(self) -> analysis.Target:
-        """What is to be reached.
+        """The metric and the value that it is to reach.
 
         Raises:
           ValueError: if there is no target, or the task has no such metric, or the metric cannot have this value.
@@ -89,21 +90,26 @@ class Study:
         )
 
     def optimizer_of(self, scheme: str) -> optax.GradientTransformation:
-        """The optimizer of a scheme."""
+        """The optimizer of a scheme: its own, or the one that all others share."""
         return (self.optimizers or {}).get(scheme, self.optimizer)
 
     def checkpoints(self, out: Path, *names: str) -> engine.Checkpoints:
-        """Those of one run, in the folder that the study writes."""
+        """Where the checkpoints of one run go, in the folder `out` that the study writes.
+
+        Args:
+          out: the folder of the study.
+          *names: of the scheme, and of the seed where each has its own run.
+        """
         folder = (out / analysis.CHECKPOINTS).joinpath(*map(analysis.file_name, names))
         label = ", seed ".join(names)
         return engine.Checkpoints(folder, every=self.checkpoint_every, keep=self.checkpoints_kept, label=label)
 
     def facts(self) -> dict[str, Any]:
-        """What of it `run.json` says."""
+        """The fields of the study that `run.json` says."""
         names = ("seed", "num_seeds", "num_workers", "num_units", "target", "metric")
         return {name: getattr(self, name) for name in names}
 
 
 def metric_names(task: Task) -> list[str]:
-    """The names of the metrics of a task; nothing is computed."""
+    """The names of the metrics of a task; only shapes are computed."""
     return list(jax.eval_shape(task.metrics, jax.eval_shape(task.init, jax.random.key(0)), task.data))

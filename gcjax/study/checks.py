@@ -10,7 +10,7 @@ from gcjax import memory
 from gcjax.analysis import file_name
 from gcjax.study.base import Study
 
-_LONGEST_NAME = 200  # bytes, of a folder; file systems take 255
+_MAX_NAME_BYTES = 200  # bytes, of a folder; file systems take 255
 
 
 def check_schemes(study: Study, schemes: Iterable[str]) -> None:
@@ -23,7 +23,7 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
     if not names:
         raise ValueError("schemes must have at least one scheme, as in {'BSP': @bsp()}; got none.")
     for name in names:
-        if len(file_name(name)) > _LONGEST_NAME:
+        if len(file_name(name)) > _MAX_NAME_BYTES:
             raise ValueError(f"a scheme's name must fit into a file's name; got {name[:60]!r} and more. Shorten it.")
     for name in study.optimizers or {}:
         if name not in names:
@@ -31,23 +31,21 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
 
 
 def check_size(study: Study, num_conditions: int) -> None:
-    """Checks that what all runs need at least fits into memory: durations, parameters, and a batch.
-
-    A schedule has five times for each duration.
+    """Checks that what all runs need at least fits into memory: durations, schedules, parameters, and a batch.
 
     Raises:
       ValueError: if something does not fit.
     """
     num_runs = num_conditions * study.num_seeds
-    times = f"durations and schedules of {study.num_units} units of {study.num_workers} workers for {num_runs} seeds"
-    num_bytes = 6 * 4 * math.prod((num_runs, study.num_units, study.num_workers))
-    memory.check(times, num_bytes, "Lower num_units, num_workers or num_seeds.")
+    sizes = f"{study.num_units} units of {study.num_workers} workers for {num_runs} seeds"
+    num_bytes = 6 * 4 * math.prod((num_runs, study.num_units, study.num_workers))  # a duration and five times, float32
+    memory.check(f"durations and schedules of {sizes}", num_bytes, "Lower num_units, num_workers or num_seeds.")
     key = jax.random.key(0)
-    params = memory.size(jax.eval_shape(study.task.init, key))
-    memory.check(f"parameters of {num_runs} seeds", num_runs * params, "Take a smaller model, or fewer seeds.")
-    memory.check("batches of the task", memory.size(_batch(study, key)), "Lower batch_size.")
+    params_bytes = memory.size(jax.eval_shape(study.task.init, key))
+    memory.check(f"parameters of {num_runs} seeds", num_runs * params_bytes, "Take a smaller model, or fewer seeds.")
+    memory.check("batches of the task", memory.size(_batch_shapes(study, key)), "Lower batch_size.")
 
 
-def _batch(study: Study, key: jax.Array) -> Any:
-    """The shapes of a batch; its size may be beyond what JAX can index, which is no matter here."""
+def _batch_shapes(study: Study, key: jax.Array) -> Any:
+    """The shapes and types of a batch of the study's task; nothing is computed, so it may be too large to compute."""
     return jax.eval_shape(study.task.unit_batch, study.task.data, key, 0, 0)

@@ -48,22 +48,28 @@ def compare(
     """
     if timeline_seconds is not None:
         _validate.number("timeline_seconds", timeline_seconds, above=True, finite=True)
-    goal = study.goal
+    goal = study.goal  # raises if there is no target, before anything is computed
     plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network())})
-    outcome = runner.run(plan, out=out, progress=progress)
-    results = _results(outcome, {**_facts(outcome, timeline_seconds), "target": goal._asdict()})
+    study_results = runner.run(plan, out=out, progress=progress)
+    results = _comparison_results(study_results, _facts(study_results, timeline_seconds) | {"target": goal._asdict()})
     if processes.is_first():
         files.write_text(out / "operative.gin", config.operative())
         analysis.save(results, out)
         analysis.write_report(results, out)
         progress.show(analysis.table(results))
         analysis.drop_checkpoints(out)
-    _check_reached(results)
+    _check_target_reached(results)
     return results
 
 
-def _facts(outcome: StudyResults, timeline_seconds: float | None) -> dict[str, Any]:
-    durations = np.asarray(outcome.plan.inputs.durations)
+def _facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[str, Any]:
+    """What the `run.json` of a comparison says, but for the target.
+
+    Args:
+      study_results: of the comparison, with one condition.
+      timeline_seconds: how far the timeline goes; 12 times the median duration if None.
+    """
+    durations = np.asarray(study_results.plan.inputs.durations)  # float[S, T, W]
     median = np.median(durations[np.isfinite(durations)])
     schemes = {
         name: {
@@ -71,31 +77,32 @@ def _facts(outcome: StudyResults, timeline_seconds: float | None) -> dict[str, A
             "compile_seconds": round(runs.compile_seconds, 3),
             "run_seconds": round(runs.run_seconds, 3),
         }
-        for name, runs in outcome.runs.items()
+        for name, runs in study_results.runs.items()
     }
     return {
-        **outcome.plan.study.facts(),
-        "distinct_durations": len({each.tobytes() for each in durations}),
+        **study_results.plan.study.facts(),
+        "distinct_durations": len({of_seed.tobytes() for of_seed in durations}),
         "timeline_seconds": float(12 * median if timeline_seconds is None else timeline_seconds),
         "schemes": schemes,
         **analysis.environment(),
     }
 
 
-def _results(outcome: StudyResults, facts: dict[str, Any]) -> analysis.Results:
-    """The evaluations of all schemes, and the timelines of the first seed."""
-    durations = np.asarray(outcome.plan.inputs.durations[0])
+def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> analysis.Results:
+    """The evaluations of all schemes, the timelines of the first seed, and what `run.json` says."""
+    first_durations = np.asarray(study_results.plan.inputs.durations[0])  # float[T, W]
     metrics, timelines = [], []
-    for name, runs in outcome.runs.items():
-        columns = outcome.columns(name)
-        del columns["condition"]  # there is but one
+    for name, runs in study_results.runs.items():
+        columns = study_results.columns(name)
+        del columns["condition"]  # a comparison has one
         metrics.append(columns)
-        schedule = jax.tree.map(lambda x: x[0], runs.schedule)
-        timelines.append(analysis.timeline_columns(name, schedule, durations, facts["timeline_seconds"]))
+        first_schedule = jax.tree.map(lambda x: x[0], runs.schedule)
+        timelines.append(analysis.timeline_columns(name, first_schedule, first_durations, facts["timeline_seconds"]))
     return analysis.Results(analysis.stack(metrics), analysis.stack(timelines), facts)
 
 
-def _check_reached(results: analysis.Results) -> None:
+def _check_target_reached(results: analysis.Results) -> None:
+    """Raises `ValueError`, with the best value of all, if no scheme reached the target with any seed."""
     if any(np.isfinite(analysis.reach_times(results, scheme)).any() for scheme in results.schemes):
         return
     goal = results.facts["target"]

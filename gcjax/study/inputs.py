@@ -1,6 +1,6 @@
 """What all schemes of a study are given: drawn once, so that every scheme sees the same.
 
-Letters: R runs, S seeds, T units sampled per worker, W workers.
+Letters: S seeds, T units sampled per worker, W workers.
 """
 
 from collections.abc import Iterable, Mapping
@@ -29,13 +29,13 @@ class Condition(NamedTuple):
 
 
 class Inputs(NamedTuple):
-    """What R runs are given: the S seeds of each condition, one condition after the other; named as in `engine.run`.
+    """What all runs are given: the S seeds of each condition, one condition after the other; named as in `engine.run`.
 
     Attributes:
-      durations: float[R, T, W] seconds.
-      network: the time of messages, every field [R, ...].
-      params: the initial parameters, every leaf [R, ...]; made once, since that takes long to compile.
-      rng_key: [R] JAX keys, of the batches.
+      durations: float[runs, T, W] seconds.
+      network: the time of messages, every field [runs, ...].
+      params: the initial parameters, every leaf [runs, ...]; made once, since that takes long to compile.
+      rng_key: [runs] JAX keys, of the batches.
     """
 
     durations: jax.Array
@@ -45,7 +45,7 @@ class Inputs(NamedTuple):
 
 
 def labels(study: Study, conditions: Iterable[str]) -> Columns:
-    """The `condition` and the `seed` of each run, [R]."""
+    """The `condition` and the `seed` of each run, [runs]: all seeds of the first condition, then of the next."""
     names = list(conditions)
     return {
         "condition": np.repeat(np.array(names, object), study.num_seeds),
@@ -62,24 +62,26 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
       study: what the conditions share.
       conditions: name -> condition.
     """
-    number = len(conditions)
-    keys = jax.random.split(config.key(seed=study.seed), study.num_seeds)
-    duration_keys, init_keys, batch_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(keys)
+    num_conditions = len(conditions)
+    seed_keys = jax.random.split(config.key(seed=study.seed), study.num_seeds)
+    duration_keys, init_keys, batch_keys = jax.vmap(lambda key: tuple(jax.random.split(key, 3)))(seed_keys)
 
     def durations_under(model: StragglerModel) -> jax.Array:
+        """float[S, T, W] seconds, drawn from a straggler model for each seed."""
         sample = jax.vmap(lambda key: sample_durations(model, key, study.num_units, study.num_workers))
         return jax.jit(sample)(duration_keys)
 
     @jax.jit
     def initial_params(keys: jax.Array) -> Any:
-        return jax.tree.map(lambda x: jnp.concatenate([x] * number), jax.vmap(study.task.init)(keys))
+        """The initial parameters of all runs, every leaf [runs, ...], from one key a seed."""
+        return jax.tree.map(lambda x: jnp.concatenate([x] * num_conditions), jax.vmap(study.task.init)(keys))
 
     durations = jnp.concatenate([durations_under(condition.stragglers) for condition in conditions.values()])
-    shapes = jax.eval_shape(study.task.init, jax.random.key(0))
-    networks = [each.network.of(shapes) for each in conditions.values() for _ in range(study.num_seeds)]
+    param_shapes = jax.eval_shape(study.task.init, jax.random.key(0))
+    networks = [each.network.of(param_shapes) for each in conditions.values() for _ in range(study.num_seeds)]
     return Inputs(
         durations=durations,
-        network=jax.tree.map(lambda *x: jnp.stack([jnp.asarray(v, durations.dtype) for v in x]), *networks),
+        network=jax.tree.map(lambda *times: jnp.stack([jnp.asarray(t, durations.dtype) for t in times]), *networks),
         params=initial_params(init_keys),
-        rng_key=jnp.concatenate([batch_keys] * number),
+        rng_key=jnp.concatenate([batch_keys] * num_conditions),
     )

@@ -1,7 +1,4 @@
-"""What came out of a study, as tables.
-
-Letters: R runs of a scheme, S seeds.
-"""
+"""What came out of a study, as tables. Letters: S seeds."""
 
 from typing import Any, NamedTuple
 
@@ -23,8 +20,8 @@ class Plan(NamedTuple):
       study: what all schemes and conditions share.
       schemes: name -> protocol.
       inputs: what every scheme is given.
-      labels: the `condition` and the `seed` of each run, [R].
-      schedules: scheme -> its schedules in all runs, every field [R, ...]; on the host.
+      labels: the `condition` and the `seed` of each run, [runs].
+      schedules: scheme -> its schedules in all runs, every field [runs, ...]; on the host.
     """
 
     study: Study
@@ -46,11 +43,12 @@ class StudyResults(NamedTuple):
     runs: dict[str, SchemeRuns]
 
     def columns(self, scheme: str) -> Columns:
-        """What every run of a scheme had reached and spent at each evaluation, by `condition` and `seed`."""
+        """What every run of a scheme had reached and spent: a row an evaluation, told by `condition` and `seed`."""
         runs, inputs = self.runs[scheme], self.plan.inputs
+        num_params = sum(leaf[0].size for leaf in jax.tree.leaves(inputs.params))  # of one run
         return analysis.metric_columns(
             scheme, runs.trajectory, runs.schedule, np.asarray(inputs.durations), labels=self.plan.labels,
-            code=self.plan.schemes[scheme].code, num_params=sum(x[0].size for x in jax.tree.leaves(inputs.params)),
+            code=self.plan.schemes[scheme].code, num_params=num_params,
         )  # fmt: skip
 
 
@@ -69,15 +67,15 @@ def final_rows(results: StudyResults) -> Columns:
         columns = results.columns(scheme)
         for i, stalled in enumerate(runs.stalled):
             row = {"scheme": scheme, **{name: label[i] for name, label in labels.items()}}
-            of_run = np.logical_and.reduce([columns[name] == row[name] for name in labels])
-            history = analysis.select(columns, of_run)
-            last = {name: column[-1] for name, column in history.items()}
+            is_of_run = np.logical_and.reduce([columns[name] == row[name] for name in labels])
+            history = analysis.select(columns, is_of_run)
+            final = {name: column[-1] for name, column in history.items()}
             if goal is not None:
                 row["reach"] = analysis.time_to_target(
                     history["time"], history[goal.metric], goal.value, higher_is_better=goal.higher_is_better
                 )
-            row |= {"end": last.pop("time"), "stalled": stalled, "commits": last.pop("commit")}
-            rows.append(row | {name: value for name, value in last.items() if name not in row})
+            row |= {"end": final.pop("time"), "stalled": stalled, "commits": final.pop("commit")}
+            rows.append(row | {name: value for name, value in final.items() if name not in row})
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 

@@ -1,7 +1,4 @@
-"""Runs a study: every scheme under every condition with every seed.
-
-Letters: R runs of a scheme, which are conditions times seeds.
-"""
+"""Runs a study: every scheme under every condition with every seed."""
 
 from collections.abc import Mapping
 from pathlib import Path

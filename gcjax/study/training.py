@@ -1,6 +1,6 @@
 """Trains one scheme in all runs of a study, as one XLA program, or one run after the other on a mesh.
 
-Letters: R runs, E commits, T units sampled per worker, W workers.
+Letters: E commits, T units sampled per worker, W workers.
 """
 
 import time
@@ -24,11 +24,11 @@ from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
 from gcjax.tasks import Task
 
-_COMPILING = 0.7  # roughly the share of a short run that compilation takes; for the progress bar only
+_COMPILING_SHARE = 0.7  # roughly the share of a short run that compilation takes; for the progress bar only
 
 
 class SchemeRuns(NamedTuple):
-    """The R runs of one scheme, on the host; every array has a leading axis R.
+    """The runs of one scheme, conditions times seeds, on the host; every array has a leading axis of runs.
 
     Attributes:
       trajectory: the evaluations.
@@ -51,27 +51,28 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     Raises:
       ValueError: if they do not fit into memory, or the sampled units do not last for the time asked for.
     """
-    shapes = jax.eval_shape(partial(_schedules, protocol), inputs.durations, inputs.network)
+    shapes = jax.eval_shape(partial(_compiled_schedules, protocol), inputs.durations, inputs.network)
     memory.check(f"schedules of '{scheme}'", memory.size(shapes), "Lower num_units, num_workers or num_seeds.")
-    schedule: Schedule = jax.device_get(_schedules(protocol, inputs.durations, inputs.network))
+    schedule: Schedule = jax.device_get(_compiled_schedules(protocol, inputs.durations, inputs.network))
     _check_units_last(scheme, schedule, study)
     return schedule
 
 
 @partial(jax.jit, static_argnums=0)
-def _schedules(schedule: Callable[..., Schedule], *arguments: Any) -> Schedule:
-    return jax.vmap(schedule)(*arguments)
+def _compiled_schedules(schedule_of_run: Callable[..., Schedule], *arguments: Any) -> Schedule:
+    """The schedules of all runs, from a function of one run and its arguments with a leading axis of runs each."""
+    return jax.vmap(schedule_of_run)(*arguments)
 
 
 def _check_units_last(scheme: str, schedule: Schedule, study: Study) -> None:
-    """Checks that the sampled units last for the time asked for."""
-    end = float(np.min(schedule.horizon))
-    if study.seconds is not None and end < study.seconds:
-        enough = int(1.1 * study.num_units * study.seconds / max(end, 1e-9)) + 1
+    """Raises `ValueError` if in any run the sampled units of work are used up before `study.seconds`."""
+    earliest_horizon = float(np.min(schedule.horizon))
+    if study.seconds is not None and earliest_horizon < study.seconds:
+        enough_units = int(1.1 * study.num_units * study.seconds / max(earliest_horizon, 1e-9)) + 1  # a tenth to spare
         raise ValueError(
             f"num_units must last for all of the {study.seconds:g} seconds; {study.num_units} units a worker are "
-            f"used up after {end:.4g} seconds in scheme '{scheme}'. Sample about {enough} units, or run for "
-            "fewer seconds."
+            f"used up after {earliest_horizon:.4g} seconds in scheme '{scheme}'. Sample about {enough_units} units, or "
+            "run for fewer seconds."
         )
 
 
@@ -84,7 +85,7 @@ def train(
     out: Path,
     report: Callable[[float], None],
 ) -> SchemeRuns:
-    """Trains a scheme in all runs, or goes on with what is left of them.
+    """Trains a scheme in all runs, or goes on from their checkpoints.
 
     Args:
       scheme: its name.
@@ -92,35 +93,53 @@ def train(
       schedule: what `schedules` returned for this protocol.
       study: what all schemes share.
       inputs: what the runs are given.
-      out: the folder that the study writes, where the runs are saved on their way, and gone on from.
-      report: called with the share that is done.
+      out: the folder that the study writes, with the checkpoints.
+      report: called with the share that is done, in [0, 1].
 
     Raises:
       ValueError: if a run is not to be trusted (see `gcjax.engine.check`), or the checkpoints are of another run.
     """
     report(0.0)
     seconds = np.inf if study.seconds is None else study.seconds
-    in_time = np.isfinite(schedule.time) & (schedule.time <= seconds)
-    eval_every = -(-max(1, int(in_time.sum(axis=1).max())) // study.num_evals)
-    # Time ends the runs; the number only gives room for evaluations, the same for seeds that differ a little. A
+    in_time = np.isfinite(schedule.time) & (schedule.time <= seconds)  # bool[runs, E]
+    most_commits = max(1, int(in_time.sum(axis=1).max()))  # of any run
+    eval_every = -(-most_commits // study.num_evals)  # rounded up
+    # The runs end by time. This number only sizes the arrays of evaluations, alike for seeds that differ a little. A
     # protocol that looks at the loss may come to make more commits.
     max_commits = None if protocol.adaptive is not None else eval_every * study.num_evals
-    training = _Training(_truncated(protocol, seconds), study.optimizer_of(scheme), max_commits, eval_every)
-    train_all = _train_together if study.mesh is None else _train_on_mesh
-    trajectory, cut, start, compiled, end = train_all(training, scheme, study, inputs, out, report)
-    stalled = [is_stalled(_run_of(schedule, run)) for run in range(len(schedule.time))]
+    training = _Training(
+        protocol=_truncated_protocol(protocol, seconds), optimizer=study.optimizer_of(scheme),
+        num_commits=max_commits, eval_every=eval_every,
+    )  # fmt: skip
+    train_all = _train_in_one_program if study.mesh is None else _train_on_mesh
+    runs = train_all(training, scheme, study, inputs, out, report)
+    stalled = [is_stalled(_run_slice(schedule, run)) for run in range(len(schedule.time))]  # not of the truncated ones
     return SchemeRuns(
-        trajectory=jax.device_get(trajectory), schedule=jax.device_get(cut), stalled=stalled,
-        compile_seconds=compiled - start, run_seconds=end - compiled,
+        trajectory=jax.device_get(runs.trajectory), schedule=jax.device_get(runs.schedule), stalled=stalled,
+        compile_seconds=runs.compile_end - runs.start, run_seconds=runs.end - runs.compile_end,
     )  # fmt: skip
 
 
-_Timed = tuple[engine.Trajectory, Schedule, float, float, float]
-"""What came out, and the moments of the start, of the end of compiling, and of the end."""
+class _TimedRuns(NamedTuple):
+    """All runs of a scheme, with a leading axis of runs, and moments of the wall clock in seconds.
+
+    Attributes:
+      trajectory: the evaluations.
+      schedule: what happened when, until the runs ended.
+      start: of compiling.
+      compile_end: the end of compiling, or of the first run on a mesh.
+      end: of the last run.
+    """
+
+    trajectory: engine.Trajectory
+    schedule: Schedule
+    start: float
+    compile_end: float
+    end: float
 
 
 class _Training(NamedTuple):
-    """How a scheme is trained, by the names of `engine.run`: static, so that equal ones are compiled once."""
+    """How a scheme is trained, arguments of `engine.run`: static under `jit`, so that equal ones are compiled once."""
 
     protocol: Protocol
     optimizer: optax.GradientTransformation
@@ -129,10 +148,18 @@ class _Training(NamedTuple):
 
 
 @partial(jax.jit, static_argnums=(0, 1))
-def _initial_runs(training: _Training, task: Task, data: Any, inputs: Inputs) -> engine.Run:
-    """All runs before their first commit."""
+def _begin_runs(training: _Training, task: Task, data: Any, inputs: Inputs) -> engine.Run:
+    """All runs before their first commit.
+
+    Args:
+      training: arguments of `engine.run`, the same for all runs.
+      task: without its data, which `jit` could not take as a static argument.
+      data: of the task.
+      inputs: arguments of `engine.run`, with a leading axis of runs.
+    """
 
     def initial_run(inputs: Inputs) -> engine.Run:
+        """One run, stopped at its first evaluation."""
         return engine.run(
             task._replace(data=data), **training._asdict(), **inputs._asdict(), resume=engine.Resume(num_evals=0)
         )
@@ -141,37 +168,62 @@ def _initial_runs(training: _Training, task: Task, data: Any, inputs: Inputs) ->
 
 
 @partial(jax.jit, static_argnums=(0, 1), donate_argnums=4)
-def _advance(
+def _advance_runs(
     training: _Training, task: Task, data: Any, inputs: Inputs, runs: engine.Run, schedule: Schedule, num_evals: Any
 ) -> engine.Run:
-    """Goes on with all runs until there are so many evaluations; their parameters are those of the runs."""
+    """Goes on with all runs until `num_evals` evaluations have been made since their beginning.
+
+    Args:
+      training: arguments of `engine.run`, the same for all runs.
+      task: without its data, which `jit` could not take as a static argument.
+      data: of the task.
+      inputs: arguments of `engine.run`, with a leading axis of runs; `params` is None, since the runs have theirs.
+      runs: as far as they are, without schedules; donated.
+      schedule: of all runs.
+      num_evals: int32[], the first evaluation not counted.
+
+    Returns:
+      The runs, without schedules.
+    """
 
     def advance_one(inputs: Inputs, run: engine.Run, schedule: Schedule) -> engine.Run:
-        whole, start = task._replace(data=data), run._replace(schedule=schedule)
+        """One run, gone on with."""
+        task_with_data, run_so_far = task._replace(data=data), run._replace(schedule=schedule)
         arguments = {**training._asdict(), **inputs._asdict()}
-        return engine.run(whole, **arguments, resume=engine.Resume(start, num_evals)).unscheduled
+        return engine.run(task_with_data, **arguments, resume=engine.Resume(run_so_far, num_evals)).unscheduled
 
     return jax.vmap(advance_one)(inputs, runs, schedule)
 
 
-def _train_together(
+def _train_in_one_program(
     training: _Training, scheme: str, study: Study, inputs: Inputs, out: Path, report: Callable[[float], None]
-) -> _Timed:
-    """All runs in one program."""
+) -> _TimedRuns:
+    """Trains all runs of a scheme in one program, from their newest checkpoint if there is one.
+
+    Args:
+      training: arguments of `engine.run`, the same for all runs.
+      scheme: its name.
+      study: what all schemes share.
+      inputs: arguments of `engine.run`, with a leading axis of runs.
+      out: the folder that the study writes.
+      report: called with the share that is done, in [0, 1].
+    """
     task, data = study.task._replace(data=None), study.task.data
 
     def advance(runs: engine.Run, num_evals: int) -> engine.Run:
-        return _advance(training, task, data, inputs._replace(params=None), runs, schedule, jnp.int32(num_evals))
+        """The runs, gone on with until there are so many evaluations; `schedule` is that of all runs, set below."""
+        return _advance_runs(training, task, data, inputs._replace(params=None), runs, schedule, jnp.int32(num_evals))
 
     def report_commits(runs: engine.Run) -> None:
+        """Reports the share of all commits that the runs have made, after what compiling takes."""
         share = runs.state.commit.sum() / jnp.maximum(runs.info.num_commits.sum(), 1)
-        report(_COMPILING + (1 - _COMPILING) * float(share))
+        report(_COMPILING_SHARE + (1 - _COMPILING_SHARE) * float(share))
 
     start = time.perf_counter()
-    initial = _initial_runs(training, task, data, inputs)
+    initial = _begin_runs(training, task, data, inputs)
     schedule = initial.schedule
     runs = jax.block_until_ready(advance(initial.unscheduled, 0))
-    compiled = time.perf_counter()
+    compile_end = time.perf_counter()
     identity = run_identity(config.text(), scheme=scheme, given=(data, inputs, schedule))
     with study.checkpoints(out, scheme) as checkpoints:
         num_evals = initial.trajectory.time.shape[1] - 1
@@ -179,24 +231,33 @@ def _train_together(
             advance, runs, num_evals, checkpoints=checkpoints, identity=identity, report=report_commits
         )
     adaptive = training.protocol.adaptive
-    if adaptive is not None:  # what it was in the end
-        schedule = _schedules(adaptive.schedule, inputs.durations, inputs.network, runs.state.controls)
+    if adaptive is not None:  # the schedule that the losses led to
+        schedule = _compiled_schedules(adaptive.schedule, inputs.durations, inputs.network, runs.state.controls)
         _check_units_last(scheme, schedule, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule))
     end = time.perf_counter()
     engine.check(runs, training.protocol)
-    return runs.trajectory, runs.schedule, start, compiled, end
+    return _TimedRuns(trajectory=runs.trajectory, schedule=runs.schedule, start=start, compile_end=compile_end, end=end)
 
 
 def _train_on_mesh(
     training: _Training, scheme: str, study: Study, inputs: Inputs, out: Path, report: Callable[[float], None]
-) -> _Timed:
-    """Each run on all devices of the mesh."""
-    outcomes, moments = [], [time.perf_counter()]
-    training = training._replace(num_commits=None)  # each run has its own number
+) -> _TimedRuns:
+    """Trains all runs of a scheme, one after the other, each on all devices of the study's mesh.
+
+    Args:
+      training: arguments of `engine.run`, the same for all runs.
+      scheme: its name.
+      study: what all schemes share.
+      inputs: arguments of `engine.run`, with a leading axis of runs.
+      out: the folder that the study writes.
+      report: called with the share that is done, in [0, 1].
+    """
+    runs, moments = [], [time.perf_counter()]
+    training = training._replace(num_commits=None)  # each run makes as many as its own schedule has
     num_runs = len(inputs.durations)
     for i in range(num_runs):
-        arguments = {**training._asdict(), **_run_of(inputs, i)._asdict()}
+        arguments = {**training._asdict(), **_run_slice(inputs, i)._asdict()}
         identity = f"{config.text()}\nscheme = {scheme}, seed {i}"
         with study.checkpoints(out, scheme, str(i)) as checkpoints:
             run = engine.run(
@@ -205,26 +266,29 @@ def _train_on_mesh(
                 mesh=study.mesh and engine.MeshOptions(study.mesh, study.axis),
                 resume=engine.Resume(checkpoints=checkpoints, identity=identity),
             )
-        outcomes.append(jax.device_get((run.trajectory, run.schedule)))
+        runs.append(jax.device_get((run.trajectory, run.schedule)))
         moments.append(time.perf_counter())
         report((i + 1) / num_runs)
-    trajectory, schedule = jax.tree.map(lambda *x: np.stack(x), *outcomes)
-    return trajectory, schedule, moments[0], moments[1], moments[-1]
+    trajectory, schedule = jax.tree.map(lambda *of_runs: np.stack(of_runs), *runs)
+    return _TimedRuns(
+        trajectory=trajectory, schedule=schedule, start=moments[0], compile_end=moments[1], end=moments[-1]
+    )
 
 
 @comparable
-def _truncated(protocol: Protocol, seconds: float) -> Protocol:
+def _truncated_protocol(protocol: Protocol, seconds: float) -> Protocol:
     """The protocol, ending after so many seconds."""
 
-    def until(schedule: Callable[..., Schedule]) -> Callable[..., Schedule]:
+    def truncated(schedule: Callable[..., Schedule]) -> Callable[..., Schedule]:
+        """A function that makes the schedules of another one, ending after so many seconds."""
         return lambda *arguments: truncate(schedule(*arguments), seconds)
 
     adaptive = protocol.adaptive
     if adaptive is not None:
-        adaptive = adaptive._replace(schedule=until(adaptive.schedule))
-    return protocol._replace(schedule=until(protocol.schedule), adaptive=adaptive)
+        adaptive = adaptive._replace(schedule=truncated(adaptive.schedule))
+    return protocol._replace(schedule=truncated(protocol.schedule), adaptive=adaptive)
 
 
-def _run_of(tree: Any, run: int) -> Any:
-    """The arrays of one run, from arrays with a leading axis R."""
+def _run_slice(tree: Any, run: int) -> Any:
+    """The arrays of one run, from arrays with a leading axis of runs."""
     return jax.tree.map(lambda x: x[run], tree)

@@ -33,7 +33,7 @@ def number_of_pixels(figure, panel, colour):
 
 @pytest.mark.parametrize("wide", [False, True])
 def test_every_curve_begins_at_time_zero_with_its_first_value(drawn, monkeypatch, wide):
-    monkeypatch.setattr(curves, "_is_wide", lambda found: wide)
+    monkeypatch.setattr(curves, "_needs_logarithmic_time", lambda results: wide)
     found = results()
     panel = drawn(found).axes[0]
     assert panel.get_xscale() == ("symlog" if wide else "linear")

@@ -59,7 +59,7 @@ def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = {}
     monkeypatch.setattr(cached_programs.jax.config, "update", lambda name, value: settings.update({name: value}))
-    monkeypatch.setattr(cached_programs, "_is_set", lambda: False)
+    monkeypatch.setattr(cached_programs, "_has_cache_folder", lambda: False)
     return tmp_path, settings
 
 
@@ -83,6 +83,6 @@ def test_a_folder_that_cannot_be_made_is_said_and_does_no_harm(home, capsys):
 
 
 def test_what_the_user_has_set_stays(monkeypatch):
-    monkeypatch.setattr(cached_programs, "_is_set", lambda: True)
+    monkeypatch.setattr(cached_programs, "_has_cache_folder", lambda: True)
     monkeypatch.setattr(cached_programs.jax.config, "update", lambda *_: pytest.fail("changed"))
     cached_programs.keep()

@@ -114,7 +114,7 @@ def test_an_unknown_name_says_what_is_near(capsys):
 
 
 def test_a_kind_with_nothing_in_it_says_how_to_make_one(narrow, monkeypatch):
-    monkeypatch.setitem(registry._outside, "experiment", {})
+    monkeypatch.setitem(registry._outside_entries, "experiment", {})
     monkeypatch.setattr("gcjax.study.EXPERIMENTS", {})
     assert any("@gcjax.register('experiment')" in line for line in narrow("experiment"))
     assert not any(line.startswith("experiment") for line in narrow())

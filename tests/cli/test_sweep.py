@@ -87,15 +87,15 @@ def signalled(monkeypatch):
         init(self, label, *rest)
         begun.append(label)
         if next(count) == 1:
-            interrupts._state.received = signal.SIGTERM
+            interrupts._signal_state.received = signal.SIGTERM
 
     def end(number):
-        interrupts._state.received = None
-        raise Ended(interrupts._state.advice())
+        interrupts._signal_state.received = None
+        raise Ended(interrupts._signal_state.advice())
 
     monkeypatch.setattr(saved_progress.SavedProgress, "__init__", work)
-    monkeypatch.setattr(interrupts._state, "received", None)
-    monkeypatch.setattr(interrupts, "_end", end)
+    monkeypatch.setattr(interrupts._signal_state, "received", None)
+    monkeypatch.setattr(interrupts, "_end_process", end)
     return begun
 
 

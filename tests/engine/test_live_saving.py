@@ -117,9 +117,9 @@ def test_training_goes_on_from_its_last_checkpoint(tmp_path, timed, stop, left):
 def ended(monkeypatch):
     """As in a command, with what has ended the process instead of an end, and that a signal comes."""
     ends = []
-    monkeypatch.setattr(interrupts._state, "saving", interrupts.SAVING_SECONDS)
-    monkeypatch.setattr(interrupts._state, "received", None)
-    monkeypatch.setattr(interrupts, "_end", lambda number: ends.append((number, saved_progress.sentence())))
+    monkeypatch.setattr(interrupts._signal_state, "saving", interrupts.SAVING_SECONDS)
+    monkeypatch.setattr(interrupts._signal_state, "received", None)
+    monkeypatch.setattr(interrupts, "_end_process", lambda number: ends.append((number, saved_progress.sentence())))
     return ends
 
 
@@ -130,7 +130,7 @@ def test_a_signal_saves_the_round_and_ends_the_process(tmp_path, timed, ended):
         def append(self, number):
             super().append(number)
             if number == 2:
-                interrupts._state.received = signal.SIGTERM
+                interrupts._signal_state.received = signal.SIGTERM
 
     seen, rest = Signalled(), []
     with engine.Checkpoints(tmp_path, every=1000, label="a child") as checkpoints:
@@ -138,11 +138,11 @@ def test_a_signal_saves_the_round_and_ends_the_process(tmp_path, timed, ended):
         assert checkpoints.on_disk() == [3]
     said = "a checkpoint was written at 50% of a child, so nothing is lost"
     assert seen == [0, 1, 2] and ended == [(signal.SIGTERM, said)]
-    interrupts._state.received = None
+    interrupts._signal_state.received = None
     with engine.Checkpoints(tmp_path, every=1000) as checkpoints:
         run = trained(checkpoints, seen=rest)
     assert rest == [3, 4, 5] and len(ended) == 1
-    interrupts._state.saving = {}
+    interrupts._signal_state.saving = {}
     assert bits(run) == bits(trained())
 
 
