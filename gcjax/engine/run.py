@@ -24,7 +24,7 @@ from gcjax.engine.resume import Resume, check_same_run, resume_options, same_rin
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
 from gcjax.engine.validation import check_commits, check_residual, check_versions
 from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
-from gcjax.protocols.validation.structure import check_structure
+from gcjax.protocols.conformance.structure import check_structure
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 

@@ -9,7 +9,7 @@ from gcjax import _validate
 from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT, InexactWarning
 from gcjax.engine.base import Run
 from gcjax.protocols.base import Protocol, Schedule, check_work
-from gcjax.protocols.validation.structure import check_structure
+from gcjax.protocols.conformance.structure import check_structure
 
 
 def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None = None) -> None:

@@ -6,6 +6,8 @@ from gcjax.protocols.anytime import anytime_minibatch
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol
 from gcjax.protocols.bsp import bsp
 from gcjax.protocols.coded import coded
+from gcjax.protocols.conformance.events import Events, events
+from gcjax.protocols.conformance.trace_validation import Conformance, check
 from gcjax.protocols.dssp import dssp
 from gcjax.protocols.elastic import elastic_averaging
 from gcjax.protocols.grouped import grouped
@@ -27,8 +29,6 @@ from gcjax.protocols.simulation.turns import Work
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn
-from gcjax.protocols.validation.conformance import Conformance, check
-from gcjax.protocols.validation.events import Events, events
 from gcjax.protocols.worker_busy import worker_busy
 from gcjax.registry import Entry
 

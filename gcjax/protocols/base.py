@@ -14,8 +14,8 @@ import optax
 
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
+from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.validation.structure import check_resolution, check_shapes, check_structure
 from gcjax.specifications import Specification
 from gcjax.stragglers.network import Network
 

@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.protocols import Protocol, Schedule, check
-from gcjax.protocols.validation.structure import INDICES, check_shapes, check_structure
+from gcjax.protocols.conformance.structure import INDICES, check_shapes, check_structure
 from gcjax.stragglers.network import Network
 from gcjax.testing.contract import (
     ContractError,

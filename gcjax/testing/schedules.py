@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from gcjax.protocols import Protocol, Schedule
-from gcjax.protocols.validation.structure import INDICES
+from gcjax.protocols.conformance.structure import INDICES
 from gcjax.testing.contract import require
 
 ROUNDING = 1e-9  # sums of the same numbers in another order

@@ -9,8 +9,8 @@ import pytest
 
 from gcjax import codes
 from gcjax.codes import assignments, diagnostics
-from gcjax.codes.processing_order.slack import INFINITE, remaining_work, slack, slack_terms
-from gcjax.codes.processing_order.worst_case_search import (
+from gcjax.codes.ordering.slack import INFINITE, remaining_work, slack, slack_terms
+from gcjax.codes.ordering.worst_case_search import (
     _candidate_groups,
     _reorder_chunks,
     _without_common_chunks,

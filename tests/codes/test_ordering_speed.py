@@ -8,7 +8,7 @@ import pytest
 
 from gcjax import codes
 from gcjax.codes import assignments, diagnostics
-from gcjax.codes.processing_order import mean_time_search as sampled_order
+from gcjax.codes.ordering import mean_time_search as sampled_order
 from tests.codes.orders import all_completion_times, irregular, small
 
 KEY = jax.random.key(0)

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from gcjax import codes, engine, protocols, tasks
-from gcjax.protocols.validation.structure import check_shapes, check_structure
+from gcjax.protocols.conformance.structure import check_shapes, check_structure
 from tests.parameters import one_in
 from tests.protocols import table
 from tests.protocols.table import CASES, random_durations, random_links, schedule

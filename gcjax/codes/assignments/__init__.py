@@ -5,8 +5,8 @@ from gcjax.codes.assignments.block_designs import block_design
 from gcjax.codes.assignments.conversions import edges, from_graph, from_matrix
 from gcjax.codes.assignments.proportional import proportional
 from gcjax.codes.assignments.regular import cyclic, random_regular, repetition
-from gcjax.codes.processing_order.known_speeds import order_by_speed
-from gcjax.codes.processing_order.worst_case import order_chunks, random_order
+from gcjax.codes.ordering.known_speeds import order_by_speed
+from gcjax.codes.ordering.worst_case import order_chunks, random_order
 from gcjax.registry import Entry
 
 TABLE: dict[str, Entry] = {

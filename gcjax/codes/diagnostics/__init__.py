@@ -3,8 +3,8 @@
 from gcjax.codes.base import residual
 from gcjax.codes.diagnostics.graphs import expander_bound, graph_error
 from gcjax.codes.diagnostics.rounding import Conditioning, condition_number, conditioning
-from gcjax.codes.processing_order.known_speeds import min_completion_time
-from gcjax.codes.processing_order.worst_case import Ordering, ordering_gap, q_max, q_max_bound
+from gcjax.codes.ordering.known_speeds import min_completion_time
+from gcjax.codes.ordering.worst_case import Ordering, ordering_gap, q_max, q_max_bound
 
 __all__ = [
     "Conditioning",

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from gcjax.protocols.conformance.committed_units import CommittedUnits, committed_units, last_arrival, on_host
+from gcjax.protocols.conformance.structure import ROUNDING
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.validation.committed_units import CommittedUnits, committed_units, last_arrival, on_host
-from gcjax.protocols.validation.structure import ROUNDING
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, MESSAGE, SEND, STEP, UNIT, Event
 
 

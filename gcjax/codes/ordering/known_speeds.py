@@ -11,8 +11,8 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.base import Assignment, Holders
-from gcjax.codes.processing_order.mean_time_search import improved_order
-from gcjax.codes.processing_order.worst_case import enough_holders, order_chunks
+from gcjax.codes.ordering.mean_time_search import improved_order
+from gcjax.codes.ordering.worst_case import enough_holders, order_chunks
 
 NUM_SAMPLES = 16  # whose optimal orders the local search may begin with
 

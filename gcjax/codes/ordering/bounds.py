@@ -3,7 +3,7 @@
 import numpy as np
 
 from gcjax.codes.base import Assignment, Holders
-from gcjax.codes.processing_order.slack import INFINITE, RemainingWork, remaining_work, slack
+from gcjax.codes.ordering.slack import INFINITE, RemainingWork, remaining_work, slack
 
 NUM_STEPS = 40  # in which the weights of the chunks are improved
 SHARPNESS = 8.0  # of the weights at the end: a chunk with 1/8 less slack weighs e times as much

@@ -14,10 +14,10 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.codes.base import Assignment, Holders, holders
-from gcjax.codes.processing_order.bounds import min_slack_bound
-from gcjax.codes.processing_order.matchings import by_matchings, can_be_matched
-from gcjax.codes.processing_order.slack import remaining_work, slack
-from gcjax.codes.processing_order.worst_case_search import search
+from gcjax.codes.ordering.bounds import min_slack_bound
+from gcjax.codes.ordering.matchings import by_matchings, can_be_matched
+from gcjax.codes.ordering.slack import remaining_work, slack
+from gcjax.codes.ordering.worst_case_search import search
 
 
 class Ordering(NamedTuple):
@@ -54,7 +54,7 @@ def q_max_bound(assignment: Assignment, *, num_blocks: int = 1) -> int:
     """A proven lower bound on `q_max` over all orders of this assignment.
 
     It is the best of three: what a chunk needs that comes first everywhere, a weighted mean over the chunks, and
-    counting how many early and late positions there are; see `gcjax.codes.processing_order.bounds`.
+    counting how many early and late positions there are; see `gcjax.codes.ordering.bounds`.
 
     Args:
       assignment: who holds what; the order plays no role.

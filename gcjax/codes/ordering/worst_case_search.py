@@ -12,7 +12,7 @@ import jax
 import numpy as np
 
 from gcjax.codes.base import Assignment, Holders, host_generator
-from gcjax.codes.processing_order.slack import INFINITE, RemainingWork, ordered_assignment, remaining_work, slack_terms
+from gcjax.codes.ordering.slack import INFINITE, RemainingWork, ordered_assignment, remaining_work, slack_terms
 
 NUM_SWEEPS = 10  # in which every worker reorders its chunks, before only the holders of the worst chunks do
 MAX_REORDERS = (20, 20_000)  # in all: so many a worker, and so many more

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from gcjax.protocols.conformance.structure import ROUNDING
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.validation.structure import ROUNDING
 
 
 class CommittedUnits(NamedTuple):

@@ -13,8 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax.protocols.conformance.events import Events, events
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.validation.events import Events, events
 from gcjax.specifications import Specification, shown
 from gcjax.specifications.base import Action, Relation
 from gcjax.specifications.events import COMMIT, KINDS, Event
