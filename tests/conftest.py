@@ -70,9 +70,9 @@ def strict_numerics(request):
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_programs():
-    """Compiled programs are kept no longer than a module, so that memory stays small."""
+    """Compiled programs are kept no longer than a module: each maps memory, and a process has a limit of such maps."""
     yield
-    pass
+    jax.clear_caches()
 
 
 @pytest.fixture
