@@ -151,7 +151,13 @@ class Protocol(NamedTuple):
         durations = _validate.durations(durations)
         network = checked_network(network, durations.shape[1])
         schedule = compiled_schedule(self.schedule, durations, network)
-        check_schedule(schedule, self, durations)
+        try:
+            check_schedule(schedule, self, durations)
+        except ValueError:
+            is_known = isinstance(schedule, Schedule) and not _validate.is_traced(schedule.horizon)
+            if is_known and np.isnan(schedule.horizon).any():
+                self.schedule(durations, network)  # not compiled, it says what there was no room for
+            raise
         return schedule
 
 

@@ -65,8 +65,8 @@ def test_what_a_move_gains_is_the_difference_of_the_means(num_blocks):
     assignment = small(3, holders=2)
     seconds = np.random.default_rng(0).exponential(size=(12, assignment.num_workers))
     state = sampled_order._initial_search(assignment, seconds, num_blocks)
-    moves = sampled_order._moves(state)
-    gains = sampled_order._gains(state, sampled_order._latest(state), moves)[0] * state.scale.mean()
+    moves = sampled_order._candidate_moves(state)
+    gains = sampled_order._move_gains(state, sampled_order._latest_chunks(state), moves)[0] * state.scale.mean()
     for worker, early, late, gain in zip(*moves, gains, strict=True):
         chunks = assignment.chunks.copy()
         chunks[worker, [early, late]] = chunks[worker, [late, early]]
@@ -84,7 +84,12 @@ def test_no_move_lowers_the_mean_of_a_local_optimum(seed):
     found = sampled_order._local_optimum(assignment, seconds, 1)
     assert completion(found, seconds, 1).mean() < completion(assignment, seconds, 1).mean()
     state = sampled_order._initial_search(found, seconds, 1)
-    assert sampled_order._gains(state, sampled_order._latest(state), sampled_order._moves(state))[0].max() <= 1e-12
+    assert (
+        sampled_order._move_gains(state, sampled_order._latest_chunks(state), sampled_order._candidate_moves(state))[
+            0
+        ].max()
+        <= 1e-12
+    )
 
 
 @pytest.mark.parametrize("seed", range(16))

@@ -3,10 +3,12 @@
 import chex
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 
-from gcjax import protocols, stragglers
+from gcjax import engine, protocols, stragglers, tasks
 from gcjax.protocols import Protocol, Rule, event_schedule, fixed_units, round_schedule, units_until
+from gcjax.protocols.conformance.structure import check_structure
 
 DURATIONS = stragglers.sample_durations(stragglers.exponential(), jax.random.key(2), 12, 4)
 NETWORK = stragglers.constant_network(upload=0.2, download=0.1)
@@ -54,6 +56,17 @@ def test_more_messages_than_contributions_are_an_error():
         ValueError, match="num_contributions must be the most messages .* got 2, and there are 3 for one"
     ):
         of_rule(batches(3), weight=1.0, num_contributions=2)(DURATIONS)
+
+
+@pytest.mark.parametrize("room", [{"num_contributions": 2}, {"num_contributions": 3, "num_commits": 7}])
+def test_a_compiled_schedule_without_room_is_refused(room):
+    """Also where the weights that are left do add up to a mean."""
+    protocol = of_rule(batches(3), weight=1 / 3, **room)
+    task = tasks.linear_regression(num_chunks=4, num_examples=40)
+    with pytest.raises(ValueError, match="room for all its commits"):
+        engine.run(task, protocol, optax.sgd(0.1), DURATIONS, rng_key=jax.random.key(0))
+    with pytest.raises(ValueError, match="room for all its commits"):
+        check_structure(jax.jit(protocol.schedule)(DURATIONS, NETWORK))
 
 
 def test_more_commits_than_there_is_room_for_are_an_error():

@@ -129,6 +129,11 @@ def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
 def _check_commits(schedule: "Schedule") -> int:
     """The number of commits that happen, which are in order of time, and the only ones with contributions."""
     time, horizon = schedule.time, float(schedule.horizon)
+    if np.isnan(horizon):
+        raise ValueError(
+            "a schedule must have room for all its commits and their messages; this one has not (its horizon is NaN). "
+            "Raise num_contributions or num_commits of event_schedule."
+        )
     if not (time >= 0).all():
         e = int(np.argmin(time >= 0))
         _broken("the time of a commit must be at least 0 seconds, and inf if there is none", f"{time[e]:g}", e)

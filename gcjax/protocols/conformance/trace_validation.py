@@ -204,7 +204,8 @@ class _Programs:
         """The state after an event, and the one before it."""
         kinds = [kind for kind, actions in self.actions.items() if any(a.event == kind for _, a in actions)]
         branches = [partial(self._next, kind) for kind in (None, *kinds)]
-        branch = sum((event.kind == KINDS.index(kind)) * number for number, kind in enumerate(kinds, start=1))
+        branch_of_kind = np.array([*(1 + kinds.index(kind) if kind in kinds else 0 for kind in KINDS), 0], np.int32)
+        branch = jnp.asarray(branch_of_kind)[event.kind]  # the last one for -1, no kind
         return jax.lax.switch(branch, branches, state, event), state
 
     def _next(self, kind: str | None, state: State, event: Event) -> State:

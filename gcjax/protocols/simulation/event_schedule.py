@@ -3,6 +3,8 @@
 Letters: T units sampled per worker, W workers, J turns of a worker, E commits, C contributions to a commit.
 """
 
+from typing import NoReturn
+
 import jax
 import jax.numpy as jnp
 
@@ -45,20 +47,22 @@ def event_schedule(
         on; C is then W times the versions.
 
     Raises:
-      ValueError: if a commit takes more than C messages, or there are more than E commits (not under `jit`).
+      ValueError: if a commit takes more than C messages, or there are more than E commits. Under `jit` the horizon is
+        NaN then, which the check of any schedule refuses.
     """
     work = Work.of(durations)
     number = work.num_units * work.num_workers if num_commits is None else num_commits
     # One commit more, to see whether there was room.
     turns, time, horizon = _simulated(rule, work, network, num_turns or work.num_units, number + 1)
-    if not by_worker:
-        _check_room(turns, num_contributions // (2 if split else 1))
-    _check_number(time)
+    max_messages = num_contributions // (2 if split else 1)
+    is_lossy = jnp.isfinite(time[-1]) | (not by_worker and _most_messages(turns) > max_messages)
+    if not _validate.is_traced(is_lossy) and bool(is_lossy):
+        _raise_no_room(turns, time, max_messages)
     return turns_record(
         turns,
         work,
         time=time[:-1],
-        horizon=horizon,
+        horizon=jnp.where(is_lossy, jnp.nan, horizon),  # which no schedule may have
         weight=weight,
         num_contributions=num_contributions,
         split=split,
@@ -81,17 +85,17 @@ def _simulated(
     return turns, state.time, state.horizon
 
 
-def _check_room(turns: Turns, num_messages: int) -> None:
-    if _validate.is_traced(turns.commit):
-        return
-    messages = int(jnp.max(jnp.where(turns.commit >= 0, turns.position, -1))) + 1
-    if messages > num_messages:
+def _most_messages(turns: Turns) -> jax.Array:
+    """int32[]: the most messages that a commit takes."""
+    return jnp.max(jnp.where(turns.commit >= 0, turns.position, -1)) + 1
+
+
+def _raise_no_room(turns: Turns, time: jax.Array, max_messages: int) -> NoReturn:
+    """Raises the error of more messages for a commit, or more commits, than there is room for."""
+    messages = int(_most_messages(turns))
+    if messages > max_messages:
         raise ValueError(
-            f"num_contributions must be the most messages that a commit takes; got {num_messages}, and there are "
+            f"num_contributions must be the most messages that a commit takes; got {max_messages}, and there are "
             f"{messages} for one."
         )
-
-
-def _check_number(time: jax.Array) -> None:
-    if not _validate.is_traced(time) and bool(jnp.isfinite(time[-1])):
-        raise ValueError(f"num_commits must be at least the commits that there are; got {time.size - 1}.")
+    raise ValueError(f"num_commits must be at least the commits that there are; got {time.size - 1}.")
