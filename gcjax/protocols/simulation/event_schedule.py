@@ -48,12 +48,12 @@ def event_schedule(
       ValueError: if a commit takes more than C messages, or there are more than E commits (not under `jit`).
     """
     work = Work.of(durations)
-    number = work.num_units * work.num_workers if num_commits is None else num_commits
-    # One commit more, to see whether there was room.
-    turns, time, horizon = _simulated(rule, work, network, num_turns or work.num_units, number + 1)
+    max_commits = work.num_units * work.num_workers if num_commits is None else num_commits
+    # One commit more, so that `_check_num_commits` sees whether there are too many.
+    turns, time, horizon = _simulated(rule, work, network, num_turns or work.num_units, max_commits + 1)
     if not by_worker:
-        _check_room(turns, num_contributions // (2 if split else 1))
-    _check_number(time)
+        _check_num_contributions(turns, num_contributions // (2 if split else 1))
+    _check_num_commits(time)
     return turns_record(
         turns,
         work,
@@ -69,29 +69,38 @@ def event_schedule(
 def _simulated(
     rule: Rule, work: Work, network: Network, num_turns: int, num_commits: int
 ) -> tuple[Turns, jax.Array, jax.Array]:
-    """The turns, the times of the commits, and the horizon."""
+    """The turns `[J, W]`, the seconds `[E]` of the commits, and the horizon, after running the event queue to its end.
+
+    J and E are `num_turns` and `num_commits`. Turns that are under way at the end are recorded too.
+    """
     queue = (Queue if network.server is None else SharedQueue)(rule, work, network)
     state = initial_state(queue, num_turns, num_commits)
     state = jax.lax.while_loop(lambda s: max_over_runs(s.going.astype(jnp.int32)) > 0, queue.step, state)
     state = with_ended_turns(state, state.phase != IDLE, jnp.arange(work.num_workers))
     turns = Turns(*jnp.moveaxis(state.integers, -1, 0), *jnp.moveaxis(state.floats, -1, 0))
     if rule.exchanges:  # what is read is the newest version when the exchange begins
-        read = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
-        turns = turns._replace(version=jnp.where(turns.commit >= 0, jnp.minimum(read, turns.commit), read))
+        newest = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
+        # At one moment there can be later commits: the turn has read no later version than its own commit replaces.
+        turns = turns._replace(version=jnp.where(turns.commit >= 0, jnp.minimum(newest, turns.commit), newest))
     return turns, state.time, state.horizon
 
 
-def _check_room(turns: Turns, num_messages: int) -> None:
+def _check_num_contributions(turns: Turns, max_messages: int) -> None:
+    """Raises an error if a commit takes more messages than there are columns for; passes under `jit`.
+
+    Each message has a position, 0, 1, ..., among those of its commit.
+    """
     if _validate.is_traced(turns.commit):
         return
-    messages = int(jnp.max(jnp.where(turns.commit >= 0, turns.position, -1))) + 1
-    if messages > num_messages:
+    num_messages = int(jnp.max(jnp.where(turns.commit >= 0, turns.position, -1))) + 1  # of the largest commit
+    if num_messages > max_messages:
         raise ValueError(
-            f"num_contributions must be the most messages that a commit takes; got {num_messages}, and there are "
-            f"{messages} for one."
+            f"num_contributions must be the most messages that a commit takes; got {max_messages}, and there are "
+            f"{num_messages} for one."
         )
 
 
-def _check_number(time: jax.Array) -> None:
+def _check_num_commits(time: jax.Array) -> None:
+    """Raises an error if the last of the commits happens, which is one more than there may be; passes under `jit`."""
     if not _validate.is_traced(time) and bool(jnp.isfinite(time[-1])):
         raise ValueError(f"num_commits must be at least the commits that there are; got {time.size - 1}.")
