@@ -132,22 +132,22 @@ class Queue(NamedTuple):
             # What happens at this very moment is still dealt with.
             going &= (next_time == state.view.now) | ~(never_ends & (state.view.since == 0)).any()
         now = jnp.where(going, next_time, state.view.now)
-        state, arrives = self.passed(state._replace(going=going), now, worker)
+        state, arrives = self.at_event(state._replace(going=going), now, worker)
         return self._with_message(state, worker, arrives)
 
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends."""
         return state.until
 
-    def passed(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
-        """The state at the time `now` of the next event, the end of this worker's phase; and bool[], if it is an arrival.
+    def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
+        """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
 
-        Here every event is one: the phase of a turn ends when its message arrives.
+        Here it always has: the one phase of a turn ends then. False once the simulation has stopped.
         """
         del worker
         return state._replace(view=state.view._replace(now=now)), state.going
 
-    def ask(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
+    def begin_turns(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
         """The workers of `may bool[W]` begin a turn: those of `pulls bool[W]` by receiving the parameters."""
         now = state.view.now
         ready = jnp.where(pulls, now + self.message_seconds(self.network.download), now)
@@ -187,7 +187,7 @@ class Queue(NamedTuple):
         version = jnp.where(pulls, view.commits, view.version)
         view = view._replace(idle=view.idle & ~may, version=version)
         state = state._replace(horizon=horizon, current=current._replace(version=version), view=view)
-        return self.ask(state, may, pulls)
+        return self.begin_turns(state, may, pulls)
 
     def compute(self, state: State, may: jax.Array, ready: jax.Array, pulled: jax.Array) -> State:
         """The state in which workers have begun to compute the units that the rule plans.
@@ -254,7 +254,7 @@ class Queue(NamedTuple):
         return self._with_cut_off_turns(state, commits) if self.rule.cancels else state
 
     def _with_taken_messages(self, state: State, taken: jax.Array, commit: jax.Array) -> State:
-        """The state in which the last messages of the workers of `taken bool[W]` are part of a commit, in their order."""
+        """The state in which the last messages of the workers of `taken bool[W]` are part of a commit."""
         worker = jnp.arange(taken.size)
         position = jnp.cumsum(taken, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
         last_turn = state.num_turns - 1

@@ -31,17 +31,17 @@ class SharedQueue(Queue):
         transfers = (state.phase == RECEIVING) | (state.phase == SENDING)
         return jnp.where(transfers, state.view.now + state.left * self._seconds(state), state.until)
 
-    def passed(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
-        """The state at the time `now` of the next event, the end of this worker's phase; and bool[], if it is an arrival.
+    def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
+        """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
 
-        If it is none, the worker goes on to its next phase.
+        If it has not, the worker goes on to its next phase.
         """
         state = self._with_transfers_until(state, now)
         state = state._replace(view=state.view._replace(now=now))
         arrives = state.going & (state.phase[worker] == ARRIVING)
         return self._with_next_phase(state, worker, state.going & ~arrives), arrives
 
-    def ask(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
+    def begin_turns(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
         """The workers of `may bool[W]` begin a turn: those of `pulls bool[W]` by receiving the parameters."""
         state = self.compute(state, may & ~pulls, jnp.broadcast_to(state.view.now, may.shape), pulls)
         return _with_transfers(state, pulls, RECEIVING)
