@@ -51,5 +51,6 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
 
 
 def _zero(params: Any, version_params: Any) -> Any:
+    """Zeros like the parameters, from which the sum of the gradients begins."""
     del params
     return jax.tree.map(jnp.zeros_like, version_params)
