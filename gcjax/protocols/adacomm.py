@@ -52,6 +52,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         check_units(durations, num_local_steps)
 
         def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+            """The round with the steps of the window in which it begins."""
             return fixed(steps[window_of(begin, seconds, num_windows)])(work, first, received, begin)
 
         return rounds(rule, durations, network, durations.shape[0])
