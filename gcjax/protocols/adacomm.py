@@ -37,27 +37,36 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     def initial(count: int) -> jax.Array:
         return jnp.full(count, num_local_steps, jnp.int32)
 
-    def choose(steps: jax.Array, seen: Observed) -> jax.Array:
-        first, last = seen.loss[0], mean_loss(seen, seen.window, seconds)
-        known = jnp.isfinite(first) & jnp.isfinite(last) & (first > 0)
-        wanted = jnp.ceil(jnp.sqrt(jnp.where(known, last / first, 1)) * num_local_steps)
-        now = steps[seen.window]
-        halved = jnp.maximum(now // 2, 1)
-        new = jnp.where(known, jnp.where(wanted < now, wanted.astype(jnp.int32), halved), now).clip(1)
+    def next_steps(steps: jax.Array, seen: Observed) -> jax.Array:
+        """int32[windows]: the steps H, those of the windows after `seen.window` chosen by the loss in it."""
+        first_loss, loss = seen.loss[0], mean_loss(seen, seen.window, seconds)
+        has_losses = jnp.isfinite(first_loss) & jnp.isfinite(loss) & (first_loss > 0)
+        by_loss = jnp.ceil(jnp.sqrt(jnp.where(has_losses, loss / first_loss, 1)) * num_local_steps)
+        old = steps[seen.window]
+        halved = jnp.maximum(old // 2, 1)
+        new = jnp.where(has_losses, jnp.where(by_loss < old, by_loss.astype(jnp.int32), halved), old).clip(1)
         return jnp.where(jnp.arange(steps.size) > seen.window, new, steps)
 
-    def chosen(durations: jax.Array, network: Network, steps: jax.Array) -> Schedule:
+    def schedule_of_steps(durations: jax.Array, network: Network, steps: jax.Array) -> Schedule:
+        """The schedule with `steps[j]` local steps in the rounds that begin in window j."""
         check_units(durations, num_local_steps)
 
         def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+            """The round with the steps of the window in which it begins."""
             return fixed(steps[window_of(begin, seconds, num_windows)])(work, first, received, begin)
 
         return rounds(rule, durations, network, durations.shape[0])
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        return chosen(durations, network, initial(num_windows))
+        return schedule_of_steps(durations, network, initial(num_windows))
 
-    adaptive = Adaptive(initial, chosen, choose, float(seconds), num_windows)
+    adaptive = Adaptive(
+        initial=initial,
+        schedule=schedule_of_steps,
+        next=next_steps,
+        seconds=float(seconds),
+        num_windows=num_windows,
+    )
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,

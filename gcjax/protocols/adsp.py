@@ -71,27 +71,36 @@ def adsp(
     _validate.single_number("min_interval", min_interval, finite=True)
 
     def schedule(durations: jax.Array, network: Network, rates: Rates) -> Schedule:
+        """The schedule of durations `[T, W]` if every worker makes `rates.commits[j]` commits in each window j.
+
+        A worker computes for `interval float[windows, W]` seconds between two commits: its share of the window, whose
+        length is `seconds`, without the time of its messages, but never less than `min_interval`.
+        """
         num_workers = durations.shape[1]
-        messages = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
-        messages = jnp.broadcast_to(messages, (1, num_workers))
-        length = jnp.maximum(min_interval, seconds / rates.commits.astype(durations.dtype)[:, None] - messages)
+        message_seconds = jnp.asarray(network.send_seconds() + network.receive_seconds(), durations.dtype)
+        message_seconds = jnp.broadcast_to(message_seconds, (1, num_workers))
+        num_commits = rates.commits.astype(durations.dtype)[:, None]  # of each worker, one row a window
+        interval = jnp.maximum(min_interval, seconds / num_commits - message_seconds)
 
         def plan(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
+            """From unit `first` on, which begins at `ready`: as many units as fill the interval of that window."""
             del memory
-            window = window_of(ready, seconds, num_windows)
-            return turn_of(work, first, ready, work.until(first, jnp.take_along_axis(length, window[None], axis=0)[0]))
+            window = window_of(ready, seconds, num_windows)  # int32[W]
+            own_interval = jnp.take_along_axis(interval, window[None], axis=0)[0]  # float[W]
+            return turn_of(work, first, ready, work.until(first, own_interval))
 
         return event_schedule(Rule(plan=plan), durations, network, weight=1.0 / num_workers)
 
     def initial(count: int) -> Rates:
+        """The rates at first: one commit in each of so many windows, the search under way, nothing known."""
         zero = jnp.zeros((), jnp.result_type(float))
-        return Rates(jnp.ones(count, jnp.int32), zero == 0, zero - 1, zero + jnp.inf)
+        return Rates(jnp.ones(count, jnp.int32), searching=zero == 0, best=zero - 1, least=zero + jnp.inf)
 
     adaptive = Adaptive(
         initial=initial, schedule=schedule, next=search.next_rates, seconds=float(seconds), num_windows=num_windows
     )
     return Protocol(
-        lambda d, n: schedule(d, n, initial(num_windows)),
+        lambda durations, network: schedule(durations, network, initial(num_windows)),
         local=LocalWork(),
         adaptive=adaptive,
         specification=lambda num_workers: specifications.adsp(num_workers),
@@ -116,41 +125,50 @@ class _Search(NamedTuple):
         return self
 
     def next_rates(self, rates: Rates, seen: Observed) -> Rates:
-        """The rates after a window: the search goes on, ends, rests, or begins again."""
-        now, dtype = rates.commits[seen.window], rates.best.dtype
+        """The rates after the window `seen.window` has ended.
+
+        A search goes on with one commit more while the reward rises, and ends with one less when it falls. After a
+        search the rate stays, until the loss has risen by `max_loss_growth`; then a new search begins at one commit.
+        """
+        num_commits, dtype = rates.commits[seen.window], rates.best.dtype
         loss = mean_loss(seen, seen.window, self.seconds).astype(dtype)
-        known = jnp.isfinite(loss)
-        reward = jnp.where(known, _reward(seen, self.seconds, self.target_loss), -1).astype(dtype)
-        better = rates.searching & ((reward > rates.best) | ~known)  # a window without a commit says nothing
-        continues = better & (now < self.max_commits)
-        ends = rates.searching & ~continues
-        again = ~rates.searching & (loss > self.max_loss_growth * rates.least)
-        given_up = ends & ~better
-        coming = jnp.where(continues, now + 1, jnp.where(given_up, jnp.maximum(now - 1, 1), jnp.where(again, 1, now)))
-        least = jnp.where(continues | again, jnp.inf, jnp.fmin(loss, rates.least))
+        has_loss = jnp.isfinite(loss)
+        reward = jnp.where(has_loss, _reward(seen, self.seconds, self.target_loss), -1).astype(dtype)
+        is_better = rates.searching & ((reward > rates.best) | ~has_loss)  # a window without a commit says nothing
+        continues = is_better & (num_commits < self.max_commits)
+        is_worse = rates.searching & ~is_better
+        restarts = ~rates.searching & (loss > self.max_loss_growth * rates.least)
+        next_commits = jnp.where(restarts, 1, num_commits)
+        next_commits = jnp.where(is_worse, jnp.maximum(num_commits - 1, 1), next_commits)
+        next_commits = jnp.where(continues, num_commits + 1, next_commits)
         return Rates(
-            jnp.where(jnp.arange(rates.commits.size) > seen.window, coming, rates.commits),
-            continues | again,
-            jnp.where(again, -1, jnp.maximum(reward, rates.best)),
-            least,
+            commits=jnp.where(jnp.arange(rates.commits.size) > seen.window, next_commits, rates.commits),
+            searching=continues | restarts,
+            best=jnp.where(restarts, -1, jnp.maximum(reward, rates.best)),
+            least=jnp.where(continues | restarts, jnp.inf, jnp.fmin(loss, rates.least)),
         )
 
 
 def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
-    """float[]: how good a window was, by the c that fits best: `a²`, or the inverse time to the target."""
+    """float[]: the reward of the window `seen.window`, whose length is `seconds`; 0 with fewer than 3 commits.
+
+    `1 / (a² t + b) + c` is fitted to its losses, t the seconds since it began, for several asymptotes c. The reward is
+    that of the best fit: `a²` without a target, otherwise the inverse of the seconds until the fit is at the target.
+    """
     in_this_window = in_window(seen, seen.window, seconds)
     t = jnp.where(in_this_window, seen.time - seen.window.astype(seen.time.dtype) * seconds, 0)
     loss = jnp.where(in_this_window, seen.loss, 0).astype(t.dtype)
     asymptotes = jnp.min(jnp.where(in_this_window, loss, jnp.inf)) * jnp.linspace(0, 0.98, _ASYMPTOTES, dtype=t.dtype)
 
     def fit(c: jax.Array) -> tuple[jax.Array, jax.Array]:
-        """1 / (loss - c) = a² t + b by least squares: its error in the loss, and the reward."""
+        """The squared error in the loss, and the reward, of the line 1 / (loss - c) = a² t + b by least squares."""
         y = jnp.where(in_this_window, 1 / (loss - c), 0)
-        n, st, sy = in_this_window.sum().astype(t.dtype), t.sum(), y.sum()
-        slope = (n * (t * y).sum() - st * sy) / (n * (t * t).sum() - st * st)
-        intercept = (sy - slope * st) / n
+        n, sum_t, sum_y = in_this_window.sum().astype(t.dtype), t.sum(), y.sum()
+        slope = (n * (t * y).sum() - sum_t * sum_y) / (n * (t * t).sum() - sum_t * sum_t)
+        intercept = (sum_y - slope * sum_t) / n
         line = slope * t + intercept
         error = jnp.where(in_this_window, (1 / jnp.where(line > 0, line, jnp.nan) + c - loss) ** 2, 0).sum()
+        # The line is at the target, 1 / (target - c), after the seconds (1 / (target - c) - b) / a².
         reward = slope if target is None else slope * jnp.where(target > c, _inverse(1 / (target - c) - intercept), 0)
         return jnp.where(jnp.isfinite(error), error, jnp.inf), jnp.where(slope > 0, reward, 0)
 
@@ -159,6 +177,6 @@ def _reward(seen: Observed, seconds: float, target: float | None) -> jax.Array:
     return jnp.where((in_this_window.sum() >= 3) & jnp.isfinite(errors[best]), rewards[best], 0)
 
 
-def _inverse(way: jax.Array) -> jax.Array:
-    """float[]: 1 / way; inf if there is none left."""
-    return jnp.where(way > 0, 1 / jnp.where(way > 0, way, 1), jnp.inf)
+def _inverse(distance: jax.Array) -> jax.Array:
+    """float[]: 1 / distance; inf if the distance is 0 or negative, that is if the target is reached already."""
+    return jnp.where(distance > 0, 1 / jnp.where(distance > 0, distance, 1), jnp.inf)

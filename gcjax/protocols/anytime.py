@@ -31,6 +31,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     _validate.single_number("seconds", seconds, above=True, finite=True)
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+        """The round in which everybody computes for `seconds` from `received float[W]` on."""
         del begin
         return until(work, first, received, received + seconds)
 
@@ -51,5 +52,6 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
 
 
 def _zero(params: Any, version_params: Any) -> Any:
+    """Zeros like the parameters, from which the sum of the gradients begins."""
     del params
     return jax.tree.map(jnp.zeros_like, version_params)

@@ -79,6 +79,7 @@ def _decodable(code: GradientCode) -> specifications.Decodable:
 
 
 def _check_durations(code: GradientCode, durations: jax.Array) -> None:
+    """Checks that durations `[T, W]` are of the code's workers, and of one round at least."""
     num_units, num_workers = durations.shape
     if num_workers != code.assignment.num_workers:
         raise ValueError(
@@ -94,6 +95,7 @@ def _check_durations(code: GradientCode, durations: jax.Array) -> None:
 
 
 def _check_parameters(code: GradientCode, rule: StoppingRule) -> None:
+    """Checks the types, and that the full work of everybody decodes if the rule waits for that."""
     if not isinstance(code, GradientCode):
         raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
     if not isinstance(rule, StoppingRule):

@@ -14,12 +14,19 @@ from gcjax.stragglers.network import Network
 
 
 class _Pushes(NamedTuple):
-    """What the server keeps in mind; arrays [W]: the times of the last two pushes, and the steps still granted."""
+    """The pushes of the workers and what they were granted, as the server remembers them; arrays [W].
+
+    Attributes:
+      last: float seconds, the last push; 0 before there is one.
+      before_last: float seconds, the push before the last one.
+      num_granted: int32, the granted steps that are left, beyond the next one.
+      may_go_on: bool, whether the next step is granted, however far ahead the worker is.
+    """
 
     last: jax.Array
-    before: jax.Array
-    granted: jax.Array
-    free: jax.Array
+    before_last: jax.Array
+    num_granted: jax.Array
+    may_go_on: jax.Array
 
 
 @comparable
@@ -62,40 +69,58 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     )
 
 
-def _rule(lower: int, span: int) -> Rule:
+def _rule(lower: int, max_granted: int) -> Rule:
+    """The waiting rule: who may go on, and what the server remembers (`_Pushes`); the numbers of `dssp`, in steps."""
+
     def memory(num_workers: int, dtype: jnp.dtype) -> _Pushes:
-        never, none = jnp.zeros(num_workers, dtype), jnp.zeros(num_workers, jnp.int32)
-        return _Pushes(never, never, none, none > 0)
+        """The memory at first: no push, and nothing granted."""
+        zero_times, zero_steps = jnp.zeros(num_workers, dtype), jnp.zeros(num_workers, jnp.int32)
+        return _Pushes(zero_times, zero_times, num_granted=zero_steps, may_go_on=zero_steps > 0)
 
     def remember(view: View, worker: jax.Array) -> _Pushes:
+        """The memory after a push of `worker`, now: its times, and the steps that it may take beyond the threshold.
+
+        It uses up a step granted before. The fastest worker, too far ahead and with none left, is granted new ones.
+        """
         pushes: _Pushes = view.memory
         pushes = pushes._replace(
-            before=pushes.before.at[worker].set(pushes.last[worker]), last=pushes.last.at[worker].set(view.now)
+            before_last=pushes.before_last.at[worker].set(pushes.last[worker]),
+            last=pushes.last.at[worker].set(view.now),
         )
-        left = pushes.granted[worker]
-        ahead = view.clock[worker] - view.clock.min()
-        asks = (left == 0) & (ahead > lower) & (view.clock[worker] == view.clock.max())
-        most = jnp.minimum(span, lower + span + 1 - ahead)
-        steps = jnp.where(asks, _grant(pushes, view.clock, worker, span, most), left)
+        num_left = pushes.num_granted[worker]
+        num_ahead = view.clock[worker] - view.clock.min()  # the clock counts the pushes of each worker
+        is_fastest = view.clock[worker] == view.clock.max()
+        needs_grant = (num_left == 0) & (num_ahead > lower) & is_fastest
+        # Whoever is exactly at the threshold may still take a step, so it ends at most one beyond lower + max_granted.
+        max_steps = jnp.minimum(max_granted, lower + max_granted + 1 - num_ahead)
+        num_left = jnp.where(needs_grant, _num_granted(pushes, view.clock, worker, max_granted, max_steps), num_left)
         return pushes._replace(
-            granted=pushes.granted.at[worker].set((steps - 1).clip(0)), free=pushes.free.at[worker].set(steps > 0)
+            num_granted=pushes.num_granted.at[worker].set((num_left - 1).clip(0)),  # without the step that begins now
+            may_go_on=pushes.may_go_on.at[worker].set(num_left > 0),
         )
 
     def ready(view: View) -> jax.Array:
-        return view.memory.free | (view.clock - view.clock.min() <= lower)
+        """bool[W]: who has a granted step, or is within the lower threshold."""
+        return view.memory.may_go_on | (view.clock - view.clock.min() <= lower)
 
     return Rule(ready=ready, memory=memory, remember=remember)
 
 
-def _grant(pushes: _Pushes, clock: jax.Array, fast: jax.Array, span: int, most: jax.Array) -> jax.Array:
-    """int32[]: the number of steps after which the fast worker is predicted to wait least."""
+def _num_granted(
+    pushes: _Pushes, clock: jax.Array, fast: jax.Array, max_granted: int, max_steps: jax.Array
+) -> jax.Array:
+    """int32[]: the number of steps, `max_steps` at most, after which the fast worker is predicted to wait least.
+
+    Both it and the slowest are predicted to go on at the interval between their last two pushes. 0 if one of them has
+    pushed less than twice. `clock int32[W]` are the pushes of each worker.
+    """
     slow = jnp.argmin(clock)
-    fast_interval, slow_interval = (pushes.last[w] - pushes.before[w] for w in (fast, slow))
-    steps = jnp.arange(span + 1, dtype=jnp.int32)
-    arrival = pushes.last[fast] + steps.astype(fast_interval.dtype) * fast_interval
-    length = jnp.where(slow_interval > 0, slow_interval, 1)
-    number = jnp.maximum(jnp.ceil((arrival - pushes.last[slow]) / length), 1)
-    wait = pushes.last[slow] + number * slow_interval - arrival
-    wait = jnp.where(steps <= most, jnp.maximum(wait, 0), jnp.inf)
-    known = (clock[fast] >= 2) & (clock[slow] >= 2) & (slow_interval > 0)
-    return jnp.where(known, jnp.argmin(wait).astype(jnp.int32), 0)
+    fast_interval, slow_interval = (pushes.last[w] - pushes.before_last[w] for w in (fast, slow))
+    num_steps = jnp.arange(max_granted + 1, dtype=jnp.int32)  # all that can be granted
+    fast_push = pushes.last[fast] + num_steps.astype(fast_interval.dtype) * fast_interval
+    divisor = jnp.where(slow_interval > 0, slow_interval, 1)  # not 0, also where the result is not used
+    num_slow_pushes = jnp.maximum(jnp.ceil((fast_push - pushes.last[slow]) / divisor), 1)  # the first not before it
+    wait = pushes.last[slow] + num_slow_pushes * slow_interval - fast_push
+    wait = jnp.where(num_steps <= max_steps, jnp.maximum(wait, 0), jnp.inf)
+    is_predictable = (clock[fast] >= 2) & (clock[slow] >= 2) & (slow_interval > 0)
+    return jnp.where(is_predictable, jnp.argmin(wait).astype(jnp.int32), 0)

@@ -61,11 +61,13 @@ def elastic() -> LocalWork:
 
 
 def _keep(params: Any, version_params: Any) -> Any:
+    """The worker's own parameters: reading does not change them."""
     del version_params
     return params
 
 
 def _elastic_push(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:
+    """The difference from the server's parameters, and the worker's parameters moved back by `weight` times it."""
     del base
     change = jax.tree.map(jnp.subtract, params, version_params)
     return change, jax.tree.map(lambda x, c: x - weight.astype(c.dtype) * c, params, change)

@@ -59,16 +59,19 @@ def grouped(
         )
     table, group_of = members(groups)
     size = (table >= 0).sum(axis=1, keepdims=True)
-    strength = moving_rate / len(groups) / size if merge == "elastic" else np.full((len(groups), 1), 1 / group_of.size)
-
-    arrays = _Groups(table, group_of, strength, num_local_steps, central_seconds)
+    # [G, 1]: each member has its share of α, or 1/W.
+    weight = moving_rate / len(groups) / size if merge == "elastic" else np.full((len(groups), 1), 1 / group_of.size)
+    arrays = _Groups(table, group_of, weight, num_local_steps, central_seconds)
 
     def promise(num_workers: int) -> specifications.Specification:
         return specifications.grouped(num_workers, groups=groups, num_local_steps=num_local_steps)
 
     local = _local(merge, group_of)
     return Protocol(
-        lambda d, n: _schedule(arrays, d, n), round_units=num_local_steps, local=local, specification=promise
+        lambda durations, network: _schedule(arrays, durations, network),
+        round_units=num_local_steps,
+        local=local,
+        specification=promise,
     )
 
 
@@ -78,14 +81,14 @@ class _Groups(NamedTuple):
     Attributes:
       table: int[G, members], the workers of each group; -1 where there are fewer.
       group_of: int[W].
-      strength: float[G, 1], the weight of a contribution.
+      weight: float[G, 1], the weight of a contribution.
       num_local_steps: H.
       central_seconds: of an exchange with the central server.
     """
 
     table: np.ndarray
     group_of: np.ndarray
-    strength: np.ndarray
+    weight: np.ndarray
     num_local_steps: int
     central_seconds: float
 
@@ -95,13 +98,13 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
     (num_units, _), steps = durations.shape, groups.num_local_steps
     _check_durations(durations, groups.group_of.size, steps)
     each = _rounds(groups.table, durations, network)
-    number = num_units // steps
-    between = each.length[: number * steps].reshape(number, steps, -1)  # [pushes, H, G]
-    pushes = bounded_staleness(between.sum(axis=1) + groups.central_seconds, Network(), np.inf)
-    central = commits_on_arrival(pushes, 1.0, np.inf)
+    num_pushes = num_units // steps
+    round_seconds = each.length[: num_pushes * steps].reshape(num_pushes, steps, -1)  # [pushes, H, G]
+    pushes = bounded_staleness(round_seconds.sum(axis=1) + groups.central_seconds, Network(), np.inf)
+    central = commits_on_arrival(pushes, 1.0, np.inf)  # its workers are the groups, its units their pushes
     group = central.worker[:, 0]
-    since_push = jnp.pad(jnp.cumsum(between[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
-    begin = (pushes.start[:, None] + since_push).reshape(-1, between.shape[2])
+    since_push = jnp.pad(jnp.cumsum(round_seconds[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
+    begin = (pushes.start[:, None] + since_push).reshape(-1, round_seconds.shape[2])  # of each round, [pushes H, G]
     read = jnp.repeat(central.read, steps, axis=0)[:, groups.group_of]
     return record(
         _timeline(each, begin, groups.group_of, num_units, pushes.horizon),
@@ -109,13 +112,16 @@ def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedu
         worker=jnp.where(central.worker >= 0, jnp.asarray(groups.table)[group], -1),
         unit=central.unit * steps,
         work=central.work * steps,
-        weight=jnp.asarray(groups.strength, durations.dtype)[group],
+        weight=jnp.asarray(groups.weight, durations.dtype)[group],
         read=jnp.pad(read, ((0, num_units - read.shape[0]), (0, 0)), constant_values=-1),
     )
 
 
 def _local(merge: str, group_of: np.ndarray) -> LocalWork | None:
+    """The local work of the merge: the members of a group take joint steps on its parameters; None for gradients."""
+
     def parameter_owners(num_workers: int) -> np.ndarray:
+        """int[W]: everybody works on the parameters of its group."""
         del num_workers
         return group_of
 
@@ -136,21 +142,27 @@ class _Rounds(NamedTuple):
 
 
 def _rounds(table: np.ndarray, durations: jax.Array, network: Network) -> _Rounds:
+    """The rounds of the groups `table int[G, members]`, one for each unit of the durations `[T, W]`."""
     num_units, num_workers = durations.shape
     worker, is_member = jnp.asarray(table.clip(0)), jnp.asarray(table >= 0)
 
     def of_group(worker: jax.Array, is_member: jax.Array) -> tuple[jax.Array, ...]:
-        own = _of_members(network, worker, num_workers)
-        received = own.received(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
+        """Of the rounds of one group, from their begin: [T] seconds in all, and [T, members] the times of units.
+
+        `worker int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf.
+        """
+        own_network = _of_members(network, worker, num_workers)
+        received = own_network.received(jnp.where(is_member, 0, jnp.inf).astype(durations.dtype))
         end = received[None] + jnp.where(is_member[None], durations[:, worker], jnp.inf)
-        arrive = jax.vmap(own.sent)(end)
-        whole = jnp.max(jnp.where(is_member[None], arrive, -jnp.inf), axis=1)
-        return whole, jnp.broadcast_to(received[None], end.shape), end, arrive
+        arrive = jax.vmap(own_network.sent)(end)
+        length = jnp.max(jnp.where(is_member[None], arrive, -jnp.inf), axis=1)
+        return length, jnp.broadcast_to(received[None], end.shape), end, arrive
 
     length, *times = jax.vmap(of_group)(worker, is_member)
     column = jnp.where(is_member, worker, num_workers).ravel()  # out of bounds: dropped
 
     def by_worker(x: jax.Array) -> jax.Array:
+        """[T, W] from [G, T, members]."""
         flat = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)
         return jnp.zeros((num_units, num_workers), x.dtype).at[:, column].set(flat, mode="drop")
 
@@ -161,21 +173,24 @@ def _of_members(network: Network, worker: jax.Array, num_workers: int) -> Networ
     """The network between some workers and their group's server."""
 
     def of(value: jax.Array | float) -> jax.Array:
+        """The value, a number or [W], of these workers."""
         return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[worker]
 
     return Network(of(network.latency), of(network.upload), of(network.download), network.server)
 
 
 def _timeline(each: _Rounds, begin: jax.Array, group_of: np.ndarray, num_units: int, horizon: jax.Array) -> Timeline:
+    """The times of all units `[T, W]`, if the rounds of the groups begin at `begin float[rounds, G]`."""
     start = begin[:, group_of]
 
-    def whole(x: jax.Array) -> jax.Array:
+    def padded(x: jax.Array) -> jax.Array:
+        """[T, W] from [rounds, W]: inf for the units behind the last round."""
         return jnp.pad(x, ((0, num_units - x.shape[0]), (0, 0)), constant_values=jnp.inf)
 
     compute_start, compute_end, finish = (
-        whole(start + x[: start.shape[0]]) for x in (each.compute_start, each.compute_end, each.finish)
+        padded(start + x[: start.shape[0]]) for x in (each.compute_start, each.compute_end, each.finish)
     )
-    return Timeline(whole(start), compute_start, compute_end, compute_end, finish, horizon)
+    return Timeline(padded(start), compute_start, compute_end, compute_end, finish, horizon)
 
 
 def _check_durations(durations: jax.Array, num_workers: int, num_local_steps: int) -> None:

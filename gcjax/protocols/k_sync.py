@@ -31,7 +31,7 @@ def k_sync(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1, or above W.
     """
-    return _first_of(_among("k_sync", "k_batch_sync", num_contributions), distinct=True, cancels=True)._replace(
+    return _first_of(_checked_count("k_sync", "k_batch_sync", num_contributions), distinct=True, cancels=True)._replace(
         specification=lambda num_workers: specifications.k_sync(num_workers, num_contributions=num_contributions)
     )
 
@@ -69,7 +69,9 @@ def k_async(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1, or above W.
     """
-    return _first_of(_among("k_async", "k_batch_async", num_contributions), distinct=True, cancels=False)._replace(
+    return _first_of(
+        _checked_count("k_async", "k_batch_async", num_contributions), distinct=True, cancels=False
+    )._replace(
         specification=lambda num_workers: specifications.k_async(num_workers, num_contributions=num_contributions)
     )
 
@@ -108,27 +110,34 @@ def backup_workers(*, num_backup: int) -> Protocol:
     """
     _validate.integer("num_backup", num_backup)
 
-    def width(num_workers: int) -> int:
+    def num_waited(num_workers: int) -> int:
+        """W - b, checked to be one at least."""
         hint = "Somebody must be waited for."
         return num_workers - _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
 
-    return _first_of(width, distinct=True, cancels=True)._replace(
+    return _first_of(num_waited, distinct=True, cancels=True)._replace(
         specification=lambda num_workers: specifications.backup_workers(num_workers, num_backup=num_backup)
     )
 
 
-def _among(name: str, other: str, count: int) -> Callable[[int], int]:
-    """The count, checked to be at most the number of workers."""
+def _checked_count(name: str, other: str, count: int) -> Callable[[int], int]:
+    """A function of the number of workers that gives the count, checked to be at most this number.
+
+    The error names this protocol, and the other one, which takes more.
+    """
     _validate.integer("num_contributions", count, minimum=1)
     hint = f"{name} takes one gradient of a worker; {other} takes several."
     return lambda num_workers: _validate.integer("num_contributions", count, minimum=1, maximum=num_workers, hint=hint)
 
 
-def _first_of(width: Callable[[int], int], *, distinct: bool, cancels: bool) -> Protocol:
-    """A protocol whose commits take so many gradients, given the number of workers."""
+def _first_of(num_gradients: Callable[[int], int], *, distinct: bool, cancels: bool) -> Protocol:
+    """A protocol whose commits take the first gradients, as many as `num_gradients` says for the number of workers.
+
+    Of `distinct` workers, or of any; `cancels`: a commit cuts off those who are still computing.
+    """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        count = width(durations.shape[1])
+        count = num_gradients(durations.shape[1])
         return event_schedule(
             first_arrivals(count, distinct=distinct, cancels=cancels),
             durations,
@@ -145,10 +154,12 @@ def first_arrivals(count: int, *, distinct: bool, cancels: bool) -> Rule:
     """A commit takes the first so many messages; of distinct workers, who then wait for it, or of any."""
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
+        """bool[]: whether enough messages have arrived that are in no commit yet."""
         del worker
         return view.since.sum() >= count
 
     def ready(view: View) -> jax.Array:
+        """bool[W]: who may begin; where workers are distinct, who has no message that waits for a commit."""
         return view.since == 0 if distinct else jnp.ones_like(view.idle)
 
     return Rule(commits, ready, cancels=cancels)

@@ -56,6 +56,7 @@ def diloco(
 
 
 def _averaged(num_local_steps: int, local: LocalWork, promise: Callable[..., specifications.Specification]) -> Protocol:
+    """Rounds of so many local steps of every worker; each ends when all have arrived. `promise`: its specification."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:

@@ -17,7 +17,15 @@ from gcjax.stragglers.network import Network
 
 
 class Trial(NamedTuple):
-    """How far the search is; scalars, and int32[W] the group of each worker."""
+    """How far the search for the number of groups is.
+
+    Attributes:
+      group: int32[W], the group of each worker, a number of the table of groups.
+      level: int32[], there are 2**level groups in the present trial.
+      begin: float[] seconds, when the trial began.
+      units: int32[], the units that were committed in it.
+      chosen: bool[], whether the search has ended.
+    """
 
     group: jax.Array
     level: jax.Array
@@ -84,34 +92,49 @@ def _levels(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
 
 
 def _median_round(durations: jax.Array, network: Network) -> jax.Array:
-    messages = jnp.mean(jnp.asarray(network.send_seconds() + network.receive_seconds()))
-    return jnp.nanmedian(jnp.where(jnp.isfinite(durations), durations, jnp.nan)) + messages.astype(durations.dtype)
+    """float[] seconds: the median unit of those that end, and the mean time of a worker's messages."""
+    message_seconds = jnp.mean(jnp.asarray(network.send_seconds() + network.receive_seconds()))
+    median = jnp.nanmedian(jnp.where(jnp.isfinite(durations), durations, jnp.nan))
+    return median + message_seconds.astype(durations.dtype)
 
 
 def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
+    """The rule of trials of `num_units` units each; the first one that takes `limit` seconds at most is kept.
+
+    `table int32[levels, W]` are the groups of the workers in each trial. A group commits when all its members have
+    sent a message.
+    """
+
     def memory(num_workers: int, dtype: jnp.dtype) -> Trial:
+        """The first trial, with one group."""
         zero = jnp.zeros((), jnp.int32)
         return Trial(group=table[0], level=zero, begin=jnp.zeros((), dtype), units=zero, chosen=zero > 0)
 
     def own_group(view: View, worker: jax.Array) -> jax.Array:
+        """bool[W]: who is in the group of this worker."""
         return view.memory.group == view.memory.group[worker]
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the whole group of this worker has messages that are in no commit yet."""
         return ((view.since > 0) | ~own_group(view, worker)).all()
 
     def remember(view: View, worker: jax.Array) -> Trial:
+        """The trial after a message of `worker`; the next one begins if it brings the commit that ends this one.
+
+        Every group changes to the groups of the new trial when it commits next.
+        """
         trial: Trial = view.memory
-        group, committed = own_group(view, worker), commits(view, worker)
-        units = trial.units + jnp.where(committed, group.sum(dtype=jnp.int32), 0)
-        over = committed & ~trial.chosen & (units >= num_units)
-        chosen = trial.chosen | (over & (view.now - trial.begin <= limit))
-        halves = over & ~chosen & (trial.level < table.shape[0] - 1)
-        level = trial.level + halves.astype(jnp.int32)
+        in_group, has_commit = own_group(view, worker), commits(view, worker)
+        units = trial.units + jnp.where(has_commit, in_group.sum(dtype=jnp.int32), 0)
+        has_ended = has_commit & ~trial.chosen & (units >= num_units)
+        chosen = trial.chosen | (has_ended & (view.now - trial.begin <= limit))
+        splits = has_ended & ~chosen & (trial.level < table.shape[0] - 1)
+        level = trial.level + splits.astype(jnp.int32)
         return Trial(
-            group=jnp.where(group & committed, table[level], trial.group),
+            group=jnp.where(in_group & has_commit, table[level], trial.group),
             level=level,
-            begin=jnp.where(over, view.now, trial.begin),
-            units=jnp.where(over, 0, units),
+            begin=jnp.where(has_ended, view.now, trial.begin),
+            units=jnp.where(has_ended, 0, units),
             chosen=chosen,
         )
 

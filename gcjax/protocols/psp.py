@@ -56,16 +56,22 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
 
 
 def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
+    """The waiting rule of `psp`; its memory, int32[W, β], are the workers that each one looks at."""
+
     def memory(num_workers: int, dtype: jnp.dtype) -> jax.Array:
-        del dtype  # int32[W, β], whom each worker looks at; at first, everybody is at 0
+        """Any workers at first: nobody is behind yet."""
+        del dtype
         return jnp.zeros((num_workers, num_sampled), jnp.int32)
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
+        """The memory after a message of `worker`: it looks at β others, newly drawn."""
         key = jax.random.fold_in(jax.random.fold_in(rng_key, worker), view.clock[worker])
         drawn = jax.random.choice(key, view.clock.size - 1, (num_sampled,), replace=False).astype(jnp.int32)
-        return view.memory.at[worker].set(drawn + (drawn >= worker).astype(jnp.int32))
+        others = drawn + (drawn >= worker).astype(jnp.int32)  # from 0, ..., W - 2: skips the worker itself
+        return view.memory.at[worker].set(others)
 
     def ready(view: View) -> jax.Array:
+        """bool[W]: who is at most `staleness` units ahead of the slowest that it looks at."""
         slowest = jnp.min(view.clock[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
         return view.clock - slowest <= staleness
 

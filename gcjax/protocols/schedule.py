@@ -119,6 +119,7 @@ def record(
     used = jnp.isfinite(time)[:, None] & (worker >= 0)
 
     def marked(values: jax.Array) -> jax.Array:
+        """int32[E, C]: the values, -1 where there is no contribution."""
         return jnp.where(used, values, -1).astype(jnp.int32)
 
     return Schedule(

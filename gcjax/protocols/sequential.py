@@ -43,18 +43,18 @@ class Bursts(NamedTuple):
 
 
 class Rounds(NamedTuple):
-    """What the rounds gave, for jobs 0, 1, ...
+    """What happens in the R rounds, and when the jobs 0, 1, ..., which begin in them, can be decoded.
 
     Attributes:
-      after: int32[R], how many rounds after its own a job can be decoded; -1 if in none that was sampled.
-      work: int32[R, C], the progress toward each job.
-      seconds: float[R], when each round was stopped.
-      finish: float[R, K, n], when units end, from the beginning of the round.
+      decoding_delay: int32[R], how many rounds after its own a job can be decoded; -1 if in none that was sampled.
+      work: int32[R, C], the chunks of each job that are done, for each worker of the code.
+      seconds: float[R], when each round was stopped, from its beginning.
+      finish: float[R, K, n] seconds, when units end, from the beginning of the round.
       held: bool[R, K, n], which units there are.
       answered: bool[R, n], who is not a straggler.
     """
 
-    after: jax.Array
+    decoding_delay: jax.Array
     work: jax.Array
     seconds: jax.Array
     finish: jax.Array
@@ -99,8 +99,12 @@ def sr_sgc(
         )
     tolerated = -(-burst * max_slow // (window - 1 + burst))
     code = _repetition(num_workers, tolerated, rng_key)
-    scheme = _SelectiveRepeat(bursts, num_workers, min_answers=num_workers - tolerated, load=code.assignment.load)
-    protocol = _protocol(code, num_workers, code.assignment.load, 1, 2 * burst, scheme.rounds)
+    load = code.assignment.load
+    scheme = _SelectiveRepeat(bursts, num_workers, min_answers=num_workers - tolerated, load=load)
+    # max_staleness: while job t is open, in rounds t to t + B at most, only the jobs t - B to t + B can end.
+    protocol = _protocol(
+        code, num_workers, num_units=load, num_messages=1, max_staleness=2 * burst, rounds=scheme.rounds
+    )
     return protocol._replace(specification=_promise(specifications.sr_sgc, bursts))
 
 
@@ -138,18 +142,33 @@ def m_sgc(
       ValueError: if a parameter is out of its range, or a key is needed.
     """
     bursts = _check_parameters(num_workers, burst, window, max_slow, patience)
-    coded, size, slots = max_slow < num_workers, max_slow + 1 if max_slow < num_workers else 1, window - 1 + burst
-    parts = [uncoded(num_workers, load=(window - 1) * size)]
-    if coded:
-        parts.append(clustered(_repetition(num_workers, max_slow, rng_key), num_clusters=burst))
-    code = side_by_side(*parts)
-    scheme = _Multiplex(bursts, num_workers, slots, size)
-    protocol = _protocol(code, num_workers, slots * size, burst + 1 if coded else 1, slots - 1, scheme.rounds)
+    has_coded_parts = max_slow < num_workers
+    task_size = max_slow + 1 if has_coded_parts else 1  # chunks, so that an uncoded part is as long as a coded share
+    jobs_in_flight = window - 1 + burst
+    codes = [uncoded(num_workers, load=(window - 1) * task_size)]
+    if has_coded_parts:
+        codes.append(clustered(_repetition(num_workers, max_slow, rng_key), num_clusters=burst))
+    scheme = _Multiplex(bursts, num_workers, jobs_in_flight, task_size)
+    protocol = _protocol(
+        side_by_side(*codes),
+        num_workers,
+        num_units=jobs_in_flight * task_size,
+        num_messages=burst + 1 if has_coded_parts else 1,
+        max_staleness=jobs_in_flight - 1,
+        rounds=scheme.rounds,
+    )
     return protocol._replace(specification=_promise(specifications.m_sgc, bursts))
 
 
 class _SelectiveRepeat(NamedTuple):
-    """Rounds of SR-SGC; a job can be decoded from the tasks of so many workers, of so many units each."""
+    """The rounds of SR-SGC.
+
+    Attributes:
+      bursts: the straggler model.
+      num_workers: n.
+      min_answers: of how many workers the tasks decode a job.
+      load: the units of a task.
+    """
 
     bursts: Bursts
     num_workers: int
@@ -157,123 +176,192 @@ class _SelectiveRepeat(NamedTuple):
     load: int
 
     def step(self, state: tuple[jax.Array, jax.Array], given_round: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
-        """One round of a scan: the state after it, and what it gave."""
-        history, given = state  # bool[W - 1, n], who was late; bool[B, n], who gave their own task; the latest first
+        """One round: those who are due repeat a task of the job that began B rounds before; the others do the new job.
+
+        Args:
+          state: the rounds before, the latest first: bool[W - 1, n], who was late, and bool[B, n], who did the task of
+            the job that began in the round.
+          given_round: the number of the round, and float[n] seconds, when each worker would be done.
+
+        Returns:
+          The state after it; and when the round stops, who is late then, who did the new task, who repeated one.
+        """
+        late_before, did_own_task = state
         index, delay = given_round
-        missing = self.min_answers - given[-1].sum(dtype=jnp.int32)
-        lacking = ~given[-1] & (index >= self.bursts.burst)
-        repeats = lacking & (jnp.cumsum(lacking, dtype=jnp.int32) <= missing)
-        stop, late = _wait(self.bursts, history, delay)
-        own, again = ~late & ~repeats, ~late & repeats
-        return (_shifted(history, late), _shifted(given, own)), (stop, late, own, again)
+        num_missing = self.min_answers - did_own_task[-1].sum(dtype=jnp.int32)  # of the job that began B rounds before
+        can_repeat = ~did_own_task[-1] & (index >= self.bursts.burst)
+        repeats = can_repeat & (jnp.cumsum(can_repeat, dtype=jnp.int32) <= num_missing)  # as many as are missing
+        stop, late = _stop_and_late(self.bursts, late_before, delay)
+        did_own, did_repeat = ~late & ~repeats, ~late & repeats
+        return (_with_row_in_front(late_before, late), _with_row_in_front(did_own_task, did_own)), (
+            stop,
+            late,
+            did_own,
+            did_repeat,
+        )
 
     def rounds(self, units: jax.Array, receive: jax.Array) -> Rounds:
-        """What all rounds give, from the seconds of their units [R, K, n] and of receiving [n]."""
+        """All rounds, of units that take `units float[R, K, n]` seconds, behind `receive float[n]` seconds.
+
+        A job can be decoded in its own round if enough workers did its task then, otherwise B rounds later, if with
+        those who repeated it then there are enough. What was repeated counts in this second case only.
+        """
         finish = receive[None, None] + jnp.cumsum(units, axis=1)
-        number = finish.shape[0]
+        num_rounds, burst = finish.shape[0], self.bursts.burst
         initial = (
             jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
-            jnp.zeros((self.bursts.burst, self.num_workers), bool),
+            jnp.zeros((burst, self.num_workers), bool),
         )
-        seconds, late, own, again = jax.lax.scan(self.step, initial, (jnp.arange(number), finish[:, -1]))[1]
-        later = jnp.pad(again, ((0, self.bursts.burst), (0, 0)))[self.bursts.burst :]
-        at_once = own.sum(axis=1) >= self.min_answers
-        enough = ((own | later).sum(axis=1) >= self.min_answers) & (jnp.arange(number) + self.bursts.burst < number)
-        done = own | (later & ~at_once[:, None])
-        after = jnp.where(at_once, 0, jnp.where(enough, self.bursts.burst, -1)).astype(jnp.int32)
-        work = self.load * done.astype(jnp.int32)
+        inputs = jnp.arange(num_rounds), finish[:, -1]
+        seconds, late, did_own, did_repeat = jax.lax.scan(self.step, initial, inputs)[1]
+        repeated = jnp.pad(did_repeat, ((0, burst), (0, 0)))[burst:]  # [job, n]: B rounds after the job began
+        decodable_at_once = did_own.sum(axis=1) >= self.min_answers
+        decodable_with_repeats = (did_own | repeated).sum(axis=1) >= self.min_answers
+        decodable_with_repeats &= jnp.arange(num_rounds) + burst < num_rounds  # that round was sampled
+        did_task = did_own | (repeated & ~decodable_at_once[:, None])
+        delay = jnp.where(decodable_at_once, 0, jnp.where(decodable_with_repeats, burst, -1)).astype(jnp.int32)
         return Rounds(
-            after=after, work=work, seconds=seconds, finish=finish, held=jnp.ones(finish.shape, bool), answered=~late
+            decoding_delay=delay,
+            work=self.load * did_task.astype(jnp.int32),
+            seconds=seconds,
+            finish=finish,
+            held=jnp.ones(finish.shape, bool),
+            answered=~late,
         )
 
 
 class _Multiplex(NamedTuple):
-    """Rounds of M-SGC: so many jobs in flight, whose tasks are so many chunks each."""
+    """The rounds of M-SGC.
+
+    Attributes:
+      bursts: the straggler model.
+      num_workers: n.
+      jobs_in_flight: W - 1 + B, the rounds in which there is a task for a job; age a: it began a rounds before.
+      task_size: the chunks of a task.
+    """
 
     bursts: Bursts
     num_workers: int
-    slots: int
-    size: int
+    jobs_in_flight: int
+    task_size: int
 
     @property
-    def coded(self) -> bool:
-        """Whether there are coded parts."""
+    def num_uncoded(self) -> int:
+        """W - 1, the uncoded parts of a job that each worker has."""
+        return self.bursts.window - 1
+
+    @property
+    def has_coded_parts(self) -> bool:
+        """Whether a job has coded parts; not where all workers may be stragglers."""
         return self.bursts.max_slow < self.num_workers
 
     def step(self, state: tuple[jax.Array, ...], given_round: tuple[jax.Array, ...]) -> tuple[Any, Any]:
-        """One round of a scan: the state after it, and what it gave."""
-        history, plain, shares = state  # plain int32[slots, n], shares bool[slots, B, n], of the job of each age
+        """One round, in which a worker does one task for each job in flight.
+
+        Args:
+          state: bool[W - 1, n], who was late in the rounds before, the latest first; and of the job of each age
+            int32[jobs_in_flight, n], how many uncoded parts each worker has done, and
+            bool[jobs_in_flight, B, n], who has done its share of each coded part.
+          given_round: the number of the round, float[K, n] the seconds of the units, and float[n] of receiving.
+
+        Returns:
+          The state after it; and when the round stops, who is late then, when the units end, which units there are,
+          and what is done of the oldest job, which ends in this round: uncoded parts, and shares of coded parts.
+        """
+        late_before, uncoded_done, shares_done = state
         index, units, receive = given_round
-        age, group = jnp.arange(self.slots, dtype=jnp.int32), jnp.arange(self.bursts.burst)
-        owes = (age < self.bursts.window - 1)[:, None] | (plain < self.bursts.window - 1)
-        is_due = (age <= index)[:, None] & (owes | self.coded)
-        held = jnp.repeat(is_due, self.size, axis=0)
+        age, coded_part = jnp.arange(self.jobs_in_flight, dtype=jnp.int32), jnp.arange(self.bursts.burst)
+        owes_uncoded = (age < self.num_uncoded)[:, None] | (uncoded_done < self.num_uncoded)
+        is_due = (age <= index)[:, None] & (owes_uncoded | self.has_coded_parts)  # no job began before round 0
+        held = jnp.repeat(is_due, self.task_size, axis=0)
         finish = receive[None] + jnp.cumsum(jnp.where(held, units, 0), axis=0)
-        stop, late = _wait(self.bursts, history, finish[-1])
+        stop, late = _stop_and_late(self.bursts, late_before, finish[-1])
         done = is_due & ~late[None]
-        plain = plain + (done & owes).astype(jnp.int32)
-        shares = shares.at[self.bursts.window - 1 + group, group].set((done & ~owes)[self.bursts.window - 1 :])
-        old = plain[-1], shares[-1]
-        state = (
-            _shifted(history, late),
-            _shifted(plain, jnp.zeros_like(late)),
-            _shifted(shares, jnp.zeros_like(shares[0])),
+        uncoded_done = uncoded_done + (done & owes_uncoded).astype(jnp.int32)
+        # Coded part b is the task of the job of age W - 1 + b, for those who owe no uncoded part.
+        shares_done = shares_done.at[self.num_uncoded + coded_part, coded_part].set(
+            (done & ~owes_uncoded)[self.num_uncoded :]
         )
-        return state, (stop, late, finish, held, *old)
+        oldest_job = uncoded_done[-1], shares_done[-1]
+        state = (  # in the next round every job is a round older, and a new one begins
+            _with_row_in_front(late_before, late),
+            _with_row_in_front(uncoded_done, jnp.zeros_like(late)),
+            _with_row_in_front(shares_done, jnp.zeros_like(shares_done[0])),
+        )
+        return state, (stop, late, finish, held, *oldest_job)
 
     def rounds(self, units: jax.Array, receive: jax.Array) -> Rounds:
-        """What all rounds give, from the seconds of their units [R, K, n] and of receiving [n]."""
-        number = units.shape[0]
+        """All rounds, of units that take `units float[R, K, n]` seconds, behind `receive float[n]` seconds.
+
+        A job ends W - 2 + B rounds after it began, when all workers have done their uncoded parts, and n - λ their
+        share of each coded part.
+        """
+        num_rounds = units.shape[0]
         initial = (
             jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
-            jnp.zeros((self.slots, self.num_workers), jnp.int32),
-            jnp.zeros((self.slots, self.bursts.burst, self.num_workers), bool),
+            jnp.zeros((self.jobs_in_flight, self.num_workers), jnp.int32),
+            jnp.zeros((self.jobs_in_flight, self.bursts.burst, self.num_workers), bool),
         )
-        receives = jnp.broadcast_to(receive[None], (number, self.num_workers))
-        inputs = jnp.arange(number, dtype=jnp.int32), units, receives
-        seconds, late, finish, held, plain, shares = jax.lax.scan(self.step, initial, inputs)[1]
-        delay = self.slots - 1
-        whole = (plain == self.bursts.window - 1).all(axis=1)
-        if self.coded:
-            whole &= (shares.sum(axis=2) >= self.num_workers - self.bursts.max_slow).all(axis=1)
-        work = jnp.concatenate([plain, shares.reshape(number, -1).astype(jnp.int32)], axis=1) if self.coded else plain
-        after = jnp.where(jnp.pad(whole, (0, delay))[delay:], delay, -1).astype(jnp.int32)
-        work = self.size * jnp.pad(work, ((0, delay), (0, 0)))[delay:]
-        return Rounds(after=after, work=work, seconds=seconds, finish=finish, held=held, answered=~late)
+        receive_seconds = jnp.broadcast_to(receive[None], (num_rounds, self.num_workers))
+        inputs = jnp.arange(num_rounds, dtype=jnp.int32), units, receive_seconds
+        seconds, late, finish, held, uncoded_done, shares_done = jax.lax.scan(self.step, initial, inputs)[1]
+        is_decodable = (uncoded_done == self.num_uncoded).all(axis=1)  # of the job that ends in each round
+        tasks = uncoded_done  # int32[R, C]: first the uncoded parts of the workers, then their shares
+        if self.has_coded_parts:
+            is_decodable &= (shares_done.sum(axis=2) >= self.num_workers - self.bursts.max_slow).all(axis=1)
+            tasks = jnp.concatenate([tasks, shares_done.reshape(num_rounds, -1).astype(jnp.int32)], axis=1)
+        delay = self.jobs_in_flight - 1  # from here on by the job: what ended in round r began in round r - delay
+        is_decodable = jnp.pad(is_decodable, (0, delay))[delay:]
+        tasks = jnp.pad(tasks, ((0, delay), (0, 0)))[delay:]
+        return Rounds(
+            decoding_delay=jnp.where(is_decodable, delay, -1).astype(jnp.int32),
+            work=self.task_size * tasks,
+            seconds=seconds,
+            finish=finish,
+            held=held,
+            answered=~late,
+        )
 
 
 def _promise(
     promised: Callable[..., specifications.Specification], bursts: Bursts
 ) -> Callable[[int], specifications.Specification]:
-    given = {"burst": bursts.burst, "window": bursts.window, "max_slow": bursts.max_slow}
-    return lambda num_workers: promised(num_workers, **given)
+    """The specification of the protocol as a function of the number of workers, with the bursts' numbers filled in."""
+    numbers = {"burst": bursts.burst, "window": bursts.window, "max_slow": bursts.max_slow}
+    return lambda num_workers: promised(num_workers, **numbers)
 
 
 def _protocol(
     code: GradientCode, num_workers: int, num_units: int, num_messages: int, max_staleness: int,
     rounds: Callable[[jax.Array, jax.Array], Rounds],
 ) -> Protocol:  # fmt: skip
-    """The protocol of rounds of so many units, in each of which a worker sends so many messages of d numbers."""
+    """The protocol of rounds of `num_units` units, in each of which a worker sends `num_messages` full gradients.
+
+    `rounds` is the function `(units float[R, K, n], receive float[n]) -> Rounds`, all seconds.
+    """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of durations `[T, n]`: a commit for each job that can be decoded, in the order of their ends."""
         _check_durations(durations, num_workers, num_units)
         units = units_of_rounds(durations, num_units)
-        number = units.shape[0]
-        job = jnp.arange(number, dtype=jnp.int32)
-        given = rounds(units, network.received(jnp.zeros(num_workers, units.dtype)))
-        done = given.held & (given.finish <= given.seconds[:, None, None]) & jnp.isfinite(given.finish)
-        size = num_messages * (given.answered & jnp.isfinite(given.seconds)[:, None]).astype(units.dtype)
-        timeline, end = stopped_rounds(given.finish, given.held, done, given.seconds, size, network, durations.shape[0])
-        ends_in = jnp.where(given.after >= 0, job + given.after, number)  # the round; times of several can be the same
-        order = jnp.argsort(ends_in, stable=True)
-        ends_in = ends_in[order]
-        version = jnp.searchsorted(ends_in, job, side="left").astype(jnp.int32)  # the commits of earlier rounds
+        num_rounds = units.shape[0]
+        job = jnp.arange(num_rounds, dtype=jnp.int32)  # each begins in the round with its number
+        happened = rounds(units, network.received(jnp.zeros(num_workers, units.dtype)))
+        finish, stop = happened.finish, happened.seconds
+        done = happened.held & (finish <= stop[:, None, None]) & jnp.isfinite(finish)
+        message_size = num_messages * (happened.answered & jnp.isfinite(stop)[:, None]).astype(units.dtype)
+        timeline, end = stopped_rounds(finish, happened.held, done, stop, message_size, network, durations.shape[0])
+        # The round in which each job ends; by its number, since the ends of several rounds can be at one time.
+        last_round = jnp.where(happened.decoding_delay >= 0, job + happened.decoding_delay, num_rounds)
+        order = jnp.argsort(last_round, stable=True)
+        last_round = last_round[order]
+        version = jnp.searchsorted(last_round, job, side="left").astype(jnp.int32)  # the commits of earlier rounds
         return record(
             timeline,
-            time=jnp.append(end, jnp.inf)[ends_in],
-            worker=jnp.broadcast_to(jnp.arange(code.assignment.num_workers) % num_workers, given.work.shape),
+            time=jnp.append(end, jnp.inf)[last_round],
+            worker=jnp.broadcast_to(jnp.arange(code.assignment.num_workers) % num_workers, happened.work.shape),
             unit=(job * num_units)[order][:, None],
-            work=given.work[order],
+            work=happened.work[order],
             weight=1.0 / code.assignment.num_chunks,
             read=by_unit(jnp.broadcast_to(version[:, None, None], units.shape), durations.shape[0], -1),
         )
@@ -281,30 +369,38 @@ def _protocol(
     return Protocol(schedule, code, max_staleness=lambda _: max_staleness, round_units=num_units)
 
 
-def _wait(bursts: Bursts, history: jax.Array, delay: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """When a round stops, and who is late then, so that the pattern up to this round conforms.
+def _stop_and_late(bursts: Bursts, late_before: jax.Array, delay: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """When a round stops, float[] seconds, and who is late then, bool[n].
+
+    The server waits `1 + μ` times as long as for the fastest worker, and longer if those who are late then would break
+    the (B, W, λ)-bursty model: in W rounds at most λ workers are late, and the first and the last late round of each
+    are less than B rounds apart.
 
     Args:
-      bursts: the model.
-      history: bool[W - 1, n], who was late in the rounds before, the latest first.
-      delay: float[n] seconds, when each worker would be done.
+      bursts: the model, and μ.
+      late_before: bool[W - 1, n], who was late in the W - 1 rounds before, the latest first.
+      delay: float[n] seconds, from the begin of the round, when each worker would be done.
     """
-    known = history.any(axis=0)
-    must = history[bursts.burst - 1 :].any(axis=0)  # late again would make its burst too long
-    room = bursts.max_slow - known.sum(dtype=jnp.int32)  # so many others may be late
-    others = jnp.sort(jnp.where(known, -jnp.inf, delay))[::-1]
-    needed = jnp.where(room < delay.size, others[room.clip(0, delay.size - 1)], -jnp.inf)
-    stop = jnp.maximum((1 + bursts.patience) * delay.min(), jnp.max(jnp.where(must, delay, -jnp.inf)))
-    stop = jnp.minimum(jnp.maximum(stop, needed), delay.max())
+    was_late = late_before.any(axis=0)
+    must_answer = late_before[bursts.burst - 1 :].any(axis=0)  # was late B or more rounds before
+    num_new_allowed = bursts.max_slow - was_late.sum(dtype=jnp.int32)  # of those who were not late, these may be now
+    new_delays = jnp.sort(jnp.where(was_late, -jnp.inf, delay))[::-1]  # the slowest first
+    stop_for_new = jnp.where(  # when all but so many have answered; nobody is waited for if all may be late
+        num_new_allowed < delay.size, new_delays[num_new_allowed.clip(0, delay.size - 1)], -jnp.inf
+    )
+    stop_for_bursts = jnp.max(jnp.where(must_answer, delay, -jnp.inf))
+    stop = jnp.maximum((1 + bursts.patience) * delay.min(), stop_for_bursts)
+    stop = jnp.minimum(jnp.maximum(stop, stop_for_new), delay.max())  # nobody is left after the slowest
     return stop, delay > stop
 
 
-def _shifted(rows: jax.Array, row: jax.Array) -> jax.Array:
-    """As many rows, with a new one in front."""
+def _with_row_in_front(rows: jax.Array, row: jax.Array) -> jax.Array:
+    """The array with a new first row, and without its last one, so that it has as many."""
     return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
 
 
 def _repetition(num_workers: int, tolerated: int, rng_key: jax.Array | None) -> GradientCode:
+    """The code that tolerates so many stragglers: fractional repetition where the numbers divide, otherwise cyclic."""
     if num_workers % (tolerated + 1) == 0:
         return fractional_repetition(num_workers, num_stragglers=tolerated)
     if rng_key is None:
@@ -316,6 +412,7 @@ def _repetition(num_workers: int, tolerated: int, rng_key: jax.Array | None) -> 
 
 
 def _check_parameters(num_workers: int, burst: int, window: int, max_slow: int, patience: float) -> Bursts:
+    """The straggler model of these parameters, checked; n, B, W, λ and μ."""
     _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("window", window, minimum=2)
     _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")
@@ -327,6 +424,7 @@ def _check_parameters(num_workers: int, burst: int, window: int, max_slow: int, 
 
 
 def _check_durations(durations: jax.Array, num_workers: int, num_units: int) -> None:
+    """Checks that durations `[T, W]` are of so many workers, and of one round of so many units at least."""
     if durations.shape[1] != num_workers or durations.shape[0] < num_units:
         raise ValueError(
             f"durations must have {num_workers} columns, one a worker, and at least {num_units} units, those of a "

@@ -32,6 +32,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
     _validate.integer("num_waited", num_waited, minimum=1)
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+        """The round that stops, for all, when K workers have done H units from `first int32[W]` on."""
         del begin
         end = received + work.seconds(first, num_local_steps)
         stop = jnp.sort(end)[num_waited - 1]

@@ -47,12 +47,12 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         num_units, num_workers = durations.shape
         plan = _pushes(network.received(jnp.zeros_like(durations[0]))) if overlap else units(1)
         if eager:
-            rule = _eager(_fixed_worker(trigger, durations), plan)
+            rule = _eager_rule(_fixed_worker(trigger, durations), plan)
             return event_schedule(
                 rule, durations, network, weight=1.0 / num_workers, num_contributions=passes, split=overlap
             )
         return event_schedule(
-            _committed(plan),
+            _rule_of_slowest(plan),
             durations,
             network,
             weight=1.0 / num_workers,
@@ -74,20 +74,26 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
 
 
 def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
+    """int32[]: the trigger; if None, the worker whose durations `[T, W]` add up to most."""
     if trigger is None:
         return jnp.argmax(durations.sum(axis=0)).astype(jnp.int32)
     hint = "The trigger is a worker."
     return jnp.asarray(_validate.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint), jnp.int32)
 
 
-def _committed(plan: Callable[..., TurnPlan]) -> Rule:
+def _rule_of_slowest(plan: Callable[..., TurnPlan]) -> Rule:
+    """The rule by which a message brings a commit once everybody has one that is in no commit yet."""
     return Rule(lambda view, worker: (view.since > 0).all(), plan=plan, everybody=True)
 
 
-def _eager(trigger: jax.Array, plan: Callable[..., TurnPlan]) -> Rule:
-    """The rule keeps in mind the version that the trigger's last push made: who has read less, reads."""
+def _eager_rule(trigger: jax.Array, plan: Callable[..., TurnPlan]) -> Rule:
+    """The rule by which each message brings a commit, and whoever has read an older version than `memory` reads.
+
+    The memory, int32[], is the version that the last push of the worker `trigger` made.
+    """
 
     def remember(view: View, worker: jax.Array) -> jax.Array:
+        """The memory after a push of `worker`."""
         return jnp.where(worker == trigger, view.commits, view.memory)
 
     return Rule(
@@ -106,8 +112,9 @@ def _pushes(began: jax.Array) -> Callable[..., TurnPlan]:
     """
 
     def plan(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> TurnPlan:
+        """The push that begins with unit `first`, by a worker whose last push and reading are over at `ready`."""
         del memory
-        origin = jnp.zeros_like(first)
+        origin = jnp.zeros_like(first)  # all times from unit 0 on, since computing never stops
         send_start = jnp.maximum(ready, began + work.seconds(origin, first + 1))
         count = (work.done(origin, send_start - began) - first).clip(1)
         stop = began + work.seconds(origin, first + count)

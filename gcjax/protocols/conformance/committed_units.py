@@ -12,18 +12,31 @@ from gcjax.protocols.schedule import Schedule
 
 
 class CommittedUnits(NamedTuple):
-    """The units that are in commits, by worker and unit; arrays [P], and what is known of commits; arrays [E]."""
+    """The units that are in commits, in the order of workers and units; and the sizes of the commits.
+
+    Attributes:
+      commit: int32[P], the commit that the unit is in.
+      worker: int32[P].
+      unit: int32[P].
+      arrival: float[P] seconds, when the message that carries it has arrived.
+      late: bool[P], whether it arrives after the commit, or was computed on another version than its contribution.
+      first: bool[P], whether it is the first one of its message.
+      label: int32[E], the lowest worker in the commit.
+      size: int32[E], the number of its units.
+      workers: int32[E], the number of its workers.
+      max_work: int32[E], the most units of one worker in it.
+    """
 
     commit: np.ndarray
     worker: np.ndarray
     unit: np.ndarray
     arrival: np.ndarray
-    late: np.ndarray  # bool: it arrives after the commit, or was computed on another version than its contribution
-    first: np.ndarray  # bool: the first one of its message
-    label: np.ndarray  # the lowest worker
-    size: np.ndarray  # the units
-    workers: np.ndarray  # the workers
-    max_work: np.ndarray  # the most units of a worker
+    late: np.ndarray
+    first: np.ndarray
+    label: np.ndarray
+    size: np.ndarray
+    workers: np.ndarray
+    max_work: np.ndarray
 
 
 def on_host(schedule: Schedule) -> Schedule:
@@ -54,15 +67,21 @@ def on_host(schedule: Schedule) -> Schedule:
 
 
 def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
-    """The units in commits, when they arrive, and in which messages; only the first of each contribution if not all."""
-    number = int(np.isfinite(host.time).sum())
+    """The units in commits, when they arrive, and in which messages.
+
+    Args:
+      host: the record in numpy arrays.
+      whole: whether a contribution stands for all its `work` units; otherwise for the first one only.
+    """
+    num_commits = int(np.isfinite(host.time).sum())
     num_units = host.start.shape[0]
-    row, column = np.nonzero((host.worker[:number] >= 0) & (host.work[:number] > 0))
+    row, column = np.nonzero((host.worker[:num_commits] >= 0) & (host.work[:num_commits] > 0))
     worker, first, work = (np.asarray(x)[row, column] for x in (host.worker, host.unit, host.work))
     count = work if whole else np.ones_like(work)
-    owner = np.repeat(np.arange(row.size, dtype=np.int32), count)
+    owner = np.repeat(np.arange(row.size, dtype=np.int32), count)  # the contribution that each unit is in
     commit, worker = row[owner].astype(np.int32), worker[owner]
-    unit = first[owner] + (np.arange(owner.size, dtype=np.int32) - np.repeat(np.cumsum(count) - count, count))
+    offset = np.arange(owner.size, dtype=np.int32) - np.repeat(np.cumsum(count) - count, count)  # 0, ..., count - 1
+    unit = first[owner] + offset
     if unit.size and unit.max() >= num_units:
         raise ValueError(
             f"contributions must consist of the {num_units} sampled units; one has unit {unit.max()}. Correct the "
@@ -71,51 +90,61 @@ def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
     order = np.argsort(worker.astype(np.int64) * num_units + unit, kind="stable")
     commit, worker, unit, start = commit[order], worker[order], unit[order].astype(np.int32), first[owner][order]
     arrival, message = _arrival(host, commit, worker, unit)
-    rounded = (arrival > host.time[commit]) & (arrival <= host.time[commit] * (1 + ROUNDING))
-    arrival = np.where(rounded, host.time[commit], arrival)
+    after_by_rounding = (arrival > host.time[commit]) & (arrival <= host.time[commit] * (1 + ROUNDING))
+    arrival = np.where(after_by_rounding, host.time[commit], arrival)
     late = ((arrival > host.time[commit]) | (host.read[unit, worker] != host.read[start, worker])) & whole
-    backwards = np.diff(host.time[:number], prepend=0) < 0
-    late |= backwards[commit] if backwards.any() else False
-    label = np.zeros(number, np.int32)
+    is_before_last = np.diff(host.time[:num_commits], prepend=0) < 0  # commits that are not in order of time
+    late |= is_before_last[commit] if is_before_last.any() else False
+    label = np.zeros(num_commits, np.int32)
     label[commit[::-1]] = worker[::-1]  # the lowest one is written last
-    change = (worker[1:] != worker[:-1]) | (message[1:] != message[:-1])
-    size = np.bincount(row, work, number).astype(np.int32)
-    runs = np.flatnonzero(np.append(True, (np.diff(worker) != 0) | (np.diff(commit) != 0))[: unit.size])
-    workers = np.bincount(commit[runs], minlength=number).astype(np.int32)
-    max_work = np.zeros(number, np.int32)
-    np.maximum.at(max_work, commit[runs], np.diff(np.append(runs, unit.size)).astype(np.int32))
+    is_other_message = (worker[1:] != worker[:-1]) | (message[1:] != message[:-1])
+    # Where the units of another worker, or in another commit, begin.
+    begin = np.flatnonzero(np.append(True, (np.diff(worker) != 0) | (np.diff(commit) != 0))[: unit.size])
+    max_work = np.zeros(num_commits, np.int32)
+    np.maximum.at(max_work, commit[begin], np.diff(np.append(begin, unit.size)).astype(np.int32))
     return CommittedUnits(
-        commit, worker, unit, arrival, late, np.append(True, change)[: unit.size], label, size, workers, max_work
+        commit=commit,
+        worker=worker,
+        unit=unit,
+        arrival=arrival,
+        late=late,
+        first=np.append(True, is_other_message)[: unit.size],
+        label=label,
+        size=np.bincount(row, work, num_commits).astype(np.int32),
+        workers=np.bincount(commit[begin], minlength=num_commits).astype(np.int32),
+        max_work=max_work,
     )
 
 
 def _arrival(host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """When units have arrived, and a number for the message that carries each; arrays [P].
+    """float[P] seconds, when units have arrived; and int32[P], a number for the message that carries each.
 
-    A message carries its unit and those before it that are in the same commit. What none of the commit carries is known
-    without one, as the progress of a coded round is.
+    The units are `unit int32[P]` of `worker int32[P]`, in `commit int32[P]`. A message is sent with its last unit, and
+    carries those before it that are in the same commit. A unit without such a message arrives when it ends, as the
+    progress of a coded round does; all of these of a commit count as one message.
     """
     num_units, num_workers = host.start.shape
-    finish, sent = np.asarray(host.finish), np.isfinite(host.send_start)
-    rest = np.flatnonzero(~sent[unit, worker])
+    finish, has_message = np.asarray(host.finish), np.isfinite(host.send_start)  # [T, W]
+    others = np.flatnonzero(~has_message[unit, worker])  # the units that are not the last of a message
     carrier, message = unit.copy(), unit.copy()
-    if rest.size:
-        places = np.where(sent, np.arange(num_units, dtype=np.int32)[:, None], num_units)
-        following = np.minimum.accumulate(places[::-1], axis=0)[::-1]
+    if others.size:
+        row = np.where(has_message, np.arange(num_units, dtype=np.int32)[:, None], num_units)
+        next_message = np.minimum.accumulate(row[::-1], axis=0)[::-1]  # the next unit with a message; T if none
         commit_of = np.full((num_units + 1, num_workers), -1, np.int32)
         commit_of[unit, worker] = commit
-        last = following[unit[rest], worker[rest]]
-        known = commit_of[last, worker[rest]] != commit[rest]
-        carrier[rest] = np.where(known, unit[rest], last)
-        message[rest] = np.where(known, num_units + commit[rest], last)
+        last = next_message[unit[others], worker[others]]
+        has_none = commit_of[last, worker[others]] != commit[others]
+        carrier[others] = np.where(has_none, unit[others], last)
+        message[others] = np.where(has_none, num_units + commit[others], last)  # no number of a unit
     return finish[carrier, worker], message
 
 
 def last_arrival(host: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:
-    """When the last message of a worker before a unit has arrived; 0 if there is none."""
-    sent, before = np.isfinite(host.send_start), (unit - 1).clip(0)
-    rest = np.flatnonzero(~sent[before, worker])
-    if rest.size:
-        rows = np.arange(host.start.shape[0], dtype=np.int32)[:, None]
-        before[rest] = np.maximum.accumulate(np.where(sent, rows, -1), axis=0)[before[rest], worker[rest]]
+    """float[...] seconds: when the last message of each worker before its unit has arrived; 0 if there is none."""
+    has_message, before = np.isfinite(host.send_start), (unit - 1).clip(0)
+    others = np.flatnonzero(~has_message[before, worker])  # the unit before has no message: look further back
+    if others.size:
+        row = np.arange(host.start.shape[0], dtype=np.int32)[:, None]
+        last_message = np.maximum.accumulate(np.where(has_message, row, -1), axis=0)
+        before[others] = last_message[before[others], worker[others]]
     return np.where((unit > 0) & (before >= 0), host.finish[before, worker], 0)

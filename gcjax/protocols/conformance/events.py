@@ -47,13 +47,19 @@ def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:
     host = on_host(schedule)
     # Where messages count, work is what a code has made of them, and no stretch of units.
     units = committed_units(host, whole=MESSAGE not in kinds)
-    makers = {COMMIT: _commits, STEP: _steps, UNIT: _arrivals, SEND: _sent, MESSAGE: _arrived}
-    parts = {kind: make(host, units) for kind, make in makers.items() if kind in kinds}
+    columns_of = {
+        COMMIT: _commit_columns,
+        STEP: _step_columns,
+        UNIT: _unit_arrival_columns,
+        SEND: _send_columns,
+        MESSAGE: _message_arrival_columns,
+    }
+    parts = {kind: columns(host, units) for kind, columns in columns_of.items() if kind in kinds}
     parts = {kind: {"kind": KINDS.index(kind), **columns} for kind, columns in parts.items()}
     order = _time_order([_complete_columns(columns, ("time", *_KEYS)) for columns in parts.values()], host)
     if BEGIN in kinds:
-        parts[BEGIN], at = _begins(host, units, order, parts)
-        order = _order_with_inserted(order, at)
+        parts[BEGIN], place = _begin_columns(host, units, order, parts)
+        order = _order_with_inserted(order, place)
     names = (*Event._fields, "time", "late")
     filled = [_complete_columns(columns, names) for columns in parts.values()]
     columns = {name: np.concatenate([part[name] for part in filled])[order] for name in names}
@@ -68,20 +74,25 @@ Columns = dict[str, Any]
 
 
 def _complete_columns(columns: Columns, names: Collection[str]) -> dict[str, np.ndarray]:
-    """All these columns of a part, with zeros where nothing is said."""
-    number = columns["time"].size
-    given = {name: np.asarray(columns.get(name, 0)) for name in names}
+    """The columns with these names, an entry for each event: 0 where a column is missing, a single number repeated."""
+    num_events = columns["time"].size
+    named = {name: np.asarray(columns.get(name, 0)) for name in names}
     return {
-        name: np.broadcast_to(x if x.ndim else x.astype(_TYPES.get(name, np.int32)), (number,))
-        for name, x in given.items()
+        name: np.broadcast_to(x if x.ndim else x.astype(_TYPES.get(name, np.int32)), (num_events,))
+        for name, x in named.items()
     }
 
 
 def _time_order(parts: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarray:
-    """The order of events by time, and then by the keys."""
+    """The order of events by time, and at one moment by the columns `_KEYS`, the first of them first.
+
+    Args:
+      parts: the columns of the events, by name; numbered through over all parts.
+      host: the record, whose sizes bound the keys.
+    """
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
     sizes = {"commit_order": host.time.size + 1, "order": host.start.shape[0] + 1, "kind": len(KINDS)}
-    key = np.zeros(columns["time"].size, np.int64)  # one number of all, unless there are too many
+    key = np.zeros(columns["time"].size, np.int64)  # all keys in one number, if it has the bits: sorts faster
     if np.prod([*sizes.values(), host.start.shape[1]], dtype=float) < 2.0**62:
         for name in _KEYS:
             key = key * sizes.get(name, host.start.shape[1]) + columns[name]
@@ -89,18 +100,27 @@ def _time_order(parts: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarra
     return np.lexsort([columns[name] for name in (*_KEYS[::-1], "time")])
 
 
-def _order_with_inserted(order: np.ndarray, at: np.ndarray) -> np.ndarray:
-    """The order in which more events, numbered on, come before these places of the others."""
-    by_place = np.argsort(at, kind="stable")
-    places = at[by_place] + np.arange(at.size)
-    other = np.ones(order.size + at.size, bool)
-    other[places] = False
-    joined = np.empty(other.size, order.dtype)
-    joined[places], joined[other] = order.size + by_place, order
+def _order_with_inserted(order: np.ndarray, place: np.ndarray) -> np.ndarray:
+    """The order with new events put in: the i-th new one, before the event that is now in `place[i]`.
+
+    Args:
+      order: int[n], the numbers 0, ..., n - 1 of the old events, in their order.
+      place: int[m], from 0 to n; the new events get the numbers n, ..., n + m - 1.
+
+    Returns:
+      int[n + m].
+    """
+    by_place = np.argsort(place, kind="stable")
+    new_place = place[by_place] + np.arange(place.size)  # moved on by the new ones in front
+    is_old = np.ones(order.size + place.size, bool)
+    is_old[new_place] = False
+    joined = np.empty(is_old.size, order.dtype)
+    joined[new_place], joined[is_old] = order.size + by_place, order
     return joined
 
 
-def _commits(host: Schedule, units: CommittedUnits) -> Columns:
+def _commit_columns(host: Schedule, units: CommittedUnits) -> Columns:
+    """The events of commits, one each; at one moment they come after all units."""
     number = units.label.size
     return {
         "time": host.time[:number],
@@ -118,24 +138,28 @@ def _commits(host: Schedule, units: CommittedUnits) -> Columns:
 
 
 def _num_unused_messages(host: Schedule, units: CommittedUnits) -> np.ndarray:
-    """int32[E]: the messages that have arrived since the commit before, and are in none."""
+    """int32[E]: the messages that have arrived between the commit before and this one, and are in no commit."""
     time = host.time[: units.label.size]
-    lost = np.isfinite(host.send_start) & (host.finish <= time.max(initial=-np.inf))
-    lost[units.unit, units.worker] = False
-    return np.bincount(np.searchsorted(time, host.finish[lost]), minlength=time.size).astype(np.int32)
+    is_unused = np.isfinite(host.send_start) & (host.finish <= time.max(initial=-np.inf))  # [T, W]
+    is_unused[units.unit, units.worker] = False
+    next_commit = np.searchsorted(time, host.finish[is_unused])
+    return np.bincount(next_commit, minlength=time.size).astype(np.int32)
 
 
 def _unit_columns(host: Schedule, units: CommittedUnits) -> Columns:
+    """The columns of an event for each unit in a commit, but for the time of the event."""
     version = host.read[units.unit, units.worker]
-    given = {"worker": units.worker, "unit": units.unit, "commit": units.commit, "order": units.unit}
-    return {**given, "version": version, "group": units.label[units.commit]}
+    columns = {"worker": units.worker, "unit": units.unit, "commit": units.commit, "order": units.unit}
+    return {**columns, "version": version, "group": units.label[units.commit]}
 
 
-def _arrivals(host: Schedule, units: CommittedUnits) -> Columns:
+def _unit_arrival_columns(host: Schedule, units: CommittedUnits) -> Columns:
+    """The events in which a unit arrives, that is the message that carries it; before its commit."""
     return {**_unit_columns(host, units), "time": units.arrival, "late": units.late, "commit_order": units.commit}
 
 
-def _steps(host: Schedule, units: CommittedUnits) -> Columns:
+def _step_columns(host: Schedule, units: CommittedUnits) -> Columns:
+    """The events in which a unit has been computed; before the commit that replaces the version that it read."""
     columns, finish = _unit_columns(host, units), np.asarray(host.finish)
     late = ~np.isfinite(finish[units.unit, units.worker])
     time = host.compute_end[units.unit, units.worker]
@@ -143,40 +167,50 @@ def _steps(host: Schedule, units: CommittedUnits) -> Columns:
 
 
 def _message_columns(host: Schedule, units: CommittedUnits) -> Columns:
-    """Those that have arrived up to the last commit."""
-    end = host.time[: units.label.size].max(initial=-np.inf)
-    unit, worker = (x.astype(np.int32) for x in np.nonzero(np.isfinite(host.send_start) & (host.finish <= end)))
-    commit_of = np.full(host.start.shape, -1, np.int32)
+    """The columns, but for the time, of the messages that have arrived up to the last commit; commit -1: in none."""
+    last_commit = host.time[: units.label.size].max(initial=-np.inf)
+    is_message = np.isfinite(host.send_start) & (host.finish <= last_commit)
+    unit, worker = (x.astype(np.int32) for x in np.nonzero(is_message))
+    commit_of = np.full(host.start.shape, -1, np.int32)  # [T, W]
     commit_of[units.unit, units.worker] = units.commit
-    read, commit = host.read[unit, worker], commit_of[unit, worker]
-    group = np.append(units.label, np.int32(-1))[commit]
-    given = {"worker": worker, "unit": unit, "commit": commit, "order": unit}
-    return {**given, "version": read, "group": group, "commit_order": read}
+    version, commit = host.read[unit, worker], commit_of[unit, worker]
+    group = np.append(units.label, np.int32(-1))[commit]  # commit -1 gets the last entry, -1
+    columns = {"worker": worker, "unit": unit, "commit": commit, "order": unit}
+    return {**columns, "version": version, "group": group, "commit_order": version}
 
 
-def _sent(host: Schedule, units: CommittedUnits) -> Columns:
+def _send_columns(host: Schedule, units: CommittedUnits) -> Columns:
+    """The events in which workers begin to send a message."""
     columns = _message_columns(host, units)
     return {**columns, "time": host.send_start[columns["unit"], columns["worker"]]}
 
 
-def _arrived(host: Schedule, units: CommittedUnits) -> Columns:
+def _message_arrival_columns(host: Schedule, units: CommittedUnits) -> Columns:
+    """The events in which a message arrives at the server."""
     columns = _message_columns(host, units)
     return {**columns, "time": host.finish[columns["unit"], columns["worker"]]}
 
 
-def _begins(
+def _begin_columns(
     host: Schedule, units: CommittedUnits, order: np.ndarray, parts: dict[str, Columns]
 ) -> tuple[Columns, np.ndarray]:
-    """The events of beginning, and before which of the others, in their order, each comes.
+    """The events in which a worker begins the work of a message, and the place of the event that each comes before.
 
-    A worker begins when it has started the first unit, and its last message has arrived: computing may have gone on
-    before. What arrives at this moment comes before it, except what comes after the version that it has read.
+    A worker begins when it has started the first unit of the message, and its last message has arrived: computing may
+    have gone on before. What arrives at this moment comes before it, but not the commit that replaces the version that
+    it has read.
+
+    Args:
+      host: the record in numpy arrays.
+      units: the units in commits; those of a message lie next to each other.
+      order: the order of all other events.
+      parts: the columns of the other events, by kind; their events are numbered through.
     """
-    first = np.flatnonzero(units.first)
+    first = np.flatnonzero(units.first)  # the first and the last unit of each message
     last = np.append(first[1:], units.unit.size)[: first.size] - 1
     worker, unit, version = units.worker[first], units.unit[first], host.read[units.unit[last], units.worker[last]]
-    commit, before = units.commit[first], last_arrival(host, worker, unit)
-    time = np.maximum(host.start[unit, worker], before)
+    commit, last_message = units.commit[first], last_arrival(host, worker, unit)
+    time = np.maximum(host.start[unit, worker], last_message)
     begins = {
         "kind": KINDS.index(BEGIN),
         "time": time,
@@ -186,54 +220,63 @@ def _begins(
         "version": version,
         "size": units.workers[commit],
         "group": units.label[commit],
-        "waited": time > before * (1 + ROUNDING),
+        "waited": time > last_message * (1 + ROUNDING),
         "late": version > np.searchsorted(host.time, time, side="right"),
     }
     times = np.concatenate([part["time"] for part in parts.values()])[order]
-    at = np.searchsorted(times, time, side="right")
+    place = np.searchsorted(times, time, side="right")
     tied = np.flatnonzero(_replacement_times(host, units)[version.clip(0, host.time.size)] == time)
     if tied.size:
         commits = np.concatenate([part["commit_order"] for part in parts.values()])[order]
-        since = np.full(host.time.size + 1, order.size)
-        since[commits[::-1]] = np.arange(order.size)[::-1]  # the first event of each commit
-        moment = np.searchsorted(times, time[tied], side="left")
-        at[tied] = np.maximum(since[version[tied].clip(0)], moment)
-    return begins, _clipped_to_own_pushes(at, units, first, order, parts)
+        first_event = np.full(host.time.size + 1, order.size)  # of each commit
+        first_event[commits[::-1]] = np.arange(order.size)[::-1]  # backwards: the first is written last
+        first_at_moment = np.searchsorted(times, time[tied], side="left")
+        place[tied] = np.maximum(first_event[version[tied].clip(0)], first_at_moment)
+    return begins, _clipped_to_own_pushes(place, units, first, order, parts)
 
 
 def _replacement_times(host: Schedule, units: CommittedUnits) -> np.ndarray:
-    """float[E + 1]: when each version was replaced, if that was with a unit begun at this moment; otherwise inf.
+    """float[E + 1] seconds: for each version, the time of the commit after it, where that time alone gives no order.
 
-    All that arrives at a moment does so before anybody begins, but for units that are begun at it.
+    That is where the commit has a unit of no length, which was begun at the very moment of the commit: other workers
+    may then have begun before the commit or after it. Elsewhere inf, since those who begin at the moment of a commit do
+    so after it.
+
+    Args:
+      host: the record in numpy arrays; unit n of worker w begins at `host.start[n, w]`, commit e is at `host.time[e]`.
+      units: the units that are in commits.
     """
-    instant = units.commit[host.start[units.unit, units.worker] >= host.time[units.commit]]
-    replaced = np.full(host.time.size + 1, np.inf)
-    replaced[instant] = host.time[instant]
-    return replaced
+    begins_at_commit = host.start[units.unit, units.worker] >= host.time[units.commit]
+    commit = units.commit[begins_at_commit]
+    replacement_time = np.full(host.time.size + 1, np.inf)
+    replacement_time[commit] = host.time[commit]  # commit e replaces version e
+    return replacement_time
 
 
 def _clipped_to_own_pushes(
-    at: np.ndarray, units: CommittedUnits, first: np.ndarray, order: np.ndarray, parts: dict[str, Columns]
+    begin_place: np.ndarray, units: CommittedUnits, first: np.ndarray, order: np.ndarray, parts: dict[str, Columns]
 ) -> np.ndarray:
-    """The places of begins, not before the worker's last push, with the commit that it completes, nor after the next.
+    """The places of begins, each after the worker's push before it and not after its own push.
+
+    Where the commit that the push before completes comes next, the begin is also after this commit.
 
     Args:
-      at: the places so far.
-      units: those in commits.
-      first: which of them the begins are of.
-      order: of the other events.
-      parts: their columns, by their kind, in which they are numbered.
+      begin_place: the places so far, that is the place of the event that each begin comes before.
+      units: the units in commits, by worker and unit.
+      first: the first unit of each begin, as an index into `units`.
+      order: the numbers of the other events in their order.
+      parts: the columns of the other events, by kind; the events are numbered through over the kinds.
     """
-    place = np.empty_like(order)
+    place = np.empty_like(order)  # of each event, by its number
     place[order] = np.arange(order.size)
-    starts = dict(zip(parts, np.cumsum([0, *(part["time"].size for part in parts.values())]), strict=False))
-    own = next((kind for kind in (UNIT, STEP) if kind in parts), None)
-    if own is not None:
-        own_place = place[starts[own] : starts[own] + units.unit.size]
+    first_number = dict(zip(parts, np.cumsum([0, *(part["time"].size for part in parts.values())]), strict=False))
+    push_kind = next((kind for kind in (UNIT, STEP) if kind in parts), None)
+    if push_kind is not None:
+        push_place = place[first_number[push_kind] : first_number[push_kind] + units.unit.size]
     else:  # commits only: each is the push of one worker
-        own_place = place[starts[COMMIT] + units.commit]
-    pushed = own_place[first - 1]
+        push_place = place[first_number[COMMIT] + units.commit]
+    last_push = push_place[first - 1]
     if COMMIT in parts:
-        pushed = pushed + (place[starts[COMMIT] + units.commit[first - 1]] == pushed + 1)
-    follows = np.append(False, units.worker[first[1:]] == units.worker[first[:-1]])[: first.size]
-    return np.minimum(np.maximum(at, np.where(follows, pushed + 1, 0)), own_place[first])
+        last_push = last_push + (place[first_number[COMMIT] + units.commit[first - 1]] == last_push + 1)
+    same_worker = np.append(False, units.worker[first[1:]] == units.worker[first[:-1]])[: first.size]
+    return np.minimum(np.maximum(begin_place, np.where(same_worker, last_push + 1, 0)), push_place[first])

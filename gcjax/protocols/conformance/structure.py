@@ -57,6 +57,7 @@ def check_shapes(schedule: "Schedule", shape: tuple[int, ...]) -> None:
 
 
 def _wrong_array(name: str, value: Any, expected: str) -> NoReturn:
+    """Raises the error that a field of a schedule has not the type and shape that is expected."""
     got = f"{jnp.result_type(value)}{list(np.shape(value))}"
     raise ValueError(f"{name} of a schedule must be {expected}; got {got}. Correct the protocol's schedule.")
 
@@ -74,14 +75,15 @@ def check_resolution(schedule: "Schedule", durations: Any) -> None:
     if any(_validate.is_traced(x) for x in (schedule.time, durations)):
         return
     seconds, time = np.asarray(durations), np.asarray(schedule.time)
-    last, real = time.max(initial=0, where=np.isfinite(time)), (seconds > 0) & np.isfinite(seconds)
-    step = np.spacing(last)
-    if step / 2 < seconds.min(initial=np.inf, where=real) or step / 2 < np.median(seconds[real]):
+    last, takes_time = time.max(initial=0, where=np.isfinite(time)), (seconds > 0) & np.isfinite(seconds)
+    step = np.spacing(last)  # to the next number of this type; adding less than half of it changes nothing
+    if step / 2 < seconds.min(initial=np.inf, where=takes_time) or step / 2 < np.median(seconds[takes_time]):
         return
+    typical = np.median(seconds[takes_time])
     wider = "Set jax_enable_x64 and pass durations of float64, or sample" if time.dtype != np.float64 else "Sample"
     raise ValueError(
         f"commits must be in order of time; {time.dtype} cannot tell times near {last:g} s apart that differ by less "
-        f"than {step:g} s, and half of the units take {np.median(seconds[real]):g} s or less. {wider} fewer units."
+        f"than {step:g} s, and half of the units take {typical:g} s or less. {wider} fewer units."
     )
 
 
@@ -107,27 +109,35 @@ def check_structure(schedule: "Schedule", protocol: "Protocol | None" = None) ->
 
 
 def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
+    """Raises an error if the schedule of one run, in numpy arrays, breaks a rule of `check_structure`.
+
+    Contributions are looked at block by block. Where the protocol is known to have no code, a contribution is a
+    stretch of units: each must have arrived, and be used once. Otherwise units are only counted, worker by worker.
+    """
     num_commits = _check_commits(schedule)
     _check_times_of_units(schedule)
-    plain = protocol is not None and protocol.code is None
-    is_used, num_used = np.zeros(schedule.start.size if plain else 0, bool), 0
+    has_units = protocol is not None and protocol.code is None
+    is_used, num_used = np.zeros(schedule.start.size if has_units else 0, bool), 0  # of all units [T, W], flat
     for block in _blocks(schedule, num_commits, BLOCK_SIZE):
         _check_indices(block, schedule, protocol)
         _check_weights(block, protocol, schedule.worker.shape[1])
-        if plain:
+        if has_units:
             last_index = block.last_indices(schedule)
             _check_arrivals(block, schedule, last_index)
             index, _ = block.unit_indices(schedule, last_index)
             is_used[index] = True
             num_used += index.size
-    if not plain:
+    if not has_units:
         _check_work_done(schedule, num_commits)
-    elif np.count_nonzero(is_used) != num_used:
-        _unit_used_again(schedule, num_commits)
+    elif np.count_nonzero(is_used) != num_used:  # more uses than units that are used
+        _raise_used_twice(schedule, num_commits)
 
 
 def _check_commits(schedule: "Schedule") -> int:
-    """The number of commits that happen, which are in order of time, and the only ones with contributions."""
+    """The number of commits that happen, that is whose time is finite.
+
+    Raises an error unless times are in order, none is after the horizon, and only these commits have contributions.
+    """
     time, horizon = schedule.time, float(schedule.horizon)
     if np.isnan(horizon):
         raise ValueError(
@@ -152,7 +162,7 @@ def _check_commits(schedule: "Schedule") -> int:
 
 
 def _check_times_of_units(schedule: "Schedule") -> None:
-    """The times of every unit follow each other; inf, from where something does not happen."""
+    """Raises an error unless the times of every unit follow each other; they are inf for what does not happen."""
     start = schedule.start
     if not (start >= 0).all():
         n, w = np.argwhere(~(start >= 0))[0]
@@ -195,31 +205,35 @@ class _Block(NamedTuple):
         return (self.unit + self.work - 1) * np.int64(schedule.start.shape[1]) + self.worker
 
     def unit_indices(self, schedule: "Schedule", last_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The units of all contributions, as such indices, and the contribution of each."""
+        """The units of all contributions, one after the other, and the contribution that each is in.
+
+        Units are indices into a flat array [T, W], from `last_index`, the last units of the contributions, backwards.
+        """
         contribution = np.arange(self.work.size, dtype=np.int32)
         if (self.work == 1).all():
             return last_index, contribution
         contribution = np.repeat(contribution, self.work)
-        from_last = np.arange(contribution.size) - np.repeat(np.cumsum(self.work) - 1, self.work)
-        return last_index[contribution] + from_last * schedule.start.shape[1], contribution
+        offset = np.arange(contribution.size) - np.repeat(np.cumsum(self.work) - 1, self.work)  # -(work - 1), ..., 0
+        return last_index[contribution] + offset * schedule.start.shape[1], contribution
 
 
 def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Block]:
-    """The contributions to the commits that happen, of so many commits at once that there are about `size`."""
-    columns = max(schedule.worker.shape[1], 1)
-    step = max(size // columns, 1)
-    row, column = (x.ravel() for x in np.indices((min(step, num_commits), columns), np.int32))
+    """The contributions to the first `num_commits` commits, in blocks of about `size`; a commit is in one block."""
+    num_columns = max(schedule.worker.shape[1], 1)  # C
+    commits_in_block = max(size // num_columns, 1)
+    row, column = (x.ravel() for x in np.indices((min(commits_in_block, num_commits), num_columns), np.int32))
     arrays = [getattr(schedule, name) for name in _Block._fields[:5]]  # once: the version is computed
-    for first in range(0, num_commits, step):
-        rows = slice(first, min(first + step, num_commits))
+    for first in range(0, num_commits, commits_in_block):
+        rows = slice(first, min(first + commits_in_block, num_commits))
         worker, unit, version, work, weight = (x[rows].reshape(-1) for x in arrays)
-        time = np.repeat(np.asarray(schedule.time)[rows], columns)
+        time = np.repeat(np.asarray(schedule.time)[rows], num_columns)
         block = _Block(worker, unit, version, work, weight, time, first + row[: worker.size], column[: worker.size])
         is_used = worker != -1
         yield block if is_used.all() else _Block(*(x[is_used] for x in block))
 
 
 def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | None") -> None:
+    """Raises an error unless workers, units, versions and work of these contributions are in their ranges."""
     num_units, num_workers = schedule.start.shape
     code = None if protocol is None else protocol.code
     min_work = 0 if protocol is None or code is not None else 1
@@ -245,7 +259,8 @@ def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | No
         block.require(unit + work <= num_units, "unit", rule)
 
 
-def _check_weights(block: _Block, protocol: "Protocol | None", columns: int) -> None:
+def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int) -> None:
+    """Raises an error unless weights are finite, and at most what the protocol says; `num_columns` is C."""
     weight = block.weight
     block.require((weight >= 0) & (weight < np.inf), "weight", "weights must be finite and at least 0")
     if protocol is None or protocol.max_weight is None or not weight.size:
@@ -259,20 +274,23 @@ def _check_weights(block: _Block, protocol: "Protocol | None", columns: int) -> 
         block.require(weight * num_chunks <= protocol.max_weight * (1 + ROUNDING), "weight", rule)
         return
     bound = protocol.max_weight * (1 if protocol.local is None else protocol.local.passes)
-    if columns * weight.max() <= bound * (1 + ROUNDING):  # whatever they add up to
+    if num_columns * weight.max() <= bound * (1 + ROUNDING):  # then no commit can be above: the sums are not needed
         return
-    total = np.bincount(block.commit - block.commit[0], weight)
-    if total.max() > bound * (1 + ROUNDING):
-        index = int(np.argmax(total > bound * (1 + ROUNDING)))
+    weight_sum = np.bincount(block.commit - block.commit[0], weight)  # of each commit of the block
+    if weight_sum.max() > bound * (1 + ROUNDING):
+        index = int(np.argmax(weight_sum > bound * (1 + ROUNDING)))
         rule = (
             f"the weights of a commit must add up to {bound:g} at most, since it applies a weighted mean (for more, "
             "say Protocol(..., max_weight=...))"
         )
-        _broken(rule, f"{total[index]:g}", block.commit[0] + index)
+        _broken(rule, f"{weight_sum[index]:g}", block.commit[0] + index)
 
 
 def _check_arrivals(block: _Block, schedule: "Schedule", last_index: np.ndarray) -> None:
-    """What a commit uses has arrived; `last_index` are the last units of the contributions."""
+    """Raises an error unless the last unit of each contribution arrives by the time of its commit.
+
+    `last_index int[N]` are these units, as indices into a flat array [T, W].
+    """
     arrival = np.take(schedule.finish, last_index, mode="clip")
     holds = arrival <= block.time
     if not holds.all() and not (holds := _is_up_to(arrival, block.time)).all():
@@ -282,45 +300,49 @@ def _check_arrivals(block: _Block, schedule: "Schedule", last_index: np.ndarray)
         _broken("a commit must not come before what it uses", value, block.commit[i], block.column[i])
 
 
-def _unit_used_again(schedule: "Schedule", num_commits: int) -> NoReturn:
-    """Says which unit is used again, and where."""
-    (block,) = _blocks(schedule, num_commits, schedule.worker.size)
+def _raise_used_twice(schedule: "Schedule", num_commits: int) -> NoReturn:
+    """Raises the error that a unit is used twice; it names the first use of a unit that was used before."""
+    (block,) = _blocks(schedule, num_commits, schedule.worker.size)  # all contributions in one block
     index, contribution = block.unit_indices(schedule, block.last_indices(schedule))
-    order = np.argsort(index, kind="stable")
-    again = order[1:][index[order[1:]] == index[order[:-1]]].min()
-    unit, worker = divmod(int(index[again]), schedule.start.shape[1])
+    order = np.argsort(index, kind="stable")  # equal units lie next to each other, the earlier use first
+    second_use = order[1:][index[order[1:]] == index[order[:-1]]].min()
+    unit, worker = divmod(int(index[second_use]), schedule.start.shape[1])
     value = f"unit {unit} of worker {worker} again"
-    _broken("a unit can be used once only", value, block.commit[contribution[again]], block.column[contribution[again]])
+    c = contribution[second_use]
+    _broken("a unit can be used once only", value, block.commit[c], block.column[c])
 
 
 def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
-    """Nobody is said to have done more, up to any commit, than the units that have ended by then."""
+    """Raises an error if, up to some commit, more units of a worker are used than have ended by then."""
     for block in _blocks(schedule, num_commits, schedule.worker.size):
-        order = np.argsort(block.worker, kind="stable")
+        order = np.argsort(block.worker, kind="stable")  # by worker, and then by commit
         worker, work, time = block.worker[order], block.work[order], block.time[order]
-        total = np.cumsum(work, dtype=np.int64)
-        total -= np.maximum.accumulate(np.where(np.diff(worker, prepend=-1) != 0, total - work, 0))
+        num_used = np.cumsum(work, dtype=np.int64)  # up to each contribution, of all workers; then of its own alone
+        num_used -= np.maximum.accumulate(np.where(np.diff(worker, prepend=-1) != 0, num_used - work, 0))
         num_units = schedule.start.shape[0]
         finish = np.sort(schedule.finish, axis=0)
-        ended = np.where(total <= num_units, finish[(total - 1).clip(0, num_units - 1), worker], np.inf)
+        # When so many units of the worker have ended, whichever these are.
+        ended = np.where(num_used <= num_units, finish[(num_used - 1).clip(0, num_units - 1), worker], np.inf)
         bad = (work > 0) & ~_is_up_to(ended, time)
         if bad.any():
-            i = np.flatnonzero(bad)[np.argmin(order[bad])]
+            i = np.flatnonzero(bad)[np.argmin(order[bad])]  # the first in the order of the commits
             num_ended = int((schedule.finish[:, worker[i]] <= time[i]).sum())
-            value = f"{total[i]} units of worker {worker[i]} at {time[i]:g} s, when {num_ended} have ended"
+            value = f"{num_used[i]} units of worker {worker[i]} at {time[i]:g} s, when {num_ended} have ended"
             rule = "commits must not use more units of a worker than have ended by then"
             _broken(rule, value, block.commit[order[i]], block.column[order[i]])
 
 
 def _is_up_to(early: Any, late: Any) -> Any:
-    """Whether times follow each other, up to rounding."""
+    """bool, like the times: whether `early` is at most `late`, up to rounding."""
     return (early <= late) | (early <= late * (1 + ROUNDING))
 
 
 def _broken(rule: str, value: str, commit: int, contribution: int | None = None) -> NoReturn:
+    """Raises the error that a commit, or a contribution to it, breaks a rule with this value."""
     where = f"commit {commit}" if contribution is None else f"commit {commit}, contribution {contribution}"
     raise ValueError(f"{rule}; {where} has {value}. Correct the protocol's schedule.")
 
 
 def _broken_unit(rule: str, value: str, unit: int, worker: int) -> NoReturn:
+    """Raises the error that a unit of a worker breaks a rule with this value."""
     raise ValueError(f"{rule}; unit {unit} of worker {worker} has {value}. Correct the protocol's schedule.")

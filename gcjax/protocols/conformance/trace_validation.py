@@ -108,7 +108,7 @@ def check(schedule: Schedule, specification: Specification) -> Conformance:
 
 
 def _kinds(specification: Specification) -> set[str]:
-    """The kinds of events that the actions of a specification stand for, or are asked at."""
+    """The kinds of events that the actions of a specification stand for, or at which one must be allowed."""
     kinds = {kind for role, _ in specification.roles() for action in role.actions for kind in _kinds_of(action)}
     if not kinds:
         raise ValueError(
@@ -119,22 +119,24 @@ def _kinds(specification: Specification) -> set[str]:
 
 
 def _kinds_of(action: Action) -> set[str]:
+    """The kind of events that an action stands for, and the kind at which it must be allowed; without empty names."""
     return {action.event, action.enabled_at or action.event} - {""}
 
 
 def _integers(state: State) -> State:
+    """The state with all its fields as numpy arrays of int32."""
     return type(state)(*(np.asarray(x, np.int32) for x in state))
 
 
 def _rows(arrays: Any, rows: Any) -> Any:
-    """These rows of each array."""
+    """These rows of each array of a tree; `rows` are indices, a slice, or one index."""
     if isinstance(rows, np.ndarray):
         return jax.tree.map(lambda x: np.take(x, rows, axis=0, mode="clip"), arrays)  # faster than by an index
     return jax.tree.map(lambda x: x[rows], arrays)
 
 
 def _power_of_two(count: int) -> int:
-    """The size up to which so many rows are filled up, so that few sizes are compiled."""
+    """The least power of two from `count` and `MIN_SIZE` on: rows are padded to it, so that few sizes are compiled."""
     return max(MIN_SIZE, 1 << (count - 1).bit_length())
 
 
@@ -167,7 +169,7 @@ class _Programs:
             kind: [(i, a) for i, (role, _) in enumerate(roles) for a in role.actions if kind in _kinds_of(a)]
             for kind in KINDS
         }
-        self._violates = {
+        self._violations_by_kind = {
             kind: jax.jit(jax.vmap(partial(self._violations_of_one, kind)))
             for kind, actions in self.actions.items()
             if any(_is_asked_at(action, kind) for _, action in actions)
@@ -175,12 +177,12 @@ class _Programs:
         self._replay = jax.jit(lambda state, events: jax.lax.scan(self._advance, state, events)[1])
 
     def states(self, state: State, events: Event) -> State:
-        """The states `[B + 1]` before each of the events `[B]` and after the last, if they begin in this state."""
-        count = events.kind.size + 1
-        size = count if self.specification.replay is not None else _power_of_two(count)
+        """The states `[B + 1]` before each of the events `[B]` and after the last, if `state` is the first."""
+        num_states = events.kind.size + 1
+        size = num_states if self.specification.replay is not None else _power_of_two(num_states)
         padded = jax.tree.map(lambda x: np.append(x, np.full(size - x.size, -1, x.dtype)), events)  # of no kind
         states = (self.specification.replay or self._replay)(state, padded)
-        return _rows(_integers(states), slice(count))
+        return _rows(_integers(states), slice(num_states))
 
     def violations(self, states: State, events: Event) -> np.ndarray:
         """bool[B, 2]: whether each event violates the guarantee, and the property.
@@ -189,23 +191,25 @@ class _Programs:
           states: `[B + 1]`, before each event and after the last one.
           events: `[B]`.
         """
-        parts = []
-        for kind, violates in self._violates.items():
+        results = []
+        for kind, violations_of in self._violations_by_kind.items():
             rows = np.flatnonzero(events.kind == KINDS.index(kind))
             if rows.size:
-                some = np.append(rows, np.full(_power_of_two(rows.size) - rows.size, rows[0]))
-                parts.append((rows, violates(_rows(states, some), _rows(states, some + 1), _rows(events, some))))
+                padded = np.append(rows, np.full(_power_of_two(rows.size) - rows.size, rows[0]))
+                before, after = _rows(states, padded), _rows(states, padded + 1)
+                results.append((rows, violations_of(before, after, _rows(events, padded))))
         violations = np.zeros((events.kind.size, 2), bool)
-        for rows, part in parts:  # only now, since they are computed beside
-            violations[rows] = np.asarray(part)[: rows.size]
+        for rows, result in results:  # read only now: they are dispatched asynchronously
+            violations[rows] = np.asarray(result)[: rows.size]
         return violations
 
     def _advance(self, state: State, event: Event) -> tuple[State, State]:
-        """The state after an event, and the one before it."""
+        """The state after an event, and the one before it: a step of a scan, which collects the second."""
         kinds = [kind for kind, actions in self.actions.items() if any(a.event == kind for _, a in actions)]
         branches = [partial(self._next, kind) for kind in (None, *kinds)]
+        # Branch 0, which changes nothing, is for the kinds that no action stands for, and for -1, no kind.
         branch_of_kind = np.array([*(1 + kinds.index(kind) if kind in kinds else 0 for kind in KINDS), 0], np.int32)
-        branch = jnp.asarray(branch_of_kind)[event.kind]  # the last one for -1, no kind
+        branch = jnp.asarray(branch_of_kind)[event.kind]
         return jax.lax.switch(branch, branches, state, event), state
 
     def _next(self, kind: str | None, state: State, event: Event) -> State:
@@ -215,13 +219,16 @@ class _Programs:
     def _violations_of_one(self, kind: str, before: State, after: State, event: Event) -> jax.Array:
         """bool[2]: whether an event in one state, which should lead to another one, violates guarantee and property."""
         spec, step = self.specification, self.step(kind, before, event)
-        still = _same(step.after, before)
-        guaranteed = step.agrees & (still | self._guarantee(kind)(before, step.after, step.component))
-        holds = spec.invariant(step.after) & spec.step_property(before, step.after, step.component)
-        return jnp.stack([~(guaranteed & _same(step.next, after)), ~holds])
+        is_unchanged = _same(step.after, before)  # every guarantee allows doing nothing
+        is_guaranteed = step.agrees & (is_unchanged | self._guarantee(kind)(before, step.after, step.component))
+        has_property = spec.invariant(step.after) & spec.step_property(before, step.after, step.component)
+        return jnp.stack([~(is_guaranteed & _same(step.next, after)), ~has_property])
 
     def _guarantee(self, kind: str) -> Relation:
-        """The guarantee of whoever takes the steps of such events; that of one role, where it is known which."""
+        """The guarantee that the steps of events of this kind must keep to.
+
+        That of the one role whose actions stand for them; that of the whole specification where it is not known which.
+        """
         roles = {number if action.actor is None else None for number, action in self.actions[kind]}
         (role,) = roles if len(roles) == 1 else (None,)
         return self.specification.guarantee if role is None else self.specification.roles()[role][0].allows
@@ -232,31 +239,37 @@ class _Programs:
         That is the first that may be taken and agrees with the event; or nothing, if this agrees, as for those of a
         group behind the first; or the first that agrees, since a program may do less than is guaranteed; or the first.
         """
-        (fit, after, component), *others = (self._candidate(kind, *pair, state, event) for pair in self.actions[kind])
+        best, *others = (self._candidate(kind, role, action, state, event) for role, action in self.actions[kind])
         for other in others:
-            fit, after, component = _where(other[0] > fit, other, (fit, after, component))
+            best = _where(other[0] > best[0], other, best)
+        fit, after, component = best
         advances = any(action.event == kind for _, action in self.actions[kind])
         return _Step(after, component, fit >= AGREES, after if advances else state)
 
     def _candidate(
         self, kind: str, role: int, action: Action, state: State, event: Event
     ) -> tuple[jax.Array, State, jax.Array]:
-        """How well an action fits an event of this kind, the state that it leads to, and who takes it."""
+        """How well an action of a role fits an event of this kind, the state that it leads to, and who takes it.
+
+        The fit is int32[]: FITS: it is allowed and agrees with the event; RESTS: doing nothing agrees; AGREES: it
+        agrees and is not allowed; MEANT: it does not agree.
+        """
         if action.actor is not None:
             component = action.actor(state, event)
         else:
             component = event.worker if role == 0 else jnp.full_like(event.worker, self.specification.num_workers)
-        moved, enabled = action.move(state, component)
-        moved = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), moved, state)
+        after, is_allowed = action.move(state, component)
+        after = jax.tree.map(lambda x, y: jnp.asarray(x).astype(y.dtype), after, state)
         if not _is_asked_at(action, kind):
-            return jnp.where(enabled, FITS, AGREES), moved, component
-        agrees, rests = action.matches(state, moved, event), action.matches(state, state, event)
-        fit = jnp.where(agrees & enabled, FITS, jnp.where(rests, RESTS, jnp.where(agrees, AGREES, MEANT)))
-        return fit, _where(fit == RESTS, state, moved), component
+            return jnp.where(is_allowed, FITS, AGREES), after, component
+        agrees, rest_agrees = action.matches(state, after, event), action.matches(state, state, event)
+        fit = jnp.where(agrees & is_allowed, FITS, jnp.where(rest_agrees, RESTS, jnp.where(agrees, AGREES, MEANT)))
+        return fit, _where(fit == RESTS, state, after), component
 
 
 @lru_cache(maxsize=32)
 def _programs(specification: Specification) -> _Programs:
+    """The programs of a specification, kept for equal ones, so that they are compiled once."""
     return _Programs(specification)
 
 
@@ -272,14 +285,17 @@ def _same(state: State, other: State) -> jax.Array:
 
 
 def _where(condition: jax.Array, first: Any, second: Any) -> Any:
-    """The first or the second tree of arrays; an array of both stays itself, so that it is known to be the same."""
+    """The tree of arrays `first` where the condition `bool[]` holds, otherwise `second`.
+
+    An array that is the same object in both is taken as it is, so that `_same` need not compare it.
+    """
     return jax.tree.map(lambda x, y: x if x is y else jnp.where(condition, x, y), first, second)
 
 
 def _counterexample(
     specification: Specification, trace: Events, index: int, violation: str, state: State
 ) -> Conformance:
-    """What is said about the event with this number, the first bad one, which happens in this state."""
+    """What `check` returns if the first violation is at the event with this index, which happens in this state."""
     event = _rows(trace.event, index)
     kind = KINDS[int(event.kind)]
     step = _programs(specification).step(kind, *jax.tree.map(jnp.asarray, (state, event)))

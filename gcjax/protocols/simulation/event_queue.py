@@ -21,77 +21,89 @@ Fields = TypeVar("Fields", bound=Any)
 
 
 class State(NamedTuple):
-    """The simulation at a moment; arrays [W] where nothing else is said."""
+    """The simulation at a moment.
+
+    Attributes:
+      view: what the rule may look at.
+      phase: int32[W], what each worker does: `IDLE`, `RECEIVING`, ...
+      until: float[W] seconds, when the phase ends; inf for a transfer on the shared link.
+      left: float[W], what is left of such a transfer, in full gradients.
+      num_turns: int32[W], the turns that have ended so far.
+      current: the turn under way of each worker, or else its last one; arrays [W].
+      integers: int32[J, W, fields], the turns that have ended: their fields `INTEGERS`.
+      floats: float[J, W, fields], their fields `FLOATS`.
+      time: float[E] seconds of the commits; inf for those that have not happened.
+      horizon: float[] seconds, when the first worker would begin a unit that was not sampled; inf if none has so far.
+      going: bool[], whether the simulation goes on.
+    """
 
     view: View
     phase: jax.Array
-    until: jax.Array  # when the phase ends; inf for a transfer on the shared link
-    left: jax.Array  # of such a transfer, in full gradients
-    num_turns: jax.Array  # that have ended so far
-    current: Turns  # the turn under way, or else the last one
-    integers: jax.Array  # [J, W, fields], turns that have ended
-    floats: jax.Array  # [J, W, fields]
-    time: jax.Array  # [E]
+    until: jax.Array
+    left: jax.Array
+    num_turns: jax.Array
+    current: Turns
+    integers: jax.Array
+    floats: jax.Array
+    time: jax.Array
     horizon: jax.Array
     going: jax.Array
 
 
 def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
-    """A NamedTuple of arrays with these values where the mask says so."""
+    """The NamedTuple of arrays, with new values for the named fields, where `mask bool[...]` is true."""
     return fields._replace(**{name: jnp.where(mask, value, getattr(fields, name)) for name, value in values.items()})
 
 
 def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
-    """The state in which nobody has begun; J and E are given."""
+    """The state in which nobody has begun, with room for `num_turns` turns of a worker and `num_commits` commits."""
     work, dtype = queue.work, queue.work.durations.dtype
-    count = work.num_workers
-    zeros, never = jnp.zeros(count, jnp.int32), jnp.full(count, jnp.inf, dtype)
-    memory = queue.rule.memory(count, dtype)
-    zero = jnp.zeros((), jnp.int32)
-    empty = {"first": work.num_units, "commit": -1, "version": -1}
-    row = jnp.asarray([empty.get(name, 0) for name in INTEGERS], jnp.int32)
+    num_workers = work.num_workers
+    zeros, never = jnp.zeros(num_workers, jnp.int32), jnp.full(num_workers, jnp.inf, dtype)
+    no_turn = {"first": work.num_units, "commit": -1, "version": -1}  # the other integers are 0
+    no_turn_integers = jnp.asarray([no_turn.get(name, 0) for name in INTEGERS], jnp.int32)
     return State(
         view=View(
             now=jnp.zeros((), dtype),
-            commits=zero,
+            commits=jnp.zeros((), jnp.int32),
             clock=zeros,
             since=zeros,
             idle=zeros == 0,
             version=zeros - 1,
-            memory=memory,
+            memory=queue.rule.memory(num_workers, dtype),
         ),
         phase=zeros,
         until=never,
-        left=jnp.zeros(count, dtype),
+        left=jnp.zeros(num_workers, dtype),
         num_turns=zeros,
         current=Turns(
             **{**dict.fromkeys(INTEGERS, zeros), "version": zeros - 1, "commit": zeros - 1},
             **dict.fromkeys(FLOATS, never),
         ),
-        integers=jnp.broadcast_to(row, (num_turns, count, len(INTEGERS))),
-        floats=jnp.full((num_turns, count, len(FLOATS)), jnp.inf, dtype),
+        integers=jnp.broadcast_to(no_turn_integers, (num_turns, num_workers, len(INTEGERS))),
+        floats=jnp.full((num_turns, num_workers, len(FLOATS)), jnp.inf, dtype),
         time=jnp.full(num_commits, jnp.inf, dtype),
         horizon=jnp.full((), jnp.inf, dtype),
         going=jnp.ones((), bool),
     )
 
 
-def with_ended_turns(state: State, which: jax.Array, worker: jax.Array) -> State:
-    """With the current turns of some workers among those that have ended.
+def with_ended_turns(state: State, has_ended: jax.Array, worker: jax.Array) -> State:
+    """The state in which the current turns of some workers are written to the turns that have ended.
 
     Args:
       state: the simulation.
-      which: bool, like `worker`.
-      worker: int32[...].
+      has_ended: bool[...], whose turns have ended.
+      worker: int32[...], one number or several.
     """
-    number = state.integers.shape[0]
-    place = jnp.where(which, state.num_turns[worker], number), worker  # out of bounds: dropped
+    max_turns = state.integers.shape[0]
+    place = jnp.where(has_ended, state.num_turns[worker], max_turns), worker  # out of bounds: dropped
     integers = jnp.stack([getattr(state.current, name)[worker] for name in INTEGERS], axis=-1)
     floats = jnp.stack([getattr(state.current, name)[worker] for name in FLOATS], axis=-1)
     return state._replace(
         integers=state.integers.at[place].set(integers, mode="drop"),
         floats=state.floats.at[place].set(floats, mode="drop"),
-        num_turns=state.num_turns.at[worker].add(which.astype(jnp.int32)),
+        num_turns=state.num_turns.at[worker].add(has_ended.astype(jnp.int32)),
     )
 
 
@@ -106,54 +118,67 @@ class Queue(NamedTuple):
     network: Network
 
     def step(self, state: State) -> State:
-        """One event."""
-        state = self._start(state)
-        coming = self.coming(state)
-        event, worker = coming.min(), jnp.argmin(coming).astype(jnp.int32)
-        going = state.going & jnp.isfinite(event) & (event <= state.horizon)
-        if self.rule.everybody:
-            lost = jnp.isinf(coming) & (state.current.compute_start < event) & ~state.view.idle
-            going &= (event == state.view.now) | ~(lost & (state.view.since == 0)).any()
-        now = jnp.where(going, event, state.view.now)
-        state, arrives = self.passed(state._replace(going=going), now, worker)
-        return self._arrive(state, worker, arrives)
+        """The state after the next event: idle workers begin, if they may, and then the earliest phase ends.
 
-    def coming(self, state: State) -> jax.Array:
+        The simulation stops if no phase ever ends, or if the next one ends after the horizon. A rule that needs
+        everybody for each commit also stops it once a worker that owes a message never ends its unit.
+        """
+        state = self._with_begun_turns(state)
+        phase_end = self.phase_ends(state)
+        next_time, worker = phase_end.min(), jnp.argmin(phase_end).astype(jnp.int32)
+        going = state.going & jnp.isfinite(next_time) & (next_time <= state.horizon)
+        if self.rule.everybody:
+            never_ends = jnp.isinf(phase_end) & (state.current.compute_start < next_time) & ~state.view.idle
+            # What happens at this very moment is still dealt with.
+            going &= (next_time == state.view.now) | ~(never_ends & (state.view.since == 0)).any()
+        now = jnp.where(going, next_time, state.view.now)
+        state, arrives = self.at_event(state._replace(going=going), now, worker)
+        return self._with_message(state, worker, arrives)
+
+    def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends."""
         return state.until
 
-    def passed(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
-        """The state at the next event, which this worker has; and whether its message has arrived."""
+    def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
+        """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
+
+        Here it always has: the one phase of a turn ends then. False once the simulation has stopped.
+        """
         del worker
         return state._replace(view=state.view._replace(now=now)), state.going
 
-    def ask(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
-        """These workers begin a turn, by receiving the parameters or by computing."""
+    def begin_turns(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
+        """The workers of `may bool[W]` begin a turn: those of `pulls bool[W]` by receiving the parameters."""
         now = state.view.now
-        return self.compute(state, may, jnp.where(pulls, now + self.alone(self.network.download), now), pulls)
+        ready = jnp.where(pulls, now + self.message_seconds(self.network.download), now)
+        return self.compute(state, may, ready, pulls)
 
     def sending(self, stop: jax.Array, send_start: jax.Array) -> tuple[int, jax.Array, jax.Array]:
         """The phase of those who compute until `stop` and then send; when it ends, and when the message arrives."""
         del stop
-        arrive = send_start + self.alone(self.network.upload)
+        arrive = send_start + self.message_seconds(self.network.upload)
         if self.rule.exchanges:
-            arrive += self.alone(self.network.download)
+            arrive += self.message_seconds(self.network.download)
         return ARRIVING, arrive, arrive
 
-    def alone(self, link: Any) -> jax.Array:
-        """float[W] or []: seconds of a message on a link of its own."""
+    def message_seconds(self, link: Any) -> jax.Array:
+        """float[W] or []: seconds of a message on a link of its own; `link` are those of its bytes, without latency."""
         dtype = self.work.durations.dtype
         return jnp.asarray(self.network.latency, dtype) + jnp.asarray(link, dtype)
 
-    def _start(self, state: State) -> State:
-        """Idle workers begin, once all that arrives at this moment has been dealt with."""
+    def _with_begun_turns(self, state: State) -> State:
+        """The state in which idle workers begin a turn, if the rule says so.
+
+        Nobody begins before all that arrives at this moment has been dealt with. A worker without a unit that was
+        sampled does not begin any more, and sets the horizon.
+        """
         view, current = state.view, state.current
-        quiet = self.coming(state).min() > view.now
-        may = view.idle & quiet & state.going & self.rule.ready(view)
-        first = current.first + current.begun
-        out = may & (first >= self.work.num_units)
-        horizon = jnp.where(out.any(), jnp.minimum(state.horizon, view.now), state.horizon)
-        view, may = view._replace(idle=view.idle & ~out), may & ~out
+        all_arrived = self.phase_ends(state).min() > view.now
+        may = view.idle & all_arrived & state.going & self.rule.ready(view)
+        first = current.first + current.begun  # after the units of the last turn
+        has_no_unit = may & (first >= self.work.num_units)
+        horizon = jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, view.now), state.horizon)
+        view, may = view._replace(idle=view.idle & ~has_no_unit), may & ~has_no_unit
         pulls = may & self.rule.pulls(view) if not self.rule.exchanges else jnp.zeros_like(may)
         current = replace_where(
             current, may, first=first, begun=0, work=0, commit=-1,
@@ -162,32 +187,46 @@ class Queue(NamedTuple):
         version = jnp.where(pulls, view.commits, view.version)
         view = view._replace(idle=view.idle & ~may, version=version)
         state = state._replace(horizon=horizon, current=current._replace(version=version), view=view)
-        return self.ask(state, may, pulls)
+        return self.begin_turns(state, may, pulls)
 
     def compute(self, state: State, may: jax.Array, ready: jax.Array, pulled: jax.Array) -> State:
-        """Workers that have their parameters at `ready float[W]` compute."""
+        """The state in which workers have begun to compute the units that the rule plans.
+
+        Those whose plan takes more units than were sampled do nothing instead, and set the horizon.
+
+        Args:
+          state: the simulation.
+          may: bool[W], who begins.
+          ready: float[W] seconds, when each has the parameters.
+          pulled: bool[W], whose parameters were received for this turn.
+        """
         old = state.current
         plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
-        short = may & (old.first + plan.num_units > self.work.num_units)
-        horizon = jnp.where(short.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
-        does = may & ~short
+        lacks_units = may & (old.first + plan.num_units > self.work.num_units)
+        horizon = jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
+        computes = may & ~lacks_units
         send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
         phase, until, arrive = self.sending(plan.stop, send_start)
         current = replace_where(
-            old, does, begun=plan.num_units, work=plan.num_units, fresh=jnp.where(pulled, plan.fresh, old.first),
+            old, computes, begun=plan.num_units, work=plan.num_units, fresh=jnp.where(pulled, plan.fresh, old.first),
             begin=jnp.minimum(old.begin, plan.compute_start), compute_start=plan.compute_start, stop=plan.stop,
             send_start=send_start, arrive=arrive,
         )  # fmt: skip
-        state = replace_where(state, short, phase=IDLE, until=jnp.inf)
-        return replace_where(state, does, phase=phase, until=until)._replace(current=current, horizon=horizon)
+        state = replace_where(state, lacks_units, phase=IDLE, until=jnp.inf)
+        return replace_where(state, computes, phase=phase, until=until)._replace(current=current, horizon=horizon)
 
-    def _arrive(self, state: State, worker: jax.Array, arrives: jax.Array) -> State:
-        """A message has arrived: the rule says what it leads to."""
-        view, one = state.view, arrives.astype(jnp.int32)
-        position = view.since.sum(dtype=jnp.int32)
+    def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array) -> State:
+        """The state after the message of a worker has arrived, and after the commit that it may bring.
+
+        The worker's turn ends, and it becomes idle. Where the rule does not say whose messages a commit takes, each
+        takes all since the last one, so that the commit of a message is known on arrival; otherwise it is known when
+        it is taken. If not `arrives bool[]`, nothing changes.
+        """
+        view, num_messages = state.view, arrives.astype(jnp.int32)
+        position = view.since.sum(dtype=jnp.int32)  # behind the other messages that are in no commit yet
         view = view._replace(
-            clock=view.clock.at[worker].add(one),
-            since=view.since.at[worker].add(one),
+            clock=view.clock.at[worker].add(num_messages),
+            since=view.since.at[worker].add(num_messages),
             idle=view.idle.at[worker].set(view.idle[worker] | arrives),
         )
         commits = arrives & self.rule.commits(view, worker)
@@ -206,25 +245,26 @@ class Queue(NamedTuple):
         taken = jnp.ones_like(view.idle) if self.rule.takes is None else self.rule.takes(view, worker)
         taken = taken & commits
         if self.rule.takes is not None:
-            state = self._take(state, taken, view.commits)
+            state = self._with_taken_messages(state, taken, view.commits)
         after = view._replace(commits=view.commits + commits.astype(jnp.int32))
         memory = self.rule.remember(after, worker)
         memory = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), memory, view.memory)
         view = after._replace(memory=memory, since=jnp.where(taken, 0, view.since))
         state = state._replace(view=view)
-        return self._cut_off(state, commits) if self.rule.cancels else state
+        return self._with_cut_off_turns(state, commits) if self.rule.cancels else state
 
-    def _take(self, state: State, taken: jax.Array, commit: jax.Array) -> State:
-        """Marks the last message of some workers as part of a commit, one after the other."""
-        everybody = jnp.arange(taken.size)
-        position = jnp.cumsum(taken, dtype=jnp.int32) - 1
-        place = jnp.where(taken, state.num_turns - 1, state.integers.shape[0]), everybody
+    def _with_taken_messages(self, state: State, taken: jax.Array, commit: jax.Array) -> State:
+        """The state in which the last messages of the workers of `taken bool[W]` are part of a commit."""
+        worker = jnp.arange(taken.size)
+        position = jnp.cumsum(taken, dtype=jnp.int32) - 1  # 0, 1, ... among those that are taken
+        last_turn = state.num_turns - 1
+        place = jnp.where(taken, last_turn, state.integers.shape[0]), worker  # out of bounds: dropped
         integers = state.integers.at[(*place, INTEGERS.index("commit"))].set(commit, mode="drop")
         integers = integers.at[(*place, INTEGERS.index("position"))].set(position, mode="drop")
         return state._replace(integers=integers)
 
-    def _cut_off(self, state: State, commits: jax.Array) -> State:
-        """Ends all turns under way, if there is a commit; their units are used up."""
+    def _with_cut_off_turns(self, state: State, commits: jax.Array) -> State:
+        """The state in which all turns under way are ended, if `commits bool[]`; the unit that each began is lost."""
         cut, now, old = commits & (state.phase != IDLE), state.view.now, state.current
         current = replace_where(
             old, cut, begun=1, work=0, compute_start=jnp.where(old.compute_start > now, jnp.inf, old.compute_start),

@@ -51,9 +51,9 @@ def event_schedule(
         NaN then, which the check of any schedule refuses.
     """
     work = Work.of(durations)
-    number = work.num_units * work.num_workers if num_commits is None else num_commits
+    max_commits = work.num_units * work.num_workers if num_commits is None else num_commits
     # One commit more, to see whether there was room.
-    turns, time, horizon = _simulated(rule, work, network, num_turns or work.num_units, number + 1)
+    turns, time, horizon = _simulated(rule, work, network, num_turns or work.num_units, max_commits + 1)
     max_messages = num_contributions // (2 if split else 1)
     is_lossy = jnp.isfinite(time[-1]) | (not by_worker and _most_messages(turns) > max_messages)
     if not _validate.is_traced(is_lossy) and bool(is_lossy):
@@ -62,7 +62,7 @@ def event_schedule(
         turns,
         work,
         time=time[:-1],
-        horizon=jnp.where(is_lossy, jnp.nan, horizon),  # which no schedule may have
+        horizon=jnp.where(is_lossy, jnp.nan, horizon),  # refused by the check of any schedule
         weight=weight,
         num_contributions=num_contributions,
         split=split,
@@ -73,20 +73,24 @@ def event_schedule(
 def _simulated(
     rule: Rule, work: Work, network: Network, num_turns: int, num_commits: int
 ) -> tuple[Turns, jax.Array, jax.Array]:
-    """The turns, the times of the commits, and the horizon."""
+    """The turns `[J, W]`, the seconds `[E]` of the commits, and the horizon, after running the event queue to its end.
+
+    J and E are `num_turns` and `num_commits`. Turns that are under way at the end are recorded too.
+    """
     queue = (Queue if network.server is None else SharedQueue)(rule, work, network)
     state = initial_state(queue, num_turns, num_commits)
     state = jax.lax.while_loop(lambda s: max_over_runs(s.going.astype(jnp.int32)) > 0, queue.step, state)
     state = with_ended_turns(state, state.phase != IDLE, jnp.arange(work.num_workers))
     turns = Turns(*jnp.moveaxis(state.integers, -1, 0), *jnp.moveaxis(state.floats, -1, 0))
     if rule.exchanges:  # what is read is the newest version when the exchange begins
-        read = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
-        turns = turns._replace(version=jnp.where(turns.commit >= 0, jnp.minimum(read, turns.commit), read))
+        newest = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
+        # At one moment there can be later commits: the turn has read no later version than its own commit replaces.
+        turns = turns._replace(version=jnp.where(turns.commit >= 0, jnp.minimum(newest, turns.commit), newest))
     return turns, state.time, state.horizon
 
 
 def _most_messages(turns: Turns) -> jax.Array:
-    """int32[]: the most messages that a commit takes."""
+    """int32[]: the most messages that a commit takes; each has a position, 0, 1, ..., among those of its commit."""
     return jnp.max(jnp.where(turns.commit >= 0, turns.position, -1)) + 1
 
 

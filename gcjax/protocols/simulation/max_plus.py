@@ -35,27 +35,28 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
         for x in (network.receive_seconds(), network.send_seconds())
     )
 
-    def begin(free: jax.Array, slowest: jax.Array, unit: jax.Array) -> jax.Array:
-        return jnp.maximum(free, slowest[unit % depth]) if bounded else free
+    def begin(last_finish: jax.Array, slowest: jax.Array, unit: jax.Array) -> jax.Array:
+        """float[W]: when unit number `unit` of each worker begins.
+
+        After its last unit, at `last_finish float[W]`, and after the unit `depth` before it of everybody, at
+        `slowest float[depth]`, the latest finish of each of the last `depth` units (that of unit n at n % depth).
+        """
+        return jnp.maximum(last_finish, slowest[unit % depth]) if bounded else last_finish
 
     def step(state: Pair, unit_durations: Pair) -> tuple[Pair, tuple[jax.Array, ...]]:
-        (free, slowest), (unit, seconds) = state, unit_durations
-        start = begin(free, slowest, unit)
+        """One unit of every worker: the state that `begin` looks at, and the times of the unit."""
+        (last_finish, slowest), (unit, seconds) = state, unit_durations
+        start = begin(last_finish, slowest, unit)
         compute_start = start + receive
         compute_end = compute_start + seconds
         finish = compute_end + send
-        return (finish, slowest.at[unit % depth].set(finish.max())), (
-            start,
-            compute_start,
-            compute_end,
-            finish,
-        )
+        return (finish, slowest.at[unit % depth].set(finish.max())), (start, compute_start, compute_end, finish)
 
     initial = jnp.zeros(num_workers, dtype), jnp.zeros(depth, dtype)
     units = jnp.arange(num_units)
-    (free, slowest), times = jax.lax.scan(step, initial, (units, durations))
+    (last_finish, slowest), times = jax.lax.scan(step, initial, (units, durations))
     start, compute_start, compute_end, finish = times
-    horizon = begin(free, slowest, jnp.asarray(num_units)).min()
+    horizon = begin(last_finish, slowest, jnp.asarray(num_units)).min()  # of the first unit that was not sampled
     return Timeline(start, compute_start, compute_end, compute_end, finish, horizon)
 
 
@@ -74,12 +75,16 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
     arrivals, rank = timeline.finish.T.ravel(), _rank_within_moment(timeline, staleness).T.ravel()
     order = _sorted_order(arrivals, rank)
     time, rank = arrivals[order], rank[order]
-    last = jnp.append((time[1:] != time[:-1]) | (rank[1:] != rank[:-1]), True)  # of those that arrive together
-    upto = jax.lax.cummin(jnp.where(last, jnp.arange(1, time.size + 1, dtype=jnp.int32), time.size), reverse=True)
-    seen = jnp.zeros_like(upto).at[order].set(upto, unique_indices=True).reshape(num_workers, num_units)
-    version = _shifted_columns(seen, 1)
+    is_last = jnp.append((time[1:] != time[:-1]) | (rank[1:] != rank[:-1]), True)  # of one time and rank
+    num_commits = jnp.arange(1, time.size + 1, dtype=jnp.int32)
+    # The version there is once all commits of the time and the rank of a commit have happened; in order, then [W, T].
+    version_after = jax.lax.cummin(jnp.where(is_last, num_commits, time.size), reverse=True)
+    version_after = jnp.zeros_like(version_after).at[order].set(version_after, unique_indices=True)
+    version_after = version_after.reshape(num_workers, num_units)
+    version = _shifted_columns(version_after, 1)  # after the worker's last unit
     if staleness < num_units:
-        version = jnp.maximum(version, _shifted_columns(seen.max(axis=0, keepdims=True), int(staleness) + 1))
+        slowest = version_after.max(axis=0, keepdims=True)
+        version = jnp.maximum(version, _shifted_columns(slowest, int(staleness) + 1))
     return record(
         timeline,
         time=jnp.where(time <= timeline.horizon, time, jnp.inf),
@@ -92,7 +97,7 @@ def commits_on_arrival(timeline: Timeline, weight: float | jax.Array, staleness:
 
 
 def _shifted_columns(values: jax.Array, count: int) -> jax.Array:
-    """The values `[n, T]` moved on by so many columns, behind zeros."""
+    """The values `[n, T]` moved to the right by so many columns; zeros come in from the left."""
     return jnp.pad(values, ((0, 0), (count, 0)))[:, : values.shape[1]]
 
 
@@ -107,22 +112,29 @@ def _rank_within_moment(timeline: Timeline, staleness: float) -> jax.Array:
     depth = int(staleness) + 1 if staleness < num_units else 1
 
     def step(state: Four, unit: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Four, jax.Array]:
-        free, own, slowest, others = state
+        """The ranks `[W]` of one unit of every worker, and the state for the next one.
+
+        The state: the finish and the rank of each worker's last unit `[W]`; and of each of the last `depth` units
+        `[depth]`, unit n at n % depth, its latest finish, and the highest rank of those who finished then.
+        """
+        last_finish, last_rank, latest_finish, latest_rank = state
         index, start, finish = unit
-        waited = jnp.maximum(
-            jnp.where(free == start, own, -1), jnp.where(slowest[index % depth] == start, others[index % depth], -1)
+        row = index % depth
+        waited_rank = jnp.maximum(
+            jnp.where(last_finish == start, last_rank, -1), jnp.where(latest_finish[row] == start, latest_rank[row], -1)
         )
-        rank = jnp.where((finish == start) & jnp.isfinite(finish), waited + 1, 0)
+        rank = jnp.where((finish == start) & jnp.isfinite(finish), waited_rank + 1, 0)
         latest = finish.max()
         if staleness < num_units:
-            slowest = slowest.at[index % depth].set(latest)
-            others = others.at[index % depth].set(jnp.max(jnp.where(finish == latest, rank, -1)))
-        return (finish, rank, slowest, others), rank
+            latest_finish = latest_finish.at[row].set(latest)
+            latest_rank = latest_rank.at[row].set(jnp.max(jnp.where(finish == latest, rank, -1)))
+        return (finish, rank, latest_finish, latest_rank), rank
 
-    zero, none = jnp.zeros(num_workers, timeline.start.dtype), jnp.full(num_workers, -1, jnp.int32)
+    zero, no_rank = jnp.zeros(num_workers, timeline.start.dtype), jnp.full(num_workers, -1, jnp.int32)
+    # Without a bound nobody waits for others: -1 is no time at which a unit starts.
     rows = jnp.full(depth, 0.0 if staleness < num_units else -1.0, zero.dtype), jnp.full(depth, -1, jnp.int32)
     units = jnp.arange(num_units, dtype=jnp.int32), timeline.start, timeline.finish
-    return jax.lax.scan(step, (zero, none, *rows), units)[1]
+    return jax.lax.scan(step, (zero, no_rank, *rows), units)[1]
 
 
 def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
@@ -132,32 +144,35 @@ def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
     and the place of each time they make one integer of 64 bits, unless somebody has a very high rank at one moment.
     """
 
-    def by_all(times: jax.Array, rank: jax.Array) -> jax.Array:
+    def sorted_as_tuples(times: jax.Array, rank: jax.Array) -> jax.Array:
+        """The order, for any times and ranks."""
         place = jnp.arange(times.size, dtype=jnp.int32)
         return jax.lax.sort((times, rank, place), num_keys=2, is_stable=True)[2]
 
     if times.dtype != jnp.float32:
-        return by_all(times, rank)
+        return sorted_as_tuples(times, rank)
     bits = max((times.size - 1).bit_length(), 2)  # so that 1 << (32 - bits) is an int32
 
-    def packed(times: jax.Array, rank: jax.Array) -> jax.Array:
+    def sorted_as_integers(times: jax.Array, rank: jax.Array) -> jax.Array:
+        """The order, for ranks that fit: a key is the time's 32 bits, the rank, and the place in the lowest `bits`."""
         with jax.enable_x64(True):
-            high, middle = (x.astype(jnp.uint64) for x in (jax.lax.bitcast_convert_type(times, jnp.uint32), rank))
-            key = jnp.left_shift(high, jnp.uint64(32)) | jnp.left_shift(middle, jnp.uint64(bits))
+            time_bits, rank = (x.astype(jnp.uint64) for x in (jax.lax.bitcast_convert_type(times, jnp.uint32), rank))
+            key = jnp.left_shift(time_bits, jnp.uint64(32)) | jnp.left_shift(rank, jnp.uint64(bits))
             key = jax.lax.sort(key | jax.lax.iota(jnp.uint64, times.size), is_stable=False)
             return (key & jnp.uint64((1 << bits) - 1)).astype(jnp.int32)
 
-    return jax.lax.cond(max_over_runs(rank.max()) < 1 << (32 - bits), packed, by_all, jnp.abs(times), rank)
+    rank_fits = max_over_runs(rank.max()) < 1 << (32 - bits)
+    return jax.lax.cond(rank_fits, sorted_as_integers, sorted_as_tuples, jnp.abs(times), rank)  # abs: -0.0 is 0.0
 
 
 def check_staleness(staleness: float) -> float:
     """Checks that a staleness bound is a whole number >= 0, or inf."""
-    whole = (
+    is_number = (
         isinstance(staleness, (int, float, np.integer, np.floating))
         and not isinstance(staleness, bool)
         and staleness >= 0
     )
-    if not whole or (not math.isinf(staleness) and staleness != int(staleness)):
+    if not is_number or (not math.isinf(staleness) and staleness != int(staleness)):
         raise ValueError(
             f"staleness must be a whole number >= 0, or inf for no bound; got {staleness!r}. "
             "0 is bulk synchronous (bsp), inf is asynchronous (asp)."

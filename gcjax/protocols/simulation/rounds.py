@@ -48,6 +48,11 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
     work = Work.of(durations)
 
     def step(state: State, index: jax.Array) -> tuple[State, tuple[Turns, jax.Array, jax.Array]]:
+        """Round number `index`, for a scan.
+
+        The state: when it begins, float[] seconds, and the first unit of each worker, int32[W]. Collected: the turns,
+        when the round ends (inf if it does not happen), and, if it does not since units run out, when it would begin.
+        """
         begin, first = state
         received = network.received(jnp.broadcast_to(begin, first.shape))
         done = rule(work, first, received, begin)
@@ -90,9 +95,11 @@ def fixed(count: int | jax.Array) -> RoundRule:
     """Every worker does so many units."""
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
+        """The round in which each worker does `count` units from `first int32[W]` on, from `received float[W]` on."""
         del begin
-        number = jnp.broadcast_to(jnp.asarray(count, jnp.int32), first.shape)
-        return Round(number, number, received + work.seconds(first, number))
+        num_units = jnp.broadcast_to(jnp.asarray(count, jnp.int32), first.shape)
+        stop = received + work.seconds(first, num_units)
+        return Round(num_units, begun=num_units, stop=stop)
 
     return rule
 
@@ -100,15 +107,15 @@ def fixed(count: int | jax.Array) -> RoundRule:
 def until(work: Work, first: jax.Array, received: jax.Array, stop: jax.Array, least: jax.Array | int = 0) -> Round:
     """Every worker does what it can until `stop float[W]`; a unit that is not done by then is cut off.
 
-    What counts is the time of its end as it is written elsewhere, rounding included.
+    Whether a unit is done is decided by the same rounded sum that is recorded as its end.
 
     Args:
       work: the sampled units.
       first: int32[W], the first unit of each worker.
-      received: float[W], when it begins.
-      stop: float[W].
+      received: float[W] seconds, when it begins.
+      stop: float[W] seconds.
       least: int32[W], how many units are known to be done by then, however their sum is rounded.
     """
-    count = jnp.maximum(work.done(first, stop, received), least)
-    cut = received + work.seconds(first, count) < stop
-    return Round(count, count + cut.astype(jnp.int32), stop)
+    num_done = jnp.maximum(work.done(first, stop, received), least)
+    begins_another = received + work.seconds(first, num_done) < stop  # the unit that is cut off
+    return Round(num_done, begun=num_done + begins_another.astype(jnp.int32), stop=stop)

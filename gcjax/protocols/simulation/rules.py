@@ -64,20 +64,24 @@ def units(count: int) -> Callable[[Work, jax.Array, jax.Array, Any], TurnPlan]:
     return lambda work, first, ready, memory: turn_of(work, first, ready, count)
 
 
-def _each(view: View, worker: jax.Array) -> jax.Array:
+def _commit_on_each(view: View, worker: jax.Array) -> jax.Array:
+    """True: each message brings a commit."""
     del view, worker
     return jnp.ones((), bool)
 
 
 def _everybody(view: View) -> jax.Array:
+    """bool[W], true: every idle worker may begin a turn."""
     return jnp.ones_like(view.idle)
 
 
 def _behind(view: View) -> jax.Array:
+    """bool[W]: whose version is not the newest one."""
     return view.version < view.commits
 
 
-def _nothing(view: View, worker: jax.Array) -> Any:
+def _unchanged_memory(view: View, worker: jax.Array) -> Any:
+    """The memory as it is: a message changes nothing in it."""
     del worker
     return view.memory
 
@@ -100,13 +104,13 @@ class Rule(NamedTuple):
         a halt, once a worker that owes one never ends its unit.
     """
 
-    commits: Callable[[View, jax.Array], jax.Array] = _each
+    commits: Callable[[View, jax.Array], jax.Array] = _commit_on_each
     ready: Callable[[View], jax.Array] = _everybody
     takes: Callable[[View, jax.Array], jax.Array] | None = None
     pulls: Callable[[View], jax.Array] = _behind
     plan: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] = units(1)
     memory: Callable[[int, Any], Any] = lambda num_workers, dtype: ()
-    remember: Callable[[View, jax.Array], Any] = _nothing
+    remember: Callable[[View, jax.Array], Any] = _unchanged_memory
     cancels: bool = False
     exchanges: bool = False
     everybody: bool = False

@@ -26,63 +26,80 @@ class SharedQueue(Queue):
 
     __slots__ = ()
 
-    def coming(self, state: State) -> jax.Array:
+    def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends, if no transfer begins or ends before."""
-        moving = (state.phase == RECEIVING) | (state.phase == SENDING)
-        return jnp.where(moving, state.view.now + state.left * self._seconds(state), state.until)
+        transfers = (state.phase == RECEIVING) | (state.phase == SENDING)
+        return jnp.where(transfers, state.view.now + state.left * self._seconds(state), state.until)
 
-    def passed(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
-        """The state at the next event, which this worker has; and whether its message has arrived."""
-        state = self._transferred(state, now)
+    def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
+        """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
+
+        If it has not, the worker goes on to its next phase.
+        """
+        state = self._with_transfers_until(state, now)
         state = state._replace(view=state.view._replace(now=now))
         arrives = state.going & (state.phase[worker] == ARRIVING)
-        return self._go_on(state, worker, state.going & ~arrives), arrives
+        return self._with_next_phase(state, worker, state.going & ~arrives), arrives
 
-    def ask(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
-        """These workers begin a turn, by receiving the parameters or by computing."""
+    def begin_turns(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
+        """The workers of `may bool[W]` begin a turn: those of `pulls bool[W]` by receiving the parameters."""
         state = self.compute(state, may & ~pulls, jnp.broadcast_to(state.view.now, may.shape), pulls)
-        return _transfer(state, pulls, RECEIVING)
+        return _with_transfers(state, pulls, RECEIVING)
 
     def sending(self, stop: jax.Array, send_start: jax.Array) -> tuple[int, jax.Array, jax.Array]:
         """The phase of those who compute until `stop` and then send; when it ends, and when a message would arrive."""
         return COMPUTING, send_start, super().sending(stop, send_start)[2]
 
     def _seconds(self, state: State) -> jax.Array:
-        """float[W]: seconds that a full gradient takes at the rate of the moment, each in its direction."""
+        """float[W]: seconds that a full gradient would take at the rates of this moment.
+
+        Those of the download for who receives, those of the upload for all others.
+        """
         dtype, shape = self.work.durations.dtype, state.phase.shape
         server = jnp.asarray(self.network.server, dtype)
 
-        def of(phase: int, link: Any) -> jax.Array:
-            own = jnp.broadcast_to(jnp.asarray(link, dtype), shape)
-            return shared_seconds(state.phase == phase, own, server)
+        def seconds_of(phase: int, link: Any) -> jax.Array:
+            """float[W]: seconds of a gradient where all workers in this phase share the server's link.
 
-        received, sent = of(RECEIVING, self.network.download), of(SENDING, self.network.upload)
-        return jnp.where(state.phase == RECEIVING, received, sent)
+            `link` are the seconds on a worker's own link.
+            """
+            own_seconds = jnp.broadcast_to(jnp.asarray(link, dtype), shape)
+            return shared_seconds(state.phase == phase, own_seconds, server)
 
-    def _transferred(self, state: State, now: jax.Array) -> State:
-        """With what has been transferred up to now taken off."""
+        download, upload = seconds_of(RECEIVING, self.network.download), seconds_of(SENDING, self.network.upload)
+        return jnp.where(state.phase == RECEIVING, download, upload)
+
+    def _with_transfers_until(self, state: State, now: jax.Array) -> State:
+        """The state in which what is transferred between the last event and `now` is taken off what is left."""
         seconds = self._seconds(state)
         share = jnp.where(seconds > 0, (now - state.view.now) / jnp.where(seconds > 0, seconds, 1), 0)
+        # Never 0 by rounding: a transfer ends by an event of its own.
         left = jnp.maximum(state.left - share.astype(state.left.dtype), jnp.finfo(state.left.dtype).tiny)
         return replace_where(state, state.going, left=left)
 
-    def _go_on(self, state: State, worker: jax.Array, active: jax.Array) -> State:
-        """The next phase of a worker."""
-        own = (jnp.arange(state.phase.size, dtype=jnp.int32) == worker) & active
+    def _with_next_phase(self, state: State, worker: jax.Array, active: jax.Array) -> State:
+        """The state in which this worker goes on to the phase after the one that has ended, if `active bool[]`.
+
+        Receiving, computing, sending, arriving; or, where parameters are exchanged: computing, receiving, answering,
+        sending, arriving.
+        """
+        goes_on = (jnp.arange(state.phase.size, dtype=jnp.int32) == worker) & active
         phase, now = state.phase, state.view.now
         latency = jnp.broadcast_to(jnp.asarray(self.network.latency, now.dtype), phase.shape)
-        computed, received, answers, sent = (own & (phase == p) for p in (COMPUTING, RECEIVING, ANSWERING, SENDING))
+        computed, received, answered, sent = (
+            goes_on & (phase == ended) for ended in (COMPUTING, RECEIVING, ANSWERING, SENDING)
+        )
         arrive = now + latency
         state = replace_where(state, sent, phase=ARRIVING, until=arrive)
         state = state._replace(current=replace_where(state.current, sent, arrive=arrive))
         if self.rule.exchanges:
             state = replace_where(state, received, phase=ANSWERING, until=arrive)
-            state = _transfer(state, answers, SENDING)
-            return _transfer(state, computed, RECEIVING)
-        state = _transfer(state, computed, SENDING)
+            state = _with_transfers(state, answered, SENDING)
+            return _with_transfers(state, computed, RECEIVING)
+        state = _with_transfers(state, computed, SENDING)
         return self.compute(state, received, arrive, received)
 
 
-def _transfer(state: State, which: jax.Array, phase: int) -> State:
-    """These workers begin a transfer of a full gradient."""
-    return replace_where(state, which, phase=phase, until=jnp.inf, left=jnp.ones((), state.left.dtype))
+def _with_transfers(state: State, begins: jax.Array, phase: int) -> State:
+    """The state in which the workers of `begins bool[W]` begin a transfer of a full gradient, in this phase."""
+    return replace_where(state, begins, phase=phase, until=jnp.inf, left=jnp.ones((), state.left.dtype))

@@ -15,13 +15,13 @@ from gcjax.stragglers.network import Network
 
 
 def units_of_rounds(durations: jax.Array, load: int) -> jax.Array:
-    """float[R, K, W]: the units `[T, W]` of as many whole rounds as there are."""
-    number = durations.shape[0] // load
-    return durations[: number * load].reshape(number, load, durations.shape[1])
+    """float[R, K, W]: the durations `[T, W]` by rounds of K = `load` units, without those behind the last whole one."""
+    num_rounds = durations.shape[0] // load
+    return durations[: num_rounds * load].reshape(num_rounds, load, durations.shape[1])
 
 
 def by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
-    """[T, W] from [R, K, W]; `fill` for the units behind the last round."""
+    """The values `[R, K, W]` of the units of rounds, as [T, W]; `fill` for the units behind the last round."""
     flat = values.reshape(-1, values.shape[2])
     return jnp.pad(flat, ((0, num_units - flat.shape[0]), (0, 0)), constant_values=fill)
 
@@ -48,20 +48,21 @@ def stopped_rounds(
     """
     receive = network.received(jnp.zeros(finish.shape[2:], finish.dtype))
     sends = size > 0
-    ready = jnp.where(sends, 0, jnp.inf).astype(finish.dtype)
-    seconds = jnp.where(sends, jax.vmap(network.sent)(ready, size), 0)
-    end = jnp.cumsum(stop + seconds.max(axis=1))
+    send_begin = jnp.where(sends, 0, jnp.inf).astype(finish.dtype)
+    message_seconds = jnp.where(sends, jax.vmap(network.sent)(send_begin, size), 0)  # [R, W]
+    end = jnp.cumsum(stop + message_seconds.max(axis=1))  # rounds follow each other without a pause
     begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])[:, None, None]
-    stop, ready = stop[:, None, None], jnp.broadcast_to(receive, finish[:, :1].shape)
-    before = jnp.concatenate([ready, finish[:, :-1]], axis=1)  # when each unit could be computed
-    begun = (held & (before < stop)) | done  # a unit of no length may begin and end at the stop
+    stop, received = stop[:, None, None], jnp.broadcast_to(receive, finish[:, :1].shape)
+    ready = jnp.concatenate([received, finish[:, :-1]], axis=1)  # when each unit could be computed
+    begun = (held & (ready < stop)) | done  # a unit of no length may begin and end at the stop
     # The message goes out with the last unit that is done, once the round has stopped.
-    last = done & (jnp.cumsum(done, axis=1) == done.sum(axis=1, keepdims=True)) & sends[:, None]
-    compute_start = jnp.where(begun, begin + before, jnp.inf)
+    is_last_done = done & (jnp.cumsum(done, axis=1) == done.sum(axis=1, keepdims=True))
+    has_message = is_last_done & sends[:, None]
+    compute_start = jnp.where(begun, begin + ready, jnp.inf)
     compute_end = jnp.where(begun, begin + jnp.minimum(finish, stop), jnp.inf)
-    send_start = jnp.where(last, begin + stop, jnp.inf)
-    arrive = jnp.where(last, send_start + seconds[:, None], jnp.where(done, compute_end, jnp.inf))
-    first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
-    start = jnp.where(begun & first, begin, compute_start)
+    send_start = jnp.where(has_message, begin + stop, jnp.inf)
+    arrive = jnp.where(has_message, send_start + message_seconds[:, None], jnp.where(done, compute_end, jnp.inf))
+    is_first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
+    start = jnp.where(begun & is_first, begin, compute_start)  # the first unit waits for the parameters
     times = [by_unit(x, num_units, jnp.inf) for x in (start, compute_start, compute_end, send_start, arrive)]
     return Timeline._make([*times, end[-1]]), end

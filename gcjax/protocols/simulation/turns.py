@@ -80,12 +80,13 @@ class Work(NamedTuple):
             halves = behind.reshape(-1, 2, 2**level, num_workers), sofar.reshape(-1, 2, 2**level, num_workers)
             (left_behind, right_behind), (left_sofar, right_sofar) = ((x[:, 0], x[:, 1]) for x in halves)
 
-            def whole(left: jax.Array, right: jax.Array) -> jax.Array:
+            def join(left: jax.Array, right: jax.Array) -> jax.Array:
+                """[units, W], from the left and the right halves `[blocks, 2**level, W]` of all blocks."""
                 return jnp.stack([left, right], axis=1).reshape(-1, num_workers)
 
-            sums.append(whole(left_behind, right_sofar))
-            behind = whole(left_behind + right_behind[:, :1], right_behind)
-            sofar = whole(left_sofar, left_sofar[:, -1:] + right_sofar)
+            sums.append(join(left_behind, right_sofar))
+            behind = join(left_behind + right_behind[:, :1], right_behind)
+            sofar = join(left_sofar, left_sofar[:, -1:] + right_sofar)
         return cls(durations, jnp.stack(sums)[:, :num_units])
 
     @property
@@ -106,7 +107,7 @@ class Work(NamedTuple):
         if isinstance(count, int) and count == 1:
             total = self.durations[begin, worker]
         else:
-            level = 32 - jax.lax.clz(begin ^ end)
+            level = 32 - jax.lax.clz(begin ^ end)  # the first bit that differs: where the two are in two halves
             total = self.sums[level, begin, worker] + jnp.where(level > 0, self.sums[level, end, worker], 0)
             total = jnp.where(last < first, 0, total)
         return jnp.where(last >= self.num_units, jnp.inf, total)
@@ -124,6 +125,7 @@ class Work(NamedTuple):
         bits = self.num_units.bit_length()
 
         def step(i: jax.Array, count: jax.Array) -> jax.Array:
+            """Sets the i-th bit of the count, from the highest on, if that many units still fit."""
             more = count + jnp.left_shift(jnp.int32(1), bits - 1 - i)
             return jnp.where(fits(self.seconds(first, more)), more, count)
 
@@ -160,10 +162,10 @@ def turns_record(
     timeline, read, turn = units_of(turns, work, horizon)
     unit = jnp.arange(work.num_units, dtype=jnp.int32)[:, None]
     worker = jnp.broadcast_to(jnp.arange(work.num_workers, dtype=jnp.int32), read.shape)
-    number = time.shape[0]
-    sent = (unit >= turn.first) & (unit < turn.first + turn.work)
-    happens = sent & jnp.isfinite(jnp.append(time, jnp.inf)[turn.commit.clip(0, number)])
-    commit = jnp.where(happens, turn.commit, -1)
+    num_commits = time.shape[0]
+    is_sent = (unit >= turn.first) & (unit < turn.first + turn.work)
+    is_in_commit = is_sent & jnp.isfinite(jnp.append(time, jnp.inf)[turn.commit.clip(0, num_commits)])
+    commit = jnp.where(is_in_commit, turn.commit, -1)
     if by_worker:
         passes = num_contributions // work.num_workers
         place = jnp.minimum(_num_version_changes(commit, read), passes - 1) * work.num_workers + worker
@@ -171,14 +173,15 @@ def turns_record(
         place = turn.position + jnp.where(unit < turn.fresh, 0, num_contributions // 2)
     else:
         place = turn.position
-    shape = number, num_contributions
-    at = jnp.where(commit >= 0, commit, number), place  # out of bounds: dropped
+    shape = num_commits, num_contributions
+    contribution = jnp.where(commit >= 0, commit, num_commits), place  # out of bounds: dropped
+    first_unit = jnp.full(shape, work.num_units, jnp.int32)
     return record(
         timeline,
         time=time,
-        worker=jnp.full(shape, -1, jnp.int32).at[at].set(worker, mode="drop"),
-        unit=jnp.full(shape, work.num_units, jnp.int32).at[at].min(jnp.broadcast_to(unit, read.shape), mode="drop"),
-        work=jnp.zeros(shape, jnp.int32).at[at].add(1, mode="drop"),
+        worker=jnp.full(shape, -1, jnp.int32).at[contribution].set(worker, mode="drop"),
+        unit=first_unit.at[contribution].min(jnp.broadcast_to(unit, read.shape), mode="drop"),
+        work=jnp.zeros(shape, jnp.int32).at[contribution].add(1, mode="drop"),
         weight=weight,
         read=read,
     )
@@ -187,33 +190,34 @@ def turns_record(
 def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, jax.Array, Turns]:
     """The times of every unit, the version that was read for it, and the turn that it belongs to; arrays [T, W].
 
-    The turns of a worker are in order, and those that there are not come last, with T as first unit. A unit that none
-    has begun gets the turn before it.
+    The turns of a worker are in order; turns that do not exist come last, with T as first unit. A unit that no turn has
+    begun gets the turn before it, version -1, and times inf.
     """
     unit = jnp.arange(work.num_units, dtype=jnp.int32)
 
-    def of_worker(turns: Turns) -> tuple[Turns, jax.Array]:
+    def turn_of_units(turns: Turns) -> tuple[Turns, jax.Array]:
+        """The turn of each unit of one worker, arrays [T], and the version read in the turn before it."""
         index = (jnp.searchsorted(turns.first, unit, side="right").astype(jnp.int32) - 1).clip(0)
         return Turns(*(x[index] for x in turns)), turns.version[(index - 1).clip(0)]
 
-    turn, before = jax.vmap(of_worker, in_axes=1, out_axes=1)(turns)
-    offset = unit[:, None] - turn.first
-    real = (offset >= 0) & (offset < turn.begun)
-    last_begun, last_sent = offset == turn.begun - 1, offset == turn.work - 1
+    turn, version_before = jax.vmap(turn_of_units, in_axes=1, out_axes=1)(turns)
+    offset = unit[:, None] - turn.first  # the unit's place in its turn
+    is_begun = (offset >= 0) & (offset < turn.begun)
+    is_last_begun, is_last_sent = offset == turn.begun - 1, offset == turn.work - 1
     compute_start = turn.compute_start + work.seconds(turn.first, offset)
-    compute_end = jnp.where(last_begun, turn.stop, jnp.minimum(compute_start + work.durations, turn.stop))
-    send_start = jnp.where(last_sent, turn.send_start, jnp.inf)
-    finish = jnp.where(last_sent, turn.arrive, jnp.where(offset < turn.work, compute_end, jnp.inf))
+    compute_end = jnp.where(is_last_begun, turn.stop, jnp.minimum(compute_start + work.durations, turn.stop))
+    send_start = jnp.where(is_last_sent, turn.send_start, jnp.inf)
+    finish = jnp.where(is_last_sent, turn.arrive, jnp.where(offset < turn.work, compute_end, jnp.inf))
     start = jnp.where(offset == 0, turn.begin, compute_start)
     times = Timeline(start, compute_start, compute_end, send_start, finish, horizon)
-    times = jax.tree.map(lambda x: jnp.where(real, x, jnp.inf), times)._replace(horizon=horizon)
-    read = jnp.where(real, jnp.where(unit[:, None] < turn.fresh, before, turn.version), -1)
+    times = jax.tree.map(lambda x: jnp.where(is_begun, x, jnp.inf), times)._replace(horizon=horizon)
+    read = jnp.where(is_begun, jnp.where(unit[:, None] < turn.fresh, version_before, turn.version), -1)
     return times, read, turn
 
 
 def _num_version_changes(commit: jax.Array, read: jax.Array) -> jax.Array:
     """int32[T, W]: how often the version has changed before a unit, among its worker's units in the same commit."""
     before_commit, before_read = (jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, read))
-    other = commit != before_commit
-    count = jnp.cumsum(other | (read != before_read), axis=0, dtype=jnp.int32)
-    return count - jax.lax.cummax(jnp.where(other, count, 0), axis=0)
+    is_new_commit = commit != before_commit
+    num_changes = jnp.cumsum(is_new_commit | (read != before_read), axis=0, dtype=jnp.int32)  # since the first unit
+    return num_changes - jax.lax.cummax(jnp.where(is_new_commit, num_changes, 0), axis=0)
