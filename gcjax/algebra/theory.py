@@ -114,7 +114,7 @@ def relations(specification: Specification) -> Relations:
     guarantees = relation(moves, (moves.action < 0) & judgement.guaranteed, judgement.canonical)
     own = stepper.program(rows)
     programs = relation(own, np.ones(own.state.size, bool), stepper.judge(rows[own.state], own).canonical)
-    holds = jax.vmap(lambda row: specification.invariant(stepper.layout.state(row)))(jnp.asarray(rows))
+    holds = jax.vmap(lambda row: specification.invariant(stepper.layout.unflatten(row)))(jnp.asarray(rows))
     return Relations(programs, guarantees, np.stack(relies), np.asarray(holds))
 
 
@@ -127,7 +127,7 @@ def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Ju
 def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     """int32[S, D] and int64[S]: the states, the first one first, and their numbers."""
     spec, layout_ = stepper.specification, stepper.layout
-    rows = np.asarray(layout_.flat(spec.canonicalise(spec.initial)))[None]
+    rows = np.asarray(layout_.flatten(spec.canonicalise(spec.initial)))[None]
     while True:
         parts = [rows]
         own = stepper.program(rows)

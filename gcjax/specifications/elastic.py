@@ -15,7 +15,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import COMMIT, SEND, STEP, Event
 from gcjax.specifications.rounds import has_worked
 
@@ -59,7 +59,7 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
         sizes=Exchanges(version=2, work=each + steps + 1, read=each + 2, others=each + 1, exchanging=each + 2),
         worker=Role(
             (Action("unit", program.unit, STEP, has_worked),),
-            lambda worker: Exchanges(False, own(num_workers, worker), False, False, False),
+            lambda worker: Exchanges(False, is_own_entry(num_workers, worker), False, False, False),
             program.unit_rule,
         ),
         claim=f"a push has {units} of each member in it, and is stale by at most the others' pushes since its read",
@@ -116,7 +116,7 @@ class _Exchange(NamedTuple):
         worker = server - self.num_workers
         after = state._replace(
             version=state.version + 1,
-            others=state.others + ~own(self.num_workers, worker),
+            others=state.others + ~is_own_entry(self.num_workers, worker),
             exchanging=state.exchanging.at[worker].set(0),
             work=state.work.at[worker].set(0),
         )
@@ -135,7 +135,7 @@ class _Exchange(NamedTuple):
     def server_rule(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
         """A server reads and pushes alternately, for its own worker; others' pushes are counted, the rest stays."""
         worker = server - self.num_workers
-        is_own, pushes = own(self.num_workers, worker), after.version == before.version + 1
+        is_own, pushes = is_own_entry(self.num_workers, worker), after.version == before.version + 1
         expected = before._replace(others=before.others + jnp.where(pushes, 1, 0))
         same = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
         left_alone = (jnp.stack(same).all(axis=0) | is_own).all()

@@ -74,7 +74,7 @@ def min_states(stepper: Stepper) -> LowerBound:
 def _normal(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
     """What normalises states, int32[n, D] to the same, some at once, so that one program is compiled."""
     spec, layout = stepper.specification, stepper.layout
-    program = jax.jit(jax.vmap(lambda row: layout.flat(spec.canonicalise(layout.state(row)))))
+    program = jax.jit(jax.vmap(lambda row: layout.flatten(spec.canonicalise(layout.unflatten(row)))))
 
     def normal(rows: np.ndarray) -> np.ndarray:
         parts = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]

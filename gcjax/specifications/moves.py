@@ -105,22 +105,22 @@ class Stepper:
 
     def _judgement(self, before: jax.Array, after: jax.Array, component: jax.Array, looked_at: jax.Array) -> Judgement:
         spec, layout = self.specification, self.layout
-        old, new = layout.state(before), layout.state(after)
+        old, new = layout.unflatten(before), layout.unflatten(after)
         guaranteed = spec.guarantee(old, new, component)
         relied = guaranteed if spec.rely is None else spec.rely(old, new, looked_at)
         holds = spec.invariant(new) & spec.step_property(old, new, component)
-        return Judgement(guaranteed, relied, holds, spec.explored(new), layout.flat(spec.canonicalise(new)))
+        return Judgement(guaranteed, relied, holds, spec.explored(new), layout.flatten(spec.canonicalise(new)))
 
     def _of_programs(self, row: jax.Array) -> tuple[jax.Array, ...]:
         """int32[C, A, D] and bool[C, A], twice: what is enabled, and what an environment may do even so."""
         spec, layout = self.specification, self.layout
-        before = layout.state(row)
+        before = layout.unflatten(row)
 
         def of(component: jax.Array) -> tuple[jax.Array, ...]:
             part = (component >= spec.num_workers).astype(jnp.int32)
             moves = [action.move(before, component) for action, _ in self.actions]
             is_own = part == jnp.asarray([number for _, number in self.actions])
-            after = jnp.stack([layout.flat(state) for state, _ in moves])
+            after = jnp.stack([layout.flatten(state) for state, _ in moves])
             enabled = jnp.stack([jnp.asarray(enabled) for _, enabled in moves])
             given = jnp.asarray([spec.roles()[number][0].only_actions for _, number in self.actions])
             return after, enabled & is_own, is_own & given
@@ -157,10 +157,10 @@ class _Others:
         self, row: jax.Array, looked_at: jax.Array, who: jax.Array, places: jax.Array, values: jax.Array
     ) -> jax.Array:
         """bool[components, S]: which values are guaranteed, or relied on."""
-        before, rely = self.layout.state(row), self.specification.rely
+        before, rely = self.layout.unflatten(row), self.specification.rely
 
         def allowed(after: jax.Array, component: jax.Array) -> jax.Array:
-            state = self.layout.state(after)
+            state = self.layout.unflatten(after)
             guaranteed = self.role.allows(before, state, component)
             return guaranteed if rely is None else guaranteed | rely(before, state, looked_at)
 

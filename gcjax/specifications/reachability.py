@@ -174,7 +174,7 @@ class _Search:
         if (codes < 0).any() and self.failures:
             codes, after, normal, came = (x[codes >= 0] for x in (codes, after, normal, came))
         elif (codes < 0).any():
-            bad = self.layout.state(normal[codes < 0][0])
+            bad = self.layout.unflatten(normal[codes < 0][0])
             raise ValueError(
                 f"the states of {self.spec.name} must stay within {shown(self.spec.sizes)}; got {shown(bad)}. Its "
                 f"sizes or its canonicalise are wrong."
@@ -214,12 +214,14 @@ class _Search:
         state, steps = _row(self.layout, self.spec.initial), []
         for who, what, before, after in way:
             if what >= 0:
-                moves = self.stepper.actions[what][0].move(self.layout.state(jnp.asarray(state)), jnp.asarray(who))
+                moves = self.stepper.actions[what][0].move(self.layout.unflatten(jnp.asarray(state)), jnp.asarray(who))
                 following = _row(self.layout, moves[0])
             else:
                 following = state + after - before
             name = self.stepper.actions[what][0].name if what >= 0 else ENVIRONMENT
-            step = Step(self.spec.component_name(who), name, self.layout.state(state), self.layout.state(following))
+            step = Step(
+                self.spec.component_name(who), name, self.layout.unflatten(state), self.layout.unflatten(following)
+            )
             steps.append(step)
             state = following
         return tuple(steps)

@@ -15,7 +15,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry
 from gcjax.specifications.events import COMMIT, MESSAGE, SEND, Event
 
 
@@ -196,7 +196,7 @@ def _specification(name: str, first: Any, scheme: Scheme) -> Specification:
         sizes=new(*(np.full(np.shape(x), 2) for x in first))._replace(index=delay + 1),
         worker=Role(
             (Action("answer", _answer, MESSAGE, scheme.answers),),
-            lambda worker: new(*(False,) * len(first))._replace(answered=own(num_workers, worker)),
+            lambda worker: new(*(False,) * len(first))._replace(answered=is_own_entry(num_workers, worker)),
             lambda before, after, worker: (before.answered[worker] == 0) & (after.answered[worker] == 1),
         ),
         claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",

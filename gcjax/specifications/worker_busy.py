@@ -19,7 +19,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
 from gcjax.specifications.rounds import commits_all, has_read, has_worked
 
@@ -178,7 +178,7 @@ _PUSH = Action("push", _push, UNIT, has_worked)
 
 def _worker_frame(num_workers: int, *, shared: bool = False, due: bool = False) -> Callable[[jax.Array], Busy]:
     def frame(worker: jax.Array) -> Busy:
-        own_entry = own(num_workers, worker)
+        own_entry = is_own_entry(num_workers, worker)
         return Busy(shared, shared, own_entry, own_entry, own_entry, own_entry & due)
 
     return frame

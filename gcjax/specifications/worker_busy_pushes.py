@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, Event
 
 
@@ -56,7 +56,9 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
                 Action("push", program.push, COMMIT, program.commits),
                 *(Action(name, move, BEGIN, program.begins) for name, move in begins.items()),
             ),
-            lambda worker: Pushes(True, *(own(num_workers, worker),) * 2, own(num_workers, worker) & overlap),
+            lambda worker: Pushes(
+                True, *(is_own_entry(num_workers, worker),) * 2, is_own_entry(num_workers, worker) & overlap
+            ),
             program.rule,
         ),
         claim="every push is a commit at once" + ", and whoever reads, reads the newest version" * (not overlap),
