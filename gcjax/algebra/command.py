@@ -55,9 +55,12 @@ class Command:
         return self._by_length(ABORTED)
 
     def _by_length(self, status: int) -> tuple[jax.Array, ...]:
+        """The traces of one status: for each length k, bool of shape `(S,) + (A,) * k`."""
         space = self.model.space
         shapes = [(space.num_states,) + (space.num_steps,) * k for k in range(self.model.max_steps + 1)]
-        return tuple(self.traces[status, :, s].reshape(x) for s, x in zip(self.model.levels, shapes, strict=True))
+        return tuple(
+            self.traces[status, :, level].reshape(shape) for level, shape in zip(self.model.levels, shapes, strict=True)
+        )
 
     def __rshift__(self, other: "Command") -> "Command":
         """First this, then the other."""
@@ -102,6 +105,7 @@ def same_model(*commands: Command) -> Model:
 
 
 def _describe(model: Model) -> str:
+    """The sizes of a model, for a message."""
     space = model.space
     return f"{space.num_states} states, {space.num_steps} steps, traces of at most {model.max_steps}"
 
@@ -124,8 +128,10 @@ def sequence(c: Command, d: Command) -> Command:
     model = same_model(c, d)
     prefix, suffix, end = words(model)
     middle = end[:, prefix]  # [S, n + 1, N], the state after the first j steps
-    after = c.traces[TERMINATED][:, prefix] & d.traces[:, middle, suffix]
-    return Command(after.any(axis=2) | c.traces.at[TERMINATED].set(c.traces[ABORTED]), model)
+    # bool[3, S, n + 1, N]: whether c terminates after j steps, and d accepts the rest from there.
+    is_split = c.traces[TERMINATED][:, prefix] & d.traces[:, middle, suffix]
+    # What c does by itself, without its terminated traces; those that it aborts are terminated as well.
+    return Command(is_split.any(axis=2) | c.traces.at[TERMINATED].set(c.traces[ABORTED]), model)
 
 
 def closed(model: Model, traces: jax.Array) -> Command:
@@ -135,10 +141,11 @@ def closed(model: Model, traces: jax.Array) -> Command:
       model: the traces that there are.
       traces: bool[3, S, N], by status (terminated, incomplete, aborted), start and word.
     """
-    aborted = _followed(model, traces[ABORTED])
+    aborted = _with_prefix_in(model, traces[ABORTED])
     incomplete = traces.any(axis=0) | aborted
-    incomplete = incomplete.at[:, 0].set(True)
+    incomplete = incomplete.at[:, 0].set(True)  # the empty word
     steps = model.space.num_steps
+    # Prefixes of what is accepted, from the longest words to the shorter ones.
     for level, above in zip(model.levels[:0:-1], model.levels[-2::-1], strict=True):
         children = incomplete[:, level].reshape(incomplete.shape[0], -1, steps)
         incomplete = incomplete.at[:, above].set(incomplete[:, above] | children.any(axis=-1))
@@ -147,11 +154,11 @@ def closed(model: Model, traces: jax.Array) -> Command:
 
 def abort_closed(model: Model, traces: jax.Array) -> Command:
     """As `closed`, for traces of which every prefix is among the incomplete ones already."""
-    aborted = _followed(model, traces[ABORTED])
+    aborted = _with_prefix_in(model, traces[ABORTED])
     return Command(jnp.stack([traces[TERMINATED] | aborted, traces[INCOMPLETE] | aborted, aborted]), model)
 
 
-def _followed(model: Model, aborted: jax.Array) -> jax.Array:
+def _with_prefix_in(model: Model, aborted: jax.Array) -> jax.Array:
     """bool[S, N], the traces of which a prefix is among these."""
     return aborted[:, words(model).prefix].any(axis=1)
 
@@ -189,6 +196,7 @@ def states(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
 
 
 def _table(name: str, value: jax.Array | np.ndarray, shape: tuple[int, ...], letters: str) -> jax.Array:
+    """The value as a boolean JAX array of this shape, or `ValueError`; `letters` names its axes in the message."""
     array = jnp.asarray(value)
     if array.shape != shape or array.dtype != bool:
         raise ValueError(

@@ -27,5 +27,8 @@ def infinite(c: Command) -> Command:
 
 
 def _fixed_point(function: Callable[[Command], Command], first: Command) -> Command:
-    """Each round settles the traces of one more step, the first round the empty one."""
+    """The function applied n + 1 times to `first`: `magic` for the least fixed point, `abort` for the greatest.
+
+    Each time settles the traces of one more step, the first time the empty one.
+    """
     return jax.lax.fori_loop(0, first.model.max_steps + 1, lambda _, x: function(x), first)

@@ -82,17 +82,19 @@ def atomic(model: Model, allowed: jax.Array | np.ndarray) -> Command:
 
 
 def _step(model: Model, kind: int, r: jax.Array | np.ndarray | None, steps: Iterable[int] | None) -> Command:
+    """One step of this kind, PROGRAM or ENVIRONMENT, within r and among the steps if given; then termination."""
     space = model.space
-    own = np.asarray(space.kinds) == kind
+    is_allowed = np.asarray(space.kinds) == kind  # bool[A]
     if steps is not None:
         chosen = sorted(steps)
         for step in chosen:
-            _validate.choice("steps", str(step), map(str, np.flatnonzero(own).tolist()))
-        own = np.isin(np.arange(space.num_steps), chosen)
-    leads = relation(model, "r", np.ones((space.num_states,) * 2, bool) if r is None else r)
-    return _leading(model, leads, own)
+            _validate.choice("steps", str(step), map(str, np.flatnonzero(is_allowed).tolist()))
+        is_allowed = np.isin(np.arange(space.num_steps), chosen)
+    allowed_states = relation(model, "r", np.ones((space.num_states,) * 2, bool) if r is None else r)
+    return _step_within(model, allowed_states, is_allowed)
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _leading(model: Model, r: jax.Array, own: np.ndarray) -> Command:
-    return atomic(model, r[:, np.asarray(model.space.targets)] & own)
+def _step_within(model: Model, r: jax.Array, is_allowed: np.ndarray) -> Command:
+    """One of the steps bool[A] that leads from a state to one within r, bool[S, S]; then termination."""
+    return atomic(model, r[:, np.asarray(model.space.targets)] & is_allowed)

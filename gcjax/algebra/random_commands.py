@@ -18,8 +18,8 @@ from gcjax.algebra.traces import Model, words
 def command(model: Model, rng_key: jax.Array) -> Command:
     """A random command: any traces, or a term of steps, tests, aborts and iterations, or a choice of both."""
     tree_key, term_key = jax.random.split(rng_key)
-    grown, built = _tree(model, tree_key), _term(model, term_key)
-    return _one_of(_bytes(model, rng_key), (grown, built, choice(grown, built)))
+    tree, term = _tree(model, tree_key), _term(model, term_key)
+    return _one_of(_bytes(model, rng_key), (tree, term, choice(tree, term)))
 
 
 def step(model: Model, rng_key: jax.Array) -> Command:
@@ -38,12 +38,16 @@ def relation(model: Model, rng_key: jax.Array) -> jax.Array:
 
 
 def _coins(model: Model, rng_key: jax.Array, shape: tuple[int, ...], *odds: tuple[int, ...]) -> jax.Array:
-    """bool[len(odds), *shape]: for each, all are true with the same chance, one of these in 256; no axis for one."""
-    return _thrown(_bytes(model, rng_key), shape, odds)
+    """bool[len(odds), *shape], random; the first axis is left out if there is one `odds` only.
+
+    For each of the odds one of its numbers is drawn: the chance of True, in 256.
+    """
+    return _coins_from_bytes(_bytes(model, rng_key), shape, odds)
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
-def _thrown(drawn: jax.Array, shape: tuple[int, ...], odds: tuple[tuple[int, ...], ...]) -> jax.Array:
+def _coins_from_bytes(drawn: jax.Array, shape: tuple[int, ...], odds: tuple[tuple[int, ...], ...]) -> jax.Array:
+    """As `_coins`, from random bytes: for each of the odds one that chooses the chance, then one for each entry."""
     number, size = len(odds), math.prod(shape)
     drawn = drawn[: number * (1 + size)].reshape(number, 1 + size)
     chances = [jnp.asarray(chance, jnp.uint8)[drawn[i, 0] % len(chance)] for i, chance in enumerate(odds)]
@@ -60,11 +64,12 @@ def _bytes(model: Model, rng_key: jax.Array) -> jax.Array:
 def _tree(model: Model, rng_key: jax.Array) -> Command:
     """Branches cut off at random; what is left terminates or aborts at random."""
     odds = (100, 160, 220, 255), (0, 32, 128, 255), (0, 0, 8, 64)
-    return _grown(model, _coins(model, rng_key, model.shape[1:], *odds))
+    return _tree_from_coins(model, _coins(model, rng_key, model.shape[1:], *odds))
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _grown(model: Model, coins: jax.Array) -> Command:
+def _tree_from_coins(model: Model, coins: jax.Array) -> Command:
+    """bool[3, S, N]: whether each word is kept, terminates and aborts; a word is there if all its prefixes are kept."""
     keep, stop, fail = coins
     incomplete = keep.at[:, 0].set(True)[:, words(model).prefix].all(axis=1)
     return closed(model, jnp.stack([incomplete & stop, incomplete, incomplete & fail]))

@@ -27,7 +27,7 @@ class Trace(NamedTuple):
         """The kind of each step, the states before and after, and the status."""
         states = [self.start, *(self.space.targets[a] for a in self.steps)]
         moves = zip(self.steps, states, states[1:], strict=False)
-        lines = [f"{i}. {_describe(self.space, *move)}" for i, move in enumerate(moves, start=1)]
+        lines = [f"{i}. {_step_line(self.space, *move)}" for i, move in enumerate(moves, start=1)]
         return "\n".join([f"start in state {self.start}", *lines, self.status])
 
 
@@ -57,7 +57,7 @@ def refines(spec: Command, command: Command) -> Refinement:
     """
     model = same_model(spec, command)
     extra = np.asarray(command.traces & ~spec.traces)
-    words = np.flatnonzero(extra.any(axis=(0, 1)))
+    words = np.flatnonzero(extra.any(axis=(0, 1)))  # the shortest first
     if not words.size:
         return Refinement(None)
     length = len(model.steps(int(words[0])))
@@ -74,7 +74,8 @@ def accepts(command: Command, trace: Trace) -> bool:
     return bool(command.traces[STATUSES.index(trace.status), trace.start, word])
 
 
-def _describe(space: Space, step: int, before: int, after: int) -> str:
+def _step_line(space: Space, step: int, before: int, after: int) -> str:
+    """One step as a line: of events, its event; otherwise the states before and after."""
     kind = "program" if space.kinds[step] == PROGRAM else "environment"
     if space.internal < 0:
         return f"{kind:<11} {before} -> {after}"

@@ -34,8 +34,8 @@ def guarantee(model: Model, g: jax.Array | np.ndarray) -> Command:
 def rely(model: Model, r: jax.Array | np.ndarray) -> Command:
     """Aborts once a step of the environment is not in r: bool[S, S]."""
     r = relation(model, "r", r)
-    broken = sequence(environment_step(model, ~r), abort(model))
-    return omega(choice(choice(program_step(model), environment_step(model, r)), broken))
+    abort_after_other_step = sequence(environment_step(model, ~r), abort(model))
+    return omega(choice(choice(program_step(model), environment_step(model, r)), abort_after_other_step))
 
 
 def specification(model: Model, q: jax.Array | np.ndarray) -> Command:
@@ -44,10 +44,11 @@ def specification(model: Model, q: jax.Array | np.ndarray) -> Command:
     It is the choice over all states s of `test(s) >> chaos >> test(image of s under q)`.
     """
     q = relation(model, "q", q)
-    return _ending(chaos(model), q)
+    return _with_allowed_ends(chaos(model), q)
 
 
 @jax.jit
-def _ending(c: Command, q: jax.Array) -> Command:
-    ends = jnp.take_along_axis(q, jnp.asarray(words(c.model).end), axis=1)
-    return Command(c.traces.at[TERMINATED].set(c.traces[TERMINATED] & ends), c.model)
+def _with_allowed_ends(c: Command, q: jax.Array) -> Command:
+    """The command without the terminated traces whose start and end are not in q, bool[S, S]."""
+    is_allowed_end = jnp.take_along_axis(q, jnp.asarray(words(c.model).end), axis=1)
+    return Command(c.traces.at[TERMINATED].set(c.traces[TERMINATED] & is_allowed_end), c.model)

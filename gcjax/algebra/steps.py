@@ -95,17 +95,26 @@ def ccs(space: Space) -> np.ndarray:
 
 
 class _Step(NamedTuple):
+    """A step of a space: PROGRAM or ENVIRONMENT, the state it leads to, and its number in the space."""
+
     kind: int
     target: int
     number: int
 
 
 def _interleaved(left: _Step, right: _Step) -> bool:
+    """Whether both lead to the same state, and at most one is of a program."""
     return left.target == right.target and ENVIRONMENT in (left.kind, right.kind)
 
 
-def _table(space: Space, together: Callable[[_Step, _Step], bool]) -> np.ndarray:
-    """The pairs that go together; what both make is the program's step if one of the two is."""
-    every = [_Step(k, t, a) for a, (k, t) in enumerate(zip(space.kinds, space.targets, strict=True))]
-    rows = [(a.number, b.number, min(a, b).number) for a in every for b in every if together(a, b)]
+def _table(space: Space, go_together: Callable[[_Step, _Step], bool]) -> np.ndarray:
+    """int32[n, 3], the pairs that go together, and what both make: the program's step if one of the two is.
+
+    Programs' steps have the smaller numbers, so that is the minimum.
+    """
+    all_steps = [
+        _Step(kind, target, number)
+        for number, (kind, target) in enumerate(zip(space.kinds, space.targets, strict=True))
+    ]
+    rows = [(a.number, b.number, min(a, b).number) for a in all_steps for b in all_steps if go_together(a, b)]
     return np.asarray(rows, np.int32)

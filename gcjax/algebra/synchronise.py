@@ -35,20 +35,21 @@ def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
     """
 
     @jax.jit
-    def together(c: Command, d: Command) -> Command:
+    def synchronised(c: Command, d: Command) -> Command:
+        """All words that the table makes of one of c and one of d; both terminate together, and one aborts both."""
         model = same_model(c, d)
         left, right, both = pairs(step_table, model)
-        one, other = c.traces[:, :, left], d.traces[:, :, right]
+        c_traces, d_traces = c.traces[:, :, left], d.traces[:, :, right]  # bool[3, S, P]
         has_pair = jnp.stack(
             [
-                one[TERMINATED] & other[TERMINATED],
-                one[INCOMPLETE] & other[INCOMPLETE],
-                one[ABORTED] & other[INCOMPLETE] | one[INCOMPLETE] & other[ABORTED],
+                c_traces[TERMINATED] & d_traces[TERMINATED],
+                c_traces[INCOMPLETE] & d_traces[INCOMPLETE],
+                c_traces[ABORTED] & d_traces[INCOMPLETE] | c_traces[INCOMPLETE] & d_traces[ABORTED],
             ]
         )
         return abort_closed(model, jnp.zeros(model.shape, bool).at[:, :, both].max(has_pair))
 
-    return together
+    return synchronised
 
 
 @functools.lru_cache(maxsize=16)

@@ -39,7 +39,7 @@ class Theory(NamedTuple):
 
     def introduced(self) -> bool:
         """Whether all promises together refine the goal, as the law for parallel introduction says."""
-        return bool(automata.refines(self.goal, _together(self.promises)))
+        return bool(automata.refines(self.goal, _in_parallel(self.promises)))
 
     def kept(self) -> tuple[bool, ...]:
         """Whether each program refines its promise."""
@@ -48,7 +48,7 @@ class Theory(NamedTuple):
 
     def achieved(self) -> bool:
         """Whether all programs together refine the goal."""
-        return bool(automata.refines(self.goal, _together(self.programs)))
+        return bool(automata.refines(self.goal, _in_parallel(self.programs)))
 
 
 class Relations(NamedTuple):
@@ -77,11 +77,11 @@ def theory(specification: Specification) -> Theory:
     count = related.holds.size
     space = shared_memory(count)
     ends = np.ones((count, count), bool)
-    ends[0] = related.holds
-    ending = automata.specification(space, ends)
-    goal = automata.rely(space, np.eye(count, dtype=bool)) & ending
+    ends[0] = related.holds  # runs from the first state, 0, end where the property holds
+    ends_well = automata.specification(space, ends)
+    goal = automata.rely(space, np.eye(count, dtype=bool)) & ends_well
     promises = [
-        automata.guarantee(space, g) & automata.rely(space, r) & ending
+        automata.guarantee(space, g) & automata.rely(space, r) & ends_well
         for g, r in zip(related.guarantees, related.relies, strict=True)
     ]
     programs = [automata.guarantee(space, p) for p in related.programs]
@@ -96,30 +96,36 @@ def relations(specification: Specification) -> Relations:
     """
     stepper = Stepper(specification, layout(specification))
     rows, codes = _states(stepper)
-    place, components = np.argsort(codes), range(specification.num_components)
+    order, components = np.argsort(codes), range(specification.num_components)
 
-    def relation(moves: Moves, which: np.ndarray, normal: np.ndarray) -> np.ndarray:
-        """bool[C, S, S], by who takes the step."""
+    def relation(moves: Moves, is_step: np.ndarray, canonical: np.ndarray) -> np.ndarray:
+        """bool[C, S, S], the moves for which bool[n] is true, by component, state before and after.
+
+        `canonical`: int32[n, D], the canonical states after.
+        """
         related = np.zeros((len(components), codes.size, codes.size), bool)
-        after = place[np.searchsorted(codes[place], stepper.layout.codes(normal[which]))]
-        related[moves.component[which], moves.state[which], after] = True
+        after = order[np.searchsorted(codes[order], stepper.layout.codes(canonical[is_step]))]
+        related[moves.component[is_step], moves.state[is_step], after] = True
         return related
 
     relies = []
     for component in components:
-        moves, judgement = _seen(stepper, rows, component)
-        others = (moves.action < 0) & judgement.relied
-        relies.append(relation(moves, others, judgement.canonical).any(axis=0) | np.eye(codes.size, dtype=bool))
-    moves, judgement = _seen(stepper, rows, NOBODY)
+        moves, judgement = _judged_moves(stepper, rows, component)
+        is_relied_on = (moves.action < 0) & judgement.relied
+        relies.append(relation(moves, is_relied_on, judgement.canonical).any(axis=0) | np.eye(codes.size, dtype=bool))
+    moves, judgement = _judged_moves(stepper, rows, NOBODY)
     guarantees = relation(moves, (moves.action < 0) & judgement.guaranteed, judgement.canonical)
     own = stepper.program(rows)
     programs = relation(own, np.ones(own.state.size, bool), stepper.judge(rows[own.state], own).canonical)
-    holds = jax.vmap(lambda row: specification.invariant(stepper.layout.state(row)))(jnp.asarray(rows))
+    holds = jax.vmap(lambda row: specification.invariant(stepper.layout.unflatten(row)))(jnp.asarray(rows))
     return Relations(programs, guarantees, np.stack(relies), np.asarray(holds))
 
 
-def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Judgement]:
-    """The steps as one component sees them, in any case those that the others guarantee."""
+def _judged_moves(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Judgement]:
+    """All steps of one component and its environment from states int32[n, D], and how that component judges them.
+
+    NOBODY: of the environment only.
+    """
     moves = stepper.alone(rows, component)
     return moves, stepper.judge(rows[moves.state], moves, component)
 
@@ -127,18 +133,18 @@ def _seen(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[Moves, Ju
 def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
     """int32[S, D] and int64[S]: the states, the first one first, and their numbers."""
     spec, layout_ = stepper.specification, stepper.layout
-    rows = np.asarray(layout_.flat(spec.canonicalise(spec.initial)))[None]
+    rows = np.asarray(layout_.flatten(spec.canonicalise(spec.initial)))[None]
     while True:
         parts = [rows]
         own = stepper.program(rows)
         parts.append(stepper.judge(rows[own.state], own).canonical)
         for component in (NOBODY, *range(spec.num_components)):
-            moves, judgement = _seen(stepper, rows, component)
+            moves, judgement = _judged_moves(stepper, rows, component)
             parts.append(judgement.canonical[(moves.action >= 0) | judgement.guaranteed | judgement.relied])
-        every = np.concatenate(parts)
-        codes = layout_.codes(every)
-        _, first = np.unique(codes, return_index=True)
-        new = every[np.sort(first)]
+        candidates = np.concatenate(parts)
+        codes = layout_.codes(candidates)
+        _, first_places = np.unique(codes, return_index=True)
+        new = candidates[np.sort(first_places)]  # each state once, in the order found
         if (codes < 0).any() or new.shape[0] > min(MAX_STATES, stepper.chunk):
             raise ValueError(
                 f"a specification as automata must have at most {MAX_STATES} states within its sizes; "
@@ -149,5 +155,6 @@ def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
         rows = new
 
 
-def _together(commands: tuple[Automaton, ...]) -> Automaton:
+def _in_parallel(commands: tuple[Automaton, ...]) -> Automaton:
+    """All commands in parallel, without the control states that are not reached."""
     return functools.reduce(lambda left, right: automata.pruned(automata.parallel(left, right)), commands)

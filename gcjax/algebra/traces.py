@@ -95,12 +95,12 @@ class Words(NamedTuple):
 @functools.lru_cache(maxsize=16)
 def words(model: Model) -> Words:
     """The tables of a model."""
-    steps, number = model.space.num_steps, model.max_steps
-    prefix = np.concatenate([_prefixes(steps, k, number) for k in range(number + 1)], axis=1)
-    suffix = np.concatenate([_suffixes(steps, k, number) for k in range(number + 1)], axis=1)
-    last = (np.arange(model.num_words) - 1) % steps
-    end = np.broadcast_to(np.asarray(model.space.targets)[last], model.shape[1:]).copy()
-    end[:, 0] = np.arange(model.space.num_states)
+    steps, max_steps = model.space.num_steps, model.max_steps
+    prefix = np.concatenate([_prefixes(steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
+    suffix = np.concatenate([_suffixes(steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
+    last_step = (np.arange(model.num_words) - 1) % steps
+    end = np.broadcast_to(np.asarray(model.space.targets)[last_step], model.shape[1:]).copy()
+    end[:, 0] = np.arange(model.space.num_states)  # the empty word leads nowhere
     return Words(prefix.astype(np.int32), suffix.astype(np.int32), end.astype(np.int32))
 
 
@@ -122,15 +122,19 @@ def longest(fits: Callable[[int], bool]) -> str:
     return f"max_steps={number} would fit." if number else "No trace of one step would fit: take fewer states."
 
 
-def _prefixes(steps: int, length: int, number: int) -> np.ndarray:
-    """int[number + 1, steps**length], for the words of one length."""
+def _prefixes(steps: int, length: int, max_steps: int) -> np.ndarray:
+    """int[max_steps + 1, steps**length]: the number of the prefix of j steps of each word of this length.
+
+    In its level a word is a number with its steps as digits in base `steps`; the words of j steps begin at
+    `count_words(steps, j - 1)`.
+    """
     digits = np.arange(steps**length)
-    kept = np.minimum(np.arange(number + 1), length)
-    return np.stack([count_words(steps, j - 1) + digits // steps ** (length - j) for j in kept.tolist()])
+    prefix_lengths = np.minimum(np.arange(max_steps + 1), length)
+    return np.stack([count_words(steps, j - 1) + digits // steps ** (length - j) for j in prefix_lengths.tolist()])
 
 
-def _suffixes(steps: int, length: int, number: int) -> np.ndarray:
-    """As `_prefixes`, what comes after."""
+def _suffixes(steps: int, length: int, max_steps: int) -> np.ndarray:
+    """int[max_steps + 1, steps**length]: the number of the word that comes after each prefix of `_prefixes`."""
     digits = np.arange(steps**length)
-    rest = length - np.minimum(np.arange(number + 1), length)
-    return np.stack([count_words(steps, j - 1) + digits % steps**j for j in rest.tolist()])
+    suffix_lengths = length - np.minimum(np.arange(max_steps + 1), length)
+    return np.stack([count_words(steps, j - 1) + digits % steps**j for j in suffix_lengths.tolist()])

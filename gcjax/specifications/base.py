@@ -31,15 +31,17 @@ State = Any
 """A NamedTuple of small integer arrays; each protocol has its own."""
 
 Numbers = Any
-"""An integer array of either library."""
+"""An integer array of NumPy or JAX."""
 
 Relation = Callable[[State, State, jax.Array], jax.Array]
 """`(before, after, component) -> bool[]`."""
 
 MAX_CODES = 2**62
+"""The most numbers of states: they must fit into an int64."""
 
 
-def _anything(before: State, after: State, event: Event) -> jax.Array:
+def _any_event(before: State, after: State, event: Event) -> jax.Array:
+    """bool[], True: every step is what the event shows."""
     del before, after, event
     return jnp.ones((), bool)
 
@@ -59,7 +61,7 @@ class Action(NamedTuple):
     name: str
     move: Callable[[State, jax.Array], tuple[State, jax.Array]]
     event: str = ""
-    matches: Callable[[State, State, Event], jax.Array] = _anything
+    matches: Callable[[State, State, Event], jax.Array] = _any_event
     actor: Callable[[State, Event], jax.Array] | None = None
     enabled_at: str = ""
 
@@ -81,10 +83,15 @@ class Role(NamedTuple):
     only_actions: bool = False
 
     def allows(self, before: State, after: State, component: jax.Array) -> jax.Array:
-        """bool[]: whether a step of a component of this role is in its guarantee."""
-        same = zip(self.frame(component), before, after, strict=True)
-        frame = [jnp.all(mask | (old == new)) for mask, old, new in same if mask is not True and old is not new]
-        return jnp.stack([*frame, jnp.asarray(self.rule(before, after, component))]).all()
+        """bool[]: whether a step of a component of this role is in its guarantee: its frame and its rule."""
+        arrays = zip(self.frame(component), before, after, strict=True)
+        # Arrays that may change everywhere, or are the same object, need no comparison.
+        unchanged_outside_frame = [
+            jnp.all(may_change | (old == new))
+            for may_change, old, new in arrays
+            if may_change is not True and old is not new
+        ]
+        return jnp.stack([*unchanged_outside_frame, jnp.asarray(self.rule(before, after, component))]).all()
 
 
 def always(state: State) -> jax.Array:
@@ -193,17 +200,15 @@ class Layout(NamedTuple):
     sizes: np.ndarray
     strides: np.ndarray
 
-    def flat(self, state: State) -> jax.Array:
-        """int32[D]."""
+    def flatten(self, state: State) -> jax.Array:
+        """int32[D], a row: the arrays of a state, flattened, one after the other."""
         return jnp.concatenate([jnp.asarray(x).astype(jnp.int32).reshape(-1) for x in state])
 
-    def state(self, row: Any) -> State:
-        """The state of a row, of either library."""
-        sections = np.cumsum([np.size(x) for x in self.example])
-        parts = [
-            row[end - np.size(x) : end].reshape(np.shape(x)) for x, end in zip(self.example, sections, strict=True)
-        ]
-        return type(self.example)(*parts)
+    def unflatten(self, row: Any) -> State:
+        """The state of a row [D], in NumPy or JAX arrays as the row is one; the opposite of `flatten`."""
+        ends = np.cumsum([np.size(x) for x in self.example])
+        arrays = [row[end - np.size(x) : end].reshape(np.shape(x)) for x, end in zip(self.example, ends, strict=True)]
+        return type(self.example)(*arrays)
 
     def codes(self, rows: np.ndarray) -> np.ndarray:
         """int64[n], the number of each row; -1 where an entry is out of its range."""
@@ -221,21 +226,22 @@ def layout(specification: Specification) -> Layout:
     sizes = [
         np.broadcast_to(np.asarray(x, np.int64), s).ravel() for x, s in zip(specification.sizes, shapes, strict=True)
     ]
-    flat = np.concatenate(sizes)
-    total = math.prod(flat.tolist())
-    if total > MAX_CODES:
-        digits = sum(math.log10(size) for size in flat.tolist())
+    entry_sizes = np.concatenate(sizes)  # int64[D]
+    num_codes = math.prod(entry_sizes.tolist())
+    if num_codes > MAX_CODES:
+        digits = sum(math.log10(size) for size in entry_sizes.tolist())
         fits = int(math.log10(MAX_CODES) / digits * specification.num_workers)
         raise ValueError(
-            f"the states of {specification.name} must have numbers below 2^62; {flat.size} entries with up to "
-            f"{flat.max()} values make 10^{digits:.1f} of them. Use about {fits} workers, or smaller parameters."
+            f"the states of {specification.name} must have numbers below 2^62; {entry_sizes.size} entries with up to "
+            f"{entry_sizes.max()} values make 10^{digits:.1f} of them. Use about {fits} workers, or smaller parameters."
         )
-    strides = np.concatenate([[1], np.cumprod(flat[:0:-1])])[::-1]
-    return Layout(specification.initial, flat, strides.copy())
+    # As digits of a number: the last entry has weight 1, each other one the product of the sizes after it.
+    strides = np.concatenate([[1], np.cumprod(entry_sizes[:0:-1])])[::-1]
+    return Layout(specification.initial, entry_sizes, strides.copy())
 
 
-def own(size: int, index: Numbers) -> Any:
-    """bool[size]: which entry is the component's own; of NumPy if the index is, so that nothing is compiled."""
+def is_own_entry(size: int, index: Numbers) -> Any:
+    """bool[size], True at the index only; a NumPy array if the index is of NumPy, so that nothing is compiled."""
     return (np if isinstance(index, np.integer) else jnp).arange(size) == index
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, KINDS, UNIT, Event
 
 Newest = Callable[[jax.Array], jax.Array]
@@ -38,7 +38,7 @@ def ssp(num_workers: int = 3, *, staleness: int = 2) -> Specification:
       num_workers: W.
       staleness: s.
     """
-    return bounded("ssp", num_workers, program=staleness, guarantee=staleness)
+    return bounded_staleness("ssp", num_workers, program_staleness=staleness, promised_staleness=staleness)
 
 
 @comparable
@@ -51,7 +51,7 @@ def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
       num_workers: W.
       staleness: s of the guarantee; the program is that of BSP.
     """
-    return bounded("bsp", num_workers, program=0, guarantee=staleness, newest=jnp.min)
+    return bounded_staleness("bsp", num_workers, program_staleness=0, promised_staleness=staleness, newest=jnp.min)
 
 
 def push_event(newest: Newest) -> dict[str, Any]:
@@ -64,66 +64,77 @@ def push_event(newest: Newest) -> dict[str, Any]:
     """
 
     def matches(before: Any, after: Any, event: Event) -> jax.Array:
-        was, now = before.clock[event.worker], after.clock[event.worker]
-        return (event.unit == was) & (now == was + 1) & (event.version == newest(before.clock))
+        """bool[]: whether a step is the event's unit, begun with the newest version before the step."""
+        clock_before, clock_after = before.clock[event.worker], after.clock[event.worker]
+        pushes = (event.unit == clock_before) & (clock_after == clock_before + 1)
+        return pushes & (event.version == newest(before.clock))
 
     return {"event": UNIT, "enabled_at": BEGIN, "matches": matches}
 
 
 def replay_clocks(state: Any, events: Event) -> Any:
-    """The states before events, the units that have arrived being counted; the other entries stay as they are."""
-    arrived = np.zeros((events.kind.size + 1, state.clock.size), np.int32)
-    rows = np.flatnonzero(events.kind == KINDS.index(UNIT))
-    arrived[rows + 1, events.worker[rows]] = 1
-    arrived[0] = state.clock
-    others = {name: np.broadcast_to(x, (events.kind.size, *np.shape(x))) for name, x in state._asdict().items()}
-    return type(state)(**{**others, "clock": np.cumsum(arrived[:-1], axis=0, dtype=np.int32)})
+    """The state before each of B events, as arrays [B, ...]: clocks count the UNIT events before, other fields stay."""
+    num_events = events.kind.size
+    increments = np.zeros((num_events + 1, state.clock.size), np.int32)
+    unit_events = np.flatnonzero(events.kind == KINDS.index(UNIT))
+    increments[unit_events + 1, events.worker[unit_events]] = 1  # a unit counts from the event after it on
+    increments[0] = state.clock
+    constant = {name: np.broadcast_to(x, (num_events, *np.shape(x))) for name, x in state._asdict().items()}
+    return type(state)(**{**constant, "clock": np.cumsum(increments[:-1], axis=0, dtype=np.int32)})
 
 
-def bounded(name: str, num_workers: int, *, program: int, guarantee: int, newest: Newest = jnp.sum) -> Specification:
-    """A program that allows to be so many units ahead, against a guarantee that does.
+def bounded_staleness(
+    name: str, num_workers: int, *, program_staleness: int, promised_staleness: int, newest: Newest = jnp.sum
+) -> Specification:
+    """Workers that begin a unit only if they are at most so many units ahead of the slowest.
 
     Args:
       name: of the protocol.
       num_workers: W.
-      program: how far ahead of the slowest a worker may be that goes on.
-      guarantee: the same, as promised.
+      program_staleness: how far ahead of the slowest a worker may be that begins a unit.
+      promised_staleness: the same, as the guarantee promises; at least that of the program if this keeps to it.
       newest: the commits so far, which is the version that whoever begins reads.
     """
     check_num_workers(num_workers)
-    _validate.integer("staleness", guarantee)
+    _validate.integer("staleness", promised_staleness)
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
+        """The state with one unit more of the worker, and whether the program lets it push."""
         clock = state.clock
-        return Clocks(clock.at[worker].add(1)), clock[worker] - clock.min() <= program
+        return Clocks(clock.at[worker].add(1)), clock[worker] - clock.min() <= program_staleness
 
-    def rule(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
-        own_clock = before.clock[worker]
-        return (after.clock[worker] == own_clock + 1) & (own_clock <= before.clock.min() + guarantee)
+    def guarantee(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker pushes one unit, being at most the promised staleness ahead of the slowest."""
+        clock = before.clock[worker]
+        return (after.clock[worker] == clock + 1) & (clock <= before.clock.min() + promised_staleness)
 
     def rely(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
-        steps = after.clock - before.clock
-        same = (steps[worker] == 0) & (steps >= 0).all() & (steps.sum() <= 1)
-        return same & (after.clock.max() <= jnp.maximum(before.clock.max(), before.clock.min() + guarantee + 1))
+        """bool[]: whether at most one other worker pushes one unit, and gets at most so far ahead as is promised."""
+        increments = after.clock - before.clock
+        one_other = (increments[worker] == 0) & (increments >= 0).all() & (increments.sum() <= 1)
+        max_clock = jnp.maximum(before.clock.max(), before.clock.min() + promised_staleness + 1)
+        return one_other & (after.clock.max() <= max_clock)
 
     return Specification(
-        f"{name}({num_workers} workers, staleness {guarantee})",
+        f"{name}({num_workers} workers, staleness {promised_staleness})",
         num_workers,
         initial=Clocks(zeros(num_workers)),
-        sizes=Clocks(np.full(num_workers, max(program, guarantee) + 2)),
+        sizes=Clocks(np.full(num_workers, max(program_staleness, promised_staleness) + 2)),  # clocks 0, ..., s + 1
         worker=Role(
-            (Action("push", push, **push_event(newest)),), lambda worker: Clocks(own(num_workers, worker)), rule
+            (Action("push", push, **push_event(newest)),),
+            lambda worker: Clocks(is_own_entry(num_workers, worker)),
+            guarantee,
         ),
-        claim=f"nobody is more than {guarantee + 1} ahead of anybody",
-        invariant=lambda state: state.clock.max() - state.clock.min() <= guarantee + 1,
+        claim=f"nobody is more than {promised_staleness + 1} ahead of anybody",
+        invariant=lambda state: state.clock.max() - state.clock.min() <= promised_staleness + 1,
         rely=rely,
-        canonicalise=relative,
+        canonicalise=clocks_from_slowest,
         replay=replay_clocks,
     )
 
 
-def relative(state: Clocks) -> Clocks:
-    """Clocks counted from the slowest."""
+def clocks_from_slowest(state: Clocks) -> Clocks:
+    """The state with clocks counted from the slowest, whose clock is then 0."""
     return Clocks(state.clock - state.clock.min())
 
 
@@ -149,25 +160,32 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
     _validate.integer("staleness", staleness)
 
     def push(state: Cached, worker: jax.Array) -> tuple[Cached, jax.Array]:
-        fresh = state.clock[worker] - state.seen[worker] <= staleness
-        return state._replace(clock=state.clock.at[worker].add(1)), fresh
+        """The state with one unit more of the worker, and whether what it has seen is new enough for that."""
+        is_fresh = state.clock[worker] - state.seen[worker] <= staleness
+        return state._replace(clock=state.clock.at[worker].add(1)), is_fresh
 
     def refresh(state: Cached, worker: jax.Array) -> tuple[Cached, jax.Array]:
+        """The state in which the worker has seen all up to the slowest's clock, and whether that is new to it."""
         slowest = state.clock.min()
         return state._replace(seen=state.seen.at[worker].set(slowest)), state.seen[worker] < slowest
 
-    def rule(before: Cached, after: Cached, worker: jax.Array) -> jax.Array:
-        was, now, seen, sees = (x[worker] for x in (before.clock, after.clock, before.seen, after.seen))
-        pushes = (now == was + 1) & (was <= seen + staleness) & (sees == seen)
-        return pushes | ((now == was) & (sees > seen) & (sees <= before.clock.min()))
+    def guarantee(before: Cached, after: Cached, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker pushes a unit, or reads what is new to it, at most up to the slowest's clock."""
+        clock_before, clock_after = before.clock[worker], after.clock[worker]
+        seen_before, seen_after = before.seen[worker], after.seen[worker]
+        may_push = (clock_before <= seen_before + staleness) & (seen_after == seen_before)
+        reads = (clock_after == clock_before) & (seen_after > seen_before) & (seen_after <= before.clock.min())
+        return ((clock_after == clock_before + 1) & may_push) | reads
 
     def invariant(state: Cached) -> jax.Array:
-        old = state.clock - state.seen <= staleness + 1
-        return (old & (state.seen <= state.clock.min())).all()
+        """bool[]: whether reads are at most s + 1 units old, and none is newer than the slowest."""
+        is_fresh = state.clock - state.seen <= staleness + 1
+        return (is_fresh & (state.seen <= state.clock.min())).all()
 
     def canonicalise(state: Cached) -> Cached:
-        least = state.seen.min()
-        return Cached(state.clock - least, state.seen - least)
+        """The state counted from what the worker that has seen least has seen."""
+        min_seen = state.seen.min()
+        return Cached(state.clock - min_seen, state.seen - min_seen)
 
     return Specification(
         f"ssp_cached({num_workers} workers, staleness {staleness})",
@@ -175,7 +193,9 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         initial=Cached(zeros(num_workers), zeros(num_workers)),
         sizes=Cached(np.full(num_workers, 2 * staleness + 3), np.full(num_workers, staleness + 2)),
         worker=Role(
-            (Action("push", push), Action("read", refresh)), lambda w: Cached(*(own(num_workers, w),) * 2), rule
+            (Action("push", push), Action("read", refresh)),
+            lambda w: Cached(*(is_own_entry(num_workers, w),) * 2),
+            guarantee,
         ),
         claim=f"reads are at most as new as the slowest and at most {staleness + 1} units old",
         invariant=invariant,

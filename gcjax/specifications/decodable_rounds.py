@@ -45,7 +45,11 @@ def coded(
         _validate.integer("num_stragglers", num_stragglers, maximum=num_workers - 1)
         code = Decodable(1, lambda progress: (progress > 0).sum() >= num_workers - num_stragglers)
     else:
-        code = decodable if isinstance(decodable, Decodable) else _from_table(np.asarray(decodable, bool), num_workers)
+        code = (
+            decodable
+            if isinstance(decodable, Decodable)
+            else _table_decodable(np.asarray(decodable, bool), num_workers)
+        )
     return rounds(
         f"coded({num_workers} workers, load {code.load})",
         num_workers,
@@ -55,8 +59,8 @@ def coded(
     )
 
 
-def _from_table(table: np.ndarray, num_workers: int) -> Decodable:
-    """What a table says."""
+def _table_decodable(table: np.ndarray, num_workers: int) -> Decodable:
+    """What a table bool[K+1, ..., K+1] allows to decode: its entry at the chunks of each worker."""
     if table.ndim != num_workers or len(set(table.shape)) != 1 or table.shape[0] < 2:
         raise ValueError(
             f"decodable must have one axis a worker, each of length load + 1; got shape {table.shape} for "

@@ -15,7 +15,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import COMMIT, SEND, STEP, Event
 from gcjax.specifications.rounds import has_worked
 
@@ -59,18 +59,19 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
         sizes=Exchanges(version=2, work=each + steps + 1, read=each + 2, others=each + 1, exchanging=each + 2),
         worker=Role(
             (Action("unit", program.unit, STEP, has_worked),),
-            lambda worker: Exchanges(False, own(num_workers, worker), False, False, False),
+            lambda worker: Exchanges(False, is_own_entry(num_workers, worker), False, False, False),
             program.unit_rule,
         ),
         claim=f"a push has {units} of each member in it, and is stale by at most the others' pushes since its read",
         server=Role(program.actions(), lambda server: Exchanges(*(True,) * 5), program.server_rule, only_actions=True),
         num_servers=num_workers,
         step_property=program.push_property,
-        canonicalise=_canonicalise,
+        canonicalise=_canonical_state,
     )
 
 
-def _canonicalise(state: Exchanges) -> Exchanges:
+def _canonical_state(state: Exchanges) -> Exchanges:
+    """The state with version 1 and others 0, and reads so that `version - read - others` stays what it is."""
     read = 1 - (state.version - state.read - state.others)
     return state._replace(version=jnp.ones_like(state.version), read=read, others=0 * state.others)
 
@@ -82,48 +83,48 @@ class _Exchange(NamedTuple):
     num_local_steps: int
 
     def unit(self, state: Exchanges, worker: jax.Array) -> tuple[Exchanges, jax.Array]:
-        """A worker's local step."""
+        """The state after a local step of the worker, and whether it may take one: at most H, none in an exchange."""
         enabled = (state.exchanging[worker] == 0) & (state.work[worker] < self.num_local_steps)
         return state._replace(work=state.work.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Exchanges, after: Exchanges, worker: jax.Array) -> jax.Array:
-        """At most H steps between two exchanges, and none during one."""
+        """bool[]: whether the worker takes one step, of at most H between two exchanges, and none during one."""
         work = before.work[worker]
         return (after.work[worker] == work + 1) & (work < self.num_local_steps) & (before.exchanging[worker] == 0)
 
     def actions(self) -> tuple[Action, ...]:
         """A worker's exchange: it pushes what it has read before."""
         return (
-            Action("push", self.push, COMMIT, self._takes, self._of_worker),
-            Action("exchange", self.read, SEND, self._has_read, self._of_worker),
+            Action("push", self.push, COMMIT, self._is_commit_of_event, self._server_of_event),
+            Action("exchange", self.read, SEND, self._is_read_of_event, self._server_of_event),
         )
 
-    def _of_worker(self, state: Exchanges, event: Event) -> jax.Array:
+    def _server_of_event(self, state: Exchanges, event: Event) -> jax.Array:
         """The worker's server."""
         return self.num_workers + event.worker
 
-    def _takes(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
+    def _is_commit_of_event(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
         """bool[]: whether this makes the version that the event shows, of all that the worker has done."""
         return (after.version == event.commit + 1) & (before.work[event.worker] == event.size)
 
-    def _has_read(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
+    def _is_read_of_event(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
         """bool[]: whether the worker has read the version that the event shows, for a push of its own."""
         has_read = (after.exchanging[event.worker] == 1) & (after.read[event.worker] == event.version)
         return has_read & (event.group == event.worker)
 
     def push(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
-        """The end of an exchange."""
+        """The state after the end of the worker's exchange, its push, and whether one is under way."""
         worker = server - self.num_workers
         after = state._replace(
             version=state.version + 1,
-            others=state.others + ~own(self.num_workers, worker),
+            others=state.others + ~is_own_entry(self.num_workers, worker),
             exchanging=state.exchanging.at[worker].set(0),
             work=state.work.at[worker].set(0),
         )
         return after, (state.work[worker] >= self.num_local_steps) & (state.exchanging[worker] == 1)
 
     def read(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
-        """The begin of an exchange."""
+        """The state after the begin of the worker's exchange, its read, and whether it has done H steps and may."""
         worker = server - self.num_workers
         after = state._replace(
             read=state.read.at[worker].set(state.version),
@@ -133,21 +134,21 @@ class _Exchange(NamedTuple):
         return after, (state.work[worker] >= self.num_local_steps) & (state.exchanging[worker] == 0)
 
     def server_rule(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
-        """A server reads and pushes alternately, for its own worker; others' pushes are counted, the rest stays."""
+        """bool[]: whether a server reads or pushes, in turn, for its own worker, and others count its pushes."""
         worker = server - self.num_workers
-        is_own, pushes = own(self.num_workers, worker), after.version == before.version + 1
+        is_own_worker, pushes = is_own_entry(self.num_workers, worker), after.version == before.version + 1
         expected = before._replace(others=before.others + jnp.where(pushes, 1, 0))
         same = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
-        left_alone = (jnp.stack(same).all(axis=0) | is_own).all()
+        left_alone = (jnp.stack(same).all(axis=0) | is_own_worker).all()
         old, new = (Exchanges(state.version, *(x[worker] for x in state[1:])) for state in (before, after))
-        complete = (old.work == self.num_local_steps) & (new.read == old.read) & (new.others == old.others)
-        push = pushes & (old.exchanging == 1) & complete & (new.work == 0)
-        newest = (new.read == before.version) & (new.others == 0) & (new.work == old.work)
-        read = (after.version == before.version) & (old.exchanging == 0) & newest
+        is_complete = (old.work == self.num_local_steps) & (new.read == old.read) & (new.others == old.others)
+        push = pushes & (old.exchanging == 1) & is_complete & (new.work == 0)
+        has_newest = (new.read == before.version) & (new.others == 0) & (new.work == old.work)
+        read = (after.version == before.version) & (old.exchanging == 0) & has_newest
         return left_alone & (new.exchanging == 1 - old.exchanging) & (push | read)
 
     def push_property(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
-        """How stale a push is, and what is in it."""
+        """bool[]: whether a push has H units of the worker, and is at most as stale as others have pushed since."""
         worker = server - self.num_workers
-        fresh = before.version - before.read[worker] <= before.others[worker]
-        return (after.version == before.version) | (fresh & (before.work[worker] == self.num_local_steps))
+        is_fresh = before.version - before.read[worker] <= before.others[worker]
+        return (after.version == before.version) | (is_fresh & (before.work[worker] == self.num_local_steps))

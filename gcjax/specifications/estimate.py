@@ -18,12 +18,15 @@ from gcjax.specifications.moves import Stepper, fill_up, frame_entries
 from gcjax.specifications.reachability import MAX_STATES
 
 MAX_PARTS = 32
+"""The most parts of a worker that are looked for."""
 SAMPLES = 4096
+"""Random states on which it is tried whether moves depend on others."""
 AT_ONCE = 64
+"""States that are made canonical at once."""
 
 
 class LowerBound(NamedTuple):
-    """What there is at least.
+    """What there is at bound.
 
     Attributes:
       states: of all workers.
@@ -42,45 +45,50 @@ def check_size(stepper: Stepper) -> None:
     """
     if math.prod(stepper.layout.sizes.tolist()) <= MAX_STATES:
         return
-    least = min_states(stepper)
-    if least.states > MAX_STATES:
+    bound = min_states(stepper)
+    if bound.states > MAX_STATES:
         raise ValueError(
             f"{stepper.specification.name} must have at most {MAX_STATES} states that can be reached; it has "
-            f"{least.states:.2g} or more, for each worker has {least.parts} by itself. At most "
-            f"{int(math.log(MAX_STATES) / math.log(least.parts))} workers can fit. Use fewer, or smaller parameters."
+            f"{bound.states:.2g} or more, for each worker has {bound.parts} by itself. At most "
+            f"{int(math.log(MAX_STATES) / math.log(bound.parts))} workers can fit. Use fewer, or smaller parameters."
         )
 
 
 def min_states(stepper: Stepper) -> LowerBound:
     """The states that there are at least; 1 where workers do not go on without each other."""
     spec, layout = stepper.specification, stepper.layout
-    places = [np.flatnonzero(frame_entries(layout, spec.worker, w)) for w in range(spec.num_workers)]
-    if len({len(place) for place in places}) > 1 or spec.num_workers < 2:
+    own_entries = [np.flatnonzero(frame_entries(layout, spec.worker, w)) for w in range(spec.num_workers)]
+    if len({len(entries) for entries in own_entries}) > 1 or spec.num_workers < 2:
         return LowerBound(1.0, 1)
-    normal = _normal(stepper)
-    first = normal(np.concatenate([np.ravel(x) for x in spec.initial]).astype(np.int32)[None])[0]
-    parts, edges = _parts(stepper, first, places[-1], normal)
+    canonical = _canonical_rows(stepper)
+    first = canonical(np.concatenate([np.ravel(x) for x in spec.initial]).astype(np.int32)[None])[0]
+    parts, edges = _parts(stepper, first, own_entries[-1], canonical)
     draw = np.random.default_rng(0)
     chosen = draw.integers(len(parts), size=(SAMPLES, spec.num_workers))
     rows = np.broadcast_to(first, (SAMPLES, first.size)).copy()
-    for worker, place in enumerate(places):
-        rows[:, place] = np.asarray(parts)[chosen[:, worker]]
-    if not _free(stepper, rows[: stepper.chunk], chosen, places, edges):
+    for worker, entries in enumerate(own_entries):
+        rows[:, entries] = np.asarray(parts)[chosen[:, worker]]
+    if not _moves_independently(stepper, rows[: stepper.chunk], chosen, own_entries, edges):
         return LowerBound(1.0, 1)
-    fixed = int((normal(rows) == rows).all(axis=1).sum())
-    return LowerBound(max(fixed - 4 * fixed**0.5, 0) / SAMPLES * float(len(parts)) ** spec.num_workers, len(parts))
+    # Different rows are different states if they stay as they are when made canonical; the share of such rows is
+    # estimated, less four standard deviations.
+    num_canonical = int((canonical(rows) == rows).all(axis=1).sum())
+    return LowerBound(
+        max(num_canonical - 4 * num_canonical**0.5, 0) / SAMPLES * float(len(parts)) ** spec.num_workers, len(parts)
+    )
 
 
-def _normal(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
-    """What normalises states, int32[n, D] to the same, some at once, so that one program is compiled."""
+def _canonical_rows(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
+    """The function that makes rows int32[n, D] canonical, `AT_ONCE` at a time, so that one program is compiled."""
     spec, layout = stepper.specification, stepper.layout
-    program = jax.jit(jax.vmap(lambda row: layout.flat(spec.canonicalise(layout.state(row)))))
+    program = jax.jit(jax.vmap(lambda row: layout.flatten(spec.canonicalise(layout.unflatten(row)))))
 
-    def normal(rows: np.ndarray) -> np.ndarray:
+    def canonical(rows: np.ndarray) -> np.ndarray:
+        """int32[n, D], the canonical states of these."""
         parts = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
         return np.concatenate([np.asarray(program(fill_up(part, AT_ONCE)))[: len(part)] for part in parts])
 
-    return normal
+    return canonical
 
 
 _Edge = tuple[int, int, np.ndarray]
@@ -88,37 +96,51 @@ _Edge = tuple[int, int, np.ndarray]
 
 
 def _parts(
-    stepper: Stepper, first: np.ndarray, place: np.ndarray, normal: Callable[[np.ndarray], np.ndarray]
+    stepper: Stepper, first: np.ndarray, entries: np.ndarray, canonical: Callable[[np.ndarray], np.ndarray]
 ) -> tuple[list[np.ndarray], list[_Edge]]:
-    """What is the last worker's own, in the states that it reaches while nobody else moves, and how."""
-    parts, edges = [first[place]], []
-    rest, worker = np.setdiff1d(np.arange(first.size), place), stepper.specification.num_workers - 1
+    """The parts that the last worker reaches while nobody else moves, and the moves between them.
+
+    A part is what its own entries, int[entries], have in a state; `first` is the first state, int32[D].
+    """
+    parts, edges = [first[entries]], []
+    rest, worker = np.setdiff1d(np.arange(first.size), entries), stepper.specification.num_workers - 1
     for number in range(MAX_PARTS):
         if number == len(parts):
             break
         row = first.copy()
-        row[place] = parts[number]
+        row[entries] = parts[number]
         moves = stepper.program(row[None])
-        own = moves.component == worker
-        for after, action in zip(moves.after[own], moves.action[own], strict=True):
-            then = normal(after[None])[0]
-            if (after[rest] != first[rest]).any() or (then[rest] != first[rest]).any():
+        is_own = moves.component == worker
+        for after, action in zip(moves.after[is_own], moves.action[is_own], strict=True):
+            canonical_after = canonical(after[None])[0]
+            changes_others = (after[rest] != first[rest]).any() or (canonical_after[rest] != first[rest]).any()
+            if changes_others:
                 continue
-            if not any((then[place] == part).all() for part in parts) and len(parts) < MAX_PARTS:
-                parts.append(then[place])
-                edges.append((number, int(action), after[place]))
+            if not any((canonical_after[entries] == part).all() for part in parts) and len(parts) < MAX_PARTS:
+                parts.append(canonical_after[entries])
+                edges.append((number, int(action), after[entries]))
     return parts, edges
 
 
-def _free(stepper: Stepper, rows: np.ndarray, chosen: np.ndarray, places: list[np.ndarray], edges: list[_Edge]) -> bool:
-    """Whether all workers can take the moves in all of these states, and change the same."""
+def _moves_independently(
+    stepper: Stepper, rows: np.ndarray, chosen: np.ndarray, own_entries: list[np.ndarray], edges: list[_Edge]
+) -> bool:
+    """Whether all workers can take the moves `edges` in all of these states, and these change only their own entries.
+
+    Args:
+      stepper: of the specification.
+      rows: int32[n, D], the states.
+      chosen: int[N, W], the number of the part that each worker has in each state; n <= N.
+      own_entries: of each worker.
+      edges: the moves of a worker alone.
+    """
     moves = stepper.program(rows)
-    after = {key: n for n, key in enumerate(zip(moves.state, moves.component, moves.action, strict=True))}
+    move_numbers = {key: n for n, key in enumerate(zip(moves.state, moves.component, moves.action, strict=True))}
     for before, action, part in edges:
         for n, worker in np.argwhere(chosen[: len(rows)] == before):
             expected = rows[n].copy()
-            expected[places[worker]] = part
-            index = after.get((n, worker, action))
+            expected[own_entries[worker]] = part
+            index = move_numbers.get((n, worker, action))
             if index is None or (moves.after[index] != expected).any():
                 return False
     return True

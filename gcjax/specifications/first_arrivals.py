@@ -13,7 +13,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.rounds import commits_all, has_read, has_worked, rounds
 
@@ -42,7 +42,7 @@ def k_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specification
       num_workers: W.
       num_contributions: K, at most W.
     """
-    return _cancelled("k_sync", num_workers, num_contributions, distinct=True)
+    return _with_cancelling("k_sync", num_workers, num_contributions, one_per_worker=True)
 
 
 @comparable
@@ -53,7 +53,7 @@ def k_batch_sync(num_workers: int = 3, *, num_contributions: int = 2) -> Specifi
       num_workers: W.
       num_contributions: K.
     """
-    return _cancelled("k_batch_sync", num_workers, num_contributions, distinct=False)
+    return _with_cancelling("k_batch_sync", num_workers, num_contributions, one_per_worker=False)
 
 
 @comparable
@@ -66,7 +66,7 @@ def backup_workers(num_workers: int = 3, *, num_backup: int = 1) -> Specificatio
     """
     check_num_workers(num_workers)
     _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint="Somebody must be waited for.")
-    return _cancelled("backup_workers", num_workers, num_workers - num_backup, distinct=True)
+    return _with_cancelling("backup_workers", num_workers, num_workers - num_backup, one_per_worker=True)
 
 
 @comparable
@@ -77,7 +77,7 @@ def k_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
       num_workers: W.
       num_contributions: K, at most W.
     """
-    return _uncancelled("k_async", num_workers, num_contributions, distinct=True)
+    return _without_cancelling("k_async", num_workers, num_contributions, one_per_worker=True)
 
 
 @comparable
@@ -88,7 +88,7 @@ def k_batch_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specif
       num_workers: W.
       num_contributions: K.
     """
-    return _uncancelled("k_batch_async", num_workers, num_contributions, distinct=False)
+    return _without_cancelling("k_batch_async", num_workers, num_contributions, one_per_worker=False)
 
 
 @comparable
@@ -99,35 +99,43 @@ def staleness_aware(num_workers: int = 3, *, num_contributions: int = 1) -> Spec
       num_workers: W.
       num_contributions: K.
     """
-    return _uncancelled("staleness_aware", num_workers, num_contributions, distinct=False)
+    return _without_cancelling("staleness_aware", num_workers, num_contributions, one_per_worker=False)
 
 
-def _check_num_contributions(num_workers: int, count: int, distinct: bool) -> int:
+def _check_num_contributions(num_workers: int, count: int, one_per_worker: bool) -> int:
+    """K, if it is in its range: at most W if a commit takes one push of each worker."""
     check_num_workers(num_workers)
-    return _validate.integer("num_contributions", count, minimum=1, maximum=num_workers if distinct else None)
+    return _validate.integer("num_contributions", count, minimum=1, maximum=num_workers if one_per_worker else None)
 
 
-def _cancelled(name: str, num_workers: int, count: int, *, distinct: bool) -> Specification:
-    """Rounds, since a commit cuts off all others."""
-    _check_num_contributions(num_workers, count, distinct)
-    each = f"one gradient each of {count} workers" if distinct else f"{count} gradient{'s' * (count > 1)}"
+def _with_cancelling(name: str, num_workers: int, count: int, *, one_per_worker: bool) -> Specification:
+    """A commit takes K = `count` pushes and cuts off all other units, so that all are in rounds.
+
+    `one_per_worker`: whether the K pushes are of K different workers.
+    """
+    _check_num_contributions(num_workers, count, one_per_worker)
+    contents = f"one gradient each of {count} workers" if one_per_worker else f"{count} gradient{'s' * (count > 1)}"
     return rounds(
         f"{name}({num_workers} workers, takes {count})",
         num_workers,
-        max_work=1 if distinct else count,
+        max_work=1 if one_per_worker else count,
         room=lambda state: state.work.sum() < count,
         enough=lambda state: state.work.sum() == count,
-        within=lambda state: (state.work.sum() <= count) & (~np.bool_(distinct) | (state.work <= 1).all()),
-        claim=f"a commit takes {each}, on the version that it replaces",
+        within=lambda state: (state.work.sum() <= count) & (~np.bool_(one_per_worker) | (state.work <= 1).all()),
+        claim=f"a commit takes {contents}, on the version that it replaces",
     )
 
 
-def _uncancelled(name: str, num_workers: int, count: int, *, distinct: bool) -> Specification:
-    """A commit lets the others go on with the version that they have read."""
-    _check_num_contributions(num_workers, count, distinct)
-    program = _Program(count, distinct)
-    each = f"{count} gradient{'s' * (count > 1)}"
-    each = f"one gradient each of {count} workers, who then read a newer version" if distinct else each
+def _without_cancelling(name: str, num_workers: int, count: int, *, one_per_worker: bool) -> Specification:
+    """A commit takes K = `count` pushes; the other workers go on with the version that they have read.
+
+    `one_per_worker`: whether the K pushes are of K different workers.
+    """
+    _check_num_contributions(num_workers, count, one_per_worker)
+    program = _Program(count, one_per_worker)
+    contents = f"{count} gradient{'s' * (count > 1)}"
+    if one_per_worker:
+        contents = f"one gradient each of {count} workers, who then read a newer version"
     return Specification(
         f"{name}({num_workers} workers, takes {count})",
         num_workers,
@@ -135,14 +143,14 @@ def _uncancelled(name: str, num_workers: int, count: int, *, distinct: bool) -> 
         sizes=Arrivals(2, zeros(num_workers) + 2, zeros(num_workers) + 2, zeros(num_workers) + program.max_work + 1),
         worker=Role(
             (Action("begin", program.begin, BEGIN, program.begins), Action("push", program.push, UNIT, has_worked)),
-            lambda worker: Arrivals(False, *(own(num_workers, worker),) * 3),
-            program.rule,
+            lambda worker: Arrivals(False, *(is_own_entry(num_workers, worker),) * 3),
+            program.worker_rule,
         ),
-        claim=f"a commit takes {each}",
+        claim=f"a commit takes {contents}",
         server=Role(
             (Action("commit", program.commit, COMMIT, commits_all),),
             lambda server: Arrivals(True, False, False, True),
-            program.committed,
+            program.server_rule,
             only_actions=True,
         ),
         num_servers=1,
@@ -153,36 +161,45 @@ def _uncancelled(name: str, num_workers: int, count: int, *, distinct: bool) -> 
 
 
 class _Program(NamedTuple):
-    """Pushes that a commit takes K of, from one worker each if they are to be distinct; nobody is cut off."""
+    """Workers and a server that commits K pushes, if `one_per_worker` of K different workers; nobody is cut off."""
 
     num_contributions: int
-    distinct: bool
+    one_per_worker: bool
 
     @property
     def max_work(self) -> int:
         """The most pushes of a worker in a commit."""
-        return 1 if self.distinct else self.num_contributions
+        return 1 if self.one_per_worker else self.num_contributions
 
     def begin(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
+        """The state in which the worker computes on the newest version, and whether it may begin: it is idle."""
         after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
-        return after, (state.busy[worker] == 0) & (~np.bool_(self.distinct) | (state.work[worker] == 0))
+        # With one push per worker, who has pushed waits for the commit.
+        return after, (state.busy[worker] == 0) & (~np.bool_(self.one_per_worker) | (state.work[worker] == 0))
 
     def push(self, state: Arrivals, worker: jax.Array) -> tuple[Arrivals, jax.Array]:
+        """The state with one push more, and whether the worker may push: the next commit has fewer than K."""
         after = state._replace(busy=state.busy.at[worker].set(0), work=state.work.at[worker].add(1))
         return after, (state.busy[worker] == 1) & (state.work.sum() < self.num_contributions)
 
-    def rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
-        done, was, now = after.work[worker] - before.work[worker], before.busy[worker], after.busy[worker]
-        room = (after.work[worker] <= self.max_work) & (before.work.sum() < self.num_contributions)
-        pushes = (was == 1) & (now == 0) & (done == 1) & room & (after.read[worker] == before.read[worker])
-        waited = (before.work[worker] == 0) if self.distinct else True
-        return pushes | ((was == 0) & (now == 1) & (done == 0) & waited & (after.read[worker] == before.version))
+    def worker_rule(self, before: Arrivals, after: Arrivals, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker pushes what it has begun, or begins with the newest version."""
+        num_pushed = after.work[worker] - before.work[worker]
+        busy_before, busy_after = before.busy[worker], after.busy[worker]
+        has_room = (after.work[worker] <= self.max_work) & (before.work.sum() < self.num_contributions)
+        same_read = after.read[worker] == before.read[worker]
+        pushes = (busy_before == 1) & (busy_after == 0) & (num_pushed == 1) & has_room & same_read
+        may_begin = (before.work[worker] == 0) if self.one_per_worker else True
+        newest = after.read[worker] == before.version
+        return pushes | ((busy_before == 0) & (busy_after == 1) & (num_pushed == 0) & may_begin & newest)
 
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
+        """The state after a commit of all pushes, and whether there are K."""
         after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work))
         return after, state.work.sum() >= self.num_contributions
 
-    def committed(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
+    def server_rule(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
+        """bool[]: whether the server commits exactly K pushes."""
         return (
             (after.version == before.version + 1)
             & (after.work == 0).all()
@@ -190,15 +207,18 @@ class _Program(NamedTuple):
         )
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
-        whole = (before.work.sum() == self.num_contributions) & (before.work <= self.max_work).all()
-        exact = whole | (after.version == before.version)
+        """bool[]: whether a commit takes K pushes; if one of each worker, also whether who begins reads a newer one."""
+        is_complete = (before.work.sum() == self.num_contributions) & (before.work <= self.max_work).all()
+        commits_k = is_complete | (after.version == before.version)
         begins = after.busy > before.busy
-        return exact & (~begins | (after.read > before.read)).all() if self.distinct else exact
+        return commits_k & (~begins | (after.read > before.read)).all() if self.one_per_worker else commits_k
 
     def canonicalise(self, state: Arrivals) -> Arrivals:
+        """The state with version 1, and each worker's read as newest (1) or older (0)."""
         read = (state.read >= state.version).astype(jnp.int32)
         return state._replace(version=jnp.ones_like(state.version), read=read)
 
     def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
+        """bool[]: whether the worker begins with the version that the event shows, without waiting if nobody waits."""
         reads = has_read(before, after, event) & (after.busy[event.worker] == 1)
-        return reads & (np.bool_(self.distinct) | ~event.waited)
+        return reads & (np.bool_(self.one_per_worker) | ~event.waited)

@@ -19,7 +19,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 from gcjax.specifications.rounds import has_worked
 
@@ -69,7 +69,7 @@ def asp(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _alone("asp", num_workers)
+    return _single_workers("asp", num_workers)
 
 
 @comparable
@@ -81,7 +81,7 @@ def adsp(num_workers: int = 3) -> Specification:
     Args:
       num_workers: W.
     """
-    return _alone("adsp", num_workers, exact=False)
+    return _single_workers("adsp", num_workers, exact=False)
 
 
 @comparable
@@ -98,11 +98,13 @@ def grouped(
     check_num_workers(num_workers)
     if isinstance(groups, int):
         _validate.integer("groups", groups, minimum=1, maximum=num_workers)
-        parts = _cut(range(num_workers), groups)
+        parts = _contiguous_groups(range(num_workers), groups)
     else:
         parts = [list(part) for part in groups]
     name = f"grouped({num_workers} workers, {len(parts)} groups, {num_local_steps} steps)"
-    return _specification(name, num_workers, Grouping(_labels(num_workers, parts)[None], num_local_steps))
+    return _groups_specification(
+        name, num_workers, Grouping(_lowest_members(num_workers, parts)[None], num_local_steps)
+    )
 
 
 @comparable
@@ -118,24 +120,24 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
     check_num_workers(num_workers)
     counts = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
     line = range(num_workers) if order is None else order
-    levels = np.stack([_labels(num_workers, _cut(line, count)) for count in counts])
-    return _specification(f"progressive_groups({num_workers} workers)", num_workers, Grouping(levels, 1))
+    levels = np.stack([_lowest_members(num_workers, _contiguous_groups(line, count)) for count in counts])
+    return _groups_specification(f"progressive_groups({num_workers} workers)", num_workers, Grouping(levels, 1))
 
 
-def _alone(name: str, num_workers: int, *, exact: bool = True) -> Specification:
-    """Groups of one."""
+def _single_workers(name: str, num_workers: int, *, exact: bool = True) -> Specification:
+    """The specification of groups of one worker each, which push after one unit, or after one or more if not exact."""
     check_num_workers(num_workers)
     grouping = Grouping(np.arange(num_workers)[None], 1, exact=exact, waits=False)
-    return _specification(f"{name}({num_workers} workers)", num_workers, grouping)
+    return _groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
 
-def _cut(line: Sequence[int], count: int) -> list[list[int]]:
+def _contiguous_groups(line: Sequence[int], count: int) -> list[list[int]]:
     """So many groups of neighbours; twice as many are halves of these, as in `gcjax.protocols.contiguous_groups`."""
     bounds = [i * len(line) // count for i in range(count + 1)]
     return [list(line[a:b]) for a, b in itertools.pairwise(bounds)]
 
 
-def _labels(num_workers: int, groups: list[list[int]]) -> np.ndarray:
+def _lowest_members(num_workers: int, groups: list[list[int]]) -> np.ndarray:
     """int[W]: the lowest worker of each worker's group."""
     if sorted(worker for group in groups for worker in group) != list(range(num_workers)):
         raise ValueError(f"groups must have each of the {num_workers} workers once; got {groups}.")
@@ -145,39 +147,40 @@ def _labels(num_workers: int, groups: list[list[int]]) -> np.ndarray:
     return labels
 
 
-def _specification(name: str, num_workers: int, grouping: Grouping) -> Specification:
+def _groups_specification(name: str, num_workers: int, grouping: Grouping) -> Specification:
+    """The specification of groups that push alternately with reading; `name` is the protocol's, for people."""
     _validate.integer("num_local_steps", grouping.num_local_steps, minimum=1)
-    each, zero = zeros(num_workers), np.int32(0)
+    zero_per_worker, zero = zeros(num_workers), np.int32(0)
     program, steps = _Program(num_workers, grouping), grouping.num_local_steps
 
-    inside = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
+    contents = f"{steps} unit{'s' * (steps > 1)} of each member" if grouping.exact else "work"
     return Specification(
         name,
         num_workers,
         initial=Groups(
             version=zero,
             group=grouping.levels[0].astype(np.int32),
-            work=each,
-            read=each,
-            others=each,
-            has_pushed=each,
+            work=zero_per_worker,
+            read=zero_per_worker,
+            others=zero_per_worker,
+            has_pushed=zero_per_worker,
             level=zero,
         ),
         sizes=Groups(
             version=2,
-            group=each + num_workers,
-            work=each + steps + 1,
-            read=each + 2,
-            others=each + 1,
-            has_pushed=each + 2,
+            group=zero_per_worker + num_workers,
+            work=zero_per_worker + steps + 1,
+            read=zero_per_worker + 2,
+            others=zero_per_worker + 1,
+            has_pushed=zero_per_worker + 2,
             level=len(grouping.levels),
         ),
         worker=Role(
             (Action("unit", program.unit, UNIT, has_worked),),
-            lambda worker: Groups(*(False,) * 7)._replace(work=own(num_workers, worker)),
+            lambda worker: Groups(*(False,) * 7)._replace(work=is_own_entry(num_workers, worker)),
             program.unit_rule,
         ),
-        claim=f"a push has {inside} in it, and is stale by at most the others' pushes since its read",
+        claim=f"a push has {contents} in it, and is stale by at most the others' pushes since its read",
         server=Role(program.actions(), lambda server: Groups(*(True,) * 7), program.server_rule, only_actions=True),
         num_servers=num_workers,
         invariant=program.invariant,
@@ -206,56 +209,65 @@ class _Program(NamedTuple):
         return work == steps if self.grouping.exact else work >= steps
 
     def unit(self, state: Groups, worker: jax.Array) -> tuple[Groups, jax.Array]:
+        """The state with one unit more of the worker, and whether it may do it.
+
+        It may between its group's read and push, if nobody of its group has done less.
+        """
         is_member = state.group == state.group[worker]
         slowest = jnp.min(jnp.where(is_member, state.work, state.work[worker]))
-        may = (
+        enabled = (
             (state.has_pushed[state.group[worker]] == 0)
             & (state.work[worker] == slowest)
             & self.has_room(state.work[worker])
         )
-        return state._replace(work=state.work.at[worker].add(1)), may
+        return state._replace(work=state.work.at[worker].add(1)), enabled
 
     def unit_rule(self, before: Groups, after: Groups, worker: jax.Array) -> jax.Array:
-        was = before.work[worker]
-        ahead = (before.group == before.group[worker]) & (before.work < was)
-        works = before.has_pushed[before.group[worker]] == 0
-        return (after.work[worker] == was + 1) & ~ahead.any() & self.has_room(was) & works
+        """bool[]: whether the worker does one unit, no member of its group is behind it, and its group has read."""
+        work = before.work[worker]
+        is_behind = (before.group == before.group[worker]) & (before.work < work)
+        group_has_read = before.has_pushed[before.group[worker]] == 0
+        return (after.work[worker] == work + 1) & ~is_behind.any() & self.has_room(work) & group_has_read
 
     def actions(self) -> tuple[Action, ...]:
-        """A group is halved when it reads; when a trial is over is left open, as is what it decides."""
-        push = Action("push", self.push, COMMIT, self._takes, self._of_group)
+        """Push and read; if groups can be halved, a read may decide that, or keep the group as it is."""
+        push = Action("push", self.push, COMMIT, self._is_commit_of_event, self._server_of_event)
         moves = {"read": self.read}
         if len(self.grouping.levels) > 1:
             moves |= {"read, halve next": self._read_and_halve, "read, stay together": self._read_whole}
-        return push, *(Action(name, move, BEGIN, self._has_read, self._of_group) for name, move in moves.items())
+        return push, *(
+            Action(name, move, BEGIN, self._is_read_of_event, self._server_of_event) for name, move in moves.items()
+        )
 
-    def _of_group(self, state: Groups, event: Event) -> jax.Array:
+    def _server_of_event(self, state: Groups, event: Event) -> jax.Array:
         """The server of the worker's group."""
         return self.num_workers + state.group[event.worker]
 
-    def _takes(self, before: Groups, after: Groups, event: Event) -> jax.Array:
+    def _is_commit_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
         """bool[]: whether this makes the version that the event shows, of all that its group has done."""
         is_member = before.group == before.group[event.worker]
-        same = jnp.sum(jnp.where(is_member, before.work, 0)) == event.size
-        return (after.version == event.commit + 1) & same & (event.worker == before.group[event.worker])
+        same_size = jnp.sum(jnp.where(is_member, before.work, 0)) == event.size
+        return (after.version == event.commit + 1) & same_size & (event.worker == before.group[event.worker])
 
-    def _has_read(self, before: Groups, after: Groups, event: Event) -> jax.Array:
+    def _is_read_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
         """bool[]: whether the worker's group has read the version that the event shows, and is the one it works in."""
         group = after.group[event.worker]
-        whole = (event.size == 0) | (event.size == jnp.sum(after.group == group))
+        # Size 0: the unit is in no commit that would show how large the group is.
+        same_size = (event.size == 0) | (event.size == jnp.sum(after.group == group))
         has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
         waits = event.waited & (not self.grouping.waits)
-        return has_read & (group == event.group) & whole & self.has_room(after.work[event.worker]) & ~waits
+        return has_read & (group == event.group) & same_size & self.has_room(after.work[event.worker]) & ~waits
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        is_member, is_lowest = self.members(state, server), own(self.num_workers, server - self.num_workers)
-        done = (state.work >= self.grouping.num_local_steps) | ~is_member
+        """The state after the push of the server's group, and whether all its members have done their units."""
+        is_member, is_lowest = self.members(state, server), is_own_entry(self.num_workers, server - self.num_workers)
+        is_done = (state.work >= self.grouping.num_local_steps) | ~is_member
         after = state._replace(
             version=state.version + 1,
-            others=state.others + (self._leads(state) & ~is_lowest),
+            others=state.others + (self._is_lowest(state) & ~is_lowest),
             has_pushed=jnp.where(is_lowest, 1, state.has_pushed),
         )
-        return after, is_member.any() & done.all() & (state.has_pushed[server - self.num_workers] == 0)
+        return after, is_member.any() & is_done.all() & (state.has_pushed[server - self.num_workers] == 0)
 
     def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """Reading, after a push; the group falls apart, if others have been halved since it has read."""
@@ -267,6 +279,7 @@ class _Program(NamedTuple):
         return after, enabled & (state.level < len(self.grouping.levels) - 1)
 
     def _read_at_level(self, state: Groups, server: jax.Array, level: jax.Array) -> tuple[Groups, jax.Array]:
+        """The state in which the group has read, split as at this level, and whether it has pushed before."""
         is_member = self.members(state, server)
         after = state._replace(
             group=jnp.where(is_member, jnp.asarray(self.grouping.levels).at[level].get(mode="clip"), state.group),
@@ -285,33 +298,34 @@ class _Program(NamedTuple):
 
     def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
         """A server pushes and reads alternately, for its own members; others' pushes are counted, the rest stays."""
+        # At least 0: rules are also computed, and not used, for workers, whose numbers are below W.
         is_member, lowest = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
         pushes = after.version == before.version + 1
-        counts = after.others == before.others + jnp.where(self._leads(before) & ~is_member & pushes, 1, 0)
-        entries = [(getattr(before, name), getattr(after, name)) for name in ("group", "work", "read", "has_pushed")]
-        same = [old == new for old, new in entries if old is not new]
-        left_alone = (jnp.stack([*same, counts]).all(axis=0) | is_member).all()
+        others_counted = after.others == before.others + jnp.where(self._is_lowest(before) & ~is_member & pushes, 1, 0)
+        fields = [(getattr(before, name), getattr(after, name)) for name in ("group", "work", "read", "has_pushed")]
+        same = [old == new for old, new in fields if old is not new]
+        left_alone = (jnp.stack([*same, others_counted]).all(axis=0) | is_member).all()
         switched = after.has_pushed[lowest] == 1 - before.has_pushed[lowest]
-        alone = (after.has_pushed * is_member <= own(self.num_workers, lowest)).all()
+        lowest_only = (after.has_pushed * is_member <= is_own_entry(self.num_workers, lowest)).all()
         may_push = before.has_pushed[lowest] == 0
         push = pushes & may_push & self._is_push(before, after, is_member)
         read = (after.version == before.version) & ~may_push & self._is_read(before, after, is_member)
-        return is_member.any() & left_alone & switched & alone & (push | read)
+        return is_member.any() & left_alone & switched & lowest_only & (push | read)
 
     def _is_push(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """bool[]: whether this has all units of each member in it, and changes nothing of them."""
+        """bool[]: whether each member has done its units, and the step changes nothing of theirs."""
         names = ("work", "read", "others", "group")
         same = jnp.stack([getattr(after, name) == getattr(before, name) for name in names]).all(axis=0)
         return ((self.is_complete(before.work) & same) | ~is_member).all() & (after.level == before.level)
 
     def _is_read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
-        """bool[]: whether all the groups into which a group falls apart, if it does, begin with the newest version."""
+        """bool[]: whether all members read the newest version, and the group stays, or is split as at the new level."""
         newest = (after.read == before.version) & (after.others == 0) & (after.work == 0)
-        halved = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
-        whole = (after.group == before.group) & (after.level == before.level)
-        apart = (halved | ~is_member).all() | (whole | ~is_member).all()
-        level = (after.level - before.level >= 0) & (after.level - before.level <= 1)
-        return (newest | ~is_member).all() & apart & level & (after.level < len(self.grouping.levels))
+        is_split = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
+        is_same = (after.group == before.group) & (after.level == before.level)
+        split_or_same = (is_split | ~is_member).all() | (is_same | ~is_member).all()
+        level_allowed = (after.level - before.level >= 0) & (after.level - before.level <= 1)
+        return (newest | ~is_member).all() & split_or_same & level_allowed & (after.level < len(self.grouping.levels))
 
     def invariant(self, state: Groups) -> jax.Array:
         """Groups are whole, and nobody is more than one unit ahead within one."""
@@ -319,18 +333,20 @@ class _Program(NamedTuple):
         return (max_work[state.group] - state.work <= 1).all() & (state.group[state.group] == state.group).all()
 
     def push_property(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
-        """How stale a push is, and what is in it."""
+        """bool[]: whether a push has all units of each member, and its staleness is at most the others' pushes."""
         is_member, lowest = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
-        stale = before.version - before.read[lowest] <= before.others[lowest]
-        units = self.is_complete(before.work)
-        return (after.version == before.version) | (stale & (units | ~is_member).all())
+        is_fresh = before.version - before.read[lowest] <= before.others[lowest]
+        is_complete = self.is_complete(before.work)
+        return (after.version == before.version) | (is_fresh & (is_complete | ~is_member).all())
 
     def canonicalise(self, state: Groups) -> Groups:
-        """The state with the version counted from elsewhere, and nobody's pushes counted."""
-        ahead = jnp.where(self._leads(state), state.version - state.read - state.others, 0)
+        """The state with version 1 and others 0, and reads so that `version - read - others` stays what it is."""
+        staleness = jnp.where(self._is_lowest(state), state.version - state.read - state.others, 0)
         work = state.work if self.grouping.exact else jnp.minimum(state.work, self.grouping.num_local_steps)
-        return state._replace(version=jnp.ones_like(state.version), work=work, read=1 - ahead, others=0 * state.others)
+        return state._replace(
+            version=jnp.ones_like(state.version), work=work, read=1 - staleness, others=0 * state.others
+        )
 
-    def _leads(self, state: Groups) -> jax.Array:
+    def _is_lowest(self, state: Groups) -> jax.Array:
         """bool[W]: which workers are the lowest of a group."""
         return state.group == jnp.arange(self.num_workers)

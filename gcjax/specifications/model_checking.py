@@ -19,7 +19,7 @@ from gcjax.specifications.estimate import check_size
 from gcjax.specifications.moves import Stepper
 from gcjax.specifications.reachability import Exploration, Step, explore
 
-KEEPS = {
+VIOLATIONS = {
     "guarantee": "takes a step that it does not guarantee",
     "property": "the property does not hold",
     "rely": "another component guarantees a step on which it does not rely",
@@ -97,8 +97,10 @@ class Result(NamedTuple):
             steps = len(part.counterexample)
             return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {part.reason}"
         if part is self.composition:
-            gives = "so the property follows" if self.by_composition else "but not every component keeps to its part"
-            return f"each relies only on what the others guarantee, {gives}"
+            conclusion = (
+                "so the property follows" if self.by_composition else "but not every component keeps to its part"
+            )
+            return f"each relies only on what the others guarantee, {conclusion}"
         if part is self.progress:
             return "somebody can always move (tried out: no law gives it; without fairness)"
         return f"holds: {self.specification.claim}"
@@ -116,39 +118,47 @@ def check(specification: Specification) -> Result:
     alone = [explore(specification, c, stepper=stepper) for c in range(specification.num_components)]
     names = [specification.component_name(c) for c in range(specification.num_components)]
     product = explore(specification, stepper=stepper)
-    components = [_finding(f"{n} alone", x, "guarantee", "property") for n, x in zip(names, alone, strict=True)]
+    components = [
+        _first_failure(f"{name} alone", exploration, "guarantee", "property")
+        for name, exploration in zip(names, alone, strict=True)
+    ]
     return Result(
         specification,
         tuple(components),
         _composition(specification, alone, names),
-        _finding("all together", product, "guarantee", "property"),
-        _finding("progress", product, "progress"),
+        _first_failure("all together", product, "guarantee", "property"),
+        _first_failure("progress", product, "progress"),
     )
 
 
-def _finding(part: str, exploration: Exploration, *kinds: str) -> Finding:
-    """The shortest of the failures of these sorts."""
+def _first_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
+    """The finding that an exploration gives: its shortest failure of these kinds, or that there is none."""
     failures = [(len(exploration.failures[kind]), kind) for kind in kinds if kind in exploration.failures]
     if not failures:
         return Finding(part, True, exploration.states, exploration.transitions)
     kind = min(failures)[1]
-    return Finding(part, False, exploration.states, exploration.transitions, KEEPS[kind], exploration.failures[kind])
+    return Finding(
+        part, False, exploration.states, exploration.transitions, VIOLATIONS[kind], exploration.failures[kind]
+    )
 
 
 def _composition(specification: Specification, alone: list[Exploration], names: list[str]) -> Finding:
-    """Each rely must contain the others' guarantees, from every state reached alone, and the identity."""
+    """Whether each rely contains the others' guarantees, from every state reached alone, and that nothing changes."""
     for name, exploration in zip(names, alone, strict=True):
         if "rely" in exploration.failures:
             return Finding(
-                "composition", False, reason=f"{name}: {KEEPS['rely']}", counterexample=exploration.failures["rely"]
+                "composition",
+                False,
+                reason=f"{name}: {VIOLATIONS['rely']}",
+                counterexample=exploration.failures["rely"],
             )
     if specification.rely is not None:
         state = specification.canonicalise(specification.initial)
         for component, name in enumerate(names):
             if not bool(specification.rely(state, state, jnp.asarray(component))):
-                step = (Step("environment", "nothing", state, state),)
+                counterexample = (Step("environment", "nothing", state, state),)
                 reason = f"{name} relies on the others to do something"
-                return Finding("composition", False, reason=reason, counterexample=step)
+                return Finding("composition", False, reason=reason, counterexample=counterexample)
     return Finding("composition", True)
 
 
@@ -159,8 +169,8 @@ def states_per_second(specification: Specification) -> float:
     """
     stepper = Stepper(specification, layout(specification))
     explore(specification, stepper=stepper)
-    return float(np.max([_rate(explore(specification, stepper=stepper)) for _ in range(3)]))
+    return float(np.max([_states_per_second_of(explore(specification, stepper=stepper)) for _ in range(3)]))
 
 
-def _rate(exploration: Exploration) -> float:
+def _states_per_second_of(exploration: Exploration) -> float:
     return exploration.states / exploration.seconds

@@ -13,8 +13,11 @@ import numpy as np
 from gcjax.specifications.base import Layout, Role, Specification
 
 MAX_TRIED = 1 << 18
+"""The most ways to write entries that are tried out."""
 AT_ONCE = 1 << 20
+"""Entries of states after steps, of all steps that are made at once."""
 STEPS_AT_ONCE = 1 << 13
+"""B."""
 
 
 class Moves(NamedTuple):
@@ -67,8 +70,8 @@ class Stepper:
         self.specification, self.layout = specification, layout
         self.actions = [(action, number) for number, (role, _) in enumerate(roles) for action in role.actions]
         self._others = [_Others(specification, layout, *role) for role in roles if not role[0].only_actions]
-        self._program = jax.jit(jax.vmap(self._of_programs))
-        self._judge = jax.jit(jax.vmap(self._judgement, (0, 0, 0, None)))
+        self._program = jax.jit(jax.vmap(self._program_moves))
+        self._judge = jax.jit(jax.vmap(self._judge_step, (0, 0, 0, None)))
         width = specification.num_components * len(self.actions) + sum(other.width for other in self._others)
         self.chunk = int(min(1024, max(8, AT_ONCE // (width * layout.sizes.size))))
 
@@ -84,68 +87,80 @@ class Stepper:
         out.
         """
         filled, count = fill_up(rows, self.chunk), rows.shape[0]
-        after, enabled, tried_so = (np.asarray(x)[:count] for x in self._program(filled))
+        after, enabled, is_environment_step = (np.asarray(x)[:count] for x in self._program(filled))
         is_own = (np.arange(after.shape[1]) == component)[None, :, None]
-        given = _moves(after, tried_so & ~is_own)
+        of_actions = _moves(after, is_environment_step & ~is_own)
         others = [other.moves(filled, count, component) for other in self._others]
-        parts = [_moves(after, enabled & is_own), given._replace(action=np.full_like(given.action, -1)), *others]
+        parts = [
+            _moves(after, enabled & is_own),
+            of_actions._replace(action=np.full_like(of_actions.action, -1)),
+            *others,
+        ]
         return Moves(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
 
     def judge(self, before: np.ndarray, moves: Moves, looked_at: int = 0) -> Judgement:
         """Judges steps from states int32[n, D], as one component sees them."""
-        parts = []
+        judgements = []
         for start in range(0, before.shape[0], STEPS_AT_ONCE):
-            part = slice(start, start + STEPS_AT_ONCE)
-            arrays = [before[part], moves.after[part], moves.component[part].astype(np.int32)]
+            batch = slice(start, start + STEPS_AT_ONCE)
+            arrays = [before[batch], moves.after[batch], moves.component[batch].astype(np.int32)]
             judgement = self._judge(*(fill_up(x, STEPS_AT_ONCE) for x in arrays), looked_at)
-            parts.append([np.asarray(x)[: arrays[0].shape[0]] for x in judgement])
-        if not parts:
+            judgements.append([np.asarray(x)[: arrays[0].shape[0]] for x in judgement])
+        if not judgements:
             return Judgement(*(np.zeros(0, bool),) * 4, before)
-        return Judgement(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return Judgement(*(np.concatenate(arrays) for arrays in zip(*judgements, strict=True)))
 
-    def _judgement(self, before: jax.Array, after: jax.Array, component: jax.Array, looked_at: jax.Array) -> Judgement:
+    def _judge_step(self, before: jax.Array, after: jax.Array, component: jax.Array, looked_at: jax.Array) -> Judgement:
+        """One step, from row int32[D] to row `after`, as the component `looked_at` sees it."""
         spec, layout = self.specification, self.layout
-        old, new = layout.state(before), layout.state(after)
+        old, new = layout.unflatten(before), layout.unflatten(after)
         guaranteed = spec.guarantee(old, new, component)
         relied = guaranteed if spec.rely is None else spec.rely(old, new, looked_at)
         holds = spec.invariant(new) & spec.step_property(old, new, component)
-        return Judgement(guaranteed, relied, holds, spec.explored(new), layout.flat(spec.canonicalise(new)))
+        return Judgement(guaranteed, relied, holds, spec.explored(new), layout.flatten(spec.canonicalise(new)))
 
-    def _of_programs(self, row: jax.Array) -> tuple[jax.Array, ...]:
-        """int32[C, A, D] and bool[C, A], twice: what is enabled, and what an environment may do even so."""
+    def _program_moves(self, row: jax.Array) -> tuple[jax.Array, ...]:
+        """The steps of all actions from a state int32[D], and which of them there are.
+
+        Returns:
+          int32[C, A, D], where they lead; bool[C, A], which are enabled; bool[C, A], which an environment may take,
+          enabled or not, since the guarantee of their role allows `only_actions`.
+        """
         spec, layout = self.specification, self.layout
-        before = layout.state(row)
+        before = layout.unflatten(row)
 
-        def of(component: jax.Array) -> tuple[jax.Array, ...]:
-            part = (component >= spec.num_workers).astype(jnp.int32)
+        def component_moves(component: jax.Array) -> tuple[jax.Array, ...]:
+            """The same for one component: [A, D], [A] and [A]."""
+            role_number = (component >= spec.num_workers).astype(jnp.int32)
             moves = [action.move(before, component) for action, _ in self.actions]
-            is_own = part == jnp.asarray([number for _, number in self.actions])
-            after = jnp.stack([layout.flat(state) for state, _ in moves])
+            is_own = role_number == jnp.asarray([number for _, number in self.actions])
+            after = jnp.stack([layout.flatten(state) for state, _ in moves])
             enabled = jnp.stack([jnp.asarray(enabled) for _, enabled in moves])
-            given = jnp.asarray([spec.roles()[number][0].only_actions for _, number in self.actions])
-            return after, enabled & is_own, is_own & given
+            only_actions = jnp.asarray([spec.roles()[number][0].only_actions for _, number in self.actions])
+            return after, enabled & is_own, is_own & only_actions
 
-        return jax.vmap(of)(jnp.arange(spec.num_components))
+        return jax.vmap(component_moves)(jnp.arange(spec.num_components))
 
 
-def _moves(after: np.ndarray, which: np.ndarray) -> Moves:
-    """Some of the steps int32[n, C, A, D]."""
-    state, component, action = np.nonzero(which)
-    return Moves(state, component, action, after[which])
+def _moves(after: np.ndarray, is_move: np.ndarray) -> Moves:
+    """The steps int32[n, C, A, D] for which bool[n, C, A] is true, as lists."""
+    state, component, action = np.nonzero(is_move)
+    return Moves(state, component, action, after[is_move])
 
 
 class _Others:
     """The steps that components of one role may take as an environment, where all is tried out."""
 
     def __init__(self, specification: Specification, layout: Layout, role: Role, who: range):
+        """`who`: the components of the role."""
         self.specification, self.layout, self.role, self.who = specification, layout, role, who
         self.places, self.values = written_values(specification, layout, role, who)
         self.width = len(who) * self.values.shape[0]
         # The tables are arguments: as constants XLA would compute with them while it compiles.
-        self._allowed = jax.jit(jax.vmap(self._of_state, (0, None, None, None, None)))
+        self._allowed = jax.jit(jax.vmap(self._allowed_values, (0, None, None, None, None)))
 
     def moves(self, rows: np.ndarray, count: int, component: int) -> Moves:
-        """From the first so many of the states int32[N, D]; not those of the component itself."""
+        """The steps from the first `count` of the states int32[N, D] that others than the component may take."""
         allowed = np.array(self._allowed(rows, component, np.asarray(self.who), self.places, self.values)[:count])
         allowed[:, np.asarray(self.who) == component] = False
         state, other, step = np.nonzero(allowed)
@@ -153,21 +168,23 @@ class _Others:
         after[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
         return Moves(state, other + self.who.start, np.full_like(state, -1), after)
 
-    def _of_state(
+    def _allowed_values(
         self, row: jax.Array, looked_at: jax.Array, who: jax.Array, places: jax.Array, values: jax.Array
     ) -> jax.Array:
         """bool[components, S]: which values are guaranteed, or relied on."""
-        before, rely = self.layout.state(row), self.specification.rely
+        before, rely = self.layout.unflatten(row), self.specification.rely
 
-        def allowed(after: jax.Array, component: jax.Array) -> jax.Array:
-            state = self.layout.state(after)
+        def is_allowed(after: jax.Array, component: jax.Array) -> jax.Array:
+            """bool[]: whether the step to a row int32[D] is guaranteed, or relied on."""
+            state = self.layout.unflatten(after)
             guaranteed = self.role.allows(before, state, component)
             return guaranteed if rely is None else guaranteed | rely(before, state, looked_at)
 
-        def of(component: jax.Array, place: jax.Array) -> jax.Array:
-            return jax.vmap(lambda value: allowed(row.at[place].set(value), component))(values)
+        def allowed_values(component: jax.Array, place: jax.Array) -> jax.Array:
+            """bool[S]: the same for all values that a component may write at these places."""
+            return jax.vmap(lambda value: is_allowed(row.at[place].set(value), component))(values)
 
-        return jax.vmap(of)(who, places)
+        return jax.vmap(allowed_values)(who, places)
 
 
 def written_values(
@@ -183,23 +200,23 @@ def written_values(
     """
     with jax.ensure_compile_time_eval():
         places = np.stack([np.flatnonzero(frame_entries(layout, role, component)) for component in who])
-    tops = layout.sizes[places].max(axis=0)
-    number = int(np.prod(tops + 1.0))
-    if number > MAX_TRIED:
+    max_values = layout.sizes[places].max(axis=0)
+    num_values = int(np.prod(max_values + 1.0))
+    if num_values > MAX_TRIED:
         raise ValueError(
             f"a {specification.component_name(who.start)} of {specification.name} must have at most {MAX_TRIED} ways "
-            f"to write what it may, for all of them are tried out; it has {number}. Use fewer workers or smaller "
+            f"to write what it may, for all of them are tried out; it has {num_values}. Use fewer workers or smaller "
             f"parameters, or let the role take only the steps of its actions."
         )
-    return places, np.indices(tops + 1).reshape(tops.size, -1).T.astype(np.int32)
+    return places, np.indices(max_values + 1).reshape(max_values.size, -1).T.astype(np.int32)
 
 
 def frame_entries(layout: Layout, role: Role, component: int) -> np.ndarray:
-    """bool[D]."""
+    """bool[D], which entries of a state a component of the role may change."""
     writes = zip(role.frame(np.int32(component)), layout.example, strict=True)
     return np.concatenate([np.broadcast_to(np.asarray(mask), np.shape(x)).ravel() for mask, x in writes])
 
 
 def fill_up(rows: np.ndarray, size: int) -> np.ndarray:
-    """The rows, and the first one again and again, up to a fixed number."""
+    """The rows [n, ...], followed by copies of the first one, `size` in all."""
     return np.concatenate([rows, np.broadcast_to(rows[:1], (size - rows.shape[0], *rows.shape[1:]))])

@@ -70,65 +70,72 @@ def explore(
     return Exploration(search.known.size, search.transitions, time.perf_counter() - began, search.failures)
 
 
-_Taken = tuple[int, int, np.ndarray, np.ndarray]
-"""A step: who, what, the row before, and the row after as counted from there."""
+_NumberedStep = tuple[int, int, np.ndarray, np.ndarray]
+"""A step: the component, the action (-1 for the environment), the row before, and the row after, not canonical."""
 
 
 class _Search:
     """Breadth-first search; states are numbered as they are found."""
 
     def __init__(self, stepper: Stepper, component: int | None):
+        """Knows the first state only."""
         self.stepper, self.component = stepper, component
         self.spec, self.layout = stepper.specification, stepper.layout
         first = _row(self.layout, self.spec.canonicalise(self.spec.initial))[None]
         self.rows = [first]  # of each level, [n, D]
         self.known = self._codes(first)  # sorted
-        self.came = [np.full((1, 3), -1)]  # [n, 3]: the number of the state before, who, what
-        self.after = [first]  # [n, D]: as counted from the state before
-        self.first = 0  # the number of the first state of the level
+        self.origins = [np.full((1, 3), -1)]  # [n, 3]: the number of the state before, component, action
+        self.after = [first]  # [n, D]: not canonical, but counted as in the state before
+        self.first_number = 0  # the number of the first state of the level
         self.transitions = 0
         self.failures: dict[str, tuple[Step, ...]] = {}
 
     def run(self) -> None:
+        """Goes on until no state is new, or the property fails."""
         if not bool(self.spec.invariant(self.spec.initial)):
             self.failures["property"] = ()
         while self.rows[-1].shape[0] and "property" not in self.failures:
             self._level(self.rows[-1])
 
     def _level(self, rows: np.ndarray) -> None:
-        """All steps from the states found last."""
+        """All steps from the states found last, int32[n, D]; adds the new states that they lead to."""
         size = self.stepper.chunk
         batches: list[tuple[np.ndarray, ...]] = []
-        kept, limit = (
-            0,
-            max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1),
-        )  # rows that may repeat each other, before those that do are taken out
+        # Rows that may repeat each other, and how many may be kept before repeated ones are taken out.
+        num_kept, limit = 0, max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1)
         for i in range(0, rows.shape[0], size):
-            batches.append(self._steps(rows[i : i + size], self.first + i))
-            kept += batches[-1][0].shape[0]
-            if kept > limit:
-                batches = [self._new(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))]
-                kept = batches[0][0].shape[0]
-                self._check_room(self.known.size + kept)
-                limit = 2 * kept + max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1)
+            batches.append(self._steps(rows[i : i + size], self.first_number + i))
+            num_kept += batches[-1][0].shape[0]
+            if num_kept > limit:
+                batches = [self._first_steps_to_new(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))]
+                num_kept = batches[0][0].shape[0]
+                self._check_room(self.known.size + num_kept)
+                limit = 2 * num_kept + max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1)
         if "property" not in self.failures:
-            self._number(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
+            self._add_new(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
 
-    def _new(self, after: np.ndarray, normal: np.ndarray, came: np.ndarray) -> tuple[np.ndarray, ...]:
+    def _first_steps_to_new(
+        self, after: np.ndarray, canonical: np.ndarray, origins: np.ndarray
+    ) -> tuple[np.ndarray, ...]:
         """The first step to each state that is not known, in the order found; one of those that are out of range."""
-        codes = self._codes(normal)
+        codes = self._codes(canonical)
         unique, index = np.unique(codes, return_index=True)
-        at = np.searchsorted(self.known, unique).clip(max=self.known.size - 1)
-        first = np.sort(index[self.known[at] != unique])
-        return after[first], normal[first], came[first]
+        new = np.sort(index[self._is_new(unique)])
+        return after[new], canonical[new], origins[new]
+
+    def _is_new(self, codes: np.ndarray) -> np.ndarray:
+        """bool[n], whether states with these codes are not known yet."""
+        places = np.searchsorted(self.known, codes).clip(max=self.known.size - 1)
+        return self.known[places] != codes
 
     def _check_room(self, number: int) -> None:
         """Raises an error if there are more states than can be looked at and kept."""
-        most = min(MAX_STATES, MOST_ENTRIES // self.layout.sizes.size)
-        if number > most:
+        max_states = min(MAX_STATES, MOST_ENTRIES // self.layout.sizes.size)
+        if number > max_states:
             raise ValueError(
-                f"{self.spec.name} must have at most {most} states that can be reached, with {self.layout.sizes.size} "
-                f"entries each; more have been found. Use fewer than {self.spec.num_workers} workers, or smaller "
+                f"{self.spec.name} must have at most {max_states} states that can be reached, with "
+                f"{self.layout.sizes.size} entries each; "
+                f"more have been found. Use fewer than {self.spec.num_workers} workers, or smaller "
                 "parameters."
             )
 
@@ -136,7 +143,7 @@ class _Search:
         """The steps from some states, of which the first has this number.
 
         Returns:
-          Where they lead: as counted from before, int32[n, D]; canonical; how they came about, int[n, 3].
+          The states after, not canonical, int32[n, D]; canonical, int32[n, D]; their origins, int[n, 3].
         """
         if self.component is None:
             moves = self.stepper.program(rows)
@@ -148,84 +155,94 @@ class _Search:
         judgement = self.stepper.judge(rows[moves.state], moves, self.component or 0)
         program = moves.action >= 0
         taken = program | judgement.relied
-        self._look("guarantee", program & ~judgement.guaranteed, moves, first)
-        self._look("rely", ~program & judgement.guaranteed & ~judgement.relied, moves, first)
-        self._look("property", taken & ~judgement.holds, moves, first)
+        self._record_first("guarantee", program & ~judgement.guaranteed, moves, first)
+        self._record_first("rely", ~program & judgement.guaranteed & ~judgement.relied, moves, first)
+        self._record_first("property", taken & ~judgement.holds, moves, first)
         self.transitions += int(taken.sum())
-        came = np.stack([first + moves.state, moves.component, moves.action], axis=1)
+        origins = np.stack([first + moves.state, moves.component, moves.action], axis=1)
         followed = taken & judgement.explored
-        return moves.after[followed], judgement.canonical[followed], came[followed]
+        return moves.after[followed], judgement.canonical[followed], origins[followed]
 
-    def _look(self, kind: str, bad: np.ndarray, moves: Moves, first: int) -> None:
-        """The first step that is bad, if there is one."""
+    def _record_first(self, kind: str, bad: np.ndarray, moves: Moves, first: int) -> None:
+        """Records the first of the steps that is bad, bool[n], as the failure of this kind, if there is none yet."""
         if kind in self.failures or not bad.any():
             return
         n = int(np.argmax(bad))
         number = first + int(moves.state[n])
-        last = int(moves.component[n]), int(moves.action[n]), self._find(number)[0], moves.after[n]
+        last = int(moves.component[n]), int(moves.action[n]), self._state_entry(number)[0], moves.after[n]
         self._fail(kind, [*self._way(number), last])
 
-    def _fail(self, kind: str, way: list[_Taken]) -> None:
-        self.failures.setdefault(kind, self._told(way))
+    def _fail(self, kind: str, way: list[_NumberedStep]) -> None:
+        """Records a failure of this kind, if there is none yet."""
+        self.failures.setdefault(kind, self._counterexample(way))
 
-    def _number(self, after: np.ndarray, normal: np.ndarray, came: np.ndarray) -> None:
+    def _add_new(self, after: np.ndarray, canonical: np.ndarray, origins: np.ndarray) -> None:
         """Adds the states that are new, in the order in which they were found."""
-        codes = self._codes(normal)
+        codes = self._codes(canonical)
         if (codes < 0).any() and self.failures:
-            codes, after, normal, came = (x[codes >= 0] for x in (codes, after, normal, came))
+            codes, after, canonical, origins = (x[codes >= 0] for x in (codes, after, canonical, origins))
         elif (codes < 0).any():
-            bad = self.layout.state(normal[codes < 0][0])
+            bad = self.layout.unflatten(canonical[codes < 0][0])
             raise ValueError(
                 f"the states of {self.spec.name} must stay within {shown(self.spec.sizes)}; got {shown(bad)}. Its "
                 f"sizes or its canonicalise are wrong."
             )
         unique, index = np.unique(codes, return_index=True)
-        at = np.searchsorted(self.known, unique).clip(max=self.known.size - 1)
-        new = np.sort(index[self.known[at] != unique])
-        self.first += self.rows[-1].shape[0]
-        self.rows.append(normal[new])
+        new = np.sort(index[self._is_new(unique)])
+        self.first_number += self.rows[-1].shape[0]
+        self.rows.append(canonical[new])
         self.after.append(after[new])
-        self.came.append(came[new])
+        self.origins.append(origins[new])
         self.known = np.sort(np.concatenate([self.known, codes[new]]))
         self._check_room(self.known.size)
 
     def _codes(self, rows: np.ndarray) -> np.ndarray:
+        """int64[n], the number of each state; -1 where one is out of its range."""
         return self.layout.codes(rows)
 
-    def _find(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        for rows, after, came in zip(self.rows, self.after, self.came, strict=True):
+    def _state_entry(self, number: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of the state with this number: its canonical row, the row not canonical, and its origin [3]."""
+        for rows, after, origins in zip(self.rows, self.after, self.origins, strict=True):
             if number < rows.shape[0]:
-                return rows[number], after[number], came[number]
+                return rows[number], after[number], origins[number]
             number -= rows.shape[0]
         raise IndexError(number)
 
-    def _way(self, number: int) -> list[_Taken]:
-        """The steps to a state."""
-        steps: list[_Taken] = []
+    def _way(self, number: int) -> list[_NumberedStep]:
+        """The steps from the first state to that with this number."""
+        steps: list[_NumberedStep] = []
         while True:
-            _, after, (parent, who, what) = self._find(number)
+            _, after, (parent, component, action) = self._state_entry(number)
             if parent < 0:
                 return steps[::-1]
-            steps.append((int(who), int(what), self._find(int(parent))[0], after))
+            steps.append((int(component), int(action), self._state_entry(int(parent))[0], after))
             number = int(parent)
 
-    def _told(self, way: list[_Taken]) -> tuple[Step, ...]:
-        """The same with absolute numbers: programs are run again, other steps change as much as they did."""
+    def _counterexample(self, way: list[_NumberedStep]) -> tuple[Step, ...]:
+        """The steps with absolute numbers: programs are run again, other steps change as much as they did."""
         state, steps = _row(self.layout, self.spec.initial), []
-        for who, what, before, after in way:
-            if what >= 0:
-                moves = self.stepper.actions[what][0].move(self.layout.state(jnp.asarray(state)), jnp.asarray(who))
+        for component, action, before, after in way:
+            if action >= 0:
+                moves = self.stepper.actions[action][0].move(
+                    self.layout.unflatten(jnp.asarray(state)), jnp.asarray(component)
+                )
                 following = _row(self.layout, moves[0])
             else:
                 following = state + after - before
-            name = self.stepper.actions[what][0].name if what >= 0 else ENVIRONMENT
-            step = Step(self.spec.component_name(who), name, self.layout.state(state), self.layout.state(following))
+            name = self.stepper.actions[action][0].name if action >= 0 else ENVIRONMENT
+            step = Step(
+                self.spec.component_name(component),
+                name,
+                self.layout.unflatten(state),
+                self.layout.unflatten(following),
+            )
             steps.append(step)
             state = following
         return tuple(steps)
 
 
 def _row(layout: Layout, state: State) -> np.ndarray:
+    """int32[D], a state as a row of NumPy."""
     return np.concatenate([np.asarray(x, np.int32).reshape(-1) for x in state])
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, UNIT, Event
 
 
@@ -33,7 +33,7 @@ class Rounds(NamedTuple):
 
 
 class Periods(NamedTuple):
-    """The same with rounds of changing length.
+    """The state of `Rounds` with rounds of changing length.
 
     Attributes:
       version: int[], the commits so far.
@@ -49,15 +49,19 @@ class Periods(NamedTuple):
 
 
 Condition = Callable[[Any], jax.Array]
+"""`state -> bool[]`."""
+
+WorkerCondition = Callable[[Any, jax.Array], jax.Array]
+"""`(state, worker) -> bool[]`."""
 
 
 def commits_all(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: whether this makes the version that the event shows, of as many units, which is all there are."""
+    """bool[]: whether a commit makes the version that the event shows, of as many units, which is all there are."""
     return (after.version == event.commit + 1) & (before.work.sum() == event.size)
 
 
 def commits_everything(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: the same, and no message has arrived that is in no commit."""
+    """bool[]: as `commits_all`, and no message has arrived that is in no commit."""
     return commits_all(before, after, event) & (event.missing == 0)
 
 
@@ -71,7 +75,7 @@ def local_sgd(num_workers: int = 3, *, num_local_steps: int = 2) -> Specificatio
       num_workers: W.
       num_local_steps: H.
     """
-    return _averaged("local_sgd", num_workers, num_local_steps)
+    return _averaging_rounds("local_sgd", num_workers, num_local_steps)
 
 
 @comparable
@@ -84,10 +88,11 @@ def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
       num_workers: W.
       num_local_steps: H.
     """
-    return _averaged("diloco", num_workers, num_local_steps)
+    return _averaging_rounds("diloco", num_workers, num_local_steps)
 
 
-def _averaged(name: str, num_workers: int, num_local_steps: int) -> Specification:
+def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Specification:
+    """Rounds of H steps of everybody; the server commits when all have taken them."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     return rounds(
         f"{name}({num_workers} workers, {num_local_steps} steps)",
@@ -111,11 +116,16 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
 
-    def rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
-        chosen = (after.length >= 1) & (after.length <= num_local_steps)
-        return _committed(before, after) & chosen & (before.work == before.length).all()
+    def server_rule(before: Periods, after: Periods, server: jax.Array) -> jax.Array:
+        """bool[]: whether the server commits a whole round, and the next one has 1 to H[0] steps."""
+        length_in_range = (after.length >= 1) & (after.length <= num_local_steps)
+        return _is_commit(before, after) & length_in_range & (before.work == before.length).all()
 
-    actions = tuple(_commit_next(length) for length in range(1, num_local_steps + 1))
+    def may_do_unit(state: Periods, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker has not done all units of this round."""
+        return state.work[worker] < state.length
+
+    actions = tuple(_commit_action(length) for length in range(1, num_local_steps + 1))
     specification = rounds(
         f"adacomm({num_workers} workers, at most {num_local_steps} steps)",
         num_workers,
@@ -130,25 +140,30 @@ def adacomm(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
         server=Role(
             actions,
             lambda server: Periods(True, False, True, True),
-            rule,
+            server_rule,
             only_actions=True,
         ),
         worker=specification.worker._replace(
-            actions=(_READ, _unit(lambda state, worker: state.work[worker] < state.length)),
-            frame=lambda worker: Periods(False, own(num_workers, worker), own(num_workers, worker), False),
-            rule=_works(lambda state, worker: state.work[worker] < state.length),
+            actions=(_READ, _unit_action(may_do_unit)),
+            frame=lambda worker: Periods(
+                False, is_own_entry(num_workers, worker), is_own_entry(num_workers, worker), False
+            ),
+            rule=_worker_rule(may_do_unit),
         ),
     )
 
 
-def _commit_next(length: int) -> Action:
-    """A commit after which a whole round is so many units of each worker."""
+def _commit_action(length: int) -> Action:
+    """The commit after which a whole round is `length` units of each worker."""
 
     def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
+        """The state after the commit, and whether all have done their units."""
         after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
         return after, (state.work == state.length).all()
 
     def matches(before: Periods, after: Periods, event: Event) -> jax.Array:
+        """bool[]: whether the step is the commit that the event shows, with the same length of the next round."""
+        # -1: there is no next commit that would show how long the next round is.
         return commits_all(before, after, event) & ((event.length < 0) | (event.length == length))
 
     return Action(f"commit, next {length}", move, COMMIT, matches)
@@ -237,15 +252,15 @@ def rounds(
         initial=Rounds(np.int32(0), zeros(num_workers) - 1, zeros(num_workers)),
         sizes=Rounds(2, zeros(num_workers) + 2, bound + 1),
         worker=Role(
-            (_READ, _unit(program.may)),
-            lambda worker: Rounds(False, *(own(num_workers, worker),) * 2),
-            _works(program.may),
+            (_READ, _unit_action(program.may_do_unit)),
+            lambda worker: Rounds(False, *(is_own_entry(num_workers, worker),) * 2),
+            _worker_rule(program.may_do_unit),
         ),
         claim=claim,
         server=Role(
             (Action("commit", program.commit, COMMIT, takes),),
             lambda server: Rounds(True, False, True),
-            program.rule,
+            program.server_rule,
             only_actions=True,
         ),
         num_servers=1,
@@ -256,7 +271,7 @@ def rounds(
 
 
 class _Program(NamedTuple):
-    """What `rounds` is told, and what follows from it for workers and the server; `bound` is the most units, int[W]."""
+    """What workers and the server do, from the arguments of `rounds`; `bound` is its `max_work`, int[W]."""
 
     bound: np.ndarray
     enough: Condition
@@ -264,67 +279,77 @@ class _Program(NamedTuple):
     within: Condition
     counts_on: bool
 
-    def may(self, state: Any, worker: jax.Array) -> jax.Array:
+    def may_do_unit(self, state: Any, worker: jax.Array) -> jax.Array:
         """bool[]: whether a worker that has read may do a unit."""
+        # With `counts_on` units above the bound are done as well, and counted as the bound by `canonicalise`.
         return (self.counts_on | (state.work[worker] < jnp.asarray(self.bound)[worker])) & self.room(state)
 
     def commit(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
+        """The state after a commit of all work, and whether there is enough for one."""
         return state._replace(version=state.version + 1, work=jnp.zeros_like(state.work)), self.enough(state)
 
-    def rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
-        return _committed(before, after) & self.enough(before)
+    def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
+        """bool[]: whether the server commits when there is enough."""
+        return _is_commit(before, after) & self.enough(before)
 
     def invariant(self, state: Any) -> jax.Array:
+        """bool[]: whether all work is on the newest version."""
         return ((state.work == 0) | (state.read == state.version)).all() & self.within(state)
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
+        """bool[]: whether there is enough at a commit."""
         return (after.version == before.version) | self.enough(before)
 
     def canonicalise(self, state: Any) -> Any:
+        """The state with version 1, reads as newest (1) or older (0), and work up to the bound."""
         read = (state.read >= state.version).astype(jnp.int32)
         work = jnp.minimum(state.work, jnp.asarray(self.bound)) if self.counts_on else state.work
         return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
 
 
-def _read(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
+def _read_newest(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
+    """The state in which the worker has read the newest version, and whether it had not before."""
     return state._replace(read=state.read.at[worker].set(state.version)), state.read[worker] < state.version
 
 
 def has_read(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: whether the worker has then read the version that the event shows."""
+    """bool[]: whether the worker has after the step read the version that the event shows."""
     del before
     return after.read[event.worker] == event.version
 
 
 def has_worked(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: whether the worker has then one unit more that is in no commit."""
+    """bool[]: whether the worker has by the step one unit more that is in no commit."""
     return after.work[event.worker] == before.work[event.worker] + 1
 
 
-_READ = Action("read", _read, BEGIN, has_read)
+_READ = Action("read", _read_newest, BEGIN, has_read)
 
 
-def _unit(may: Callable[[Any, jax.Array], jax.Array]) -> Action:
-    """A unit on the version that has been read; it counts only if this is the newest one."""
+def _unit_action(may_do_unit: WorkerCondition) -> Action:
+    """A unit of work on the newest version, for workers that have read it."""
 
     def move(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
-        enabled = (state.read[worker] == state.version) & may(state, worker)
+        """The state with one unit more of the worker, and whether it may do it."""
+        enabled = (state.read[worker] == state.version) & may_do_unit(state, worker)
         return state._replace(work=state.work.at[worker].add(1)), enabled
 
     return Action("unit", move, UNIT, has_worked)
 
 
-def _works(may: Callable[[Any, jax.Array], jax.Array]) -> Callable[[Any, Any, jax.Array], jax.Array]:
-    """A worker reads the newest version, or does a unit on it where it may."""
+def _worker_rule(may_do_unit: WorkerCondition) -> Callable[[Any, Any, jax.Array], jax.Array]:
+    """The rule: a worker reads the newest version, or does a unit on it where it may."""
 
     def rule(before: Any, after: Any, worker: jax.Array) -> jax.Array:
-        done = after.work[worker] - before.work[worker]
-        newest = after.read[worker] == before.version
-        unit = (done == 1) & (after.read[worker] == before.read[worker]) & may(before, worker)
-        return newest & ((done == 0) | unit)
+        """bool[]: whether a step of the worker is a read of the newest version, or one unit on it."""
+        num_units = after.work[worker] - before.work[worker]
+        has_newest = after.read[worker] == before.version
+        does_unit = (num_units == 1) & (after.read[worker] == before.read[worker]) & may_do_unit(before, worker)
+        return has_newest & ((num_units == 0) | does_unit)
 
     return rule
 
 
-def _committed(before: Any, after: Any) -> jax.Array:
+def _is_commit(before: Any, after: Any) -> jax.Array:
+    """bool[]: whether a step makes the next version and takes all work."""
     return (after.version == before.version + 1) & (after.work == 0).all()

@@ -15,7 +15,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry
 from gcjax.specifications.events import COMMIT, MESSAGE, SEND, Event
 
 
@@ -77,25 +77,28 @@ class Scheme(NamedTuple):
     own_tasks: Callable[[Any, jax.Array], jax.Array] = lambda state, job: jnp.asarray(-1)
 
     def end_round(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
-        """As the server finds out: nobody who must be waited for is late, and not too many others."""
+        """The state after the round, and whether it may end: who is late now conforms with the bursty model.
+
+        Nobody may be late again B or more rounds after being late in the window, and at most λ different workers in it.
+        """
         late = state.answered == 0
-        known = state.late.any(axis=0)
-        must = state.late[self.burst - 1 :].any(axis=0)
-        conforms = ~(late & must).any() & ((late & ~known).sum() <= self.max_slow - known.sum())
+        was_late = state.late.any(axis=0)
+        must_answer = state.late[self.burst - 1 :].any(axis=0)
+        conforms = ~(late & must_answer).any() & ((late & ~was_late).sum() <= self.max_slow - was_late.sum())
         return self.next_round(state), conforms
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
-        """A round ends with those late that the model allows; the books are kept as the program does."""
+        """bool[]: whether a round ends with those late that the model allows, and the next state is the program's."""
         late = jnp.concatenate([1 - before.answered[None], before.late])  # [window, W], the latest round first
         age = jnp.arange(late.shape[0])[:, None]
-        youngest = jnp.min(jnp.where(late == 1, age, late.shape[0]), axis=0)
-        oldest = jnp.max(jnp.where(late == 1, age, -1), axis=0)
-        allowed = (oldest - youngest < self.burst).all() & (late.any(axis=0).sum() <= self.max_slow)
-        books = [(x == y).all() for x, y in zip(after, self.next_round(before), strict=True)]
-        return allowed & jnp.stack(books).all()
+        min_age = jnp.min(jnp.where(late == 1, age, late.shape[0]), axis=0)
+        max_age = jnp.max(jnp.where(late == 1, age, -1), axis=0)
+        conforms = (max_age - min_age < self.burst).all() & (late.any(axis=0).sum() <= self.max_slow)
+        same_arrays = [(x == y).all() for x, y in zip(after, self.next_round(before), strict=True)]
+        return conforms & jnp.stack(same_arrays).all()
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
-        """Whether no round ends before the job that must be decodable then is so."""
+        """bool[]: whether no round ends before the job that must be decodable then is so."""
         return (after.index == before.index) | self.in_time(before)
 
     def answers(self, before: Any, after: Any, event: Event) -> jax.Array:
@@ -103,16 +106,17 @@ class Scheme(NamedTuple):
         is_first = (before.answered[event.worker] == 0) & (after.answered[event.worker] == 1)
         return (event.unit // self.load == before.index) & is_first
 
-    def ended(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """Whoever sends the message of the next round has seen this one end."""
+    def is_send_after_round(self, before: Any, after: Any, event: Event) -> jax.Array:
+        """bool[]: whether the message is one of the round after: who sends it has seen this one end."""
         return event.unit // self.load == after.index
 
-    def committed(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """The round ends, or has just ended, in which the job can be decoded, with as much work as was answered."""
-        ends = (after.index == before.index + 1) & (before.answered.sum() > 0)
-        ended = (after.index == before.index) & (before.answered.sum() == 0)
+    def is_commit_of_event(self, before: Any, after: Any, event: Event) -> jax.Array:
+        """bool[]: whether the round ends, or has just ended, that commits the event's job of as many units."""
+        ends_now = (after.index == before.index + 1) & (before.answered.sum() > 0)
+        ended_before = (after.index == before.index) & (before.answered.sum() == 0)
         job = event.unit // self.load
-        return (ends & (self.tasks(before, job) == event.size)) | (ended & (self.own_tasks(before, job) == event.size))
+        is_of_tasks = self.tasks(before, job) == event.size
+        return (ends_now & is_of_tasks) | (ended_before & (self.own_tasks(before, job) == event.size))
 
 
 @comparable
@@ -131,11 +135,11 @@ def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: i
     _check_parameters(num_workers, burst, window, max_slow)
     if (window - 1) % burst:
         raise ValueError(f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}.")
-    needed = num_workers + (-burst * max_slow // (window - 1 + burst))
+    num_needed = num_workers + (-burst * max_slow // (window - 1 + burst))  # n - s
 
-    load = num_workers - needed + 1
+    load = num_workers - num_needed + 1
 
-    rounds = _SelectiveRepeat(burst, needed, load)
+    rounds = _SelectiveRepeat(burst, num_needed, load)
     scheme = Scheme(
         burst=burst,
         max_slow=max_slow,
@@ -148,7 +152,7 @@ def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: i
     )
     shapes = num_workers, (window - 1, num_workers), (burst, num_workers)
     first = Repeated(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
-    return _specification(
+    return _rounds_specification(
         f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)", first, scheme
     )
 
@@ -180,27 +184,29 @@ def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: in
     shapes = num_workers, (window - 1, num_workers), (slots, num_workers), (slots, burst, num_workers)
     first = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
     name = f"m_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
-    specification = _specification(name, first, scheme)
+    specification = _rounds_specification(name, first, scheme)
     return specification._replace(sizes=specification.sizes._replace(plain=np.full(shapes[2], window)))
 
 
-def _specification(name: str, first: Any, scheme: Scheme) -> Specification:
-    """What both have in common, from the first state on."""
-    num_workers, new, delay = first.answered.size, type(first), scheme.delay
-    ends = Action("end round", scheme.end_round, SEND, scheme.ended)
-    commits = Action("end round and commit", scheme.end_round, COMMIT, scheme.committed)
+def _rounds_specification(name: str, first: Any, scheme: Scheme) -> Specification:
+    """The specification of a scheme; `first` is its first state, in which each array but `index` is of zeros."""
+    num_workers, state_type, delay = first.answered.size, type(first), scheme.delay
+    ends = Action("end round", scheme.end_round, SEND, scheme.is_send_after_round)
+    commits = Action("end round and commit", scheme.end_round, COMMIT, scheme.is_commit_of_event)
     return Specification(
         name,
         num_workers,
         initial=first,
-        sizes=new(*(np.full(np.shape(x), 2) for x in first))._replace(index=delay + 1),
+        sizes=state_type(*(np.full(np.shape(x), 2) for x in first))._replace(index=delay + 1),
         worker=Role(
             (Action("answer", _answer, MESSAGE, scheme.answers),),
-            lambda worker: new(*(False,) * len(first))._replace(answered=own(num_workers, worker)),
+            lambda worker: state_type(*(False,) * len(first))._replace(answered=is_own_entry(num_workers, worker)),
             lambda before, after, worker: (before.answered[worker] == 0) & (after.answered[worker] == 1),
         ),
         claim=f"every job can be decoded {delay} round{'s' * (delay > 1)} after it began",
-        server=Role((ends, commits), lambda server: new(*(True,) * len(first)), scheme.server_rule, only_actions=True),
+        server=Role(
+            (ends, commits), lambda server: state_type(*(True,) * len(first)), scheme.server_rule, only_actions=True
+        ),
         num_servers=1,
         step_property=scheme.step_property,
         canonicalise=lambda state: state._replace(index=jnp.minimum(state.index, delay)),
@@ -208,46 +214,48 @@ def _specification(name: str, first: Any, scheme: Scheme) -> Specification:
 
 
 class _SelectiveRepeat(NamedTuple):
-    """Rounds of SR-SGC, in which so many tasks decode a job."""
+    """Rounds of SR-SGC, in which `num_needed` tasks, of `load` chunks each, decode a job; `burst` is B."""
 
     burst: int
-    needed: int
+    num_needed: int
     load: int
 
     def repeats(self, state: Repeated) -> jax.Array:
         """bool[W]: who repeats the task of the job of B rounds ago."""
         has_given = state.given[-1] == 1
-        lacking = ~has_given & (state.index >= self.burst)
-        return lacking & (jnp.cumsum(lacking) <= self.needed - has_given.sum())
+        has_not_given = ~has_given & (state.index >= self.burst)  # there is no such job in the first B rounds
+        # Only the first so many as are needed.
+        return has_not_given & (jnp.cumsum(has_not_given) <= self.num_needed - has_given.sum())
 
     def own_answers(self, state: Repeated) -> jax.Array:
         """bool[W]: who has answered with the task of this round's job."""
         return (state.answered == 1) & ~self.repeats(state)
 
     def next_round(self, state: Repeated) -> Repeated:
-        given, answered = _shifted(state.given, self.own_answers(state)), jnp.zeros_like(state.answered)
+        """The state at the beginning of the next round."""
+        given, answered = _with_new_first_row(state.given, self.own_answers(state)), jnp.zeros_like(state.answered)
         return Repeated(index=state.index + 1, answered=answered, late=_late_after_round(state), given=given)
 
-    def decoded(self, state: Repeated) -> jax.Array:
-        """int[]: the tasks for the job of B rounds ago."""
+    def num_tasks(self, state: Repeated) -> jax.Array:
+        """int[]: how many tasks there are for the job of B rounds ago, at the end of this round."""
         return ((state.given[-1] == 1) | ((state.answered == 1) & self.repeats(state))).sum()
 
     def tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
-        """int[]: those that there are for a job at the end of this round, in chunks."""
-        repeated = jnp.where(job == state.index - self.burst, self.decoded(state), -1)
+        """int[]: the chunks done for this round's job, or that of B rounds ago, at its end; negative for other jobs."""
+        repeated = jnp.where(job == state.index - self.burst, self.num_tasks(state), -1)
         return self.load * jnp.where(job == state.index, self.own_answers(state).sum(), repeated)
 
     def own_tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
-        """int[]: the tasks for the job of the round that has just ended, in chunks."""
+        """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""
         return jnp.where(job == state.index - 1, self.load * state.given[0].sum(), -1)
 
     def in_time(self, state: Repeated) -> jax.Array:
         """bool[]: whether the job of B rounds ago, if there is one, can be decoded."""
-        return (state.index < self.burst) | (self.decoded(state) >= self.needed)
+        return (state.index < self.burst) | (self.num_tasks(state) >= self.num_needed)
 
 
 class _Multiplex(NamedTuple):
-    """Rounds of M-SGC."""
+    """Rounds of M-SGC: n workers, B, W and λ. A job is worked on for `slots` rounds, its age is how many have ended."""
 
     num_workers: int
     burst: int
@@ -260,63 +268,73 @@ class _Multiplex(NamedTuple):
         return self.window - 1 + self.burst
 
     @property
-    def coded(self) -> bool:
+    def has_coded_parts(self) -> bool:
         """Whether there are coded parts."""
         return self.max_slow < self.num_workers
 
     @property
     def size(self) -> int:
         """The chunks of a task."""
-        return self.max_slow + 1 if self.coded else 1
+        return self.max_slow + 1 if self.has_coded_parts else 1
 
-    def worked(self, state: Multiplexed) -> tuple[jax.Array, jax.Array]:
-        """int[slots, W] and int[slots, B, W], after this round."""
-        age, group = np.arange(self.slots)[:, None], np.arange(self.burst)
-        owes = (age < self.window - 1) | (state.plain < self.window - 1)
-        done = (age <= state.index) & (owes | self.coded) & (state.answered == 1)[None]
-        shares = state.shares.at[self.window - 1 + group, group].set(
-            (done & ~owes)[self.window - 1 :].astype(jnp.int32)
+    def parts_after_round(self, state: Multiplexed) -> tuple[jax.Array, jax.Array]:
+        """`plain` int[slots, W] and `shares` int[slots, B, W], with what has been answered in this round.
+
+        In one round a worker does a part of the job of each age: an uncoded one in the first W - 1 rounds, and then an
+        uncoded one that it still owes, or its share of a coded part.
+        """
+        age, coded_part = np.arange(self.slots)[:, None], np.arange(self.burst)
+        is_plain = (age < self.window - 1) | (state.plain < self.window - 1)
+        # Jobs older than the first round do not exist.
+        is_done = (age <= state.index) & (is_plain | self.has_coded_parts) & (state.answered == 1)[None]
+        shares = state.shares.at[self.window - 1 + coded_part, coded_part].set(
+            (is_done & ~is_plain)[self.window - 1 :].astype(jnp.int32)
         )
-        return state.plain + (done & owes), shares
+        return state.plain + (is_done & is_plain), shares
 
     def next_round(self, state: Multiplexed) -> Multiplexed:
-        plain, shares = self.worked(state)
+        """The state at the beginning of the next round; all jobs are one round older, and a new one begins."""
+        plain, shares = self.parts_after_round(state)
         return Multiplexed(
             index=state.index + 1,
             answered=jnp.zeros_like(state.answered),
             late=_late_after_round(state),
-            plain=_shifted(plain, jnp.zeros_like(plain[0])),
-            shares=_shifted(shares, jnp.zeros_like(shares[0])),
+            plain=_with_new_first_row(plain, jnp.zeros_like(plain[0])),
+            shares=_with_new_first_row(shares, jnp.zeros_like(shares[0])),
         )
 
     def in_time(self, state: Multiplexed) -> jax.Array:
-        plain, shares = self.worked(state)
-        whole = (plain[-1] >= self.window - 1).all()
-        if self.coded:
-            whole &= (shares[-1].sum(axis=1) >= self.num_workers - self.max_slow).all()
-        return (state.index < self.slots - 1) | whole
+        """bool[]: whether the oldest job, if there is one yet, can be decoded after this round."""
+        plain, shares = self.parts_after_round(state)
+        is_decodable = (plain[-1] >= self.window - 1).all()
+        if self.has_coded_parts:
+            is_decodable &= (shares[-1].sum(axis=1) >= self.num_workers - self.max_slow).all()
+        return (state.index < self.slots - 1) | is_decodable
 
     def tasks(self, state: Multiplexed, job: jax.Array) -> jax.Array:
-        """int[]: those that there are for a job at the end of this round, in chunks."""
-        plain, shares = self.worked(state)
-        total = plain[-1].sum() + (shares[-1].sum() if self.coded else 0)
-        return self.size * jnp.where(job == state.index - (self.slots - 1), total, -1)
+        """int[]: the chunks done for the oldest job at the end of this round; negative for other jobs."""
+        plain, shares = self.parts_after_round(state)
+        num_parts = plain[-1].sum() + (shares[-1].sum() if self.has_coded_parts else 0)
+        return self.size * jnp.where(job == state.index - (self.slots - 1), num_parts, -1)
 
 
 def _answer(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
+    """The state in which the worker has answered in this round, and whether it had not."""
     return state._replace(answered=state.answered.at[worker].set(1)), state.answered[worker] == 0
 
 
 def _late_after_round(state: Any) -> jax.Array:
-    return _shifted(state.late, 1 - state.answered)
+    """int[window - 1, W]: who was late in the last rounds, that which now ends first."""
+    return _with_new_first_row(state.late, 1 - state.answered)
 
 
-def _shifted(rows: jax.Array, row: jax.Array) -> jax.Array:
-    """As many rows, with a new one in front."""
+def _with_new_first_row(rows: jax.Array, row: jax.Array) -> jax.Array:
+    """As many rows as before, with this one in front; the last one is dropped."""
     return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
 
 
 def _check_parameters(num_workers: int, burst: int, window: int, max_slow: int) -> None:
+    """Raises `ValueError` for parameters that no sequential code has."""
     check_num_workers(num_workers)
     _validate.integer("window", window, minimum=2)
     _validate.integer("burst", burst, minimum=1, maximum=window - 1, hint="A burst is shorter than the window.")

@@ -12,8 +12,8 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
-from gcjax.specifications.clocks import Clocks, push_event, relative, replay_clocks
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
+from gcjax.specifications.clocks import Clocks, clocks_from_slowest, push_event, replay_clocks
 
 
 class Granted(NamedTuple):
@@ -45,10 +45,12 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
     check_num_workers(num_workers)
     upper = _validate.integer("lower", lower) + _validate.integer("span", span)
 
-    def rule(before: Granted, after: Granted, worker: jax.Array) -> jax.Array:
+    def guarantee(before: Granted, after: Granted, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker pushes one unit, at most `upper` ahead of the slowest; any grant in its range."""
         clock = before.clock[worker]
-        stays = (after.granted[worker] >= 0) & (after.granted[worker] < max(span, 1))
-        return (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= upper) & stays & _bit(after, worker)
+        pushes = (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= upper)
+        is_granted_in_range = (after.granted[worker] >= 0) & (after.granted[worker] < max(span, 1))
+        return pushes & is_granted_in_range & _is_free_a_bit(after, worker)
 
     each = zeros(num_workers)
     return Specification(
@@ -57,9 +59,9 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
         initial=Granted(each, each, each),
         sizes=Granted(each + upper + 2, each + max(span, 1), each + 2),
         worker=Role(
-            tuple(_push(grant, lower, upper) for grant in range(span + 1)),
-            lambda w: Granted(*(own(num_workers, w),) * 3),
-            rule,
+            tuple(_push_action(grant, lower, upper) for grant in range(span + 1)),
+            lambda w: Granted(*(is_own_entry(num_workers, w),) * 3),
+            guarantee,
         ),
         claim=f"nobody is more than {upper + 1} ahead of anybody",
         invariant=lambda state: state.clock.max() - state.clock.min() <= upper + 1,
@@ -68,28 +70,33 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
     )
 
 
-def _push(grant: int, lower: int, upper: int) -> Action:
-    """A worker's push, with which it is granted so many steps beyond the lower threshold, if it asks for them."""
+def _push_action(grant: int, lower: int, upper: int) -> Action:
+    """A worker's push, with which it is granted so many steps beyond the lower threshold, if it asks for them.
+
+    It asks if it has none left, is more than `lower` ahead of the slowest, and nobody is ahead of it.
+    """
 
     def move(state: Granted, worker: jax.Array) -> tuple[Granted, jax.Array]:
+        """The state with one unit more of the worker and its grant, and whether it may push with this grant."""
         clock = state.clock.at[worker].add(1)
-        ahead, left = clock[worker] - clock.min(), state.granted[worker]
-        asks = (left == 0) & (ahead > lower) & (clock[worker] == clock.max())
-        steps = jnp.where(asks, grant, left)
+        ahead, num_left = clock[worker] - clock.min(), state.granted[worker]
+        asks = (num_left == 0) & (ahead > lower) & (clock[worker] == clock.max())
+        steps = jnp.where(asks, grant, num_left)
         after = Granted(
             clock,
             state.granted.at[worker].set((steps - 1).clip(0)),
             state.free.at[worker].set((steps > 0).astype(jnp.int32)),
         )
-        allowed = (grant == 0) | (asks & (grant <= upper + 1 - ahead))
-        may = (state.free[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower)
-        return after, may & allowed
+        may_be_granted = (grant == 0) | (asks & (grant <= upper + 1 - ahead))
+        may_push = (state.free[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower)
+        return after, may_push & may_be_granted
 
     # Grants do not show in a run; what they allow is in the guarantee.
     return Action(f"push, granted {grant}", move) if grant else Action("push", move, **push_event(jnp.sum))
 
 
-def _bit(state: Granted, worker: jax.Array) -> jax.Array:
+def _is_free_a_bit(state: Granted, worker: jax.Array) -> jax.Array:
+    """bool[]: whether the worker's `free` is 0 or 1."""
     return (state.free[worker] >= 0) & (state.free[worker] <= 1)
 
 
@@ -116,17 +123,20 @@ def psp(num_workers: int = 3, *, num_sampled: int = 1, staleness: int = 0) -> Sp
     _validate.integer("staleness", staleness)
     farthest = (num_workers - 1) * (staleness + 2)
 
-    def near(clock: jax.Array, limit: int) -> jax.Array:
-        """int[W]: how many others are at most so far behind each."""
+    def count_near(clock: jax.Array, limit: int) -> jax.Array:
+        """int[W]: how many others are at most `limit` units behind each worker, or ahead of it."""
+        # -1: each is near itself.
         return (clock[:, None] - clock[None] <= limit).sum(axis=1) - 1
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
-        return Clocks(state.clock.at[worker].add(1)), near(state.clock, staleness)[worker] >= num_sampled
+        """The state with one unit more of the worker, and whether at least β others are at most s behind it."""
+        return Clocks(state.clock.at[worker].add(1)), count_near(state.clock, staleness)[worker] >= num_sampled
 
-    def rule(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
-        behind = before.clock[worker] - before.clock <= staleness
-        others = (behind & ~own(num_workers, worker)).sum()
-        return (after.clock[worker] == before.clock[worker] + 1) & (others >= num_sampled)
+    def guarantee(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker pushes one unit, and at least β others are at most s behind it."""
+        is_near = before.clock[worker] - before.clock <= staleness
+        num_near = (is_near & ~is_own_entry(num_workers, worker)).sum()
+        return (after.clock[worker] == before.clock[worker] + 1) & (num_near >= num_sampled)
 
     return Specification(
         f"psp({num_workers} workers, {num_sampled} sampled, staleness {staleness})",
@@ -134,11 +144,13 @@ def psp(num_workers: int = 3, *, num_sampled: int = 1, staleness: int = 0) -> Sp
         initial=Clocks(zeros(num_workers)),
         sizes=Clocks(np.full(num_workers, farthest + 1)),
         worker=Role(
-            (Action("push", push, **push_event(jnp.sum)),), lambda worker: Clocks(own(num_workers, worker)), rule
+            (Action("push", push, **push_event(jnp.sum)),),
+            lambda worker: Clocks(is_own_entry(num_workers, worker)),
+            guarantee,
         ),
         claim=f"each worker is at most {staleness + 1} ahead of at least {num_sampled} others",
-        invariant=lambda state: (near(state.clock, staleness + 1) >= num_sampled).all(),
+        invariant=lambda state: (count_near(state.clock, staleness + 1) >= num_sampled).all(),
         explored=lambda state: state.clock.max() - state.clock.min() <= farthest,
-        canonicalise=relative,
+        canonicalise=clocks_from_slowest,
         replay=replay_clocks,
     )

@@ -19,11 +19,12 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, KINDS, UNIT, Event
 from gcjax.specifications.rounds import commits_all, has_read, has_worked
 
 MAX_WORK = 2
+"""More pushes of a worker before a commit count as these."""
 
 
 class Busy(NamedTuple):
@@ -62,31 +63,36 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
     check_num_workers(num_workers)
 
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
-        new = state.version + 1
-        return state._replace(version=new, start=new, work=jnp.zeros_like(state.work)), (state.work > 0).all()
+        """The state after a commit, with which a round begins, and whether everybody has pushed."""
+        new_version = state.version + 1
+        return state._replace(version=new_version, start=new_version, work=jnp.zeros_like(state.work)), (
+            state.work > 0
+        ).all()
 
-    def committed(before: Busy, after: Busy, server: jax.Array) -> jax.Array:
-        new = (after.version == before.version + 1) & (after.start == after.version)
-        return new & (before.work >= 1).all() & (after.work == 0).all()
+    def server_rule(before: Busy, after: Busy, server: jax.Array) -> jax.Array:
+        """bool[]: whether the server makes the next version of at least one push of everybody, and begins a round."""
+        begins_round = (after.version == before.version + 1) & (after.start == after.version)
+        return begins_round & (before.work >= 1).all() & (after.work == 0).all()
 
     def step_property(before: Busy, after: Busy, component: jax.Array) -> jax.Array:
+        """bool[]: whether everybody is in each commit."""
         return (after.version == before.version) | (before.work >= 1).all()
 
     server = Role(
         (Action("commit", commit, COMMIT, commits_all),),
         lambda c: Busy(True, True, True, False, False, False),
-        committed,
-        True,
+        server_rule,
+        only_actions=True,
     )
     if overlap:
         begin = [
-            Action("pull", _overlapped(_begin), BEGIN, _begins),
-            Action("go on", _overlapped(_keep), BEGIN, _begins),
+            Action("pull", _noting_newest(_begin), BEGIN, _begins),
+            Action("go on", _noting_newest(_begin_with_due), BEGIN, _begins),
         ]
     else:
         begin = [Action("begin", _begin, BEGIN, _begins)]  # with the newest version, whether it has to be read or not
     role = Role((_PUSH, *begin), _worker_frame(num_workers, due=overlap), partial(_worker_rule, overlap))
-    specification = _specification(
+    specification = _busy_specification(
         f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, role, overlap
     )
     return specification._replace(
@@ -109,19 +115,22 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
     _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
 
     def push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+        """The state after a push, which is a version at once and begins a round if it is the trigger's; if enabled."""
         after, enabled = _push(state, worker)
-        new = state.version + 1
-        return after._replace(version=new, start=jnp.where(worker == trigger, new, state.start)), enabled
+        version = state.version + 1
+        return after._replace(version=version, start=jnp.where(worker == trigger, version, state.start)), enabled
 
     def rule(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
-        pushed = after.work[worker] - before.work[worker]
-        counted = (pushed >= 0) & (pushed <= 1) & (after.version == before.version + pushed)
-        begins = (pushed == 1) & (worker == trigger)
-        return counted & (after.start == jnp.where(begins, after.version, before.start)) & _reads(before, after, worker)
+        """bool[]: whether a push makes a version, only the trigger's begins a round, and reads are of the newest."""
+        num_pushes = after.work[worker] - before.work[worker]
+        makes_version = (num_pushes >= 0) & (num_pushes <= 1) & (after.version == before.version + num_pushes)
+        begins_round = (num_pushes == 1) & (worker == trigger)
+        start = jnp.where(begins_round, after.version, before.start)
+        return makes_version & (after.start == start) & _keeps_read_or_reads_newest(before, after, worker)
 
     begin = Action("pull", _pull), Action("go on", _go_on)
     worker = Role((Action("push", push), *begin), _worker_frame(num_workers, shared=True), rule)
-    return _specification(f"worker_busy_eager({num_workers} workers, trigger {trigger})", num_workers, worker)
+    return _busy_specification(f"worker_busy_eager({num_workers} workers, trigger {trigger})", num_workers, worker)
 
 
 def one_version(state: Busy) -> jax.Array:
@@ -132,40 +141,47 @@ def one_version(state: Busy) -> jax.Array:
 
 
 def _push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+    """The state after the worker's push, with which its local step ends, and whether it is in one."""
     after = state._replace(work=state.work.at[worker].add(1), busy=state.busy.at[worker].set(0))
     return after, state.busy[worker] == 1
 
 
 def _pull(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+    """The state in which the worker begins a step with the newest version; if idle and not having read this round."""
     after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
     return after, (state.busy[worker] == 0) & (state.read[worker] < state.start)
 
 
 def _go_on(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
-    idle = state.busy[worker] == 0
-    return state._replace(busy=state.busy.at[worker].set(1)), idle & (state.read[worker] >= state.start)
+    """The state in which the worker begins a step with what it has read; if idle and having read in this round."""
+    is_idle = state.busy[worker] == 0
+    return state._replace(busy=state.busy.at[worker].set(1)), is_idle & (state.read[worker] >= state.start)
 
 
 def _begin(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+    """The state in which the worker begins a step with the newest version, and whether it is idle."""
     after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
     return after, state.busy[worker] == 0
 
 
-def _keep(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
-    """Going on with what has been read, of which there is at least what is due."""
+def _begin_with_due(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+    """The state in which the worker begins a step with what it has read, at least what is due; if it is idle."""
     read = jnp.maximum(state.read[worker], state.due[worker])
     after = state._replace(read=state.read.at[worker].set(read), busy=state.busy.at[worker].set(1))
     return after, state.busy[worker] == 0
 
 
-def _overlapped(
+def _noting_newest(
     move: Callable[[Busy, jax.Array], tuple[Busy, jax.Array]],
 ) -> Callable[[Busy, jax.Array], tuple[Busy, jax.Array]]:
-    def moved(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+    """The move, after which the version that is now the newest is due when the worker begins again."""
+
+    def move_noting_newest(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
+        """As `move`, with `due` of the worker."""
         after, enabled = move(state, worker)
         return after._replace(due=state.due.at[worker].set(state.version)), enabled
 
-    return moved
+    return move_noting_newest
 
 
 def _begins(before: Busy, after: Busy, event: Event) -> jax.Array:
@@ -177,89 +193,106 @@ _PUSH = Action("push", _push, UNIT, has_worked)
 
 
 def _worker_frame(num_workers: int, *, shared: bool = False, due: bool = False) -> Callable[[jax.Array], Busy]:
+    """What a worker may change: its own entries, and, if shared, `version` and `start`; `due` with overlap only."""
+
     def frame(worker: jax.Array) -> Busy:
-        own_entry = own(num_workers, worker)
+        """Bools as a state: which entries."""
+        own_entry = is_own_entry(num_workers, worker)
         return Busy(shared, shared, own_entry, own_entry, own_entry, own_entry & due)
 
     return frame
 
 
 def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
-    """A worker pushes what it has begun, or begins with the newest version; with overlap, with one that is due."""
-    was, now, read = before.busy[worker], after.busy[worker], after.read[worker]
-    same = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
-    pushes = ((was == 1) | overlap) & (now == 0) & (after.work[worker] == before.work[worker] + 1) & same
-    newest = jnp.maximum(before.read[worker], before.due[worker]) if overlap else before.version
+    """bool[]: whether a worker pushes what it has begun, or begins with the newest version; with overlap, one due."""
+    busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
+    same_read = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
+    one_more = after.work[worker] == before.work[worker] + 1
+    pushes = ((busy_before == 1) | overlap) & (busy_after == 0) & one_more & same_read
+    min_read = jnp.maximum(before.read[worker], before.due[worker]) if overlap else before.version
     due = before.version if overlap else before.due[worker]
-    enough = (read >= newest) & (read <= before.version) & (after.due[worker] == due)
-    begins = (was == 0) & (now == 1) & (after.work[worker] == before.work[worker]) & enough
+    may_read = (read >= min_read) & (read <= before.version) & (after.due[worker] == due)
+    begins = (busy_before == 0) & (busy_after == 1) & (after.work[worker] == before.work[worker]) & may_read
     return pushes | begins
 
 
 def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
-    """The states before events, by counting commits and units, and by what each worker has read last."""
+    """The state before each of B events, as arrays [B, ...], if the first one happens in this state.
+
+    Commits and units are counted, and the last value of each worker is kept, instead of taking step by step.
+    """
     begins, units, commits = (events.kind == KINDS.index(kind) for kind in (BEGIN, UNIT, COMMIT))
     num_events, num_workers = events.kind.size, state.work.size
 
-    def accumulated(rows: np.ndarray, changes: np.ndarray | int, first: np.ndarray) -> np.ndarray:
-        """int32[B, W]: the first values, changed at the events in these rows by so much for their workers."""
+    def sum_changes(rows: np.ndarray, changes: np.ndarray | int, first: np.ndarray) -> np.ndarray:
+        """int32[B, W]: `first`, int[W], and what the events `rows` before have added for their workers."""
         entries = np.zeros((num_events + 1, num_workers), np.int32)
         entries[rows + 1, events.worker[rows]] = changes
         entries[0] = first
         return np.cumsum(entries[:-1], axis=0, dtype=np.int32)
 
-    def latest(which: np.ndarray, values: np.ndarray, first: np.ndarray) -> np.ndarray:
-        """int32[B, W]: the value at the last of these events of each worker before each event."""
-        rows = np.flatnonzero(which)
+    def latest_values(is_event: np.ndarray, values: np.ndarray, first: np.ndarray) -> np.ndarray:
+        """int32[B, W]: the value [B] at each worker's last such event before each event; `first` if there is none."""
+        rows = np.flatnonzero(is_event)
         worker = events.worker[rows].astype(np.min_scalar_type(num_workers))  # the fewer bytes, the faster sorted
         rows = rows[np.argsort(worker, kind="stable")]
         worker, value = events.worker[rows], values[rows].astype(np.int32)
+        # A worker's events are now neighbours: the value before is that of the row before, or the first one.
         previous = np.where(np.diff(worker, prepend=-1) != 0, np.asarray(first, np.int32)[worker], np.roll(value, 1))
-        return accumulated(rows, value - previous, first)
+        return sum_changes(rows, value - previous, first)
 
     version = state.version + np.cumsum(commits, dtype=np.int32) - commits
-    arrived = accumulated(np.flatnonzero(units), 1, state.work)
-    behind_commit = np.where(commits, np.arange(1, num_events + 1), 0)
-    last = np.maximum.accumulate(np.append(0, behind_commit)[:-1])  # behind the last commit
-    taken = np.where((last > 0)[:, None], arrived[(last - 1).clip(0)], 0)
+    arrived = sum_changes(np.flatnonzero(units), 1, state.work)
+    commit_numbers = np.where(commits, np.arange(1, num_events + 1), 0)  # counted from 1; 0 for other events
+    last_commit = np.maximum.accumulate(np.append(0, commit_numbers)[:-1])  # before each event; 0 if none
+    committed = np.where((last_commit > 0)[:, None], arrived[(last_commit - 1).clip(0)], 0)  # units, int[B, W]
     return Busy(
         version=version,
         start=state.start + (version - state.version),
-        work=arrived - taken,
-        read=latest(begins, events.version, state.read),
-        busy=latest(begins | units, begins, state.busy),
-        due=latest(begins, version, state.due) if overlap else np.broadcast_to(state.due, arrived.shape),
+        work=arrived - committed,
+        read=latest_values(begins, events.version, state.read),
+        busy=latest_values(begins | units, begins, state.busy),
+        due=latest_values(begins, version, state.due) if overlap else np.broadcast_to(state.due, arrived.shape),
     )
 
 
-def _reads(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
-    """What a worker has read last stays, or becomes the newest version."""
+def _keeps_read_or_reads_newest(before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
+    """bool[]: whether what a worker has read last stays, or becomes the newest version; and `busy` is 0 or 1."""
     read, busy = after.read[worker], after.busy[worker]
     return ((read == before.read[worker]) | (read == before.version)) & (busy >= 0) & (busy <= 1)
 
 
-def _specification(name: str, num_workers: int, worker: Role, overlap: bool = False) -> Specification:
-    zero, each = np.int32(0), zeros(num_workers)
+def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool = False) -> Specification:
+    """The parts that both variants share: the states, and that all that read in a round read the same version."""
+    zero, zero_per_worker = np.int32(0), zeros(num_workers)
     return Specification(
         name,
         num_workers,
-        initial=Busy(zero, zero, each, each, each + 1, each),
-        sizes=Busy(4, 2, each + MAX_WORK + 1, each + 3, each + 2, each + (3 if overlap else 1)),
+        initial=Busy(zero, zero, zero_per_worker, zero_per_worker, zero_per_worker + 1, zero_per_worker),
+        sizes=Busy(
+            version=4,
+            start=2,
+            work=zero_per_worker + MAX_WORK + 1,
+            read=zero_per_worker + 3,
+            busy=zero_per_worker + 2,
+            due=zero_per_worker + (3 if overlap else 1),
+        ),
         worker=worker,
         claim="all that read in a round read the same version",
         invariant=one_version,
-        canonicalise=partial(_canonical, overlap),
+        canonicalise=partial(_canonical_state, overlap),
     )
 
 
-def _canonical(overlap: bool, state: Busy) -> Busy:
-    """Versions by their order only, those from before this round as one; pushes up to two."""
+def _canonical_state(overlap: bool, state: Busy) -> Busy:
+    """The state with versions replaced by their ranks, those from before this round by one; pushes up to `MAX_WORK`."""
     read, due = jnp.maximum(state.read, state.start - 1), jnp.maximum(state.due, state.start - 1)
-    every = jnp.concatenate([read, *[due][:overlap], jnp.stack([state.start - 1, state.start, state.version])])
-    again = jnp.tril(every[:, None] == every[None], -1).any(axis=1)
+    versions = jnp.concatenate([read, *[due][:overlap], jnp.stack([state.start - 1, state.start, state.version])])
+    is_repeated = jnp.tril(versions[:, None] == versions[None], -1).any(axis=1)  # counts once
 
     def rank(x: jax.Array) -> jax.Array:
-        return (~again & (every < x[..., None])).sum(axis=-1)
+        """How many different versions are below each."""
+        return (~is_repeated & (versions < x[..., None])).sum(axis=-1)
 
     work = jnp.minimum(state.work, MAX_WORK)
     return Busy(rank(state.version), rank(state.start), work, rank(read), state.busy, rank(due) * overlap)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, own, zeros
+from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, COMMIT, Event
 
 
@@ -42,21 +42,23 @@ def worker_busy_pushes(num_workers: int = 3, *, overlap: bool = False) -> Specif
     """
     check_num_workers(num_workers)
 
-    program, zero, each = _Program(overlap), np.int32(0), zeros(num_workers)
+    program, zero, zero_per_worker = _Program(overlap), np.int32(0), zeros(num_workers)
     begins = {"pull": program.pull, "go on": program.go_on}
     if overlap:
         begins["go on with what was pulled"] = program.go_on_with_due
     return Specification(
         f"worker_busy_pushes({num_workers} workers{', overlap' * overlap})",
         num_workers,
-        initial=Pushes(zero, each, each, each),
-        sizes=Pushes(2, each + 2, each + 2, each + 1 + overlap),
+        initial=Pushes(zero, zero_per_worker, zero_per_worker, zero_per_worker),
+        sizes=Pushes(2, zero_per_worker + 2, zero_per_worker + 2, zero_per_worker + 1 + overlap),
         worker=Role(
             (
                 Action("push", program.push, COMMIT, program.commits),
                 *(Action(name, move, BEGIN, program.begins) for name, move in begins.items()),
             ),
-            lambda worker: Pushes(True, *(own(num_workers, worker),) * 2, own(num_workers, worker) & overlap),
+            lambda worker: Pushes(
+                True, *(is_own_entry(num_workers, worker),) * 2, is_own_entry(num_workers, worker) & overlap
+            ),
             program.rule,
         ),
         claim="every push is a commit at once" + ", and whoever reads, reads the newest version" * (not overlap),
@@ -71,44 +73,55 @@ class _Program(NamedTuple):
     overlap: bool
 
     def push(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
+        """The state after the worker's push, which is a commit, and whether it is in a step."""
         after = state._replace(version=state.version + 1, busy=state.busy.at[worker].set(0))
         return after, state.busy[worker] == 1
 
     def pull(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
+        """Beginning a step with the newest version."""
         return self._begin(state, worker, state.version)
 
     def go_on(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
+        """Beginning a step with what the worker has read last."""
         return self._begin(state, worker, state.read[worker])
 
     def go_on_with_due(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
+        """Beginning a step with what was the newest version when the worker began last."""
         return self._begin(state, worker, state.due[worker])
 
     def _begin(self, state: Pushes, worker: jax.Array, version: jax.Array) -> tuple[Pushes, jax.Array]:
-        """The next step, with this version."""
+        """The state in which the worker is in a step with this version, and whether it was idle."""
         due = state.due.at[worker].set(state.version) if self.overlap else state.due
         read = state.read.at[worker].set(version)
         return Pushes(state.version, read, state.busy.at[worker].set(1), due), state.busy[worker] == 0
 
     def rule(self, before: Pushes, after: Pushes, worker: jax.Array) -> jax.Array:
-        was, now, read = before.busy[worker], after.busy[worker], after.read[worker]
-        same = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
-        ends = (was == 1) & (now == 0) & (after.version == before.version + 1) & same
-        known = (read == before.version) | (read == before.read[worker]) | (self.overlap & (read == before.due[worker]))
+        """bool[]: whether the worker pushes, which is a commit, or begins with a version that it may have."""
+        busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
+        same_read = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
+        pushes = (busy_before == 1) & (busy_after == 0) & (after.version == before.version + 1) & same_read
+        may_read = (
+            (read == before.version) | (read == before.read[worker]) | (self.overlap & (read == before.due[worker]))
+        )
         due = after.due[worker] == (before.version if self.overlap else before.due[worker])
-        return ends | ((was == 0) & (now == 1) & (after.version == before.version) & known & due)
+        begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & due
+        return pushes | begins
 
     def step_property(self, before: Pushes, after: Pushes, component: jax.Array) -> jax.Array:
-        pushed = ((before.busy == 1) & (after.busy == 0)).sum()
-        known = (after.read == before.read) | (after.read == before.version) | self.overlap
-        return (after.version == before.version + pushed) & known.all()
+        """bool[]: whether each push is a commit, and reads are of the newest version, except with overlap."""
+        num_pushes = ((before.busy == 1) & (after.busy == 0)).sum()
+        may_read = (after.read == before.read) | (after.read == before.version) | self.overlap
+        return (after.version == before.version + num_pushes) & may_read.all()
 
     def begins(self, before: Pushes, after: Pushes, event: Event) -> jax.Array:
+        """bool[]: whether the worker begins, without waiting, with the version that the event shows."""
         return (after.read[event.worker] == event.version) & (after.busy[event.worker] == 1) & ~event.waited
 
     def commits(self, before: Pushes, after: Pushes, event: Event) -> jax.Array:
+        """bool[]: whether the step makes the version that the event shows."""
         return after.version == event.commit + 1
 
     def canonicalise(self, state: Pushes) -> Pushes:
-        """Versions are the newest one or an older one."""
+        """The state with version 1, and versions that were read as newest (1) or older (0)."""
         read, due = ((version == state.version).astype(jnp.int32) for version in (state.read, state.due))
         return Pushes(jnp.ones_like(state.version), read, state.busy, due * self.overlap)

@@ -22,7 +22,12 @@ CASES = {  # name -> the specification, what the promises give, what programs ke
     "too weak a guarantee": (lambda: strict(bsp(2, staleness=1)), True, False, True),
     "too much relied on": (lambda: demanding(ssp(2, staleness=1)), False, True, True),
     "too strong a property": (lambda: strict(ssp(2, staleness=1)), True, False, False),
-    "too fast a program": (lambda: clocks.bounded("fast", 2, program=1, guarantee=0), True, False, False),
+    "too fast a program": (
+        lambda: clocks.bounded_staleness("fast", 2, program_staleness=1, promised_staleness=0),
+        True,
+        False,
+        False,
+    ),
     "three workers": (lambda: ssp(3, staleness=0), True, True, True),
     "a server": (lambda: SPECIFICATIONS["k_sync"].factory(2, num_contributions=1), True, True, True),
 }

@@ -101,7 +101,7 @@ def test_actions_lead_to_all_that_a_role_guarantees(name):
 
 def reached(stepper, levels):
     """Some states, canonical, by breadth first."""
-    rows = np.asarray(stepper.layout.flat(stepper.specification.initial))[None]
+    rows = np.asarray(stepper.layout.flatten(stepper.specification.initial))[None]
     for _ in range(levels):
         moves = stepper.program(rows)
         found = np.concatenate([rows, stepper.judge(rows[moves.state], moves).canonical])
@@ -115,7 +115,7 @@ def test_normalising_loses_nothing(name):
     specification = small(name)
     stepper = Stepper(specification, layout(specification))
     random = np.random.default_rng(0)
-    rows = np.repeat(np.asarray(stepper.layout.flat(specification.initial))[None], 8, axis=0)
+    rows = np.repeat(np.asarray(stepper.layout.flatten(specification.initial))[None], 8, axis=0)
     normal = rows
     for _ in range(25):
         moves, same = stepper.program(rows), stepper.program(normal)
@@ -195,7 +195,7 @@ def with_move(specification, move, *, server=False):
 
 
 def test_a_program_that_goes_too_far_breaks_its_guarantee():
-    result = check(clocks.bounded("broken", 2, program=2, guarantee=1))
+    result = check(clocks.bounded_staleness("broken", 2, program_staleness=2, promised_staleness=1))
     assert failing(result) == {"worker", "all"}
     assert result.components[0].reason == "takes a step that it does not guarantee"
     steps = result.product.counterexample

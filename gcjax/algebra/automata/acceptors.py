@@ -77,13 +77,17 @@ class Subsets:
     """The sets that a specification can be in, built when they are asked for; each is a row of 64-bit words."""
 
     def __init__(self, automaton: Automaton):
-        """Starts with the sets of initial control states."""
+        """Starts with the sets of initial control states.
+
+        `_next` is int64[M, S A]: the set after a set and a row (a state and step: s A + a), or UNKNOWN until asked.
+        `_words` is uint64[M, Q / 64]: the members of each set, one bit each.
+        """
         self._moves, self._space, self._count = moves(automaton), automaton.space, automaton.num_controls
-        self._terminating, self._aborting = _packed(automaton.terminating.T), _packed(automaton.aborting.T)
+        self._terminating, self._aborting = _packed_words(automaton.terminating.T), _packed_words(automaton.aborting.T)
         self._numbers: dict[bytes, int] = {}
         self._words = np.zeros((0, self._terminating.shape[1]), np.uint64)
         self._next = np.zeros((0, automaton.space.num_states * automaton.space.num_steps), np.int64)
-        self.initial = self._numbered(automaton.initial.T)
+        self.initial = self._set_numbers(automaton.initial.T)
 
     @property
     def num_sets(self) -> int:
@@ -93,12 +97,12 @@ class Subsets:
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
         """See `Acceptor`."""
         rows = states * self._space.num_steps + steps
-        missing = np.flatnonzero(self._next[sets, rows] == UNKNOWN)
-        if missing.size:
-            _, first = np.unique(sets[missing] * self._next.shape[1] + rows[missing], return_index=True)
-            asked = missing[first]
-            followers = self._numbered(self._followers(sets[asked], rows[asked]))
-            self._next[sets[asked], rows[asked]] = followers
+        unknown = np.flatnonzero(self._next[sets, rows] == UNKNOWN)
+        if unknown.size:
+            _, first_places = np.unique(sets[unknown] * self._next.shape[1] + rows[unknown], return_index=True)
+            distinct = unknown[first_places]  # each pair of set and row once
+            next_sets = self._set_numbers(self._followers(sets[distinct], rows[distinct]))
+            self._next[sets[distinct], rows[distinct]] = next_sets
         return self._next[sets, rows]
 
     def terminating(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
@@ -111,24 +115,24 @@ class Subsets:
 
     def proper_subsets(self, sets: np.ndarray) -> np.ndarray:
         """See `Acceptor`."""
-        every = self._words[: self.num_sets]
-        within = np.ones((sets.size, len(every)), bool)
-        for asked, word in zip(self._words[sets].T, every.T, strict=True):
-            within &= (word[None] & ~asked[:, None]) == 0
-        within[np.arange(sets.size), sets] = False
-        return within
+        all_words = self._words[: self.num_sets]
+        is_subset = np.ones((sets.size, len(all_words)), bool)
+        for asked_word, word in zip(self._words[sets].T, all_words.T, strict=True):
+            is_subset &= (word[None] & ~asked_word[:, None]) == 0
+        is_subset[np.arange(sets.size), sets] = False  # a set is no proper subset of itself
+        return is_subset
 
     def _followers(self, sets: np.ndarray, rows: np.ndarray) -> np.ndarray:
         """bool[N, Q], the control states after a state and step (together: a row) from any in the sets."""
-        place, control = np.nonzero(_unpacked(self._words[sets], self._count))
-        source, taken = self._moves.from_rows(control * self._next.shape[1] + rows[place])
+        entry, control = np.nonzero(_unpacked_words(self._words[sets], self._count))
+        source, transition = self._moves.from_rows(control * self._next.shape[1] + rows[entry])
         followers = np.zeros((sets.size, self._count), bool)
-        followers[place[source], self._moves.controls[taken]] = True
+        followers[entry[source], self._moves.controls[transition]] = True
         return followers
 
-    def _numbered(self, members: np.ndarray) -> np.ndarray:
+    def _set_numbers(self, members: np.ndarray) -> np.ndarray:
         """int64[N], the numbers of sets bool[N, Q]; new ones get the next number."""
-        words = _packed(members)
+        words = _packed_words(members)
         keys = [word.tobytes() for word in words]
         numbers = np.asarray([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.int64)
         self._grow(self.num_sets)
@@ -137,26 +141,28 @@ class Subsets:
 
     def _grow(self, num_sets: int) -> None:
         """Makes room in the tables for at least so many sets."""
-        room = len(self._words)
-        if num_sets <= room:
+        num_rows = len(self._words)
+        if num_sets <= num_rows:
             return
-        most = MAX_ENTRIES // self._next.shape[1]
-        if num_sets > most:
+        max_sets = MAX_ENTRIES // self._next.shape[1]
+        if num_sets > max_sets:
             raise ValueError(
-                f"refinement by subsets must meet at most {most} sets of the specification's {self._count} control "
+                f"refinement by subsets must meet at most {max_sets} sets of the specification's {self._count} control "
                 f"states over {self._space.num_states} states and {self._space.num_steps} steps; got more. "
                 "Make the specification deterministic (rely, guarantee, specification and their conjunctions are)."
             )
-        more = max(num_sets, min(2 * room, most)) - room
-        self._words = np.concatenate([self._words, np.zeros((more, self._words.shape[1]), np.uint64)])
-        self._next = np.concatenate([self._next, np.full((more, self._next.shape[1]), UNKNOWN)])
+        # At least doubled, so that the tables are copied seldom.
+        num_new = max(num_sets, min(2 * num_rows, max_sets)) - num_rows
+        self._words = np.concatenate([self._words, np.zeros((num_new, self._words.shape[1]), np.uint64)])
+        self._next = np.concatenate([self._next, np.full((num_new, self._next.shape[1]), UNKNOWN)])
 
 
-def _packed(members: np.ndarray) -> np.ndarray:
-    """Rows of booleans as rows of 64-bit words."""
-    space = -members.shape[1] % 64
-    return np.ascontiguousarray(np.packbits(np.pad(members, ((0, 0), (0, space))), axis=1)).view(np.uint64)
+def _packed_words(members: np.ndarray) -> np.ndarray:
+    """Rows of booleans as rows of 64-bit words, filled up with zeros."""
+    padding = -members.shape[1] % 64
+    return np.ascontiguousarray(np.packbits(np.pad(members, ((0, 0), (0, padding))), axis=1)).view(np.uint64)
 
 
-def _unpacked(words: np.ndarray, count: int) -> np.ndarray:
+def _unpacked_words(words: np.ndarray, count: int) -> np.ndarray:
+    """bool[N, count], the first `count` booleans of each row of 64-bit words; the opposite of `_packed_words`."""
     return np.unpackbits(words.view(np.uint8), axis=1, count=count).astype(bool)

@@ -82,8 +82,8 @@ class Automaton(NamedTuple):
     @property
     def deterministic(self) -> bool:
         """Whether a trace has at most one run: such an automaton can observe another one step by step."""
-        one = self.num_controls == 1
-        return one or bool(
+        # uint16: sums of booleans along an axis of Q, which may be above 255.
+        return self.num_controls == 1 or bool(
             self.initial.sum(axis=0).max() <= 1 and self.transitions.sum(axis=-1, dtype=np.uint16).max() <= 1
         )
 
@@ -113,10 +113,10 @@ def automaton(
     arrays = [np.asarray(value) for value in (transitions, initial, terminating, aborting)]
     if any(array.dtype != np.bool_ for array in arrays):
         raise ValueError(f"an automaton's arrays must be boolean; got {', '.join(str(a.dtype) for a in arrays)}.")
-    without = np.flatnonzero(~arrays[1].any(axis=0))
-    if without.size:
+    missing = np.flatnonzero(~arrays[1].any(axis=0))
+    if missing.size:
         raise ValueError(
-            f"every state must have an initial control state; got none for {without.size} states, state {without[0]} "
+            f"every state must have an initial control state; got none for {missing.size} states, state {missing[0]} "
             "first. Where it can do nothing, give it one without transitions."
         )
     return Automaton(space, *arrays)
@@ -160,6 +160,7 @@ def check_steps(space: Space, name: str, value: np.ndarray) -> np.ndarray:
 
 
 def _table(space: Space, name: str, value: np.ndarray, letters: str) -> np.ndarray:
+    """The value as a boolean array whose axes are these letters, "S, A" for example, or `ValueError`."""
     sizes = {"S": space.num_states, "A": space.num_steps}
     array = np.asarray(value)
     if array.shape != tuple(sizes[letter] for letter in letters.split(", ")) or array.dtype != np.bool_:

@@ -14,28 +14,28 @@ from gcjax.algebra.steps import ENVIRONMENT, PROGRAM, Space
 
 def nil(space: Space) -> Automaton:
     """Terminates at once."""
-    return _still(space, terminating=_states(space, True), aborting=_states(space, False))
+    return _without_steps(space, terminating=_all_states(space, True), aborting=_all_states(space, False))
 
 
 def magic(space: Space) -> Automaton:
     """Can do nothing, not even terminate: the smallest command."""
-    return _still(space, terminating=_states(space, False), aborting=_states(space, False))
+    return _without_steps(space, terminating=_all_states(space, False), aborting=_all_states(space, False))
 
 
 def abort(space: Space) -> Automaton:
     """Can do anything: the largest command."""
-    return _still(space, terminating=_states(space, False), aborting=_states(space, True))
+    return _without_steps(space, terminating=_all_states(space, False), aborting=_all_states(space, True))
 
 
 def test(space: Space, p: np.ndarray) -> Automaton:
     """Terminates at once if the state is in the set p: bool[S]; otherwise `magic`."""
-    return _still(space, terminating=check_states(space, "p", p), aborting=_states(space, False))
+    return _without_steps(space, terminating=check_states(space, "p", p), aborting=_all_states(space, False))
 
 
 def assertion(space: Space, p: np.ndarray) -> Automaton:
     """Terminates at once if the state is in the set p: bool[S]; otherwise aborts."""
     holds = check_states(space, "p", p)
-    return _still(space, terminating=holds, aborting=~holds)
+    return _without_steps(space, terminating=holds, aborting=~holds)
 
 
 def program_step(space: Space, r: np.ndarray | None = None, *, steps: Iterable[int] | None = None) -> Automaton:
@@ -57,11 +57,12 @@ def environment_step(space: Space, r: np.ndarray | None = None, *, steps: Iterab
 
 def atomic(space: Space, allowed: np.ndarray) -> Automaton:
     """One step, then termination; allowed: bool[S, A], which steps it can be from which state."""
-    check_size(space, 2)
+    check_size(space, num_controls=2)
     transitions = np.zeros((2, space.num_states, space.num_steps, 2), bool)
     transitions[0, :, :, 1] = check_steps(space, "allowed", allowed)
-    first = np.repeat([[True], [False]], space.num_states, axis=1)
-    return Automaton(space, transitions, initial=first, terminating=~first, aborting=np.zeros_like(first))
+    in_control_0 = np.repeat([[True], [False]], space.num_states, axis=1)  # bool[2, S]: before the step
+    no_configuration = np.zeros_like(in_control_0)
+    return Automaton(space, transitions, initial=in_control_0, terminating=~in_control_0, aborting=no_configuration)
 
 
 def skip(space: Space) -> Automaton:
@@ -76,32 +77,34 @@ def chaos(space: Space) -> Automaton:
 
 def always(space: Space, allowed: np.ndarray) -> Automaton:
     """Any number of steps; allowed: bool[S, A], which steps they can be from which state."""
-    check_size(space, 1)
-    every = np.ones((1, space.num_states), bool)
+    check_size(space, num_controls=1)
+    in_all = np.ones((1, space.num_states), bool)  # every configuration
     steps = check_steps(space, "allowed", allowed)
-    return Automaton(space, steps[None, :, :, None], initial=every, terminating=every, aborting=~every)
+    return Automaton(space, steps[None, :, :, None], initial=in_all, terminating=in_all, aborting=~in_all)
 
 
 def steps_within(
     space: Space, kind: int, name: str = "r", r: np.ndarray | None = None, steps: Iterable[int] | None = None
 ) -> np.ndarray:
     """bool[S, A], the steps of a kind that keep within a relation, and are among the steps if these are given."""
-    own = np.asarray(space.kinds) == kind
+    is_allowed = np.asarray(space.kinds) == kind  # bool[A]
     if steps is not None:
         chosen = sorted(steps)
         for step in chosen:
-            _validate.choice("steps", str(step), map(str, np.flatnonzero(own).tolist()))
-        own = np.isin(np.arange(space.num_steps), chosen)
+            _validate.choice("steps", str(step), map(str, np.flatnonzero(is_allowed).tolist()))
+        is_allowed = np.isin(np.arange(space.num_steps), chosen)
     if r is None:
-        return np.broadcast_to(own, (space.num_states, space.num_steps))
-    return check_relation(space, name, r)[:, np.asarray(space.targets)] & own
+        return np.broadcast_to(is_allowed, (space.num_states, space.num_steps))
+    return check_relation(space, name, r)[:, np.asarray(space.targets)] & is_allowed
 
 
-def _states(space: Space, value: bool) -> np.ndarray:
+def _all_states(space: Space, value: bool) -> np.ndarray:
+    """bool[S], this value for every state."""
     return np.full(space.num_states, value)
 
 
-def _still(space: Space, *, terminating: np.ndarray, aborting: np.ndarray) -> Automaton:
-    check_size(space, 1)
+def _without_steps(space: Space, *, terminating: np.ndarray, aborting: np.ndarray) -> Automaton:
+    """The automaton of one control state and no steps; bool[S] each, in which states it terminates and aborts."""
+    check_size(space, num_controls=1)
     transitions = np.zeros((1, space.num_states, space.num_steps, 1), bool)
-    return Automaton(space, transitions, _states(space, True)[None], terminating[None], aborting[None])
+    return Automaton(space, transitions, _all_states(space, True)[None], terminating[None], aborting[None])

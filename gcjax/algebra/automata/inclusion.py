@@ -13,6 +13,7 @@ from gcjax.algebra.automata.moves import moves
 from gcjax.algebra.refinement import Refinement, Trace
 
 BLOCK = 2**21
+"""Pairs times sets that are compared at once."""
 
 
 class _Layer(NamedTuple):
@@ -30,8 +31,9 @@ class _Layer(NamedTuple):
     parents: np.ndarray
     steps: np.ndarray
 
-    def take(self, kept: np.ndarray) -> "_Layer":
-        return _Layer(*(array[kept] for array in self))
+    def select(self, pairs: np.ndarray) -> "_Layer":
+        """The layer with only these pairs: bool[N], or their indices."""
+        return _Layer(*(array[pairs] for array in self))
 
 
 class Search(NamedTuple):
@@ -68,79 +70,95 @@ def search(spec: Automaton, automaton: Automaton) -> Search:
 
 
 class _Search:
+    """Breadth-first search through pairs of a configuration and a set of control states of the specification.
+
+    A configuration (q, s) has the number q S + s, as in `moves`. `_seen` is bool[Q S, sets]: the pairs met so far.
+    """
+
     def __init__(self, spec: Acceptor, automaton: Automaton):
+        """Nothing is searched yet."""
         self._spec, self._automaton, self._moves = spec, automaton, moves(automaton)
-        self._states = automaton.space.num_states
         self._seen = np.zeros((automaton.initial.size, 0), bool)
         self.layers: list[_Layer] = []
 
     def refinement(self) -> Refinement:
-        start = np.flatnonzero(self._automaton.initial)
-        nowhere = np.full(start.size, -1)
-        layer = self._fresh(_Layer(start, self._spec.initial[start % self._states], nowhere, nowhere))
+        """The shortest counterexample, or none; layer by layer, each the pairs that traces one step longer lead to."""
+        initial = np.flatnonzero(self._automaton.initial)
+        no_parent = np.full(initial.size, -1)
+        layer = self._unseen_pairs(_Layer(initial, self._spec.initial[self._states(initial)], no_parent, no_parent))
         while layer.configurations.size:
             self.layers.append(layer)
-            for status, broken in self._ends(layer).items():
-                if broken.any():
-                    return self._counterexample(int(broken.argmax()), status)
-            after = self._after(layer)
-            if (after.sets == NOTHING).any():
-                self.layers.append(after)
-                return self._counterexample(int((after.sets == NOTHING).argmax()), "incomplete")
-            layer = self._fresh(after)
+            for status, is_violation in self._violations(layer).items():
+                if is_violation.any():
+                    return self._counterexample(int(is_violation.argmax()), status)
+            next_layer = self._next_layer(layer)
+            is_forbidden = next_layer.sets == NOTHING  # the specification has no such step
+            if is_forbidden.any():
+                self.layers.append(next_layer)
+                return self._counterexample(int(is_forbidden.argmax()), "incomplete")
+            layer = self._unseen_pairs(next_layer)
         return Refinement(None)
 
-    def _ends(self, layer: _Layer) -> dict[str, np.ndarray]:
-        """By status, at which pairs there is a trace that the specification does not have."""
-        at = layer.configurations
-        allowed = self._spec.terminating(layer.sets, at % self._states)
+    def _states(self, configurations: np.ndarray) -> np.ndarray:
+        """int64[N], the shared states of configurations q S + s."""
+        return configurations % self._automaton.space.num_states
+
+    def _violations(self, layer: _Layer) -> dict[str, np.ndarray]:
+        """By status, bool[N]: at which pairs a trace may end so that the specification does not have it.
+
+        No set in a layer may abort (`_unseen_pairs` leaves those out), so that every aborted trace is a violation.
+        """
+        configurations = layer.configurations
+        may_terminate = self._spec.terminating(layer.sets, self._states(configurations))
         return {
-            "aborted": self._automaton.aborting.ravel()[at],
-            "terminated": self._automaton.terminating.ravel()[at] & ~allowed,
+            "aborted": self._automaton.aborting.ravel()[configurations],
+            "terminated": self._automaton.terminating.ravel()[configurations] & ~may_terminate,
         }
 
-    def _after(self, layer: _Layer) -> _Layer:
+    def _next_layer(self, layer: _Layer) -> _Layer:
         """All pairs one step further."""
-        source, taken = self._moves.from_configurations(layer.configurations)
-        steps = self._moves.steps[taken]
-        sets = self._spec.after(layer.sets[source], layer.configurations[source] % self._states, steps)
-        return _Layer(self._moves.configurations[taken], sets, source, steps)
+        parents, transitions = self._moves.from_configurations(layer.configurations)
+        steps = self._moves.steps[transitions]
+        sets = self._spec.after(layer.sets[parents], self._states(layer.configurations[parents]), steps)
+        return _Layer(self._moves.configurations[transitions], sets, parents, steps)
 
-    def _fresh(self, layer: _Layer) -> _Layer:
-        """The pairs that must be looked at, each once."""
-        layer = layer.take(~self._spec.aborting(layer.sets, layer.configurations % self._states))
+    def _unseen_pairs(self, layer: _Layer) -> _Layer:
+        """The pairs that must be looked at, each once: not if the specification may abort, nor if met before."""
+        layer = layer.select(~self._spec.aborting(layer.sets, self._states(layer.configurations)))
         self._grow()
-        layer = layer.take(~self._seen[layer.configurations, layer.sets])
-        _, first = np.unique(layer.configurations * self._seen.shape[1] + layer.sets, return_index=True)
-        layer = layer.take(first)
+        layer = layer.select(~self._seen[layer.configurations, layer.sets])
+        pair_numbers = layer.configurations * self._seen.shape[1] + layer.sets
+        _, first_places = np.unique(pair_numbers, return_index=True)
+        layer = layer.select(first_places)
         self._seen[layer.configurations, layer.sets] = True
-        return layer.take(~self._covered(layer))
+        return layer.select(~self._covered(layer))
 
     def _covered(self, layer: _Layer) -> np.ndarray:
         """bool[N], whether the configuration was met with fewer control states of the specification."""
         covered = np.zeros(layer.sets.size, bool)
         for block in np.array_split(np.arange(layer.sets.size), 1 + layer.sets.size * self._spec.num_sets // BLOCK):
-            sets, place = np.unique(layer.sets[block], return_inverse=True)
-            smaller = self._spec.proper_subsets(sets)
-            if smaller is None:
+            sets, set_places = np.unique(layer.sets[block], return_inverse=True)
+            is_subset = self._spec.proper_subsets(sets)  # [different sets, M]
+            if is_subset is None:
                 break
-            seen = self._seen[layer.configurations[block], : smaller.shape[1]]
-            covered[block] = (seen & smaller[place]).any(axis=1)
+            seen = self._seen[layer.configurations[block], : is_subset.shape[1]]
+            covered[block] = (seen & is_subset[set_places]).any(axis=1)
         return covered
 
     def _grow(self) -> None:
         """Makes room to mark pairs with all sets that there are by now."""
-        rows, room = self._seen.shape
-        if self._spec.num_sets <= room:
+        num_configurations, num_columns = self._seen.shape
+        if self._spec.num_sets <= num_columns:
             return
-        most = MAX_ENTRIES // rows
-        if self._spec.num_sets > most:
+        max_sets = MAX_ENTRIES // num_configurations
+        if self._spec.num_sets > max_sets:
             raise ValueError(
                 f"refinement must meet at most {MAX_ENTRIES} pairs; got {self._spec.num_sets} sets of control states "
-                f"of the specification for {rows} configurations: at most {most} sets fit."
+                f"of the specification for {num_configurations} configurations: at most {max_sets} sets fit."
             )
-        more = max(self._spec.num_sets, min(2 * room, most)) - room
-        self._seen = np.concatenate([self._seen, np.zeros((rows, more), bool)], axis=1)
+        # At least doubled, so that the array is copied seldom.
+        num_new = max(self._spec.num_sets, min(2 * num_columns, max_sets)) - num_columns
+        self._seen = np.concatenate([self._seen, np.zeros((num_configurations, num_new), bool)], axis=1)
 
     def _counterexample(self, place: int, status: str) -> Refinement:
         """The trace that leads to a place of the last layer."""
@@ -148,5 +166,5 @@ class _Search:
         for layer in reversed(self.layers[1:]):
             steps.append(int(layer.steps[place]))
             place = int(layer.parents[place])
-        start = int(self.layers[0].configurations[place]) % self._states
+        start = int(self._states(self.layers[0].configurations[place]))
         return Refinement(Trace(self._automaton.space, start, tuple(reversed(steps)), status))

@@ -30,11 +30,11 @@ class Moves(NamedTuple):
     configurations: np.ndarray
 
     def from_configurations(self, configurations: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All transitions from them: for each its place in what was asked for, and its place in the lists."""
+        """All transitions from them: for each its index in the argument, and its index in the lists."""
         return _ranges(self.offsets[configurations], self.offsets[configurations + 1])
 
     def from_rows(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """All transitions of rows: for each its place in what was asked for, and its place in the lists."""
+        """All transitions of rows: for each its index in the argument, and its index in the lists."""
         return _ranges(np.searchsorted(self.rows, rows), np.searchsorted(self.rows, rows, side="right"))
 
 
@@ -48,7 +48,8 @@ def moves(automaton: Automaton) -> Moves:
 
 
 def _ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """All numbers of ranges: for each the place of its range, and itself."""
+    """Of all numbers in the ranges [start, stop), one after the other: the index of the range, and the number."""
     counts = stops - starts
     source = np.repeat(np.arange(starts.size), counts)
+    # A number is its place among all, less where its range begins among all, plus the start of the range.
     return source, np.arange(source.size) + (starts + counts - np.cumsum(counts))[source]

@@ -13,16 +13,19 @@ def choice(left: Automaton, right: Automaton) -> Automaton:
     """Does what either does."""
     check_same_space(left, right)
     return Automaton(
-        left.space, _beside(left, right), *(np.concatenate(pair) for pair in zip(left[2:], right[2:], strict=True))
+        left.space,
+        _disjoint_transitions(left, right),
+        *(np.concatenate(pair) for pair in zip(left[2:], right[2:], strict=True)),
     )
 
 
 def sequence(left: Automaton, right: Automaton) -> Automaton:
     """The second starts in every configuration in which the first may terminate, and in the state it left."""
     check_same_space(left, right)
-    first = left.num_controls
-    transitions = _beside(left, right)
-    transitions[:first, :, :, first:] = _ending(left)[..., None] & _entered(right)
+    num_left = left.num_controls
+    transitions = _disjoint_transitions(left, right)
+    transitions[:num_left, :, :, num_left:] = _final_steps(left)[..., None] & _controls_entered_by_steps(right)
+    # The second may start at once in the states in which the first may terminate without a step.
     entry = right.initial & (left.initial & left.terminating).any(axis=0)
     return pruned(
         Automaton(
@@ -37,7 +40,7 @@ def sequence(left: Automaton, right: Automaton) -> Automaton:
 
 def star(body: Automaton) -> Automaton:
     """The body any number of times: the least x with `x = nil or body; x`."""
-    return _iteration(body, terminates=True, greatest=False)
+    return _iteration(body, terminates=True, is_greatest_fixed_point=False)
 
 
 def omega(body: Automaton) -> Automaton:
@@ -45,23 +48,31 @@ def omega(body: Automaton) -> Automaton:
 
     On finite traces that is `star`, except that it aborts wherever the body may terminate without a step.
     """
-    return _iteration(body, terminates=True, greatest=True)
+    return _iteration(body, terminates=True, is_greatest_fixed_point=True)
 
 
 def infinite(body: Automaton) -> Automaton:
     """The body for ever: the greatest x with `x = body; x`."""
-    return _iteration(body, terminates=False, greatest=True)
+    return _iteration(body, terminates=False, is_greatest_fixed_point=True)
 
 
-def _iteration(body: Automaton, *, terminates: bool, greatest: bool) -> Automaton:
-    """The body with one more control state, which is between two rounds: the last one."""
+def _iteration(body: Automaton, *, terminates: bool, is_greatest_fixed_point: bool) -> Automaton:
+    """The body with one more control state, the last one, in which it is before the first and between two rounds.
+
+    Args:
+      body: what is repeated.
+      terminates: whether the iteration may terminate between two rounds.
+      is_greatest_fixed_point: whether rounds without a step may go on for ever, which is to abort.
+    """
     count = body.num_controls
-    check_size(body.space, count + 1)
+    check_size(body.space, num_controls=count + 1)
     transitions = np.zeros((count + 1, *body.transitions.shape[1:3], count + 1), bool)
     transitions[:count, :, :, :count] = body.transitions
-    transitions[:count, :, :, count] = _ending(body)
-    transitions[count] = (transitions[:count] & body.initial[..., None, None]).any(axis=0)
-    aborts = body.aborting | body.terminating if greatest else body.aborting
+    transitions[:count, :, :, count] = _final_steps(body)  # a step that may end a round leads to between as well
+    transitions[count] = (transitions[:count] & body.initial[..., None, None]).any(axis=0)  # as a round's first step
+    # A round that may terminate where it starts can be repeated for ever without a step: the greatest fixed point then
+    # allows every trace.
+    aborts = body.aborting | body.terminating if is_greatest_fixed_point else body.aborting
     between = np.arange(count + 1)[:, None] == np.full(body.space.num_states, count)
     return pruned(
         Automaton(
@@ -74,26 +85,26 @@ def _iteration(body: Automaton, *, terminates: bool, greatest: bool) -> Automato
     )
 
 
-def _beside(left: Automaton, right: Automaton) -> np.ndarray:
-    """The transitions of two automata side by side."""
-    first, total = left.num_controls, left.num_controls + right.num_controls
-    check_size(left.space, total)
-    transitions = np.zeros((total, *left.transitions.shape[1:3], total), bool)
-    transitions[:first, :, :, :first] = left.transitions
-    transitions[first:, :, :, first:] = right.transitions
+def _disjoint_transitions(left: Automaton, right: Automaton) -> np.ndarray:
+    """bool[Q + Q', S, A, Q + Q'], the transitions of two automata side by side, none from one to the other."""
+    num_left, num_controls = left.num_controls, left.num_controls + right.num_controls
+    check_size(left.space, num_controls)
+    transitions = np.zeros((num_controls, *left.transitions.shape[1:3], num_controls), bool)
+    transitions[:num_left, :, :, :num_left] = left.transitions
+    transitions[num_left:, :, :, num_left:] = right.transitions
     return transitions
 
 
-def _ending(automaton: Automaton) -> np.ndarray:
+def _final_steps(automaton: Automaton) -> np.ndarray:
     """bool[Q, S, A], whether a step may lead to a configuration that terminates."""
-    return (automaton.transitions & _at_targets(automaton, automaton.terminating)).any(axis=-1)
+    return (automaton.transitions & _values_at_targets(automaton, automaton.terminating)).any(axis=-1)
 
 
-def _entered(automaton: Automaton) -> np.ndarray:
+def _controls_entered_by_steps(automaton: Automaton) -> np.ndarray:
     """bool[A, Q], the control states that start in the state a step leads to."""
-    return _at_targets(automaton, automaton.initial)
+    return _values_at_targets(automaton, automaton.initial)
 
 
-def _at_targets(automaton: Automaton, configurations: np.ndarray) -> np.ndarray:
-    """bool[A, Q], whether configurations bool[Q, S] hold those with the state that each step leads to."""
+def _values_at_targets(automaton: Automaton, configurations: np.ndarray) -> np.ndarray:
+    """bool[A, Q], the entries of configurations bool[Q, S] at the state that each step leads to."""
     return configurations[:, np.asarray(automaton.space.targets)].T

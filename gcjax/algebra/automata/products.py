@@ -13,6 +13,7 @@ from gcjax.algebra.automata.moves import moves
 from gcjax.algebra.steps import StepTable
 
 BLOCK = 2**21
+"""Configurations times rows of the step table that are looked at once."""
 
 Product = Callable[[Automaton, Automaton], Automaton]
 Edges = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
@@ -26,6 +27,7 @@ def synchronise(step_table: StepTable) -> Product:
     """
 
     def product(left: Automaton, right: Automaton) -> Automaton:
+        """Both run by this table; one that aborts is enough for the product to abort."""
         return _product(left, right, step_table, np.logical_or)
 
     return product
@@ -33,7 +35,7 @@ def synchronise(step_table: StepTable) -> Product:
 
 def meet(left: Automaton, right: Automaton) -> Automaton:
     """Does what both do: unlike under weak conjunction, after an abort of one the other still has its say."""
-    return _product(_spelt_out(left), _spelt_out(right), steps.conjunction, np.logical_and)
+    return _product(_with_steps_after_abort(left), _with_steps_after_abort(right), steps.conjunction, np.logical_and)
 
 
 parallel = synchronise(steps.parallel)
@@ -50,19 +52,20 @@ ccs_parallel = synchronise(steps.ccs)
 
 
 def _product(left: Automaton, right: Automaton, step_table: StepTable, aborts: np.ufunc) -> Automaton:
+    """The reachable part of the product; it aborts where `aborts`, a logical or or and, of both aborting says."""
     check_same_space(left, right)
     _check_pairs(left, right)
-    initial = _pairs(np.logical_and, left.initial, right.initial)
-    terminating = _pairs(np.logical_and, left.terminating, right.terminating)
-    aborting = _pairs(aborts, left.aborting, right.aborting)
+    initial = _pair_values(np.logical_and, left.initial, right.initial)
+    terminating = _pair_values(np.logical_and, left.terminating, right.terminating)
+    aborting = _pair_values(aborts, left.aborting, right.aborting)
     seen, edges = _explored(left, right, step_table(left.space), initial, aborting)
-    kept = seen.any(axis=1)
-    count, number = int(kept.sum()), np.cumsum(kept) - 1
+    is_reached = seen.any(axis=1)  # of each pair of control states
+    count, number = int(is_reached.sum()), np.cumsum(is_reached) - 1  # the pairs that are reached, numbered anew
     check_size(left.space, count)
     transitions = np.zeros((count, left.space.num_states, left.space.num_steps, count), bool)
     for pair, state, step, after in edges:
         transitions[number[pair], state, step, number[after]] = True
-    return Automaton(left.space, transitions, initial[kept], terminating[kept], aborting[kept])
+    return Automaton(left.space, transitions, initial[is_reached], terminating[is_reached], aborting[is_reached])
 
 
 def _explored(
@@ -71,11 +74,11 @@ def _explored(
     """The pairs and states bool[Q, S] that can be reached, and the moves (pair, state, step, pair) between them."""
     states, targets = left.space.num_states, np.asarray(left.space.targets)
     expand = _expansion(left, right, table)
-    seen, stuck = initial.flatten(), aborting.ravel()
+    seen, is_aborting = initial.flatten(), aborting.ravel()
     edges: list[Edges] = []
     frontier = np.flatnonzero(seen)
     while frontier.size:
-        frontier = frontier[~stuck[frontier]]
+        frontier = frontier[~is_aborting[frontier]]  # what follows an abort is not looked at
         reached = [np.zeros(0, np.int64)]
         for block in np.array_split(frontier, 1 + frontier.size * len(table) // BLOCK):
             edges.append(expand(block))
@@ -88,36 +91,39 @@ def _explored(
 
 def _expansion(left: Automaton, right: Automaton, table: np.ndarray) -> Callable[[np.ndarray], Edges]:
     """The moves that pairs of control states make together, as a function of the configurations of pairs."""
-    space, second = left.space, right.num_controls
-    first_moves, second_moves = moves(left), moves(right)
+    space, num_right = left.space, right.num_controls
+    left_moves, right_moves = moves(left), moves(right)
 
     def expand(block: np.ndarray) -> Edges:
+        """The moves from configurations of pairs, int[n]: (q Q' + q') S + s for control states q, q' and state s."""
         pair, state = np.divmod(block, space.num_states)
-        one, other = np.divmod(pair, second)
-        starts = (np.stack([one, other]) * space.num_states + state) * space.num_steps
-        rows = starts[:, :, None] + table.T[:2, None]
-        row, first_move = first_moves.from_rows(rows[0].ravel())
-        source, second_move = second_moves.from_rows(rows[1].ravel()[row])
-        place, together = np.divmod(row[source], len(table))
-        after = first_moves.controls[first_move[source]] * second + second_moves.controls[second_move]
-        return pair[place], state[place], table[together, 2], after
+        left_control, right_control = np.divmod(pair, num_right)
+        first_rows = (np.stack([left_control, right_control]) * space.num_states + state) * space.num_steps
+        rows = (
+            first_rows[:, :, None] + table.T[:2, None]
+        )  # [2, n, len(table)]: as in `Moves`, of the left and the right
+        row, left_move = left_moves.from_rows(rows[0].ravel())
+        source, right_move = right_moves.from_rows(rows[1].ravel()[row])
+        place, table_row = np.divmod(row[source], len(table))
+        after = left_moves.controls[left_move[source]] * num_right + right_moves.controls[right_move]
+        return pair[place], state[place], table[table_row, 2], after
 
     return expand
 
 
-def _pairs(combine: np.ufunc, left: np.ndarray, right: np.ndarray) -> np.ndarray:
-    """What holds in the pairs of configurations with the same state, bool[Q Q', S]."""
+def _pair_values(combine: np.ufunc, left: np.ndarray, right: np.ndarray) -> np.ndarray:
+    """bool[Q Q', S], of each pair of configurations with the same state: their values bool[Q, S] combined."""
     return combine(left[:, None], right[None]).reshape(-1, left.shape[1])
 
 
-def _spelt_out(automaton: Automaton) -> Automaton:
+def _with_steps_after_abort(automaton: Automaton) -> Automaton:
     """The same automaton with everything that may follow an abort as transitions, to one more control state."""
     space, count = automaton.space, automaton.num_controls
     check_size(space, count + 1)
     transitions = np.zeros((count + 1, space.num_states, space.num_steps, count + 1), bool)
     transitions[:count, :, :, :count] = automaton.transitions
     aborting = np.concatenate([automaton.aborting, np.ones((1, space.num_states), bool)])
-    transitions[aborting, :, count] = True
+    transitions[aborting, :, count] = True  # from there and from every aborting configuration, any step
     return Automaton(
         space,
         transitions,
@@ -128,6 +134,7 @@ def _spelt_out(automaton: Automaton) -> Automaton:
 
 
 def _check_pairs(left: Automaton, right: Automaton) -> None:
+    """Raises `ValueError` if there are too many pairs of configurations."""
     count = left.initial.size * right.num_controls
     if count > MAX_ENTRIES:
         raise ValueError(

@@ -15,42 +15,49 @@ from gcjax.algebra.automata.base import Automaton
 from gcjax.algebra.automata.moves import moves
 
 SMALLEST = 2**10
+"""The least size of a compiled program."""
 
 
 def reachable(automaton: Automaton) -> np.ndarray:
     """bool[Q, S], the configurations that runs go through; what follows an abort is not looked at."""
     step_moves = moves(automaton)
     sources = np.repeat(np.arange(automaton.initial.size), np.diff(step_moves.offsets))
-    taken = ~automaton.aborting.ravel()[sources]
+    is_taken = ~automaton.aborting.ravel()[sources]
     initial = automaton.initial.ravel()
     # Sizes are rounded up, so that few of them are compiled; what is added is never reached.
-    room, length = _rounded(initial.size + 1), _rounded(int(taken.sum()))
-    ends = np.full((2, length), room - 1, np.int32)
-    ends[:, : taken.sum()] = sources[taken], step_moves.configurations[taken]
-    reached = _closure(jnp.asarray(np.pad(initial, (0, room - initial.size))), jnp.asarray(ends))
+    size, length = _rounded_up(initial.size + 1), _rounded_up(int(is_taken.sum()))
+    # From and to the last configuration, which is added, are the transitions that are added.
+    transitions = np.full((2, length), size - 1, np.int32)
+    transitions[:, : is_taken.sum()] = sources[is_taken], step_moves.configurations[is_taken]
+    reached = _closure(jnp.asarray(np.pad(initial, (0, size - initial.size))), jnp.asarray(transitions))
     return np.asarray(reached)[: initial.size].reshape(automaton.initial.shape)
 
 
 def pruned(automaton: Automaton) -> Automaton:
     """The same automaton without the control states that cannot be reached."""
-    kept = reachable(automaton).any(axis=1)
-    if kept.all():
+    is_reached = reachable(automaton).any(axis=1)  # bool[Q]
+    if is_reached.all():
         return automaton
-    arrays = (array[kept] for array in automaton[2:])
-    return Automaton(automaton.space, automaton.transitions[kept][..., kept], *arrays)
+    arrays = (array[is_reached] for array in automaton[2:])
+    return Automaton(automaton.space, automaton.transitions[is_reached][..., is_reached], *arrays)
 
 
 @jax.jit
-def _closure(start: jax.Array, ends: jax.Array) -> jax.Array:
-    """bool[C], all that can be reached from bool[C] along int32[2, E]."""
+def _closure(start: jax.Array, transitions: jax.Array) -> jax.Array:
+    """bool[C], the configurations that can be reached from those of `start`, bool[C].
+
+    `transitions` is int32[2, E]: the configuration from which, and to which, each leads.
+    """
 
     def grow(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """What can be reached by at most one transition more, and whether this is more than before."""
         reached, _ = state
-        more = reached.at[ends[1]].max(reached[ends[0]])
-        return more, jnp.any(more != reached)
+        extended = reached.at[transitions[1]].max(reached[transitions[0]])
+        return extended, jnp.any(extended != reached)
 
     return jax.lax.while_loop(lambda state: state[1], grow, (start, jnp.bool_(True)))[0]
 
 
-def _rounded(size: int) -> int:
+def _rounded_up(size: int) -> int:
+    """The size as a power of two, so that few programs are compiled."""
     return max(SMALLEST, 1 << (size - 1).bit_length())

@@ -49,22 +49,25 @@ def by_start(model: Model, q: jax.Array) -> Command:
 def reflexive_transitive(relation: jax.Array) -> jax.Array:
     """bool[S, S], the closure of a relation."""
     reached = relation | jnp.eye(len(relation), dtype=bool)
+    # Paths twice as long each time; the longest shortest one has S - 1 steps.
     for _ in range(len(relation).bit_length()):
-        reached = _composed(reached, reached)
+        reached = _composition(reached, reached)
     return reached
 
 
-def _composed(r: jax.Array, q: jax.Array) -> jax.Array:
+def _composition(r: jax.Array, q: jax.Array) -> jax.Array:
+    """bool[S, S], first r, then q."""
     return (r[:, :, None] & q[None]).any(axis=1)
 
 
 def _on_commands(*names: str) -> dict[str, Callable[..., Any]]:
-    """Operators that find the model in their arguments."""
+    """The operators of `commands` that take no model, as functions of a model and their arguments."""
 
-    def drop(function: Callable[..., Any]) -> Callable[..., Any]:
+    def ignore_model(function: Callable[..., Any]) -> Callable[..., Any]:
+        """The function with a first argument that it does not use."""
         return functools.wraps(function)(lambda model, *values: function(*values))
 
-    return {name: drop(getattr(commands, name)) for name in names}
+    return {name: ignore_model(getattr(commands, name)) for name in names}
 
 
 OPERATORS: Operators = {
@@ -88,7 +91,7 @@ OPERATORS: Operators = {
     "union": lambda model, r, q: r | q,
     "intersection": lambda model, r, q: r & q,
     "complement": lambda model, r: ~r,
-    "composition": lambda model, r, q: _composed(r, q),
+    "composition": lambda model, r, q: _composition(r, q),
     "restriction": lambda model, p, r: r & p[:, None],
     "reflexive_transitive": lambda model, r: reflexive_transitive(r),
 }
@@ -132,6 +135,7 @@ class Instances:
         return known[key]
 
     def _variable(self, term: Term) -> Any:
+        """The values of a variable in each instance, drawn at its first use, from its name and the key."""
         if term.name not in self._drawn:
             key = jax.random.fold_in(self._key, zlib.crc32(term.name.encode()))
             draw, keys = _DRAW[term.sort], jax.random.split(key, self._num)
@@ -147,5 +151,5 @@ class Instances:
 
 
 def _key(term: Term) -> Any:
-    """Equal for equal terms."""
+    """A hashable that is equal for equal terms; `==` of terms makes a claim."""
     return term.name, term.sort, term.arguments and tuple(map(_key, term.arguments))

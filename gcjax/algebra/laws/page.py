@@ -39,6 +39,7 @@ def markdown(laws: Sequence[Law] = LAWS) -> str:
 
 
 def _cells(law: Law) -> tuple[str, ...]:
+    """The cells of a law's row: name, claims, condition, source and kind."""
     claims = ", ".join(f"`{claim}`" for claim in law.claims)
     return law.name, claims, law.condition, law.source, law.kind
 

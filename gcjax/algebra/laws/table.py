@@ -58,6 +58,7 @@ all_states, no_states = (apply(name, sort=SET) for name in ("all_states", "no_st
 
 
 def _command(name: str) -> Callable[..., Term]:
+    """The function that applies the operator of this name, which makes a command, to terms."""
     return lambda *arguments: apply(name, *arguments)
 
 
@@ -68,6 +69,7 @@ guar, rely, spec, by_start, happens = map(_command, ("guarantee", "rely", "speci
 
 
 def _relation(name: str) -> Callable[..., Term]:
+    """The function that applies the operator of this name, which makes a relation, to terms."""
     return lambda *arguments: apply(name, *arguments, sort=RELATION)
 
 

@@ -51,11 +51,11 @@ class Term:
 
     def __or__(self, other: "Term") -> "Term":
         """A choice of commands, a union of sets."""
-        return self._either("choice", "union", other)
+        return self._combined("choice", "union", other)
 
     def __and__(self, other: "Term") -> "Term":
         """The weak conjunction of commands, the intersection of sets."""
-        return self._either("weak_conjunction", "intersection", other)
+        return self._combined("weak_conjunction", "intersection", other)
 
     def __matmul__(self, other: "Term") -> "Term":
         """Synchronised, by the instance of the law."""
@@ -80,10 +80,11 @@ class Term:
         """As people write it."""
         return _text(self)
 
-    def _either(self, commands: str, sets: str, other: "Term") -> "Term":
+    def _combined(self, command_operator: str, set_operator: str, other: "Term") -> "Term":
+        """This and the other under the operator for commands, or for sets and relations if this is one."""
         if self.sort in (SET, RELATION):
-            return Term(sets, self.sort, (self, other))
-        return Term(commands, COMMAND, (self, other))
+            return Term(set_operator, self.sort, (self, other))
+        return Term(command_operator, COMMAND, (self, other))
 
 
 class Claim(NamedTuple):
@@ -98,8 +99,8 @@ class Claim(NamedTuple):
         return f"{self.left} {self.relation} {self.right}"
 
     def instance(self, operator: str) -> "Claim":
-        """With an operator in the place of `@`."""
-        return Claim(_replace(self.left, operator), self.relation, _replace(self.right, operator))
+        """The claim with this operator in the place of `@`, for example "parallel"."""
+        return Claim(_with_operator(self.left, operator), self.relation, _with_operator(self.right, operator))
 
 
 def variables(sort: str, names: str) -> list[Term]:
@@ -112,33 +113,40 @@ def apply(name: str, *arguments: Term, sort: str = COMMAND) -> Term:
     return Term(name, sort, arguments)
 
 
-def _replace(term: Term, operator: str) -> Term:
-    if term.arguments is None:
+def _with_operator(term: Term, operator: str) -> Term:
+    """The term with this operator in the place of `synchronise`, which is written `@`, in all its parts."""
+    if term.arguments is None:  # a variable
         return term
     name = operator if term.name == "synchronise" else term.name
+    # The step that changes nothing if synchronised with it depends on the operator.
     if term.name == "identity_step":
         name = "any_step" if operator == "weak_conjunction" else "any_environment_step"
-    return Term(name, term.sort, tuple(_replace(x, operator) for x in term.arguments))
+    return Term(name, term.sort, tuple(_with_operator(argument, operator) for argument in term.arguments))
 
 
 def _text(term: Term) -> str:
+    """The term as people write it, by the notation of its operator: a constant, between, after, around or before."""
     if not term.arguments:
         return _CONSTANTS.get(term.name, term.name)
     if term.name in SYMBOLS:
         left, right = term.arguments
-        return _inside(left, term, also=term.name) + SYMBOLS[term.name] + _inside(right, term)
-    (only,) = term.arguments
+        return _inside(left, term, same_operator=term.name) + SYMBOLS[term.name] + _inside(right, term)
+    (argument,) = term.arguments
     if term.name in _AFTER:
-        return _inside(only) + _AFTER[term.name]
+        return _inside(argument) + _AFTER[term.name]
     if term.name == "complement":
-        return "not " + _inside(only)
+        return "not " + _inside(argument)
     if term.name in _AROUND:
-        return _AROUND[term.name].format(only)
-    return f"{_BEFORE.get(term.name, term.name)}({only})"
+        return _AROUND[term.name].format(argument)
+    return f"{_BEFORE.get(term.name, term.name)}({argument})"
 
 
-def _inside(term: Term, outer: Term | None = None, also: str = "") -> str:
-    """A term inside another one, in parentheses where they help."""
-    loose = term.name in SYMBOLS and term.arguments
-    binds = outer is not None and outer.name != "sequence" and term.name == "sequence"
-    return f"({term})" if loose and not binds and term.name != also else str(term)
+def _inside(term: Term, outer: Term | None = None, same_operator: str = "") -> str:
+    """The text of a term inside another one, in parentheses where they are needed.
+
+    A sequence binds most and needs none under another binary operator; nor does a left argument with the outer one's
+    own operator, `same_operator`: all of them group to the left.
+    """
+    is_binary = term.name in SYMBOLS and term.arguments
+    binds_more = outer is not None and outer.name != "sequence" and term.name == "sequence"
+    return f"({term})" if is_binary and not binds_more and term.name != same_operator else str(term)

@@ -109,10 +109,14 @@ def check(law: Law, instances: Instances) -> Result:
 def _counterexample(claim: Claim, left: Command, right: Command) -> Counterexample | None:
     """The first instance in which a claim is false; the sides have a leading axis of instances."""
     agree = commands.includes if claim.relation == ">=" else commands.equal
-    wrong = np.flatnonzero(~np.asarray(jax.vmap(agree)(left, right)))
-    if not wrong.size:
+    refuting = np.flatnonzero(~np.asarray(jax.vmap(agree)(left, right)))
+    if not refuting.size:
         return None
-    one, other = (Command(side.traces[wrong[0]], side.model) for side in (left, right))
-    by, missing = ("right", refines(one, other)) if not refines(one, other) else ("left", refines(other, one))
+    left_side, right_side = (Command(side.traces[refuting[0]], side.model) for side in (left, right))
+    by, missing = (
+        ("right", refines(left_side, right_side))
+        if not refines(left_side, right_side)
+        else ("left", refines(right_side, left_side))
+    )
     assert missing.trace is not None
-    return Counterexample(claim, int(wrong[0]), by, missing.trace, one, other)
+    return Counterexample(claim, int(refuting[0]), by, missing.trace, left_side, right_side)
