@@ -54,6 +54,11 @@ def test_its_schedules_are_checked_though_its_parameters_have_other_names(study,
     assert "keeps to it: a commit takes 3 gradients" in rows["bounded batches"]
 
 
+def test_the_config_of_the_page_keeps_to_its_promises(study, capsys):
+    assert cli.main(["check", "--schedule", "race.gin"]) == 0
+    assert "breaks" not in capsys.readouterr().out
+
+
 def test_an_entry_point_makes_it_known_without_an_import(study, capsys):
     own_scheme.install(study, my_schemes="my_schemes")
     assert cli.main(["list", "bounded_batches"]) == 0

@@ -81,14 +81,15 @@ def k_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specificatio
 
 
 @comparable
-def k_batch_async(num_workers: int = 3, *, num_contributions: int = 2) -> Specification:
+def k_batch_async(num_workers: int = 3, *, num_contributions: int = 2, may_wait: bool = False) -> Specification:
     """K-batch-async: a commit takes K gradients, and nobody waits; the latter shows in times only, so in runs.
 
     Args:
       num_workers: W.
       num_contributions: K.
+      may_wait: whether workers may wait all the same before they begin, as under a rule that bounds the staleness.
     """
-    return _without_cancelling("k_batch_async", num_workers, num_contributions, one_per_worker=False)
+    return _without_cancelling("k_batch_async", num_workers, num_contributions, one_per_worker=False, may_wait=may_wait)
 
 
 @comparable
@@ -126,13 +127,15 @@ def _with_cancelling(name: str, num_workers: int, count: int, *, one_per_worker:
     )
 
 
-def _without_cancelling(name: str, num_workers: int, count: int, *, one_per_worker: bool) -> Specification:
+def _without_cancelling(
+    name: str, num_workers: int, count: int, *, one_per_worker: bool, may_wait: bool = False
+) -> Specification:
     """A commit takes K = `count` pushes; the other workers go on with the version that they have read.
 
-    `one_per_worker`: whether the K pushes are of K different workers.
+    `one_per_worker`: whether the K pushes are of K different workers, who then wait for the commit.
     """
     _check_num_contributions(num_workers, count, one_per_worker)
-    program = _Program(count, one_per_worker)
+    program = _Program(num_contributions=count, one_per_worker=one_per_worker, may_wait=may_wait or one_per_worker)
     contents = f"{count} gradient{'s' * (count > 1)}"
     if one_per_worker:
         contents = f"one gradient each of {count} workers, who then read a newer version"
@@ -165,6 +168,7 @@ class _Program(NamedTuple):
 
     num_contributions: int
     one_per_worker: bool
+    may_wait: bool
 
     @property
     def max_work(self) -> int:
@@ -219,6 +223,6 @@ class _Program(NamedTuple):
         return state._replace(version=jnp.ones_like(state.version), read=read)
 
     def begins(self, before: Arrivals, after: Arrivals, event: Event) -> jax.Array:
-        """bool[]: whether the worker begins with the version that the event shows, without waiting if nobody waits."""
+        """bool[]: whether the worker begins with the version that the event shows, and waited only if it may."""
         reads = has_read(before, after, event) & (after.busy[event.worker] == 1)
-        return reads & (np.bool_(self.one_per_worker) | ~event.waited)
+        return reads & (np.bool_(self.may_wait) | ~event.waited)
