@@ -42,7 +42,13 @@ def _exhaustive(specification: Specification) -> Row:
     seconds, found = _seconds(partial(specifications.check, specification))
     rate = specifications.states_per_second(specification)
     note = f"{found.product.states:,} states; product alone, compiled: {rate:,.0f} states/s"
-    return Row(f"check {specification.name}", f"{seconds:.1f} s", "10 s", found.holds and seconds <= 10, note)
+    return Row(
+        what=f"check {specification.name}",
+        value=f"{seconds:.1f} s",
+        target="10 s",
+        met=found.holds and seconds <= 10,
+        note=note,
+    )
 
 
 def _laws() -> Row:
@@ -57,7 +63,13 @@ def _laws() -> Row:
     text = ", ".join(f"({s}, {n}) x {b}: {t:.0f} s" for (s, n, b), t in zip(LAW_SIZES, each, strict=True))
     note = f"{text}; {broken} laws broken, {missing} counterexamples that so few instances do not show"
     total = sum(each)
-    return Row("all laws, (states, steps) x instances", f"{total:.0f} s", "60 s", not broken and total <= 60, note)
+    return Row(
+        what="all laws, (states, steps) x instances",
+        value=f"{total:.0f} s",
+        target="60 s",
+        met=not broken and total <= 60,
+        note=note,
+    )
 
 
 def _held(name: str, protocol: Protocol, specification: Specification) -> Row:
@@ -70,7 +82,13 @@ def _held(name: str, protocol: Protocol, specification: Specification) -> Row:
     commits = int(np.isfinite(schedule.time).sum())
     note = f"{commits:,} commits, {kept.events:,} steps"
     met = bool(kept) and seconds <= 1
-    return Row(f"{name}, {num_workers} workers: check of 10^6 units", f"{seconds:.2f} s", "1 s", met, note)
+    return Row(
+        what=f"{name}, {num_workers} workers: check of 10^6 units",
+        value=f"{seconds:.2f} s",
+        target="1 s",
+        met=met,
+        note=note,
+    )
 
 
 def _inclusion() -> Row:
@@ -82,4 +100,10 @@ def _inclusion() -> Row:
     promise = promise & automata.guarantee(space, np.ones((10, 10), bool))
     (seconds,) = alternate(lambda: automata.search(promise, system), repeats=5)
     pairs, least = automata.search(promise, system).num_pairs, min(seconds)
-    return Row("automata: pairs searched a second", f"{pairs / least:,.0f}", "", True, f"{pairs:,} in {least:.2f} s")
+    return Row(
+        what="automata: pairs searched a second",
+        value=f"{pairs / least:,.0f}",
+        target="",
+        met=True,
+        note=f"{pairs:,} in {least:.2f} s",
+    )

@@ -30,14 +30,26 @@ def large_plans() -> list[Row]:
         bytes_used[num_workers] = 0 if memory is None else memory.temp_size_in_bytes + memory.output_size_in_bytes
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
     rows = [
-        Row(f"plan, W = N = {n:,}, load 8, L = 4", f"{1000 * s:.3g} ms", "", True, f"{bytes_used[n] / 2**20:.3g} MiB")
+        Row(
+            what=f"plan, W = N = {n:,}, load 8, L = 4",
+            value=f"{1000 * s:.3g} ms",
+            target="",
+            met=True,
+            note=f"{bytes_used[n] / 2**20:.3g} MiB",
+        )
         for n, s in seconds.items()
     ]
     largest = seconds[10**5]
     return [
         *rows[:-1],
         rows[-1]._replace(target="<= 500 ms", met=largest <= 0.5),
-        Row("  peak memory of the process", f"{peak:.2f} GiB", "<= 2 GiB", peak <= 2, "all three sizes"),
+        Row(
+            what="  peak memory of the process",
+            value=f"{peak:.2f} GiB",
+            target="<= 2 GiB",
+            met=peak <= 2,
+            note="all three sizes",
+        ),
     ]
 
 
@@ -77,5 +89,5 @@ def roofline() -> list[Row]:
         bandwidth = 2 * array.nbytes * repeats / statistics.median(copy)
         note = f"{1000 * statistics.median(ours) / repeats:.0f} ms for {moved / 1e9:.2f} GB; {bandwidth / 1e9:.0f} GB/s"
         what = f"encode + decode of 10^7 numbers, L = {num_blocks}, of the roofline"
-        rows.append(Row(what, f"{share:.2f}", ">= 0.5", share >= 0.5, note))
+        rows.append(Row(what=what, value=f"{share:.2f}", target=">= 0.5", met=share >= 0.5, note=note))
     return rows

@@ -36,7 +36,7 @@ def coded_steps(mesh: Any) -> list[Row]:
         cost = 1 / ratio(times[1], times[0])
         note = f"{1e3 * statistics.median(times[1]):.1f} ms; uncoded {1e3 * statistics.median(times[0]):.1f} ms"
         what = f"coded step over the uncoded one, 8 devices, L = {blocks}, {examples} examples a chunk"
-        rows.append(Row(what, f"{cost:.2f}", f"<= {limit}", cost <= limit, note))
+        rows.append(Row(what=what, value=f"{cost:.2f}", target=f"<= {limit}", met=cost <= limit, note=note))
         if examples == 64:
             rows += _traffic(coded, blocks)
     return rows
@@ -91,13 +91,19 @@ def _traffic(step: Step, blocks: int) -> list[Row]:
     compiled = step.function._cache_size() - 1
     return [
         Row(
-            f"bytes sent by a device over 4d, L = {blocks}",
-            f"{sent:.2f}",
-            f"<= {most:.2f}",
-            sent <= most,
-            f"d = {size:,}",
+            what=f"bytes sent by a device over 4d, L = {blocks}",
+            value=f"{sent:.2f}",
+            target=f"<= {most:.2f}",
+            met=sent <= most,
+            note=f"d = {size:,}",
         ),
-        Row(f"programs compiled for another progress, L = {blocks}", f"{compiled}", "0", compiled == 0, ""),
+        Row(
+            what=f"programs compiled for another progress, L = {blocks}",
+            value=f"{compiled}",
+            target="0",
+            met=compiled == 0,
+            note="",
+        ),
     ]
 
 
@@ -124,11 +130,11 @@ def wavefronts(mesh: Any) -> list[Row]:
         note = f"{rate:,.0f} gradients/s; BSP {rounds:,.0f}"
         rows.append(
             Row(
-                f"ASP in wavefronts of {width} over BSP, gradients a second, 8 devices",
-                f"{rate / rounds:.2f}",
-                "-",
-                True,
-                note,
+                what=f"ASP in wavefronts of {width} over BSP, gradients a second, 8 devices",
+                value=f"{rate / rounds:.2f}",
+                target="-",
+                met=True,
+                note=note,
             )
         )
     return rows

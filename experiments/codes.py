@@ -127,6 +127,7 @@ def _measurement(
     name: str, code: GradientCode, masks: np.ndarray, durations: dict[str, jax.Array], num_stragglers: int,
     num_masks: int, rng_key: jax.Array,
 ) -> Measurement:  # fmt: skip
+    """What one code costs, tolerates and leaves, over masks `bool[masks, W]` and durations of each model."""
     a = code.assignment
     chunks_done = jnp.asarray(np.where(masks, 0, a.loads), jnp.int32)
     residuals = jax.jit(lambda rows: jax.lax.map(lambda p: code.plan(p).residual, rows, batch_size=64))(chunks_done)
@@ -182,6 +183,7 @@ def _seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -> float
 def _write(
     measurements: list[Measurement], models: list[str], facts: dict[str, Any], out: Path, progress: Progress
 ) -> None:
+    """Writes the table, its numbers and the figure, and shows the table."""
     heads, rows = _heads(models), [_row(each) for each in measurements]
     notes = NOTES.format(stragglers=facts["num_stragglers"], masks=facts["num_masks"], trials=facts["num_trials"])
     analysis.write_page(out, "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]), facts)
@@ -196,6 +198,7 @@ def _heads(models: list[str]) -> list[str]:
 
 
 def _row(m: Measurement) -> list[str]:
+    """The cells of a code in the table."""
     return [
         m.code,
         f"{m.load:.3g}",

@@ -160,6 +160,7 @@ def interpolation_errors(
 
 
 def _lagrange(degree: int, digits: list[int], num_polynomials: int, rng: np.random.Generator) -> np.ndarray:
+    """float[digits]: mean relative errors of interpolation from values that are rounded to so many digits."""
     nodes = np.linspace(-1, 1, degree + 1)
     gaps = nodes[:, None] - nodes[None] + np.eye(degree + 1)
     weights = 1 / gaps.prod(axis=1)
@@ -183,6 +184,7 @@ def _write(
     rows: list[Row], digits: np.ndarray, errors: dict[str, np.ndarray], facts: dict[str, Any], out: Path,
     progress: Progress,
 ) -> None:  # fmt: skip
+    """Writes the page with both tables, their numbers and the figures, and shows the first table."""
     cells = [_cells(row, facts["safe"]) for row in rows]
     curves = [[name, *(f"{e:.1g}" for e in curve)] for name, curve in errors.items()]
     lagrange_heads = ["Relative error with ... digits", *map(str, digits)]

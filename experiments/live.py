@@ -169,6 +169,7 @@ def _stored_or_trained(
 def _train(
     case: Case, checkpoints: engine.Checkpoints, identity: str, *, pace: float, **options: Any
 ) -> runtime.LiveRun:
+    """Trains one scheme in one scenario on the real clock; `options` are those of `live.train`."""
     with checkpoints, contextlib.ExitStack() as stack:
         return runtime.train(
             case.task,
@@ -235,6 +236,7 @@ def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, s
 
 
 def _row(case: Case, run: runtime.LiveRun) -> dict[str, Any]:
+    """What one live run took and reached, by column."""
     rounds = run.rounds
     return {
         "scheme": case.scheme_name,

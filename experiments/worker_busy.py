@@ -106,6 +106,7 @@ def worker_busy_claims(
 
 
 def _claims(rows: Columns, setting: str, methods: Sequence[str], others: Sequence[str]) -> list[Claim]:
+    """The paper's claims about time saved and computing shares in one setting, with our figures."""
     fastest = np.min([seed_values(rows, other, setting, "reach") for other in others], axis=0)
     claims = []
     for method in methods:
@@ -133,6 +134,8 @@ def _claim(setting: str, what: str, values: np.ndarray, claimed: float, text: st
 
 
 def _line(rows: Columns, setting: str, method: str, metric: str) -> Line:
+    """What one method reached in one setting, as cells of the table."""
+
     def values(column: str) -> np.ndarray:
         return seed_values(rows, method, setting, column)
 

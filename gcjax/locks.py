@@ -64,6 +64,7 @@ def _open_locked(file: Path) -> int:
 
 
 def _lock(descriptor: int, file: Path) -> None:
+    """Locks an open file, or raises `HeldError` with its holder; only a warning where the file system has no locks."""
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:

@@ -121,6 +121,7 @@ def _check(
     rules: dict[str, Any], study: Study, num_rounds: int, delayed: dict[str, Sequence[int]], delays: Sequence[float],
     num_groups: Sequence[int],
 ) -> None:  # fmt: skip
+    """Raises a `ValueError` for counts, delays, rules or nodes that the experiment cannot run."""
     _validate.integer("num_rounds", num_rounds, minimum=1)
     _validate.number("delays", delays, finite=True)
     for name, values in {"rules": rules, "delayed": delayed, "delays": delays}.items():

@@ -39,6 +39,7 @@ def groups(results: Sequence[Relative], factor: float, points: float, path: Path
 
 
 def _lines(panel: Axes, results: Sequence[Relative], value: str) -> None:
+    """Draws a value of the outcomes against the number of groups: a line with error bars for each delay."""
     delays = sorted({r.outcome.case.delay for r in results})
     for i, delay in enumerate(delays):
         colour = f"C{i}"

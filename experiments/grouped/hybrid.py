@@ -56,6 +56,7 @@ def hybrid_groups(
 
 
 def _faster(results: analysis.Results, hybrid: str, other: str) -> Claim:
+    """The claim that the hybrid needs less time to the target than another scheme, seed by seed."""
     times, other_times = (analysis.reach_times(results, name) for name in (hybrid, other))
     target = results.facts["target"]
     text = f"Less time to {target['metric']} {target['value']:g} than {other}"

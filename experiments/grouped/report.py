@@ -64,6 +64,7 @@ def claims(results: Sequence[Relative], factor: float, points: float) -> list[Cl
 
 
 def _limited(fixed: Sequence[Relative], points: float) -> Claim:
+    """The claim that the permitted loss of accuracy limits the number of groups."""
     most_groups = max(r.outcome.scheme.groups for r in fixed)
     worst = max((r for r in fixed if r.outcome.scheme.groups == most_groups), key=lambda r: r.lost.mean())
     ours = f"{worst.lost.mean():.2f} points with {most_groups} groups"

@@ -118,6 +118,7 @@ def _masked_coefficients(assignment: Assignment, coefficients: np.ndarray) -> np
 
 
 def _whole_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarray:
+    """int32[S, D]: the counts; a `ValueError` for a wrong shape, or one that is no number of workers."""
     num_workers, array = assignment.num_workers, np.asarray(counts)
     if np.ndim(order) != 2 or np.shape(order)[1] != num_workers or array.ndim != 2 or len(array) != len(order):
         raise ValueError(

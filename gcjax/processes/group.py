@@ -122,6 +122,7 @@ class _Link:
 
 
 def _initialize(rendezvous: Rendezvous, address: str, host: str | None, timeout: float, lost_after: float) -> None:
+    """Starts JAX's coordination service at `address`, or joins it, with time-outs in seconds."""
     # JAX would catch SIGTERM as the notice of a preemption that nobody here asks for; it shall end the process.
     jax.config.update("jax_enable_preemption_service", False)
     jax.distributed.initialize(

@@ -119,6 +119,7 @@ class Hub:
             del self._peers[rank]  # stopped by its user, who may start it again in time
 
     def _objection(self, hello: handshake.Hello) -> str | None:
+        """Why a process cannot join: it says another number of processes, or an id that is taken; None if it can."""
         rank, number = hello
         if number != self._rendezvous.num_processes:
             return (

@@ -61,7 +61,9 @@ def grouped(
     size = (table >= 0).sum(axis=1, keepdims=True)
     # [G, 1]: each member has its share of α, or 1/W.
     weight = moving_rate / len(groups) / size if merge == "elastic" else np.full((len(groups), 1), 1 / group_of.size)
-    arrays = _Groups(table, group_of, weight, num_local_steps, central_seconds)
+    arrays = _Groups(
+        table=table, group_of=group_of, weight=weight, num_local_steps=num_local_steps, central_seconds=central_seconds
+    )
 
     def promise(num_workers: int) -> specifications.Specification:
         return specifications.grouped(num_workers, groups=groups, num_local_steps=num_local_steps)
@@ -190,7 +192,14 @@ def _timeline(each: _Rounds, begin: jax.Array, group_of: np.ndarray, num_units: 
     compute_start, compute_end, finish = (
         padded(start + x[: start.shape[0]]) for x in (each.compute_start, each.compute_end, each.finish)
     )
-    return Timeline(padded(start), compute_start, compute_end, compute_end, finish, horizon)
+    return Timeline(
+        start=padded(start),
+        compute_start=compute_start,
+        compute_end=compute_end,
+        send_start=compute_end,
+        finish=finish,
+        horizon=horizon,
+    )
 
 
 def _check_durations(durations: jax.Array, num_workers: int, num_local_steps: int) -> None:

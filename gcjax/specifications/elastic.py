@@ -55,11 +55,13 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
     return Specification(
         f"elastic_averaging({num_workers} workers" + (f", {steps} steps)" if steps > 1 else ")"),
         num_workers,
-        initial=Exchanges(np.int32(0), each, each, each, each),
+        initial=Exchanges(version=np.int32(0), work=each, read=each, others=each, exchanging=each),
         sizes=Exchanges(version=2, work=each + steps + 1, read=each + 2, others=each + 1, exchanging=each + 2),
         worker=Role(
             (Action("unit", program.unit, STEP, has_worked),),
-            lambda worker: Exchanges(False, is_own_entry(num_workers, worker), False, False, False),
+            lambda worker: Exchanges(
+                version=False, work=is_own_entry(num_workers, worker), read=False, others=False, exchanging=False
+            ),
             program.unit_rule,
         ),
         claim=f"a push has {units} of each member in it, and is stale by at most the others' pushes since its read",
@@ -95,8 +97,12 @@ class _Exchange(NamedTuple):
     def actions(self) -> tuple[Action, ...]:
         """A worker's exchange: it pushes what it has read before."""
         return (
-            Action("push", self.push, COMMIT, self._is_commit_of_event, self._server_of_event),
-            Action("exchange", self.read, SEND, self._is_read_of_event, self._server_of_event),
+            Action(
+                name="push", move=self.push, event=COMMIT, matches=self._is_commit_of_event, actor=self._server_of_event
+            ),
+            Action(
+                name="exchange", move=self.read, event=SEND, matches=self._is_read_of_event, actor=self._server_of_event
+            ),
         )
 
     def _server_of_event(self, state: Exchanges, event: Event) -> jax.Array:

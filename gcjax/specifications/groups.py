@@ -231,12 +231,15 @@ class _Program(NamedTuple):
 
     def actions(self) -> tuple[Action, ...]:
         """Push and read; if groups can be halved, a read may decide that, or keep the group as it is."""
-        push = Action("push", self.push, COMMIT, self._is_commit_of_event, self._server_of_event)
+        push = Action(
+            name="push", move=self.push, event=COMMIT, matches=self._is_commit_of_event, actor=self._server_of_event
+        )
         moves = {"read": self.read}
         if len(self.grouping.levels) > 1:
             moves |= {"read, halve next": self._read_and_halve, "read, stay together": self._read_whole}
         return push, *(
-            Action(name, move, BEGIN, self._is_read_of_event, self._server_of_event) for name, move in moves.items()
+            Action(name=name, move=move, event=BEGIN, matches=self._is_read_of_event, actor=self._server_of_event)
+            for name, move in moves.items()
         )
 
     def _server_of_event(self, state: Groups, event: Event) -> jax.Array:

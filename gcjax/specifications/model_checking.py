@@ -123,11 +123,11 @@ def check(specification: Specification) -> Result:
         for name, exploration in zip(names, alone, strict=True)
     ]
     return Result(
-        specification,
-        tuple(components),
-        _composition(specification, alone, names),
-        _first_failure("all together", product, "guarantee", "property"),
-        _first_failure("progress", product, "progress"),
+        specification=specification,
+        components=tuple(components),
+        composition=_composition(specification, alone, names),
+        product=_first_failure("all together", product, "guarantee", "property"),
+        progress=_first_failure("progress", product, "progress"),
     )
 
 
@@ -138,7 +138,12 @@ def _first_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
         return Finding(part, True, exploration.states, exploration.transitions)
     kind = min(failures)[1]
     return Finding(
-        part, False, exploration.states, exploration.transitions, VIOLATIONS[kind], exploration.failures[kind]
+        part=part,
+        holds=False,
+        states=exploration.states,
+        transitions=exploration.transitions,
+        reason=VIOLATIONS[kind],
+        counterexample=exploration.failures[kind],
     )
 
 

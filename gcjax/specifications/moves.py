@@ -117,7 +117,13 @@ class Stepper:
         guaranteed = spec.guarantee(old, new, component)
         relied = guaranteed if spec.rely is None else spec.rely(old, new, looked_at)
         holds = spec.invariant(new) & spec.step_property(old, new, component)
-        return Judgement(guaranteed, relied, holds, spec.explored(new), layout.flatten(spec.canonicalise(new)))
+        return Judgement(
+            guaranteed=guaranteed,
+            relied=relied,
+            holds=holds,
+            explored=spec.explored(new),
+            canonical=layout.flatten(spec.canonicalise(new)),
+        )
 
     def _program_moves(self, row: jax.Array) -> tuple[jax.Array, ...]:
         """The steps of all actions from a state int32[D], and which of them there are.

@@ -80,7 +80,7 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
 
     server = Role(
         (Action("commit", commit, COMMIT, commits_all),),
-        lambda c: Busy(True, True, True, False, False, False),
+        lambda c: Busy(version=True, start=True, work=True, read=False, busy=False, due=False),
         server_rule,
         only_actions=True,
     )
@@ -198,7 +198,7 @@ def _worker_frame(num_workers: int, *, shared: bool = False, due: bool = False) 
     def frame(worker: jax.Array) -> Busy:
         """Bools as a state: which entries."""
         own_entry = is_own_entry(num_workers, worker)
-        return Busy(shared, shared, own_entry, own_entry, own_entry, own_entry & due)
+        return Busy(version=shared, start=shared, work=own_entry, read=own_entry, busy=own_entry, due=own_entry & due)
 
     return frame
 
@@ -268,7 +268,14 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
     return Specification(
         name,
         num_workers,
-        initial=Busy(zero, zero, zero_per_worker, zero_per_worker, zero_per_worker + 1, zero_per_worker),
+        initial=Busy(
+            version=zero,
+            start=zero,
+            work=zero_per_worker,
+            read=zero_per_worker,
+            busy=zero_per_worker + 1,
+            due=zero_per_worker,
+        ),
         sizes=Busy(
             version=4,
             start=2,
@@ -295,4 +302,11 @@ def _canonical_state(overlap: bool, state: Busy) -> Busy:
         return (~is_repeated & (versions < x[..., None])).sum(axis=-1)
 
     work = jnp.minimum(state.work, MAX_WORK)
-    return Busy(rank(state.version), rank(state.start), work, rank(read), state.busy, rank(due) * overlap)
+    return Busy(
+        version=rank(state.version),
+        start=rank(state.start),
+        work=work,
+        read=rank(read),
+        busy=state.busy,
+        due=rank(due) * overlap,
+    )

@@ -245,13 +245,7 @@ def _train_on_mesh(
 ) -> _TimedRuns:
     """Trains all runs of a scheme, one after the other, each on all devices of the study's mesh.
 
-    Args:
-      training: arguments of `engine.run`, the same for all runs.
-      scheme: its name.
-      study: what all schemes share.
-      inputs: arguments of `engine.run`, with a leading axis of runs.
-      out: the folder that the study writes.
-      report: called with the share that is done, in [0, 1].
+    Arguments are those of `_train_in_one_program`.
     """
     runs, moments = [], [time.perf_counter()]
     training = training._replace(num_commits=None)  # each run makes as many as its own schedule has

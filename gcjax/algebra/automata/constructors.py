@@ -107,4 +107,10 @@ def _without_steps(space: Space, *, terminating: np.ndarray, aborting: np.ndarra
     """The automaton of one control state and no steps; bool[S] each, in which states it terminates and aborts."""
     check_size(space, num_controls=1)
     transitions = np.zeros((1, space.num_states, space.num_steps, 1), bool)
-    return Automaton(space, transitions, _all_states(space, True)[None], terminating[None], aborting[None])
+    return Automaton(
+        space=space,
+        transitions=transitions,
+        initial=_all_states(space, True)[None],
+        terminating=terminating[None],
+        aborting=aborting[None],
+    )

@@ -44,7 +44,13 @@ def moves(automaton: Automaton) -> Moves:
     rows, controls = np.divmod(np.flatnonzero(automaton.transitions), automaton.num_controls)
     offsets = np.searchsorted(rows, np.arange(automaton.initial.size + 1) * space.num_steps)
     steps = rows % space.num_steps
-    return Moves(rows, offsets, steps, controls, controls * space.num_states + np.asarray(space.targets)[steps])
+    return Moves(
+        rows=rows,
+        offsets=offsets,
+        steps=steps,
+        controls=controls,
+        configurations=controls * space.num_states + np.asarray(space.targets)[steps],
+    )
 
 
 def _ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -65,7 +65,13 @@ def _product(left: Automaton, right: Automaton, step_table: StepTable, aborts: n
     transitions = np.zeros((count, left.space.num_states, left.space.num_steps, count), bool)
     for pair, state, step, after in edges:
         transitions[number[pair], state, step, number[after]] = True
-    return Automaton(left.space, transitions, initial[is_reached], terminating[is_reached], aborting[is_reached])
+    return Automaton(
+        space=left.space,
+        transitions=transitions,
+        initial=initial[is_reached],
+        terminating=terminating[is_reached],
+        aborting=aborting[is_reached],
+    )
 
 
 def _explored(

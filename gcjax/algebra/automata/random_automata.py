@@ -35,4 +35,6 @@ def random_automaton(
     initial = draw.integers(4, size=shape) == 0
     initial[0] = True
     terminating, aborting = draw.integers(2, size=shape) == 0, draw.integers(8, size=shape) == 0
-    return Automaton(space, transitions, initial, terminating, aborting & aborts)
+    return Automaton(
+        space=space, transitions=transitions, initial=initial, terminating=terminating, aborting=aborting & aborts
+    )

@@ -81,7 +81,17 @@ def _rows(section: str, source: str, kind: Kind, rows: Iterable[tuple[Any, ...]]
     laws = []
     for name, *rest in rows:
         condition = rest.pop() if isinstance(rest[-1], str) else ""
-        laws.append(Law(section, name, tuple(rest), condition, source, kind, space))
+        laws.append(
+            Law(
+                section=section,
+                name=name,
+                claims=tuple(rest),
+                condition=condition,
+                source=source,
+                kind=kind,
+                space=space,
+            )
+        )
     return laws
 
 
@@ -166,6 +176,7 @@ def _synchronised() -> list[tuple[Any, ...]]:
 
 
 def _synchronised_laws() -> list[tuple[Any, ...]]:
+    """Rows of the laws that every synchronisation operator `@` obeys."""
     identity = apply("identity_step")
     return [
         ("abort", abort @ c == abort),
@@ -287,7 +298,7 @@ REFUTED = _rows("must not hold", SYNCHRONOUS, "refuted", [
 ])  # fmt: skip
 
 OUT_OF_REACH = [
-    Law("infinite traces", name, (), condition, source, "out of reach")
+    Law(section="infinite traces", name=name, claims=(), condition=condition, source=source, kind="out of reach")
     for name, condition, source in (
         ("total correctness", "a command that terminates, not only one that is right if it does", RELY),
         ("fairness", "an environment that lets the program go on", "Hayes and Meinicke 2018"),

@@ -119,4 +119,6 @@ def _counterexample(claim: Claim, left: Command, right: Command) -> Counterexamp
         else ("left", refines(right_side, left_side))
     )
     assert missing.trace is not None
-    return Counterexample(claim, int(refuting[0]), by, missing.trace, left_side, right_side)
+    return Counterexample(
+        claim=claim, instance=int(refuting[0]), by=by, trace=missing.trace, left=left_side, right=right_side
+    )

@@ -227,7 +227,16 @@ def _blocks(schedule: "Schedule", num_commits: int, size: int) -> Iterator[_Bloc
         rows = slice(first, min(first + commits_in_block, num_commits))
         worker, unit, version, work, weight = (x[rows].reshape(-1) for x in arrays)
         time = np.repeat(np.asarray(schedule.time)[rows], num_columns)
-        block = _Block(worker, unit, version, work, weight, time, first + row[: worker.size], column[: worker.size])
+        block = _Block(
+            worker=worker,
+            unit=unit,
+            version=version,
+            work=work,
+            weight=weight,
+            time=time,
+            commit=first + row[: worker.size],
+            column=column[: worker.size],
+        )
         is_used = worker != -1
         yield block if is_used.all() else _Block(*(x[is_used] for x in block))
 

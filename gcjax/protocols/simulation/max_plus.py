@@ -57,7 +57,14 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
     (last_finish, slowest), times = jax.lax.scan(step, initial, (units, durations))
     start, compute_start, compute_end, finish = times
     horizon = begin(last_finish, slowest, jnp.asarray(num_units)).min()  # of the first unit that was not sampled
-    return Timeline(start, compute_start, compute_end, compute_end, finish, horizon)
+    return Timeline(
+        start=start,
+        compute_start=compute_start,
+        compute_end=compute_end,
+        send_start=compute_end,
+        finish=finish,
+        horizon=horizon,
+    )
 
 
 @partial(jax.jit, static_argnums=2)

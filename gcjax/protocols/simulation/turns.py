@@ -209,7 +209,14 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     send_start = jnp.where(is_last_sent, turn.send_start, jnp.inf)
     finish = jnp.where(is_last_sent, turn.arrive, jnp.where(offset < turn.work, compute_end, jnp.inf))
     start = jnp.where(offset == 0, turn.begin, compute_start)
-    times = Timeline(start, compute_start, compute_end, send_start, finish, horizon)
+    times = Timeline(
+        start=start,
+        compute_start=compute_start,
+        compute_end=compute_end,
+        send_start=send_start,
+        finish=finish,
+        horizon=horizon,
+    )
     times = jax.tree.map(lambda x: jnp.where(is_begun, x, jnp.inf), times)._replace(horizon=horizon)
     read = jnp.where(is_begun, jnp.where(unit[:, None] < turn.fresh, version_before, turn.version), -1)
     return times, read, turn
