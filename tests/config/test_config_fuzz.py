@@ -230,7 +230,9 @@ FOUND = [
 ]
 
 quick = settings(max_examples=60, suppress_health_check=list(HealthCheck))
-long = settings(max_examples=3000, suppress_health_check=list(HealthCheck), derandomize=False, print_blob=True)
+FUZZ = int(os.environ.get("GCJAX_FUZZ", "1"))
+"""Times as many examples in the slow tests; `make fuzz` takes an hour."""
+long = settings(max_examples=300 * FUZZ, suppress_health_check=list(HealthCheck), derandomize=False, print_blob=True)
 
 
 @pytest.mark.parametrize("line", EDITS)
@@ -290,7 +292,7 @@ def test_a_comparison_up_to_its_training(statements):
 
 
 @pytest.mark.slow
-@settings(long, max_examples=500)
+@settings(long, max_examples=100 * FUZZ)
 @given(bindings(SMALL))
 def test_many_comparisons_up_to_their_training(statements):
     with pytest.MonkeyPatch.context() as patch:
@@ -299,7 +301,7 @@ def test_many_comparisons_up_to_their_training(statements):
 
 
 @pytest.mark.slow
-@settings(long, max_examples=40)
+@settings(long, max_examples=20 * FUZZ)
 @given(bindings(SMALL))
 def test_comparisons_with_their_training(statements):
     check(SMALL.encode(), *statements)
