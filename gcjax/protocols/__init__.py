@@ -18,10 +18,11 @@ from gcjax.protocols.grouped import grouped
 from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
 from gcjax.protocols.local_sgd import diloco, local_sgd
+from gcjax.protocols.m_sgc import m_sgc
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
 from gcjax.protocols.schedule import Commits, Schedule, Timeline, commits, record, truncate
-from gcjax.protocols.sequential import m_sgc, sr_sgc
+from gcjax.protocols.sr_sgc import sr_sgc
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn
