@@ -5,12 +5,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gcjax
+from gcjax import analysis, cli
 
 ROOT = Path(__file__).parent.parent
 README, ALGEBRA, OWN = ROOT / "README.md", ROOT / "docs" / "algebra.md", ROOT / "docs" / "your_own_scheme.md"
+SMALLEST = ROOT / "configs" / "smallest.gin"
 
 
 def session_of(page: Path) -> dict[str, Any]:
@@ -69,6 +72,19 @@ def test_every_specification_is_in_the_table():
     rows = [line for line in ALGEBRA.read_text().splitlines() if line.startswith("| `")]
     names = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in rows)))
     assert set(SPECIFICATIONS) <= names
+
+
+def test_the_smallest_config_is_one():
+    assert "`configs/smallest.gin` is one of eleven lines" in README.read_text()
+    assert len([line for line in SMALLEST.read_text().splitlines() if "=" in line]) == 11
+    assert cli.main(["check", "--schedule", str(SMALLEST)]) == 0
+
+
+@pytest.mark.slow
+def test_the_smallest_config_runs_and_reaches_its_target(tmp_path):
+    assert cli.main(["run", str(SMALLEST), "--out", str(tmp_path / "out")]) == 0
+    results = analysis.load(tmp_path / "out")
+    assert all(np.isfinite(analysis.reach_times(results, scheme)).all() for scheme in results.schemes)
 
 
 @pytest.mark.parametrize("page", [README, ALGEBRA, OWN], ids=lambda page: page.name)
