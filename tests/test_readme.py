@@ -66,6 +66,15 @@ def test_page_on_the_algebra_says_what_its_blocks_print(capsys):
     assert printed[16] == "It refines." and printed[17:] == printed[2:8]
 
 
+COMMANDS = re.findall(r"```\n\$ gcjax (.*?)\n(.*?)\n```", ALGEBRA.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[command for command, _ in COMMANDS])
+def test_page_on_the_algebra_shows_all_that_a_command_prints(capsys, command, shown):
+    assert cli.main(command.split()) == (1 if "fails" in shown else 0)
+    assert [line.rstrip() for line in capsys.readouterr().out.rstrip().splitlines()] == shown.splitlines()
+
+
 def test_every_specification_is_in_the_table():
     from gcjax.specifications import SPECIFICATIONS
 
