@@ -96,6 +96,28 @@ def test_the_smallest_config_runs_and_reaches_its_target(tmp_path):
     assert all(np.isfinite(analysis.reach_times(results, scheme)).all() for scheme in results.schemes)
 
 
+SHAPE = r"\b(?:bool|float\d*|u?int\d*)\[([^\[\]\"=\n]*)\]|(?<!\w)\[(\w+(?:, \w+)+)\]"
+
+
+def letters_of_shapes():
+    """The capital letters in shapes such as `float[T, W]` or `[T, W]`, each with the files that use it."""
+    files_of: dict[str, set[str]] = {}
+    for file in (ROOT / "gcjax").rglob("*.py"):
+        for typed, untyped in re.findall(SHAPE, file.read_text()):
+            for letter in re.findall(r"(?<![\w'])[A-Z](?!\w)", typed + untyped):
+                files_of.setdefault(letter, set()).add(file.name)
+    return files_of
+
+
+def test_every_letter_of_a_shape_is_in_the_table_once():
+    rows = re.findall(r"^\| ([A-Za-z]) \| ", README.read_text(), flags=re.MULTILINE)
+    assert len(rows) == len(set(rows))
+    files_of = letters_of_shapes()
+    capitals = {letter for letter in rows if letter.isupper()}
+    assert {letter: files for letter, files in files_of.items() if letter not in capitals} == {}
+    assert {letter for letter in capitals if letter not in files_of} == set()
+
+
 @pytest.mark.parametrize("page", [README, ALGEBRA, OWN], ids=lambda page: page.name)
 def test_figures_and_files_it_names_exist(page):
     text = page.read_text()
