@@ -147,7 +147,7 @@ def interpolation_errors(
     barycentric form). Beside it: the same number of chunk results, rounded alike, added up as repetition does.
 
     Returns:
-      int[D] digits, and for each curve float[D]: the mean over polynomials of the relative error.
+      int[points] digits, and for each curve float[points]: the mean over polynomials of the relative error.
     """
     rng = np.random.default_rng(seed)
     digits = list(range(2, 16))

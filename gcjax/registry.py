@@ -58,10 +58,12 @@ class Entry(NamedTuple):
     Attributes:
       factory: the function that makes it.
       paper: where it comes from (authors, year); empty if it is nobody's in particular.
+      also_needs: parameters of other entries that must be given a value for it, as in a config, each with an example.
     """
 
     factory: Callable[..., Any]
     paper: str = ""
+    also_needs: tuple[tuple[str, Any], ...] = ()
 
     @property
     def summary(self) -> str:

@@ -5,12 +5,15 @@ import re
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import gcjax
+from gcjax import analysis, cli
 
 ROOT = Path(__file__).parent.parent
 README, ALGEBRA, OWN = ROOT / "README.md", ROOT / "docs" / "algebra.md", ROOT / "docs" / "your_own_scheme.md"
+SMALLEST = ROOT / "configs" / "smallest.gin"
 
 
 def session_of(page: Path) -> dict[str, Any]:
@@ -63,12 +66,56 @@ def test_page_on_the_algebra_says_what_its_blocks_print(capsys):
     assert printed[16] == "It refines." and printed[17:] == printed[2:8]
 
 
+COMMANDS = re.findall(r"```\n\$ gcjax (.*?)\n(.*?)\n```", ALGEBRA.read_text(), flags=re.DOTALL)
+
+
+@pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[command for command, _ in COMMANDS])
+def test_page_on_the_algebra_shows_all_that_a_command_prints(capsys, command, shown):
+    assert cli.main(command.split()) == (1 if "fails" in shown else 0)
+    assert [line.rstrip() for line in capsys.readouterr().out.rstrip().splitlines()] == shown.splitlines()
+
+
 def test_every_specification_is_in_the_table():
     from gcjax.specifications import SPECIFICATIONS
 
     rows = [line for line in ALGEBRA.read_text().splitlines() if line.startswith("| `")]
     names = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in rows)))
     assert set(SPECIFICATIONS) <= names
+
+
+def test_the_smallest_config_is_one():
+    assert "`configs/smallest.gin` is one of eleven lines" in README.read_text()
+    assert len([line for line in SMALLEST.read_text().splitlines() if "=" in line]) == 11
+    assert cli.main(["check", "--schedule", str(SMALLEST)]) == 0
+
+
+@pytest.mark.slow
+def test_the_smallest_config_runs_and_reaches_its_target(tmp_path):
+    assert cli.main(["run", str(SMALLEST), "--out", str(tmp_path / "out")]) == 0
+    results = analysis.load(tmp_path / "out")
+    assert all(np.isfinite(analysis.reach_times(results, scheme)).all() for scheme in results.schemes)
+
+
+SHAPE = r"\b(?:bool|float\d*|u?int\d*)\[([^\[\]\"=\n]*)\]|(?<!\w)\[(\w+(?:, \w+)+)\]"
+
+
+def letters_of_shapes():
+    """The capital letters in shapes such as `float[T, W]` or `[T, W]`, each with the files that use it."""
+    files_of: dict[str, set[str]] = {}
+    for file in (ROOT / "gcjax").rglob("*.py"):
+        for typed, untyped in re.findall(SHAPE, file.read_text()):
+            for letter in re.findall(r"(?<![\w'])[A-Z](?!\w)", typed + untyped):
+                files_of.setdefault(letter, set()).add(file.name)
+    return files_of
+
+
+def test_every_letter_of_a_shape_is_in_the_table_once():
+    rows = re.findall(r"^\| ([A-Za-z]) \| ", README.read_text(), flags=re.MULTILINE)
+    assert len(rows) == len(set(rows))
+    files_of = letters_of_shapes()
+    capitals = {letter for letter in rows if letter.isupper()}
+    assert {letter: files for letter, files in files_of.items() if letter not in capitals} == {}
+    assert {letter for letter in capitals if letter not in files_of} == set()
 
 
 @pytest.mark.parametrize("page", [README, ALGEBRA, OWN], ids=lambda page: page.name)

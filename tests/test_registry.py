@@ -88,7 +88,7 @@ def test_its_arguments_are_checked_in_configs(tmp_path):
     config.start(tmp_path, None)
     assert isinstance(seen[0]["a"], gcjax.protocols.Protocol)
     config.load(file, ["patient.patience = 'long'"])
-    with pytest.raises(ValueError, match=r"patient.patience must be float; got 'long' \(str\)"):
+    with pytest.raises(ValueError, match=r"patient.patience must be a number; got 'long' \(str\)"):
         config.start(tmp_path, None)
 
 

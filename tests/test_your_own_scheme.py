@@ -70,7 +70,7 @@ def test_an_entry_point_makes_it_known_without_an_import(study, capsys):
     config = study / "race.gin"
     config.write_text(config.read_text().replace("import my_schemes\n", ""))
     assert cli.main(["check", "--schedule", "race.gin", *set_all(SMALL), "--set", "tiring.growth = 'fast'"]) == 2
-    assert "tiring.growth must be float; got 'fast' (str)" in capsys.readouterr().err
+    assert "tiring.growth must be a number; got 'fast' (str)" in capsys.readouterr().err
 
 
 @pytest.mark.slow

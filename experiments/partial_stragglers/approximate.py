@@ -92,7 +92,7 @@ def prepared(
     """Chooses orders and makes the codes of one assignment.
 
     Returns:
-      Two functions of `finish float[K, W, S]`: the errors `(L, scheme) -> float[S, D]`, computed from the coefficients,
+      Two functions of `finish float[K, W, S]`: the errors `(L, scheme) -> float[S, deadlines]`, from the coefficients,
       and the estimates of those of the partial schemes, from the numbers of finished holders alone.
     """
     best = codes.assignments.order_chunks(assignment)

@@ -38,8 +38,8 @@ class Arrivals(NamedTuple):
     """How a fixed code decodes what has arrived.
 
     Attributes:
-      weights: float[W, S, D, L], of the message of each worker in each output block; 0 for those not arrived.
-      residual: float[S, D], the Frobenius distance of the decoded coefficients of all chunks from the identity.
+      weights: float[W, S, deadlines, L], of the message of each worker in each output block; 0 for those not arrived.
+      residual: float[S, deadlines], the Frobenius distance of the decoded coefficients of all chunks from the identity.
     """
 
     weights: jax.Array
@@ -76,8 +76,8 @@ def arrival_decoder(
       coefficients: float[W, K, L], of block l of the chunk in slot k in the message of a worker.
 
     Returns:
-      A function `(order int[S, W], counts int[S, D]) -> Arrivals`: the workers in the order in which they arrive, and
-      how many have arrived at each moment. It looks at `counts` to choose the sizes of its arrays, so it cannot be
+      A function `(order int[S, W], counts int[S, deadlines]) -> Arrivals`: the workers in the order of their arrival,
+      and how many have arrived at each moment. It looks at `counts` to choose the sizes of its arrays, so it cannot be
       traced. Messages that depend on each other share their weight: to the least norm, up to `RIDGE`.
 
     Raises:
@@ -118,11 +118,12 @@ def _masked_coefficients(assignment: Assignment, coefficients: np.ndarray) -> np
 
 
 def _whole_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarray:
-    """int32[S, D]: the counts; a `ValueError` for a wrong shape, or one that is no number of workers."""
+    """int32[S, deadlines]: the counts; a `ValueError` for a wrong shape, or one that is no number of workers."""
     num_workers, array = assignment.num_workers, np.asarray(counts)
     if np.ndim(order) != 2 or np.shape(order)[1] != num_workers or array.ndim != 2 or len(array) != len(order):
         raise ValueError(
-            f"order must be int[S, {num_workers}] and counts int[S, D]; got {np.shape(order)} and {array.shape}."
+            f"order must be int[S, {num_workers}] and counts int[S, deadlines]; got {np.shape(order)} and "
+            f"{array.shape}."
         )
     if array.dtype.kind not in "iu" or array.size == 0 or array.min() < 0 or array.max() > num_workers:
         raise ValueError(f"counts must be whole numbers between 0 and {num_workers}, the workers; got {array}.")
@@ -173,7 +174,7 @@ def _decode_block(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Arra
 
 
 def _weights(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) -> jax.Array:
-    """float[W, S, D, L]."""
+    """float[W, S, deadlines, L]."""
     num_workers = order.shape[1]
     ranks = np.arange(num_workers, dtype=np.int32)[None]
     rank = jnp.put_along_axis(jnp.zeros_like(order), order, jnp.broadcast_to(ranks, order.shape), axis=1, inplace=False)
@@ -196,7 +197,7 @@ def _weights(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) ->
 def _leading(
     table: jax.Array, right: jax.Array, order: jax.Array, rank: jax.Array, counts: jax.Array, size: int
 ) -> jax.Array:
-    """Solves `table[o, o] x = right[o]` for o the first `counts` of `order`: float[W, S, D, L] by worker, else 0."""
+    """Solves `table[o, o] x = right[o]` for o the first `counts` of `order`: float[W, S, deadlines, L], else 0."""
     num_workers, num_blocks = right.shape
     num_rounds, num_moments = counts.shape
     if not size:
@@ -214,7 +215,7 @@ def _leading(
 
 
 def _residual(encode: jax.Array, workers: jax.Array, weights: jax.Array) -> jax.Array:
-    """float[S, D]: from the weights, by the non-zero coefficients only."""
+    """float[S, deadlines]: from the weights, by the non-zero coefficients only."""
     num_blocks = encode.shape[2]
     flat = weights.reshape(weights.shape[0], -1)
     total = jnp.zeros_like(flat[0])

@@ -13,7 +13,7 @@ from gcjax.progress import Progress
 from gcjax.tables import RichTable
 
 Samples = dict[tuple[str, int, str], np.ndarray]
-"""(setting, L, scheme) -> float[S, D] or, without deadlines, float[S]."""
+"""(setting, L, scheme) -> float[S, deadlines] or, without deadlines, float[S]."""
 
 Others = dict[tuple[str, int, str], list[np.ndarray]]
 """The same on each of several further graphs."""
@@ -84,7 +84,7 @@ def rows(
 
     Args:
       samples: the results.
-      deadlines: [D] seconds; empty if there are none.
+      deadlines: seconds; empty if there are none.
       source: the published mean for a setting, L, scheme and, if there are deadlines, a deadline; None if none is.
       others: the results on further graphs, for the same keys or some of them.
     """

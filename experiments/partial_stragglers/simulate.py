@@ -42,7 +42,7 @@ Key = tuple[int, str]
 """L and a scheme."""
 
 Errors = Callable[[jax.Array], jax.Array]
-"""`finish float[K, W, S] -> float[S, D]`: the error of a scheme at every deadline."""
+"""`finish float[K, W, S] -> float[S, deadlines]`: the error of a scheme at every deadline."""
 
 
 @functools.partial(jax.jit, static_argnums=(0, 2, 3, 4))
@@ -94,7 +94,7 @@ def original_errors(code: codes.GradientCode) -> Callable[[jax.Array, jax.Array]
     its chunks, each over the number of holders). For L > 1 this is our choice: the paper's data are for L = 1.
 
     Returns:
-      A function of what `arrivals` returns, to float[S, D].
+      A function of what `arrivals` returns, to float[S, deadlines].
     """
     full = jax.jit(code.plan)(jnp.asarray(code.assignment.loads))
     decode = arrival_decoder(code.assignment, np.asarray(full.encode)[:, 0])
@@ -110,7 +110,7 @@ def estimate(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
 def arrivals(
     assignment: codes.Assignment, finish: jax.Array, deadlines: Sequence[float]
 ) -> tuple[jax.Array, jax.Array]:
-    """The order int32[S, W] in which workers have finished everything, and how many int32[S, D] by each deadline."""
+    """The order int32[S, W] in which workers have finished all, and how many int32[S, deadlines] by each deadline."""
     last = np.arange(assignment.num_workers), assignment.loads.clip(1) - 1
     return _arrivals(finish, *last, np.asarray(deadlines, np.float64))
 

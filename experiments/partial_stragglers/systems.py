@@ -53,19 +53,19 @@ def by_holder(finish: jax.Array, where: HolderPositions) -> list[jax.Array]:
 
 
 def finished(finish: jax.Array, where: HolderPositions, deadlines: jax.Array) -> list[jax.Array]:
-    """R arrays int32[N, D, S]: 1 where the j-th holder of a chunk has finished by a deadline."""
+    """R arrays int32[N, deadlines, S]: 1 where the j-th holder of a chunk has finished by a deadline."""
     return [(times[:, None] <= deadlines[None, :, None]).astype(jnp.int32) for times in by_holder(finish, where)]
 
 
 @jax.jit
 def estimate(finish: jax.Array, where: HolderPositions, deadlines: jax.Array, num_blocks: int) -> jax.Array:
-    """float[S, D]: `sqrt(sum over chunks of max(0, L - finished holders))`."""
+    """float[S, deadlines]: `sqrt(sum over chunks of max(0, L - finished holders))`."""
     missing = (num_blocks - _sum(finished(finish, where, deadlines))).clip(0).sum(axis=0, dtype=jnp.int32)
     return jnp.sqrt(missing.astype(finish.dtype)).T
 
 
 def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[[jax.Array], jax.Array]:
-    """A function `finish float[K, W, S] -> float[S, D]`: the errors of a partial code at the deadlines."""
+    """A function `finish float[K, W, S] -> float[S, deadlines]`: the errors of a partial code at the deadlines."""
     held = codes.holders(code.assignment)
     num_chunks, num_holders = held.workers.shape
     if num_holders > 20 or num_chunks * 2**num_holders > MAX_TABLE_SETS:
@@ -87,14 +87,14 @@ def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[
 # Separate programs: in one, XLA would merge them into a loop that is no longer vectorised.
 @jax.jit
 def _sets(finish: jax.Array, where: HolderPositions, deadlines: jax.Array) -> jax.Array:
-    """int32[N, D·S], the set of finished holders of a chunk: bit j is holder j."""
+    """int32[N, deadlines·S], the set of finished holders of a chunk: bit j is holder j."""
     bits = [done << j for j, done in enumerate(finished(finish, where, deadlines))]
     return _sum(bits).reshape(where.position.shape[0], -1)
 
 
 @functools.partial(jax.jit, static_argnums=2)
 def _look_up(table: jax.Array, sets: jax.Array, num_holders: int) -> jax.Array:
-    """float[D·S], the distance of all chunks together, from the squared distance of each set."""
+    """float[deadlines·S], the distance of all chunks together, from the squared distance of each set."""
     index = (jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders) + sets
     return jnp.sqrt(table.at[index].get(mode="promise_in_bounds").sum(axis=0))
 

@@ -4,7 +4,7 @@ Traces are put together step by step, from the same start. A command that has ab
 other can do so far, and both together have aborted then. Hayes, Meinicke, Winter, Colvin, "A synchronous program
 algebra", Formal Aspects of Computing 31 (2019).
 
-Letters: S states, A steps, N words, R rows of the step table, P pairs of words that go together.
+Letters: S states, A steps, N words.
 """
 
 import functools
@@ -39,7 +39,7 @@ def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
         """All words that the table makes of one of c and one of d; both terminate together, and one aborts both."""
         model = same_model(c, d)
         left, right, both = pairs(step_table, model)
-        c_traces, d_traces = c.traces[:, :, left], d.traces[:, :, right]  # bool[3, S, P]
+        c_traces, d_traces = c.traces[:, :, left], d.traces[:, :, right]  # bool[3, S, pairs of words]
         has_pair = jnp.stack(
             [
                 c_traces[TERMINATED] & d_traces[TERMINATED],
@@ -54,7 +54,7 @@ def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
 
 @functools.lru_cache(maxsize=16)
 def pairs(step_table: StepTable, model: Model) -> np.ndarray:
-    """int32[3, P], the words that go together and the word that they make.
+    """int32[3, pairs of words], the words that go together and the word that they make.
 
     Raises:
       ValueError: if there are more than `LIMIT_PAIRS` of them.

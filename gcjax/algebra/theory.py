@@ -4,7 +4,7 @@ The shared states are the canonical ones that guarantees can lead to. Every comp
 steps of its program, or lets its environment do anything, and may end at any time, so that a specification of how it
 ends says what holds always. For tiny instances: an automaton has all pairs of states as steps.
 
-Letters: C components, S states.
+Letters: S states.
 """
 
 import functools
@@ -55,9 +55,9 @@ class Relations(NamedTuple):
     """What a specification says of its canonical states, the first of which it begins with.
 
     Attributes:
-      programs: bool[C, S, S], the steps of each component.
-      guarantees: bool[C, S, S], what each promises.
-      relies: bool[C, S, S], what each relies on.
+      programs: bool[components, S, S], the steps of each component.
+      guarantees: bool[components, S, S], what each promises.
+      relies: bool[components, S, S], what each relies on.
       holds: bool[S], where the property holds.
     """
 
@@ -99,7 +99,7 @@ def relations(specification: Specification) -> Relations:
     order, components = np.argsort(codes), range(specification.num_components)
 
     def relation(moves: Moves, is_step: np.ndarray, canonical: np.ndarray) -> np.ndarray:
-        """bool[C, S, S], the moves for which bool[n] is true, by component, state before and after.
+        """bool[components, S, S], the moves for which bool[n] is true, by component, state before and after.
 
         `canonical`: int32[n, D], the canonical states after.
         """

@@ -75,7 +75,7 @@ def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -
 
 
 def _intervals(units: Columns, seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """State -> (begin, end), float[U] each, of the interval of each of U units in that state.
+    """State -> (begin, end), float[units] each, of the interval of each unit in that state.
 
     A begin that is not finite, or an end not after the begin, means that the unit is not in the state.
     """

@@ -37,6 +37,7 @@ _EXAMPLES = {
     "learning_rate": 0.1,
     "load": 3,
     "num_chunks": 4,
+    "num_units": 300,
     "num_workers": 4,
     "persistence": 0.5,
     "probability": 0.5,
@@ -48,6 +49,8 @@ _EXAMPLES = {
 _LITERALS: dict[Any, Any] = {float: 1.0, int: 1, str: None, Path: None, bool: True}
 """Type -> an example; None: the parameter's own name as text."""
 _MATRIX = [[0, 1], [1, 0]]
+_USUAL = ("sgd",)
+"""Entries that are proposed before others of their type, however few arguments those need."""
 
 
 def lines(kind: str, name: str) -> list[str]:
@@ -63,6 +66,7 @@ def lines(kind: str, name: str) -> list[str]:
     selector = _selector(kinds[kind], name)
     config_lines = _ConfigLines(kinds)
     config_lines.add_entry(selector, entry)
+    config_lines.lines += [f"{parameter} = {value!r}" for parameter, value in entry.also_needs]
     return [use_line.format(selector, name), *config_lines.lines, *_optional_lines(selector, signature)]
 
 
@@ -186,22 +190,23 @@ def _selector(kind: registry.Kind, name: str) -> str:
 def _simplest_entry(
     kinds: dict[str, registry.Kind], annotation: Any, owner: registry.Entry
 ) -> tuple[str, registry.Entry] | None:
-    """The selector and the entry, other than `owner`, that makes a thing of this type with the fewest arguments.
+    """The selector and the entry, other than `owner`, to propose for a parameter of this type.
 
-    For a `Callable[..., T]` it is one that makes a T. None if there is none.
+    It is the usual one, or else the one with the fewest arguments. For a `Callable[..., T]` it is one that makes a
+    T. None if there is none.
     """
     is_callable = get_origin(annotation) is Callable and get_args(annotation)
     product = get_args(annotation)[-1] if is_callable else annotation
     if not isinstance(product, type):
         return None
     candidates = [
-        (_num_arguments(entry), _selector(kind, name), entry)
+        (name not in _USUAL, _num_arguments(entry), _selector(kind, name), entry)
         for kind in kinds.values()
         if kind.in_configs
         for name, entry in kind.entries.items()
         if entry != owner and _makes(entry, product)
     ]
-    return min(candidates, key=lambda candidate: candidate[:2])[1:] if candidates else None
+    return min(candidates, key=lambda candidate: candidate[:3])[2:] if candidates else None
 
 
 def _makes(entry: registry.Entry, product: type) -> bool:

@@ -1,4 +1,7 @@
-"""The folder that a command writes to: chosen, made and locked, so that no other process writes there meanwhile."""
+"""The folder that a command writes to: chosen, made and locked, so that no other process writes there meanwhile.
+
+A command that is refused before it has written anything leaves no folder of its own behind.
+"""
 
 import contextlib
 import datetime
@@ -20,13 +23,15 @@ def new(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> Path:
     Args:
       out: its path, or None for one in `runs` that nobody else has, named after `name` and the time.
       name: of the config.
-      lock_stack: gets the lock; closing it releases the folder.
+      lock_stack: gets the lock; closing it releases the folder, and removes it if it is new and empty.
 
     Raises:
       ValueError: if the folder holds something, or another process writes to it.
     """
     if out is None:
+        _remove_when_empty(_missing_folders(_RUNS), lock_stack)
         folder = _new_unique_folder(name)
+        _remove_when_empty([folder], lock_stack)
         lock_stack.enter_context(locks.lock(folder))
         return folder
     return _locked_folder(Path(out), empty_folder, lock_stack)
@@ -38,7 +43,7 @@ def unfinished(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> 
     Args:
       out: its path, or None for the newest one of this config in `runs` that no process writes to.
       name: of the config.
-      lock_stack: gets the lock; closing it releases the folder.
+      lock_stack: gets the lock; closing it releases the folder, and removes it if it is new and empty.
 
     Raises:
       ValueError: if the run in `out` is finished, or still running, or something else is there.
@@ -60,9 +65,11 @@ def _locked_folder(folder: Path, check: Callable[[Path], Path], lock_stack: cont
     Args:
       folder: its path.
       check: makes the folder if there is none, and raises `ValueError` if a command must not write there.
-      lock_stack: gets the lock if the check passes; closing it releases the folder.
+      lock_stack: gets the lock if the check passes; closing it releases the folder, and removes it if it is new and
+        empty.
     """
     with writable(folder):
+        _remove_when_empty(_missing_folders(folder), lock_stack)
         if not (folder / locks.NAME).exists():  # so that no lock file is put where something else is
             check(folder)
         with contextlib.ExitStack() as attempt:
@@ -70,6 +77,27 @@ def _locked_folder(folder: Path, check: Callable[[Path], Path], lock_stack: cont
             check(folder)  # again: now nobody else can change it
             lock_stack.push(attempt.pop_all())
     return folder
+
+
+def _missing_folders(folder: Path) -> list[Path]:
+    """The folders to make before there is this one, itself included; the innermost first."""
+    return [path for path in (folder, *folder.parents) if not path.exists()]
+
+
+def _remove_when_empty(folders: list[Path], stack: contextlib.ExitStack) -> None:
+    """Removes those of the folders that are empty when the stack closes; after what the stack gets later is closed.
+
+    Args:
+      folders: the innermost first.
+      stack: of the command that makes them.
+    """
+
+    def remove() -> None:
+        for folder in folders:
+            with contextlib.suppress(OSError):  # it holds something, or is not there
+                folder.rmdir()
+
+    stack.callback(remove)
 
 
 def _new_unique_folder(name: str) -> Path:

@@ -116,7 +116,7 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
 
 
 def _degree_probabilities(error: float) -> np.ndarray:
-    """float64[D + 1]: the probabilities of the degrees 1, ..., D + 1 for the error ε; see `batch_raptor`."""
+    """float64[degrees]: the probabilities of the degrees 1, ..., D + 1 for the error ε; see `batch_raptor`."""
     max_degree = math.floor(1 / error)
     u = 2 * error * (1 - 2 * error) / (1 - 4 * error) ** 2
     k = np.arange(2, max_degree + 1)

@@ -92,7 +92,7 @@ def _orthogonal_projection(rows: jax.Array) -> jax.Array:
 
 
 def _qr_factors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
-    """Q, U with Q U = `columns float[N, P, L]`, Q orthonormal, U upper triangular; P rows, Gram-Schmidt done twice."""
+    """Q, U with Q U = `columns float[N, rows, L]`, Q orthonormal, U upper triangular; Gram-Schmidt done twice."""
 
     def add_column(b: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Column b of Q and U, from the columns before it."""
@@ -113,7 +113,7 @@ def _qr_factors(columns: jax.Array) -> tuple[jax.Array, jax.Array]:
 
 
 def _solve_transposed(basis: jax.Array, upper: jax.Array) -> jax.Array:
-    """float[N, P, L]: X with X U^T = Q, for `basis` Q `[N, P, L]` and upper triangular `upper` U `[N, L, L]`."""
+    """float[N, rows, L]: X with X U^T = Q, for `basis` Q `[N, rows, L]` and upper triangular `upper` U `[N, L, L]`."""
     num_blocks = upper.shape[1]
 
     def add_column(i: jax.Array, solution: jax.Array) -> jax.Array:

@@ -84,7 +84,10 @@ def _dense_solver(assignment: Assignment, num_messages: int, num_blocks: int) ->
 
 
 def least_norm(matrix: jax.Array, wanted: jax.Array) -> jax.Array:
-    """float[Q, L]: of all x that come closest to `matrix float[P, Q] x = wanted float[P, L]`, the one of least norm."""
+    """float[columns, L]: of all x that come closest to `matrix x = wanted`, the one of least norm.
+
+    Shapes: matrix float[rows, columns], wanted float[rows, L].
+    """
     left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
     significant = values > jnp.finfo(matrix.dtype).eps * values[0]
     inverse = jnp.where(significant, 1 / jnp.where(significant, values, 1), 0)

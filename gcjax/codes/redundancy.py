@@ -30,7 +30,7 @@ class Redundancy(NamedTuple):
 
     Attributes:
       full_weights: float64[W, M, L], x: the least weights that decode from everybody, orthogonal to Z.
-      null_basis: float64[W, M, D], Z: orthonormal combinations of the messages that are zero.
+      null_basis: float64[W, M, s·M], Z: orthonormal combinations of the messages that are zero.
       lengths: float64[W, M], of the coefficients of each message.
     """
 
@@ -50,7 +50,7 @@ def redundancy_of(coefficients: np.ndarray, full_weights: np.ndarray, null_basis
     Args:
       coefficients: float[W, M, K, L].
       full_weights: float[W, M, L], decode from everybody.
-      null_basis: float[W, M, D], D independent weights with which the messages add up to zero.
+      null_basis: float[W, M, s·M], independent weights with which the messages add up to zero.
     """
     lengths = np.sqrt((coefficients**2).sum(axis=(2, 3)))
     weights_shape = full_weights.shape

@@ -12,6 +12,14 @@ import numpy as np
 # Types that errors do not name, since config files cannot write their values.
 _NOT_IN_CONFIGS = (jax.Array, np.ndarray, np.bool_, np.number, complex)
 
+# Type -> what errors call it, and how a config file writes it.
+_LITERALS: dict[Any, tuple[str, str]] = {
+    float: ("a number", "Write it without quotes, as in 0.5; 1e999 is infinity."),
+    int: ("a whole number", "Write it without quotes and without a point, as in 3."),
+    bool: ("True or False", "Write it without quotes."),
+    str: ("a text", "Write it in quotes, as in 'text'."),
+}
+
 
 def with_checked_arguments(factory: Callable[..., Any], name: str) -> Callable[..., Any]:
     """Wraps a factory so that a missing or wrongly typed argument is a `ValueError` that says what to write.
@@ -176,8 +184,27 @@ def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:
     elif type(value).__module__.startswith("gcjax."):
         value_text, hint = f"a {type(value).__name__}", ""
     else:
-        value_text, hint = f"{value!r:.200} ({type(value).__name__})", ""
-    raise ValueError(f"{parameter} must be {describe(annotation)}; got {value_text}.{hint}")
+        value_text, hint = f"{value!r:.200} ({type(value).__name__})", _how_to_write(annotation)
+    raise ValueError(f"{parameter} must be {_in_words(annotation)}; got {value_text}.{hint}")
+
+
+def _in_words(annotation: Any) -> str:
+    """As `in_short`, with "a number" for float and the like."""
+    words = {literal.__name__: text for literal, (text, _) in _LITERALS.items()}
+    return " or ".join(words.get(name, name) for name in in_short(annotation).split(" | "))
+
+
+def _how_to_write(annotation: Any) -> str:
+    """The end of an error: how a config file writes a value of this type, for the first of its types that it knows.
+
+    Numbers, texts and truth values are written as they are; what a factory makes is named, as `@name()`.
+    """
+    for option in alternatives(annotation):
+        if option in _LITERALS:
+            return " " + _LITERALS[option][1]
+        if getattr(option, "__module__", "").partition(".")[0] in ("gcjax", "optax"):
+            return " Name one, as @name(); gcjax list shows them."
+    return ""
 
 
 def _required_parameters_sentence(signature: inspect.Signature) -> str:

@@ -1,6 +1,6 @@
 """Gradient coding inside a training step of one's own: workers are the devices along an axis of a mesh.
 
-Letters: W workers, W' workers padded to a multiple of the devices, U workers of one device, N chunks,
+Letters: W workers, U workers of one device, N chunks,
 K chunks a worker holds, L blocks, M messages a worker sends, B examples of a chunk, d parameters.
 """
 
@@ -68,7 +68,7 @@ def coded_value_and_grad(
 
     Returns:
       A pure function `(params, batch, progress, *args) -> (value, gradient, info)`. Every leaf of `batch` is
-      [W, K, ...] or [W', K, ...] with its first axis sharded over `axis` (see `shard_chunks`); `progress` is int32[W],
+      [W, K, ...], or [padded_workers, K, ...] with its first axis sharded (see `shard_chunks`); `progress` is int32[W],
       the chunks that each worker has finished, or bool[W], who has finished the whole load; `args` go to the loss as
       they are. `gradient`, like `params`, is the estimate of the mean of the N chunk gradients, `value` the mean loss
       of the chunks in it, or with `has_aux` this and the mean of aux, `(value, aux)`.
@@ -111,8 +111,8 @@ def estimate_on_mesh(
 ) -> Callable[..., tuple[Any, tuple[jax.Array, Any]]]:
     """`(params, batch, coding, *args) -> (gradient, (value, aux))`: the estimate of the sum, as the coding decodes it.
 
-    Every leaf of `batch` is [W, K, ...] or [W', K, ...]; `value` is the weighted mean of the losses of the chunks in
-    the estimate, `aux` that of what else the loss returns. All of this runs under `jit`.
+    Leaves of `batch` are [W, K, ...] or [padded_workers, K, ...]; `value` is the weighted mean of the losses of the
+    chunks in the estimate, `aux` that of what else the loss returns. All of this runs under `jit`.
     """
     streams = accumulate or code.num_blocks > 1 or code.num_messages > 1
     estimate_sums = _streamed_sums if streams else _weighted_sums
@@ -183,7 +183,7 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
       axis: of the workers.
 
     Returns:
-      The same pytree of arrays [W', K, ...], sharded over the axis. Slots and workers that only pad hold chunk 0.
+      The same pytree of arrays [padded_workers, K, ...], sharded over the axis. What only pads holds chunk 0.
 
     Raises:
       ValueError: if there are not N chunks, or the mesh has no such axis.
@@ -192,7 +192,7 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
     chunk_of_slot = _chunk_of_slot(code, mesh.shape[axis])
 
     def shard_leaf(values: Any) -> jax.Array:
-        """[W', K, ...] from [N, ...]; a process copies only the rows of the workers on its own devices."""
+        """[padded_workers, K, ...] from [N, ...]; a process copies only the rows of the workers on its own devices."""
         values = np.asarray(values)
         if values.ndim == 0 or values.shape[0] != code.assignment.num_chunks:
             raise ValueError(
@@ -207,12 +207,12 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
 
 
 def pad_workers(values: jax.Array, num_devices: int) -> jax.Array:
-    """[W', ...] from [W, ...], W' a multiple of the devices: idle workers repeat the last entry, with weight 0."""
+    """[padded_workers, ...], a multiple of the devices, from [W, ...]: those that pad repeat the last entry."""
     return jnp.pad(values, ((0, -values.shape[0] % num_devices), *((0, 0),) * (values.ndim - 1)), mode="edge")
 
 
 def _chunk_of_slot(code: GradientCode, num_devices: int) -> np.ndarray:
-    """int32[W', K]: the chunk in each slot of each worker; 0 in slots that only pad, whose coefficients are 0."""
+    """int32[padded_workers, K]: the chunk in each slot of each worker; 0 where only padding is, with coefficients 0."""
     chunks = code.assignment.chunks.clip(0)
     return np.pad(chunks, ((0, -chunks.shape[0] % num_devices), (0, 0)))
 
@@ -243,7 +243,7 @@ def _streamed_sums(
 
 
 def _check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
-    """Raises a `ValueError` unless every leaf is [W, K, ...], or [W', K, ...] sharded over the axis."""
+    """Raises a `ValueError` unless every leaf is [W, K, ...], or [padded_workers, K, ...] sharded over the axis."""
     num_workers, load, num_devices = code.assignment.num_workers, code.assignment.load, mesh.shape[axis]
     padded_workers = num_workers + -num_workers % num_devices
     for path, leaf in jax.tree.leaves_with_path(batch):

@@ -39,17 +39,17 @@ def estimate_from_messages(messages: jax.Array, decode: jax.Array, axis: str, me
     num_messages, num_blocks, width = messages.shape[0] * messages.shape[1], decode.shape[2], messages.shape[2]
     if num_messages >= num_blocks:  # then summing the decoded blocks moves fewer numbers than exchanging messages
         return all_sum(decoded(decode, messages), axis, message_dtype)
-    # A device gets its slice of all messages [n, P, slice], decodes it to [L, slice], and the slices are gathered.
+    # A device gets its slice of all messages [n, rows, slice], decodes it to [L, slice], and the slices are gathered.
     slices = _exchange(messages.reshape(num_messages, width), axis, message_dtype).astype(messages.dtype)
-    decode_everywhere = jax.lax.all_gather(decode.reshape(num_messages, num_blocks), axis)  # [n, P, L]
+    decode_everywhere = jax.lax.all_gather(decode.reshape(num_messages, num_blocks), axis)  # [n, rows, L]
     return _gather(decoded(decode_everywhere, slices), axis, message_dtype)[:, :width].astype(messages.dtype)
 
 
 def _exchange(rows: jax.Array, axis: str, dtype: Any) -> jax.Array:
-    """[n, P, ceil(width / n)]: this device's slice of the rows [P, width] of each of the n devices along the axis."""
+    """[n, rows, ceil(width / n)]: this device's slice of the [rows, width] of each of the n devices along the axis."""
     num_devices = jax.lax.axis_size(axis)  # n
     slices = jnp.pad(rows, ((0, 0), (0, -rows.shape[1] % num_devices))).reshape(rows.shape[0], num_devices, -1)
-    packed, unpack = _pack_to_send(jnp.moveaxis(slices, 1, 0), dtype)  # [n, P, slice]: slice i goes to device i
+    packed, unpack = _pack_to_send(jnp.moveaxis(slices, 1, 0), dtype)  # [n, rows, slice]: slice i goes to device i
     return unpack(jax.lax.all_to_all(packed, axis, split_axis=0, concat_axis=0, tiled=True))
 
 

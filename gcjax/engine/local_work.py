@@ -1,7 +1,7 @@
 """Commits of local work: workers take optimizer steps of their own, and push what these have changed.
 
-Letters: W workers, O owners of local parameters (workers, or groups of them), C contributions to a commit, G workers
-who take steps together.
+Letters: W workers, C contributions to a commit. Owners of local parameters are workers, or groups of them; members are
+workers who take steps together.
 """
 
 from collections.abc import Callable
@@ -22,7 +22,7 @@ from gcjax.tasks.base import Task
 
 
 class Local(NamedTuple):
-    """The parameters that an owner (a worker or a group) works on; every leaf [O, ...] for all of them.
+    """The parameters that an owner (a worker or a group) works on; every leaf [num_owners, ...] for all of them.
 
     Attributes:
       params: the parameters.
@@ -36,12 +36,12 @@ class Local(NamedTuple):
 
 
 class LocalSteps(NamedTuple):
-    """The steps of one contribution, which its G workers take together; every field [C, ...] for all of a commit.
+    """The steps of one contribution, which its members take together; every field [C, ...] for all of a commit.
 
     Attributes:
-      worker: int32[G], who takes them; -1 pads. G is 1 unless the workers have common parameters.
-      unit: int32[G], the unit of the first step.
-      share: float[G], the share of each worker in the gradient of a step; they add up to 1.
+      worker: int32[members], who takes them; -1 pads. There is one unless the workers have common parameters.
+      unit: int32[members], the unit of the first step.
+      share: float[members], the share of each worker in the gradient of a step; they add up to 1.
       version: int32[], the version that is read before the first step, if it is not the one that was read last.
       num_steps: int32[], how many steps; 0 pads.
       weight: float[], the factor of their change in the commit.
@@ -79,15 +79,15 @@ class LocalRule(NamedTuple):
 
 
 LocalCommit = Callable[[Inputs, Commits, jax.Array, Local], tuple[Contribution, Local]]
-"""`(inputs, commits, index, all_local) -> (contribution, all_local)`: makes commit `index`; `all_local` is of all O."""
+"""`(inputs, commits, index, all_local) -> (contribution, all_local)`: makes a commit; `all_local` is of all owners."""
 
 
 def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, params: Any, num_workers: int) -> Local:
-    """The local parameters before the first commit: all O owners have the initial ones."""
+    """The local parameters before the first commit: all owners have the initial ones."""
     num_owners = int(owners(local, num_workers).max()) + 1
 
     def repeat_leaf(x: jax.Array) -> jax.Array:
-        """[O, ...]: the same array for each owner."""
+        """[num_owners, ...]: the same array for each owner."""
         return jnp.broadcast_to(jnp.asarray(x), (num_owners, *jnp.shape(x)))
 
     opt_state = (local.optimizer or optimizer).init(params)
@@ -139,10 +139,10 @@ def local_commits(
 
 
 def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> LocalSteps:
-    """The steps of the C contributions to commit `index`: of G = 1 worker each, every field [C, ...].
+    """The steps of the C contributions to commit `index`: of one member each, every field [C, ...].
 
     Workers with common parameters (`local.joint_steps`) take their steps as one contribution: fields are then [1, ...],
-    and G is what C was.
+    and there are as many members as C was.
     """
     worker, unit, version = commits.worker[index], commits.unit[index], commits.version[index]
     is_contribution = worker >= 0  # -1 pads
@@ -151,14 +151,14 @@ def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> Lo
     if not local.joint_steps:
         share = jnp.ones_like(weight)
         return LocalSteps(
-            worker=worker[:, None], unit=unit[:, None], share=share[:, None],  # [C, G = 1]
+            worker=worker[:, None], unit=unit[:, None], share=share[:, None],  # [C, 1]
             version=version, num_steps=num_steps, weight=weight,
         )  # fmt: skip
     total_weight = weight.sum(keepdims=True)
     share = weight / jnp.where(total_weight > 0, total_weight, 1)
     first = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
     return LocalSteps(
-        worker=worker[None], unit=unit[None], share=share[None],  # [1, G]
+        worker=worker[None], unit=unit[None], share=share[None],  # [1, members]
         version=version[first], num_steps=num_steps[first], weight=total_weight,
     )  # fmt: skip
 
@@ -172,7 +172,7 @@ def _changes_one_by_one(
       rule: what is the same in all commits.
       inputs: the versions, the data and the key.
       steps: of the C contributions, every field [C, ...].
-      all_local: the local parameters of all owners, every leaf [O, ...].
+      all_local: the local parameters of all owners, every leaf [num_owners, ...].
 
     Returns:
       The sum of the weighted changes, the local parameters of all owners after it, and the mean loss of each

@@ -1,5 +1,9 @@
-"""Synchronisation protocols: who waits for whom. Durations in, a schedule out."""
+"""Synchronisation protocols: who waits for whom. Durations in, a schedule out.
 
+What a protocol of one's own is written with is in `gcjax.protocols.simulation`.
+"""
+
+from gcjax.protocols import simulation
 from gcjax.protocols.adacomm import adacomm
 from gcjax.protocols.adsp import adsp
 from gcjax.protocols.anytime import anytime_minibatch
@@ -14,18 +18,11 @@ from gcjax.protocols.grouped import grouped
 from gcjax.protocols.groups import contiguous_groups, groups_by_speed, random_groups
 from gcjax.protocols.k_sync import backup_workers, k_async, k_batch_async, k_batch_sync, k_sync
 from gcjax.protocols.local_sgd import diloco, local_sgd
+from gcjax.protocols.m_sgc import m_sgc
 from gcjax.protocols.progressive import progressive_groups
 from gcjax.protocols.psp import psp
 from gcjax.protocols.schedule import Commits, Schedule, Timeline, commits, record, truncate
-from gcjax.protocols.sequential import m_sgc, sr_sgc
-from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.max_plus import bounded_staleness, check_staleness, commits_on_arrival
-from gcjax.protocols.simulation.rounds import Round
-from gcjax.protocols.simulation.rounds import fixed as fixed_units
-from gcjax.protocols.simulation.rounds import rounds as round_schedule
-from gcjax.protocols.simulation.rounds import until as units_until
-from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, units
-from gcjax.protocols.simulation.turns import Work
+from gcjax.protocols.sr_sgc import sr_sgc
 from gcjax.protocols.ssp import asp, ssp
 from gcjax.protocols.staleness_aware import staleness_aware
 from gcjax.protocols.stsyn import stsyn
@@ -75,32 +72,22 @@ __all__ = [
     "LocalWork",
     "Observed",
     "Protocol",
-    "Round",
-    "Rule",
     "Schedule",
     "Timeline",
-    "TurnPlan",
-    "View",
-    "Work",
     "adacomm",
     "adsp",
     "anytime_minibatch",
     "asp",
     "backup_workers",
-    "bounded_staleness",
     "bsp",
     "check",
-    "check_staleness",
     "coded",
     "commits",
-    "commits_on_arrival",
     "contiguous_groups",
     "diloco",
     "dssp",
     "elastic_averaging",
-    "event_schedule",
     "events",
-    "fixed_units",
     "grouped",
     "groups_by_speed",
     "k_async",
@@ -113,13 +100,11 @@ __all__ = [
     "psp",
     "random_groups",
     "record",
-    "round_schedule",
+    "simulation",
     "sr_sgc",
     "ssp",
     "staleness_aware",
     "stsyn",
     "truncate",
-    "units",
-    "units_until",
     "worker_busy",
 ]

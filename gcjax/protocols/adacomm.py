@@ -8,7 +8,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.observed_losses import mean_loss, window_of
-from gcjax.protocols.simulation.rounds import Round, fixed, rounds
+from gcjax.protocols.simulation.rounds import Round, fixed_units, rounds
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -53,7 +53,7 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
 
         def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
             """The round with the steps of the window in which it begins."""
-            return fixed(steps[window_of(begin, seconds, num_windows)])(work, first, received, begin)
+            return fixed_units(steps[window_of(begin, seconds, num_windows)])(work, first, received, begin)
 
         return rounds(rule, durations, network, durations.shape[0])
 

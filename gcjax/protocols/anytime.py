@@ -9,7 +9,7 @@ import optax
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.simulation.rounds import Round, rounds, until
+from gcjax.protocols.simulation.rounds import Round, rounds, units_until
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -33,7 +33,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
         """The round in which everybody computes for `seconds` from `received float[W]` on."""
         del begin
-        return until(work, first, received, received + seconds)
+        return units_until(work, first, received, received + seconds)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         record = rounds(rule, durations, network, durations.shape[0])

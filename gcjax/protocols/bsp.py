@@ -8,7 +8,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness
-from gcjax.protocols.simulation.rounds import fixed, rounds
+from gcjax.protocols.simulation.rounds import fixed_units, rounds
 from gcjax.stragglers.network import Network
 
 
@@ -22,7 +22,7 @@ def bsp() -> Protocol:
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         num_units, num_workers = durations.shape
         if network.server is not None:  # messages get in each other's way
-            return rounds(fixed(1), durations, network, num_units)
+            return rounds(fixed_units(1), durations, network, num_units)
         timeline = bounded_staleness(durations, network, 0)
         index = jnp.arange(num_units)[:, None]
         return record(

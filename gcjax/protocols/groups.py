@@ -98,7 +98,7 @@ def checked_order(order: Sequence[int] | None, num_workers: int) -> list[int]:
 
 
 def members(groups: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
-    """int32[G, S], the workers of each group, -1 pads; and int32[W], the group of each worker."""
+    """int32[G, members], the workers of each group, -1 pads; and int32[W], the group of each worker."""
     table = np.full((len(groups), max(map(len, groups))), -1, np.int32)
     group_of = np.zeros(sum(map(len, groups)), np.int32)
     for g, group in enumerate(groups):

@@ -8,7 +8,7 @@ import optax
 from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
-from gcjax.protocols.simulation.rounds import fixed, rounds
+from gcjax.protocols.simulation.rounds import fixed_units, rounds
 from gcjax.stragglers.network import Network
 
 
@@ -61,7 +61,7 @@ def _averaged(num_local_steps: int, local: LocalWork, promise: Callable[..., spe
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         check_units(durations, num_local_steps)
-        return rounds(fixed(num_local_steps), durations, network, durations.shape[0] // num_local_steps)
+        return rounds(fixed_units(num_local_steps), durations, network, durations.shape[0] // num_local_steps)
 
     return Protocol(
         schedule,

@@ -7,7 +7,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
-from gcjax.protocols.simulation.rounds import Round, rounds, until
+from gcjax.protocols.simulation.rounds import Round, rounds, units_until
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -37,7 +37,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         end = received + work.seconds(first, num_local_steps)
         stop = jnp.sort(end)[num_waited - 1]
         least = jnp.where(jnp.isfinite(end) & (end <= stop), num_local_steps, 0)
-        done = until(work, first, received, jnp.broadcast_to(stop, first.shape), least)
+        done = units_until(work, first, received, jnp.broadcast_to(stop, first.shape), least)
         sampled = jnp.minimum(num_local_steps, work.num_units - first)
         lost = jnp.isinf(work.seconds(first, sampled)).sum() > first.size - num_waited
         # Too many failed workers: the round never ends, even if another one has no unit left. Otherwise units run out.

@@ -20,10 +20,11 @@ from gcjax.specifications.first_arrivals import (
     staleness_aware,
 )
 from gcjax.specifications.groups import adsp, asp, grouped, progressive_groups
+from gcjax.specifications.m_sgc import m_sgc
 from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
 from gcjax.specifications.rounds import adacomm, anytime_minibatch, diloco, local_sgd, stsyn
-from gcjax.specifications.sequential import m_sgc, sr_sgc
+from gcjax.specifications.sr_sgc import sr_sgc
 from gcjax.specifications.thresholds import dssp, psp
 from gcjax.specifications.worker_busy import worker_busy, worker_busy_eager
 from gcjax.specifications.worker_busy_pushes import worker_busy_pushes

@@ -12,7 +12,7 @@ Fields that mean the same have the same name everywhere: `clock` the units that 
 commits so far, `read` the version read last, `work` the pushes or units that are not in a commit yet, `busy` whether a
 worker is between reading and pushing.
 
-Letters: W workers, C components, D entries of a state.
+Letters: W workers, D entries of a state.
 """
 
 import math
@@ -130,8 +130,8 @@ class Specification(NamedTuple):
         `canonicalise`, this keeps them finite, and the protocol's docstring says why nothing is lost.
       canonicalise: pure function `state -> state` to one of finitely many that stand for all: it counts versions and
         clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
-      replay: `(state, events [B]) -> states [B]` in numpy, the states before each of these events if the first one
-        happens in this state; where they can be counted, so that long runs need not be replayed step by step.
+      replay: `(state, events) -> states` in numpy, arrays with an entry for each event: the states before them if the
+        first one happens in this state; where they can be counted, so that long runs need not be replayed step by step.
     """
 
     name: str

@@ -73,7 +73,7 @@ def push_event(newest: Newest) -> dict[str, Any]:
 
 
 def replay_clocks(state: Any, events: Event) -> Any:
-    """The state before each of B events, as arrays [B, ...]: clocks count the UNIT events before, other fields stay."""
+    """The state before each event, as arrays [events, ...]: clocks count the UNIT events before, other fields stay."""
     num_events = events.kind.size
     increments = np.zeros((num_events + 1, state.clock.size), np.int32)
     unit_events = np.flatnonzero(events.kind == KINDS.index(UNIT))

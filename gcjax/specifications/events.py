@@ -22,7 +22,7 @@ KINDS = (BEGIN, STEP, UNIT, SEND, MESSAGE, COMMIT)
 
 
 class Event(NamedTuple):
-    """One event, or arrays [X] of several.
+    """One event, or arrays [events] of several.
 
     Attributes:
       kind: int32, its number in `KINDS`; -1 if it is none.

@@ -1,7 +1,6 @@
 """The steps out of many states at once: those of the programs, and those that the environment may take.
 
-Letters: N states at once, C components, A actions, D entries of a state, S steps that a guarantee may allow, B steps
-judged at once.
+Letters: n states or steps, N states at once, D entries of a state.
 """
 
 from typing import Any, NamedTuple
@@ -129,14 +128,15 @@ class Stepper:
         """The steps of all actions from a state int32[D], and which of them there are.
 
         Returns:
-          int32[C, A, D], where they lead; bool[C, A], which are enabled; bool[C, A], which an environment may take,
+          int32[components, actions, D], where they lead; bool[components, actions], which are enabled, and which an
+          environment may take,
           enabled or not, since the guarantee of their role allows `only_actions`.
         """
         spec, layout = self.specification, self.layout
         before = layout.unflatten(row)
 
         def component_moves(component: jax.Array) -> tuple[jax.Array, ...]:
-            """The same for one component: [A, D], [A] and [A]."""
+            """The same for one component: [actions, D], [actions] and [actions]."""
             role_number = (component >= spec.num_workers).astype(jnp.int32)
             moves = [action.move(before, component) for action, _ in self.actions]
             is_own = role_number == jnp.asarray([number for _, number in self.actions])
@@ -149,7 +149,7 @@ class Stepper:
 
 
 def _moves(after: np.ndarray, is_move: np.ndarray) -> Moves:
-    """The steps int32[n, C, A, D] for which bool[n, C, A] is true, as lists."""
+    """The steps int32[n, components, actions, D] for which bool[n, components, actions] is true, as lists."""
     state, component, action = np.nonzero(is_move)
     return Moves(state, component, action, after[is_move])
 
@@ -177,7 +177,7 @@ class _Others:
     def _allowed_values(
         self, row: jax.Array, looked_at: jax.Array, who: jax.Array, places: jax.Array, values: jax.Array
     ) -> jax.Array:
-        """bool[components, S]: which values are guaranteed, or relied on."""
+        """bool[components, values]: which values are guaranteed, or relied on."""
         before, rely = self.layout.unflatten(row), self.specification.rely
 
         def is_allowed(after: jax.Array, component: jax.Array) -> jax.Array:
@@ -187,7 +187,7 @@ class _Others:
             return guaranteed if rely is None else guaranteed | rely(before, state, looked_at)
 
         def allowed_values(component: jax.Array, place: jax.Array) -> jax.Array:
-            """bool[S]: the same for all values that a component may write at these places."""
+            """bool[values]: the same for all values that a component may write at these places."""
             return jax.vmap(lambda value: is_allowed(row.at[place].set(value), component))(values)
 
         return jax.vmap(allowed_values)(who, places)
@@ -199,7 +199,7 @@ def written_values(
     """All that components could write: everything within the sizes, and one above.
 
     Returns:
-      The entries that each may write, int[components, entries], and the values to try, int32[S, entries].
+      The entries that each may write, int[components, entries], and the values to try, int32[values, entries].
 
     Raises:
       ValueError: if there are too many.

@@ -1,9 +1,10 @@
-"""Sequential gradient codes: every job can be decoded in time, whoever is late (Krishnan et al. 2023).
+"""What the specifications of the sequential gradient codes share: rounds that end with those late that may be late.
 
-In each round workers answer or are late; the server ends a round when those who are late conform with the (B, W,
-λ)-bursty model in the last W rounds: at most λ workers are late in them, each within B rounds in a row. How long
-anybody takes, and the patience with those who need not be waited for, is left open. Rounds are not counted beyond the
-first few, and jobs are forgotten when they are to be decoded.
+They are `sr_sgc` and `m_sgc` (Krishnan et al. 2023): every job can be decoded in time, whoever is late. In each round
+workers answer or are late; the server ends a round when those who are late conform with the bursty model in the last
+`window` rounds: at most `max_slow` workers are late in them, each within `burst` rounds in a row. How long anybody
+takes, and the patience with those who need not be waited for, is left open. Rounds are not counted beyond the first
+few, and jobs are forgotten when they are to be decoded.
 """
 
 from collections.abc import Callable
@@ -14,51 +15,16 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import _validate
-from gcjax.equality import comparable
-from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry
+from gcjax.specifications.base import Action, Role, Specification, check_num_workers, is_own_entry
 from gcjax.specifications.events import COMMIT, MESSAGE, SEND, Event
-
-
-class Repeated(NamedTuple):
-    """The state of SR-SGC, rows by age, the latest first.
-
-    Attributes:
-      index: int[], the rounds that have ended.
-      answered: int[W], who has answered in this round.
-      late: int[window - 1, W], who was late in the rounds before.
-      given: int[B, W], who has given the task of a job in its own round.
-    """
-
-    index: Numbers
-    answered: Numbers
-    late: Numbers
-    given: Numbers
-
-
-class Multiplexed(NamedTuple):
-    """The state of M-SGC, rows by the age of the job.
-
-    Attributes:
-      index: int[], the rounds that have ended.
-      answered: int[W], who has answered in this round.
-      late: int[window - 1, W], who was late in the rounds before, the latest first.
-      plain: int[window - 1 + B, W], the uncoded parts that each has done.
-      shares: int[window - 1 + B, B, W], who has done its share of which coded part.
-    """
-
-    index: Numbers
-    answered: Numbers
-    late: Numbers
-    plain: Numbers
-    shares: Numbers
 
 
 class Scheme(NamedTuple):
     """What the schemes differ in.
 
     Attributes:
-      burst: B.
-      max_slow: λ.
+      burst: the rounds within which all late ones of a worker in a window are.
+      max_slow: the most workers that are late in a window.
       delay: after so many rounds a job must be decodable.
       load: the units of a worker in a round.
       next_round: `state -> state`, at the end of a round.
@@ -79,7 +45,8 @@ class Scheme(NamedTuple):
     def end_round(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
         """The state after the round, and whether it may end: who is late now conforms with the bursty model.
 
-        Nobody may be late again B or more rounds after being late in the window, and at most λ different workers in it.
+        Nobody may be late again `burst` or more rounds after being late in the window, and at most `max_slow` different
+        workers are late in it.
         """
         late = state.answered == 0
         was_late = state.late.any(axis=0)
@@ -119,76 +86,7 @@ class Scheme(NamedTuple):
         return (ends_now & is_of_tasks) | (ended_before & (self.own_tasks(before, job) == event.size))
 
 
-@comparable
-def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: int = 1) -> Specification:
-    """SR-SGC: every job can be decoded B rounds after it began.
-
-    A job can be decoded if all but s = ceil(B λ / (W - 1 + B)) workers have given their task, in its own round or B
-    rounds later.
-
-    Args:
-      num_workers: n.
-      burst: B, a divisor of W - 1.
-      window: W, above B.
-      max_slow: λ, at most n.
-    """
-    _check_parameters(num_workers, burst, window, max_slow)
-    if (window - 1) % burst:
-        raise ValueError(f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}.")
-    num_needed = num_workers + (-burst * max_slow // (window - 1 + burst))  # n - s
-
-    load = num_workers - num_needed + 1
-
-    rounds = _SelectiveRepeat(burst, num_needed, load)
-    scheme = Scheme(
-        burst=burst,
-        max_slow=max_slow,
-        delay=burst,
-        load=load,
-        next_round=rounds.next_round,
-        in_time=rounds.in_time,
-        tasks=rounds.tasks,
-        own_tasks=rounds.own_tasks,
-    )
-    shapes = num_workers, (window - 1, num_workers), (burst, num_workers)
-    first = Repeated(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
-    return _rounds_specification(
-        f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)", first, scheme
-    )
-
-
-@comparable
-def m_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: int = 1) -> Specification:
-    """M-SGC: every job can be decoded W - 2 + B rounds after it began.
-
-    A job can be decoded if all have done their W - 1 uncoded parts, and all but λ their share of each coded part.
-
-    Args:
-      num_workers: n.
-      burst: B, below W.
-      window: W.
-      max_slow: λ, at most n.
-    """
-    _check_parameters(num_workers, burst, window, max_slow)
-    rounds = _Multiplex(num_workers, burst, window, max_slow)
-    slots = rounds.slots
-    scheme = Scheme(
-        burst=burst,
-        max_slow=max_slow,
-        delay=slots - 1,
-        load=slots * rounds.size,
-        next_round=rounds.next_round,
-        in_time=rounds.in_time,
-        tasks=rounds.tasks,
-    )
-    shapes = num_workers, (window - 1, num_workers), (slots, num_workers), (slots, burst, num_workers)
-    first = Multiplexed(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
-    name = f"m_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)"
-    specification = _rounds_specification(name, first, scheme)
-    return specification._replace(sizes=specification.sizes._replace(plain=np.full(shapes[2], window)))
-
-
-def _rounds_specification(name: str, first: Any, scheme: Scheme) -> Specification:
+def rounds_specification(name: str, first: Any, scheme: Scheme) -> Specification:
     """The specification of a scheme; `first` is its first state, in which each array but `index` is of zeros."""
     num_workers, state_type, delay = first.answered.size, type(first), scheme.delay
     ends = Action("end round", scheme.end_round, SEND, scheme.is_send_after_round)
@@ -213,127 +111,22 @@ def _rounds_specification(name: str, first: Any, scheme: Scheme) -> Specificatio
     )
 
 
-class _SelectiveRepeat(NamedTuple):
-    """Rounds of SR-SGC, in which `num_needed` tasks, of `load` chunks each, decode a job; `burst` is B."""
-
-    burst: int
-    num_needed: int
-    load: int
-
-    def repeats(self, state: Repeated) -> jax.Array:
-        """bool[W]: who repeats the task of the job of B rounds ago."""
-        has_given = state.given[-1] == 1
-        has_not_given = ~has_given & (state.index >= self.burst)  # there is no such job in the first B rounds
-        # Only the first so many as are needed.
-        return has_not_given & (jnp.cumsum(has_not_given) <= self.num_needed - has_given.sum())
-
-    def own_answers(self, state: Repeated) -> jax.Array:
-        """bool[W]: who has answered with the task of this round's job."""
-        return (state.answered == 1) & ~self.repeats(state)
-
-    def next_round(self, state: Repeated) -> Repeated:
-        """The state at the beginning of the next round."""
-        given, answered = _with_new_first_row(state.given, self.own_answers(state)), jnp.zeros_like(state.answered)
-        return Repeated(index=state.index + 1, answered=answered, late=_late_after_round(state), given=given)
-
-    def num_tasks(self, state: Repeated) -> jax.Array:
-        """int[]: how many tasks there are for the job of B rounds ago, at the end of this round."""
-        return ((state.given[-1] == 1) | ((state.answered == 1) & self.repeats(state))).sum()
-
-    def tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
-        """int[]: the chunks done for this round's job, or that of B rounds ago, at its end; negative for other jobs."""
-        repeated = jnp.where(job == state.index - self.burst, self.num_tasks(state), -1)
-        return self.load * jnp.where(job == state.index, self.own_answers(state).sum(), repeated)
-
-    def own_tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
-        """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""
-        return jnp.where(job == state.index - 1, self.load * state.given[0].sum(), -1)
-
-    def in_time(self, state: Repeated) -> jax.Array:
-        """bool[]: whether the job of B rounds ago, if there is one, can be decoded."""
-        return (state.index < self.burst) | (self.num_tasks(state) >= self.num_needed)
-
-
-class _Multiplex(NamedTuple):
-    """Rounds of M-SGC: n workers, B, W and λ. A job is worked on for `slots` rounds, its age is how many have ended."""
-
-    num_workers: int
-    burst: int
-    window: int
-    max_slow: int
-
-    @property
-    def slots(self) -> int:
-        """The jobs in flight."""
-        return self.window - 1 + self.burst
-
-    @property
-    def has_coded_parts(self) -> bool:
-        """Whether there are coded parts."""
-        return self.max_slow < self.num_workers
-
-    @property
-    def size(self) -> int:
-        """The chunks of a task."""
-        return self.max_slow + 1 if self.has_coded_parts else 1
-
-    def parts_after_round(self, state: Multiplexed) -> tuple[jax.Array, jax.Array]:
-        """`plain` int[slots, W] and `shares` int[slots, B, W], with what has been answered in this round.
-
-        In one round a worker does a part of the job of each age: an uncoded one in the first W - 1 rounds, and then an
-        uncoded one that it still owes, or its share of a coded part.
-        """
-        age, coded_part = np.arange(self.slots)[:, None], np.arange(self.burst)
-        is_plain = (age < self.window - 1) | (state.plain < self.window - 1)
-        # Jobs older than the first round do not exist.
-        is_done = (age <= state.index) & (is_plain | self.has_coded_parts) & (state.answered == 1)[None]
-        shares = state.shares.at[self.window - 1 + coded_part, coded_part].set(
-            (is_done & ~is_plain)[self.window - 1 :].astype(jnp.int32)
-        )
-        return state.plain + (is_done & is_plain), shares
-
-    def next_round(self, state: Multiplexed) -> Multiplexed:
-        """The state at the beginning of the next round; all jobs are one round older, and a new one begins."""
-        plain, shares = self.parts_after_round(state)
-        return Multiplexed(
-            index=state.index + 1,
-            answered=jnp.zeros_like(state.answered),
-            late=_late_after_round(state),
-            plain=_with_new_first_row(plain, jnp.zeros_like(plain[0])),
-            shares=_with_new_first_row(shares, jnp.zeros_like(shares[0])),
-        )
-
-    def in_time(self, state: Multiplexed) -> jax.Array:
-        """bool[]: whether the oldest job, if there is one yet, can be decoded after this round."""
-        plain, shares = self.parts_after_round(state)
-        is_decodable = (plain[-1] >= self.window - 1).all()
-        if self.has_coded_parts:
-            is_decodable &= (shares[-1].sum(axis=1) >= self.num_workers - self.max_slow).all()
-        return (state.index < self.slots - 1) | is_decodable
-
-    def tasks(self, state: Multiplexed, job: jax.Array) -> jax.Array:
-        """int[]: the chunks done for the oldest job at the end of this round; negative for other jobs."""
-        plain, shares = self.parts_after_round(state)
-        num_parts = plain[-1].sum() + (shares[-1].sum() if self.has_coded_parts else 0)
-        return self.size * jnp.where(job == state.index - (self.slots - 1), num_parts, -1)
-
-
 def _answer(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
     """The state in which the worker has answered in this round, and whether it had not."""
     return state._replace(answered=state.answered.at[worker].set(1)), state.answered[worker] == 0
 
 
-def _late_after_round(state: Any) -> jax.Array:
+def late_after_round(state: Any) -> jax.Array:
     """int[window - 1, W]: who was late in the last rounds, that which now ends first."""
-    return _with_new_first_row(state.late, 1 - state.answered)
+    return with_new_first_row(state.late, 1 - state.answered)
 
 
-def _with_new_first_row(rows: jax.Array, row: jax.Array) -> jax.Array:
+def with_new_first_row(rows: jax.Array, row: jax.Array) -> jax.Array:
     """As many rows as before, with this one in front; the last one is dropped."""
     return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
 
 
-def _check_parameters(num_workers: int, burst: int, window: int, max_slow: int) -> None:
+def check_parameters(num_workers: int, burst: int, window: int, max_slow: int) -> None:
     """Raises `ValueError` for parameters that no sequential code has."""
     check_num_workers(num_workers)
     _validate.integer("window", window, minimum=2)

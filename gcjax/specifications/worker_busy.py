@@ -217,7 +217,7 @@ def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) ->
 
 
 def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
-    """The state before each of B events, as arrays [B, ...], if the first one happens in this state.
+    """The state before each event, as arrays [events, ...], if the first one happens in this state.
 
     Commits and units are counted, and the last value of each worker is kept, instead of taking step by step.
     """
@@ -225,14 +225,14 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
     num_events, num_workers = events.kind.size, state.work.size
 
     def sum_changes(rows: np.ndarray, changes: np.ndarray | int, first: np.ndarray) -> np.ndarray:
-        """int32[B, W]: `first`, int[W], and what the events `rows` before have added for their workers."""
+        """int32[events, W]: `first`, int[W], and what the events `rows` before have added for their workers."""
         entries = np.zeros((num_events + 1, num_workers), np.int32)
         entries[rows + 1, events.worker[rows]] = changes
         entries[0] = first
         return np.cumsum(entries[:-1], axis=0, dtype=np.int32)
 
     def latest_values(is_event: np.ndarray, values: np.ndarray, first: np.ndarray) -> np.ndarray:
-        """int32[B, W]: the value [B] at each worker's last such event before each event; `first` if there is none."""
+        """int32[events, W]: the value at each worker's last such event before each event; `first` if there is none."""
         rows = np.flatnonzero(is_event)
         worker = events.worker[rows].astype(np.min_scalar_type(num_workers))  # the fewer bytes, the faster sorted
         rows = rows[np.argsort(worker, kind="stable")]
@@ -245,7 +245,7 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
     arrived = sum_changes(np.flatnonzero(units), 1, state.work)
     commit_numbers = np.where(commits, np.arange(1, num_events + 1), 0)  # counted from 1; 0 for other events
     last_commit = np.maximum.accumulate(np.append(0, commit_numbers)[:-1])  # before each event; 0 if none
-    committed = np.where((last_commit > 0)[:, None], arrived[(last_commit - 1).clip(0)], 0)  # units, int[B, W]
+    committed = np.where((last_commit > 0)[:, None], arrived[(last_commit - 1).clip(0)], 0)  # units, int[events, W]
     return Busy(
         version=version,
         start=state.start + (version - state.version),

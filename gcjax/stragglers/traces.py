@@ -1,6 +1,6 @@
 """A straggler model that replays measured times; see `gcjax.stragglers.trace_files` for the files.
 
-Letters: T units of work, P workers of the trace, W workers.
+Letters: T units of work, W workers. The columns of a trace are the workers measured.
 """
 
 from pathlib import Path
@@ -20,7 +20,7 @@ WORKERS = ("recorded", "drawn")
 
 
 class _State(NamedTuple):
-    """The trace float[T, P], each worker's column int32[W], and the row of its next unit int32[W]."""
+    """The trace float[T, columns], each worker's column int32[W], and the row of its next unit int32[W]."""
 
     seconds: jax.Array
     column: jax.Array
@@ -40,17 +40,17 @@ def replay(
     over seeds says how much depends on the part, not how other measurements would have come out.
 
     Args:
-      trace: float[T, P] seconds, NaN where not measured, inf for a failed worker; or a file for `read_trace`.
+      trace: float[T, columns] seconds, NaN where not measured, inf for a failed worker; or a file for `read_trace`.
       start: the first row. "random": the key draws it, one for all workers, so that what happened at the same time
         still does; where the workers are drawn, one for each. "recorded": row 0, as it was measured. With
         `workers="recorded"` nothing is random then, and every key gives the same durations.
-      workers: the columns. "recorded": worker w is column w, and W must be P. "drawn": any W; the key draws the
-        columns without replacement, and once all are used begins again, so that each column is used W/P times, rounded
-        up or down.
+      workers: the columns. "recorded": worker w is column w, and W must be their number. "drawn": any W; the key draws
+        the columns without replacement, and once all are used begins again, so that each is used W / columns times,
+        rounded up or down.
 
     Raises:
       ValueError: if the trace is not of this form, or a worker has no measured unit, or there is no such choice, or W
-        is not P for recorded workers.
+        is not their number for recorded workers.
     """
     return _replay_model(read_trace(trace) if isinstance(trace, (str, Path)) else trace, start, workers)
 
@@ -92,7 +92,7 @@ def _random_columns(rng_key: jax.Array, num_columns: int, num_workers: int) -> j
 
 
 def _with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
-    """float[T, P]: every NaN is replaced by the worker's last measured unit before it, or else by its first one."""
+    """float[T, columns]: every NaN is replaced by the worker's last measured unit before it, or by its first one."""
     is_measured = ~np.isnan(seconds)
     if not is_measured.any(axis=0).all():
         worker = np.flatnonzero(~is_measured.any(axis=0))[0]

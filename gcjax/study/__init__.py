@@ -26,4 +26,4 @@ __all__ = [
 ]
 
 TABLE = {"study": Entry(Study)}
-EXPERIMENTS = {"compare": Entry(compare)}
+EXPERIMENTS = {"compare": Entry(compare, also_needs=(("study.target", 0.9),))}

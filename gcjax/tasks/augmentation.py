@@ -1,4 +1,4 @@
-"""Random changes of training images, inside the compiled program. Letters: B images, C channels."""
+"""Random changes of training images, inside the compiled program. Letters: B images."""
 
 import jax
 import jax.numpy as jnp
@@ -14,7 +14,7 @@ def crop_and_flip(images: jax.Array, rng_key: jax.Array) -> jax.Array:
     The augmentation of He et al. 2016, section 4.2 (and of many others for CIFAR-10).
 
     Args:
-      images: [B, height, width, C], of any type.
+      images: [B, height, width, channels], of any type.
       rng_key: decides everything, together with the position of an image in the batch.
     """
     batch_size, height, width, _ = images.shape

@@ -1,6 +1,6 @@
 """How batches are drawn from chunks.
 
-Letters: N chunks, n examples, P examples of the largest chunk, B examples of a batch.
+Letters: N chunks, n examples, B examples of a batch.
 """
 
 import functools

@@ -5,7 +5,7 @@ the first chunks have one example more. No example is dropped. The loss of a chu
 by m·N/n, which is 1 for equal chunks, so that the mean of the N chunk losses is the mean loss of all n
 examples.
 
-Letters: N chunks, n examples, P examples of the largest chunk.
+Letters: N chunks, n examples.
 """
 
 from typing import Any, NamedTuple
@@ -19,7 +19,7 @@ from gcjax.tasks.base import Batch
 
 
 class Chunks(NamedTuple):
-    """Training examples, chunk by chunk, then zeros so that every chunk can be read as P rows.
+    """Training examples, chunk by chunk, then zeros so that every chunk can be read as the rows of the largest.
 
     Attributes:
       inputs: [n + padding, ...], floats or bytes.
@@ -63,7 +63,7 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     hint = "Every chunk needs at least one training example."
     _validate.integer("num_chunks", num_chunks, minimum=1, maximum=num_examples, hint=hint)
     counts = num_examples // num_chunks + (np.arange(num_chunks) < num_examples % num_chunks)
-    num_padding = counts.max() - counts[-1]  # so that the last chunk, too, can be sliced as P rows
+    num_padding = counts.max() - counts[-1]  # so that the last chunk, too, can be sliced as the rows of the largest
     return Chunks(
         inputs=_zero_padded(inputs, num_padding),
         targets=_zero_padded(targets, num_padding),

@@ -114,5 +114,7 @@ def _records(name: str, raw: bytes) -> np.ndarray:
 
 
 def _split(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    pixels = records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)  # [n, C, 32, 32] -> [n, 32, 32, C]
+    pixels = (
+        records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
+    )  # [n, channels, 32, 32] -> [n, 32, 32, channels]
     return np.ascontiguousarray(pixels), records[:, 0].astype(np.int32)

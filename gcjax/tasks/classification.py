@@ -1,6 +1,6 @@
 """Classification of images by Flax models: what all image data sets share.
 
-Letters: N data chunks, n training examples, B examples of a batch, C channels.
+Letters: N data chunks, n training examples, B examples of a batch.
 """
 
 import functools
@@ -25,7 +25,7 @@ _SLICE_PIXELS = 2**18
 
 
 class Images(NamedTuple):
-    """Training and test images [n, height, width, C], floats or bytes, and their labels int32[n]."""
+    """Training and test images [n, height, width, channels], floats or bytes, and their labels int32[n]."""
 
     train: tuple[np.ndarray, np.ndarray]
     test: tuple[np.ndarray, np.ndarray]
@@ -38,7 +38,7 @@ class Scale(NamedTuple):
     deviation: tuple[float, ...]
 
     def apply(self, images: jax.Array, dtype: Any) -> jax.Array:
-        """Maps `uint8[B, height, width, C]` to floats."""
+        """Maps `uint8[B, height, width, channels]` to floats."""
         mean, deviation = (jnp.asarray(x, dtype).reshape(1, 1, 1, -1) for x in self)
         return (images.astype(dtype) - mean) / deviation
 

@@ -1,4 +1,4 @@
-"""What networks for images are made of. Letters: B examples, C channels.
+"""What networks for images are made of. Letters: B examples.
 
 A convolution is a dense layer on patches, here and in `gcjax.tasks.models`. On a CPU, XLA's own convolution is
 six to eight times as slow in a loop, and slower still under `vmap` over parameters, which makes it a grouped
@@ -14,7 +14,7 @@ import jax.numpy as jnp
 
 
 def patches(images: jax.Array, size: int = 3, stride: int = 1) -> jax.Array:
-    """Maps `[B, height, width, C]` to `[B, ceil(height / stride), ceil(width / stride), size² * C]`.
+    """Maps `[B, height, width, channels]` to `[B, ceil(height / stride), ceil(width / stride), size² * channels]`.
 
     Each position holds the `size` × `size` pixels around a pixel, row by row, with zeros outside of the image.
     """
@@ -27,7 +27,7 @@ def patches(images: jax.Array, size: int = 3, stride: int = 1) -> jax.Array:
 
 
 def max_pool_2x2(images: jax.Array) -> jax.Array:
-    """Maps `[B, height, width, C]` to half the height and width by the maxima of 2×2 pixels.
+    """Maps `[B, height, width, channels]` to half the height and width by the maxima of 2×2 pixels.
 
     Of an odd height or width, the last pixel counts alone.
     """
@@ -39,7 +39,7 @@ def max_pool_2x2(images: jax.Array) -> jax.Array:
 
 
 def max_pool_3x3(images: jax.Array) -> jax.Array:
-    """Maps `[B, height, width, C]` to half the height and width (rounded up) by the maxima of 3×3 pixels."""
+    """Maps `[B, height, width, channels]` to half the height and width (rounded up) by the maxima of 3×3 pixels."""
     return nn.max_pool(images, (3, 3), strides=(2, 2), padding="SAME")
 
 
@@ -67,7 +67,7 @@ class GroupNorm(nn.Module):
 
     @nn.compact
     def __call__(self, images: jax.Array) -> jax.Array:
-        """Maps `float[B, height, width, C]` to the same shape."""
+        """Maps `float[B, height, width, channels]` to the same shape."""
         num_groups = math.gcd(8, images.shape[-1])
         reduce_in_float32 = self.dtype != jnp.float64  # Flax would otherwise mix float32 into float64
         return nn.GroupNorm(num_groups, param_dtype=self.dtype, force_float32_reductions=reduce_in_float32)(images)

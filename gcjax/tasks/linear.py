@@ -1,6 +1,6 @@
 """Linear regression with its closed-form optimum.
 
-Letters: N data chunks, n examples, F features, B examples of a batch.
+Letters: N data chunks, n examples, B examples of a batch.
 """
 
 import jax

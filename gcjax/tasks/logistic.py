@@ -1,6 +1,6 @@
 """Logistic regression with an L2 penalty, and its optimum by Newton's method.
 
-Letters: N data chunks, n examples, F features, B examples of a batch.
+Letters: N data chunks, n examples, B examples of a batch.
 """
 
 import functools
@@ -33,8 +33,8 @@ def logistic_regression(
 
     Args:
       num_chunks: N.
-      num_examples: n, at least F.
-      num_features: F.
+      num_examples: n, at least the number of features.
+      num_features: numbers of an example.
       l2: the factor of the penalty; above zero, so that there is one optimum.
       batch_size: B, drawn with replacement; None takes the whole chunk, and needs `local_data`.
       local_data: whether a worker draws only from its own chunk rather than from all data.
@@ -74,13 +74,13 @@ def _logistic_objective(l2: float) -> Objective:
 
 
 def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float, tolerance: float = 1e-13) -> np.ndarray:
-    """float[F]: the optimum, by Newton steps that are halved until the gradient shrinks.
+    """float[features]: the optimum, by Newton steps that are halved until the gradient shrinks.
 
     Ends with a gradient of norm at most `tolerance`, or where rounding lets no step shrink it any more.
     """
 
     def gradient(weights: np.ndarray) -> np.ndarray:
-        """Of the mean cross entropy plus the penalty, float[F]."""
+        """Of the mean cross entropy plus the penalty, float[features]."""
         return inputs.T @ (_sigmoid(inputs @ weights) - targets) / len(targets) + l2 * weights
 
     weights = np.zeros(inputs.shape[1])

@@ -1,4 +1,4 @@
-"""Small Flax networks for images and texts. Letters: B examples of a batch, S tokens of a text."""
+"""Small Flax networks for images and texts. Letters: B examples of a batch."""
 
 import functools
 import inspect
@@ -143,7 +143,7 @@ class Transformer(nn.Module):
 
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
-        """Maps `int[B, S]` to the logits `float[B, S, num_tokens]` of each next token."""
+        """Maps `int[B, tokens]` to the logits `float[B, tokens, num_tokens]` of each next token."""
         types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         # Means and variances in float32 at least; Flax would otherwise mix float32 into float64.
         layer_norm = functools.partial(nn.LayerNorm, force_float32_reductions=self.param_dtype != jnp.float64)

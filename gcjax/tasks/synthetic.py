@@ -1,9 +1,9 @@
 """Synthetic regression data, and what its tasks share.
 
-The inputs are standard normal; the true weights are normal with variance 1/F, so that predictions have
+The inputs are standard normal; the true weights are normal with variance 1 / features, so that predictions have
 variance 1.
 
-Letters: N data chunks, n examples, F features.
+Letters: N data chunks, n examples.
 """
 
 import functools
@@ -21,7 +21,7 @@ from gcjax.tasks.chunks import Data, split
 
 
 class Optimum(NamedTuple):
-    """The smallest objective `loss float[]`, and the `weights float[F]` that attain it."""
+    """The smallest objective `loss float[]`, and the `weights float[features]` that attain it."""
 
     weights: jax.Array
     loss: jax.Array
@@ -43,7 +43,7 @@ def synthetic_task(
     batch_size: int | None,
     local_data: bool,
 ) -> Task:
-    """A task with zero weights to begin with, of `inputs float[n, F]`, `targets float[n]`, `optimum` (weights, loss).
+    """A task that begins with zero weights, of inputs float[n, features], targets float[n], an optimum (weights, loss).
 
     The other arguments are as in `gcjax.tasks.linear_regression`.
     """
@@ -56,7 +56,7 @@ def synthetic_task(
 
 
 def linear_data(rng: np.random.Generator, num_examples: int, num_features: int) -> tuple[np.ndarray, np.ndarray]:
-    """`inputs float[n, F]`, and their products with the true weights, `float[n]`."""
+    """`inputs float[n, features]`, and their products with the true weights, `float[n]`."""
     _validate.integer("num_examples", num_examples, minimum=1)
     hint = "More features than examples leave many optima: raise num_examples or lower num_features."
     _validate.integer("num_features", num_features, minimum=1, maximum=num_examples, hint=hint)
@@ -69,5 +69,5 @@ def linear_data(rng: np.random.Generator, num_examples: int, num_features: int) 
 
 @functools.lru_cache(maxsize=64)
 def _zero_init(num_features: int) -> Callable[[jax.Array], jax.Array]:
-    """`rng_key -> float[F]` zeros; cached, so that equal settings give equal functions and jit compiles once."""
+    """`rng_key -> float[features]` zeros; cached, so that equal settings give equal functions and jit compiles once."""
     return lambda rng_key: jnp.zeros(num_features)

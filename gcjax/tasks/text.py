@@ -1,4 +1,4 @@
-"""A small language model on a text file. Letters: N data chunks, B examples of a batch, S tokens of a window."""
+"""A small language model on a text file. Letters: N data chunks, B examples of a batch."""
 
 import functools
 import math
@@ -36,7 +36,7 @@ def text(
 ) -> Task:
     """A causal transformer that learns the bytes of a text file (Vaswani et al. 2017).
 
-    The text is cut into windows of S + 1 bytes, of which the last is the first of the next; the network
+    The text is cut into windows of `context` + 1 bytes, of which the last is the first of the next; the network
     predicts each byte of a window but the first from those before. The loss is the mean cross entropy of a
     byte, in nats. Metrics: `train_loss`, and over the held-out last part of the text `test_loss`,
     `perplexity` (of a byte) and `bits_per_byte`.
@@ -44,7 +44,7 @@ def text(
     Args:
       num_chunks: N.
       path: the file, of any encoding. May be relative to the working directory, or start with `~`.
-      context: S.
+      context: tokens of a window that the network sees.
       width: of the residual stream; where it is above 32, a multiple of 32, the size of a head.
       depth: blocks of attention and MLP.
       batch_size: B windows, drawn with replacement; None takes the whole chunk, and needs `local_data`.
@@ -74,7 +74,7 @@ def text(
 
 
 def _windows(path: Path, context: int, test_fraction: float) -> tuple[np.ndarray, np.ndarray]:
-    """Training windows uint8[n, S + 1], in the order of the text, and those held out."""
+    """Training windows uint8[n, context + 1], in the order of the text, and those held out."""
     if not path.is_file():
         raise ValueError(f"path must be a text file; there is none at {path.absolute()}.")
     text_bytes = np.frombuffer(path.read_bytes(), np.uint8)

@@ -1,7 +1,7 @@
 """The contract of gradient codes.
 
-Letters: W workers, N chunks, K chunks a worker holds, L blocks of the gradient, M messages a worker sends, P states of
-progress that are tried.
+Letters: W workers, N chunks, K chunks a worker holds, L blocks of the gradient, M messages a worker sends. The
+states are those of progress that are tried.
 """
 
 import itertools
@@ -19,17 +19,17 @@ ROUNDING = 1e-7  # of a residual in float64, relative to the norm of the target
 
 
 PlanAll = Callable[[jax.Array], tuple[Coding, jax.Array]]
-"""`progress int32[P, W] -> (codings, what is sent)`."""
+"""`progress int32[states, W] -> (codings, what is sent)`."""
 
 
 class _PlannedStates(NamedTuple):
-    """Plans of a code at P states of progress; numpy arrays with a leading axis P.
+    """Plans of a code at states of progress; numpy arrays with a leading axis for these.
 
     Attributes:
-      progress: int[P, W].
-      coding: with the shapes of `Coding` after P.
-      sent: bool[P, W, M], the messages that are sent.
-      distance: float[P], the true distance of the decoded coefficients from the exact sum.
+      progress: int[states, W].
+      coding: with the shapes of `Coding` after that axis.
+      sent: bool[states, W, M], the messages that are sent.
+      distance: float[states], the true distance of the decoded coefficients from the exact sum.
     """
 
     progress: np.ndarray
@@ -88,7 +88,7 @@ def check_code(
 
 
 def true_distance(code: GradientCode, coding: Coding) -> np.ndarray:
-    """float[P]: the distances of the decoded coefficients of all chunks from the identity, by the definition."""
+    """float[states]: the distances of the decoded coefficients of all chunks from the identity, by the definition."""
     chunks, num_blocks = code.assignment.chunks, code.num_blocks
     encode, decode = np.asarray(coding.encode), np.asarray(coding.decode)
     shape = len(encode), code.assignment.num_chunks, num_blocks, num_blocks
@@ -146,7 +146,7 @@ def _check_types(code: GradientCode) -> None:
 
 
 def _mask_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
-    """int32[P, W]: progress where some workers have done all, and the others nothing; the fewest of these first."""
+    """int32[states, W]: progress where some workers have done all, the others nothing; the fewest of these first."""
     loads = code.assignment.loads
     if 2 ** min(loads.size, 30) <= max_masks:
         masks = np.array(list(itertools.product((1, 0), repeat=loads.size)))
@@ -160,13 +160,13 @@ def _mask_progress(code: GradientCode, max_masks: int, random: np.random.Generat
 
 
 def _random_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
-    """int32[P, W]: random progress, a quarter as many states as masks."""
+    """int32[states, W]: random progress, a quarter as many states as masks."""
     loads = code.assignment.loads
     return random.integers(0, loads + 1, size=(max(max_masks // 4, 1), loads.size)).astype(np.int32)
 
 
 def _growing_progress(code: GradientCode, random: np.random.Generator, max_length: int = 33) -> np.ndarray:
-    """int32[P, W]: from nothing to everything, the chunks in a random order."""
+    """int32[states, W]: from nothing to everything, the chunks in a random order."""
     loads = code.assignment.loads
     order = random.permutation(np.repeat(np.arange(loads.size), loads))
     increments = np.zeros((order.size + 1, loads.size), np.int32)
@@ -176,7 +176,7 @@ def _growing_progress(code: GradientCode, random: np.random.Generator, max_lengt
 
 
 def _planned_states(code: GradientCode, plan_all: PlanAll, progress: np.ndarray) -> _PlannedStates:
-    """Plans and sent messages of a code at the progress int[P, W], with the true distances."""
+    """Plans and sent messages of a code at the progress int[states, W], with the true distances."""
     coding, sent = jax.tree.map(np.asarray, call_or_fail("plan", plan_all, jnp.asarray(progress, jnp.int32)))
     return _PlannedStates(progress, coding, sent, true_distance(code, coding))
 
@@ -187,7 +187,7 @@ def _first_states(plans: _PlannedStates, num_states: int) -> _PlannedStates:
 
 
 def _require_none(is_bad: Any, plans: _PlannedStates, sentence: str) -> None:
-    """Raises a `ContractError` if a state is bad, `is_bad bool[P]`, and shows the bad one in which the most is done."""
+    """Raises a `ContractError` if a state is bad, `is_bad bool[states]`, and shows the one with the most done."""
     if is_bad.any():
         require(False, sentence, f"progress {on_one_line(plans.progress[_furthest_bad_state(is_bad, plans)])}")
 
@@ -213,8 +213,8 @@ def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing: int)
 
     Progress grows along the last `num_growing` of the states.
     """
-    is_done = np.arange(code.assignment.load) < plans.progress[:, :, None]  # [P, W, K]
-    sends_any: Any = plans.sent.any(axis=2)  # [P, W]
+    is_done = np.arange(code.assignment.load) < plans.progress[:, :, None]  # [states, W, K]
+    sends_any: Any = plans.sent.any(axis=2)  # [states, W]
     is_early = (np.asarray(plans.coding.encode) != 0).any(axis=(2, 4)) & ~is_done & sends_any[:, :, None]
     rule = "a message must not contain a chunk that is not finished"
     _require_none(is_early.any(axis=(1, 2)), plans, rule)

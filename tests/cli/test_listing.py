@@ -56,7 +56,15 @@ def test_lines_of_an_experiment_say_what_to_bind():
     lines = gin_lines.lines("experiment", "compare")
     assert lines[0] == "run.experiment = @compare"
     assert "compare.schemes = {'name': @asp()}" in lines
+    assert {"study.target = 0.9", "study.optimizer = @sgd()", "sgd.learning_rate = 0.1"} <= {*lines}
     assert not any("compare.out" in line or "compare.progress" in line for line in lines)
+
+
+@pytest.mark.slow
+def test_the_lines_of_a_comparison_run_as_they_are(tmp_path):
+    (tmp_path / "c.gin").write_text("\n".join(gin_lines.lines("experiment", "compare")))
+    assert cli.main(["run", str(tmp_path / "c.gin"), "--out", str(tmp_path / "out")]) == 0
+    assert "0.9 accuracy" in (tmp_path / "out" / "summary.md").read_text()
 
 
 def test_an_entry_shows_signature_docstring_paper_and_lines(narrow):

@@ -116,6 +116,20 @@ def test_run_refuses_bad_config(config, tmp_path, here):
     assert "between 0 and 1; got 2" in refused(here(*run, "study.target = 2.0"))
 
 
+@pytest.mark.parametrize("binding", ["ssp.staleness = 'x'", "study.target = 2.0", "study.target = None"])
+def test_a_refused_run_leaves_no_folder(config, tmp_path, here, monkeypatch, binding):
+    scheme = "compare.schemes = {'SSP': @ssp()}"
+    refuse = ("run", config, "--set", scheme, "--set", "ssp.staleness = 1", "--set", binding)
+    refused(here(*refuse, "--out", tmp_path / "new" / "out"))
+    assert not (tmp_path / "new").exists()
+    (tmp_path / "empty").mkdir()
+    refused(here(*refuse, "--out", tmp_path / "empty"))
+    assert list((tmp_path / "empty").iterdir()) == []  # it is not the command's
+    monkeypatch.setattr("gcjax.cli.run_folders._RUNS", tmp_path / "runs")
+    refused(here(*refuse))
+    assert not (tmp_path / "runs").exists()
+
+
 def test_report_shows_the_tables_of_a_study(tmp_path, here):
     (tmp_path / "summary.md").write_text("# Codes\n\n| Code | Load |\n| --- | ---: |\n| FRC | 4 |\n")
     done = here("report", tmp_path)

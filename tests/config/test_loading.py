@@ -1,5 +1,6 @@
 """Config files: what can be named, and what happens when something is wrong."""
 
+import math
 import sys
 
 import gin
@@ -115,15 +116,15 @@ def test_a_config_imports_its_experiment_from_a_folder_above_it(tmp_path):
 
 
 BAD_BINDINGS = {
-    "toy.learning_rate = 'fast'": r"toy.learning_rate must be float; got 'fast' \(str\)",
-    "toy.learning_rate = True": r"toy.learning_rate must be float; got True",
-    "toy.note = 3": r"toy.note must be str or None; got 3",
+    "toy.learning_rate = 'fast'": r"must be a number; got 'fast' \(str\). Write it without quotes, as in 0.5; 1e999",
+    "toy.learning_rate = True": r"toy.learning_rate must be a number; got True",
+    "toy.note = 3": r"toy.note must be a text or None; got 3 \(int\). Write it in quotes, as in 'text'.",
     "toy.schemes = {'A': @asp}": r"toy.schemes\['A'\] must be Protocol; got the function asp itself",
     "toy.schemes = @asp()": r"toy.schemes must be dict",
-    "ssp.staleness = 'three'": "ssp.staleness must be float; got 'three'",
+    "ssp.staleness = 'three'": "ssp.staleness must be a number; got 'three' .* 1e999 is infinity",
     "coded.code = @cyclic_repetition": "coded.code must be GradientCode; .* Write",
-    "coded.code = None": r"coded.code must be GradientCode; got None",
-    "key.seed = 1.5": r"key.seed must be int; got 1.5",
+    "coded.code = None": r"coded.code must be GradientCode; got None .*. Name one, as @name\(\); gcjax list shows them",
+    "key.seed = 1.5": r"key.seed must be a whole number; got 1.5 \(float\). Write it .* without a point, as in 3.",
     "first_of.rules = [1]": r"first_of.rules must be StoppingRule; got 1",
     "deadline.seconds = -1": r"must be above 0; got -1",
     "ssp.stalenes = 3": r"ssp has no parameter 'stalenes'. Did you mean staleness",
@@ -148,6 +149,11 @@ BAD_BINDINGS = {
 def test_bad_bindings_say_what_is_wrong(file, binding):
     with pytest.raises(ValueError, match=BAD_BINDINGS[binding]):
         run(file, binding)
+
+
+def test_infinity_can_be_written_as_the_error_says(file):
+    run(file, "toy.learning_rate = 1e999")
+    assert SEEN["learning_rate"] == math.inf
 
 
 @pytest.mark.parametrize(

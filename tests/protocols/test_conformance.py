@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from gcjax import protocols, specifications
-from gcjax.protocols import check, event_schedule
-from gcjax.protocols.simulation.rules import Rule
+from gcjax.protocols import check
+from gcjax.protocols.simulation import Rule, event_schedule
 from gcjax.stragglers.network import Network
 from tests.parameters import one_in
 from tests.protocols import table

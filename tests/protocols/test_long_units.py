@@ -9,7 +9,7 @@ import pytest
 
 from gcjax import analysis
 from gcjax import protocols as P
-from gcjax.protocols.simulation.turns import Work
+from gcjax.protocols.simulation import Work
 from tests.protocols import rounds_reference as loops
 from tests.protocols import table
 from tests.protocols.table import commits_of, quick

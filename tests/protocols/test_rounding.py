@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from gcjax import protocols as P
-from gcjax.protocols.simulation.turns import Work
+from gcjax.protocols.simulation import Work
 from gcjax.stragglers import Network
 from tests.parameters import one_in
 from tests.protocols.table import KEY, quick

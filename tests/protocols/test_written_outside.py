@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from gcjax import engine, protocols, stragglers, tasks
-from gcjax.protocols import Protocol, Rule, event_schedule, fixed_units, round_schedule, units_until
+from gcjax.protocols import Protocol, simulation
 from gcjax.protocols.conformance.structure import check_structure
 
 DURATIONS = stragglers.sample_durations(stragglers.exponential(), jax.random.key(2), 12, 4)
@@ -15,11 +15,11 @@ NETWORK = stragglers.constant_network(upload=0.2, download=0.1)
 
 
 def of_rule(rule, **arguments):
-    return Protocol(lambda durations, network: event_schedule(rule, durations, network, **arguments))
+    return Protocol(lambda durations, network: simulation.event_schedule(rule, durations, network, **arguments))
 
 
 def batches(count):
-    return Rule(commits=lambda view, worker: view.since.sum() >= count)
+    return simulation.Rule(commits=lambda view, worker: view.since.sum() >= count)
 
 
 def same(left, right):
@@ -37,16 +37,16 @@ def test_a_rule_gives_the_schedule_of_our_protocol(num_commits):
 
 
 def test_rounds_of_so_many_units_are_local_sgd():
-    own = Protocol(lambda d, n: round_schedule(fixed_units(3), d, n, d.shape[0] // 3))(DURATIONS, NETWORK)
+    own = Protocol(lambda d, n: simulation.rounds(simulation.fixed_units(3), d, n, d.shape[0] // 3))(DURATIONS, NETWORK)
     ours = protocols.local_sgd(num_local_steps=3)(DURATIONS, NETWORK)
     same(jax.tree.map(lambda x: x[:4] if x.shape[:1] == ours.time.shape else x, ours)[:6], own[:6])
 
 
 def test_rounds_until_a_time_are_anytime_minibatch():
     def rule(work, first, received, begin):
-        return units_until(work, first, received, received + 2.0)
+        return simulation.units_until(work, first, received, received + 2.0)
 
-    own = Protocol(lambda d, n: round_schedule(rule, d, n, d.shape[0]))(DURATIONS)
+    own = Protocol(lambda d, n: simulation.rounds(rule, d, n, d.shape[0]))(DURATIONS)
     ours = protocols.anytime_minibatch(seconds=2.0)(DURATIONS)
     same(own._replace(weight=ours.weight), ours)
 
@@ -72,3 +72,11 @@ def test_a_compiled_schedule_without_room_is_refused(room):
 def test_more_commits_than_there_is_room_for_are_an_error():
     with pytest.raises(ValueError, match="num_commits must be at least the commits that there are; got 7"):
         of_rule(batches(3), weight=1.0, num_contributions=3, num_commits=7)(DURATIONS)
+
+
+def test_what_protocols_are_written_with_is_in_one_place():
+    """And nothing of it is in the list of the protocols."""
+    assert {"Rule", "View", "TurnPlan", "Work", "Round", "event_schedule", "rounds"} <= set(simulation.__all__)
+    assert all(callable(getattr(simulation, name)) for name in simulation.__all__)
+    assert "simulation" in protocols.__all__
+    assert [name for name in simulation.__all__ if hasattr(protocols, name)] == []

@@ -3,7 +3,7 @@
 A set has a number; the search in `inclusion` handles numbers only. A deterministic specification is in one control
 state at a time, and its sets need not be built.
 
-Letters: Q control states of the specification, S shared states, A steps, M sets, N entries asked for.
+Letters: Q control states of the specification, S shared states, A steps.
 """
 
 from typing import Protocol
@@ -27,23 +27,23 @@ class Acceptor(Protocol):
 
     @property
     def num_sets(self) -> int:
-        """M, the sets there are so far."""
+        """How many sets there are so far."""
         ...
 
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """int64[N], the sets after a step from sets and states."""
+        """int64[entries], the sets after a step from sets and states."""
         ...
 
     def terminating(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """bool[N], whether a set may terminate in a state."""
+        """bool[entries], whether a set may terminate in a state."""
         ...
 
     def aborting(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """bool[N], whether a set may abort in a state."""
+        """bool[entries], whether a set may abort in a state."""
         ...
 
     def proper_subsets(self, sets: np.ndarray) -> np.ndarray | None:
-        """bool[N, M], whether each of the M sets is smaller than and within the one asked for; None if none ever is."""
+        """bool[entries, sets], whether each set is smaller than and within the one asked for; None if none ever is."""
         ...
 
 
@@ -79,8 +79,8 @@ class Subsets:
     def __init__(self, automaton: Automaton):
         """Starts with the sets of initial control states.
 
-        `_next` is int64[M, S A]: the set after a set and a row (a state and step: s A + a), or UNKNOWN until asked.
-        `_words` is uint64[M, Q / 64]: the members of each set, one bit each.
+        `_next` is int64[sets, S A]: the set after a set and a row (a state and step: s A + a), or UNKNOWN until asked.
+        `_words` is uint64[sets, Q / 64]: the members of each set, one bit each.
         """
         self._moves, self._space, self._count = moves(automaton), automaton.space, automaton.num_controls
         self._terminating, self._aborting = _packed_words(automaton.terminating.T), _packed_words(automaton.aborting.T)
@@ -123,7 +123,7 @@ class Subsets:
         return is_subset
 
     def _followers(self, sets: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """bool[N, Q], the control states after a state and step (together: a row) from any in the sets."""
+        """bool[entries, Q], the control states after a state and step (together: a row) from any in the sets."""
         entry, control = np.nonzero(_unpacked_words(self._words[sets], self._count))
         source, transition = self._moves.from_rows(control * self._next.shape[1] + rows[entry])
         followers = np.zeros((sets.size, self._count), bool)
@@ -131,7 +131,7 @@ class Subsets:
         return followers
 
     def _set_numbers(self, members: np.ndarray) -> np.ndarray:
-        """int64[N], the numbers of sets bool[N, Q]; new ones get the next number."""
+        """int64[entries], the numbers of sets bool[entries, Q]; new ones get the next number."""
         words = _packed_words(members)
         keys = [word.tobytes() for word in words]
         numbers = np.asarray([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.int64)
@@ -164,5 +164,5 @@ def _packed_words(members: np.ndarray) -> np.ndarray:
 
 
 def _unpacked_words(words: np.ndarray, count: int) -> np.ndarray:
-    """bool[N, count], the first `count` booleans of each row of 64-bit words; the opposite of `_packed_words`."""
+    """bool[entries, count], the first `count` booleans of each row of 64-bit words; the opposite of `_packed_words`."""
     return np.unpackbits(words.view(np.uint8), axis=1, count=count).astype(bool)

@@ -5,7 +5,7 @@ trace is the states and steps it goes through. Every run is an incomplete trace,
 configuration is a terminated one, and a run that ends in an aborting one may go on in any way: what an automaton does
 after it may abort is not looked at.
 
-Letters: Q control states, S shared states, A steps, E transitions.
+Letters: Q control states, S shared states, A steps.
 """
 
 from typing import NamedTuple

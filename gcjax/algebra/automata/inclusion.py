@@ -1,6 +1,6 @@
 """Refinement between automata, by a search through pairs: a configuration, and the set that the specification is in.
 
-Letters: Q control states, S shared states, A steps, M sets of control states of the specification, N pairs.
+Letters: Q control states, S shared states, A steps.
 """
 
 from typing import NamedTuple
@@ -20,10 +20,10 @@ class _Layer(NamedTuple):
     """The pairs that traces of one length lead to.
 
     Attributes:
-      configurations: int64[N].
-      sets: int64[N].
-      parents: int64[N], the places in the layer before.
-      steps: int64[N], the steps from there.
+      configurations: int64[pairs].
+      sets: int64[pairs].
+      parents: int64[pairs], the places in the layer before.
+      steps: int64[pairs], the steps from there.
     """
 
     configurations: np.ndarray
@@ -32,7 +32,7 @@ class _Layer(NamedTuple):
     steps: np.ndarray
 
     def select(self, pairs: np.ndarray) -> "_Layer":
-        """The layer with only these pairs: bool[N], or their indices."""
+        """The layer with only these pairs: bool[pairs], or their indices."""
         return _Layer(*(array[pairs] for array in self))
 
 
@@ -100,11 +100,11 @@ class _Search:
         return Refinement(None)
 
     def _states(self, configurations: np.ndarray) -> np.ndarray:
-        """int64[N], the shared states of configurations q S + s."""
+        """int64[pairs], the shared states of configurations q S + s."""
         return configurations % self._automaton.space.num_states
 
     def _violations(self, layer: _Layer) -> dict[str, np.ndarray]:
-        """By status, bool[N]: at which pairs a trace may end so that the specification does not have it.
+        """By status, bool[pairs]: at which pairs a trace may end so that the specification does not have it.
 
         No set in a layer may abort (`_unseen_pairs` leaves those out), so that every aborted trace is a violation.
         """
@@ -134,11 +134,11 @@ class _Search:
         return layer.select(~self._covered(layer))
 
     def _covered(self, layer: _Layer) -> np.ndarray:
-        """bool[N], whether the configuration was met with fewer control states of the specification."""
+        """bool[pairs], whether the configuration was met with fewer control states of the specification."""
         covered = np.zeros(layer.sets.size, bool)
         for block in np.array_split(np.arange(layer.sets.size), 1 + layer.sets.size * self._spec.num_sets // BLOCK):
             sets, set_places = np.unique(layer.sets[block], return_inverse=True)
-            is_subset = self._spec.proper_subsets(sets)  # [different sets, M]
+            is_subset = self._spec.proper_subsets(sets)  # [different sets, all sets]
             if is_subset is None:
                 break
             seen = self._seen[layer.configurations[block], : is_subset.shape[1]]

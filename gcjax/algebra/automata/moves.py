@@ -2,7 +2,7 @@
 
 A configuration (q, s) has the number q S + s.
 
-Letters: Q control states, S shared states, A steps, E transitions.
+Letters: Q control states, S shared states, A steps.
 """
 
 from typing import NamedTuple
@@ -16,11 +16,11 @@ class Moves(NamedTuple):
     """The transitions of an automaton as lists, ordered by control state, state, step and next control state.
 
     Attributes:
-      rows: int64[E], the control state, state and step as one number, (q S + s) A + a.
+      rows: int64[transitions], the control state, state and step as one number, (q S + s) A + a.
       offsets: int64[Q S + 1], where the transitions of a configuration begin.
-      steps: int64[E].
-      controls: int64[E], the control state after the step.
-      configurations: int64[E], the configuration after the step.
+      steps: int64[transitions].
+      controls: int64[transitions], the control state after the step.
+      configurations: int64[transitions], the configuration after the step.
     """
 
     rows: np.ndarray

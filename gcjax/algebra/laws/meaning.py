@@ -3,7 +3,7 @@
 Every operator is compiled once for a model, and all laws share these programs: compiling each law as a whole would take
 minutes.
 
-Letters: B instances, S states, A steps.
+Letters: S states, A steps.
 """
 
 import functools
@@ -98,7 +98,7 @@ OPERATORS: Operators = {
 
 
 class Instances:
-    """Values for all terms, in B random instances; each term is evaluated once."""
+    """Values for all terms, in `num` random instances; each term is evaluated once."""
 
     def __init__(self, model: Model, rng_key: jax.Array, *, num: int, operators: Operators = OPERATORS):
         """Draws nothing yet.
@@ -106,7 +106,7 @@ class Instances:
         Args:
           model: the traces that there are.
           rng_key: what all variables are drawn from.
-          num: B.
+          num: how many instances.
           operators: what the names in the terms mean.
         """
         self._model, self._key, self._num, self._operators = model, rng_key, num, operators
@@ -119,7 +119,7 @@ class Instances:
         return other
 
     def values(self, term: Term, known: dict[Any, Any] | None = None) -> Any:
-        """The value of a term in each instance, with a leading axis [B].
+        """The value of a term in each instance, with a leading axis [instances].
 
         Args:
           term: the term.

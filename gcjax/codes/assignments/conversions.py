@@ -24,7 +24,7 @@ def from_graph(graph: Any) -> Assignment:
     """From an undirected graph: chunks = workers = vertices, a worker holds its neighbours (Raviv et al. 2018).
 
     Args:
-      graph: a `networkx.Graph`, or its adjacency matrix `[V, V]`.
+      graph: a `networkx.Graph`, or its adjacency matrix `[nodes, nodes]`.
 
     Raises:
       ValueError: if the graph is directed, or a vertex has no neighbour.

@@ -100,8 +100,8 @@ def _is_refuted(
     Args:
       target: t.
       num_works: int[K], how many remaining works of 1 ... K there are.
-      counted_numbers: int[J], the different numbers of remaining works that count for a chunk.
-      num_chunks_of_kind: int[J], the chunks of each kind.
+      counted_numbers: int[kinds], the different numbers of remaining works that count for a chunk.
+      num_chunks_of_kind: int[kinds], the chunks of each kind.
       num_blocks: L.
     """
     from scipy.optimize import linprog
@@ -150,7 +150,7 @@ def _costliest_sets(
       num_blocks: L.
 
     Returns:
-      `V_1(j, t)` int[J + 1], and how often each remaining work is taken for it, int[J + 1, K].
+      `V_1(j, t)` int[max_counted + 1], and how often each remaining work is taken for it, int[max_counted + 1, K].
     """
     worth = np.full((max_counted + 1, target + 1), -INFINITE)  # V_r, for r from K down to 1
     taken = np.zeros((max_counted + 1, target + 1, prices.size), np.int32)

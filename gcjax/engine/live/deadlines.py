@@ -3,7 +3,7 @@
 Everything here is plain arithmetic on the host, on numbers that all processes share, so all come to the same deadline.
 Should they not, nothing breaks: whether a round is extended is decided by one number that they exchange.
 
-Letters: H rounds so far, K chunks a worker holds, W workers.
+Letters: K chunks a worker holds, W workers.
 """
 
 from collections.abc import Callable
@@ -36,7 +36,7 @@ class DeadlineInputs(NamedTuple):
     Attributes:
       code: the gradient code.
       completion: its completion times, compiled.
-      history: float[H, K, W] seconds of each chunk of the rounds so far; NaN where it was not finished.
+      history: float[rounds, K, W] seconds of each chunk of the rounds so far; NaN where it was not finished.
     """
 
     code: GradientCode
@@ -132,9 +132,9 @@ def recent_seconds(history: np.ndarray) -> np.ndarray:
     """float[W]: what a chunk of each worker takes, the median of its latest; inf if it never finished one.
 
     Args:
-      history: float[H, K, W] seconds of each chunk of the rounds so far; NaN where it was not finished.
+      history: float[rounds, K, W] seconds of each chunk of the rounds so far; NaN where it was not finished.
     """
-    chunk_seconds = history.reshape(-1, history.shape[-1])  # [H * K, W], in the order in which they are done
+    chunk_seconds = history.reshape(-1, history.shape[-1])  # [rounds * K, W], in the order in which they are done
     latest = [times[np.isfinite(times)][-RECENT_CHUNKS:] for times in chunk_seconds.T]
     return np.array([np.median(times) if times.size else np.inf for times in latest])
 

@@ -1,6 +1,6 @@
 """Checkpoints of live training: parameters, optimizer state, and the rounds so far, on which deadlines depend.
 
-Letters: E rounds, B bytes of a round, K chunks a worker holds, W workers.
+Letters: E rounds, K chunks a worker holds, W workers.
 """
 
 import os
@@ -137,8 +137,8 @@ def restore(storage: Storage, initial: TrainingState) -> TrainingState:
 def _checkpoint_arrays(storage: Storage, training: TrainingState) -> dict[str, Any]:
     """The training as it is saved: arrays whose shapes do not depend on how many rounds there have been.
 
-    Times have 64 bits, also where JAX has 32, so rounds are kept as bytes: `rounds` uint8[E, B], the same everywhere,
-    and `seconds` uint8[W, E, 8], one row a process, since each has its own clock.
+    Times have 64 bits, also where JAX has 32, so rounds are kept as bytes: `rounds` uint8[E, bytes], the same
+    everywhere, and `seconds` uint8[W, E, 8], one row a process, since each has its own clock.
     """
     # The last axis, of one entry, becomes that of its bytes.
     table = np.zeros((storage.num_rounds, 1), _round_dtype(storage.code))

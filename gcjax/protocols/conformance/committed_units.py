@@ -1,6 +1,6 @@
 """The units of a record that are in commits, and the messages that carried them.
 
-Letters: T units sampled per worker, W workers, E commits, C contributions to a commit, P units in commits.
+Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
 """
 
 from typing import NamedTuple
@@ -15,12 +15,12 @@ class CommittedUnits(NamedTuple):
     """The units that are in commits, in the order of workers and units; and the sizes of the commits.
 
     Attributes:
-      commit: int32[P], the commit that the unit is in.
-      worker: int32[P].
-      unit: int32[P].
-      arrival: float[P] seconds, when the message that carries it has arrived.
-      late: bool[P], whether it arrives after the commit, or was computed on another version than its contribution.
-      first: bool[P], whether it is the first one of its message.
+      commit: int32[units], the commit that the unit is in.
+      worker: int32[units].
+      unit: int32[units].
+      arrival: float[units] seconds, when the message that carries it has arrived.
+      late: bool[units], whether it arrives after the commit, or was computed on another version than its contribution.
+      first: bool[units], whether it is the first one of its message.
       label: int32[E], the lowest worker in the commit.
       size: int32[E], the number of its units.
       workers: int32[E], the number of its workers.
@@ -117,9 +117,9 @@ def committed_units(host: Schedule, *, whole: bool) -> CommittedUnits:
 
 
 def _arrival(host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """float[P] seconds, when units have arrived; and int32[P], a number for the message that carries each.
+    """float[units] seconds, when units have arrived; and int32[units], a number for the message that carries each.
 
-    The units are `unit int32[P]` of `worker int32[P]`, in `commit int32[P]`. A message is sent with its last unit, and
+    The units are `unit` of `worker`, in `commit`, int32[units] each. A message is sent with its last unit, and
     carries those before it that are in the same commit. A unit without such a message arrives when it ends, as the
     progress of a coded round does; all of these of a commit count as one message.
     """

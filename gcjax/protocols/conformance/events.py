@@ -1,6 +1,6 @@
 """The events of a record, in order: what trace validation and figures of time look at.
 
-Letters: T units sampled per worker, W workers, E commits, C contributions to a commit, P units in commits, X events.
+Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
 """
 
 from collections.abc import Collection
@@ -15,7 +15,7 @@ from gcjax.specifications.events import BEGIN, COMMIT, KINDS, MESSAGE, SEND, STE
 
 
 class Events(NamedTuple):
-    """The events of a run; arrays [X].
+    """The events of a run; arrays [events].
 
     Attributes:
       event: what happens.

@@ -3,7 +3,7 @@
 These are rules about one schedule alone, cheap enough to be checked always. What a protocol promises beyond them is
 said by its specification (`gcjax.protocols.check`), and `gcjax.testing.check_protocol` tries many durations.
 
-Letters: T units sampled per worker, W workers, E commits, C contributions to a commit, N contributions of a block.
+Letters: T units sampled per worker, W workers, E commits, C contributions to a commit.
 """
 
 from collections.abc import Iterator
@@ -183,7 +183,7 @@ def _check_times_of_units(schedule: "Schedule") -> None:
 
 
 class _Block(NamedTuple):
-    """The contributions to some of the commits, one after the other; arrays [N]. `time` is that of the commit."""
+    """The contributions to some of the commits, in a row; arrays [contributions]. `time` is that of the commit."""
 
     worker: np.ndarray
     unit: np.ndarray
@@ -201,7 +201,7 @@ class _Block(NamedTuple):
             _broken(rule, f"{name} {getattr(self, name)[index]:g}", self.commit[index], self.column[index])
 
     def last_indices(self, schedule: "Schedule") -> np.ndarray:
-        """int64[N]: the last unit of each contribution, as an index into a flat array [T, W]."""
+        """int64[contributions]: the last unit of each contribution, as an index into a flat array [T, W]."""
         return (self.unit + self.work - 1) * np.int64(schedule.start.shape[1]) + self.worker
 
     def unit_indices(self, schedule: "Schedule", last_index: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
@@ -298,7 +298,7 @@ def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int)
 def _check_arrivals(block: _Block, schedule: "Schedule", last_index: np.ndarray) -> None:
     """Raises an error unless the last unit of each contribution arrives by the time of its commit.
 
-    `last_index int[N]` are these units, as indices into a flat array [T, W].
+    `last_index int[contributions]` are these units, as indices into a flat array [T, W].
     """
     arrival = np.take(schedule.finish, last_index, mode="clip")
     holds = arrival <= block.time

@@ -3,7 +3,7 @@
 The specification is one of `gcjax.specifications`, of as many workers; it was checked on its own that programs
 that keep to its guarantees have its property, and here it is checked that this run kept to them.
 
-Letters: X events, B events of a block, W workers.
+Letters: W workers.
 """
 
 from functools import lru_cache, partial
@@ -177,7 +177,7 @@ class _Programs:
         self._replay = jax.jit(lambda state, events: jax.lax.scan(self._advance, state, events)[1])
 
     def states(self, state: State, events: Event) -> State:
-        """The states `[B + 1]` before each of the events `[B]` and after the last, if `state` is the first."""
+        """The states `[events + 1]` before each of the events and after the last, if `state` is the first."""
         num_states = events.kind.size + 1
         size = num_states if self.specification.replay is not None else _power_of_two(num_states)
         padded = jax.tree.map(lambda x: np.append(x, np.full(size - x.size, -1, x.dtype)), events)  # of no kind
@@ -185,11 +185,11 @@ class _Programs:
         return _rows(_integers(states), slice(num_states))
 
     def violations(self, states: State, events: Event) -> np.ndarray:
-        """bool[B, 2]: whether each event violates the guarantee, and the property.
+        """bool[events, 2]: whether each event violates the guarantee, and the property.
 
         Args:
-          states: `[B + 1]`, before each event and after the last one.
-          events: `[B]`.
+          states: `[events + 1]`, before each event and after the last one.
+          events: `[events]`.
         """
         results = []
         for kind, violations_of in self._violations_by_kind.items():

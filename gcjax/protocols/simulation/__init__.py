@@ -1,1 +1,23 @@
-"""How schedules are simulated: waiting rules and their event queue, rounds, and the max-plus law."""
+"""What a protocol is written with: waiting rules and their event queue, rounds of local work, and the max-plus law."""
+
+from gcjax.protocols.simulation.event_schedule import event_schedule
+from gcjax.protocols.simulation.max_plus import bounded_staleness, check_staleness, commits_on_arrival
+from gcjax.protocols.simulation.rounds import Round, fixed_units, rounds, units_until
+from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, units
+from gcjax.protocols.simulation.turns import Work
+
+__all__ = [
+    "Round",
+    "Rule",
+    "TurnPlan",
+    "View",
+    "Work",
+    "bounded_staleness",
+    "check_staleness",
+    "commits_on_arrival",
+    "event_schedule",
+    "fixed_units",
+    "rounds",
+    "units",
+    "units_until",
+]

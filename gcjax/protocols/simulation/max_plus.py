@@ -173,7 +173,11 @@ def _sorted_order(times: jax.Array, rank: jax.Array) -> jax.Array:
 
 
 def check_staleness(staleness: float) -> float:
-    """Checks that a staleness bound is a whole number >= 0, or inf."""
+    """The staleness bound, if it is a whole number >= 0, or inf.
+
+    Raises:
+      ValueError: if it is neither.
+    """
     is_number = (
         isinstance(staleness, (int, float, np.integer, np.floating))
         and not isinstance(staleness, bool)

@@ -91,7 +91,7 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
     )
 
 
-def fixed(count: int | jax.Array) -> RoundRule:
+def fixed_units(count: int | jax.Array) -> RoundRule:
     """Every worker does so many units."""
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
@@ -104,7 +104,9 @@ def fixed(count: int | jax.Array) -> RoundRule:
     return rule
 
 
-def until(work: Work, first: jax.Array, received: jax.Array, stop: jax.Array, least: jax.Array | int = 0) -> Round:
+def units_until(
+    work: Work, first: jax.Array, received: jax.Array, stop: jax.Array, least: jax.Array | int = 0
+) -> Round:
     """Every worker does what it can until `stop float[W]`; a unit that is not done by then is cut off.
 
     Whether a unit is done is decided by the same rounded sum that is recorded as its end.

@@ -4,7 +4,7 @@ Round r takes the units r K, ..., r K + K - 1 of every worker, also of those tha
 the parameters when it begins; when the server stops it, what is unfinished is cut off, and messages go out; when the
 last has arrived, the next round begins.
 
-Letters: R rounds, K units of a worker in a round, W workers, T units sampled per worker.
+Letters: K units of a worker in a round, W workers, T units sampled per worker.
 """
 
 import jax
@@ -15,13 +15,13 @@ from gcjax.stragglers.network import Network
 
 
 def units_of_rounds(durations: jax.Array, load: int) -> jax.Array:
-    """float[R, K, W]: the durations `[T, W]` by rounds of K = `load` units, without those behind the last whole one."""
+    """float[num_rounds, K, W]: the durations `[T, W]` by rounds of K = `load` units, up to the last whole one."""
     num_rounds = durations.shape[0] // load
     return durations[: num_rounds * load].reshape(num_rounds, load, durations.shape[1])
 
 
 def by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
-    """The values `[R, K, W]` of the units of rounds, as [T, W]; `fill` for the units behind the last round."""
+    """The values `[num_rounds, K, W]` of the units of rounds, as [T, W]; `fill` for the units behind the last round."""
     flat = values.reshape(-1, values.shape[2])
     return jnp.pad(flat, ((0, num_units - flat.shape[0]), (0, 0)), constant_values=fill)
 
@@ -35,21 +35,21 @@ def stopped_rounds(
     network: Network,
     num_units: int,
 ) -> tuple[Timeline, jax.Array]:
-    """The times of all units, and float[R], when the rounds end.
+    """The times of all units, and float[num_rounds], when the rounds end.
 
     Args:
-      finish: float[R, K, W] seconds, when each unit would end, from the begin of its round.
-      held: bool[1 or R, K, W], which units there are.
-      done: bool[R, K, W], which units end before the round is stopped.
-      stop: float[R] seconds, when each round is stopped, from its begin.
-      size: float[R, W], what each worker sends, in full gradients; 0 if nothing.
+      finish: float[num_rounds, K, W] seconds, when each unit would end, from the begin of its round.
+      held: bool[1 or num_rounds, K, W], which units there are.
+      done: bool[num_rounds, K, W], which units end before the round is stopped.
+      stop: float[num_rounds] seconds, when each round is stopped, from its begin.
+      size: float[num_rounds, W], what each worker sends, in full gradients; 0 if nothing.
       network: the time of messages.
       num_units: T.
     """
     receive = network.received(jnp.zeros(finish.shape[2:], finish.dtype))
     sends = size > 0
     send_begin = jnp.where(sends, 0, jnp.inf).astype(finish.dtype)
-    message_seconds = jnp.where(sends, jax.vmap(network.sent)(send_begin, size), 0)  # [R, W]
+    message_seconds = jnp.where(sends, jax.vmap(network.sent)(send_begin, size), 0)  # [num_rounds, W]
     end = jnp.cumsum(stop + message_seconds.max(axis=1))  # rounds follow each other without a pause
     begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])[:, None, None]
     stop, received = stop[:, None, None], jnp.broadcast_to(receive, finish[:, :1].shape)

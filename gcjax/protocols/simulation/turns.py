@@ -59,11 +59,11 @@ class Work(NamedTuple):
     sum from its unit to the middle of its block, or from the middle to the unit. A stretch between two units that lie
     in two halves of a block is the sum of both their entries. Level 0 are the durations (a disjoint sparse table).
 
-    Letters: K = 1 + the binary digits of T - 1, the levels.
+    The levels are 1 + the binary digits of T - 1.
 
     Attributes:
       durations: float[T, W] seconds.
-      sums: float[K, T, W] seconds; inf where a unit never ends.
+      sums: float[levels, T, W] seconds; inf where a unit never ends.
     """
 
     durations: jax.Array

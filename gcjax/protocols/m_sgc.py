@@ -1,0 +1,174 @@
+"""M-SGC: most of a job is repeated only where it was missed, and the rest is coded.
+
+Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802, section 3.3; what it shares with `sr_sgc` is in
+`gcjax.protocols.sequential`. Letters: W workers, K units of a worker in a round, C workers of the code.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import specifications
+from gcjax.codes.multi_message import clustered
+from gcjax.codes.side_by_side import side_by_side
+from gcjax.codes.uncoded import uncoded
+from gcjax.equality import comparable
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.sequential import (
+    Bursts,
+    Rounds,
+    burst_model,
+    promise,
+    protocol_of_rounds,
+    repetition_code,
+    stop_and_late,
+    with_row_in_front,
+)
+
+
+@comparable
+def m_sgc(
+    num_workers: int,
+    *,
+    burst: int,
+    window: int,
+    max_slow: int,
+    patience: float = 1.0,
+    rng_key: jax.Array | None = None,
+) -> Protocol:
+    """Multiplexed sequential gradient coding: most of a job is only repeated when it was missed, and little is coded.
+
+    A job's data fall into window - 1 uncoded parts for each worker, and `burst` parts, each covered by a gradient code
+    that tolerates max_slow stragglers. In every round a worker does one task for each of the window - 1 + burst jobs
+    in flight: for the window - 1 youngest an uncoded part; for the older ones an uncoded part that it still owes, or
+    else its share of the coded part of that age. If all workers may be late, nothing is coded. A job ends
+    window - 2 + burst rounds after it began. With λ = max_slow and v = window - 1 a worker holds the share
+    `(λ+1)(v + burst) / (W (burst + v(λ+1)))` of the data (Krishnan et al. 2023, section 3.3).
+
+    All chunks are of one size here: an uncoded part is max_slow + 1 chunks, as is the share of a coded part, so that
+    all tasks take as long; K = (window - 1 + burst)(max_slow + 1) units a round, those of jobs that do not exist
+    skipped. In the code each worker counts burst + 1 times: once for its uncoded parts, and once for each coded part.
+
+    Args:
+      num_workers: W; in the paper n.
+      burst: the rounds within which all late ones of a worker are, below `window`; in the paper B.
+      window: so many rounds; in the paper W.
+      max_slow: the most late workers in a window, at most W; in the paper λ.
+      patience: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
+      rng_key: draws the coefficients where the coded parts need cyclic repetition.
+
+    Raises:
+      ValueError: if a parameter is out of its range, or a key is needed.
+    """
+    bursts = burst_model(num_workers, burst, window, max_slow, patience)
+    has_coded_parts = max_slow < num_workers
+    task_size = max_slow + 1 if has_coded_parts else 1  # chunks, so that an uncoded part is as long as a coded share
+    jobs_in_flight = window - 1 + burst
+    codes = [uncoded(num_workers, load=(window - 1) * task_size)]
+    if has_coded_parts:
+        codes.append(clustered(repetition_code(num_workers, max_slow, rng_key), num_clusters=burst))
+    scheme = _Multiplex(bursts, num_workers, jobs_in_flight, task_size)
+    protocol = protocol_of_rounds(
+        side_by_side(*codes),
+        num_workers,
+        num_units=jobs_in_flight * task_size,
+        num_messages=burst + 1 if has_coded_parts else 1,
+        max_staleness=jobs_in_flight - 1,
+        rounds=scheme.rounds,
+    )
+    return protocol._replace(specification=promise(specifications.m_sgc, bursts))
+
+
+class _Multiplex(NamedTuple):
+    """The rounds of M-SGC.
+
+    Attributes:
+      bursts: the straggler model.
+      num_workers: W.
+      jobs_in_flight: window - 1 + burst, the rounds in which there is a task for a job; a job of age a began a
+        rounds before.
+      task_size: the chunks of a task.
+    """
+
+    bursts: Bursts
+    num_workers: int
+    jobs_in_flight: int
+    task_size: int
+
+    @property
+    def num_uncoded(self) -> int:
+        """The uncoded parts of a job that each worker has: window - 1."""
+        return self.bursts.window - 1
+
+    @property
+    def has_coded_parts(self) -> bool:
+        """Whether a job has coded parts; not where all workers may be stragglers."""
+        return self.bursts.max_slow < self.num_workers
+
+    def step(self, state: tuple[jax.Array, ...], given_round: tuple[jax.Array, ...]) -> tuple[Any, Any]:
+        """One round, in which a worker does one task for each job in flight.
+
+        Args:
+          state: bool[window - 1, W], who was late in the rounds before, the latest first; and of the job of each age
+            int32[jobs_in_flight, W], how many uncoded parts each worker has done, and
+            bool[jobs_in_flight, burst, W], who has done its share of each coded part.
+          given_round: the number of the round, float[K, W] the seconds of the units, and float[W] of receiving.
+
+        Returns:
+          The state after it; and when the round stops, who is late then, when the units end, which units there are,
+          and what is done of the oldest job, which ends in this round: uncoded parts, and shares of coded parts.
+        """
+        late_before, uncoded_done, shares_done = state
+        index, units, receive = given_round
+        age, coded_part = jnp.arange(self.jobs_in_flight, dtype=jnp.int32), jnp.arange(self.bursts.burst)
+        owes_uncoded = (age < self.num_uncoded)[:, None] | (uncoded_done < self.num_uncoded)
+        is_due = (age <= index)[:, None] & (owes_uncoded | self.has_coded_parts)  # no job began before round 0
+        held = jnp.repeat(is_due, self.task_size, axis=0)
+        finish = receive[None] + jnp.cumsum(jnp.where(held, units, 0), axis=0)
+        stop, late = stop_and_late(self.bursts, late_before, finish[-1])
+        done = is_due & ~late[None]
+        uncoded_done = uncoded_done + (done & owes_uncoded).astype(jnp.int32)
+        # Coded part b is the task of the job of age window - 1 + b, for those who owe no uncoded part.
+        shares_done = shares_done.at[self.num_uncoded + coded_part, coded_part].set(
+            (done & ~owes_uncoded)[self.num_uncoded :]
+        )
+        oldest_job = uncoded_done[-1], shares_done[-1]
+        state = (  # in the next round every job is a round older, and a new one begins
+            with_row_in_front(late_before, late),
+            with_row_in_front(uncoded_done, jnp.zeros_like(late)),
+            with_row_in_front(shares_done, jnp.zeros_like(shares_done[0])),
+        )
+        return state, (stop, late, finish, held, *oldest_job)
+
+    def rounds(self, units: jax.Array, receive: jax.Array) -> Rounds:
+        """All rounds, of units that take `units float[num_rounds, K, W]` seconds, behind `receive float[W]` seconds.
+
+        A job ends window - 2 + burst rounds after it began, when all workers have done their uncoded parts, and all but
+        max_slow their share of each coded part.
+        """
+        num_rounds = units.shape[0]
+        initial = (
+            jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
+            jnp.zeros((self.jobs_in_flight, self.num_workers), jnp.int32),
+            jnp.zeros((self.jobs_in_flight, self.bursts.burst, self.num_workers), bool),
+        )
+        receive_seconds = jnp.broadcast_to(receive[None], (num_rounds, self.num_workers))
+        inputs = jnp.arange(num_rounds, dtype=jnp.int32), units, receive_seconds
+        seconds, late, finish, held, uncoded_done, shares_done = jax.lax.scan(self.step, initial, inputs)[1]
+        is_decodable = (uncoded_done == self.num_uncoded).all(axis=1)  # of the job that ends in each round
+        tasks = uncoded_done  # int32[num_rounds, C]: first the uncoded parts of the workers, then their shares
+        if self.has_coded_parts:
+            is_decodable &= (shares_done.sum(axis=2) >= self.num_workers - self.bursts.max_slow).all(axis=1)
+            tasks = jnp.concatenate([tasks, shares_done.reshape(num_rounds, -1).astype(jnp.int32)], axis=1)
+        delay = self.jobs_in_flight - 1  # from here on by the job: what ended in round r began in round r - delay
+        is_decodable = jnp.pad(is_decodable, (0, delay))[delay:]
+        tasks = jnp.pad(tasks, ((0, delay), (0, 0)))[delay:]
+        return Rounds(
+            decoding_delay=jnp.where(is_decodable, delay, -1).astype(jnp.int32),
+            work=self.task_size * tasks,
+            seconds=seconds,
+            finish=finish,
+            held=held,
+            answered=~late,
+        )

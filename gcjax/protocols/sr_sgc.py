@@ -1,0 +1,141 @@
+"""SR-SGC: what too few workers returned in a round is repeated some rounds later.
+
+Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802, section 3.2; what it shares with `m_sgc` is in
+`gcjax.protocols.sequential`. Letters: W workers, K units of a worker in a round.
+"""
+
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import specifications
+from gcjax.equality import comparable
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.sequential import (
+    Bursts,
+    Rounds,
+    burst_model,
+    promise,
+    protocol_of_rounds,
+    repetition_code,
+    stop_and_late,
+    with_row_in_front,
+)
+
+
+@comparable
+def sr_sgc(
+    num_workers: int,
+    *,
+    burst: int,
+    window: int,
+    max_slow: int,
+    patience: float = 1.0,
+    rng_key: jax.Array | None = None,
+) -> Protocol:
+    """Selective-repeat sequential gradient coding: tasks that too few returned are repeated `burst` rounds later.
+
+    A gradient code that tolerates s = ceil(burst max_slow / (window - 1 + burst)) stragglers: fractional repetition if
+    s + 1 divides W, otherwise cyclic repetition. If more than s workers did not return their task of job t - burst in
+    round t - burst, as many of them as are missing for W - s repeat it in round t, instead of working on job t. A job
+    ends `burst` rounds late at most, and a worker holds the share (s + 1) / W of the data (Krishnan et al. 2023,
+    section 3.2), K = s + 1 units a round.
+
+    Args:
+      num_workers: W; in the paper n.
+      burst: the rounds within which all late ones of a worker are, a divisor of window - 1; in the paper B.
+      window: so many rounds, above `burst`; in the paper W.
+      max_slow: the most late workers in a window, at most W; in the paper λ.
+      patience: μ, 0 or more: how much longer than the fastest worker others may take before they count as late.
+      rng_key: draws the coefficients of cyclic repetition.
+
+    Raises:
+      ValueError: if burst does not divide window - 1, or a parameter is out of its range, or a key is needed.
+    """
+    bursts = burst_model(num_workers, burst, window, max_slow, patience)
+    if (window - 1) % burst:
+        near = (window - 1) // burst * burst + 1
+        raise ValueError(
+            f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}. "
+            f"Use window={near if near > burst else near + burst} or {near + burst}."
+        )
+    tolerated = -(-burst * max_slow // (window - 1 + burst))
+    code = repetition_code(num_workers, tolerated, rng_key)
+    load = code.assignment.load
+    scheme = _SelectiveRepeat(bursts, num_workers, min_answers=num_workers - tolerated, load=load)
+    # max_staleness: while job t is open, in rounds t to t + burst, only the jobs t - burst to t + burst can end.
+    protocol = protocol_of_rounds(
+        code, num_workers, num_units=load, num_messages=1, max_staleness=2 * burst, rounds=scheme.rounds
+    )
+    return protocol._replace(specification=promise(specifications.sr_sgc, bursts))
+
+
+class _SelectiveRepeat(NamedTuple):
+    """The rounds of SR-SGC.
+
+    Attributes:
+      bursts: the straggler model.
+      num_workers: W.
+      min_answers: of how many workers the tasks decode a job.
+      load: the units of a task.
+    """
+
+    bursts: Bursts
+    num_workers: int
+    min_answers: int
+    load: int
+
+    def step(self, state: tuple[jax.Array, jax.Array], given_round: tuple[jax.Array, jax.Array]) -> tuple[Any, Any]:
+        """One round: those who are due repeat a task of the job of `burst` rounds before; the others do the new job.
+
+        Args:
+          state: the rounds before, the latest first: bool[window - 1, W], who was late, and bool[burst, W], who did
+            the task of the job that began in the round.
+          given_round: the number of the round, and float[W] seconds, when each worker would be done.
+
+        Returns:
+          The state after it; and when the round stops, who is late then, who did the new task, who repeated one.
+        """
+        late_before, did_own_task = state
+        index, delay = given_round
+        num_missing = self.min_answers - did_own_task[-1].sum(dtype=jnp.int32)  # of the job of `burst` rounds before
+        can_repeat = ~did_own_task[-1] & (index >= self.bursts.burst)
+        repeats = can_repeat & (jnp.cumsum(can_repeat, dtype=jnp.int32) <= num_missing)  # as many as are missing
+        stop, late = stop_and_late(self.bursts, late_before, delay)
+        did_own, did_repeat = ~late & ~repeats, ~late & repeats
+        return (with_row_in_front(late_before, late), with_row_in_front(did_own_task, did_own)), (
+            stop,
+            late,
+            did_own,
+            did_repeat,
+        )
+
+    def rounds(self, units: jax.Array, receive: jax.Array) -> Rounds:
+        """All rounds, of units that take `units float[num_rounds, K, W]` seconds, behind `receive float[W]` seconds.
+
+        A job can be decoded in its own round if enough workers did its task then, otherwise `burst` rounds later, if
+        with those who repeated it then there are enough. What was repeated counts in this second case only.
+        """
+        finish = receive[None, None] + jnp.cumsum(units, axis=1)
+        num_rounds, burst = finish.shape[0], self.bursts.burst
+        initial = (
+            jnp.zeros((self.bursts.window - 1, self.num_workers), bool),
+            jnp.zeros((burst, self.num_workers), bool),
+        )
+        inputs = jnp.arange(num_rounds), finish[:, -1]
+        seconds, late, did_own, did_repeat = jax.lax.scan(self.step, initial, inputs)[1]
+        repeated = jnp.pad(did_repeat, ((0, burst), (0, 0)))[burst:]  # [job, W]: `burst` rounds after the job began
+        decodable_at_once = did_own.sum(axis=1) >= self.min_answers
+        decodable_with_repeats = (did_own | repeated).sum(axis=1) >= self.min_answers
+        decodable_with_repeats &= jnp.arange(num_rounds) + burst < num_rounds  # that round was sampled
+        did_task = did_own | (repeated & ~decodable_at_once[:, None])
+        delay = jnp.where(decodable_at_once, 0, jnp.where(decodable_with_repeats, burst, -1)).astype(jnp.int32)
+        return Rounds(
+            decoding_delay=delay,
+            work=self.load * did_task.astype(jnp.int32),
+            seconds=seconds,
+            finish=finish,
+            held=jnp.ones(finish.shape, bool),
+            answered=~late,
+        )

@@ -1,0 +1,110 @@
+"""SR-SGC: what too few workers returned is repeated some rounds later (Krishnan et al. 2023, section 3.2)."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.equality import comparable
+from gcjax.specifications.base import Numbers, Specification
+from gcjax.specifications.sequential import (
+    Scheme,
+    check_parameters,
+    late_after_round,
+    rounds_specification,
+    with_new_first_row,
+)
+
+
+class Repeated(NamedTuple):
+    """The state of SR-SGC, rows by age, the latest first.
+
+    Attributes:
+      index: int[], the rounds that have ended.
+      answered: int[W], who has answered in this round.
+      late: int[window - 1, W], who was late in the rounds before.
+      given: int[burst, W], who has given the task of a job in its own round.
+    """
+
+    index: Numbers
+    answered: Numbers
+    late: Numbers
+    given: Numbers
+
+
+@comparable
+def sr_sgc(num_workers: int = 3, *, burst: int = 1, window: int = 2, max_slow: int = 1) -> Specification:
+    """SR-SGC: every job can be decoded `burst` rounds after it began.
+
+    A job can be decoded if all but s = ceil(burst max_slow / (window - 1 + burst)) workers have given their task, in
+    its own round or `burst` rounds later.
+
+    Args:
+      num_workers: W.
+      burst: the rounds within which all late ones of a worker in a window are, a divisor of window - 1.
+      window: so many rounds, above `burst`.
+      max_slow: the most workers that are late in a window, at most W.
+    """
+    check_parameters(num_workers, burst, window, max_slow)
+    if (window - 1) % burst:
+        raise ValueError(f"sr_sgc needs a burst that divides window - 1; got burst={burst}, window={window}.")
+    num_needed = num_workers + (-burst * max_slow // (window - 1 + burst))  # all but s
+    load = num_workers - num_needed + 1
+    rounds = _SelectiveRepeat(burst, num_needed, load)
+    scheme = Scheme(
+        burst=burst,
+        max_slow=max_slow,
+        delay=burst,
+        load=load,
+        next_round=rounds.next_round,
+        in_time=rounds.in_time,
+        tasks=rounds.tasks,
+        own_tasks=rounds.own_tasks,
+    )
+    shapes = num_workers, (window - 1, num_workers), (burst, num_workers)
+    first = Repeated(np.int32(0), *(np.zeros(shape, np.int32) for shape in shapes))
+    return rounds_specification(
+        f"sr_sgc({num_workers} workers, burst {burst}, window {window}, {max_slow} late)", first, scheme
+    )
+
+
+class _SelectiveRepeat(NamedTuple):
+    """Rounds of SR-SGC, in which `num_needed` tasks, of `load` chunks each, decode a job."""
+
+    burst: int
+    num_needed: int
+    load: int
+
+    def repeats(self, state: Repeated) -> jax.Array:
+        """bool[W]: who repeats the task of the job of `burst` rounds ago."""
+        has_given = state.given[-1] == 1
+        has_not_given = ~has_given & (state.index >= self.burst)  # there is none in the first rounds
+        # Only the first so many as are needed.
+        return has_not_given & (jnp.cumsum(has_not_given) <= self.num_needed - has_given.sum())
+
+    def own_answers(self, state: Repeated) -> jax.Array:
+        """bool[W]: who has answered with the task of this round's job."""
+        return (state.answered == 1) & ~self.repeats(state)
+
+    def next_round(self, state: Repeated) -> Repeated:
+        """The state at the beginning of the next round."""
+        given, answered = with_new_first_row(state.given, self.own_answers(state)), jnp.zeros_like(state.answered)
+        return Repeated(index=state.index + 1, answered=answered, late=late_after_round(state), given=given)
+
+    def num_tasks(self, state: Repeated) -> jax.Array:
+        """int[]: how many tasks there are for the job of `burst` rounds ago, at the end of this round."""
+        return ((state.given[-1] == 1) | ((state.answered == 1) & self.repeats(state))).sum()
+
+    def tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
+        """int[]: the chunks done for this round's job or that of `burst` rounds ago, at its end; others negative."""
+        repeated = jnp.where(job == state.index - self.burst, self.num_tasks(state), -1)
+        return self.load * jnp.where(job == state.index, self.own_answers(state).sum(), repeated)
+
+    def own_tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
+        """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""
+        return jnp.where(job == state.index - 1, self.load * state.given[0].sum(), -1)
+
+    def in_time(self, state: Repeated) -> jax.Array:
+        """bool[]: whether the job of `burst` rounds ago, if there is one, can be decoded."""
+        return (state.index < self.burst) | (self.num_tasks(state) >= self.num_needed)
