@@ -77,15 +77,15 @@ closure, then, within = map(_relation, ("reflexive_transitive", "composition", "
 
 
 def _rows(section: str, source: str, kind: Kind, rows: Iterable[tuple[Any, ...]], space: Space = STATES) -> list[Law]:
-    """Rows of one section: `(name, *claims)`, with a condition as the last entry where there is one."""
+    """The laws of one section, from rows `(name, *claims)`; the last entry of a row can be its condition, a text."""
     laws = []
-    for name, *rest in rows:
-        condition = rest.pop() if isinstance(rest[-1], str) else ""
+    for name, *claims in rows:
+        condition = claims.pop() if isinstance(claims[-1], str) else ""
         laws.append(
             Law(
                 section=section,
                 name=name,
-                claims=tuple(rest),
+                claims=tuple(claims),
                 condition=condition,
                 source=source,
                 kind=kind,
