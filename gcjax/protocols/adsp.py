@@ -83,7 +83,10 @@ def adsp(
         interval = jnp.maximum(min_interval, seconds / num_commits - message_seconds)
 
         def plan(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
-            """From unit `first` on, which begins at `ready`: as many units as fill the interval of that window."""
+            """A turn of each worker: as many units as fill its `interval`, from unit `first int32[W]` on.
+
+            The interval is that of the window in which the turn begins, at `ready float[W]` seconds.
+            """
             del memory
             window = window_of(ready, seconds, num_windows)  # int32[W]
             own_interval = jnp.take_along_axis(interval, window[None], axis=0)[0]  # float[W]
