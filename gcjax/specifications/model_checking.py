@@ -92,7 +92,7 @@ class Result(NamedTuple):
         return "\n".join([f"{self.specification.name}:", *(f"  {p.part}: {self.said(p)}" for p in self.findings)])
 
     def said(self, part: Finding) -> str:
-        """One of the findings in words, or one like it under another name."""
+        """A finding in words; `part` is one of `findings`, or an equal one with another `part`."""
         if not part:
             steps = len(part.counterexample)
             return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {part.reason}"
@@ -174,8 +174,5 @@ def states_per_second(specification: Specification) -> float:
     """
     stepper = Stepper(specification, layout(specification))
     explore(specification, stepper=stepper)
-    return float(np.max([_states_per_second_of(explore(specification, stepper=stepper)) for _ in range(3)]))
-
-
-def _states_per_second_of(exploration: Exploration) -> float:
-    return exploration.states / exploration.seconds
+    explorations = [explore(specification, stepper=stepper) for _ in range(3)]
+    return float(np.max([exploration.states / exploration.seconds for exploration in explorations]))

@@ -81,37 +81,44 @@ class Scheme(NamedTuple):
 
         Nobody may be late again B or more rounds after being late in the window, and at most λ different workers in it.
         """
-        late = state.answered == 0
-        was_late = state.late.any(axis=0)
+        is_late, was_late = state.answered == 0, state.late.any(axis=0)  # in this round, in one of those before
+        # Rows of `late` are rounds, the last one first: whoever was late B or more rounds ago.
         must_answer = state.late[self.burst - 1 :].any(axis=0)
-        conforms = ~(late & must_answer).any() & ((late & ~was_late).sum() <= self.max_slow - was_late.sum())
+        num_newly_late = (is_late & ~was_late).sum()
+        conforms = ~(is_late & must_answer).any() & (num_newly_late <= self.max_slow - was_late.sum())
         return self.next_round(state), conforms
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether a round ends with those late that the model allows, and the next state is the program's."""
         late = jnp.concatenate([1 - before.answered[None], before.late])  # [window, W], the latest round first
-        age = jnp.arange(late.shape[0])[:, None]
+        age = jnp.arange(late.shape[0])[:, None]  # rounds since each of them
         min_age = jnp.min(jnp.where(late == 1, age, late.shape[0]), axis=0)
         max_age = jnp.max(jnp.where(late == 1, age, -1), axis=0)
         conforms = (max_age - min_age < self.burst).all() & (late.any(axis=0).sum() <= self.max_slow)
-        same_arrays = [(x == y).all() for x, y in zip(after, self.next_round(before), strict=True)]
-        return conforms & jnp.stack(same_arrays).all()
+        is_expected = [(x == y).all() for x, y in zip(after, self.next_round(before), strict=True)]
+        return conforms & jnp.stack(is_expected).all()
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether no round ends before the job that must be decodable then is so."""
         return (after.index == before.index) | self.in_time(before)
 
     def answers(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether the message is the worker's answer in this round, its first one."""
+        """bool[]: whether the message is the worker's first answer in this round, which is number `before.index`.
+
+        Round r has the units r * load, ..., (r + 1) * load - 1.
+        """
         is_first = (before.answered[event.worker] == 0) & (after.answered[event.worker] == 1)
         return (event.unit // self.load == before.index) & is_first
 
     def is_send_after_round(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether the message is one of the round after: who sends it has seen this one end."""
+        """bool[]: whether the message is one of the round that begins with the step; a round takes `load` units."""
         return event.unit // self.load == after.index
 
     def is_commit_of_event(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether the round ends, or has just ended, that commits the event's job of as many units."""
+        """bool[]: whether the round that the step ends, or that has just ended, commits the event's job.
+
+        Job j begins in round j, so its first unit is `j * load`; the work done for it must be that of the event.
+        """
         ends_now = (after.index == before.index + 1) & (before.answered.sum() > 0)
         ended_before = (after.index == before.index) & (before.answered.sum() == 0)
         job = event.unit // self.load
@@ -221,7 +228,7 @@ class _SelectiveRepeat(NamedTuple):
     load: int
 
     def repeats(self, state: Repeated) -> jax.Array:
-        """bool[W]: who repeats the task of the job of B rounds ago."""
+        """bool[W]: who repeats, in this round, the task of the job of B rounds ago, that is of row -1 of `given`."""
         has_given = state.given[-1] == 1
         has_not_given = ~has_given & (state.index >= self.burst)  # there is no such job in the first B rounds
         # Only the first so many as are needed.
@@ -242,8 +249,8 @@ class _SelectiveRepeat(NamedTuple):
 
     def tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for this round's job, or that of B rounds ago, at its end; negative for other jobs."""
-        repeated = jnp.where(job == state.index - self.burst, self.num_tasks(state), -1)
-        return self.load * jnp.where(job == state.index, self.own_answers(state).sum(), repeated)
+        num_old_job_tasks = jnp.where(job == state.index - self.burst, self.num_tasks(state), -1)
+        return self.load * jnp.where(job == state.index, self.own_answers(state).sum(), num_old_job_tasks)
 
     def own_tasks(self, state: Repeated, job: jax.Array) -> jax.Array:
         """int[]: the chunks done for the job of the round that has just ended; -1 for other jobs."""
@@ -264,7 +271,7 @@ class _Multiplex(NamedTuple):
 
     @property
     def slots(self) -> int:
-        """The jobs in flight."""
+        """int: the rounds that a job is worked on, which is also the number of jobs that are worked on in a round."""
         return self.window - 1 + self.burst
 
     @property
@@ -274,7 +281,7 @@ class _Multiplex(NamedTuple):
 
     @property
     def size(self) -> int:
-        """The chunks of a task."""
+        """int: the chunks of a task, which is one worker's part of one job in one round."""
         return self.max_slow + 1 if self.has_coded_parts else 1
 
     def parts_after_round(self, state: Multiplexed) -> tuple[jax.Array, jax.Array]:
@@ -287,9 +294,9 @@ class _Multiplex(NamedTuple):
         is_plain = (age < self.window - 1) | (state.plain < self.window - 1)
         # Jobs older than the first round do not exist.
         is_done = (age <= state.index) & (is_plain | self.has_coded_parts) & (state.answered == 1)[None]
-        shares = state.shares.at[self.window - 1 + coded_part, coded_part].set(
-            (is_done & ~is_plain)[self.window - 1 :].astype(jnp.int32)
-        )
+        # The job of age window - 1 + b is at its coded part b.
+        done_shares = (is_done & ~is_plain)[self.window - 1 :].astype(jnp.int32)
+        shares = state.shares.at[self.window - 1 + coded_part, coded_part].set(done_shares)
         return state.plain + (is_done & is_plain), shares
 
     def next_round(self, state: Multiplexed) -> Multiplexed:
@@ -329,7 +336,7 @@ def _late_after_round(state: Any) -> jax.Array:
 
 
 def _with_new_first_row(rows: jax.Array, row: jax.Array) -> jax.Array:
-    """As many rows as before, with this one in front; the last one is dropped."""
+    """The rows [n, ...] with `row` in front of them, without the last one: as many as before."""
     return jnp.concatenate([row[None].astype(rows.dtype), rows])[: rows.shape[0]]
 
 

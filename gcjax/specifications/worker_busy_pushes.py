@@ -78,19 +78,22 @@ class _Program(NamedTuple):
         return after, state.busy[worker] == 1
 
     def pull(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
-        """Beginning a step with the newest version."""
+        """The state in which the worker begins a step with the newest version, and whether it is idle."""
         return self._begin(state, worker, state.version)
 
     def go_on(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
-        """Beginning a step with what the worker has read last."""
+        """The state in which the worker begins a step with what it has read last, and whether it is idle."""
         return self._begin(state, worker, state.read[worker])
 
     def go_on_with_due(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
-        """Beginning a step with what was the newest version when the worker began last."""
+        """The state in which the worker begins a step with `due`, the newest version when it began last; if idle."""
         return self._begin(state, worker, state.due[worker])
 
     def _begin(self, state: Pushes, worker: jax.Array, version: jax.Array) -> tuple[Pushes, jax.Array]:
-        """The state in which the worker is in a step with this version, and whether it was idle."""
+        """The state in which the worker is in a step with this version, and whether it was idle.
+
+        With overlap it begins to read the newest version meanwhile, which is `due` when it begins again.
+        """
         due = state.due.at[worker].set(state.version) if self.overlap else state.due
         read = state.read.at[worker].set(version)
         return Pushes(state.version, read, state.busy.at[worker].set(1), due), state.busy[worker] == 0
@@ -103,8 +106,9 @@ class _Program(NamedTuple):
         may_read = (
             (read == before.version) | (read == before.read[worker]) | (self.overlap & (read == before.due[worker]))
         )
-        due = after.due[worker] == (before.version if self.overlap else before.due[worker])
-        begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & due
+        # With overlap, `due` becomes the version that is the newest when the worker begins.
+        has_due = after.due[worker] == (before.version if self.overlap else before.due[worker])
+        begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & has_due
         return pushes | begins
 
     def step_property(self, before: Pushes, after: Pushes, component: jax.Array) -> jax.Array:
