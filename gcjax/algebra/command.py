@@ -179,7 +179,7 @@ def equal(c: Command, d: Command) -> jax.Array:
 
 
 def check_relation(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
-    """A relation on the states of a model as a JAX array.
+    """The value as a relation on the states of a model, a JAX array bool[S, S]; `name` is for the error.
 
     Raises:
       ValueError: if it is not of shape [S, S] and bool.
@@ -188,7 +188,7 @@ def check_relation(model: Model, name: str, value: jax.Array | np.ndarray) -> ja
 
 
 def check_states(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
-    """A set of states of a model as a JAX array.
+    """The value as a set of states of a model, a JAX array bool[S]; `name` is for the error.
 
     Raises:
       ValueError: if it is not of shape [S] and bool.

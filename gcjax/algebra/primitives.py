@@ -75,7 +75,7 @@ def atomic(model: Model, allowed: jax.Array | np.ndarray) -> Command:
       model: the traces that there are.
       allowed: bool[S, A], which steps it can be from which state.
     """
-    words_of_one_step = slice(1, 1 + model.space.num_steps)
+    words_of_one_step = slice(1, 1 + model.space.num_steps)  # step a is word a + 1; word 0 is the empty one
     terminated_and_incomplete = slice(TERMINATED, INCOMPLETE + 1)
     traces = magic(model).traces.at[terminated_and_incomplete, :, words_of_one_step].set(allowed)
     return Command(traces, model)

@@ -51,12 +51,8 @@ def shared_memory(num_states: int) -> Space:
     """
     if num_states < 1:
         raise ValueError(f"num_states must be at least 1; got {num_states}.")
-    return Space(
-        num_states,
-        kinds=(PROGRAM,) * num_states + (ENVIRONMENT,) * num_states,
-        targets=tuple(range(num_states)) * 2,
-        complements=(-1,) * (2 * num_states),
-    )
+    kinds = (PROGRAM,) * num_states + (ENVIRONMENT,) * num_states
+    return Space(num_states, kinds, targets=tuple(range(num_states)) * 2, complements=(-1,) * len(kinds))
 
 
 def events(num_pairs: int) -> Space:

@@ -74,7 +74,10 @@ def fixed_code(
         return Coding(encode, weights, residual(assignment, encode, weights))
 
     def completion_time(finish: jax.Array) -> jax.Array:
-        """float[]: when the sum can first be decoded, by `completion` if given, otherwise by bisection over plans."""
+        """float[]: when the sum can first be decoded: by `completion` if given, otherwise by bisection over plans.
+
+        Also at the time `guaranteed`, if given: the construction decodes then, even if rounding hides it from a plan.
+        """
         finish = check_finish(assignment, finish)
         if completion is not None:
             return completion(_arrivals(assignment, needs, finish))

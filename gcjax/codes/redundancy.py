@@ -165,6 +165,8 @@ def straggler_residuals(
 ) -> np.ndarray:
     """float64[masks]: the residual without the given workers, by rounding weights and coefficients alone.
 
+    The weights are x + Z y of `Redundancy`, with `coordinates` y such that the stragglers get the weight 0.
+
     Args:
       coefficients: float[W, M, K, L].
       assignment: who holds what.

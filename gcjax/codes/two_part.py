@@ -59,16 +59,10 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         sends_uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
         return jnp.concatenate([sends_uncoded, code.sent(coded_progress(progress))], axis=1)
 
-    num_messages = num_blocks + code.num_messages
     return joint_code(
-        assignment,
-        num_blocks,
-        num_messages,
-        plan,
-        last_completion=last_completion,
-        sent=sent,
-        stays_exact=code.stays_exact,
-    )
+        assignment, num_blocks, num_blocks + code.num_messages, plan,
+        last_completion=last_completion, sent=sent, stays_exact=code.stays_exact,
+    )  # fmt: skip
 
 
 def _pad_slots(encode: jax.Array, num_before: int, num_after: int) -> jax.Array:

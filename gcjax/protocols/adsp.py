@@ -131,7 +131,8 @@ class _Search(NamedTuple):
         """The rates after the window `seen.window` has ended.
 
         A search goes on with one commit more while the reward rises, and ends with one less when it falls. After a
-        search the rate stays, until the loss has risen by `max_loss_growth`; then a new search begins at one commit.
+        search the rate stays, until the loss has risen by `max_loss_growth` over the least loss since, `rates.least`;
+        then a new search begins at one commit.
         """
         num_commits, dtype = rates.commits[seen.window], rates.best.dtype
         loss = mean_loss(seen, seen.window, self.seconds).astype(dtype)

@@ -50,19 +50,13 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
     """
     check_num_workers(num_workers)
     steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    zero_per_worker, units = zeros(num_workers), f"{steps} unit{'s' * (steps > 1)}"
+    zero, units = zeros(num_workers), f"{steps} unit{'s' * (steps > 1)}"
     program = _Exchange(num_workers, steps)
     return Specification(
         f"elastic_averaging({num_workers} workers" + (f", {steps} steps)" if steps > 1 else ")"),
         num_workers,
-        initial=Exchanges(np.int32(0), *(zero_per_worker,) * 4),
-        sizes=Exchanges(
-            version=2,
-            work=zero_per_worker + steps + 1,
-            read=zero_per_worker + 2,
-            others=zero_per_worker + 1,
-            exchanging=zero_per_worker + 2,
-        ),
+        initial=Exchanges(np.int32(0), *(zero,) * 4),
+        sizes=Exchanges(version=2, work=zero + steps + 1, read=zero + 2, others=zero + 1, exchanging=zero + 2),
         worker=Role(
             (Action("unit", program.unit, STEP, has_worked),),
             lambda worker: Exchanges(

@@ -148,15 +148,14 @@ def _first_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
 
 
 def _composition(specification: Specification, alone: list[Exploration], names: list[str]) -> Finding:
-    """Whether each rely contains the others' guarantees, from every state reached alone, and that nothing changes."""
+    """Whether each component, `names`, relies on no more than the others guarantee, and not on them doing something.
+
+    `alone` are the explorations of each component, which have looked at the guaranteed steps from all its states.
+    """
     for name, exploration in zip(names, alone, strict=True):
         if "rely" in exploration.failures:
-            return Finding(
-                "composition",
-                False,
-                reason=f"{name}: {VIOLATIONS['rely']}",
-                counterexample=exploration.failures["rely"],
-            )
+            counterexample, reason = exploration.failures["rely"], f"{name}: {VIOLATIONS['rely']}"
+            return Finding("composition", False, reason=reason, counterexample=counterexample)
     if specification.rely is not None:
         state = specification.canonicalise(specification.initial)
         for component, name in enumerate(names):

@@ -50,14 +50,15 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
         clock = before.clock[worker]
         pushes = (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= upper)
         is_granted_in_range = (after.granted[worker] >= 0) & (after.granted[worker] < max(span, 1))
-        return pushes & is_granted_in_range & _is_free_0_or_1(after, worker)
+        is_free_0_or_1 = (after.free[worker] >= 0) & (after.free[worker] <= 1)
+        return pushes & is_granted_in_range & is_free_0_or_1
 
-    zero_per_worker = zeros(num_workers)
+    zero = zeros(num_workers)
     return Specification(
         f"dssp({num_workers} workers, thresholds {lower} to {upper})",
         num_workers,
-        initial=Granted(*(zero_per_worker,) * 3),
-        sizes=Granted(zero_per_worker + upper + 2, zero_per_worker + max(span, 1), free=zero_per_worker + 2),
+        initial=Granted(*(zero,) * 3),
+        sizes=Granted(clock=zero + upper + 2, granted=zero + max(span, 1), free=zero + 2),
         worker=Role(
             tuple(_push_action(grant, lower, upper) for grant in range(span + 1)),
             lambda worker: Granted(*(is_own_entry(num_workers, worker),) * 3),
@@ -93,11 +94,6 @@ def _push_action(grant: int, lower: int, upper: int) -> Action:
 
     # Grants do not show in a run; what they allow is in the guarantee.
     return Action(f"push, granted {grant}", move) if grant else Action("push", move, **push_event(jnp.sum))
-
-
-def _is_free_0_or_1(state: Granted, worker: jax.Array) -> jax.Array:
-    """bool[]: whether the worker's `free`, 1 if a grant lets it take its next step, is 0 or 1."""
-    return (state.free[worker] >= 0) & (state.free[worker] <= 1)
 
 
 @comparable

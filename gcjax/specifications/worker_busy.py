@@ -330,12 +330,5 @@ def _canonical_state(overlap: bool, state: Busy) -> Busy:
         """int, like `version`: how many different ones of `versions` are below it."""
         return (~is_repeated & (versions < version[..., None])).sum(axis=-1)
 
-    work = jnp.minimum(state.work, MAX_WORK)
-    return Busy(
-        version=rank(state.version),
-        start=rank(state.start),
-        work=work,
-        read=rank(read),
-        busy=state.busy,
-        due=rank(due) * overlap,
-    )
+    ranks = {"version": rank(state.version), "start": rank(state.start), "read": rank(read), "due": rank(due) * overlap}
+    return state._replace(work=jnp.minimum(state.work, MAX_WORK), **ranks)

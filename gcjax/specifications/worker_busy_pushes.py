@@ -99,14 +99,16 @@ class _Program(NamedTuple):
         return Pushes(state.version, read, state.busy.at[worker].set(1), due), state.busy[worker] == 0
 
     def rule(self, before: Pushes, after: Pushes, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker pushes, which is a commit, or begins with a version that it may have."""
+        """bool[]: whether the worker pushes, which is a commit, or begins with a version that it may have.
+
+        That is the newest, the one that it has read last, or, with overlap, `due`, the newest when it began last.
+        """
         busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
         same_read = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
         pushes = (busy_before == 1) & (busy_after == 0) & (after.version == before.version + 1) & same_read
         may_read = (
             (read == before.version) | (read == before.read[worker]) | (self.overlap & (read == before.due[worker]))
         )
-        # With overlap, `due` becomes the version that is the newest when the worker begins.
         has_due = after.due[worker] == (before.version if self.overlap else before.due[worker])
         begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & has_due
         return pushes | begins

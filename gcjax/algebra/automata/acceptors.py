@@ -115,7 +115,7 @@ class Subsets:
         return (self._words[sets] & self._aborting[states]).any(axis=1)
 
     def proper_subsets(self, sets: np.ndarray) -> np.ndarray:
-        """bool[N, M], whether each of the M sets is smaller than and within the one asked for."""
+        """bool[N, M], whether each of the M sets is smaller than and within the one asked for; as bits of `_words`."""
         all_words = self._words[: self.num_sets]
         is_subset = np.ones((sets.size, len(all_words)), bool)
         for asked_word, word in zip(self._words[sets].T, all_words.T, strict=True):

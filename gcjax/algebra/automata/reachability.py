@@ -38,13 +38,9 @@ def pruned(automaton: Automaton) -> Automaton:
     is_reached = reachable(automaton).any(axis=1)  # bool[Q]
     if is_reached.all():
         return automaton
-    return Automaton(
-        automaton.space,
-        automaton.transitions[is_reached][..., is_reached],
-        initial=automaton.initial[is_reached],
-        terminating=automaton.terminating[is_reached],
-        aborting=automaton.aborting[is_reached],
-    )
+    configurations = (automaton.initial, automaton.terminating, automaton.aborting)
+    transitions = automaton.transitions[is_reached][..., is_reached]
+    return Automaton(automaton.space, transitions, *(array[is_reached] for array in configurations))
 
 
 @jax.jit

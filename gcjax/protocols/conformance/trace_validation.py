@@ -165,15 +165,9 @@ class _Programs:
     def __init__(self, specification: Specification):
         """`actions` are, for each kind of events, the numbers of roles and their actions that stand for it."""
         self.specification = specification
-        roles = specification.roles()
+        all_actions = [(i, action) for i, (role, _) in enumerate(specification.roles()) for action in role.actions]
         self.actions = {
-            kind: [
-                (number, action)
-                for number, (role, _) in enumerate(roles)
-                for action in role.actions
-                if kind in _kinds_of(action)
-            ]
-            for kind in KINDS
+            kind: [(number, action) for number, action in all_actions if kind in _kinds_of(action)] for kind in KINDS
         }
         self._violations_by_kind = {
             kind: jax.jit(jax.vmap(partial(self._violations_of_one, kind)))

@@ -91,6 +91,8 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
 def with_ended_turns(state: State, has_ended: jax.Array, worker: jax.Array) -> State:
     """The state in which the current turns of some workers are written to the turns that have ended.
 
+    These are in `state.integers` and `state.floats`, by turn, worker and field: the fields INTEGERS and FLOATS.
+
     Args:
       state: the simulation.
       has_ended: bool[...], whose turns have ended.
