@@ -126,8 +126,8 @@ def meet(c: Command, d: Command) -> Command:
 def sequence(c: Command, d: Command) -> Command:
     """First c, and then d from the state in which c terminates."""
     model = same_model(c, d)
-    prefix, suffix, end = words(model)
-    middle = end[:, prefix]  # [S, n + 1, N], the state after the first j steps
+    prefix, suffix, end = words(model)  # int32[n + 1, N] twice: the first j steps of each word and the others
+    middle = end[:, prefix]  # int32[S, n + 1, N], the state after the first j steps
     # bool[3, S, n + 1, N]: whether c terminates after j steps, and d accepts the rest from there.
     is_split = c.traces[TERMINATED][:, prefix] & d.traces[:, middle, suffix]
     # What c does by itself, without its terminated traces; those that it aborts are terminated as well.
@@ -135,7 +135,7 @@ def sequence(c: Command, d: Command) -> Command:
 
 
 def closed(model: Model, traces: jax.Array) -> Command:
-    """The smallest command that accepts these traces.
+    """The smallest command that accepts these traces: they, all their prefixes, and whatever follows an abort.
 
     Args:
       model: the traces that there are.
@@ -144,11 +144,11 @@ def closed(model: Model, traces: jax.Array) -> Command:
     aborted = _with_prefix_in(model, traces[ABORTED])
     incomplete = traces.any(axis=0) | aborted
     incomplete = incomplete.at[:, 0].set(True)  # the empty word
-    steps = model.space.num_steps
-    # Prefixes of what is accepted, from the longest words to the shorter ones.
-    for level, above in zip(model.levels[:0:-1], model.levels[-2::-1], strict=True):
-        children = incomplete[:, level].reshape(incomplete.shape[0], -1, steps)
-        incomplete = incomplete.at[:, above].set(incomplete[:, above] | children.any(axis=-1))
+    num_states, num_steps = model.space.num_states, model.space.num_steps
+    # Prefixes of what is accepted: from the longest words on, each slice of words and that of words one step shorter.
+    for longer, shorter in zip(model.levels[:0:-1], model.levels[-2::-1], strict=True):
+        has_step = incomplete[:, longer].reshape(num_states, -1, num_steps)  # whether the shorter word goes on so
+        incomplete = incomplete.at[:, shorter].set(incomplete[:, shorter] | has_step.any(axis=-1))
     return Command(jnp.stack([traces[TERMINATED] | aborted, incomplete, aborted]), model)
 
 
@@ -159,8 +159,9 @@ def abort_closed(model: Model, traces: jax.Array) -> Command:
 
 
 def _with_prefix_in(model: Model, aborted: jax.Array) -> jax.Array:
-    """bool[S, N], the traces of which a prefix is among these."""
-    return aborted[:, words(model).prefix].any(axis=1)
+    """bool[S, N], the traces of which a prefix is among those of `aborted`, bool[S, N]."""
+    prefix = words(model).prefix  # int32[n + 1, N]
+    return aborted[:, prefix].any(axis=1)
 
 
 @jax.jit
@@ -177,8 +178,8 @@ def equal(c: Command, d: Command) -> jax.Array:
     return jnp.all(c.traces == d.traces)
 
 
-def relation(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
-    """A relation on the states of a model as a JAX array.
+def check_relation(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
+    """The value as a relation on the states of a model, a JAX array bool[S, S]; `name` is for the error.
 
     Raises:
       ValueError: if it is not of shape [S, S] and bool.
@@ -186,8 +187,8 @@ def relation(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Arra
     return _table(name, value, (model.space.num_states,) * 2, "S, S")
 
 
-def states(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
-    """A set of states of a model as a JAX array.
+def check_states(model: Model, name: str, value: jax.Array | np.ndarray) -> jax.Array:
+    """The value as a set of states of a model, a JAX array bool[S]; `name` is for the error.
 
     Raises:
       ValueError: if it is not of shape [S] and bool.

@@ -10,16 +10,15 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax import _validate
-from gcjax.algebra.command import INCOMPLETE, TERMINATED, Command, choice, relation, sequence, states
-from gcjax.algebra.steps import ENVIRONMENT, PROGRAM
+from gcjax.algebra.command import INCOMPLETE, TERMINATED, Command, check_relation, check_states, choice, sequence
+from gcjax.algebra.steps import ENVIRONMENT, PROGRAM, steps_of_kind
 from gcjax.algebra.traces import Model
 
 
 def magic(model: Model) -> Command:
     """Can do nothing, not even terminate: the smallest command."""
     traces = np.zeros(model.shape, bool)
-    traces[INCOMPLETE, :, 0] = True
+    traces[INCOMPLETE, :, 0] = True  # the empty word, number 0: it has taken no step yet
     return Command(jnp.asarray(traces), model)
 
 
@@ -36,14 +35,14 @@ def nil(model: Model) -> Command:
 @functools.partial(jax.jit, static_argnums=0)
 def test(model: Model, p: jax.Array | np.ndarray) -> Command:
     """Terminates at once if the state is in the set p: bool[S]; otherwise `magic`."""
-    nothing = magic(model)
-    return Command(nothing.traces.at[TERMINATED, :, 0].set(states(model, "p", p)), model)
+    empty_word = 0
+    return Command(magic(model).traces.at[TERMINATED, :, empty_word].set(check_states(model, "p", p)), model)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def assertion(model: Model, p: jax.Array | np.ndarray) -> Command:
     """Terminates at once if the state is in the set p: bool[S]; otherwise aborts."""
-    p = states(model, "p", p)
+    p = check_states(model, "p", p)
     return choice(test(model, p), sequence(test(model, ~p), abort(model)))
 
 
@@ -76,25 +75,21 @@ def atomic(model: Model, allowed: jax.Array | np.ndarray) -> Command:
       model: the traces that there are.
       allowed: bool[S, A], which steps it can be from which state.
     """
-    space = model.space
-    traces = magic(model).traces
-    return Command(traces.at[: INCOMPLETE + 1, :, 1 : 1 + space.num_steps].set(allowed), model)
+    words_of_one_step = slice(1, 1 + model.space.num_steps)  # step a is word a + 1; word 0 is the empty one
+    terminated_and_incomplete = slice(TERMINATED, INCOMPLETE + 1)
+    traces = magic(model).traces.at[terminated_and_incomplete, :, words_of_one_step].set(allowed)
+    return Command(traces, model)
 
 
 def _step(model: Model, kind: int, r: jax.Array | np.ndarray | None, steps: Iterable[int] | None) -> Command:
     """One step of this kind, PROGRAM or ENVIRONMENT, within r and among the steps if given; then termination."""
-    space = model.space
-    is_allowed = np.asarray(space.kinds) == kind  # bool[A]
-    if steps is not None:
-        chosen = sorted(steps)
-        for step in chosen:
-            _validate.choice("steps", str(step), map(str, np.flatnonzero(is_allowed).tolist()))
-        is_allowed = np.isin(np.arange(space.num_steps), chosen)
-    allowed_states = relation(model, "r", np.ones((space.num_states,) * 2, bool) if r is None else r)
-    return _step_within(model, allowed_states, is_allowed)
+    is_allowed = steps_of_kind(model.space, kind, steps)  # bool[A]
+    all_pairs = np.ones((model.space.num_states,) * 2, bool)
+    return _step_within(model, check_relation(model, "r", all_pairs if r is None else r), is_allowed)
 
 
 @functools.partial(jax.jit, static_argnums=0)
 def _step_within(model: Model, r: jax.Array, is_allowed: np.ndarray) -> Command:
     """One of the steps bool[A] that leads from a state to one within r, bool[S, S]; then termination."""
-    return atomic(model, r[:, np.asarray(model.space.targets)] & is_allowed)
+    is_within_r = r[:, np.asarray(model.space.targets)]  # bool[S, A]: to the state that each step leads to
+    return atomic(model, is_within_r & is_allowed)

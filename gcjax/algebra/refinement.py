@@ -56,16 +56,16 @@ def refines(spec: Command, command: Command) -> Refinement:
       ValueError: if they are of different models.
     """
     model = same_model(spec, command)
-    extra = np.asarray(command.traces & ~spec.traces)
-    words = np.flatnonzero(extra.any(axis=(0, 1)))  # the shortest first
+    violations = np.asarray(command.traces & ~spec.traces)  # bool[3, S, N], by status, start and word
+    words = np.flatnonzero(violations.any(axis=(0, 1)))  # numbered by their lengths, so the shortest first
     if not words.size:
         return Refinement(None)
-    length = len(model.steps(int(words[0])))
-    at_length = extra[:, :, model.levels[length]]
-    # Steps that cannot be done say most; an aborted trace is terminated too, which says less.
-    status = next(s for s in (INCOMPLETE, ABORTED, TERMINATED) if at_length[s].any())
-    start, word = np.argwhere(at_length[status])[0].tolist()
-    return Refinement(Trace(model.space, start, model.steps(model.levels[length].start + word), STATUSES[status]))
+    words_of_length = model.levels[len(model.steps(int(words[0])))]  # a slice: all words of that length
+    shortest = violations[:, :, words_of_length]
+    # A trace that is not even incomplete says most; an aborted trace is terminated too, which says less.
+    status = next(s for s in (INCOMPLETE, ABORTED, TERMINATED) if shortest[s].any())
+    start, word = np.argwhere(shortest[status])[0].tolist()
+    return Refinement(Trace(model.space, start, model.steps(words_of_length.start + word), STATUSES[status]))
 
 
 def accepts(command: Command, trace: Trace) -> bool:
@@ -75,9 +75,9 @@ def accepts(command: Command, trace: Trace) -> bool:
 
 
 def _step_line(space: Space, step: int, before: int, after: int) -> str:
-    """One step as a line: of events, its event; otherwise the states before and after."""
+    """One step as a line: in a space of events its event, otherwise the states before and after it."""
     kind = "program" if space.kinds[step] == PROGRAM else "environment"
-    if space.internal < 0:
+    if space.internal < 0:  # a space without events
         return f"{kind:<11} {before} -> {after}"
     if step == space.internal:
         return f"{kind:<11} internal event"

@@ -7,10 +7,12 @@ Computing 31 (2019).
 Letters: S states, A steps.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
 import numpy as np
+
+from gcjax import _validate
 
 PROGRAM, ENVIRONMENT = 0, 1
 
@@ -49,9 +51,8 @@ def shared_memory(num_states: int) -> Space:
     """
     if num_states < 1:
         raise ValueError(f"num_states must be at least 1; got {num_states}.")
-    states = tuple(range(num_states))
-    count = 2 * num_states
-    return Space(num_states, (PROGRAM,) * num_states + (ENVIRONMENT,) * num_states, states * 2, (-1,) * count)
+    kinds = (PROGRAM,) * num_states + (ENVIRONMENT,) * num_states
+    return Space(num_states, kinds, targets=tuple(range(num_states)) * 2, complements=(-1,) * len(kinds))
 
 
 def events(num_pairs: int) -> Space:
@@ -62,9 +63,26 @@ def events(num_pairs: int) -> Space:
     """
     if num_pairs < 1:
         raise ValueError(f"num_pairs must be at least 1; got {num_pairs}.")
-    number = 2 * num_pairs + 1
-    complements = [-1] + [e + 1 if e % 2 else e - 1 for e in range(1, number)] + [-1]
-    return Space(1, (PROGRAM,) * number + (ENVIRONMENT,), (0,) * (number + 1), tuple(complements), internal=0)
+    num_program_steps = 2 * num_pairs + 1
+    # Events have odd numbers, their complements the next ones; the internal step and the environment's have none.
+    complements = (-1, *(e + 1 if e % 2 else e - 1 for e in range(1, num_program_steps)), -1)
+    kinds = (PROGRAM,) * num_program_steps + (ENVIRONMENT,)
+    return Space(1, kinds, targets=(0,) * len(kinds), complements=complements, internal=0)
+
+
+def steps_of_kind(space: Space, kind: int, numbers: Iterable[int] | None = None) -> np.ndarray:
+    """bool[A], the steps of a kind, PROGRAM or ENVIRONMENT; if numbers are given, only those.
+
+    Raises:
+      ValueError: if a number is not that of a step of this kind.
+    """
+    is_of_kind = np.asarray(space.kinds) == kind
+    if numbers is None:
+        return is_of_kind
+    chosen = sorted(numbers)
+    for step in chosen:
+        _validate.choice("steps", str(step), map(str, np.flatnonzero(is_of_kind).tolist()))
+    return np.isin(np.arange(space.num_steps), chosen)
 
 
 def parallel(space: Space) -> np.ndarray:
@@ -90,8 +108,8 @@ def ccs(space: Space) -> np.ndarray:
     """
     if space.internal < 0:
         raise ValueError("CCS needs steps with complements: make the space by events(num_pairs=...).")
-    meets = [(a, b, space.internal) for a, b in enumerate(space.complements) if b >= 0]
-    return np.concatenate([parallel(space), np.asarray(meets, np.int32)])
+    complement_rows = [(a, b, space.internal) for a, b in enumerate(space.complements) if b >= 0]
+    return np.concatenate([parallel(space), np.asarray(complement_rows, np.int32)])
 
 
 class _Step(NamedTuple):
@@ -108,9 +126,9 @@ def _interleaved(left: _Step, right: _Step) -> bool:
 
 
 def _table(space: Space, go_together: Callable[[_Step, _Step], bool]) -> np.ndarray:
-    """int32[n, 3], the pairs that go together, and what both make: the program's step if one of the two is.
+    """int32[n, 3], the numbers of all steps (left, right) that go together, and of the step that both make.
 
-    Programs' steps have the smaller numbers, so that is the minimum.
+    That is the program's step if one of the two is. Programs' steps have the smaller numbers, so it is the minimum.
     """
     all_steps = [
         _Step(kind, target, number)

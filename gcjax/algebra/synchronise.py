@@ -17,7 +17,7 @@ import numpy as np
 from gcjax.algebra import steps
 from gcjax.algebra.command import ABORTED, INCOMPLETE, TERMINATED, Command, abort_closed, same_model
 from gcjax.algebra.steps import StepTable
-from gcjax.algebra.traces import Model, count_words, longest, readable
+from gcjax.algebra.traces import Model, count_words, max_steps_advice, size_text
 
 LIMIT_PAIRS = 2**24
 """The most pairs of words that a step table may put together."""
@@ -36,43 +36,48 @@ def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
 
     @jax.jit
     def synchronised(c: Command, d: Command) -> Command:
-        """All words that the table makes of one of c and one of d; both terminate together, and one aborts both."""
+        """The command whose words are those that `step_table` makes of a word of c and a word of d.
+
+        Such a word is terminated if both are, and aborted if one is and the other has come as far.
+        """
         model = same_model(c, d)
-        left, right, both = pairs(step_table, model)
-        c_traces, d_traces = c.traces[:, :, left], d.traces[:, :, right]  # bool[3, S, pairs of words]
-        has_pair = jnp.stack(
+        c_words, d_words, joint_words = pairs(step_table, model)  # int32[P] each: numbers of words
+        c_traces, d_traces = c.traces[:, :, c_words], d.traces[:, :, d_words]  # bool[3, S, P]
+        joint_traces = jnp.stack(  # bool[3, S, P], by status
             [
                 c_traces[TERMINATED] & d_traces[TERMINATED],
                 c_traces[INCOMPLETE] & d_traces[INCOMPLETE],
                 c_traces[ABORTED] & d_traces[INCOMPLETE] | c_traces[INCOMPLETE] & d_traces[ABORTED],
             ]
         )
-        return abort_closed(model, jnp.zeros(model.shape, bool).at[:, :, both].max(has_pair))
+        # Several pairs can make the same word: it is there if one of them is.
+        return abort_closed(model, jnp.zeros(model.shape, bool).at[:, :, joint_words].max(joint_traces))
 
     return synchronised
 
 
 @functools.lru_cache(maxsize=16)
 def pairs(step_table: StepTable, model: Model) -> np.ndarray:
-    """int32[3, pairs of words], the words that go together and the word that they make.
+    """int32[3, P]: the numbers of two words that go together, of left and right, and of the word that they make.
 
     Raises:
       ValueError: if there are more than `LIMIT_PAIRS` of them.
     """
-    table = step_table(model.space)
+    table = step_table(model.space)  # int32[R, 3], the same for steps
     rows = len(table)
-    number = count_words(rows, model.max_steps)
-    if number > LIMIT_PAIRS:
+    num_pairs = count_words(rows, model.max_steps)  # a pair of words is a word of rows
+    if num_pairs > LIMIT_PAIRS:
         raise ValueError(
             f"At most {LIMIT_PAIRS} pairs of traces can be put together; a table of {rows} rows makes "
-            f"{readable(number)} for max_steps={model.max_steps}. "
-            + longest(lambda n: count_words(rows, n) <= LIMIT_PAIRS)
+            f"{size_text(num_pairs)} for max_steps={model.max_steps}. "
+            + max_steps_advice(lambda n: count_words(rows, n) <= LIMIT_PAIRS)
         )
-    levels = [np.zeros((3, 1), np.int32)]
+    pairs_by_length = [np.zeros((3, 1), np.int32)]  # both words empty: number 0
     for _ in range(model.max_steps):
-        words = levels[-1][:, :, None] * model.space.num_steps + 1 + table.T[:, None, :]
-        levels.append(words.reshape(3, -1).astype(np.int32))
-    return np.concatenate(levels, axis=1)
+        # Word w followed by step a has the number A w + 1 + a.
+        words = pairs_by_length[-1][:, :, None] * model.space.num_steps + 1 + table.T[:, None, :]
+        pairs_by_length.append(words.reshape(3, -1).astype(np.int32))
+    return np.concatenate(pairs_by_length, axis=1)
 
 
 def parallel(c: Command, d: Command) -> Command:

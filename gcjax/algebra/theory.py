@@ -73,18 +73,19 @@ def theory(specification: Specification) -> Theory:
     Raises:
       ValueError: if there are too many states.
     """
-    related = relations(specification)
-    count = related.holds.size
-    space = shared_memory(count)
-    ends = np.ones((count, count), bool)
-    ends[0] = related.holds  # runs from the first state, 0, end where the property holds
-    ends_well = automata.specification(space, ends)
-    goal = automata.rely(space, np.eye(count, dtype=bool)) & ends_well
+    relations_ = relations(specification)
+    num_states = relations_.holds.size
+    space = shared_memory(num_states)
+    allowed_ends = np.ones((num_states, num_states), bool)  # by the state in which a run starts
+    allowed_ends[0] = relations_.holds  # runs from the first state, 0, end where the property holds
+    ends_well = automata.specification(space, allowed_ends)
+    nothing_changes = np.eye(num_states, dtype=bool)
+    goal = automata.rely(space, nothing_changes) & ends_well
     promises = [
-        automata.guarantee(space, g) & automata.rely(space, r) & ends_well
-        for g, r in zip(related.guarantees, related.relies, strict=True)
+        automata.guarantee(space, guarantee) & automata.rely(space, rely) & ends_well
+        for guarantee, rely in zip(relations_.guarantees, relations_.relies, strict=True)
     ]
-    programs = [automata.guarantee(space, p) for p in related.programs]
+    programs = [automata.guarantee(space, steps) for steps in relations_.programs]
     return Theory(goal, tuple(promises), tuple(programs))
 
 
@@ -95,28 +96,31 @@ def relations(specification: Specification) -> Relations:
       ValueError: if there are too many states.
     """
     stepper = Stepper(specification, layout(specification))
-    rows, codes = _states(stepper)
-    order, components = np.argsort(codes), range(specification.num_components)
+    rows, codes = _reachable_states(stepper)  # int32[S, D] and their numbers int64[S]
+    order, components = np.argsort(codes), range(specification.num_components)  # order: to look codes up
 
     def relation(moves: Moves, is_step: np.ndarray, canonical: np.ndarray) -> np.ndarray:
-        """bool[components, S, S], the moves for which bool[n] is true, by component, state before and after.
+        """bool[C, S, S], by component, state before and state after: the moves for which `is_step bool[n]` is true.
 
-        `canonical`: int32[n, D], the canonical states after.
+        `canonical`: int32[n, D], the canonical states after. `codes` are the numbers of the S states, `order` sorts
+        them, so that a state is found by its number.
         """
-        related = np.zeros((len(components), codes.size, codes.size), bool)
+        has_step = np.zeros((len(components), codes.size, codes.size), bool)
         after = order[np.searchsorted(codes[order], stepper.layout.codes(canonical[is_step]))]
-        related[moves.component[is_step], moves.state[is_step], after] = True
-        return related
+        has_step[moves.component[is_step], moves.state[is_step], after] = True
+        return has_step
 
+    nothing_changes = np.eye(codes.size, dtype=bool)  # is relied on by all
     relies = []
     for component in components:
         moves, judgement = _judged_moves(stepper, rows, component)
-        is_relied_on = (moves.action < 0) & judgement.relied
-        relies.append(relation(moves, is_relied_on, judgement.canonical).any(axis=0) | np.eye(codes.size, dtype=bool))
+        is_relied_on = (moves.action < 0) & judgement.relied  # action -1: a step of the environment
+        relies.append(relation(moves, is_relied_on, judgement.canonical).any(axis=0) | nothing_changes)
     moves, judgement = _judged_moves(stepper, rows, NOBODY)
     guarantees = relation(moves, (moves.action < 0) & judgement.guaranteed, judgement.canonical)
-    own = stepper.program(rows)
-    programs = relation(own, np.ones(own.state.size, bool), stepper.judge(rows[own.state], own).canonical)
+    program = stepper.program(rows)  # the steps of all components by their actions
+    after = stepper.judge(rows[program.state], program).canonical
+    programs = relation(program, np.ones(program.state.size, bool), after)
     holds = jax.vmap(lambda row: specification.invariant(stepper.layout.unflatten(row)))(jnp.asarray(rows))
     return Relations(programs, guarantees, np.stack(relies), np.asarray(holds))
 
@@ -130,29 +134,33 @@ def _judged_moves(stepper: Stepper, rows: np.ndarray, component: int) -> tuple[M
     return moves, stepper.judge(rows[moves.state], moves, component)
 
 
-def _states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
-    """int32[S, D] and int64[S]: the states, the first one first, and their numbers."""
+def _reachable_states(stepper: Stepper) -> tuple[np.ndarray, np.ndarray]:
+    """All canonical states that programs, guarantees and relies lead to, the initial one first.
+
+    Returns:
+      int32[S, D], a row of D entries for each state, and int64[S], its number.
+    """
     spec, layout_ = stepper.specification, stepper.layout
     rows = np.asarray(layout_.flatten(spec.canonicalise(spec.initial)))[None]
     while True:
-        parts = [rows]
-        own = stepper.program(rows)
-        parts.append(stepper.judge(rows[own.state], own).canonical)
+        program = stepper.program(rows)
+        known_and_next = [rows, stepper.judge(rows[program.state], program).canonical]
         for component in (NOBODY, *range(spec.num_components)):
             moves, judgement = _judged_moves(stepper, rows, component)
-            parts.append(judgement.canonical[(moves.action >= 0) | judgement.guaranteed | judgement.relied])
-        candidates = np.concatenate(parts)
+            is_allowed = (moves.action >= 0) | judgement.guaranteed | judgement.relied  # action -1: the environment's
+            known_and_next.append(judgement.canonical[is_allowed])
+        candidates = np.concatenate(known_and_next)
         codes = layout_.codes(candidates)
         _, first_places = np.unique(codes, return_index=True)
-        new = candidates[np.sort(first_places)]  # each state once, in the order found
-        if (codes < 0).any() or new.shape[0] > min(MAX_STATES, stepper.chunk):
+        states = candidates[np.sort(first_places)]  # each state once, in the order in which they were reached
+        if (codes < 0).any() or states.shape[0] > min(MAX_STATES, stepper.chunk):
             raise ValueError(
                 f"a specification as automata must have at most {MAX_STATES} states within its sizes; "
                 f"{spec.name} has more. Use {spec.num_workers - 1} workers or smaller parameters, or check it without."
             )
-        if new.shape[0] == rows.shape[0]:
+        if states.shape[0] == rows.shape[0]:
             return rows, layout_.codes(rows)
-        rows = new
+        rows = states
 
 
 def _in_parallel(commands: tuple[Automaton, ...]) -> Automaton:

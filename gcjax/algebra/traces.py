@@ -45,8 +45,8 @@ class Model:
         if bits > LIMIT_BITS:
             raise ValueError(
                 f"A command must have at most {LIMIT_BITS} bits; {states} states, {steps} steps and traces of "
-                f"max_steps={self.max_steps} make {readable(bits)}. "
-                + longest(lambda n: 3 * states * count_words(steps, n) <= LIMIT_BITS)
+                f"max_steps={self.max_steps} make {size_text(bits)}. "
+                + max_steps_advice(lambda n: 3 * states * count_words(steps, n) <= LIMIT_BITS)
             )
 
     @property
@@ -56,14 +56,14 @@ class Model:
 
     @property
     def shape(self) -> tuple[int, int, int]:
-        """Of the array of a command: statuses, states, words."""
+        """The shape (3, S, N) of a command's array: statuses, states, words."""
         return 3, self.space.num_states, self.num_words
 
     @property
     def levels(self) -> list[slice]:
-        """For each length k, which words have it."""
-        ends = [0] + [count_words(self.space.num_steps, k) for k in range(self.max_steps + 1)]
-        return [slice(a, b) for a, b in itertools.pairwise(ends)]
+        """For each length k, the numbers of the words of k steps."""
+        bounds = [0] + [count_words(self.space.num_steps, k) for k in range(self.max_steps + 1)]
+        return [slice(begin, end) for begin, end in itertools.pairwise(bounds)]
 
     def word(self, steps: Sequence[int]) -> int:
         """The number of the word that consists of these steps."""
@@ -94,47 +94,50 @@ class Words(NamedTuple):
 
 @functools.lru_cache(maxsize=16)
 def words(model: Model) -> Words:
-    """The tables of a model."""
-    steps, max_steps = model.space.num_steps, model.max_steps
-    prefix = np.concatenate([_prefixes(steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
-    suffix = np.concatenate([_suffixes(steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
-    last_step = (np.arange(model.num_words) - 1) % steps
+    """The tables of a model: the prefixes and suffixes of all its words, and the states in which their traces end."""
+    num_steps, max_steps = model.space.num_steps, model.max_steps
+    prefix = np.concatenate([_prefixes(num_steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
+    suffix = np.concatenate([_suffixes(num_steps, k, max_steps) for k in range(max_steps + 1)], axis=1)
+    last_step = (np.arange(model.num_words) - 1) % num_steps  # word w followed by step a has the number A w + 1 + a
     end = np.broadcast_to(np.asarray(model.space.targets)[last_step], model.shape[1:]).copy()
     end[:, 0] = np.arange(model.space.num_states)  # the empty word leads nowhere
     return Words(prefix.astype(np.int32), suffix.astype(np.int32), end.astype(np.int32))
 
 
-def count_words(steps: int, number: int) -> int:
-    """The words of at most `number` steps if there are `steps` of them."""
-    return (steps ** (number + 1) - 1) // (steps - 1) if steps > 1 else number + 1
+def count_words(num_steps: int, max_length: int) -> int:
+    """How many words of at most `max_length` steps there are, with `num_steps` different steps."""
+    return (num_steps ** (max_length + 1) - 1) // (num_steps - 1) if num_steps > 1 else max_length + 1
 
 
-def readable(number: int) -> str:
-    """A number, or how large it is at least."""
+def size_text(number: int) -> str:
+    """A number as text; above 2**63 only how large it is at least."""
     return str(number) if number < 2**63 else f"more than 2**{number.bit_length() - 1}"
 
 
-def longest(fits: Callable[[int], bool]) -> str:
-    """A sentence with the largest max_steps that fits."""
-    number = 0
-    while fits(number + 1):
-        number += 1
-    return f"max_steps={number} would fit." if number else "No trace of one step would fit: take fewer states."
+def max_steps_advice(fits: Callable[[int], bool]) -> str:
+    """A sentence with the largest max_steps for which `fits(max_steps)` holds."""
+    max_steps = 0
+    while fits(max_steps + 1):
+        max_steps += 1
+    return f"max_steps={max_steps} would fit." if max_steps else "No trace of one step would fit: take fewer states."
 
 
-def _prefixes(steps: int, length: int, max_steps: int) -> np.ndarray:
-    """int[max_steps + 1, steps**length]: the number of the prefix of j steps of each word of this length.
+def _prefixes(num_steps: int, length: int, max_steps: int) -> np.ndarray:
+    """int[max_steps + 1, num_steps**length]: the number of the prefix of j steps of each word of this length.
 
-    In its level a word is a number with its steps as digits in base `steps`; the words of j steps begin at
-    `count_words(steps, j - 1)`.
+    Among the words of its length a word is a number with its steps as digits in base `num_steps`; the words of j steps
+    begin at `count_words(num_steps, j - 1)`.
     """
-    digits = np.arange(steps**length)
-    prefix_lengths = np.minimum(np.arange(max_steps + 1), length)
-    return np.stack([count_words(steps, j - 1) + digits // steps ** (length - j) for j in prefix_lengths.tolist()])
+    digits = np.arange(num_steps**length)
+    prefix_lengths = np.minimum(np.arange(max_steps + 1), length).tolist()
+    return np.stack([count_words(num_steps, j - 1) + digits // num_steps ** (length - j) for j in prefix_lengths])
 
 
-def _suffixes(steps: int, length: int, max_steps: int) -> np.ndarray:
-    """int[max_steps + 1, steps**length]: the number of the word that comes after each prefix of `_prefixes`."""
-    digits = np.arange(steps**length)
-    suffix_lengths = length - np.minimum(np.arange(max_steps + 1), length)
-    return np.stack([count_words(steps, j - 1) + digits % steps**j for j in suffix_lengths.tolist()])
+def _suffixes(num_steps: int, length: int, max_steps: int) -> np.ndarray:
+    """int[max_steps + 1, num_steps**length]: of each word of this length, the number of what follows its first j steps.
+
+    The numbers are those of `_prefixes`: steps as digits in base `num_steps`, after all shorter words.
+    """
+    digits = np.arange(num_steps**length)
+    suffix_lengths = (length - np.minimum(np.arange(max_steps + 1), length)).tolist()
+    return np.stack([count_words(num_steps, j - 1) + digits % num_steps**j for j in suffix_lengths])

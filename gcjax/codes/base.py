@@ -141,10 +141,10 @@ def holders(assignment: Assignment) -> Holders:
     counts = np.bincount(chunks, minlength=assignment.num_chunks)
     # 0, 1, ... within the entries of each chunk, which are consecutive now
     holder_rank = np.arange(chunks.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    padded = np.full((2, assignment.num_chunks, max(counts.max(), 1)), -1, dtype=np.int32)  # [workers and slots, N, R]
-    padded[0, chunks, holder_rank] = workers
-    padded[1, chunks, holder_rank] = slots
-    return Holders(workers=padded[0], slots=padded[1])
+    table = np.full((2, assignment.num_chunks, max(counts.max(), 1)), -1, dtype=np.int32)  # [workers and slots, N, R]
+    table[0, chunks, holder_rank] = workers
+    table[1, chunks, holder_rank] = slots
+    return Holders(workers=table[0], slots=table[1])
 
 
 def gather_by_chunk(values: jax.Array, inverse: Holders) -> jax.Array:

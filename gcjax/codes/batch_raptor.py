@@ -89,12 +89,16 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
     num_batches = batches.num_chunks
 
     def peel_round(state: _Peeling) -> _Peeling:
-        """One round: every message with one unknown batch gives that batch."""
+        """One round: every message of a finished worker of which one batch is unknown gives that batch.
+
+        `batch_of_slot int[W, K]` are the batches in each worker's message, where `is_held bool[W, K]`.
+        """
         num_rounds, known_in, sender, _ = state
-        unknown = is_held & (known_in[batch_of_slot] < 0)
-        ready = finished & (unknown.sum(axis=1) == 1)
-        target = jnp.where(ready, jnp.max(jnp.where(unknown, batch_of_slot, -1), axis=1), num_batches)
-        new_sender = jnp.full(num_batches, -1, jnp.int32).at[target].max(worker_ids, mode="drop")
+        is_unknown = is_held & (known_in[batch_of_slot] < 0)
+        gives_batch = finished & (is_unknown.sum(axis=1) == 1)
+        unknown_batch = jnp.max(jnp.where(is_unknown, batch_of_slot, -1), axis=1)
+        given_batch = jnp.where(gives_batch, unknown_batch, num_batches)  # out of bounds: dropped
+        new_sender = jnp.full(num_batches, -1, jnp.int32).at[given_batch].max(worker_ids, mode="drop")
         is_new = new_sender >= 0
         known_in, sender = jnp.where(is_new, num_rounds, known_in), jnp.where(is_new, new_sender, sender)
         return _Peeling(num_rounds + 1, known_in, sender, jnp.any(is_new))

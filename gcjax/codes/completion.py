@@ -55,7 +55,7 @@ def joint_code(
     num_messages: int,
     plan: _Plan,
     *,
-    parts: _Completion,
+    last_completion: _Completion,
     sent: Callable[[jax.Array], jax.Array],
     whole_workers: bool = False,
     stays_exact: bool,
@@ -70,7 +70,7 @@ def joint_code(
       num_blocks: L.
       num_messages: M.
       plan: `progress int32[W] -> Coding`.
-      parts: `finish float[W, K] -> float[]`, the time at which the last part is first exact.
+      last_completion: `finish float[W, K] -> float[]`, the time at which the last part is first exact.
       sent: `progress int[W] -> bool[W, M]`.
       whole_workers: whether only whole loads count.
       stays_exact: whether all parts stay exact.
@@ -79,12 +79,12 @@ def joint_code(
     def completion(finish: jax.Array) -> jax.Array:
         """The earliest time at which the joint code is exact, for `finish float[W, K]`."""
         finish = check_finish(assignment, finish)
-        last_part = parts(finish)
+        time = last_completion(finish)
         if stays_exact:
-            return last_part
-        residual = plan(progress_at(assignment, finish, last_part)).residual
-        exact_last_part = jnp.where(exact_enough(assignment, num_blocks, residual), last_part, jnp.inf)
-        return jnp.minimum(exact_last_part, bisection(assignment, num_blocks, plan, finish))
+            return time
+        residual = plan(progress_at(assignment, finish, time)).residual
+        time_if_exact = jnp.where(exact_enough(assignment, num_blocks, residual), time, jnp.inf)
+        return jnp.minimum(time_if_exact, bisection(assignment, num_blocks, plan, finish))
 
     return GradientCode(
         assignment=assignment,

@@ -68,5 +68,6 @@ def _redundancy(coefficients: np.ndarray, polynomial: np.ndarray, zeros: np.ndar
     if is_real:  # cos + sin: for zeros closed under conjugation, as independent as the powers themselves (Hartley)
         null_basis = (np.cos(angles) + np.sin(angles))[:, None]
         return redundancy_of(coefficients, weights.real[:, None], null_basis)
+    # Complex numbers as 2×2 real blocks, since both halves of the gradient are sent.
     powers = np.moveaxis(as_blocks(np.exp(1j * angles)), 3, 1).reshape(num_workers, 2, -1)
     return redundancy_of(coefficients, np.swapaxes(as_blocks(weights)[:, :, 0], 1, 2), powers)

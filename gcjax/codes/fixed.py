@@ -60,17 +60,24 @@ def fixed_code(
     weigh = decode or _ignoring_progress(least_squares(assignment, num_messages, num_blocks))
 
     def sent(progress: jax.Array) -> jax.Array:
+        """bool[W, M]: which messages are sent: those whose `needs int[W, M]` chunks are finished."""
         progress = check_progress(assignment, progress)
         return progress[:, None] >= jnp.asarray(needs, progress.dtype)
 
     def plan(progress: jax.Array) -> Coding:
+        """The `coefficients` of finished chunks in messages that are sent, and the weights that `weigh` gives these."""
         progress = check_progress(assignment, progress)
-        ready, done = sent(progress)[:, :, None, None], (slots[None] < progress[:, None])[:, None, :, None]
-        encode = jnp.where(ready & done, jnp.asarray(coefficients, default_float()), 0)
-        weights = jnp.where(ready[..., 0], weigh(progress, encode).astype(encode.dtype), 0)
+        is_sent = sent(progress)[:, :, None, None]  # [W, M, 1, 1]
+        is_finished = (slots[None] < progress[:, None])[:, None, :, None]  # [W, 1, K, 1]
+        encode = jnp.where(is_sent & is_finished, jnp.asarray(coefficients, default_float()), 0)
+        weights = jnp.where(is_sent[..., 0], weigh(progress, encode).astype(encode.dtype), 0)
         return Coding(encode, weights, residual(assignment, encode, weights))
 
     def completion_time(finish: jax.Array) -> jax.Array:
+        """float[]: when the sum can first be decoded: by `completion` if given, otherwise by bisection over plans.
+
+        Also at the time `guaranteed`, if given: the construction decodes then, even if rounding hides it from a plan.
+        """
         finish = check_finish(assignment, finish)
         if completion is not None:
             return completion(_arrivals(assignment, needs, finish))
@@ -87,23 +94,24 @@ def fixed_code(
 
 def _arrivals(assignment: Assignment, needs: np.ndarray, finish: jax.Array) -> jax.Array:
     """float[W, M]: when messages are ready; inf for those that need more than the load."""
-    last = np.minimum(needs, np.maximum(assignment.loads, 1)[:, None]) - 1
-    return jnp.where(needs <= assignment.loads[:, None], finish[np.arange(len(needs))[:, None], last], jnp.inf)
+    last_slot = np.minimum(needs, np.maximum(assignment.loads, 1)[:, None]) - 1  # of the chunks that a message needs
+    return jnp.where(needs <= assignment.loads[:, None], finish[np.arange(len(needs))[:, None], last_slot], jnp.inf)
 
 
 def _can_grow(coefficients: np.ndarray, needs: np.ndarray) -> bool:
     """Whether a message is sent before the last chunk with a coefficient in it is finished."""
-    slots = np.arange(1, coefficients.shape[2] + 1)
-    last = np.where((coefficients != 0).any(axis=3), slots, 0).max(axis=2)
-    return bool((needs < last).any())
+    num_chunks = np.arange(1, coefficients.shape[2] + 1)  # up to each slot
+    num_combined = np.where((coefficients != 0).any(axis=3), num_chunks, 0).max(axis=2)  # int[W, M]
+    return bool((needs < num_combined).any())
 
 
 def _ignoring_progress(solve: Callable[[jax.Array], jax.Array]) -> Decode:
+    """The function `encode -> decode` with a first argument, the progress, that it does not use."""
     return lambda progress, encode: solve(encode)
 
 
 def fastest_decode(count: int) -> Completion:
-    """The completion of codes that any so many whole workers decode, and no fewer."""
+    """The completion of codes that any `count` whole workers decode, and no fewer; from `arrivals float[W, M]`."""
     return lambda arrivals: jnp.sort(arrivals[:, 0])[count - 1]
 
 
@@ -124,6 +132,7 @@ def _four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
 
 
 def _valid_needs(needs: np.ndarray, num_workers: int) -> np.ndarray:
+    """int[W, M]: the chunks that each message needs; raises `ValueError` for another shape, or less than 1."""
     needs = np.asarray(needs)
     if needs.ndim != 2 or needs.shape[0] != num_workers or needs.dtype.kind not in "iu" or (needs < 1).any():
         raise ValueError(

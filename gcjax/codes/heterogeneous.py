@@ -34,19 +34,22 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     num_workers = int(np.size(speeds))
     _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     assignment = proportional(speeds, num_chunks=num_chunks, replication=num_stragglers + 1)
-    rng = host_generator(rng_key)
-    candidates = [
-        _holder_coefficients(assignment, rng.normal(size=(num_stragglers + 1, num_workers))) for _ in range(16)
-    ]
-    coefficients = min(candidates, key=lambda values: float(np.abs(values).max()))  # large ones are ill-conditioned
+    rng, shape = host_generator(rng_key), (num_stragglers + 1, num_workers)
+    candidates = [_holder_coefficients(assignment, rng.normal(size=shape)) for _ in range(16)]
+    # The matrix that leads to the smallest coefficients: large ones are ill-conditioned.
+    coefficients = min(candidates, key=lambda candidate: float(np.abs(candidate).max()))
     guaranteed = fastest_decode(int((assignment.loads > 0).sum()) - num_stragglers)
     return fixed_code(assignment, unit_messages(coefficients[:, None, :, None]), guaranteed=guaranteed)
 
 
-def _holder_coefficients(assignment: Assignment, matrix: np.ndarray) -> np.ndarray:
-    """float[W, K]: for the holders of each chunk the solution of `matrix[:, holders] x = 1`; `matrix float[s+1, W]`."""
+def _holder_coefficients(assignment: Assignment, random_matrix: np.ndarray) -> np.ndarray:
+    """float[W, K]: the coefficient of each worker for each chunk that it holds.
+
+    The coefficients x of the s + 1 holders of a chunk solve `C[:, holders] x = 1`, with C = `random_matrix float[s+1,
+    W]`. So all messages add up to the rows of C in the same way, and combinations of rows decode.
+    """
     coefficients = np.zeros(assignment.chunks.shape)
     for chunk in range(assignment.num_chunks):
         workers, slots = np.nonzero(assignment.chunks == chunk)
-        coefficients[workers, slots] = np.linalg.solve(matrix[:, workers], np.ones(matrix.shape[0]))
+        coefficients[workers, slots] = np.linalg.solve(random_matrix[:, workers], np.ones(len(random_matrix)))
     return coefficients

@@ -83,17 +83,14 @@ def _dense_solver(assignment: Assignment, num_messages: int, num_blocks: int) ->
     return solve
 
 
-def least_norm(matrix: jax.Array, wanted: jax.Array) -> jax.Array:
-    """float[columns, L]: of all x that come closest to `matrix x = wanted`, the one of least norm.
-
-    Shapes: matrix float[rows, columns], wanted float[rows, L].
-    """
+def least_norm(matrix: jax.Array, target: jax.Array) -> jax.Array:
+    """float[Q, L]: of all x that come closest to `matrix float[P, Q] x = target float[P, L]`, the one of least norm."""
     left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
-    significant = values > jnp.finfo(matrix.dtype).eps * values[0]
-    inverse = jnp.where(significant, 1 / jnp.where(significant, values, 1), 0)
-    solution = jnp.zeros((matrix.shape[1], wanted.shape[1]), matrix.dtype)
+    is_significant = values > jnp.finfo(matrix.dtype).eps * values[0]  # the other singular values are rounding
+    inverse = jnp.where(is_significant, 1 / jnp.where(is_significant, values, 1), 0)
+    solution = jnp.zeros((matrix.shape[1], target.shape[1]), matrix.dtype)
     for _ in range(3):  # refined: the first solution loses as many digits as the condition number has
-        solution = solution + right.T @ (inverse[:, None] * (left.T @ (wanted - matrix @ solution)))
+        solution = solution + right.T @ (inverse[:, None] * (left.T @ (target - matrix @ solution)))
     return solution
 
 

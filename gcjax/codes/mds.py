@@ -80,7 +80,7 @@ def round_robin(num_chunks: int, loads: np.ndarray) -> Assignment:
 
     With loads that add up to N·R and none above N every chunk has R holders.
     """
-    # Counted on without end; the remainder by N is the chunk.
+    # The place in the deal at which each worker's chunks begin; the remainder of a place by N is the chunk.
     first_chunks = np.concatenate([[0], np.cumsum(loads)[:-1]])
     slots = np.arange(loads.max())
     chunks = np.where(slots < loads[:, None], (first_chunks[:, None] + slots) % num_chunks, -1)

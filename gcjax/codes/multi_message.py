@@ -111,7 +111,7 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         residual = jnp.sqrt(jnp.sum(coding.residual**2))
         return Coding(encode=by_worker(coding.encode), decode=by_worker(coding.decode), residual=residual)
 
-    def parts(finish: jax.Array) -> jax.Array:
+    def last_completion(finish: jax.Array) -> jax.Array:
         """When the last cluster is first exact."""
         return jax.vmap(code.completion)(by_cluster(finish)).max()
 
@@ -120,7 +120,7 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
         code.num_blocks,
         code.num_messages,
         plan,
-        parts=parts,
+        last_completion=last_completion,
         sent=lambda progress: by_worker(jax.vmap(code.sent)(by_cluster(check_progress(assignment, progress)))),
         whole_workers=code.whole_workers,
         stays_exact=code.stays_exact,

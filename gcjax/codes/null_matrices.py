@@ -75,9 +75,9 @@ def _neighbour_penalties(candidates: np.ndarray, directions: np.ndarray, j: int)
       j: the column.
     """
     num_stragglers, num_workers = directions.shape
-    before = directions[:, max(0, j - num_stragglers + 1) : j]
-    after_wrap = directions[:, : max(0, j + num_stragglers - num_workers)]  # across the end of the circle
-    return ((candidates @ before) ** 2).sum(axis=1) + ((candidates @ after_wrap) ** 2).sum(axis=1)
+    left_columns = directions[:, max(0, j - num_stragglers + 1) : j]
+    right_columns = directions[:, : max(0, j + num_stragglers - num_workers)]  # across the end of the circle
+    return ((candidates @ left_columns) ** 2).sum(axis=1) + ((candidates @ right_columns) ** 2).sum(axis=1)
 
 
 def _similarity_penalties(candidates: np.ndarray, directions: np.ndarray, j: int) -> np.ndarray:
@@ -100,7 +100,7 @@ def cyclic_rows(matrix: np.ndarray) -> np.ndarray:
       columns i+1, ..., i+s of H.
     """
     num_stragglers, num_workers = matrix.shape
-    support = (np.arange(num_workers)[:, None] + np.arange(num_stragglers + 1)) % num_workers
-    chunk_columns = np.moveaxis(matrix[:, support], 1, 0)
+    chunks = (np.arange(num_workers)[:, None] + np.arange(num_stragglers + 1)) % num_workers  # of each worker
+    chunk_columns = np.moveaxis(matrix[:, chunks], 1, 0)  # [n, s, s + 1]
     coefficients = -np.linalg.solve(chunk_columns[:, :, 1:], chunk_columns[:, :, :1])[:, :, 0]
     return np.concatenate([np.ones((num_workers, 1)), coefficients], axis=1)

@@ -84,7 +84,10 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
     factors = splu(bordered)
 
     def solve(chunks: np.ndarray, border_values: np.ndarray | float = 0.0) -> np.ndarray:
-        """float64[n, columns]: the first n rows of the bordered system's solution, refined once."""
+        """float64[n, columns]: weights of the messages that add up to `chunks float[n, columns]`.
+
+        They are the first n rows of the solution of the bordered system, `bordered`, refined once.
+        """
         right_side = np.zeros((n + s, chunks.shape[1]))
         right_side[:n], right_side[n:] = chunks, border_values
         solution = factors.solve(right_side)
@@ -116,13 +119,13 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
     null_and_weights = np.concatenate([redundancy.null_basis, redundancy.full_weights], axis=2)
     scaled_table = null_and_weights / redundancy.lengths[..., None]  # divided in float64, and rounded once
     # The last row, of zeros, is read where there are fewer stragglers than the redundancy makes up for.
-    padded_table = np.concatenate([null_and_weights, np.zeros_like(null_and_weights[:1])])
+    table_with_zeros = np.concatenate([null_and_weights, np.zeros_like(null_and_weights[:1])])
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """Weights x + Z y, with coordinates y such that the stragglers get the weight 0."""
         stragglers = progress < assignment.loads
         straggler_ids = jnp.nonzero(stragglers, size=tolerated, fill_value=assignment.num_workers)[0]
-        rows = jnp.asarray(padded_table, default_float())[straggler_ids].reshape(tolerated * num_messages, -1)
+        rows = jnp.asarray(table_with_zeros, default_float())[straggler_ids].reshape(tolerated * num_messages, -1)
         coordinates = least_norm(rows[:, :-num_blocks], -rows[:, -num_blocks:])
         scaled = jnp.asarray(scaled_table, default_float())
         change = jnp.einsum("wmd,da->wma", scaled[..., :-num_blocks], coordinates, precision="highest")
@@ -130,7 +133,7 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
         remaining_residual = residual(assignment, encode, weights)
 
         def smaller_residual_weights() -> jax.Array:
-            """These weights or those of least squares, whichever leave less."""
+            """float[W, M, L]: these `weights` or those of least squares, whichever leave the smaller residual."""
             fitted_weights = least_squares_weights(encode)
             return jnp.where(residual(assignment, encode, fitted_weights) < remaining_residual, fitted_weights, weights)
 
@@ -162,6 +165,8 @@ def straggler_residuals(
 ) -> np.ndarray:
     """float64[masks]: the residual without the given workers, by rounding weights and coefficients alone.
 
+    The weights are x + Z y of `Redundancy`, with `coordinates` y such that the stragglers get the weight 0.
+
     Args:
       coefficients: float[W, M, K, L].
       assignment: who holds what.
@@ -183,18 +188,18 @@ def straggler_residuals(
     return np.array(residuals)
 
 
-def check_full_residual(name: str, left: float) -> None:
-    """Checks the residual `left` with everybody's full work of an exact code called `name`.
+def check_full_residual(name: str, value: float) -> None:
+    """Checks the residual with everybody's full work, `value`, of an exact code called `name`.
 
     Raises:
       ValueError: if it is above `MAX_RESIDUAL`.
     """
-    if not left <= MAX_RESIDUAL:
-        single = default_float() == np.float32
-        wide = "Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use " if single else "Use "
+    if not value <= MAX_RESIDUAL:
+        is_float32 = default_float() == np.float32
+        advice = "Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use " if is_float32 else "Use "
         raise ValueError(
             f"{name} must leave a residual of at most {MAX_RESIDUAL:g} when everybody has finished; in "
-            f"{default_float()} this one leaves {left:.2g}, since its coefficients are ill-conditioned. {wide}fewer "
+            f"{default_float()} this one leaves {value:.2g}, since its coefficients are ill-conditioned. {advice}fewer "
             "workers or stragglers, or a code that only adds up: gcjax.codes.fractional_repetition or "
             "gcjax.codes.partial."
         )

@@ -133,7 +133,7 @@ def _best_coefficients(
             is_small or candidates[-1].worst_residual <= MAX_RESIDUAL
         ):
             break
-    best = min(candidates, key=lambda each: (each.full_residual > MAX_RESIDUAL, each.worst_residual))
+    best = min(candidates, key=lambda code: (code.full_residual > MAX_RESIDUAL, code.worst_residual))
     check_full_residual("a cyclic repetition code", best.full_residual)
     return best.coefficients, redundant_decode(assignment, best.redundancy), best.worst_residual
 

@@ -28,36 +28,39 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
     num_messages = max(code.num_messages for code in codes)
 
     def plan(progress: jax.Array) -> Coding:
-        codings = [code.plan(done) for code, done in _by_code(codes, check_progress(assignment, progress))]
-        return Coding(
-            jnp.concatenate([_padded(c.encode, {1: num_messages, 2: assignment.load}) for c in codings]),
-            jnp.concatenate([_padded(c.decode, {1: num_messages}) for c in codings]),
-            jnp.sqrt(sum((c.residual**2 for c in codings[1:]), codings[0].residual ** 2)),
-        )
+        """The plans of all codes, of their workers one after the other; their squared residuals add up."""
+        by_code = _by_code(codes, check_progress(assignment, progress))
+        plans = [code.plan(code_progress) for code, code_progress in by_code]
+        sizes = {1: num_messages, 2: assignment.load}
+        encode = jnp.concatenate([_with_zeros_behind(plan.encode, sizes) for plan in plans])
+        decode = jnp.concatenate([_with_zeros_behind(plan.decode, {1: num_messages}) for plan in plans])
+        return Coding(encode, decode, jnp.sqrt(sum((c.residual**2 for c in plans[1:]), plans[0].residual ** 2)))
 
-    def parts(finish: jax.Array) -> jax.Array:
+    def last_completion(finish: jax.Array) -> jax.Array:
+        """float[]: when the last of the codes is first exact."""
         return jnp.stack(
             [code.completion(times[:, : code.assignment.load]) for code, times in _by_code(codes, finish)]
         ).max()
 
     def sent(progress: jax.Array) -> jax.Array:
+        """bool[W, M]: which messages the codes send; False for those that a code with fewer messages lacks."""
         messages = [code.sent(done) for code, done in _by_code(codes, check_progress(assignment, progress))]
-        return jnp.concatenate([_padded(flags, {1: num_messages}) for flags in messages])
+        return jnp.concatenate([_with_zeros_behind(flags, {1: num_messages}) for flags in messages])
 
     return joint_code(
-        assignment, blocks.pop(), num_messages, plan, parts=parts, sent=sent,
+        assignment, blocks.pop(), num_messages, plan, last_completion=last_completion, sent=sent,
         whole_workers=all(code.whole_workers for code in codes), stays_exact=all(code.stays_exact for code in codes),
     )  # fmt: skip
 
 
 def _by_code(codes: tuple[GradientCode, ...], values: jax.Array) -> list[tuple[GradientCode, jax.Array]]:
-    """Each code with the entries of its workers."""
+    """Each code with the rows of `values`, [W, ...], of its workers."""
     ends = np.cumsum([code.assignment.num_workers for code in codes])
     return list(zip(codes, jnp.split(values, ends[:-1]), strict=True))
 
 
-def _padded(values: jax.Array, lengths: dict[int, int]) -> jax.Array:
-    """The array with zeros behind it along some axes, up to the lengths."""
+def _with_zeros_behind(values: jax.Array, lengths: dict[int, int]) -> jax.Array:
+    """The array with zeros behind it along some axes; `lengths`: axis -> its new length."""
     return jnp.pad(values, [(0, lengths.get(axis, n) - n) for axis, n in enumerate(values.shape)])
 
 

@@ -49,7 +49,7 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         decode = jnp.concatenate([uncoded_decode, coded_plan.decode], axis=1)
         return Coding(jnp.concatenate(encode_parts, axis=1), decode, jnp.sqrt(squared_error + coded_plan.residual**2))
 
-    def parts(finish: jax.Array) -> jax.Array:
+    def last_completion(finish: jax.Array) -> jax.Array:
         """When all uncoded chunks are finished and the coded part is first exact."""
         return jnp.maximum(finish[:, num_uncoded - 1].max(), code.completion(finish[:, num_uncoded:]))
 
@@ -59,8 +59,10 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         sends_uncoded = jnp.broadcast_to((progress > 0)[:, None], (coded.num_workers, num_blocks))
         return jnp.concatenate([sends_uncoded, code.sent(coded_progress(progress))], axis=1)
 
-    num_messages = num_blocks + code.num_messages
-    return joint_code(assignment, num_blocks, num_messages, plan, parts=parts, sent=sent, stays_exact=code.stays_exact)
+    return joint_code(
+        assignment, num_blocks, num_blocks + code.num_messages, plan,
+        last_completion=last_completion, sent=sent, stays_exact=code.stays_exact,
+    )  # fmt: skip
 
 
 def _pad_slots(encode: jax.Array, num_before: int, num_after: int) -> jax.Array:

@@ -35,29 +35,41 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
     _validate.single_number("seconds", seconds, above=True, finite=True)
 
     def initial(count: int) -> jax.Array:
+        """int32[count]: H[0] local steps in each of so many windows, as long as no loss is known."""
         return jnp.full(count, num_local_steps, jnp.int32)
 
     def next_steps(steps: jax.Array, seen: Observed) -> jax.Array:
-        """int32[windows]: the steps H, those of the windows after `seen.window` chosen by the loss in it."""
-        first_loss, loss = seen.loss[0], mean_loss(seen, seen.window, seconds)
-        has_losses = jnp.isfinite(first_loss) & jnp.isfinite(loss) & (first_loss > 0)
-        by_loss = jnp.ceil(jnp.sqrt(jnp.where(has_losses, loss / first_loss, 1)) * num_local_steps)
-        old = steps[seen.window]
-        halved = jnp.maximum(old // 2, 1)
-        new = jnp.where(has_losses, jnp.where(by_loss < old, by_loss.astype(jnp.int32), halved), old).clip(1)
-        return jnp.where(jnp.arange(steps.size) > seen.window, new, steps)
+        """int32[windows]: the local steps H of each window, new ones for those after `seen.window`, which has ended.
+
+        These are `ceil(sqrt(F / F[0]) H[0])`: F the mean loss of this window, F[0] the loss of the first commit, and
+        H[0] = `num_local_steps`. If that is not less than before, H is halved; without these losses it stays.
+        """
+        first_loss, window_loss = seen.loss[0], mean_loss(seen, seen.window, seconds)  # a window takes `seconds`
+        has_losses = jnp.isfinite(first_loss) & jnp.isfinite(window_loss) & (first_loss > 0)
+        loss_ratio = jnp.where(has_losses, window_loss / first_loss, 1)
+        steps_by_loss = jnp.ceil(jnp.sqrt(loss_ratio) * num_local_steps)
+        old_steps = steps[seen.window]
+        halved_steps = jnp.maximum(old_steps // 2, 1)
+        fewer_steps = jnp.where(steps_by_loss < old_steps, steps_by_loss.astype(jnp.int32), halved_steps)
+        new_steps = jnp.where(has_losses, fewer_steps, old_steps).clip(1)
+        is_later_window = jnp.arange(steps.size) > seen.window
+        return jnp.where(is_later_window, new_steps, steps)
 
     def schedule_of_steps(durations: jax.Array, network: Network, steps: jax.Array) -> Schedule:
-        """The schedule with `steps[j]` local steps in the rounds that begin in window j."""
+        """The rounds of local SGD, with `steps[j]` local steps in those that begin in window j."""
         check_units(durations, num_local_steps)
 
         def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
-            """The round with the steps of the window in which it begins."""
+            """The round in which each worker does the units `first int32[W]` and on, as many as its window's steps.
+
+            It begins at `begin float[]`; the parameters have arrived at `received float[W]` seconds.
+            """
             return fixed_units(steps[window_of(begin, seconds, num_windows)])(work, first, received, begin)
 
         return rounds(rule, durations, network, durations.shape[0])
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule if the loss never changes the number of local steps."""
         return schedule_of_steps(durations, network, initial(num_windows))
 
     adaptive = Adaptive(

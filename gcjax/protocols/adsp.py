@@ -83,7 +83,10 @@ def adsp(
         interval = jnp.maximum(min_interval, seconds / num_commits - message_seconds)
 
         def plan(work: Work, first: jax.Array, ready: jax.Array, memory: Any) -> TurnPlan:
-            """From unit `first` on, which begins at `ready`: as many units as fill the interval of that window."""
+            """A turn of each worker: as many units as fill its `interval`, from unit `first int32[W]` on.
+
+            The interval is that of the window in which the turn begins, at `ready float[W]` seconds.
+            """
             del memory
             window = window_of(ready, seconds, num_windows)  # int32[W]
             own_interval = jnp.take_along_axis(interval, window[None], axis=0)[0]  # float[W]
@@ -128,7 +131,8 @@ class _Search(NamedTuple):
         """The rates after the window `seen.window` has ended.
 
         A search goes on with one commit more while the reward rises, and ends with one less when it falls. After a
-        search the rate stays, until the loss has risen by `max_loss_growth`; then a new search begins at one commit.
+        search the rate stays, until the loss has risen by `max_loss_growth` over the least loss since, `rates.least`;
+        then a new search begins at one commit.
         """
         num_commits, dtype = rates.commits[seen.window], rates.best.dtype
         loss = mean_loss(seen, seen.window, self.seconds).astype(dtype)

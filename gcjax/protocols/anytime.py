@@ -31,18 +31,22 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     _validate.single_number("seconds", seconds, above=True, finite=True)
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
-        """The round in which everybody computes for `seconds` from `received float[W]` on."""
+        """The round in which everybody computes for `seconds`, from unit `first int32[W]` on.
+
+        The parameters have arrived at `received float[W]` seconds.
+        """
         del begin
         return units_until(work, first, received, received + seconds)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of rounds; a worker's contribution has the weight 1 / units of all workers in the commit."""
         record = rounds(rule, durations, network, durations.shape[0])
-        total = jnp.maximum(record.work.clip(0).sum(axis=1, keepdims=True), 1)
-        return record._replace(weight=jnp.where(record.worker >= 0, 1 / total, 0).astype(record.weight.dtype))
+        units_in_commit = jnp.maximum(record.work.clip(0).sum(axis=1, keepdims=True), 1)  # [E, 1]
+        return record._replace(weight=jnp.where(record.worker >= 0, 1 / units_in_commit, 0).astype(record.weight.dtype))
 
     # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read. The steps
     # begin at zero, since a sum that begins at the parameters would lose what is small beside these.
-    local = LocalWork(optimizer=optax.sgd(1.0), merge=None, pull=_zero, gradients_at_version=True)
+    local = LocalWork(optimizer=optax.sgd(1.0), merge=None, pull=_zeros_like, gradients_at_version=True)
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,
@@ -51,7 +55,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     )
 
 
-def _zero(params: Any, version_params: Any) -> Any:
+def _zeros_like(params: Any, version_params: Any) -> Any:
     """Zeros like the parameters, from which the sum of the gradients begins."""
     del params
     return jax.tree.map(jnp.zeros_like, version_params)

@@ -21,13 +21,13 @@ from gcjax.stragglers.network import Network
 
 
 def adopt_version(params: Any, version_params: Any) -> Any:
-    """Reading replaces the worker's parameters."""
+    """The worker's parameters after reading a version: those of the version."""
     del params
     return version_params
 
 
 def difference_from_base(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:
-    """What is pushed is what the steps have changed."""
+    """What a worker pushes, the change of its parameters since `base`, and its parameters after the push, the same."""
     del version_params, weight
     return jax.tree.map(jnp.subtract, params, base), params
 
@@ -169,6 +169,7 @@ def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedu
 
 @partial(jax.jit, static_argnums=0)
 def _compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:
+    """The schedule that the function makes of the inputs; compiled for each function and each shape of inputs."""
     return schedule(*inputs)
 
 
@@ -201,16 +202,16 @@ def check_work(schedule: Schedule) -> None:
     """
     if any(_validate.is_traced(x) for x in (schedule.time, schedule.work, schedule.horizon)):
         return
-    happens = np.isfinite(schedule.time)
-    if (~happens.any(axis=-1) & np.isfinite(schedule.horizon)).any():
+    happens = np.isfinite(schedule.time)  # bool[..., E]
+    units_run_out = np.isfinite(schedule.horizon)
+    if (~happens.any(axis=-1) & units_run_out).any():
         raise ValueError(
             f"some commit must happen; the {schedule.start.shape[-2]} units sampled for each worker are used up before "
             "the first one. Sample more units, or choose a protocol whose commits take less work."
             + _validate.transposed(schedule.start.shape[-2:])
         )
-    works = happens & (np.asarray(schedule.work) > 0).any(axis=-1)
-    empty = happens.any(axis=-1) & ~works.any(axis=-1)
-    if empty.any():
+    has_work = happens & (np.asarray(schedule.work) > 0).any(axis=-1)
+    if (happens.any(axis=-1) & ~has_work.any(axis=-1)).any():
         raise ValueError(
             f"some commit must have work in it; of the {happens.sum(axis=-1).max()} commits of this schedule none has: "
             "nobody ever finishes a unit before the deadline. Give the rounds more seconds than the fastest unit takes."

@@ -20,19 +20,20 @@ def bsp() -> Protocol:
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """Commit n is round n: unit n of every worker, on version n."""
         num_units, num_workers = durations.shape
         if network.server is not None:  # messages get in each other's way
             return rounds(fixed_units(1), durations, network, num_units)
         timeline = bounded_staleness(durations, network, 0)
-        index = jnp.arange(num_units)[:, None]
+        round_number = jnp.arange(num_units)[:, None]
         return record(
             timeline,
             time=timeline.finish.max(axis=1),
             worker=jnp.broadcast_to(jnp.arange(num_workers), (num_units, num_workers)),
-            unit=index,
+            unit=round_number,
             work=jnp.ones((), jnp.int32),
             weight=1.0 / num_workers,
-            read=index,
+            read=round_number,
         )
 
     return Protocol(

@@ -37,17 +37,18 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
     _check_parameters(code, rule)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of R rounds of K = `load` units of every worker; what is known of units has axes [R, K, W]."""
         _check_durations(code, durations)
         num_workers, load = code.assignment.chunks.shape
         units = units_of_rounds(durations, load)
-        held = jnp.asarray(code.assignment.chunks.T >= 0)[None]
-        receive = network.received(jnp.zeros(num_workers, units.dtype))
-        finish = receive[None, None] + jnp.cumsum(jnp.where(held, units, 0), axis=1)
-        stop_at = jax.vmap(lambda f: rule.time(code, f.T))(finish)
-        done = held & (finish <= stop_at[:, None, None]) & jnp.isfinite(finish)
-        progress = done.sum(axis=1, dtype=jnp.int32)
-        size = jax.vmap(code.sent)(progress).sum(axis=2).astype(units.dtype) / code.num_blocks
-        timeline, end = stopped_rounds(finish, held, done, stop_at, size, network, durations.shape[0])
+        is_held = jnp.asarray(code.assignment.chunks.T >= 0)[None]  # [1, K, W]: a worker can hold fewer than K chunks
+        received = network.received(jnp.zeros(num_workers, units.dtype))
+        finish = received[None, None] + jnp.cumsum(jnp.where(is_held, units, 0), axis=1)  # from the round's begin
+        stop_time = jax.vmap(lambda finish_of_round: rule.time(code, finish_of_round.T))(finish)  # [R]
+        is_done = is_held & (finish <= stop_time[:, None, None]) & jnp.isfinite(finish)
+        progress = is_done.sum(axis=1, dtype=jnp.int32)
+        size = jax.vmap(code.sent)(progress).sum(axis=2).astype(units.dtype) / code.num_blocks  # in full gradients
+        timeline, end = stopped_rounds(finish, is_held, is_done, stop_time, size, network, durations.shape[0])
         rounds = jnp.arange(end.size, dtype=jnp.int32)[:, None]
         return record(
             timeline,
@@ -60,6 +61,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         )
 
     def promise(num_workers: int) -> specifications.Specification:
+        """The specification: no commit before the progress that has arrived can be decoded by `code`."""
         return specifications.coded(num_workers, decodable=_decodable(code))
 
     return Protocol(
@@ -73,7 +75,7 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
 
 @comparable
 def _decodable(code: GradientCode) -> specifications.Decodable:
-    """From which progress the code decodes."""
+    """The progress int32[W] from which the code decodes: with a residual that is 0 up to rounding."""
     tolerance = MOSTLY_EXACT * math.sqrt(code.assignment.num_chunks * code.num_blocks)
     return specifications.Decodable(code.assignment.load, lambda done: code.plan(done).residual < tolerance)
 
@@ -101,8 +103,9 @@ def _check_parameters(code: GradientCode, rule: StoppingRule) -> None:
     if not isinstance(rule, StoppingRule):
         raise ValueError(f"stop must be a stopping rule, for example gcjax.codes.stopping.decodable(); got {rule!r}.")
     with jax.ensure_compile_time_eval():
-        never = bool(jnp.isinf(code.completion(jnp.zeros(code.assignment.chunks.shape))))
-    if rule.exact and never:
+        full_work_at_once = jnp.zeros(code.assignment.chunks.shape)  # the seconds at which chunks are finished
+        is_never_decodable = bool(jnp.isinf(code.completion(full_work_at_once)))
+    if rule.exact and is_never_decodable:
         raise ValueError(
             "stopping when decodable needs a code that everybody's full work decodes; this one has "
             f"L={code.num_blocks} blocks, and some chunk has fewer holders. Use at most as many blocks as the "

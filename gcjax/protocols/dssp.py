@@ -55,22 +55,31 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     rule = _rule(lower, span)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of the waiting rule; each message is a commit of its own, with the weight 1/W or `weight`."""
         factor = 1.0 / durations.shape[1] if weight is None else weight
         return event_schedule(rule, durations, network, weight=factor)
 
     def max_staleness(num_workers: int) -> int:
+        """int: the most commits between reading and pushing.
+
+        Nobody is more than s = lower + span units ahead when it begins one. So while a worker is busy with its unit n,
+        each other one can push at most its units n - s, ..., n + s.
+        """
         return (num_workers - 1) * (2 * (lower + span) + 1)
 
     return Protocol(
         schedule,
         max_staleness=max_staleness,
         specification=lambda num_workers: specifications.dssp(num_workers, lower=lower, span=span),
-        max_weight=1.0 if weight is None else None,
+        max_weight=1.0 if weight is None else None,  # who gives a weight says how far a gradient moves
     )
 
 
 def _rule(lower: int, max_granted: int) -> Rule:
-    """The waiting rule: who may go on, and what the server remembers (`_Pushes`); the numbers of `dssp`, in steps."""
+    """The waiting rule: who may go on, and what the server remembers (`_Pushes`).
+
+    `lower` is the threshold of `dssp`, `max_granted` its `span`, both in steps.
+    """
 
     def memory(num_workers: int, dtype: jnp.dtype) -> _Pushes:
         """The memory at first: no push, and nothing granted."""
@@ -78,7 +87,7 @@ def _rule(lower: int, max_granted: int) -> Rule:
         return _Pushes(zero_times, zero_times, num_granted=zero_steps, may_go_on=zero_steps > 0)
 
     def remember(view: View, worker: jax.Array) -> _Pushes:
-        """The memory after a push of `worker`, now: its times, and the steps that it may take beyond the threshold.
+        """The memory after a push of `worker`, now: its times, and the steps that it may take beyond `lower`.
 
         It uses up a step granted before. The fastest worker, too far ahead and with none left, is granted new ones.
         """
@@ -100,7 +109,7 @@ def _rule(lower: int, max_granted: int) -> Rule:
         )
 
     def ready(view: View) -> jax.Array:
-        """bool[W]: who has a granted step, or is within the lower threshold."""
+        """bool[W]: who has a granted step, or is at most `lower` steps ahead of the slowest."""
         return view.memory.may_go_on | (view.clock - view.clock.min() <= lower)
 
     return Rule(ready=ready, memory=memory, remember=remember)

@@ -33,16 +33,17 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
     rule = Rule(plan=units(num_local_steps), exchanges=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule in which every worker pushes after H units, and each push is a commit."""
         num_units, num_workers = durations.shape
         _validate.single_number("moving_rate", moving_rate, maximum=float(num_workers))
-        number = max(1, num_units // num_local_steps)
+        num_pushes = max(1, num_units // num_local_steps)  # of each worker
         return event_schedule(
             rule,
             durations,
             network,
             weight=moving_rate / num_workers,
-            num_commits=number * num_workers,
-            num_turns=number,
+            num_commits=num_pushes * num_workers,
+            num_turns=num_pushes,
         )
 
     return Protocol(
@@ -57,17 +58,20 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
 
 def elastic() -> LocalWork:
     """Local work that is tied to the server by an elastic force; its strength is the weight of a contribution."""
-    return LocalWork(pull=_keep, push=_elastic_push)
+    return LocalWork(pull=_own_params, push=_elastic_push)
 
 
-def _keep(params: Any, version_params: Any) -> Any:
+def _own_params(params: Any, version_params: Any) -> Any:
     """The worker's own parameters: reading does not change them."""
     del version_params
     return params
 
 
 def _elastic_push(params: Any, base: Any, version_params: Any, weight: jax.Array) -> tuple[Any, Any]:
-    """The difference from the server's parameters, and the worker's parameters moved back by `weight` times it."""
+    """What a worker pushes, its difference from the server's parameters, and its parameters after the push.
+
+    They move towards the server's, `version_params`, by `weight` times the difference, as the server's move to them.
+    """
     del base
     change = jax.tree.map(jnp.subtract, params, version_params)
-    return change, jax.tree.map(lambda x, c: x - weight.astype(c.dtype) * c, params, change)
+    return change, jax.tree.map(lambda x, dx: x - weight.astype(dx.dtype) * dx, params, change)

@@ -58,14 +58,17 @@ def grouped(
             f"num_local_steps={num_local_steps}. Use merge='change' or merge='elastic'."
         )
     table, group_of = members(groups)
-    size = (table >= 0).sum(axis=1, keepdims=True)
+    group_size = (table >= 0).sum(axis=1, keepdims=True)
     # [G, 1]: each member has its share of α, or 1/W.
-    weight = moving_rate / len(groups) / size if merge == "elastic" else np.full((len(groups), 1), 1 / group_of.size)
+    weight = (
+        moving_rate / len(groups) / group_size if merge == "elastic" else np.full((len(groups), 1), 1 / group_of.size)
+    )
     arrays = _Groups(
         table=table, group_of=group_of, weight=weight, num_local_steps=num_local_steps, central_seconds=central_seconds
     )
 
     def promise(num_workers: int) -> specifications.Specification:
+        """The specification of these groups, which push after `num_local_steps` rounds."""
         return specifications.grouped(num_workers, groups=groups, num_local_steps=num_local_steps)
 
     local = _local(merge, group_of)
@@ -97,23 +100,24 @@ class _Groups(NamedTuple):
 
 def _schedule(groups: _Groups, durations: jax.Array, network: Network) -> Schedule:
     """Rounds within the groups, whose pushes the central server takes as those of asynchronous workers."""
-    (num_units, _), steps = durations.shape, groups.num_local_steps
-    _check_durations(durations, groups.group_of.size, steps)
-    each = _rounds(groups.table, durations, network)
-    num_pushes = num_units // steps
-    round_seconds = each.length[: num_pushes * steps].reshape(num_pushes, steps, -1)  # [pushes, H, G]
-    pushes = bounded_staleness(round_seconds.sum(axis=1) + groups.central_seconds, Network(), np.inf)
-    central = commits_on_arrival(pushes, 1.0, np.inf)  # its workers are the groups, its units their pushes
+    (num_units, _), num_steps = durations.shape, groups.num_local_steps
+    _check_durations(durations, groups.group_of.size, num_steps)
+    rounds = _rounds(groups.table, durations, network)
+    num_pushes = num_units // num_steps
+    round_seconds = rounds.length[: num_pushes * num_steps].reshape(num_pushes, num_steps, -1)  # [pushes, H, G]
+    push_times = bounded_staleness(round_seconds.sum(axis=1) + groups.central_seconds, Network(), np.inf)
+    central = commits_on_arrival(push_times, 1.0, np.inf)  # its workers are the groups, its units their pushes
     group = central.worker[:, 0]
-    since_push = jnp.pad(jnp.cumsum(round_seconds[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
-    begin = (pushes.start[:, None] + since_push).reshape(-1, round_seconds.shape[2])  # of each round, [pushes H, G]
-    read = jnp.repeat(central.read, steps, axis=0)[:, groups.group_of]
+    # The seconds from the begin of a push's first round to that of each of its rounds.
+    since_first_round = jnp.pad(jnp.cumsum(round_seconds[:, :-1], axis=1), ((0, 0), (1, 0), (0, 0)))
+    begin = (push_times.start[:, None] + since_first_round).reshape(-1, round_seconds.shape[2])  # [rounds, G]
+    read = jnp.repeat(central.read, num_steps, axis=0)[:, groups.group_of]
     return record(
-        _timeline(each, begin, groups.group_of, num_units, pushes.horizon),
+        _timeline(rounds, begin, groups.group_of, num_units, push_times.horizon),
         time=central.time,
         worker=jnp.where(central.worker >= 0, jnp.asarray(groups.table)[group], -1),
-        unit=central.unit * steps,
-        work=central.work * steps,
+        unit=central.unit * num_steps,
+        work=central.work * num_steps,
         weight=jnp.asarray(groups.weight, durations.dtype)[group],
         read=jnp.pad(read, ((0, num_units - read.shape[0]), (0, 0)), constant_values=-1),
     )
@@ -149,7 +153,7 @@ def _rounds(table: np.ndarray, durations: jax.Array, network: Network) -> _Round
     worker, is_member = jnp.asarray(table.clip(0)), jnp.asarray(table >= 0)
 
     def of_group(worker: jax.Array, is_member: jax.Array) -> tuple[jax.Array, ...]:
-        """Of the rounds of one group, from their begin: [T] seconds in all, and [T, members] the times of units.
+        """The rounds of one group: [T] seconds that each takes, and [T, members] times of its units from its begin on.
 
         `worker int32[members]` are its members where `is_member bool[members]`, otherwise padding, which takes inf.
         """
@@ -164,36 +168,37 @@ def _rounds(table: np.ndarray, durations: jax.Array, network: Network) -> _Round
     column = jnp.where(is_member, worker, num_workers).ravel()  # out of bounds: dropped
 
     def by_worker(x: jax.Array) -> jax.Array:
-        """[T, W] from [G, T, members]."""
-        flat = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)
+        """[T, W] from [G, T, members]; `column` is the worker of each member."""
+        flat = jnp.moveaxis(x, 1, 0).reshape(num_units, -1)  # [T, G * members]
         return jnp.zeros((num_units, num_workers), x.dtype).at[:, column].set(flat, mode="drop")
 
     return _Rounds(length.T, *(by_worker(x) for x in times))
 
 
 def _of_members(network: Network, worker: jax.Array, num_workers: int) -> Network:
-    """The network between some workers and their group's server."""
+    """The network between the workers `worker int32[members]` and their group's server."""
 
-    def of(value: jax.Array | float) -> jax.Array:
-        """The value, a number or [W], of these workers."""
+    def of_members(value: jax.Array | float) -> jax.Array:
+        """[members], from a value of the network, which is one number or [W]."""
         return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[worker]
 
-    return Network(of(network.latency), of(network.upload), of(network.download), network.server)
+    latency, upload, download = map(of_members, (network.latency, network.upload, network.download))
+    return Network(latency, upload, download, network.server)
 
 
-def _timeline(each: _Rounds, begin: jax.Array, group_of: np.ndarray, num_units: int, horizon: jax.Array) -> Timeline:
+def _timeline(rounds: _Rounds, begin: jax.Array, group_of: np.ndarray, num_units: int, horizon: jax.Array) -> Timeline:
     """The times of all units `[T, W]`, if the rounds of the groups begin at `begin float[rounds, G]`."""
     start = begin[:, group_of]
 
-    def padded(x: jax.Array) -> jax.Array:
-        """[T, W] from [rounds, W]: inf for the units behind the last round."""
+    def by_unit(x: jax.Array) -> jax.Array:
+        """[T, W] from [rounds, W], as each round has one unit of a worker; inf for units behind the last round."""
         return jnp.pad(x, ((0, num_units - x.shape[0]), (0, 0)), constant_values=jnp.inf)
 
     compute_start, compute_end, finish = (
-        padded(start + x[: start.shape[0]]) for x in (each.compute_start, each.compute_end, each.finish)
+        by_unit(start + x[: start.shape[0]]) for x in (rounds.compute_start, rounds.compute_end, rounds.finish)
     )
     return Timeline(
-        start=padded(start),
+        start=by_unit(start),
         compute_start=compute_start,
         compute_end=compute_end,
         send_start=compute_end,
@@ -203,6 +208,7 @@ def _timeline(each: _Rounds, begin: jax.Array, group_of: np.ndarray, num_units: 
 
 
 def _check_durations(durations: jax.Array, num_workers: int, num_local_steps: int) -> None:
+    """Checks that durations `[T, W]` are of as many workers as the groups have, and of one push at least."""
     if durations.shape[1] != num_workers:
         raise ValueError(
             f"the groups must cover the workers; they are groups of {num_workers} workers, the durations have "

@@ -63,10 +63,10 @@ def groups_by_speed(seconds: Sequence[float], *, num_groups: int) -> tuple[tuple
 
 def in_order(workers: Sequence[int], num_groups: int) -> tuple[tuple[int, ...], ...]:
     """Cuts a sequence of workers into groups as equal as possible; twice as many groups are halves of these."""
-    count = len(workers)
-    _validate.integer("num_groups", num_groups, minimum=1, maximum=count, hint="A group has a worker at least.")
-    bounds = [i * count // num_groups for i in range(num_groups + 1)]
-    return tuple(tuple(workers[a:b]) for a, b in itertools.pairwise(bounds))
+    num_workers, hint = len(workers), "A group has a worker at least."
+    _validate.integer("num_groups", num_groups, minimum=1, maximum=num_workers, hint=hint)
+    bounds = [i * num_workers // num_groups for i in range(num_groups + 1)]
+    return tuple(tuple(workers[begin:end]) for begin, end in itertools.pairwise(bounds))
 
 
 def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
@@ -78,12 +78,12 @@ def checked_groups(groups: Groups) -> tuple[tuple[int, ...], ...]:
         raise ValueError(f"groups must name the workers of each, for example {example}; got {groups!r}.") from None
     if len(groups) == 0 or any(len(group) == 0 for group in groups):
         raise ValueError(f"groups must have a worker each; got {groups!r}.")
-    flat = [_validate.integer("a worker of a group", w) for group in groups for w in group]
-    twice = sorted({w for w in flat if flat.count(w) > 1})
-    missing = sorted(set(range(max(flat) + 1)) - set(flat))
-    if twice or missing:
-        what = f"worker {twice[0]} is in several" if twice else f"worker {missing[0]} is in none"
-        raise ValueError(f"every worker 0, ..., {max(flat)} must be in exactly one group; {what}: {groups!r}.")
+    workers = [_validate.integer("a worker of a group", w) for group in groups for w in group]
+    repeated = sorted({w for w in workers if workers.count(w) > 1})
+    missing = sorted(set(range(max(workers) + 1)) - set(workers))
+    if repeated or missing:
+        mistake = f"worker {repeated[0]} is in several" if repeated else f"worker {missing[0]} is in none"
+        raise ValueError(f"every worker 0, ..., {max(workers)} must be in exactly one group; {mistake}: {groups!r}.")
     return tuple(tuple(int(w) for w in group) for group in groups)
 
 
@@ -91,14 +91,14 @@ def checked_order(order: Sequence[int] | None, num_workers: int) -> list[int]:
     """The order of the workers 0, ..., W - 1; by their numbers if None."""
     if order is None:
         return list(range(num_workers))
-    named = list(order) if np.iterable(order) else []
-    if any(isinstance(w, str) for w in named) or sorted(named) != list(range(num_workers)):
+    workers = list(order) if np.iterable(order) else []
+    if any(isinstance(w, str) for w in workers) or sorted(workers) != list(range(num_workers)):
         raise ValueError(f"order must name each of the workers 0, ..., {num_workers - 1} once; got {order!r}.")
-    return [int(w) for w in named]
+    return [int(w) for w in workers]
 
 
 def members(groups: tuple[tuple[int, ...], ...]) -> tuple[np.ndarray, np.ndarray]:
-    """int32[G, members], the workers of each group, -1 pads; and int32[W], the group of each worker."""
+    """int32[G, members], the workers of each group, filled up with -1; and int32[W], the group of each worker."""
     table = np.full((len(groups), max(map(len, groups))), -1, np.int32)
     group_of = np.zeros(sum(map(len, groups)), np.int32)
     for g, group in enumerate(groups):

@@ -31,7 +31,9 @@ def k_sync(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1, or above W.
     """
-    return _first_of(_checked_count("k_sync", "k_batch_sync", num_contributions), distinct=True, cancels=True)._replace(
+    return _first_gradients(
+        _checked_count("k_sync", "k_batch_sync", num_contributions), distinct=True, cancels=True
+    )._replace(
         specification=lambda num_workers: specifications.k_sync(num_workers, num_contributions=num_contributions)
     )
 
@@ -51,7 +53,7 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
       ValueError: if K is below 1.
     """
     _validate.integer("num_contributions", num_contributions, minimum=1)
-    return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=True)._replace(
+    return _first_gradients(lambda num_workers: num_contributions, distinct=False, cancels=True)._replace(
         specification=lambda num_workers: specifications.k_batch_sync(num_workers, num_contributions=num_contributions)
     )
 
@@ -69,7 +71,7 @@ def k_async(*, num_contributions: int) -> Protocol:
     Raises:
       ValueError: if K is below 1, or above W.
     """
-    return _first_of(
+    return _first_gradients(
         _checked_count("k_async", "k_batch_async", num_contributions), distinct=True, cancels=False
     )._replace(
         specification=lambda num_workers: specifications.k_async(num_workers, num_contributions=num_contributions)
@@ -91,7 +93,7 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
       ValueError: if K is below 1.
     """
     _validate.integer("num_contributions", num_contributions, minimum=1)
-    return _first_of(lambda num_workers: num_contributions, distinct=False, cancels=False)._replace(
+    return _first_gradients(lambda num_workers: num_contributions, distinct=False, cancels=False)._replace(
         specification=lambda num_workers: specifications.k_batch_async(num_workers, num_contributions=num_contributions)
     )
 
@@ -115,28 +117,29 @@ def backup_workers(*, num_backup: int) -> Protocol:
         hint = "Somebody must be waited for."
         return num_workers - _validate.integer("num_backup", num_backup, maximum=num_workers - 1, hint=hint)
 
-    return _first_of(num_waited, distinct=True, cancels=True)._replace(
+    return _first_gradients(num_waited, distinct=True, cancels=True)._replace(
         specification=lambda num_workers: specifications.backup_workers(num_workers, num_backup=num_backup)
     )
 
 
 def _checked_count(name: str, other: str, count: int) -> Callable[[int], int]:
-    """A function of the number of workers that gives the count, checked to be at most this number.
+    """The function `num_workers -> count`, which raises `ValueError` if there are fewer workers than the count.
 
-    The error names this protocol, and the other one, which takes more.
+    The error says that the protocol `name` takes one gradient of a worker, and that the protocol `other` takes several.
     """
     _validate.integer("num_contributions", count, minimum=1)
     hint = f"{name} takes one gradient of a worker; {other} takes several."
     return lambda num_workers: _validate.integer("num_contributions", count, minimum=1, maximum=num_workers, hint=hint)
 
 
-def _first_of(num_gradients: Callable[[int], int], *, distinct: bool, cancels: bool) -> Protocol:
-    """A protocol whose commits take the first gradients, as many as `num_gradients` says for the number of workers.
+def _first_gradients(num_gradients: Callable[[int], int], *, distinct: bool, cancels: bool) -> Protocol:
+    """The protocol whose commits take the first K gradients, K = `num_gradients(num_workers)`.
 
-    Of `distinct` workers, or of any; `cancels`: a commit cuts off those who are still computing.
+    `distinct`: they are of K different workers; `cancels`: a commit cuts off those who are still computing.
     """
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule in which the first K gradients since the last commit are a commit, each with the weight 1/K."""
         count = num_gradients(durations.shape[1])
         return event_schedule(
             first_arrivals(count, distinct=distinct, cancels=cancels),
@@ -151,10 +154,13 @@ def _first_of(num_gradients: Callable[[int], int], *, distinct: bool, cancels: b
 
 
 def first_arrivals(count: int, *, distinct: bool, cancels: bool) -> Rule:
-    """A commit takes the first so many messages; of distinct workers, who then wait for it, or of any."""
+    """The rule by which a commit takes the first `count` messages.
+
+    `distinct`: of different workers, who then wait for the commit; `cancels`: it cuts off who is still computing.
+    """
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether enough messages have arrived that are in no commit yet."""
+        """bool[]: whether `count` messages are in no commit yet; `view.since int32[W]` are those of each worker."""
         del worker
         return view.since.sum() >= count
 

@@ -60,6 +60,7 @@ def _averaged(num_local_steps: int, local: LocalWork, promise: Callable[..., spe
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of rounds, in each of which every worker does `num_local_steps` units."""
         check_units(durations, num_local_steps)
         return rounds(fixed_units(num_local_steps), durations, network, durations.shape[0] // num_local_steps)
 

@@ -65,6 +65,7 @@ def progressive_groups(
         _validate.single_number("no_delay", no_delay, above=True, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of trials with 1, 2, 4, ... groups; one is kept that takes at most `limit` seconds."""
         num_workers = durations.shape[1]
         table = jnp.asarray(_levels(num_workers, order))
         limit = factor * num_rounds * (_median_round(durations, network) if no_delay is None else no_delay)
@@ -73,6 +74,7 @@ def progressive_groups(
         return event_schedule(rule, durations, network, weight=weight, num_contributions=num_workers)
 
     def promise(num_workers: int) -> specifications.Specification:
+        """The specification, for groups of neighbours in this order of the workers."""
         return specifications.progressive_groups(num_workers, order=order)
 
     return Protocol(schedule, padded=True, specification=promise)
@@ -81,14 +83,14 @@ def progressive_groups(
 def _levels(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
     """int32[levels, W]: the group of each worker with 1, 2, 4, ... groups, numbered through over all levels."""
     order = checked_order(order, num_workers)
-    rows: list[np.ndarray] = []
-    count = 1
+    levels: list[np.ndarray] = []
+    num_groups = 1
     while True:
-        _, group_of = members(in_order(order, min(count, num_workers)))
-        rows.append(group_of + len(rows) * num_workers)
-        if count >= num_workers:
-            return np.stack(rows).astype(np.int32)
-        count *= 2
+        _, group_of = members(in_order(order, min(num_groups, num_workers)))
+        levels.append(group_of + len(levels) * num_workers)  # no level has more than W groups
+        if num_groups >= num_workers:
+            return np.stack(levels).astype(np.int32)
+        num_groups *= 2
 
 
 def _median_round(durations: jax.Array, network: Network) -> jax.Array:
@@ -115,13 +117,14 @@ def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
         return view.memory.group == view.memory.group[worker]
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the whole group of this worker has messages that are in no commit yet."""
+        """bool[]: whether all of this worker's group have a message that is in no commit yet (`view.since` of them)."""
         return ((view.since > 0) | ~own_group(view, worker)).all()
 
     def remember(view: View, worker: jax.Array) -> Trial:
         """The trial after a message of `worker`; the next one begins if it brings the commit that ends this one.
 
-        Every group changes to the groups of the new trial when it commits next.
+        A trial ends after `num_units` units, and is kept if it took at most `limit` seconds. Every group changes to the
+        groups of the new trial when it commits next.
         """
         trial: Trial = view.memory
         in_group, has_commit = own_group(view, worker), commits(view, worker)

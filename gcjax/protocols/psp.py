@@ -38,6 +38,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
         _validate.single_number("weight", weight, finite=True)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of the waiting rule; each message is a commit of its own, with the weight 1/W or `weight`."""
         num_workers = durations.shape[1]
         hint = "A worker looks at others."
         _validate.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint=hint)
@@ -51,7 +52,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
             if math.isfinite(staleness)
             else specifications.asp(num_workers)
         ),
-        max_weight=1.0 if weight is None else None,
+        max_weight=1.0 if weight is None else None,  # who gives a weight says how far a gradient moves
     )
 
 
@@ -71,7 +72,7 @@ def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
         return view.memory.at[worker].set(others)
 
     def ready(view: View) -> jax.Array:
-        """bool[W]: who is at most `staleness` units ahead of the slowest that it looks at."""
+        """bool[W]: who is at most `staleness` units ahead of all that it looks at, `view.memory int32[W, β]`."""
         slowest = jnp.min(view.clock[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
         return view.clock - slowest <= staleness
 

@@ -87,12 +87,12 @@ class Schedule(NamedTuple):
     @property
     def version(self) -> jax.Array:
         """int32[E, C], the version that a contribution is based on; -1 pads. Staleness is `e - version`."""
-        lib: Any = np if isinstance(self.read, np.ndarray) else jnp
+        numpy_or_jax: Any = np if isinstance(self.read, np.ndarray) else jnp
         *batch, num_units, num_workers = self.read.shape
-        place = self.unit.clip(0, num_units - 1) * num_workers + self.worker.clip(0, num_workers - 1)
-        flat = self.read.reshape(*batch, -1)
-        version = lib.take_along_axis(flat, place.reshape(*batch, -1), axis=-1).reshape(place.shape)
-        return lib.where(self.worker >= 0, version, -1)
+        index = self.unit.clip(0, num_units - 1) * num_workers + self.worker.clip(0, num_workers - 1)
+        read = self.read.reshape(*batch, -1)  # [..., T * W]
+        version = numpy_or_jax.take_along_axis(read, index.reshape(*batch, -1), axis=-1).reshape(index.shape)
+        return numpy_or_jax.where(self.worker >= 0, version, -1)
 
 
 def record(
@@ -116,18 +116,18 @@ def record(
       weight: float, likewise.
       read: int32, broadcasts to [T, W].
     """
-    used = jnp.isfinite(time)[:, None] & (worker >= 0)
+    is_contribution = jnp.isfinite(time)[:, None] & (worker >= 0)  # [E, C]
 
-    def marked(values: jax.Array) -> jax.Array:
+    def of_contributions(values: jax.Array) -> jax.Array:
         """int32[E, C]: the values, -1 where there is no contribution."""
-        return jnp.where(used, values, -1).astype(jnp.int32)
+        return jnp.where(is_contribution, values, -1).astype(jnp.int32)
 
     return Schedule(
         time=time,
-        worker=marked(worker),
-        unit=marked(unit),
-        work=marked(work),
-        weight=jnp.where(used, weight, 0).astype(time.dtype),
+        worker=of_contributions(worker),
+        unit=of_contributions(unit),
+        work=of_contributions(work),
+        weight=jnp.where(is_contribution, weight, 0).astype(time.dtype),
         read=jnp.broadcast_to(read, timeline.start.shape).astype(jnp.int32),
         **timeline._asdict(),
     )
@@ -150,9 +150,9 @@ def truncate(
       seconds: the last commits are at this time.
       num_commits: how many there are at most; any number if None.
     """
-    used = schedule.time <= seconds
+    is_kept = schedule.time <= seconds  # [E]
     if num_commits is not None:
-        used &= jnp.arange(used.size) < num_commits
-    indices = {name: jnp.where(used[:, None], getattr(schedule, name), -1) for name in ("worker", "unit", "work")}
-    weight = jnp.where(used[:, None], schedule.weight, 0)
-    return schedule._replace(time=jnp.where(used, schedule.time, jnp.inf), weight=weight, **indices)
+        is_kept &= jnp.arange(is_kept.size) < num_commits
+    indices = {name: jnp.where(is_kept[:, None], getattr(schedule, name), -1) for name in ("worker", "unit", "work")}
+    weight = jnp.where(is_kept[:, None], schedule.weight, 0)
+    return schedule._replace(time=jnp.where(is_kept, schedule.time, jnp.inf), weight=weight, **indices)

@@ -36,16 +36,21 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     rule = Rule(ready=lambda view: view.clock - view.clock.min() <= staleness)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule in which each unit is a commit on arrival, with the weight 1/W or `weight`."""
         factor = 1.0 / durations.shape[1] if weight is None else weight
         if network.server is None:
             return commits_on_arrival(bounded_staleness(durations, network, staleness), factor, staleness)
         return event_schedule(rule, durations, network, weight=factor)  # messages get in each other's way
 
     def max_staleness(num_workers: int) -> int:
-        # While a worker is busy with unit n, another one can finish its units n-s, ..., n+s.
+        """int: the most commits between reading and pushing.
+
+        While a worker is busy with its unit n, each other one can push its units n - s, ..., n + s.
+        """
         return int((num_workers - 1) * (2 * staleness + 1))
 
     def promise(num_workers: int) -> specifications.Specification:
+        """The specification: nobody is more than `staleness` units ahead of anybody when it begins one."""
         if math.isinf(staleness):
             return specifications.asp(num_workers)
         return specifications.ssp(num_workers, staleness=int(staleness))

@@ -24,15 +24,16 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
     Raises:
       ValueError: if K is below 1.
     """
-    several = k_batch_async(num_contributions=num_contributions)
-    plain = asp(weight=1.0) if num_contributions == 1 else several
+    k_gradients = k_batch_async(num_contributions=num_contributions)
+    unweighted = asp(weight=1.0) if num_contributions == 1 else k_gradients  # the same for K = 1, and faster
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        record = plain.schedule(durations, network)
+        """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0."""
+        record = unweighted.schedule(durations, network)
         staleness = jnp.arange(record.time.size, dtype=jnp.int32)[:, None] - record.version
         return record._replace(weight=record.weight / jnp.maximum(staleness, 1).astype(record.weight.dtype))
 
-    return plain._replace(
+    return unweighted._replace(
         schedule=schedule,
         specification=lambda num_workers: specifications.staleness_aware(
             num_workers, num_contributions=num_contributions

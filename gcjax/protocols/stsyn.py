@@ -32,24 +32,30 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
     _validate.integer("num_waited", num_waited, minimum=1)
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
-        """The round that stops, for all, when K workers have done H units from `first int32[W]` on."""
+        """The round that stops, for all, when K = `num_waited` workers have done H = `num_local_steps` units.
+
+        Each works from its unit `first int32[W]` on, and has the parameters at `received float[W]` seconds.
+        """
         del begin
         end = received + work.seconds(first, num_local_steps)
         stop = jnp.sort(end)[num_waited - 1]
-        least = jnp.where(jnp.isfinite(end) & (end <= stop), num_local_steps, 0)
-        done = units_until(work, first, received, jnp.broadcast_to(stop, first.shape), least)
-        sampled = jnp.minimum(num_local_steps, work.num_units - first)
-        lost = jnp.isinf(work.seconds(first, sampled)).sum() > first.size - num_waited
-        # Too many failed workers: the round never ends, even if another one has no unit left. Otherwise units run out.
-        return done._replace(begun=jnp.where(jnp.isinf(stop), jnp.where(lost, 0, work.num_units), done.begun))
+        min_units = jnp.where(jnp.isfinite(end) & (end <= stop), num_local_steps, 0)
+        done = units_until(work, first, received, jnp.broadcast_to(stop, first.shape), min_units)
+        num_sampled = jnp.minimum(num_local_steps, work.num_units - first)
+        num_failed = jnp.isinf(work.seconds(first, num_sampled)).sum()  # workers with a unit that never ends
+        # Without a stop: if too many workers fail, the round never ends: 0 units begun, which are always there. Else
+        # units run out: more are begun than there are.
+        begun_without_stop = jnp.where(num_failed > first.size - num_waited, 0, work.num_units)
+        return done._replace(begun=jnp.where(jnp.isinf(stop), begun_without_stop, done.begun))
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of rounds; a contribution has the weight 1 / workers that upload something in the round."""
         hint = "No more workers can be waited for than there are."
         _validate.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
         check_units(durations, num_local_steps)
         record = rounds(rule, durations, network, durations.shape[0])
-        uploads = jnp.maximum((record.worker >= 0).sum(axis=1, keepdims=True), 1)
-        return record._replace(weight=jnp.where(record.worker >= 0, 1 / uploads, 0).astype(record.weight.dtype))
+        num_uploads = jnp.maximum((record.worker >= 0).sum(axis=1, keepdims=True), 1)
+        return record._replace(weight=jnp.where(record.worker >= 0, 1 / num_uploads, 0).astype(record.weight.dtype))
 
     return Protocol(
         schedule,

@@ -44,8 +44,10 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
             )
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule: eager, every push is a commit; otherwise a commit takes all pushes since the last one."""
         num_units, num_workers = durations.shape
-        plan = _pushes(network.received(jnp.zeros_like(durations[0]))) if overlap else units(1)
+        first_receipt = network.received(jnp.zeros_like(durations[0]))  # float[W] seconds
+        plan = _overlapping_pushes(first_receipt) if overlap else units(1)
         if eager:
             rule = _eager_rule(_fixed_worker(trigger, durations), plan)
             return event_schedule(
@@ -61,7 +63,8 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
             by_worker=True,
         )
 
-    # While a push is on its way to one commit, a worker can at most have read the two versions before it.
+    # Passes: the versions that a worker's pushes to one commit can be based on. While a push is on its way to one
+    # commit, a worker can at most have read the two versions before it.
     passes = (2 if overlap else 1) if eager else (3 if overlap else 2)
     local = LocalWork(overlaps_pull=overlap, passes=passes)
     promise = specifications.worker_busy_pushes if eager else specifications.worker_busy
@@ -104,23 +107,27 @@ def _eager_rule(trigger: jax.Array, plan: Callable[..., TurnPlan]) -> Rule:
     )
 
 
-def _pushes(began: jax.Array) -> Callable[..., TurnPlan]:
-    """The communication beside the computing: a push of all steps that are done, of one at least.
+def _overlapping_pushes(began: jax.Array) -> Callable[..., TurnPlan]:
+    """The plan of turns if workers never stop computing: each push has all steps that are done, one at least.
 
     Args:
       began: float[W] seconds, when each worker began to compute.
     """
 
     def plan(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> TurnPlan:
-        """The push that begins with unit `first`, by a worker whose last push and reading are over at `ready`."""
+        """The push of units from `first int32[W]` on, by workers whose last push and reading end at `ready float[W]`.
+
+        Computing began with unit 0 at `began float[W]` and never stops, so all times are sums of units from there on.
+        """
         del memory
-        origin = jnp.zeros_like(first)  # all times from unit 0 on, since computing never stops
-        send_start = jnp.maximum(ready, began + work.seconds(origin, first + 1))
-        count = (work.done(origin, send_start - began) - first).clip(1)
-        stop = began + work.seconds(origin, first + count)
-        fresh = work.done(origin, ready - began).clip(first, first + count)
+        unit_0 = jnp.zeros_like(first)
+        send_start = jnp.maximum(ready, began + work.seconds(unit_0, first + 1))  # once a unit is done
+        num_units = (work.done(unit_0, send_start - began) - first).clip(1)
+        stop = began + work.seconds(unit_0, first + num_units)
+        # The step that is under way at `ready` is the first one on the new parameters.
+        fresh = work.done(unit_0, ready - began).clip(first, first + num_units)
         send_start = jnp.where(jnp.isfinite(stop), send_start, jnp.inf)
-        compute_start = began + work.seconds(origin, first)
-        return TurnPlan(num_units=count, compute_start=compute_start, stop=stop, send_start=send_start, fresh=fresh)
+        compute_start = began + work.seconds(unit_0, first)
+        return TurnPlan(num_units, compute_start=compute_start, stop=stop, send_start=send_start, fresh=fresh)
 
     return plan

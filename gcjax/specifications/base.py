@@ -150,7 +150,7 @@ class Specification(NamedTuple):
     replay: Callable[[State, Event], State] | None = None
 
     def __eq__(self, other: object) -> bool:
-        """Equal specifications have the same states and were made from equal arguments."""
+        """Whether both have the same states and were made from equal arguments."""
         return isinstance(other, Specification) and frozen(tuple(self)) == frozen(tuple(other))
 
     def __ne__(self, other: object) -> bool:
@@ -206,14 +206,14 @@ class Layout(NamedTuple):
 
     def unflatten(self, row: Any) -> State:
         """The state of a row [D], in NumPy or JAX arrays as the row is one; the opposite of `flatten`."""
-        ends = np.cumsum([np.size(x) for x in self.example])
-        arrays = [row[end - np.size(x) : end].reshape(np.shape(x)) for x, end in zip(self.example, ends, strict=True)]
-        return type(self.example)(*arrays)
+        ends = np.cumsum([np.size(array) for array in self.example])  # of each array in the row
+        fields = zip(self.example, ends, strict=True)
+        return type(self.example)(*(row[end - np.size(x) : end].reshape(np.shape(x)) for x, end in fields))
 
     def codes(self, rows: np.ndarray) -> np.ndarray:
         """int64[n], the number of each row; -1 where an entry is out of its range."""
-        inside = ((rows >= 0) & (rows < self.sizes)).all(axis=1)
-        return np.where(inside, rows.astype(np.int64) @ self.strides, -1)
+        is_in_range = ((rows >= 0) & (rows < self.sizes)).all(axis=1)
+        return np.where(is_in_range, rows.astype(np.int64) @ self.strides, -1)
 
 
 def layout(specification: Specification) -> Layout:
@@ -222,18 +222,17 @@ def layout(specification: Specification) -> Layout:
     Raises:
       ValueError: if there are more states than can be numbered.
     """
-    shapes = [np.shape(x) for x in specification.initial]
-    sizes = [
-        np.broadcast_to(np.asarray(x, np.int64), s).ravel() for x, s in zip(specification.sizes, shapes, strict=True)
-    ]
-    entry_sizes = np.concatenate(sizes)  # int64[D]
+    fields = zip(specification.sizes, specification.initial, strict=True)
+    sizes = [np.broadcast_to(np.asarray(size, np.int64), np.shape(array)).ravel() for size, array in fields]
+    entry_sizes = np.concatenate(sizes)  # int64[D]: the values that each entry of a state can have
     num_codes = math.prod(entry_sizes.tolist())
     if num_codes > MAX_CODES:
         digits = sum(math.log10(size) for size in entry_sizes.tolist())
-        fits = int(math.log10(MAX_CODES) / digits * specification.num_workers)
+        max_workers = int(math.log10(MAX_CODES) / digits * specification.num_workers)
         raise ValueError(
             f"the states of {specification.name} must have numbers below 2^62; {entry_sizes.size} entries with up to "
-            f"{entry_sizes.max()} values make 10^{digits:.1f} of them. Use about {fits} workers, or smaller parameters."
+            f"{entry_sizes.max()} values make 10^{digits:.1f} of them. Use about {max_workers} workers, or "
+            "smaller parameters."
         )
     # As digits of a number: the last entry has weight 1, each other one the product of the sizes after it.
     strides = np.concatenate([[1], np.cumprod(entry_sizes[:0:-1])])[::-1]

@@ -64,7 +64,7 @@ def push_event(newest: Newest) -> dict[str, Any]:
     """
 
     def matches(before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether a step is the event's unit, begun with the newest version before the step."""
+        """bool[]: whether a step is the event's unit, begun with the version `newest(clock)` from before the step."""
         clock_before, clock_after = before.clock[event.worker], after.clock[event.worker]
         pushes = (event.unit == clock_before) & (clock_after == clock_before + 1)
         return pushes & (event.version == newest(before.clock))
@@ -99,7 +99,7 @@ def bounded_staleness(
     _validate.integer("staleness", promised_staleness)
 
     def push(state: Clocks, worker: jax.Array) -> tuple[Clocks, jax.Array]:
-        """The state with one unit more of the worker, and whether the program lets it push."""
+        """The state with one unit more of the worker, and whether it may push: at most so far ahead of the slowest."""
         clock = state.clock
         return Clocks(clock.at[worker].add(1)), clock[worker] - clock.min() <= program_staleness
 
@@ -111,9 +111,9 @@ def bounded_staleness(
     def rely(before: Clocks, after: Clocks, worker: jax.Array) -> jax.Array:
         """bool[]: whether at most one other worker pushes one unit, and gets at most so far ahead as is promised."""
         increments = after.clock - before.clock
-        one_other = (increments[worker] == 0) & (increments >= 0).all() & (increments.sum() <= 1)
+        at_most_one_other = (increments[worker] == 0) & (increments >= 0).all() & (increments.sum() <= 1)
         max_clock = jnp.maximum(before.clock.max(), before.clock.min() + promised_staleness + 1)
-        return one_other & (after.clock.max() <= max_clock)
+        return at_most_one_other & (after.clock.max() <= max_clock)
 
     return Specification(
         f"{name}({num_workers} workers, staleness {promised_staleness})",
@@ -194,7 +194,7 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
         sizes=Cached(np.full(num_workers, 2 * staleness + 3), np.full(num_workers, staleness + 2)),
         worker=Role(
             (Action("push", push), Action("read", refresh)),
-            lambda w: Cached(*(is_own_entry(num_workers, w),) * 2),
+            lambda worker: Cached(*(is_own_entry(num_workers, worker),) * 2),
             guarantee,
         ),
         claim=f"reads are at most as new as the slowest and at most {staleness + 1} units old",

@@ -66,6 +66,6 @@ def _table_decodable(table: np.ndarray, num_workers: int) -> Decodable:
             f"decodable must have one axis a worker, each of length load + 1; got shape {table.shape} for "
             f"{num_workers} workers."
         )
-    strides = np.cumprod([1, *table.shape[:0:-1]])[::-1].copy()
-    flat = table.ravel()
-    return Decodable(table.shape[0] - 1, lambda work: jnp.asarray(flat)[(work * jnp.asarray(strides)).sum()])
+    strides = np.cumprod([1, *table.shape[:0:-1]])[::-1].copy()  # of each axis, in the flat table
+    entries, load = table.ravel(), table.shape[0] - 1
+    return Decodable(load, lambda progress: jnp.asarray(entries)[(progress * jnp.asarray(strides)).sum()])

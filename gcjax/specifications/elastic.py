@@ -50,13 +50,13 @@ def elastic_averaging(num_workers: int = 3, *, num_local_steps: int = 2) -> Spec
     """
     check_num_workers(num_workers)
     steps = _validate.integer("num_local_steps", num_local_steps, minimum=1)
-    each, units = zeros(num_workers), f"{steps} unit{'s' * (steps > 1)}"
+    zero, units = zeros(num_workers), f"{steps} unit{'s' * (steps > 1)}"
     program = _Exchange(num_workers, steps)
     return Specification(
         f"elastic_averaging({num_workers} workers" + (f", {steps} steps)" if steps > 1 else ")"),
         num_workers,
-        initial=Exchanges(version=np.int32(0), work=each, read=each, others=each, exchanging=each),
-        sizes=Exchanges(version=2, work=each + steps + 1, read=each + 2, others=each + 1, exchanging=each + 2),
+        initial=Exchanges(np.int32(0), *(zero,) * 4),
+        sizes=Exchanges(version=2, work=zero + steps + 1, read=zero + 2, others=zero + 1, exchanging=zero + 2),
         worker=Role(
             (Action("unit", program.unit, STEP, has_worked),),
             lambda worker: Exchanges(
@@ -95,7 +95,7 @@ class _Exchange(NamedTuple):
         return (after.work[worker] == work + 1) & (work < self.num_local_steps) & (before.exchanging[worker] == 0)
 
     def actions(self) -> tuple[Action, ...]:
-        """A worker's exchange: it pushes what it has read before."""
+        """The two steps of a worker's exchange, taken by its server: first "exchange", its read, and then "push"."""
         return (
             Action(
                 name="push", move=self.push, event=COMMIT, matches=self._is_commit_of_event, actor=self._server_of_event
@@ -106,20 +106,21 @@ class _Exchange(NamedTuple):
         )
 
     def _server_of_event(self, state: Exchanges, event: Event) -> jax.Array:
-        """The worker's server."""
+        """int[]: the server of the event's worker, as a component: servers are numbered behind the W workers."""
         return self.num_workers + event.worker
 
     def _is_commit_of_event(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
-        """bool[]: whether this makes the version that the event shows, of all that the worker has done."""
+        """bool[]: whether the step makes the version that the event shows, of all `event.size` units of the worker."""
         return (after.version == event.commit + 1) & (before.work[event.worker] == event.size)
 
     def _is_read_of_event(self, before: Exchanges, after: Exchanges, event: Event) -> jax.Array:
         """bool[]: whether the worker has read the version that the event shows, for a push of its own."""
         has_read = (after.exchanging[event.worker] == 1) & (after.read[event.worker] == event.version)
-        return has_read & (event.group == event.worker)
+        is_alone_in_commit = event.group == event.worker  # the group is the lowest worker of the commit
+        return has_read & is_alone_in_commit
 
     def push(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
-        """The state after the end of the worker's exchange, its push, and whether one is under way."""
+        """The state after the end of an exchange, the push of server W + w for worker w; whether it is under way."""
         worker = server - self.num_workers
         after = state._replace(
             version=state.version + 1,
@@ -130,7 +131,10 @@ class _Exchange(NamedTuple):
         return after, (state.work[worker] >= self.num_local_steps) & (state.exchanging[worker] == 1)
 
     def read(self, state: Exchanges, server: jax.Array) -> tuple[Exchanges, jax.Array]:
-        """The state after the begin of the worker's exchange, its read, and whether it has done H steps and may."""
+        """The state after the begin of an exchange, the read of server W + w for worker w, and whether it may begin.
+
+        It may when the worker has done H steps.
+        """
         worker = server - self.num_workers
         after = state._replace(
             read=state.read.at[worker].set(state.version),
@@ -143,15 +147,17 @@ class _Exchange(NamedTuple):
         """bool[]: whether a server reads or pushes, in turn, for its own worker, and others count its pushes."""
         worker = server - self.num_workers
         is_own_worker, pushes = is_own_entry(self.num_workers, worker), after.version == before.version + 1
+        # Of other workers only `others` changes, by a push; the first array, the version, has no entries of workers.
         expected = before._replace(others=before.others + jnp.where(pushes, 1, 0))
-        same = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
-        left_alone = (jnp.stack(same).all(axis=0) | is_own_worker).all()
+        is_expected = [x == y for x, y in zip(expected[1:], after[1:], strict=True)]
+        others_as_expected = (jnp.stack(is_expected).all(axis=0) | is_own_worker).all()
+        # The state of this worker alone, before and after.
         old, new = (Exchanges(state.version, *(x[worker] for x in state[1:])) for state in (before, after))
         is_complete = (old.work == self.num_local_steps) & (new.read == old.read) & (new.others == old.others)
-        push = pushes & (old.exchanging == 1) & is_complete & (new.work == 0)
+        may_push = pushes & (old.exchanging == 1) & is_complete & (new.work == 0)
         has_newest = (new.read == before.version) & (new.others == 0) & (new.work == old.work)
-        read = (after.version == before.version) & (old.exchanging == 0) & has_newest
-        return left_alone & (new.exchanging == 1 - old.exchanging) & (push | read)
+        may_read = (after.version == before.version) & (old.exchanging == 0) & has_newest
+        return others_as_expected & (new.exchanging == 1 - old.exchanging) & (may_push | may_read)
 
     def push_property(self, before: Exchanges, after: Exchanges, server: jax.Array) -> jax.Array:
         """bool[]: whether a push has H units of the worker, and is at most as stale as others have pushed since."""

@@ -62,20 +62,19 @@ def min_states(stepper: Stepper) -> LowerBound:
         return LowerBound(1.0, 1)
     canonical = _canonical_rows(stepper)
     first = canonical(np.concatenate([np.ravel(x) for x in spec.initial]).astype(np.int32)[None])[0]
+    # A part is what the entries of one worker have in a state; edges are the moves between parts.
     parts, edges = _parts(stepper, first, own_entries[-1], canonical)
-    draw = np.random.default_rng(0)
-    chosen = draw.integers(len(parts), size=(SAMPLES, spec.num_workers))
-    rows = np.broadcast_to(first, (SAMPLES, first.size)).copy()
+    part_numbers = np.random.default_rng(0).integers(len(parts), size=(SAMPLES, spec.num_workers))
+    rows = np.broadcast_to(first, (SAMPLES, first.size)).copy()  # random states: a random part for each worker
     for worker, entries in enumerate(own_entries):
-        rows[:, entries] = np.asarray(parts)[chosen[:, worker]]
-    if not _moves_independently(stepper, rows[: stepper.chunk], chosen, own_entries, edges):
+        rows[:, entries] = np.asarray(parts)[part_numbers[:, worker]]
+    if not _moves_independently(stepper, rows[: stepper.chunk], part_numbers, own_entries, edges):
         return LowerBound(1.0, 1)
     # Different rows are different states if they stay as they are when made canonical; the share of such rows is
     # estimated, less four standard deviations.
     num_canonical = int((canonical(rows) == rows).all(axis=1).sum())
-    return LowerBound(
-        max(num_canonical - 4 * num_canonical**0.5, 0) / SAMPLES * float(len(parts)) ** spec.num_workers, len(parts)
-    )
+    min_share = max(num_canonical - 4 * num_canonical**0.5, 0) / SAMPLES
+    return LowerBound(states=min_share * float(len(parts)) ** spec.num_workers, parts=len(parts))
 
 
 def _canonical_rows(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
@@ -84,9 +83,9 @@ def _canonical_rows(stepper: Stepper) -> Callable[[np.ndarray], np.ndarray]:
     program = jax.jit(jax.vmap(lambda row: layout.flatten(spec.canonicalise(layout.unflatten(row)))))
 
     def canonical(rows: np.ndarray) -> np.ndarray:
-        """int32[n, D], the canonical states of these."""
-        parts = [rows[start : start + AT_ONCE] for start in range(0, len(rows), AT_ONCE)]
-        return np.concatenate([np.asarray(program(fill_up(part, AT_ONCE)))[: len(part)] for part in parts])
+        """int32[n, D], the canonical states of these; `program` is compiled for `AT_ONCE` of them."""
+        batches = [rows[i : i + AT_ONCE] for i in range(0, len(rows), AT_ONCE)]
+        return np.concatenate([np.asarray(program(fill_up(batch, AT_ONCE)))[: len(batch)] for batch in batches])
 
     return canonical
 
@@ -103,7 +102,7 @@ def _parts(
     A part is what its own entries, int[entries], have in a state; `first` is the first state, int32[D].
     """
     parts, edges = [first[entries]], []
-    rest, worker = np.setdiff1d(np.arange(first.size), entries), stepper.specification.num_workers - 1
+    other_entries, worker = np.setdiff1d(np.arange(first.size), entries), stepper.specification.num_workers - 1
     for number in range(MAX_PARTS):
         if number == len(parts):
             break
@@ -113,8 +112,9 @@ def _parts(
         is_own = moves.component == worker
         for after, action in zip(moves.after[is_own], moves.action[is_own], strict=True):
             canonical_after = canonical(after[None])[0]
-            changes_others = (after[rest] != first[rest]).any() or (canonical_after[rest] != first[rest]).any()
-            if changes_others:
+            others_before = first[other_entries]
+            others_after = after[other_entries], canonical_after[other_entries]
+            if any((entries_after != others_before).any() for entries_after in others_after):
                 continue
             if not any((canonical_after[entries] == part).all() for part in parts) and len(parts) < MAX_PARTS:
                 parts.append(canonical_after[entries])
@@ -123,23 +123,23 @@ def _parts(
 
 
 def _moves_independently(
-    stepper: Stepper, rows: np.ndarray, chosen: np.ndarray, own_entries: list[np.ndarray], edges: list[_Edge]
+    stepper: Stepper, rows: np.ndarray, part_numbers: np.ndarray, own_entries: list[np.ndarray], edges: list[_Edge]
 ) -> bool:
     """Whether all workers can take the moves `edges` in all of these states, and these change only their own entries.
 
     Args:
       stepper: of the specification.
       rows: int32[n, D], the states.
-      chosen: int[N, W], the number of the part that each worker has in each state; n <= N.
+      part_numbers: int[N, W], the number of the part that each worker has in each state; n <= N.
       own_entries: of each worker.
       edges: the moves of a worker alone.
     """
     moves = stepper.program(rows)
     move_numbers = {key: n for n, key in enumerate(zip(moves.state, moves.component, moves.action, strict=True))}
-    for before, action, part in edges:
-        for n, worker in np.argwhere(chosen[: len(rows)] == before):
+    for part_number, action, part_after in edges:
+        for n, worker in np.argwhere(part_numbers[: len(rows)] == part_number):
             expected = rows[n].copy()
-            expected[own_entries[worker]] = part
+            expected[own_entries[worker]] = part_after
             index = move_numbers.get((n, worker, action))
             if index is None or (moves.after[index] != expected).any():
                 return False

@@ -194,8 +194,9 @@ class _Program(NamedTuple):
         same_read = after.read[worker] == before.read[worker]
         pushes = (busy_before == 1) & (busy_after == 0) & (num_pushed == 1) & has_room & same_read
         may_begin = (before.work[worker] == 0) if self.one_per_worker else True
-        newest = after.read[worker] == before.version
-        return pushes | ((busy_before == 0) & (busy_after == 1) & (num_pushed == 0) & may_begin & newest)
+        reads_newest = after.read[worker] == before.version
+        begins = (busy_before == 0) & (busy_after == 1) & (num_pushed == 0) & may_begin & reads_newest
+        return pushes | begins
 
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of all pushes, and whether there are K."""
@@ -211,7 +212,7 @@ class _Program(NamedTuple):
         )
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
-        """bool[]: whether a commit takes K pushes; if one of each worker, also whether who begins reads a newer one."""
+        """bool[]: whether a commit takes K pushes; if one of each worker, also whether who begins reads a new one."""
         is_complete = (before.work.sum() == self.num_contributions) & (before.work <= self.max_work).all()
         commits_k = is_complete | (after.version == before.version)
         begins = after.busy > before.busy

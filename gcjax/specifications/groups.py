@@ -98,13 +98,12 @@ def grouped(
     check_num_workers(num_workers)
     if isinstance(groups, int):
         _validate.integer("groups", groups, minimum=1, maximum=num_workers)
-        parts = _contiguous_groups(range(num_workers), groups)
+        members = _contiguous_groups(range(num_workers), groups)
     else:
-        parts = [list(part) for part in groups]
-    name = f"grouped({num_workers} workers, {len(parts)} groups, {num_local_steps} steps)"
-    return _groups_specification(
-        name, num_workers, Grouping(_lowest_members(num_workers, parts)[None], num_local_steps)
-    )
+        members = [list(group) for group in groups]
+    name = f"grouped({num_workers} workers, {len(members)} groups, {num_local_steps} steps)"
+    grouping = Grouping(_lowest_members(num_workers, members)[None], num_local_steps)
+    return _groups_specification(name, num_workers, grouping)
 
 
 @comparable
@@ -118,9 +117,9 @@ def progressive_groups(num_workers: int = 4, *, order: Sequence[int] | None = No
       order: of the workers; neighbours stay together longest. By their numbers if None.
     """
     check_num_workers(num_workers)
-    counts = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
-    line = range(num_workers) if order is None else order
-    levels = np.stack([_lowest_members(num_workers, _contiguous_groups(line, count)) for count in counts])
+    nums_groups = [min(2**level, num_workers) for level in range((num_workers - 1).bit_length() + 1)]
+    workers = range(num_workers) if order is None else order
+    levels = np.stack([_lowest_members(num_workers, _contiguous_groups(workers, num)) for num in nums_groups])
     return _groups_specification(f"progressive_groups({num_workers} workers)", num_workers, Grouping(levels, 1))
 
 
@@ -131,20 +130,20 @@ def _single_workers(name: str, num_workers: int, *, exact: bool = True) -> Speci
     return _groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
 
 
-def _contiguous_groups(line: Sequence[int], count: int) -> list[list[int]]:
-    """So many groups of neighbours; twice as many are halves of these, as in `gcjax.protocols.contiguous_groups`."""
-    bounds = [i * len(line) // count for i in range(count + 1)]
-    return [list(line[a:b]) for a, b in itertools.pairwise(bounds)]
+def _contiguous_groups(workers: Sequence[int], num_groups: int) -> list[list[int]]:
+    """Groups of workers next to each other; twice as many are halves of these (`gcjax.protocols.contiguous_groups`)."""
+    bounds = [i * len(workers) // num_groups for i in range(num_groups + 1)]
+    return [list(workers[begin:end]) for begin, end in itertools.pairwise(bounds)]
 
 
 def _lowest_members(num_workers: int, groups: list[list[int]]) -> np.ndarray:
-    """int[W]: the lowest worker of each worker's group."""
+    """int[W]: the lowest worker of each worker's group, by which the group is known."""
     if sorted(worker for group in groups for worker in group) != list(range(num_workers)):
         raise ValueError(f"groups must have each of the {num_workers} workers once; got {groups}.")
-    labels = np.zeros(num_workers, np.int32)
+    group_of = np.zeros(num_workers, np.int32)
     for group in groups:
-        labels[group] = min(group)
-    return labels
+        group_of[group] = min(group)
+    return group_of
 
 
 def _groups_specification(name: str, num_workers: int, grouping: Grouping) -> Specification:
@@ -196,7 +195,7 @@ class _Program(NamedTuple):
     grouping: Grouping
 
     def members(self, state: Groups, server: jax.Array) -> jax.Array:
-        """bool[W]; nobody, if the server's worker is not the lowest of its group."""
+        """bool[W]: who is in the group of server W + g, whose lowest worker is g; nobody if there is none such."""
         return state.group == server - self.num_workers
 
     def has_room(self, work: jax.Array) -> jax.Array:
@@ -243,7 +242,7 @@ class _Program(NamedTuple):
         )
 
     def _server_of_event(self, state: Groups, event: Event) -> jax.Array:
-        """The server of the worker's group."""
+        """int[]: the server of the worker's group, as a component: W and the group's lowest worker."""
         return self.num_workers + state.group[event.worker]
 
     def _is_commit_of_event(self, before: Groups, after: Groups, event: Event) -> jax.Array:
@@ -263,21 +262,22 @@ class _Program(NamedTuple):
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the push of the server's group, and whether all its members have done their units."""
-        is_member, is_lowest = self.members(state, server), is_own_entry(self.num_workers, server - self.num_workers)
+        lowest = server - self.num_workers  # the entry of the group's lowest worker is that of the group
+        is_member, is_own_group = self.members(state, server), is_own_entry(self.num_workers, lowest)
         is_done = (state.work >= self.grouping.num_local_steps) | ~is_member
         after = state._replace(
             version=state.version + 1,
-            others=state.others + (self._is_lowest(state) & ~is_lowest),
-            has_pushed=jnp.where(is_lowest, 1, state.has_pushed),
+            others=state.others + (self._is_lowest(state) & ~is_own_group),
+            has_pushed=jnp.where(is_own_group, 1, state.has_pushed),
         )
-        return after, is_member.any() & is_done.all() & (state.has_pushed[server - self.num_workers] == 0)
+        return after, is_member.any() & is_done.all() & (state.has_pushed[lowest] == 0)
 
     def read(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """Reading, after a push; the group falls apart, if others have been halved since it has read."""
+        """The state after the group's read, and whether it has pushed; the group is split as the present level says."""
         return self._read_at_level(state, server, state.level)
 
     def _read_and_halve(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """Reading, and all groups are halved from now on."""
+        """The state after the group's read with which all groups begin to be halved, and whether this may be."""
         after, enabled = self._read_at_level(state, server, state.level + 1)
         return after, enabled & (state.level < len(self.grouping.levels) - 1)
 
@@ -295,25 +295,28 @@ class _Program(NamedTuple):
         return after, is_member.any() & (state.has_pushed[server - self.num_workers] == 1)
 
     def _read_whole(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
-        """The same for a group that had pushed before it was decided that groups are halved."""
+        """The state after the read of a group that is not split yet, and whether it may read."""
         after, enabled = self.read(state, server)
         return after._replace(group=state.group), enabled & (after.group != state.group).any()
 
     def server_rule(self, before: Groups, after: Groups, server: jax.Array) -> jax.Array:
-        """A server pushes and reads alternately, for its own members; others' pushes are counted, the rest stays."""
+        """bool[]: whether a server pushes and reads alternately, for its own members, and `others` counts its pushes.
+
+        Nothing else changes.
+        """
         # At least 0: rules are also computed, and not used, for workers, whose numbers are below W.
         is_member, lowest = before.group == server - self.num_workers, jnp.maximum(server - self.num_workers, 0)
         pushes = after.version == before.version + 1
         others_counted = after.others == before.others + jnp.where(self._is_lowest(before) & ~is_member & pushes, 1, 0)
         fields = [(getattr(before, name), getattr(after, name)) for name in ("group", "work", "read", "has_pushed")]
         same = [old == new for old, new in fields if old is not new]
-        left_alone = (jnp.stack([*same, others_counted]).all(axis=0) | is_member).all()
-        switched = after.has_pushed[lowest] == 1 - before.has_pushed[lowest]
-        lowest_only = (after.has_pushed * is_member <= is_own_entry(self.num_workers, lowest)).all()
+        others_as_expected = (jnp.stack([*same, others_counted]).all(axis=0) | is_member).all()
+        alternates = after.has_pushed[lowest] == 1 - before.has_pushed[lowest]
+        only_at_lowest = (after.has_pushed * is_member <= is_own_entry(self.num_workers, lowest)).all()
         may_push = before.has_pushed[lowest] == 0
-        push = pushes & may_push & self._is_push(before, after, is_member)
-        read = (after.version == before.version) & ~may_push & self._is_read(before, after, is_member)
-        return is_member.any() & left_alone & switched & lowest_only & (push | read)
+        is_push = pushes & may_push & self._is_push(before, after, is_member)
+        is_read = (after.version == before.version) & ~may_push & self._is_read(before, after, is_member)
+        return is_member.any() & others_as_expected & alternates & only_at_lowest & (is_push | is_read)
 
     def _is_push(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """bool[]: whether each member has done its units, and the step changes nothing of theirs."""
@@ -323,15 +326,20 @@ class _Program(NamedTuple):
 
     def _is_read(self, before: Groups, after: Groups, is_member: jax.Array) -> jax.Array:
         """bool[]: whether all members read the newest version, and the group stays, or is split as at the new level."""
-        newest = (after.read == before.version) & (after.others == 0) & (after.work == 0)
+        reads_newest = (after.read == before.version) & (after.others == 0) & (after.work == 0)
         is_split = after.group == jnp.asarray(self.grouping.levels).at[after.level].get(mode="clip")
         is_same = (after.group == before.group) & (after.level == before.level)
         split_or_same = (is_split | ~is_member).all() | (is_same | ~is_member).all()
         level_allowed = (after.level - before.level >= 0) & (after.level - before.level <= 1)
-        return (newest | ~is_member).all() & split_or_same & level_allowed & (after.level < len(self.grouping.levels))
+        return (
+            (reads_newest | ~is_member).all()
+            & split_or_same
+            & level_allowed
+            & (after.level < len(self.grouping.levels))
+        )
 
     def invariant(self, state: Groups) -> jax.Array:
-        """Groups are whole, and nobody is more than one unit ahead within one."""
+        """bool[]: whether groups are known by members of theirs, and nobody is more than one unit ahead within one."""
         max_work = jnp.zeros_like(state.work).at[state.group].max(state.work)
         return (max_work[state.group] - state.work <= 1).all() & (state.group[state.group] == state.group).all()
 

@@ -92,7 +92,7 @@ class Result(NamedTuple):
         return "\n".join([f"{self.specification.name}:", *(f"  {p.part}: {self.said(p)}" for p in self.findings)])
 
     def said(self, part: Finding) -> str:
-        """One of the findings in words, or one like it under another name."""
+        """A finding in words; `part` is one of `findings`, or an equal one with another `part`."""
         if not part:
             steps = len(part.counterexample)
             return f"fails after {steps} {'step' if steps == 1 else 'steps'}: {part.reason}"
@@ -148,15 +148,14 @@ def _first_failure(part: str, exploration: Exploration, *kinds: str) -> Finding:
 
 
 def _composition(specification: Specification, alone: list[Exploration], names: list[str]) -> Finding:
-    """Whether each rely contains the others' guarantees, from every state reached alone, and that nothing changes."""
+    """Whether each component, `names`, relies on no more than the others guarantee, and not on them doing something.
+
+    `alone` are the explorations of each component, which have looked at the guaranteed steps from all its states.
+    """
     for name, exploration in zip(names, alone, strict=True):
         if "rely" in exploration.failures:
-            return Finding(
-                "composition",
-                False,
-                reason=f"{name}: {VIOLATIONS['rely']}",
-                counterexample=exploration.failures["rely"],
-            )
+            counterexample, reason = exploration.failures["rely"], f"{name}: {VIOLATIONS['rely']}"
+            return Finding("composition", False, reason=reason, counterexample=counterexample)
     if specification.rely is not None:
         state = specification.canonicalise(specification.initial)
         for component, name in enumerate(names):
@@ -174,8 +173,5 @@ def states_per_second(specification: Specification) -> float:
     """
     stepper = Stepper(specification, layout(specification))
     explore(specification, stepper=stepper)
-    return float(np.max([_states_per_second_of(explore(specification, stepper=stepper)) for _ in range(3)]))
-
-
-def _states_per_second_of(exploration: Exploration) -> float:
-    return exploration.states / exploration.seconds
+    explorations = [explore(specification, stepper=stepper) for _ in range(3)]
+    return float(np.max([exploration.states / exploration.seconds for exploration in explorations]))

@@ -85,43 +85,42 @@ class Stepper:
         The latter contains all that they guarantee and all that the component relies on, and more, which `judge` finds
         out.
         """
-        filled, count = fill_up(rows, self.chunk), rows.shape[0]
-        after, enabled, is_environment_step = (np.asarray(x)[:count] for x in self._program(filled))
-        is_own = (np.arange(after.shape[1]) == component)[None, :, None]
-        of_actions = _moves(after, is_environment_step & ~is_own)
-        others = [other.moves(filled, count, component) for other in self._others]
-        parts = [
+        filled, num_rows = fill_up(rows, self.chunk), rows.shape[0]
+        after, enabled, is_environment_step = (np.asarray(x)[:num_rows] for x in self._program(filled))
+        is_own = (np.arange(after.shape[1]) == component)[None, :, None]  # of [n, C, A]
+        by_actions = _moves(after, is_environment_step & ~is_own)
+        lists = [
             _moves(after, enabled & is_own),
-            of_actions._replace(action=np.full_like(of_actions.action, -1)),
-            *others,
+            by_actions._replace(action=np.full_like(by_actions.action, -1)),
+            *(other.moves(filled, num_rows, component) for other in self._others),
         ]
-        return Moves(*(np.concatenate(arrays) for arrays in zip(*parts, strict=True)))
+        return Moves(*(np.concatenate(arrays) for arrays in zip(*lists, strict=True)))
 
-    def judge(self, before: np.ndarray, moves: Moves, looked_at: int = 0) -> Judgement:
-        """Judges steps from states int32[n, D], as one component sees them."""
+    def judge(self, rows: np.ndarray, moves: Moves, observer: int = 0) -> Judgement:
+        """What is known of the n steps `moves` from states int32[n, D], one each; `observer` is who relies on them."""
         judgements = []
-        for start in range(0, before.shape[0], STEPS_AT_ONCE):
-            batch = slice(start, start + STEPS_AT_ONCE)
-            arrays = [before[batch], moves.after[batch], moves.component[batch].astype(np.int32)]
-            judgement = self._judge(*(fill_up(x, STEPS_AT_ONCE) for x in arrays), looked_at)
+        for i in range(0, rows.shape[0], STEPS_AT_ONCE):
+            batch = slice(i, i + STEPS_AT_ONCE)
+            arrays = [rows[batch], moves.after[batch], moves.component[batch].astype(np.int32)]
+            judgement = self._judge(*(fill_up(x, STEPS_AT_ONCE) for x in arrays), observer)
             judgements.append([np.asarray(x)[: arrays[0].shape[0]] for x in judgement])
         if not judgements:
-            return Judgement(*(np.zeros(0, bool),) * 4, before)
+            return Judgement(*(np.zeros(0, bool),) * 4, canonical=rows)
         return Judgement(*(np.concatenate(arrays) for arrays in zip(*judgements, strict=True)))
 
-    def _judge_step(self, before: jax.Array, after: jax.Array, component: jax.Array, looked_at: jax.Array) -> Judgement:
-        """One step, from row int32[D] to row `after`, as the component `looked_at` sees it."""
+    def _judge_step(self, row: jax.Array, row_after: jax.Array, component: jax.Array, observer: jax.Array) -> Judgement:
+        """What is known of one step of a component between rows int32[D]; `observer` is the component that relies."""
         spec, layout = self.specification, self.layout
-        old, new = layout.unflatten(before), layout.unflatten(after)
-        guaranteed = spec.guarantee(old, new, component)
-        relied = guaranteed if spec.rely is None else spec.rely(old, new, looked_at)
-        holds = spec.invariant(new) & spec.step_property(old, new, component)
+        before, after = layout.unflatten(row), layout.unflatten(row_after)
+        guaranteed = spec.guarantee(before, after, component)
+        relied = guaranteed if spec.rely is None else spec.rely(before, after, observer)
+        holds = spec.invariant(after) & spec.step_property(before, after, component)
         return Judgement(
             guaranteed=guaranteed,
             relied=relied,
             holds=holds,
-            explored=spec.explored(new),
-            canonical=layout.flatten(spec.canonicalise(new)),
+            explored=spec.explored(after),
+            canonical=layout.flatten(spec.canonicalise(after)),
         )
 
     def _program_moves(self, row: jax.Array) -> tuple[jax.Array, ...]:
@@ -133,23 +132,23 @@ class Stepper:
           enabled or not, since the guarantee of their role allows `only_actions`.
         """
         spec, layout = self.specification, self.layout
-        before = layout.unflatten(row)
+        state = layout.unflatten(row)
 
         def component_moves(component: jax.Array) -> tuple[jax.Array, ...]:
-            """The same for one component: [actions, D], [actions] and [actions]."""
-            role_number = (component >= spec.num_workers).astype(jnp.int32)
-            moves = [action.move(before, component) for action, _ in self.actions]
-            is_own = role_number == jnp.asarray([number for _, number in self.actions])
-            after = jnp.stack([layout.flatten(state) for state, _ in moves])
-            enabled = jnp.stack([jnp.asarray(enabled) for _, enabled in moves])
+            """The same for one component: [A, D], [A] and [A]."""
+            role_number = (component >= spec.num_workers).astype(jnp.int32)  # 0 workers, 1 servers
+            moves = [action.move(state, component) for action, _ in self.actions]
+            is_of_role = role_number == jnp.asarray([number for _, number in self.actions])
+            after = jnp.stack([layout.flatten(state_after) for state_after, _ in moves])
+            enabled = jnp.stack([jnp.asarray(is_enabled) for _, is_enabled in moves])
             only_actions = jnp.asarray([spec.roles()[number][0].only_actions for _, number in self.actions])
-            return after, enabled & is_own, is_own & only_actions
+            return after, enabled & is_of_role, is_of_role & only_actions
 
         return jax.vmap(component_moves)(jnp.arange(spec.num_components))
 
 
 def _moves(after: np.ndarray, is_move: np.ndarray) -> Moves:
-    """The steps int32[n, components, actions, D] for which bool[n, components, actions] is true, as lists."""
+    """As lists, the steps for which bool[n, C, A] is true; `after int32[n, C, A, D]` are the states they lead to."""
     state, component, action = np.nonzero(is_move)
     return Moves(state, component, action, after[is_move])
 
@@ -166,29 +165,37 @@ class _Others:
         self._allowed = jax.jit(jax.vmap(self._allowed_values, (0, None, None, None, None)))
 
     def moves(self, rows: np.ndarray, count: int, component: int) -> Moves:
-        """The steps from the first `count` of the states int32[N, D] that others than the component may take."""
-        allowed = np.array(self._allowed(rows, component, np.asarray(self.who), self.places, self.values)[:count])
-        allowed[:, np.asarray(self.who) == component] = False
-        state, other, step = np.nonzero(allowed)
+        """The steps from the first `count` of the states int32[N, D] that others than the component may take.
+
+        A step of component `who[i]` writes one row of `values` to its entries `places[i]`.
+        """
+        tables = np.asarray(self.who), self.places, self.values
+        is_allowed = np.array(self._allowed(rows, component, *tables)[:count])  # bool[count, components, S]
+        is_allowed[:, np.asarray(self.who) == component] = False
+        state, other, value_number = np.nonzero(is_allowed)
         after = rows[state]
-        after[np.arange(state.size)[:, None], self.places[other]] = self.values[step]
-        return Moves(state, other + self.who.start, np.full_like(state, -1), after)
+        after[np.arange(state.size)[:, None], self.places[other]] = self.values[value_number]
+        return Moves(state, other + self.who.start, action=np.full_like(state, -1), after=after)
 
     def _allowed_values(
-        self, row: jax.Array, looked_at: jax.Array, who: jax.Array, places: jax.Array, values: jax.Array
+        self, row: jax.Array, observer: jax.Array, who: jax.Array, places: jax.Array, values: jax.Array
     ) -> jax.Array:
-        """bool[components, values]: which values are guaranteed, or relied on."""
+        """bool[components, S]: which values each component of `who` may write in a state int32[D].
+
+        Those that it guarantees, or on which the component `observer` relies. A row of `values int32[S, entries]` is
+        written to the entries that a row of `places int[components, entries]` names.
+        """
         before, rely = self.layout.unflatten(row), self.specification.rely
 
-        def is_allowed(after: jax.Array, component: jax.Array) -> jax.Array:
-            """bool[]: whether the step to a row int32[D] is guaranteed, or relied on."""
-            state = self.layout.unflatten(after)
-            guaranteed = self.role.allows(before, state, component)
-            return guaranteed if rely is None else guaranteed | rely(before, state, looked_at)
+        def is_allowed(row_after: jax.Array, component: jax.Array) -> jax.Array:
+            """bool[]: whether a component's step from `before` to a row int32[D] is guaranteed, or relied on."""
+            after = self.layout.unflatten(row_after)
+            guaranteed = self.role.allows(before, after, component)
+            return guaranteed if rely is None else guaranteed | rely(before, after, observer)
 
-        def allowed_values(component: jax.Array, place: jax.Array) -> jax.Array:
-            """bool[values]: the same for all values that a component may write at these places."""
-            return jax.vmap(lambda value: is_allowed(row.at[place].set(value), component))(values)
+        def allowed_values(component: jax.Array, own_places: jax.Array) -> jax.Array:
+            """bool[S]: the same for all `values` that a component may write to the entries `own_places` of `row`."""
+            return jax.vmap(lambda value: is_allowed(row.at[own_places].set(value), component))(values)
 
         return jax.vmap(allowed_values)(who, places)
 
@@ -219,8 +226,8 @@ def written_values(
 
 def frame_entries(layout: Layout, role: Role, component: int) -> np.ndarray:
     """bool[D], which entries of a state a component of the role may change."""
-    writes = zip(role.frame(np.int32(component)), layout.example, strict=True)
-    return np.concatenate([np.broadcast_to(np.asarray(mask), np.shape(x)).ravel() for mask, x in writes])
+    fields = zip(role.frame(np.int32(component)), layout.example, strict=True)
+    return np.concatenate([np.broadcast_to(np.asarray(may_change), np.shape(x)).ravel() for may_change, x in fields])
 
 
 def fill_up(rows: np.ndarray, size: int) -> np.ndarray:

@@ -98,30 +98,34 @@ class _Search:
             self._level(self.rows[-1])
 
     def _level(self, rows: np.ndarray) -> None:
-        """All steps from the states found last, int32[n, D]; adds the new states that they lead to."""
+        """Takes all steps from the states found last, int32[n, D], and adds the new states that they lead to."""
         size = self.stepper.chunk
         batches: list[tuple[np.ndarray, ...]] = []
         # Rows that may repeat each other, and how many may be kept before repeated ones are taken out.
-        num_kept, limit = 0, max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1)
+        num_kept, min_limit = 0, max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1)
+        limit = min_limit
         for i in range(0, rows.shape[0], size):
             batches.append(self._steps(rows[i : i + size], self.first_number + i))
             num_kept += batches[-1][0].shape[0]
             if num_kept > limit:
-                batches = [self._first_steps_to_new(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))]
+                batches = [self._first_steps_to_new(*_joined(batches))]
                 num_kept = batches[0][0].shape[0]
                 self._check_room(self.known.size + num_kept)
-                limit = 2 * num_kept + max(MOST_ENTRIES // (8 * self.layout.sizes.size), 1)
+                limit = 2 * num_kept + min_limit
         if "property" not in self.failures:
-            self._add_new(*(np.concatenate(arrays) for arrays in zip(*batches, strict=True)))
+            self._add_new(*_joined(batches))
 
     def _first_steps_to_new(
         self, after: np.ndarray, canonical: np.ndarray, origins: np.ndarray
     ) -> tuple[np.ndarray, ...]:
         """The first step to each state that is not known, in the order found; one of those that are out of range."""
-        codes = self._codes(canonical)
-        unique, index = np.unique(codes, return_index=True)
-        new = np.sort(index[self._is_new(unique)])
+        new = self._first_places_of_new(self._codes(canonical))
         return after[new], canonical[new], origins[new]
+
+    def _first_places_of_new(self, codes: np.ndarray) -> np.ndarray:
+        """int[m], in order: where each number of a state, of codes int64[n], that is not known yet stands first."""
+        different, first_places = np.unique(codes, return_index=True)
+        return np.sort(first_places[self._is_new(different)])
 
     def _is_new(self, codes: np.ndarray) -> np.ndarray:
         """bool[n], whether states with these codes are not known yet."""
@@ -153,24 +157,27 @@ class _Search:
         else:
             moves = self.stepper.alone(rows, self.component)
         judgement = self.stepper.judge(rows[moves.state], moves, self.component or 0)
-        program = moves.action >= 0
-        taken = program | judgement.relied
-        self._record_first("guarantee", program & ~judgement.guaranteed, moves, first)
-        self._record_first("rely", ~program & judgement.guaranteed & ~judgement.relied, moves, first)
-        self._record_first("property", taken & ~judgement.holds, moves, first)
-        self.transitions += int(taken.sum())
+        is_program = moves.action >= 0  # -1: a step of the environment
+        is_taken = is_program | judgement.relied
+        self._record_first("guarantee", is_program & ~judgement.guaranteed, moves, first)
+        self._record_first("rely", ~is_program & judgement.guaranteed & ~judgement.relied, moves, first)
+        self._record_first("property", is_taken & ~judgement.holds, moves, first)
+        self.transitions += int(is_taken.sum())
         origins = np.stack([first + moves.state, moves.component, moves.action], axis=1)
-        followed = taken & judgement.explored
-        return moves.after[followed], judgement.canonical[followed], origins[followed]
+        is_followed = is_taken & judgement.explored
+        return moves.after[is_followed], judgement.canonical[is_followed], origins[is_followed]
 
-    def _record_first(self, kind: str, bad: np.ndarray, moves: Moves, first: int) -> None:
-        """Records the first of the steps that is bad, bool[n], as the failure of this kind, if there is none yet."""
-        if kind in self.failures or not bad.any():
+    def _record_first(self, kind: str, is_failure: np.ndarray, moves: Moves, first: int) -> None:
+        """Records the first step for which `is_failure bool[n]` as the failure of this kind, if there is none yet.
+
+        `first` is the number of the first of the states from which the moves go.
+        """
+        if kind in self.failures or not is_failure.any():
             return
-        n = int(np.argmax(bad))
+        n = int(np.argmax(is_failure))
         number = first + int(moves.state[n])
-        last = int(moves.component[n]), int(moves.action[n]), self._state_entry(number)[0], moves.after[n]
-        self._fail(kind, [*self._way(number), last])
+        last_step = int(moves.component[n]), int(moves.action[n]), self._state_entry(number)[0], moves.after[n]
+        self._fail(kind, [*self._way(number), last_step])
 
     def _fail(self, kind: str, way: list[_NumberedStep]) -> None:
         """Records a failure of this kind, if there is none yet."""
@@ -182,13 +189,12 @@ class _Search:
         if (codes < 0).any() and self.failures:
             codes, after, canonical, origins = (x[codes >= 0] for x in (codes, after, canonical, origins))
         elif (codes < 0).any():
-            bad = self.layout.unflatten(canonical[codes < 0][0])
+            out_of_range = self.layout.unflatten(canonical[codes < 0][0])
             raise ValueError(
-                f"the states of {self.spec.name} must stay within {shown(self.spec.sizes)}; got {shown(bad)}. Its "
-                f"sizes or its canonicalise are wrong."
+                f"the states of {self.spec.name} must stay within {shown(self.spec.sizes)}; got {shown(out_of_range)}. "
+                f"Its sizes or its canonicalise are wrong."
             )
-        unique, index = np.unique(codes, return_index=True)
-        new = np.sort(index[self._is_new(unique)])
+        new = self._first_places_of_new(codes)
         self.first_number += self.rows[-1].shape[0]
         self.rows.append(canonical[new])
         self.after.append(after[new])
@@ -219,26 +225,26 @@ class _Search:
             number = int(parent)
 
     def _counterexample(self, way: list[_NumberedStep]) -> tuple[Step, ...]:
-        """The steps with absolute numbers: programs are run again, other steps change as much as they did."""
-        state, steps = _row(self.layout, self.spec.initial), []
-        for component, action, before, after in way:
-            if action >= 0:
-                moves = self.stepper.actions[action][0].move(
-                    self.layout.unflatten(jnp.asarray(state)), jnp.asarray(component)
-                )
-                following = _row(self.layout, moves[0])
+        """The steps of a way with numbers counted from the first state on, not canonical ones.
+
+        Actions are taken again; steps of the environment change the entries of a state by as much as they did.
+        """
+        row, steps = _row(self.layout, self.spec.initial), []
+        for component, action_number, canonical_before, after in way:
+            state = self.layout.unflatten(row)
+            if action_number >= 0:
+                action = self.stepper.actions[action_number][0]
+                state_after, _ = action.move(self.layout.unflatten(jnp.asarray(row)), jnp.asarray(component))
+                name, row = action.name, _row(self.layout, state_after)
             else:
-                following = state + after - before
-            name = self.stepper.actions[action][0].name if action >= 0 else ENVIRONMENT
-            step = Step(
-                self.spec.component_name(component),
-                name,
-                self.layout.unflatten(state),
-                self.layout.unflatten(following),
-            )
-            steps.append(step)
-            state = following
+                name, row = ENVIRONMENT, row + after - canonical_before
+            steps.append(Step(self.spec.component_name(component), name, state, after=self.layout.unflatten(row)))
         return tuple(steps)
+
+
+def _joined(batches: list[tuple[np.ndarray, ...]]) -> tuple[np.ndarray, ...]:
+    """One tuple of arrays from tuples of arrays, one batch after the other."""
+    return tuple(np.concatenate(arrays) for arrays in zip(*batches, strict=True))
 
 
 def _row(layout: Layout, state: State) -> np.ndarray:

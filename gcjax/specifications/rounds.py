@@ -157,7 +157,7 @@ def _commit_action(length: int) -> Action:
     """The commit after which a whole round is `length` units of each worker."""
 
     def move(state: Periods, server: jax.Array) -> tuple[Periods, jax.Array]:
-        """The state after the commit, and whether all have done their units."""
+        """The state after the commit, and whether all have done the units of this round."""
         after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work), length=length)
         return after, (state.work == state.length).all()
 
@@ -236,21 +236,21 @@ def rounds(
       num_workers: W.
       max_work: int or int[W], the most units of a worker in a round.
       enough: whether there is enough for a commit.
-      claim: the property.
-      room: whether workers may go on.
-      within: what else must always hold.
-      takes: what a commit shows in a run.
+      claim: the property, in words.
+      room: whether workers may do more units in this round.
+      within: what else must hold in every state.
+      takes: `(before, after, event) -> bool[]`, whether a commit of a run, the event, can be this step.
       counts_on: whether workers may do more units, which count as `max_work`.
     """
     check_num_workers(num_workers)
-    bound = np.broadcast_to(np.asarray(max_work, np.int32), (num_workers,))
+    max_work = np.broadcast_to(np.asarray(max_work, np.int32), (num_workers,))
 
-    program = _Program(bound=bound, enough=enough, room=room, within=within, counts_on=counts_on)
+    program = _Program(max_work=max_work, enough=enough, room=room, within=within, counts_on=counts_on)
     return Specification(
         name,
         num_workers,
         initial=Rounds(np.int32(0), zeros(num_workers) - 1, zeros(num_workers)),
-        sizes=Rounds(2, zeros(num_workers) + 2, bound + 1),
+        sizes=Rounds(2, zeros(num_workers) + 2, max_work + 1),
         worker=Role(
             (_READ, _unit_action(program.may_do_unit)),
             lambda worker: Rounds(False, *(is_own_entry(num_workers, worker),) * 2),
@@ -271,18 +271,18 @@ def rounds(
 
 
 class _Program(NamedTuple):
-    """What workers and the server do, from the arguments of `rounds`; `bound` is its `max_work`, int[W]."""
+    """What workers and the server do, from the arguments of `rounds`; `max_work` is int[W]."""
 
-    bound: np.ndarray
+    max_work: np.ndarray
     enough: Condition
     room: Condition
     within: Condition
     counts_on: bool
 
     def may_do_unit(self, state: Any, worker: jax.Array) -> jax.Array:
-        """bool[]: whether a worker that has read may do a unit."""
-        # With `counts_on` units above the bound are done as well, and counted as the bound by `canonicalise`.
-        return (self.counts_on | (state.work[worker] < jnp.asarray(self.bound)[worker])) & self.room(state)
+        """bool[]: whether a worker that has read the newest version may do a unit."""
+        # With `counts_on` units above `max_work` are done as well, and counted as `max_work` by `canonicalise`.
+        return (self.counts_on | (state.work[worker] < jnp.asarray(self.max_work)[worker])) & self.room(state)
 
     def commit(self, state: Any, server: jax.Array) -> tuple[Any, jax.Array]:
         """The state after a commit of all work, and whether there is enough for one."""
@@ -301,9 +301,9 @@ class _Program(NamedTuple):
         return (after.version == before.version) | self.enough(before)
 
     def canonicalise(self, state: Any) -> Any:
-        """The state with version 1, reads as newest (1) or older (0), and work up to the bound."""
+        """The state with version 1, reads as newest (1) or older (0), and work up to `max_work`."""
         read = (state.read >= state.version).astype(jnp.int32)
-        work = jnp.minimum(state.work, jnp.asarray(self.bound)) if self.counts_on else state.work
+        work = jnp.minimum(state.work, jnp.asarray(self.max_work)) if self.counts_on else state.work
         return state._replace(version=jnp.ones_like(state.version), read=read, work=work)
 
 
@@ -313,13 +313,13 @@ def _read_newest(state: Any, worker: jax.Array) -> tuple[Any, jax.Array]:
 
 
 def has_read(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: whether the worker has after the step read the version that the event shows."""
+    """bool[]: whether, after the step, the version that the worker has read is the one that the event shows."""
     del before
     return after.read[event.worker] == event.version
 
 
 def has_worked(before: Any, after: Any, event: Event) -> jax.Array:
-    """bool[]: whether the worker has by the step one unit more that is in no commit."""
+    """bool[]: whether the step gives the worker one unit more in `work`, the units that are in no commit."""
     return after.work[event.worker] == before.work[event.worker] + 1
 
 

@@ -48,37 +48,44 @@ class Scheme(NamedTuple):
         Nobody may be late again `burst` or more rounds after being late in the window, and at most `max_slow` different
         workers are late in it.
         """
-        late = state.answered == 0
-        was_late = state.late.any(axis=0)
+        is_late, was_late = state.answered == 0, state.late.any(axis=0)  # in this round, in one of those before
+        # Rows of `late` are rounds, the last one first: whoever was late B or more rounds ago.
         must_answer = state.late[self.burst - 1 :].any(axis=0)
-        conforms = ~(late & must_answer).any() & ((late & ~was_late).sum() <= self.max_slow - was_late.sum())
+        num_newly_late = (is_late & ~was_late).sum()
+        conforms = ~(is_late & must_answer).any() & (num_newly_late <= self.max_slow - was_late.sum())
         return self.next_round(state), conforms
 
     def server_rule(self, before: Any, after: Any, server: jax.Array) -> jax.Array:
         """bool[]: whether a round ends with those late that the model allows, and the next state is the program's."""
         late = jnp.concatenate([1 - before.answered[None], before.late])  # [window, W], the latest round first
-        age = jnp.arange(late.shape[0])[:, None]
+        age = jnp.arange(late.shape[0])[:, None]  # rounds since each of them
         min_age = jnp.min(jnp.where(late == 1, age, late.shape[0]), axis=0)
         max_age = jnp.max(jnp.where(late == 1, age, -1), axis=0)
         conforms = (max_age - min_age < self.burst).all() & (late.any(axis=0).sum() <= self.max_slow)
-        same_arrays = [(x == y).all() for x, y in zip(after, self.next_round(before), strict=True)]
-        return conforms & jnp.stack(same_arrays).all()
+        is_expected = [(x == y).all() for x, y in zip(after, self.next_round(before), strict=True)]
+        return conforms & jnp.stack(is_expected).all()
 
     def step_property(self, before: Any, after: Any, component: jax.Array) -> jax.Array:
         """bool[]: whether no round ends before the job that must be decodable then is so."""
         return (after.index == before.index) | self.in_time(before)
 
     def answers(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether the message is the worker's answer in this round, its first one."""
+        """bool[]: whether the message is the worker's first answer in this round, which is number `before.index`.
+
+        Round r has the units r * load, ..., (r + 1) * load - 1.
+        """
         is_first = (before.answered[event.worker] == 0) & (after.answered[event.worker] == 1)
         return (event.unit // self.load == before.index) & is_first
 
     def is_send_after_round(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether the message is one of the round after: who sends it has seen this one end."""
+        """bool[]: whether the message is one of the round that begins with the step; a round takes `load` units."""
         return event.unit // self.load == after.index
 
     def is_commit_of_event(self, before: Any, after: Any, event: Event) -> jax.Array:
-        """bool[]: whether the round ends, or has just ended, that commits the event's job of as many units."""
+        """bool[]: whether the round that the step ends, or that has just ended, commits the event's job.
+
+        Job j begins in round j, so its first unit is `j * load`; the work done for it must be that of the event.
+        """
         ends_now = (after.index == before.index + 1) & (before.answered.sum() > 0)
         ended_before = (after.index == before.index) & (before.answered.sum() == 0)
         job = event.unit // self.load

@@ -50,17 +50,18 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
         clock = before.clock[worker]
         pushes = (after.clock[worker] == clock + 1) & (clock - before.clock.min() <= upper)
         is_granted_in_range = (after.granted[worker] >= 0) & (after.granted[worker] < max(span, 1))
-        return pushes & is_granted_in_range & _is_free_a_bit(after, worker)
+        is_free_0_or_1 = (after.free[worker] >= 0) & (after.free[worker] <= 1)
+        return pushes & is_granted_in_range & is_free_0_or_1
 
-    each = zeros(num_workers)
+    zero = zeros(num_workers)
     return Specification(
         f"dssp({num_workers} workers, thresholds {lower} to {upper})",
         num_workers,
-        initial=Granted(each, each, each),
-        sizes=Granted(each + upper + 2, each + max(span, 1), each + 2),
+        initial=Granted(*(zero,) * 3),
+        sizes=Granted(clock=zero + upper + 2, granted=zero + max(span, 1), free=zero + 2),
         worker=Role(
             tuple(_push_action(grant, lower, upper) for grant in range(span + 1)),
-            lambda w: Granted(*(is_own_entry(num_workers, w),) * 3),
+            lambda worker: Granted(*(is_own_entry(num_workers, worker),) * 3),
             guarantee,
         ),
         claim=f"nobody is more than {upper + 1} ahead of anybody",
@@ -71,7 +72,7 @@ def dssp(num_workers: int = 3, *, lower: int = 1, span: int = 2) -> Specificatio
 
 
 def _push_action(grant: int, lower: int, upper: int) -> Action:
-    """A worker's push, with which it is granted so many steps beyond the lower threshold, if it asks for them.
+    """A worker's push, with which it is granted `grant` steps beyond the lower threshold, if it asks for them.
 
     It asks if it has none left, is more than `lower` ahead of the slowest, and nobody is ahead of it.
     """
@@ -79,25 +80,20 @@ def _push_action(grant: int, lower: int, upper: int) -> Action:
     def move(state: Granted, worker: jax.Array) -> tuple[Granted, jax.Array]:
         """The state with one unit more of the worker and its grant, and whether it may push with this grant."""
         clock = state.clock.at[worker].add(1)
-        ahead, num_left = clock[worker] - clock.min(), state.granted[worker]
-        asks = (num_left == 0) & (ahead > lower) & (clock[worker] == clock.max())
-        steps = jnp.where(asks, grant, num_left)
+        num_ahead, num_left = clock[worker] - clock.min(), state.granted[worker]
+        asks = (num_left == 0) & (num_ahead > lower) & (clock[worker] == clock.max())
+        num_granted = jnp.where(asks, grant, num_left)
         after = Granted(
             clock,
-            state.granted.at[worker].set((steps - 1).clip(0)),
-            state.free.at[worker].set((steps > 0).astype(jnp.int32)),
+            granted=state.granted.at[worker].set((num_granted - 1).clip(0)),  # without the next step
+            free=state.free.at[worker].set((num_granted > 0).astype(jnp.int32)),
         )
-        may_be_granted = (grant == 0) | (asks & (grant <= upper + 1 - ahead))
+        may_be_granted = (grant == 0) | (asks & (grant <= upper + 1 - num_ahead))
         may_push = (state.free[worker] == 1) | (state.clock[worker] - state.clock.min() <= lower)
         return after, may_push & may_be_granted
 
     # Grants do not show in a run; what they allow is in the guarantee.
     return Action(f"push, granted {grant}", move) if grant else Action("push", move, **push_event(jnp.sum))
-
-
-def _is_free_a_bit(state: Granted, worker: jax.Array) -> jax.Array:
-    """bool[]: whether the worker's `free` is 0 or 1."""
-    return (state.free[worker] >= 0) & (state.free[worker] <= 1)
 
 
 @comparable
@@ -124,7 +120,7 @@ def psp(num_workers: int = 3, *, num_sampled: int = 1, staleness: int = 0) -> Sp
     farthest = (num_workers - 1) * (staleness + 2)
 
     def count_near(clock: jax.Array, limit: int) -> jax.Array:
-        """int[W]: how many others are at most `limit` units behind each worker, or ahead of it."""
+        """int[W]: for each worker, how many others are at most `limit` units behind it, or ahead of it."""
         # -1: each is near itself.
         return (clock[:, None] - clock[None] <= limit).sum(axis=1) - 1
 

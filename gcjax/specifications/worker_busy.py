@@ -65,9 +65,8 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
         """The state after a commit, with which a round begins, and whether everybody has pushed."""
         new_version = state.version + 1
-        return state._replace(version=new_version, start=new_version, work=jnp.zeros_like(state.work)), (
-            state.work > 0
-        ).all()
+        after = state._replace(version=new_version, start=new_version, work=jnp.zeros_like(state.work))
+        return after, (state.work > 0).all()
 
     def server_rule(before: Busy, after: Busy, server: jax.Array) -> jax.Array:
         """bool[]: whether the server makes the next version of at least one push of everybody, and begins a round."""
@@ -115,7 +114,10 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
     _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
 
     def push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
-        """The state after a push, which is a version at once and begins a round if it is the trigger's; if enabled."""
+        """The state after a push, which is a version at once, and whether the worker is in a step.
+
+        If it is the push of the worker `trigger`, a round begins with this version, `start`.
+        """
         after, enabled = _push(state, worker)
         version = state.version + 1
         return after._replace(version=version, start=jnp.where(worker == trigger, version, state.start)), enabled
@@ -125,8 +127,8 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
         num_pushes = after.work[worker] - before.work[worker]
         makes_version = (num_pushes >= 0) & (num_pushes <= 1) & (after.version == before.version + num_pushes)
         begins_round = (num_pushes == 1) & (worker == trigger)
-        start = jnp.where(begins_round, after.version, before.start)
-        return makes_version & (after.start == start) & _keeps_read_or_reads_newest(before, after, worker)
+        round_version = jnp.where(begins_round, after.version, before.start)
+        return makes_version & (after.start == round_version) & _keeps_read_or_reads_newest(before, after, worker)
 
     begin = Action("pull", _pull), Action("go on", _go_on)
     worker = Role((Action("push", push), *begin), _worker_frame(num_workers, shared=True), rule)
@@ -134,10 +136,13 @@ def worker_busy_eager(num_workers: int = 3, *, trigger: int = 0) -> Specificatio
 
 
 def one_version(state: Busy) -> jax.Array:
-    """bool[]: whether all that have read in this round have read the same version."""
-    fresh = state.read >= state.start
-    newest = jnp.max(jnp.where(fresh, state.read, state.start))
-    return (~fresh | (state.read == newest)).all()
+    """bool[]: whether all that have read in this round have read the same version.
+
+    The round began with version `state.start`, so they are those whose `state.read int[W]` is no older.
+    """
+    has_read_in_round = state.read >= state.start
+    newest_read = jnp.max(jnp.where(has_read_in_round, state.read, state.start))
+    return (~has_read_in_round | (state.read == newest_read)).all()
 
 
 def _push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
@@ -147,13 +152,19 @@ def _push(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
 
 
 def _pull(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
-    """The state in which the worker begins a step with the newest version; if idle and not having read this round."""
-    after = state._replace(read=state.read.at[worker].set(state.version), busy=state.busy.at[worker].set(1))
-    return after, (state.busy[worker] == 0) & (state.read[worker] < state.start)
+    """The state in which the worker begins a step with the newest version, and whether it may.
+
+    It may if it is idle and has not read in this round, which began with version `start`.
+    """
+    after, is_idle = _begin(state, worker)
+    return after, is_idle & (state.read[worker] < state.start)
 
 
 def _go_on(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
-    """The state in which the worker begins a step with what it has read; if idle and having read in this round."""
+    """The state in which the worker begins a step with what it has read, and whether it may.
+
+    It may if it is idle and has read in this round, which began with version `start`.
+    """
     is_idle = state.busy[worker] == 0
     return state._replace(busy=state.busy.at[worker].set(1)), is_idle & (state.read[worker] >= state.start)
 
@@ -165,7 +176,10 @@ def _begin(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
 
 
 def _begin_with_due(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
-    """The state in which the worker begins a step with what it has read, at least what is due; if it is idle."""
+    """The state in which the worker begins a step without reading now, and whether it is idle.
+
+    It has the version that it has read last, or by now the newer one, `due`, that it was reading during its last step.
+    """
     read = jnp.maximum(state.read[worker], state.due[worker])
     after = state._replace(read=state.read.at[worker].set(read), busy=state.busy.at[worker].set(1))
     return after, state.busy[worker] == 0
@@ -174,10 +188,13 @@ def _begin_with_due(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
 def _noting_newest(
     move: Callable[[Busy, jax.Array], tuple[Busy, jax.Array]],
 ) -> Callable[[Busy, jax.Array], tuple[Busy, jax.Array]]:
-    """The move, after which the version that is now the newest is due when the worker begins again."""
+    """The move with which a worker begins to read meanwhile: what is the newest version now.
+
+    That is `due`: the worker must have read it when it begins again.
+    """
 
     def move_noting_newest(state: Busy, worker: jax.Array) -> tuple[Busy, jax.Array]:
-        """As `move`, with `due` of the worker."""
+        """As `move`, and then the version before the move is `due` for the worker."""
         after, enabled = move(state, worker)
         return after._replace(due=state.due.at[worker].set(state.version)), enabled
 
@@ -193,10 +210,10 @@ _PUSH = Action("push", _push, UNIT, has_worked)
 
 
 def _worker_frame(num_workers: int, *, shared: bool = False, due: bool = False) -> Callable[[jax.Array], Busy]:
-    """What a worker may change: its own entries, and, if shared, `version` and `start`; `due` with overlap only."""
+    """What a worker may change: its own entries, `due` among them if that is True; if shared, `version` and `start`."""
 
     def frame(worker: jax.Array) -> Busy:
-        """Bools as a state: which entries."""
+        """For each array of a state, the entries that the worker may change: bool[W], or one bool for all."""
         own_entry = is_own_entry(num_workers, worker)
         return Busy(version=shared, start=shared, work=own_entry, read=own_entry, busy=own_entry, due=own_entry & due)
 
@@ -204,14 +221,18 @@ def _worker_frame(num_workers: int, *, shared: bool = False, due: bool = False) 
 
 
 def _worker_rule(overlap: bool, before: Busy, after: Busy, worker: jax.Array) -> jax.Array:
-    """bool[]: whether a worker pushes what it has begun, or begins with the newest version; with overlap, one due."""
+    """bool[]: whether a worker pushes what it has begun, or begins with a version that it may have.
+
+    That is the newest; with overlap one from the newer of what it has read and what is `due` on: the version that was
+    the newest when it began last, which it has read meanwhile.
+    """
     busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
     same_read = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
-    one_more = after.work[worker] == before.work[worker] + 1
-    pushes = ((busy_before == 1) | overlap) & (busy_after == 0) & one_more & same_read
+    has_one_more = after.work[worker] == before.work[worker] + 1
+    pushes = ((busy_before == 1) | overlap) & (busy_after == 0) & has_one_more & same_read
     min_read = jnp.maximum(before.read[worker], before.due[worker]) if overlap else before.version
-    due = before.version if overlap else before.due[worker]
-    may_read = (read >= min_read) & (read <= before.version) & (after.due[worker] == due)
+    next_due = before.version if overlap else before.due[worker]
+    may_read = (read >= min_read) & (read <= before.version) & (after.due[worker] == next_due)
     begins = (busy_before == 0) & (busy_after == 1) & (after.work[worker] == before.work[worker]) & may_read
     return pushes | begins
 
@@ -225,19 +246,25 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
     num_events, num_workers = events.kind.size, state.work.size
 
     def sum_changes(rows: np.ndarray, changes: np.ndarray | int, first: np.ndarray) -> np.ndarray:
-        """int32[events, W]: `first`, int[W], and what the events `rows` before have added for their workers."""
+        """int32[B, W]: before each of the `events`, `first int[W]` and what earlier ones have added for their workers.
+
+        `rows` are the numbers of the events that add something, `changes` what each adds.
+        """
         entries = np.zeros((num_events + 1, num_workers), np.int32)
         entries[rows + 1, events.worker[rows]] = changes
         entries[0] = first
         return np.cumsum(entries[:-1], axis=0, dtype=np.int32)
 
     def latest_values(is_event: np.ndarray, values: np.ndarray, first: np.ndarray) -> np.ndarray:
-        """int32[events, W]: the value at each worker's last such event before each event; `first` if there is none."""
+        """int32[B, W]: before each event, the value at each worker's last event so far for which `is_event bool[B]`.
+
+        `values int[B]` are those of the events; `first int[W]` is what holds before a worker's first one.
+        """
         rows = np.flatnonzero(is_event)
         worker = events.worker[rows].astype(np.min_scalar_type(num_workers))  # the fewer bytes, the faster sorted
         rows = rows[np.argsort(worker, kind="stable")]
         worker, value = events.worker[rows], values[rows].astype(np.int32)
-        # A worker's events are now neighbours: the value before is that of the row before, or the first one.
+        # A worker's events are now neighbours: its previous value is that of the row before, or the first one.
         previous = np.where(np.diff(worker, prepend=-1) != 0, np.asarray(first, np.int32)[worker], np.roll(value, 1))
         return sum_changes(rows, value - previous, first)
 
@@ -293,20 +320,15 @@ def _busy_specification(name: str, num_workers: int, worker: Role, overlap: bool
 
 def _canonical_state(overlap: bool, state: Busy) -> Busy:
     """The state with versions replaced by their ranks, those from before this round by one; pushes up to `MAX_WORK`."""
-    read, due = jnp.maximum(state.read, state.start - 1), jnp.maximum(state.due, state.start - 1)
-    versions = jnp.concatenate([read, *[due][:overlap], jnp.stack([state.start - 1, state.start, state.version])])
+    old_version = state.start - 1  # stands for all versions from before this round
+    read, due = jnp.maximum(state.read, old_version), jnp.maximum(state.due, old_version)
+    workers_versions = [read, due] if overlap else [read]
+    versions = jnp.concatenate([*workers_versions, jnp.stack([old_version, state.start, state.version])])
     is_repeated = jnp.tril(versions[:, None] == versions[None], -1).any(axis=1)  # counts once
 
-    def rank(x: jax.Array) -> jax.Array:
-        """How many different versions are below each."""
-        return (~is_repeated & (versions < x[..., None])).sum(axis=-1)
+    def rank(version: jax.Array) -> jax.Array:
+        """int, like `version`: how many different ones of `versions` are below it."""
+        return (~is_repeated & (versions < version[..., None])).sum(axis=-1)
 
-    work = jnp.minimum(state.work, MAX_WORK)
-    return Busy(
-        version=rank(state.version),
-        start=rank(state.start),
-        work=work,
-        read=rank(read),
-        busy=state.busy,
-        due=rank(due) * overlap,
-    )
+    ranks = {"version": rank(state.version), "start": rank(state.start), "read": rank(read), "due": rank(due) * overlap}
+    return state._replace(work=jnp.minimum(state.work, MAX_WORK), **ranks)

@@ -78,33 +78,39 @@ class _Program(NamedTuple):
         return after, state.busy[worker] == 1
 
     def pull(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
-        """Beginning a step with the newest version."""
+        """The state in which the worker begins a step with the newest version, and whether it is idle."""
         return self._begin(state, worker, state.version)
 
     def go_on(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
-        """Beginning a step with what the worker has read last."""
+        """The state in which the worker begins a step with what it has read last, and whether it is idle."""
         return self._begin(state, worker, state.read[worker])
 
     def go_on_with_due(self, state: Pushes, worker: jax.Array) -> tuple[Pushes, jax.Array]:
-        """Beginning a step with what was the newest version when the worker began last."""
+        """The state in which the worker begins a step with `due`, the newest version when it began last; if idle."""
         return self._begin(state, worker, state.due[worker])
 
     def _begin(self, state: Pushes, worker: jax.Array, version: jax.Array) -> tuple[Pushes, jax.Array]:
-        """The state in which the worker is in a step with this version, and whether it was idle."""
+        """The state in which the worker is in a step with this version, and whether it was idle.
+
+        With overlap it begins to read the newest version meanwhile, which is `due` when it begins again.
+        """
         due = state.due.at[worker].set(state.version) if self.overlap else state.due
         read = state.read.at[worker].set(version)
         return Pushes(state.version, read, state.busy.at[worker].set(1), due), state.busy[worker] == 0
 
     def rule(self, before: Pushes, after: Pushes, worker: jax.Array) -> jax.Array:
-        """bool[]: whether the worker pushes, which is a commit, or begins with a version that it may have."""
+        """bool[]: whether the worker pushes, which is a commit, or begins with a version that it may have.
+
+        That is the newest, the one that it has read last, or, with overlap, `due`, the newest when it began last.
+        """
         busy_before, busy_after, read = before.busy[worker], after.busy[worker], after.read[worker]
         same_read = (read == before.read[worker]) & (after.due[worker] == before.due[worker])
         pushes = (busy_before == 1) & (busy_after == 0) & (after.version == before.version + 1) & same_read
         may_read = (
             (read == before.version) | (read == before.read[worker]) | (self.overlap & (read == before.due[worker]))
         )
-        due = after.due[worker] == (before.version if self.overlap else before.due[worker])
-        begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & due
+        has_due = after.due[worker] == (before.version if self.overlap else before.due[worker])
+        begins = (busy_before == 0) & (busy_after == 1) & (after.version == before.version) & may_read & has_due
         return pushes | begins
 
     def step_property(self, before: Pushes, after: Pushes, component: jax.Array) -> jax.Array:

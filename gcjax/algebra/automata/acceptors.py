@@ -57,20 +57,20 @@ class Observer:
         self.num_sets = automaton.num_controls
 
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """See `Acceptor`."""
-        followers = self._automaton.transitions[sets, states, steps]
+        """int64[N], the control state after a step from each control state and state; NOTHING if there is none."""
+        followers = self._automaton.transitions[sets, states, steps]  # bool[N, Q], at most one each
         return np.where(followers.any(axis=1), followers.argmax(axis=1), NOTHING)
 
     def terminating(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """See `Acceptor`."""
+        """bool[N], whether each control state may terminate in each state."""
         return self._automaton.terminating[sets, states]
 
     def aborting(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """See `Acceptor`."""
+        """bool[N], whether each control state may abort in each state."""
         return self._automaton.aborting[sets, states]
 
     def proper_subsets(self, sets: np.ndarray) -> None:
-        """See `Acceptor`."""
+        """None: no set of one control state is a proper subset of another."""
 
 
 class Subsets:
@@ -79,10 +79,11 @@ class Subsets:
     def __init__(self, automaton: Automaton):
         """Starts with the sets of initial control states.
 
-        `_next` is int64[sets, S A]: the set after a set and a row (a state and step: s A + a), or UNKNOWN until asked.
-        `_words` is uint64[sets, Q / 64]: the members of each set, one bit each.
+        `_next` is int64[M, S A]: the set after a set and a row (a state and step: s A + a), or UNKNOWN until asked.
+        `_words` is uint64[M, Q / 64]: the members of each set, one bit each; `_numbers` has the number of a set by the
+        bytes of these. `_terminating` and `_aborting` are such sets too, one for each state.
         """
-        self._moves, self._space, self._count = moves(automaton), automaton.space, automaton.num_controls
+        self._moves, self._space, self._num_controls = moves(automaton), automaton.space, automaton.num_controls
         self._terminating, self._aborting = _packed_words(automaton.terminating.T), _packed_words(automaton.aborting.T)
         self._numbers: dict[bytes, int] = {}
         self._words = np.zeros((0, self._terminating.shape[1]), np.uint64)
@@ -91,11 +92,11 @@ class Subsets:
 
     @property
     def num_sets(self) -> int:
-        """See `Acceptor`."""
+        """M, the sets there are so far."""
         return len(self._numbers)
 
     def after(self, sets: np.ndarray, states: np.ndarray, steps: np.ndarray) -> np.ndarray:
-        """See `Acceptor`."""
+        """int64[N], the sets after a step from each set and state; built where they are asked for the first time."""
         rows = states * self._space.num_steps + steps
         unknown = np.flatnonzero(self._next[sets, rows] == UNKNOWN)
         if unknown.size:
@@ -106,15 +107,15 @@ class Subsets:
         return self._next[sets, rows]
 
     def terminating(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """See `Acceptor`."""
+        """bool[N], whether a control state of each set may terminate in each state."""
         return (self._words[sets] & self._terminating[states]).any(axis=1)
 
     def aborting(self, sets: np.ndarray, states: np.ndarray) -> np.ndarray:
-        """See `Acceptor`."""
+        """bool[N], whether a control state of each set may abort in each state."""
         return (self._words[sets] & self._aborting[states]).any(axis=1)
 
     def proper_subsets(self, sets: np.ndarray) -> np.ndarray:
-        """See `Acceptor`."""
+        """bool[N, M], whether each of the M sets is smaller than and within the one asked for; as bits of `_words`."""
         all_words = self._words[: self.num_sets]
         is_subset = np.ones((sets.size, len(all_words)), bool)
         for asked_word, word in zip(self._words[sets].T, all_words.T, strict=True):
@@ -123,32 +124,33 @@ class Subsets:
         return is_subset
 
     def _followers(self, sets: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """bool[entries, Q], the control states after a state and step (together: a row) from any in the sets."""
-        entry, control = np.nonzero(_unpacked_words(self._words[sets], self._count))
-        source, transition = self._moves.from_rows(control * self._next.shape[1] + rows[entry])
-        followers = np.zeros((sets.size, self._count), bool)
-        followers[entry[source], self._moves.controls[transition]] = True
+        """bool[N, Q], the control states after a state and step (together: a row) from any in the sets."""
+        entry, control = np.nonzero(_unpacked_words(self._words[sets], self._num_controls))  # all members of all sets
+        num_rows = self._next.shape[1]  # S A
+        member, transition = self._moves.from_rows(control * num_rows + rows[entry])
+        followers = np.zeros((sets.size, self._num_controls), bool)
+        followers[entry[member], self._moves.controls[transition]] = True
         return followers
 
     def _set_numbers(self, members: np.ndarray) -> np.ndarray:
         """int64[entries], the numbers of sets bool[entries, Q]; new ones get the next number."""
         words = _packed_words(members)
-        keys = [word.tobytes() for word in words]
+        keys = [set_words.tobytes() for set_words in words]
         numbers = np.asarray([self._numbers.setdefault(key, len(self._numbers)) for key in keys], np.int64)
         self._grow(self.num_sets)
         self._words[numbers] = words
         return np.where(members.any(axis=1), numbers, NOTHING)
 
     def _grow(self, num_sets: int) -> None:
-        """Makes room in the tables for at least so many sets."""
+        """Makes room for at least so many sets in the tables `_words` and `_next`, which have a row for each set."""
         num_rows = len(self._words)
         if num_sets <= num_rows:
             return
         max_sets = MAX_ENTRIES // self._next.shape[1]
         if num_sets > max_sets:
             raise ValueError(
-                f"refinement by subsets must meet at most {max_sets} sets of the specification's {self._count} control "
-                f"states over {self._space.num_states} states and {self._space.num_steps} steps; got more. "
+                f"refinement by subsets must meet at most {max_sets} sets of the specification's {self._num_controls} "
+                f"control states over {self._space.num_states} states and {self._space.num_steps} steps; got more. "
                 "Make the specification deterministic (rely, guarantee, specification and their conjunctions are)."
             )
         # At least doubled, so that the tables are copied seldom.
@@ -158,9 +160,9 @@ class Subsets:
 
 
 def _packed_words(members: np.ndarray) -> np.ndarray:
-    """Rows of booleans as rows of 64-bit words, filled up with zeros."""
-    padding = -members.shape[1] % 64
-    return np.ascontiguousarray(np.packbits(np.pad(members, ((0, 0), (0, padding))), axis=1)).view(np.uint64)
+    """uint64[N, Q / 64], the rows of bool[N, Q] as 64-bit words, filled up with zeros."""
+    num_zeros = -members.shape[1] % 64
+    return np.ascontiguousarray(np.packbits(np.pad(members, ((0, 0), (0, num_zeros))), axis=1)).view(np.uint64)
 
 
 def _unpacked_words(words: np.ndarray, count: int) -> np.ndarray:

@@ -98,22 +98,23 @@ def automaton(
         initial control state.
     """
     shape = np.shape(transitions)
-    controls = shape[0] if shape else 0
-    states = (controls, space.num_states)
-    expected = (controls, space.num_states, space.num_steps, controls)
-    if controls < 1 or shape != expected:
+    num_controls = shape[0] if shape else 0
+    configurations = (num_controls, space.num_states)
+    if num_controls < 1 or shape != (*configurations, space.num_steps, num_controls):
         raise ValueError(
             f"transitions must be bool[Q, {space.num_states}, {space.num_steps}, Q] in a space of "
             f"{space.num_states} states and {space.num_steps} steps, with Q >= 1; got shape {shape}."
         )
-    check_size(space, controls)
+    check_size(space, num_controls)
     for name, value in (("initial", initial), ("terminating", terminating), ("aborting", aborting)):
-        if np.shape(value) != states:
-            raise ValueError(f"{name} must be bool{list(states)}, as the transitions are; got shape {np.shape(value)}.")
+        if np.shape(value) != configurations:
+            raise ValueError(
+                f"{name} must be bool{list(configurations)}, as the transitions are; got shape {np.shape(value)}."
+            )
     arrays = [np.asarray(value) for value in (transitions, initial, terminating, aborting)]
     if any(array.dtype != np.bool_ for array in arrays):
         raise ValueError(f"an automaton's arrays must be boolean; got {', '.join(str(a.dtype) for a in arrays)}.")
-    missing = np.flatnonzero(~arrays[1].any(axis=0))
+    missing = np.flatnonzero(~np.any(initial, axis=0))  # states
     if missing.size:
         raise ValueError(
             f"every state must have an initial control state; got none for {missing.size} states, state {missing[0]} "
@@ -124,11 +125,15 @@ def automaton(
 
 def check_size(space: Space, num_controls: int) -> None:
     """Raises `ValueError` if the transitions of so many control states would not fit."""
-    per_pair = space.num_states * space.num_steps
-    entries = num_controls**2 * per_pair
+    states_times_steps = space.num_states * space.num_steps
+    entries = num_controls**2 * states_times_steps
     if entries > MAX_ENTRIES:
-        fits = int((MAX_ENTRIES // per_pair) ** 0.5)
-        advice = f"{fits} control states fit" if fits else f"no automaton over {space.num_states} states fits"
+        max_controls = int((MAX_ENTRIES // states_times_steps) ** 0.5)
+        advice = (
+            f"{max_controls} control states fit"
+            if max_controls
+            else f"no automaton over {space.num_states} states fits"
+        )
         raise ValueError(
             f"an automaton must have at most {MAX_ENTRIES} possible transitions (Q²·S·A); got {entries} for "
             f"{num_controls} control states, {space.num_states} states and {space.num_steps} steps: {advice}."

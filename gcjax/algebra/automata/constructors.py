@@ -7,9 +7,8 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from gcjax import _validate
 from gcjax.algebra.automata.base import Automaton, check_relation, check_size, check_states, check_steps
-from gcjax.algebra.steps import ENVIRONMENT, PROGRAM, Space
+from gcjax.algebra.steps import ENVIRONMENT, PROGRAM, Space, steps_of_kind
 
 
 def nil(space: Space) -> Automaton:
@@ -78,24 +77,23 @@ def chaos(space: Space) -> Automaton:
 def always(space: Space, allowed: np.ndarray) -> Automaton:
     """Any number of steps; allowed: bool[S, A], which steps they can be from which state."""
     check_size(space, num_controls=1)
-    in_all = np.ones((1, space.num_states), bool)  # every configuration
-    steps = check_steps(space, "allowed", allowed)
-    return Automaton(space, steps[None, :, :, None], initial=in_all, terminating=in_all, aborting=~in_all)
+    everywhere = np.ones((1, space.num_states), bool)  # in the one control state, with any shared state
+    transitions = check_steps(space, "allowed", allowed)[None, :, :, None]
+    return Automaton(space, transitions, initial=everywhere, terminating=everywhere, aborting=~everywhere)
 
 
 def steps_within(
     space: Space, kind: int, name: str = "r", r: np.ndarray | None = None, steps: Iterable[int] | None = None
 ) -> np.ndarray:
-    """bool[S, A], the steps of a kind that keep within a relation, and are among the steps if these are given."""
-    is_allowed = np.asarray(space.kinds) == kind  # bool[A]
-    if steps is not None:
-        chosen = sorted(steps)
-        for step in chosen:
-            _validate.choice("steps", str(step), map(str, np.flatnonzero(is_allowed).tolist()))
-        is_allowed = np.isin(np.arange(space.num_steps), chosen)
+    """bool[S, A], from which state which steps of a kind, PROGRAM or ENVIRONMENT, lead to a state within r bool[S, S].
+
+    All of the kind if `r` is None; only those with the numbers `steps` if given. `name` is that of r in messages.
+    """
+    is_allowed = steps_of_kind(space, kind, steps)  # bool[A]
     if r is None:
         return np.broadcast_to(is_allowed, (space.num_states, space.num_steps))
-    return check_relation(space, name, r)[:, np.asarray(space.targets)] & is_allowed
+    is_within_r = check_relation(space, name, r)[:, np.asarray(space.targets)]  # to the state that each step leads to
+    return is_within_r & is_allowed
 
 
 def _all_states(space: Space, value: bool) -> np.ndarray:

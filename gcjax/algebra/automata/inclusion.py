@@ -65,8 +65,8 @@ def refines(spec: Automaton, automaton: Automaton) -> Refinement:
 def search(spec: Automaton, automaton: Automaton) -> Search:
     """As `refines`, and says how many pairs there were."""
     check_same_space(spec, automaton)
-    run = _Search(Observer(spec) if spec.deterministic else Subsets(spec), automaton)
-    return Search(run.refinement(), sum(layer.sets.size for layer in run.layers))
+    search_ = _Search(Observer(spec) if spec.deterministic else Subsets(spec), automaton)
+    return Search(search_.refinement(), num_pairs=sum(layer.sets.size for layer in search_.layers))
 
 
 class _Search:
@@ -76,7 +76,7 @@ class _Search:
     """
 
     def __init__(self, spec: Acceptor, automaton: Automaton):
-        """Nothing is searched yet."""
+        """Nothing is searched yet: `layers` are the pairs that traces of 0, 1, 2, ... steps lead to."""
         self._spec, self._automaton, self._moves = spec, automaton, moves(automaton)
         self._seen = np.zeros((automaton.initial.size, 0), bool)
         self.layers: list[_Layer] = []
@@ -116,7 +116,7 @@ class _Search:
         }
 
     def _next_layer(self, layer: _Layer) -> _Layer:
-        """All pairs one step further."""
+        """All pairs one step further; `parents` are the places in this layer that they come from."""
         parents, transitions = self._moves.from_configurations(layer.configurations)
         steps = self._moves.steps[transitions]
         sets = self._spec.after(layer.sets[parents], self._states(layer.configurations[parents]), steps)
@@ -134,19 +134,22 @@ class _Search:
         return layer.select(~self._covered(layer))
 
     def _covered(self, layer: _Layer) -> np.ndarray:
-        """bool[pairs], whether the configuration was met with fewer control states of the specification."""
-        covered = np.zeros(layer.sets.size, bool)
+        """bool[N], whether the configuration was met with fewer control states of the specification.
+
+        Such a pair needs no search: fewer control states allow fewer traces, so what follows the other is stricter.
+        """
+        is_covered = np.zeros(layer.sets.size, bool)
         for block in np.array_split(np.arange(layer.sets.size), 1 + layer.sets.size * self._spec.num_sets // BLOCK):
             sets, set_places = np.unique(layer.sets[block], return_inverse=True)
             is_subset = self._spec.proper_subsets(sets)  # [different sets, all sets]
             if is_subset is None:
                 break
-            seen = self._seen[layer.configurations[block], : is_subset.shape[1]]
-            covered[block] = (seen & is_subset[set_places]).any(axis=1)
-        return covered
+            is_seen = self._seen[layer.configurations[block], : is_subset.shape[1]]  # bool[block, M]
+            is_covered[block] = (is_seen & is_subset[set_places]).any(axis=1)
+        return is_covered
 
     def _grow(self) -> None:
-        """Makes room to mark pairs with all sets that there are by now."""
+        """Makes room in `_seen`, which has a column for each set of the specification, for all there are by now."""
         num_configurations, num_columns = self._seen.shape
         if self._spec.num_sets <= num_columns:
             return
@@ -161,7 +164,7 @@ class _Search:
         self._seen = np.concatenate([self._seen, np.zeros((num_configurations, num_new), bool)], axis=1)
 
     def _counterexample(self, place: int, status: str) -> Refinement:
-        """The trace that leads to a place of the last layer."""
+        """The trace that leads to a place of the last layer, followed back through the layers, and this status."""
         steps: list[int] = []
         for layer in reversed(self.layers[1:]):
             steps.append(int(layer.steps[place]))

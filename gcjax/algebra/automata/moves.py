@@ -39,10 +39,11 @@ class Moves(NamedTuple):
 
 
 def moves(automaton: Automaton) -> Moves:
-    """Lists the transitions."""
+    """Lists the transitions of an automaton, bool[Q, S, A, Q]; the fields of `Moves` say what the numbers are."""
     space = automaton.space
     rows, controls = np.divmod(np.flatnonzero(automaton.transitions), automaton.num_controls)
-    offsets = np.searchsorted(rows, np.arange(automaton.initial.size + 1) * space.num_steps)
+    num_configurations = automaton.initial.size
+    offsets = np.searchsorted(rows, np.arange(num_configurations + 1) * space.num_steps)  # rows of one: A in a row
     steps = rows % space.num_steps
     return Moves(
         rows=rows,
@@ -55,7 +56,7 @@ def moves(automaton: Automaton) -> Moves:
 
 def _ranges(starts: np.ndarray, stops: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Of all numbers in the ranges [start, stop), one after the other: the index of the range, and the number."""
-    counts = stops - starts
-    source = np.repeat(np.arange(starts.size), counts)
+    lengths = stops - starts
+    range_index = np.repeat(np.arange(starts.size), lengths)
     # A number is its place among all, less where its range begins among all, plus the start of the range.
-    return source, np.arange(source.size) + (starts + counts - np.cumsum(counts))[source]
+    return range_index, np.arange(range_index.size) + (starts + lengths - np.cumsum(lengths))[range_index]

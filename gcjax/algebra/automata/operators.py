@@ -10,12 +10,14 @@ from gcjax.algebra.automata.reachability import pruned
 
 
 def choice(left: Automaton, right: Automaton) -> Automaton:
-    """Does what either does."""
+    """Does what either does: both side by side."""
     check_same_space(left, right)
     return Automaton(
         left.space,
         _disjoint_transitions(left, right),
-        *(np.concatenate(pair) for pair in zip(left[2:], right[2:], strict=True)),
+        initial=np.concatenate([left.initial, right.initial]),
+        terminating=np.concatenate([left.terminating, right.terminating]),
+        aborting=np.concatenate([left.aborting, right.aborting]),
     )
 
 
@@ -24,14 +26,15 @@ def sequence(left: Automaton, right: Automaton) -> Automaton:
     check_same_space(left, right)
     num_left = left.num_controls
     transitions = _disjoint_transitions(left, right)
-    transitions[:num_left, :, :, num_left:] = _final_steps(left)[..., None] & _controls_entered_by_steps(right)
+    # A step after which the first may terminate also leads to where the second may start.
+    transitions[:num_left, :, :, num_left:] = _final_steps(left)[..., None] & _values_at_targets(right, right.initial)
     # The second may start at once in the states in which the first may terminate without a step.
-    entry = right.initial & (left.initial & left.terminating).any(axis=0)
+    starts_at_once = right.initial & (left.initial & left.terminating).any(axis=0)
     return pruned(
         Automaton(
             left.space,
             transitions,
-            initial=np.concatenate([left.initial, entry]),
+            initial=np.concatenate([left.initial, starts_at_once]),
             terminating=np.concatenate([np.zeros_like(left.terminating), right.terminating]),
             aborting=np.concatenate([left.aborting, right.aborting]),
         )
@@ -57,29 +60,29 @@ def infinite(body: Automaton) -> Automaton:
 
 
 def _iteration(body: Automaton, *, terminates: bool, is_greatest_fixed_point: bool) -> Automaton:
-    """The body with one more control state, the last one, in which it is before the first and between two rounds.
+    """The body with one more control state, number `new`, in which it is before the first and between two rounds.
 
     Args:
       body: what is repeated.
       terminates: whether the iteration may terminate between two rounds.
       is_greatest_fixed_point: whether rounds without a step may go on for ever, which is to abort.
     """
-    count = body.num_controls
-    check_size(body.space, num_controls=count + 1)
-    transitions = np.zeros((count + 1, *body.transitions.shape[1:3], count + 1), bool)
-    transitions[:count, :, :, :count] = body.transitions
-    transitions[:count, :, :, count] = _final_steps(body)  # a step that may end a round leads to between as well
-    transitions[count] = (transitions[:count] & body.initial[..., None, None]).any(axis=0)  # as a round's first step
+    new = body.num_controls
+    check_size(body.space, num_controls=new + 1)
+    transitions = np.zeros((new + 1, *body.transitions.shape[1:3], new + 1), bool)
+    transitions[:new, :, :, :new] = body.transitions
+    transitions[:new, :, :, new] = _final_steps(body)  # a step that may end a round leads to the new state as well
+    transitions[new] = (transitions[:new] & body.initial[..., None, None]).any(axis=0)  # as a round's first step
     # A round that may terminate where it starts can be repeated for ever without a step: the greatest fixed point then
     # allows every trace.
     aborts = body.aborting | body.terminating if is_greatest_fixed_point else body.aborting
-    between = np.arange(count + 1)[:, None] == np.full(body.space.num_states, count)
+    between_rounds = np.arange(new + 1)[:, None] == np.full(body.space.num_states, new)  # bool[Q + 1, S]
     return pruned(
         Automaton(
             body.space,
             transitions,
-            initial=between,
-            terminating=between & terminates,
+            initial=between_rounds,
+            terminating=between_rounds & terminates,
             aborting=np.concatenate([body.aborting, (body.initial & aborts).any(axis=0)[None]]),
         )
     )
@@ -98,11 +101,6 @@ def _disjoint_transitions(left: Automaton, right: Automaton) -> np.ndarray:
 def _final_steps(automaton: Automaton) -> np.ndarray:
     """bool[Q, S, A], whether a step may lead to a configuration that terminates."""
     return (automaton.transitions & _values_at_targets(automaton, automaton.terminating)).any(axis=-1)
-
-
-def _controls_entered_by_steps(automaton: Automaton) -> np.ndarray:
-    """bool[A, Q], the control states that start in the state a step leads to."""
-    return _values_at_targets(automaton, automaton.initial)
 
 
 def _values_at_targets(automaton: Automaton, configurations: np.ndarray) -> np.ndarray:

@@ -4,6 +4,7 @@ Letters: Q control states, S shared states, A steps.
 """
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 import numpy as np
 
@@ -16,8 +17,22 @@ BLOCK = 2**21
 """Configurations times rows of the step table that are looked at once."""
 
 Product = Callable[[Automaton, Automaton], Automaton]
-Edges = tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]
-"""int[E] each: pairs of control states, states, steps, pairs of control states after."""
+
+
+class Edges(NamedTuple):
+    """Steps of a product, int[E] each. A pair of control states q, q' has the number q Q' + q'.
+
+    Attributes:
+      pair: the pair of control states before the step.
+      state: the shared state before it.
+      step: the step.
+      next_pair: the pair of control states after it.
+    """
+
+    pair: np.ndarray
+    state: np.ndarray
+    step: np.ndarray
+    next_pair: np.ndarray
 
 
 def synchronise(step_table: StepTable) -> Product:
@@ -27,7 +42,7 @@ def synchronise(step_table: StepTable) -> Product:
     """
 
     def product(left: Automaton, right: Automaton) -> Automaton:
-        """Both run by this table; one that aborts is enough for the product to abort."""
+        """The automaton of both, whose steps are made by `step_table`; it aborts where one of the two does."""
         return _product(left, right, step_table, np.logical_or)
 
     return product
@@ -52,19 +67,22 @@ ccs_parallel = synchronise(steps.ccs)
 
 
 def _product(left: Automaton, right: Automaton, step_table: StepTable, aborts: np.ufunc) -> Automaton:
-    """The reachable part of the product; it aborts where `aborts`, a logical or or and, of both aborting says."""
+    """The reachable part of the product of two automata.
+
+    `aborts` is `np.logical_or` or `np.logical_and`: it aborts where one of them does, or where both do.
+    """
     check_same_space(left, right)
     _check_pairs(left, right)
     initial = _pair_values(np.logical_and, left.initial, right.initial)
     terminating = _pair_values(np.logical_and, left.terminating, right.terminating)
     aborting = _pair_values(aborts, left.aborting, right.aborting)
-    seen, edges = _explored(left, right, step_table(left.space), initial, aborting)
-    is_reached = seen.any(axis=1)  # of each pair of control states
-    count, number = int(is_reached.sum()), np.cumsum(is_reached) - 1  # the pairs that are reached, numbered anew
-    check_size(left.space, count)
-    transitions = np.zeros((count, left.space.num_states, left.space.num_steps, count), bool)
-    for pair, state, step, after in edges:
-        transitions[number[pair], state, step, number[after]] = True
+    reached, edges = _reachable_pairs(left, right, step_table(left.space), initial, aborting)
+    is_reached = reached.any(axis=1)  # of each pair of control states
+    num_controls, new_number = int(is_reached.sum()), np.cumsum(is_reached) - 1  # only pairs that are reached get one
+    check_size(left.space, num_controls)
+    transitions = np.zeros((num_controls, left.space.num_states, left.space.num_steps, num_controls), bool)
+    for pair, state, step, next_pair in edges:
+        transitions[new_number[pair], state, step, new_number[next_pair]] = True
     return Automaton(
         space=left.space,
         transitions=transitions,
@@ -74,47 +92,53 @@ def _product(left: Automaton, right: Automaton, step_table: StepTable, aborts: n
     )
 
 
-def _explored(
+def _reachable_pairs(
     left: Automaton, right: Automaton, table: np.ndarray, initial: np.ndarray, aborting: np.ndarray
 ) -> tuple[np.ndarray, list[Edges]]:
-    """The pairs and states bool[Q, S] that can be reached, and the moves (pair, state, step, pair) between them."""
-    states, targets = left.space.num_states, np.asarray(left.space.targets)
-    expand = _expansion(left, right, table)
-    seen, is_aborting = initial.flatten(), aborting.ravel()
+    """The configurations of the product, bool[Q Q', S], that can be reached from `initial`, and the steps from them.
+
+    `initial` and `aborting` are bool[Q Q', S], `table` is int[rows, 3]: steps of left and right and their joint step.
+    """
+    num_states, targets = left.space.num_states, np.asarray(left.space.targets)
+    edges_from = _edges_function(left, right, table)
+    reached, is_aborting = initial.flatten(), aborting.ravel()
     edges: list[Edges] = []
-    frontier = np.flatnonzero(seen)
+    frontier = np.flatnonzero(reached)  # configurations that are new: the number of the pair times S, plus the state
     while frontier.size:
         frontier = frontier[~is_aborting[frontier]]  # what follows an abort is not looked at
-        reached = [np.zeros(0, np.int64)]
+        next_configurations = [np.zeros(0, np.int64)]
         for block in np.array_split(frontier, 1 + frontier.size * len(table) // BLOCK):
-            edges.append(expand(block))
-            reached.append(edges[-1][3] * states + targets[edges[-1][2]])
-        after = np.concatenate(reached)
-        frontier = np.unique(after[~seen[after]])
-        seen[frontier] = True
-    return seen.reshape(initial.shape), edges
+            edges.append(edges_from(block))
+            next_configurations.append(edges[-1].next_pair * num_states + targets[edges[-1].step])
+        targets_of_edges = np.concatenate(next_configurations)
+        frontier = np.unique(targets_of_edges[~reached[targets_of_edges]])
+        reached[frontier] = True
+    return reached.reshape(initial.shape), edges
 
 
-def _expansion(left: Automaton, right: Automaton, table: np.ndarray) -> Callable[[np.ndarray], Edges]:
-    """The moves that pairs of control states make together, as a function of the configurations of pairs."""
+def _edges_function(left: Automaton, right: Automaton, table: np.ndarray) -> Callable[[np.ndarray], Edges]:
+    """The function from configurations of the product to the steps from them; `table` as in `_reachable_pairs`."""
     space, num_right = left.space, right.num_controls
     left_moves, right_moves = moves(left), moves(right)
 
-    def expand(block: np.ndarray) -> Edges:
-        """The moves from configurations of pairs, int[n]: (q Q' + q') S + s for control states q, q' and state s."""
-        pair, state = np.divmod(block, space.num_states)
-        left_control, right_control = np.divmod(pair, num_right)
-        first_rows = (np.stack([left_control, right_control]) * space.num_states + state) * space.num_steps
-        rows = (
-            first_rows[:, :, None] + table.T[:2, None]
-        )  # [2, n, len(table)]: as in `Moves`, of the left and the right
-        row, left_move = left_moves.from_rows(rows[0].ravel())
-        source, right_move = right_moves.from_rows(rows[1].ravel()[row])
-        place, table_row = np.divmod(row[source], len(table))
-        after = left_moves.controls[left_move[source]] * num_right + right_moves.controls[right_move]
-        return pair[place], state[place], table[table_row, 2], after
+    def edges_from(configurations: np.ndarray) -> Edges:
+        """The steps of the product from configurations int[n], (q Q' + q') S + s for control states q, q' and state s.
 
-    return expand
+        There is one for each row of `table` and each transition of left and right, `left_moves` and `right_moves`, by
+        the row's steps. A transition is looked up by its row in `Moves`: (control state * S + state) * A + step.
+        """
+        pair, state = np.divmod(configurations, space.num_states)
+        controls = np.stack(np.divmod(pair, num_right))  # int[2, n], of left and right
+        first_rows = (controls * space.num_states + state) * space.num_steps  # those of step 0
+        left_rows, right_rows = (first_rows[:, :, None] + table.T[:2, None]).reshape(2, -1)  # int[n * len(table)]
+        # Left transitions first, then for each of them the right ones that go together with it.
+        candidate, left_move = left_moves.from_rows(left_rows)
+        left_index, right_move = right_moves.from_rows(right_rows[candidate])
+        source, table_row = np.divmod(candidate[left_index], len(table))
+        next_pair = left_moves.controls[left_move[left_index]] * num_right + right_moves.controls[right_move]
+        return Edges(pair[source], state[source], step=table[table_row, 2], next_pair=next_pair)
+
+    return edges_from
 
 
 def _pair_values(combine: np.ufunc, left: np.ndarray, right: np.ndarray) -> np.ndarray:
@@ -124,12 +148,12 @@ def _pair_values(combine: np.ufunc, left: np.ndarray, right: np.ndarray) -> np.n
 
 def _with_steps_after_abort(automaton: Automaton) -> Automaton:
     """The same automaton with everything that may follow an abort as transitions, to one more control state."""
-    space, count = automaton.space, automaton.num_controls
-    check_size(space, count + 1)
-    transitions = np.zeros((count + 1, space.num_states, space.num_steps, count + 1), bool)
-    transitions[:count, :, :, :count] = automaton.transitions
+    space, new_control = automaton.space, automaton.num_controls
+    check_size(space, new_control + 1)
+    transitions = np.zeros((new_control + 1, space.num_states, space.num_steps, new_control + 1), bool)
+    transitions[:new_control, :, :, :new_control] = automaton.transitions
     aborting = np.concatenate([automaton.aborting, np.ones((1, space.num_states), bool)])
-    transitions[aborting, :, count] = True  # from there and from every aborting configuration, any step
+    transitions[aborting, :, new_control] = True  # any step, from the new one and every aborting configuration
     return Automaton(
         space,
         transitions,

@@ -26,15 +26,17 @@ def random_automaton(
     _validate.integer("num_controls", num_controls, minimum=1)
     _validate.integer("num_moves", num_moves)
     check_size(space, num_controls)
-    draw = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
+    generator = np.random.default_rng(np.asarray(jax.random.key_data(rng_key)).ravel().tolist())
     shape = (num_controls, space.num_states)
     transitions = np.zeros((*shape, space.num_steps, num_controls), bool)
-    controls, states = np.indices((*shape, num_moves))[:2]
-    steps, after = draw.integers(space.num_steps, size=states.shape), draw.integers(num_controls, size=states.shape)
-    transitions[controls, states, steps, after] = True
-    initial = draw.integers(4, size=shape) == 0
+    controls, states = np.indices((*shape, num_moves))[:2]  # each configuration as often as it has moves
+    steps = generator.integers(space.num_steps, size=states.shape)
+    next_controls = generator.integers(num_controls, size=states.shape)
+    transitions[controls, states, steps, next_controls] = True
+    initial = generator.integers(4, size=shape) == 0  # a quarter of the configurations
     initial[0] = True
-    terminating, aborting = draw.integers(2, size=shape) == 0, draw.integers(8, size=shape) == 0
+    terminating = generator.integers(2, size=shape) == 0
+    aborting = generator.integers(8, size=shape) == 0
     return Automaton(
         space=space, transitions=transitions, initial=initial, terminating=terminating, aborting=aborting & aborts
     )

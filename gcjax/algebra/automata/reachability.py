@@ -21,14 +21,14 @@ SMALLEST = 2**10
 def reachable(automaton: Automaton) -> np.ndarray:
     """bool[Q, S], the configurations that runs go through; what follows an abort is not looked at."""
     step_moves = moves(automaton)
-    sources = np.repeat(np.arange(automaton.initial.size), np.diff(step_moves.offsets))
+    sources = np.repeat(np.arange(automaton.initial.size), np.diff(step_moves.offsets))  # int[E], configurations
     is_taken = ~automaton.aborting.ravel()[sources]
-    initial = automaton.initial.ravel()
+    initial, num_taken = automaton.initial.ravel(), int(is_taken.sum())
     # Sizes are rounded up, so that few of them are compiled; what is added is never reached.
-    size, length = _rounded_up(initial.size + 1), _rounded_up(int(is_taken.sum()))
+    size, length = _rounded_up(initial.size + 1), _rounded_up(num_taken)
     # From and to the last configuration, which is added, are the transitions that are added.
     transitions = np.full((2, length), size - 1, np.int32)
-    transitions[:, : is_taken.sum()] = sources[is_taken], step_moves.configurations[is_taken]
+    transitions[:, :num_taken] = sources[is_taken], step_moves.configurations[is_taken]
     reached = _closure(jnp.asarray(np.pad(initial, (0, size - initial.size))), jnp.asarray(transitions))
     return np.asarray(reached)[: initial.size].reshape(automaton.initial.shape)
 
@@ -38,8 +38,9 @@ def pruned(automaton: Automaton) -> Automaton:
     is_reached = reachable(automaton).any(axis=1)  # bool[Q]
     if is_reached.all():
         return automaton
-    arrays = (array[is_reached] for array in automaton[2:])
-    return Automaton(automaton.space, automaton.transitions[is_reached][..., is_reached], *arrays)
+    configurations = (automaton.initial, automaton.terminating, automaton.aborting)
+    transitions = automaton.transitions[is_reached][..., is_reached]
+    return Automaton(automaton.space, transitions, *(array[is_reached] for array in configurations))
 
 
 @jax.jit
@@ -50,7 +51,7 @@ def _closure(start: jax.Array, transitions: jax.Array) -> jax.Array:
     """
 
     def grow(state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """What can be reached by at most one transition more, and whether this is more than before."""
+        """One more step along `transitions`: what can be reached, bool[C], and whether that is more than before."""
         reached, _ = state
         extended = reached.at[transitions[1]].max(reached[transitions[0]])
         return extended, jnp.any(extended != reached)

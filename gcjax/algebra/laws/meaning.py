@@ -34,20 +34,23 @@ _DRAW = {
 
 def happens(model: Model, a: Command) -> Command:
     """The command `<a>` of event-based programs: a, with the environment's steps around it."""
-    around = commands.skip(model)
-    return around >> a >> around
+    environment_steps = commands.skip(model)
+    return environment_steps >> a >> environment_steps
 
 
 def by_start(model: Model, q: jax.Array) -> Command:
     """The choice over all states s of `test(s) >> chaos >> test(image of s)`: the definition of a specification."""
-    anything = commands.chaos(model)
-    starts = np.eye(model.space.num_states, dtype=bool)
-    parts = [commands.test(model, s) >> anything >> commands.test(model, q[i]) for i, s in enumerate(starts)]
-    return functools.reduce(commands.choice, parts)
+    any_steps = commands.chaos(model)
+    single_states = np.eye(model.space.num_states, dtype=bool)  # row s is the set {s}; row s of q is its image
+    options = [
+        commands.test(model, state) >> any_steps >> commands.test(model, image)
+        for state, image in zip(single_states, q, strict=True)
+    ]
+    return functools.reduce(commands.choice, options)
 
 
 def reflexive_transitive(relation: jax.Array) -> jax.Array:
-    """bool[S, S], the closure of a relation."""
+    """bool[S, S], the reflexive and transitive closure of a relation bool[S, S]."""
     reached = relation | jnp.eye(len(relation), dtype=bool)
     # Paths twice as long each time; the longest shortest one has S - 1 steps.
     for _ in range(len(relation).bit_length()):
@@ -144,10 +147,10 @@ class Instances:
 
     def _over_instances(self, function: Callable[..., Any], arguments: list[Any]) -> Any:
         """An operator in each instance; one without arguments is the same in all of them."""
-        bound = functools.partial(function, self._model)
+        on_model = functools.partial(function, self._model)
         if arguments:
-            return jax.vmap(bound)(*arguments)
-        return jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, (self._num, *x.shape))), bound())
+            return jax.vmap(on_model)(*arguments)
+        return jax.tree.map(lambda x: jnp.asarray(np.broadcast_to(x, (self._num, *x.shape))), on_model())
 
 
 def _key(term: Term) -> Any:

@@ -51,8 +51,8 @@ def table(results: Sequence[Result]) -> RichTable:
     for result in results:
         law = result.law
         text = "\n".join(map(str, law.claims)) or law.condition
-        mark = "" if result.expected else "bold red"
-        rows.append([law.title, Text(result.outcome, style=mark), text, law.source])
+        style = "" if result.expected else "bold red"
+        rows.append([law.title, Text(result.outcome, style=style), text, law.source])
     return rich_table("", heads, rows, left=heads)
 
 

@@ -77,21 +77,11 @@ closure, then, within = map(_relation, ("reflexive_transitive", "composition", "
 
 
 def _rows(section: str, source: str, kind: Kind, rows: Iterable[tuple[Any, ...]], space: Space = STATES) -> list[Law]:
-    """Rows of one section: `(name, *claims)`, with a condition as the last entry where there is one."""
-    laws = []
-    for name, *rest in rows:
-        condition = rest.pop() if isinstance(rest[-1], str) else ""
-        laws.append(
-            Law(
-                section=section,
-                name=name,
-                claims=tuple(rest),
-                condition=condition,
-                source=source,
-                kind=kind,
-                space=space,
-            )
-        )
+    """The laws of one section, from rows `(name, *claims)`; the last entry of a row can be its condition, a text."""
+    laws, common = [], {"section": section, "source": source, "kind": kind, "space": space}
+    for name, *claims in rows:
+        condition = claims.pop() if isinstance(claims[-1], str) else ""
+        laws.append(Law(name=name, claims=tuple(claims), condition=condition, **common))  # type: ignore[arg-type]
     return laws
 
 
@@ -159,7 +149,10 @@ STEPS = _rows("steps", SYNCHRONOUS, "axiom", [
 
 
 def _synchronised() -> list[tuple[Any, ...]]:
-    """What holds of any instance; `identity` is its atomic identity step."""
+    """Rows (name, claims, condition) of what holds of every synchronisation, written `@`; `identity` is its unit step.
+
+    c, d, e are commands, a, b atomic steps, p is a set, tau a test, inf endless repetition.
+    """
     identity = apply("identity_step")
     return [
         ("associative", c @ (d @ e) == (c @ d) @ e),

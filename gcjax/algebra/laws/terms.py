@@ -25,10 +25,10 @@ SYMBOLS = {
 _CONSTANTS = {"any_step": "Atomic", "any_environment_step": "eps(all)", "any_program_step": "pi(all)"}
 _CONSTANTS |= {"internal": "pi{i}", "event": "pi{e}", "coevent": "pi{e'}", "any_event": "pi(events)"}
 _CONSTANTS |= {"everything": "all", "nothing": "none", "all_states": "all", "no_states": "none"}
-_AFTER = {"star": "*", "omega": "^w", "infinite": "^inf", "reflexive_transitive": "*"}
-_BEFORE = {"program_step": "pi", "environment_step": "eps", "test": "tau", "specification": "spec"}
-_BEFORE |= {"guarantee": "guar", "rely": "rely"}
-_AROUND = {"assertion": "{{{}}}", "happens": "<{}>", "by_start": "or over s: tau({{s}});chaos;tau({}(s))"}
+_POSTFIXES = {"star": "*", "omega": "^w", "infinite": "^inf", "reflexive_transitive": "*"}
+_FUNCTION_NAMES = {"program_step": "pi", "environment_step": "eps", "test": "tau", "specification": "spec"}
+_FUNCTION_NAMES |= {"guarantee": "guar", "rely": "rely"}
+_TEMPLATES = {"assertion": "{{{}}}", "happens": "<{}>", "by_start": "or over s: tau({{s}});chaos;tau({}(s))"}
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -125,24 +125,27 @@ def _with_operator(term: Term, operator: str) -> Term:
 
 
 def _text(term: Term) -> str:
-    """The term as people write it, by the notation of its operator: a constant, between, after, around or before."""
+    """The term as people write it, by the notation of its operator.
+
+    A constant or variable; a symbol between two arguments; a postfix; a template around one argument; a function name.
+    """
     if not term.arguments:
         return _CONSTANTS.get(term.name, term.name)
     if term.name in SYMBOLS:
         left, right = term.arguments
-        return _inside(left, term, same_operator=term.name) + SYMBOLS[term.name] + _inside(right, term)
+        return _argument_text(left, term, same_operator=term.name) + SYMBOLS[term.name] + _argument_text(right, term)
     (argument,) = term.arguments
-    if term.name in _AFTER:
-        return _inside(argument) + _AFTER[term.name]
+    if term.name in _POSTFIXES:
+        return _argument_text(argument) + _POSTFIXES[term.name]
     if term.name == "complement":
-        return "not " + _inside(argument)
-    if term.name in _AROUND:
-        return _AROUND[term.name].format(argument)
-    return f"{_BEFORE.get(term.name, term.name)}({argument})"
+        return "not " + _argument_text(argument)
+    if term.name in _TEMPLATES:
+        return _TEMPLATES[term.name].format(argument)
+    return f"{_FUNCTION_NAMES.get(term.name, term.name)}({argument})"
 
 
-def _inside(term: Term, outer: Term | None = None, same_operator: str = "") -> str:
-    """The text of a term inside another one, in parentheses where they are needed.
+def _argument_text(term: Term, outer: Term | None = None, same_operator: str = "") -> str:
+    """The text of a term as an argument of another one, `outer`, in parentheses where they are needed.
 
     A sequence binds most and needs none under another binary operator; nor does a left argument with the outer one's
     own operator, `same_operator`: all of them group to the left.

@@ -96,7 +96,7 @@ def check(law: Law, instances: Instances) -> Result:
     """Tries one law on these instances."""
     if law.kind == "out of reach":
         return Result(law, law.kind)
-    known: dict[Any, Any] = {}
+    known: dict[Any, Any] = {}  # the values of terms so far, so that each is computed once
     for claim in law.claims:
         counterexample = _counterexample(
             claim, instances.values(claim.left, known), instances.values(claim.right, known)
@@ -108,17 +108,14 @@ def check(law: Law, instances: Instances) -> Result:
 
 def _counterexample(claim: Claim, left: Command, right: Command) -> Counterexample | None:
     """The first instance in which a claim is false; the sides have a leading axis of instances."""
-    agree = commands.includes if claim.relation == ">=" else commands.equal
-    refuting = np.flatnonzero(~np.asarray(jax.vmap(agree)(left, right)))
+    relation = commands.includes if claim.relation == ">=" else commands.equal
+    refuting = np.flatnonzero(~np.asarray(jax.vmap(relation)(left, right)))
     if not refuting.size:
         return None
-    left_side, right_side = (Command(side.traces[refuting[0]], side.model) for side in (left, right))
-    by, missing = (
-        ("right", refines(left_side, right_side))
-        if not refines(left_side, right_side)
-        else ("left", refines(right_side, left_side))
-    )
-    assert missing.trace is not None
-    return Counterexample(
-        claim=claim, instance=int(refuting[0]), by=by, trace=missing.trace, left=left_side, right=right_side
-    )
+    first = int(refuting[0])
+    left_side, right_side = (Command(side.traces[first], side.model) for side in (left, right))
+    only_right = refines(left_side, right_side).trace  # a trace that the left side does not have; None if it has all
+    trace = refines(right_side, left_side).trace if only_right is None else only_right
+    assert trace is not None
+    by = "left" if only_right is None else "right"
+    return Counterexample(claim=claim, instance=first, by=by, trace=trace, left=left_side, right=right_side)

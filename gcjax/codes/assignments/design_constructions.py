@@ -40,7 +40,7 @@ def smallest_design(points: int, replication: int) -> Design | None:
 
 
 def incidence(design: Design) -> np.ndarray:
-    """bool[b, v], checked to be the design that it says."""
+    """bool[b, v]: which points are in each block; checked: each is in r blocks, any two are in λ, `shared`, of them."""
     matrix = design.make()
     shared = matrix.astype(np.int64).T @ matrix
     expected = np.full((design.points, design.points), design.shared)

@@ -18,8 +18,7 @@ def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
     n = assignment.num_workers
     matrix = np.zeros((n, assignment.num_chunks))
     matrix[np.arange(n)[:, None], assignment.chunks] = 1
-    square = assignment.num_chunks == n
-    if not square or (assignment.chunks < 0).any() or not np.array_equal(matrix, matrix.T):
+    if assignment.num_chunks != n or (assignment.chunks < 0).any() or not np.array_equal(matrix, matrix.T):
         raise ValueError(
             "expander_bound needs the assignment of a regular undirected graph: as many chunks as workers, equal loads "
             "and a symmetric matrix. Make it with gcjax.codes.assignments.random_regular."

@@ -161,9 +161,9 @@ def _costliest_sets(
         taken[0, 0] = (num_blocks - 1) * (np.arange(prices.size) == costliest)
         missing = np.maximum(sums - r, 0)
         for j in range(1, max_counted + 1):
-            with_r = worth[j - 1, missing] + prices[r - 1]
-            better = with_r > worth[j]
-            worth[j, better] = with_r[better]
-            taken[j, better] = taken[j - 1, missing[better]]
-            taken[j, better, r - 1] += 1
+            worth_with_r = worth[j - 1, missing] + prices[r - 1]
+            is_better = worth_with_r > worth[j]
+            worth[j, is_better] = worth_with_r[is_better]
+            taken[j, is_better] = taken[j - 1, missing[is_better]]
+            taken[j, is_better, r - 1] += 1
     return worth[:, target], taken[:, target]

@@ -50,13 +50,12 @@ def order_by_speed(assignment: Assignment, chunk_seconds: Any, *, num_blocks: in
     seconds = _valid_seconds(assignment, chunk_seconds)
     if seconds.ndim == 1:
         return _optimal_order(assignment, inverse, seconds, num_blocks)[0]
-    alive = np.isfinite(seconds).astype(np.int64)
-    seconds = seconds[[_can_complete(inverse, row, num_blocks) for row in alive]]
+    seconds = seconds[[_can_complete(inverse, is_alive, num_blocks) for is_alive in np.isfinite(seconds)]]
     if not seconds.size:
         return assignment
     with np.errstate(divide="ignore"):
-        harmonic = 1 / (1 / seconds).mean(axis=0)
-    typical = [harmonic, *np.quantile(seconds, [0.5, 0.75], axis=0, method="higher")]
+        harmonic_mean = 1 / (1 / seconds).mean(axis=0)
+    typical = [harmonic_mean, *np.quantile(seconds, [0.5, 0.75], axis=0, method="higher")]  # float[W] each
     orders = [assignment, order_chunks(assignment, num_blocks=num_blocks)]
     orders += [_optimal_order(assignment, inverse, row, num_blocks)[0] for row in [*typical, *seconds[:NUM_SAMPLES]]]
     return improved_order(orders, seconds, num_blocks=num_blocks)
@@ -153,9 +152,9 @@ def _pairs_in_time(
     return np.asarray(flow.flow[worker_nodes, chunk_nodes]).ravel() > 0
 
 
-def _can_complete(inverse: Holders, alive: np.ndarray, num_blocks: int) -> bool:
-    """Whether every chunk has `num_blocks` holders that have not failed."""
-    return bool((np.where(inverse.workers >= 0, alive[inverse.workers], 0).sum(axis=1) >= num_blocks).all())
+def _can_complete(inverse: Holders, is_alive: np.ndarray, num_blocks: int) -> bool:
+    """Whether every chunk has `num_blocks` holders that have not failed, `is_alive bool[W]`."""
+    return bool((np.where(inverse.workers >= 0, is_alive[inverse.workers], 0).sum(axis=1) >= num_blocks).all())
 
 
 def _valid_seconds(assignment: Assignment, chunk_seconds: Any) -> np.ndarray:

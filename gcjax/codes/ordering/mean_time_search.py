@@ -67,12 +67,12 @@ def improved_order(orders: list[Assignment], seconds: np.ndarray, *, num_blocks:
       num_blocks: L.
     """
 
-    def mean(assignment: Assignment) -> float:
-        """The mean completion time over the samples."""
+    def mean_time(assignment: Assignment) -> float:
+        """The mean completion time of an order over the samples `seconds`."""
         return float(completion_times(assignment, seconds, num_blocks).mean())
 
-    promising = sorted(dict.fromkeys(orders), key=mean)[:MAX_ORDERS]
-    return min((_local_optimum(order, seconds, num_blocks) for order in promising), key=mean)
+    promising = sorted(dict.fromkeys(orders), key=mean_time)[:MAX_ORDERS]
+    return min((_local_optimum(order, seconds, num_blocks) for order in promising), key=mean_time)
 
 
 def _local_optimum(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> Assignment:
@@ -85,7 +85,7 @@ def _local_optimum(assignment: Assignment, seconds: np.ndarray, num_blocks: int)
         helpful_moves = [i for i in np.lexsort((-gains[1], -gains[0])) if _is_improvement(gains[:, i])]
         is_changed = False
         for i in helpful_moves:  # an earlier move may have changed what this one gains
-            move = Moves(*(part[i : i + 1] for part in moves))
+            move = Moves(*(array[i : i + 1] for array in moves))
             if _is_improvement(_move_gains(search, latest, move)[:, 0]):
                 _apply_move(search, move)
                 latest, is_changed = _latest_chunks(search), True
@@ -159,10 +159,10 @@ def _move_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Mo
       latest: what `_latest_chunks` says of it; the largest t_c with c != a is one of these two.
       moves: n moves.
     """
-    batches = 1 + moves.worker.size * search.slots.shape[1] * search.times.shape[1] // BATCH
+    num_batches = 1 + moves.worker.size * search.slots.shape[1] * search.times.shape[1] // BATCH
     gains = [np.zeros((2, 0))]
-    for part in np.array_split(np.arange(moves.worker.size), batches):
-        gains.append(_batch_gains(search, latest, Moves(*(values[part] for values in moves))))
+    for batch in np.array_split(np.arange(moves.worker.size), num_batches):
+        gains.append(_batch_gains(search, latest, Moves(*(array[batch] for array in moves))))
     return np.concatenate(gains, axis=1)
 
 
@@ -188,7 +188,7 @@ def _times_after(search: Search, worker: np.ndarray, chunks: np.ndarray, slots: 
 
 def _apply_move(search: Search, move: Moves) -> None:
     """Exchanges the two chunks of one move, in place."""
-    worker, early, late = (int(part[0]) for part in move)
+    worker, early, late = (int(array[0]) for array in move)
     earlier_chunk, later_chunk = search.chunks[worker, late], search.chunks[worker, early]
     search.chunks[worker, early], search.chunks[worker, late] = earlier_chunk, later_chunk
     for chunk, slot in ((earlier_chunk, early), (later_chunk, late)):

@@ -51,13 +51,13 @@ def on_host(schedule: Schedule) -> Schedule:
             "Take one of it with jax.tree.map(lambda x: x[i], schedule)."
         )
     host = Schedule(*(np.asarray(x) for x in schedule))  # type: ignore[arg-type]
-    used = (host.worker >= 0) & np.isfinite(host.time)[:, None]
+    is_contribution = (host.worker >= 0) & np.isfinite(host.time)[:, None]
     num_units, num_workers = host.start.shape
     rules = {
         "times must be numbers": not np.isnan(host.time).any(),
         f"workers must be below {num_workers}": (host.worker < num_workers).all(),
         f"units must be among the {num_units} sampled ones": (
-            ~used | ((host.unit >= 0) & (host.unit < num_units))
+            ~is_contribution | ((host.unit >= 0) & (host.unit < num_units))
         ).all(),
     }
     for rule, holds in rules.items():
@@ -126,25 +126,25 @@ def _arrival(host: Schedule, commit: np.ndarray, worker: np.ndarray, unit: np.nd
     num_units, num_workers = host.start.shape
     finish, has_message = np.asarray(host.finish), np.isfinite(host.send_start)  # [T, W]
     others = np.flatnonzero(~has_message[unit, worker])  # the units that are not the last of a message
-    carrier, message = unit.copy(), unit.copy()
+    arriving_unit, message = unit.copy(), unit.copy()  # a message has the number of its last unit
     if others.size:
-        row = np.where(has_message, np.arange(num_units, dtype=np.int32)[:, None], num_units)
-        next_message = np.minimum.accumulate(row[::-1], axis=0)[::-1]  # the next unit with a message; T if none
+        unit_with_message = np.where(has_message, np.arange(num_units, dtype=np.int32)[:, None], num_units)
+        next_message = np.minimum.accumulate(unit_with_message[::-1], axis=0)[::-1]  # [T, W]; T if there is none
         commit_of = np.full((num_units + 1, num_workers), -1, np.int32)
         commit_of[unit, worker] = commit
-        last = next_message[unit[others], worker[others]]
-        has_none = commit_of[last, worker[others]] != commit[others]
-        carrier[others] = np.where(has_none, unit[others], last)
-        message[others] = np.where(has_none, num_units + commit[others], last)  # no number of a unit
-    return finish[carrier, worker], message
+        last_unit = next_message[unit[others], worker[others]]
+        has_none = commit_of[last_unit, worker[others]] != commit[others]
+        arriving_unit[others] = np.where(has_none, unit[others], last_unit)
+        message[others] = np.where(has_none, num_units + commit[others], last_unit)  # a number that no unit has
+    return finish[arriving_unit, worker], message
 
 
 def last_arrival(host: Schedule, worker: np.ndarray, unit: np.ndarray) -> np.ndarray:
     """float[...] seconds: when the last message of each worker before its unit has arrived; 0 if there is none."""
-    has_message, before = np.isfinite(host.send_start), (unit - 1).clip(0)
-    others = np.flatnonzero(~has_message[before, worker])  # the unit before has no message: look further back
+    has_message, last_unit = np.isfinite(host.send_start), (unit - 1).clip(0)
+    others = np.flatnonzero(~has_message[last_unit, worker])  # the unit before has no message: look further back
     if others.size:
-        row = np.arange(host.start.shape[0], dtype=np.int32)[:, None]
-        last_message = np.maximum.accumulate(np.where(has_message, row, -1), axis=0)
-        before[others] = last_message[before[others], worker[others]]
-    return np.where((unit > 0) & (before >= 0), host.finish[before, worker], 0)
+        units = np.arange(host.start.shape[0], dtype=np.int32)[:, None]
+        last_message = np.maximum.accumulate(np.where(has_message, units, -1), axis=0)  # [T, W]; -1 if there is none
+        last_unit[others] = last_message[last_unit[others], worker[others]]
+    return np.where((unit > 0) & (last_unit >= 0), host.finish[last_unit, worker], 0)

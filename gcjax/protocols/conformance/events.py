@@ -76,10 +76,10 @@ Columns = dict[str, Any]
 def _complete_columns(columns: Columns, names: Collection[str]) -> dict[str, np.ndarray]:
     """The columns with these names, an entry for each event: 0 where a column is missing, a single number repeated."""
     num_events = columns["time"].size
-    named = {name: np.asarray(columns.get(name, 0)) for name in names}
+    arrays = {name: np.asarray(columns.get(name, 0)) for name in names}
     return {
         name: np.broadcast_to(x if x.ndim else x.astype(_TYPES.get(name, np.int32)), (num_events,))
-        for name, x in named.items()
+        for name, x in arrays.items()
     }
 
 
@@ -91,11 +91,12 @@ def _time_order(parts: list[dict[str, np.ndarray]], host: Schedule) -> np.ndarra
       host: the record, whose sizes bound the keys.
     """
     columns = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-    sizes = {"commit_order": host.time.size + 1, "order": host.start.shape[0] + 1, "kind": len(KINDS)}
-    key = np.zeros(columns["time"].size, np.int64)  # all keys in one number, if it has the bits: sorts faster
-    if np.prod([*sizes.values(), host.start.shape[1]], dtype=float) < 2.0**62:
+    num_units, num_workers = host.start.shape
+    sizes = {"commit_order": host.time.size + 1, "order": num_units + 1, "kind": len(KINDS), "worker": num_workers}
+    if np.prod(list(sizes.values()), dtype=float) < 2.0**62:  # all keys fit into one number, which sorts faster
+        key = np.zeros(columns["time"].size, np.int64)
         for name in _KEYS:
-            key = key * sizes.get(name, host.start.shape[1]) + columns[name]
+            key = key * sizes[name] + columns[name]
         return np.lexsort((key, columns["time"]))
     return np.lexsort([columns[name] for name in (*_KEYS[::-1], "time")])
 
@@ -114,26 +115,26 @@ def _order_with_inserted(order: np.ndarray, place: np.ndarray) -> np.ndarray:
     new_place = place[by_place] + np.arange(place.size)  # moved on by the new ones in front
     is_old = np.ones(order.size + place.size, bool)
     is_old[new_place] = False
-    joined = np.empty(is_old.size, order.dtype)
-    joined[new_place], joined[is_old] = order.size + by_place, order
-    return joined
+    new_order = np.empty(is_old.size, order.dtype)
+    new_order[new_place], new_order[is_old] = order.size + by_place, order
+    return new_order
 
 
 def _commit_columns(host: Schedule, units: CommittedUnits) -> Columns:
     """The events of commits, one each; at one moment they come after all units."""
-    number = units.label.size
+    num_commits = units.label.size
     return {
-        "time": host.time[:number],
+        "time": host.time[:num_commits],
         "worker": units.label,
-        "unit": host.unit[:number].max(axis=1, initial=0).astype(np.int32),
-        "commit": np.arange(number, dtype=np.int32),
+        "unit": host.unit[:num_commits].max(axis=1, initial=0).astype(np.int32),
+        "commit": np.arange(num_commits, dtype=np.int32),
         "size": units.size,
         "group": units.label,
-        "length": np.append(units.max_work, np.int32(-1))[1:],
+        "length": np.append(units.max_work, np.int32(-1))[1:],  # of the next commit; -1 behind the last one
         "missing": _num_unused_messages(host, units),
-        "late": np.bincount(units.commit, units.late, number) > 0,
-        "commit_order": np.arange(number, dtype=np.int32),
-        "order": host.start.shape[0],
+        "late": np.bincount(units.commit, units.late, num_commits) > 0,
+        "commit_order": np.arange(num_commits, dtype=np.int32),
+        "order": host.start.shape[0],  # behind the numbers of all units
     }
 
 

@@ -75,15 +75,15 @@ def check_resolution(schedule: "Schedule", durations: Any) -> None:
     if any(_validate.is_traced(x) for x in (schedule.time, durations)):
         return
     seconds, time = np.asarray(durations), np.asarray(schedule.time)
-    last, takes_time = time.max(initial=0, where=np.isfinite(time)), (seconds > 0) & np.isfinite(seconds)
-    step = np.spacing(last)  # to the next number of this type; adding less than half of it changes nothing
+    last_time, takes_time = time.max(initial=0, where=np.isfinite(time)), (seconds > 0) & np.isfinite(seconds)
+    step = np.spacing(last_time)  # to the next number of this type; adding less than half of it changes nothing
     if step / 2 < seconds.min(initial=np.inf, where=takes_time) or step / 2 < np.median(seconds[takes_time]):
         return
     typical = np.median(seconds[takes_time])
     wider = "Set jax_enable_x64 and pass durations of float64, or sample" if time.dtype != np.float64 else "Sample"
     raise ValueError(
-        f"commits must be in order of time; {time.dtype} cannot tell times near {last:g} s apart that differ by less "
-        f"than {step:g} s, and half of the units take {typical:g} s or less. {wider} fewer units."
+        f"commits must be in order of time; {time.dtype} cannot tell times near {last_time:g} s apart that differ by "
+        f"less than {step:g} s, and half of the units take {typical:g} s or less. {wider} fewer units."
     )
 
 
@@ -173,11 +173,11 @@ def _check_times_of_units(schedule: "Schedule") -> None:
         pairs += [("compute_end", "send_start"), ("send_start", "finish")]
     for first, second in pairs:
         early, late = getattr(schedule, first), getattr(schedule, second)
-        fits = early <= late
-        if not fits.all() and first in ("compute_start", "send_start"):
-            fits |= np.isposinf(early)  # cut off before it computes, or ended without a message of its own
-        if not fits.all() and not (fits := fits | _is_up_to(early, late)).all():
-            n, w = np.argwhere(~fits)[0]
+        holds = early <= late
+        if not holds.all() and first in ("compute_start", "send_start"):
+            holds |= np.isposinf(early)  # cut off before it computes, or ended without a message of its own
+        if not holds.all() and not (holds := holds | _is_up_to(early, late)).all():
+            n, w = np.argwhere(~holds)[0]
             value = f"{first} {early[n, w]:g} s and {second} {late[n, w]:g} s"
             _broken_unit(f"{first} must not come after {second}", value, n, w)
 
@@ -332,9 +332,9 @@ def _check_work_done(schedule: "Schedule", num_commits: int) -> None:
         finish = np.sort(schedule.finish, axis=0)
         # When so many units of the worker have ended, whichever these are.
         ended = np.where(num_used <= num_units, finish[(num_used - 1).clip(0, num_units - 1), worker], np.inf)
-        bad = (work > 0) & ~_is_up_to(ended, time)
-        if bad.any():
-            i = np.flatnonzero(bad)[np.argmin(order[bad])]  # the first in the order of the commits
+        uses_too_many = (work > 0) & ~_is_up_to(ended, time)
+        if uses_too_many.any():
+            i = np.flatnonzero(uses_too_many)[np.argmin(order[uses_too_many])]  # the first in the order of the commits
             num_ended = int((schedule.finish[:, worker[i]] <= time[i]).sum())
             value = f"{num_used[i]} units of worker {worker[i]} at {time[i]:g} s, when {num_ended} have ended"
             rule = "commits must not use more units of a worker than have ended by then"

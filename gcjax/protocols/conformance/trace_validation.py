@@ -129,14 +129,14 @@ def _integers(state: State) -> State:
 
 
 def _rows(arrays: Any, rows: Any) -> Any:
-    """These rows of each array of a tree; `rows` are indices, a slice, or one index."""
+    """The rows `rows`, which are indices, a slice or one index, of each array of a tree."""
     if isinstance(rows, np.ndarray):
         return jax.tree.map(lambda x: np.take(x, rows, axis=0, mode="clip"), arrays)  # faster than by an index
     return jax.tree.map(lambda x: x[rows], arrays)
 
 
 def _power_of_two(count: int) -> int:
-    """The least power of two from `count` and `MIN_SIZE` on: rows are padded to it, so that few sizes are compiled."""
+    """The least power of two from `count` and `MIN_SIZE` on: rows are filled to it, so that few sizes are compiled."""
     return max(MIN_SIZE, 1 << (count - 1).bit_length())
 
 
@@ -163,11 +163,11 @@ class _Programs:
     """
 
     def __init__(self, specification: Specification):
+        """`actions` are, for each kind of events, the numbers of roles and their actions that stand for it."""
         self.specification = specification
-        roles = specification.roles()
+        all_actions = [(i, action) for i, (role, _) in enumerate(specification.roles()) for action in role.actions]
         self.actions = {
-            kind: [(i, a) for i, (role, _) in enumerate(roles) for a in role.actions if kind in _kinds_of(a)]
-            for kind in KINDS
+            kind: [(number, action) for number, action in all_actions if kind in _kinds_of(action)] for kind in KINDS
         }
         self._violations_by_kind = {
             kind: jax.jit(jax.vmap(partial(self._violations_of_one, kind)))
@@ -180,8 +180,8 @@ class _Programs:
         """The states `[events + 1]` before each of the events and after the last, if `state` is the first."""
         num_states = events.kind.size + 1
         size = num_states if self.specification.replay is not None else _power_of_two(num_states)
-        padded = jax.tree.map(lambda x: np.append(x, np.full(size - x.size, -1, x.dtype)), events)  # of no kind
-        states = (self.specification.replay or self._replay)(state, padded)
+        filled = jax.tree.map(lambda x: np.append(x, np.full(size - x.size, -1, x.dtype)), events)  # of no kind
+        states = (self.specification.replay or self._replay)(state, filled)
         return _rows(_integers(states), slice(num_states))
 
     def violations(self, states: State, events: Event) -> np.ndarray:
@@ -195,9 +195,9 @@ class _Programs:
         for kind, violations_of in self._violations_by_kind.items():
             rows = np.flatnonzero(events.kind == KINDS.index(kind))
             if rows.size:
-                padded = np.append(rows, np.full(_power_of_two(rows.size) - rows.size, rows[0]))
-                before, after = _rows(states, padded), _rows(states, padded + 1)
-                results.append((rows, violations_of(before, after, _rows(events, padded))))
+                filled = np.append(rows, np.full(_power_of_two(rows.size) - rows.size, rows[0]))
+                before, after = _rows(states, filled), _rows(states, filled + 1)
+                results.append((rows, violations_of(before, after, _rows(events, filled))))
         violations = np.zeros((events.kind.size, 2), bool)
         for rows, result in results:  # read only now: they are dispatched asynchronously
             violations[rows] = np.asarray(result)[: rows.size]
@@ -205,7 +205,7 @@ class _Programs:
 
     def _advance(self, state: State, event: Event) -> tuple[State, State]:
         """The state after an event, and the one before it: a step of a scan, which collects the second."""
-        kinds = [kind for kind, actions in self.actions.items() if any(a.event == kind for _, a in actions)]
+        kinds = [kind for kind, actions in self.actions.items() if any(action.event == kind for _, action in actions)]
         branches = [partial(self._next, kind) for kind in (None, *kinds)]
         # Branch 0, which changes nothing, is for the kinds that no action stands for, and for -1, no kind.
         branch_of_kind = np.array([*(1 + kinds.index(kind) if kind in kinds else 0 for kind in KINDS), 0], np.int32)
@@ -219,10 +219,10 @@ class _Programs:
     def _violations_of_one(self, kind: str, before: State, after: State, event: Event) -> jax.Array:
         """bool[2]: whether an event in one state, which should lead to another one, violates guarantee and property."""
         spec, step = self.specification, self.step(kind, before, event)
-        is_unchanged = _same(step.after, before)  # every guarantee allows doing nothing
+        is_unchanged = _are_equal(step.after, before)  # every guarantee allows doing nothing
         is_guaranteed = step.agrees & (is_unchanged | self._guarantee(kind)(before, step.after, step.component))
         has_property = spec.invariant(step.after) & spec.step_property(before, step.after, step.component)
-        return jnp.stack([~(is_guaranteed & _same(step.next, after)), ~has_property])
+        return jnp.stack([~(is_guaranteed & _are_equal(step.next, after)), ~has_property])
 
     def _guarantee(self, kind: str) -> Relation:
         """The guarantee that the steps of events of this kind must keep to.
@@ -240,8 +240,9 @@ class _Programs:
         group behind the first; or the first that agrees, since a program may do less than is guaranteed; or the first.
         """
         best, *others = (self._candidate(kind, role, action, state, event) for role, action in self.actions[kind])
-        for other in others:
-            best = _where(other[0] > best[0], other, best)
+        for candidate in others:
+            (fit, _, _), (best_fit, _, _) = candidate, best
+            best = _select(fit > best_fit, candidate, best)
         fit, after, component = best
         advances = any(action.event == kind for _, action in self.actions[kind])
         return _Step(after, component, fit >= AGREES, after if advances else state)
@@ -264,7 +265,7 @@ class _Programs:
             return jnp.where(is_allowed, FITS, AGREES), after, component
         agrees, rest_agrees = action.matches(state, after, event), action.matches(state, state, event)
         fit = jnp.where(agrees & is_allowed, FITS, jnp.where(rest_agrees, RESTS, jnp.where(agrees, AGREES, MEANT)))
-        return fit, _where(fit == RESTS, state, after), component
+        return fit, _select(fit == RESTS, state, after), component
 
 
 @lru_cache(maxsize=32)
@@ -278,16 +279,16 @@ def _is_asked_at(action: Action, kind: str) -> bool:
     return kind == (action.enabled_at or action.event)
 
 
-def _same(state: State, other: State) -> jax.Array:
+def _are_equal(state: State, other: State) -> jax.Array:
     """bool[]: whether two states are equal."""
     differences = [(x != y).any() for x, y in zip(state, other, strict=True) if x is not y]
     return ~jnp.stack([jnp.zeros((), bool), *differences]).any()
 
 
-def _where(condition: jax.Array, first: Any, second: Any) -> Any:
+def _select(condition: jax.Array, first: Any, second: Any) -> Any:
     """The tree of arrays `first` where the condition `bool[]` holds, otherwise `second`.
 
-    An array that is the same object in both is taken as it is, so that `_same` need not compare it.
+    An array that is the same object in both is taken as it is, so that `_are_equal` need not compare it.
     """
     return jax.tree.map(lambda x, y: x if x is y else jnp.where(condition, x, y), first, second)
 

@@ -91,6 +91,8 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
 def with_ended_turns(state: State, has_ended: jax.Array, worker: jax.Array) -> State:
     """The state in which the current turns of some workers are written to the turns that have ended.
 
+    These are in `state.integers` and `state.floats`, by turn, worker and field: the fields INTEGERS and FLOATS.
+
     Args:
       state: the simulation.
       has_ended: bool[...], whose turns have ended.
@@ -147,11 +149,11 @@ class Queue(NamedTuple):
         del worker
         return state._replace(view=state.view._replace(now=now)), state.going
 
-    def begin_turns(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
-        """The workers of `may bool[W]` begin a turn: those of `pulls bool[W]` by receiving the parameters."""
+    def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
+        """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
         now = state.view.now
         ready = jnp.where(pulls, now + self.message_seconds(self.network.download), now)
-        return self.compute(state, may, ready, pulls)
+        return self.compute(state, begins, ready, pulls)
 
     def sending(self, stop: jax.Array, send_start: jax.Array) -> tuple[int, jax.Array, jax.Array]:
         """The phase of those who compute until `stop` and then send; when it ends, and when the message arrives."""
@@ -162,7 +164,7 @@ class Queue(NamedTuple):
         return ARRIVING, arrive, arrive
 
     def message_seconds(self, link: Any) -> jax.Array:
-        """float[W] or []: seconds of a message on a link of its own; `link` are those of its bytes, without latency."""
+        """float[W] or []: seconds of a message; `link` are those on the worker's own link, without the latency."""
         dtype = self.work.durations.dtype
         return jnp.asarray(self.network.latency, dtype) + jnp.asarray(link, dtype)
 
@@ -174,37 +176,38 @@ class Queue(NamedTuple):
         """
         view, current = state.view, state.current
         all_arrived = self.phase_ends(state).min() > view.now
-        may = view.idle & all_arrived & state.going & self.rule.ready(view)
+        may_begin = view.idle & all_arrived & state.going & self.rule.ready(view)
         first = current.first + current.begun  # after the units of the last turn
-        has_no_unit = may & (first >= self.work.num_units)
+        has_no_unit = may_begin & (first >= self.work.num_units)
         horizon = jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, view.now), state.horizon)
-        view, may = view._replace(idle=view.idle & ~has_no_unit), may & ~has_no_unit
-        pulls = may & self.rule.pulls(view) if not self.rule.exchanges else jnp.zeros_like(may)
+        view, begins = view._replace(idle=view.idle & ~has_no_unit), may_begin & ~has_no_unit
+        # Where parameters are exchanged, they are received after computing, not before.
+        pulls = begins & self.rule.pulls(view) if not self.rule.exchanges else jnp.zeros_like(begins)
         current = replace_where(
-            current, may, first=first, begun=0, work=0, commit=-1,
+            current, begins, first=first, begun=0, work=0, commit=-1,
             begin=view.now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
         version = jnp.where(pulls, view.commits, view.version)
-        view = view._replace(idle=view.idle & ~may, version=version)
+        view = view._replace(idle=view.idle & ~begins, version=version)
         state = state._replace(horizon=horizon, current=current._replace(version=version), view=view)
-        return self.begin_turns(state, may, pulls)
+        return self.begin_turns(state, begins, pulls)
 
-    def compute(self, state: State, may: jax.Array, ready: jax.Array, pulled: jax.Array) -> State:
+    def compute(self, state: State, begins: jax.Array, ready: jax.Array, pulled: jax.Array) -> State:
         """The state in which workers have begun to compute the units that the rule plans.
 
         Those whose plan takes more units than were sampled do nothing instead, and set the horizon.
 
         Args:
           state: the simulation.
-          may: bool[W], who begins.
+          begins: bool[W], who begins.
           ready: float[W] seconds, when each has the parameters.
           pulled: bool[W], whose parameters were received for this turn.
         """
         old = state.current
         plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
-        lacks_units = may & (old.first + plan.num_units > self.work.num_units)
+        lacks_units = begins & (old.first + plan.num_units > self.work.num_units)
         horizon = jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
-        computes = may & ~lacks_units
+        computes = begins & ~lacks_units
         send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
         phase, until, arrive = self.sending(plan.stop, send_start)
         current = replace_where(
@@ -246,11 +249,10 @@ class Queue(NamedTuple):
         taken = taken & commits
         if self.rule.takes is not None:
             state = self._with_taken_messages(state, taken, view.commits)
-        after = view._replace(commits=view.commits + commits.astype(jnp.int32))
-        memory = self.rule.remember(after, worker)
+        view = view._replace(commits=view.commits + commits.astype(jnp.int32))
+        memory = self.rule.remember(view, worker)
         memory = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), memory, view.memory)
-        view = after._replace(memory=memory, since=jnp.where(taken, 0, view.since))
-        state = state._replace(view=view)
+        state = state._replace(view=view._replace(memory=memory, since=jnp.where(taken, 0, view.since)))
         return self._with_cut_off_turns(state, commits) if self.rule.cancels else state
 
     def _with_taken_messages(self, state: State, taken: jax.Array, commit: jax.Array) -> State:
@@ -265,11 +267,11 @@ class Queue(NamedTuple):
 
     def _with_cut_off_turns(self, state: State, commits: jax.Array) -> State:
         """The state in which all turns under way are ended, if `commits bool[]`; the unit that each began is lost."""
-        cut, now, old = commits & (state.phase != IDLE), state.view.now, state.current
+        is_cut_off, now, old = commits & (state.phase != IDLE), state.view.now, state.current
         current = replace_where(
-            old, cut, begun=1, work=0, compute_start=jnp.where(old.compute_start > now, jnp.inf, old.compute_start),
-            stop=jnp.minimum(old.stop, now), send_start=jnp.inf, arrive=jnp.inf,
+            old, is_cut_off, begun=1, work=0, stop=jnp.minimum(old.stop, now), send_start=jnp.inf, arrive=jnp.inf,
+            compute_start=jnp.where(old.compute_start > now, jnp.inf, old.compute_start),
         )  # fmt: skip
-        state = with_ended_turns(state._replace(current=current), cut, jnp.arange(cut.size))
-        state = replace_where(state, cut, phase=IDLE, until=jnp.inf)
-        return state._replace(view=state.view._replace(idle=state.view.idle | cut))
+        state = with_ended_turns(state._replace(current=current), is_cut_off, jnp.arange(is_cut_off.size))
+        state = replace_where(state, is_cut_off, phase=IDLE, until=jnp.inf)
+        return state._replace(view=state.view._replace(idle=state.view.idle | is_cut_off))

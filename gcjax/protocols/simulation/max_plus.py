@@ -12,7 +12,7 @@ from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.stragglers.network import Network
 
 Pair = tuple[jax.Array, jax.Array]
-Four = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
+RankState = tuple[jax.Array, jax.Array, jax.Array, jax.Array]
 
 
 def bounded_staleness(durations: jax.Array, network: Network, staleness: float) -> Timeline:
@@ -44,7 +44,10 @@ def bounded_staleness(durations: jax.Array, network: Network, staleness: float) 
         return jnp.maximum(last_finish, slowest[unit % depth]) if bounded else last_finish
 
     def step(state: Pair, unit_durations: Pair) -> tuple[Pair, tuple[jax.Array, ...]]:
-        """One unit of every worker: the state that `begin` looks at, and the times of the unit."""
+        """One unit of every worker: the state that `begin` looks at, and the times of the unit, `[W]` each.
+
+        `unit_durations`: the number of the unit, and its seconds `[W]`; `receive` and `send` are those of messages.
+        """
         (last_finish, slowest), (unit, seconds) = state, unit_durations
         start = begin(last_finish, slowest, unit)
         compute_start = start + receive
@@ -118,8 +121,10 @@ def _rank_within_moment(timeline: Timeline, staleness: float) -> jax.Array:
     num_units, num_workers = timeline.finish.shape
     depth = int(staleness) + 1 if staleness < num_units else 1
 
-    def step(state: Four, unit: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[Four, jax.Array]:
+    def step(state: RankState, unit: tuple[jax.Array, jax.Array, jax.Array]) -> tuple[RankState, jax.Array]:
         """The ranks `[W]` of one unit of every worker, and the state for the next one.
+
+        `unit`: its number, and when it starts and finishes `[W]`.
 
         The state: the finish and the rank of each worker's last unit `[W]`; and of each of the last `depth` units
         `[depth]`, unit n at n % depth, its latest finish, and the highest rank of those who finished then.

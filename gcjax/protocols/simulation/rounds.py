@@ -52,6 +52,7 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
 
         The state: when it begins, float[] seconds, and the first unit of each worker, int32[W]. Collected: the turns,
         when the round ends (inf if it does not happen), and, if it does not since units run out, when it would begin.
+        `rule` says what workers do in the round, `work` are the sampled units.
         """
         begin, first = state
         received = network.received(jnp.broadcast_to(begin, first.shape))
@@ -92,7 +93,7 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
 
 
 def fixed_units(count: int | jax.Array) -> RoundRule:
-    """Every worker does so many units."""
+    """The rule of rounds in which every worker does `count` units."""
 
     def rule(work: Work, first: jax.Array, received: jax.Array, begin: jax.Array) -> Round:
         """The round in which each worker does `count` units from `first int32[W]` on, from `received float[W]` on."""

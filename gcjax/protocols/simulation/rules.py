@@ -53,14 +53,14 @@ class TurnPlan(NamedTuple):
 
 
 def turn_of(work: Work, first: jax.Array, ready: jax.Array, count: jax.Array | int) -> TurnPlan:
-    """Computing so many units at once, from the first one on, and sending them then."""
+    """Turns of `count` units from unit `first int32[W]` on, which begin at `ready float[W]` and are then sent."""
     stop = ready + work.seconds(first, count)
     num_units = jnp.broadcast_to(jnp.asarray(count, first.dtype), first.shape)
     return TurnPlan(num_units=num_units, compute_start=ready, stop=stop, send_start=stop, fresh=first)
 
 
 def units(count: int) -> Callable[[Work, jax.Array, jax.Array, Any], TurnPlan]:
-    """Turns of so many units each."""
+    """The plan, see `Rule`, by which every turn has so many units."""
     return lambda work, first, ready, memory: turn_of(work, first, ready, count)
 
 
@@ -70,12 +70,12 @@ def _commit_on_each(view: View, worker: jax.Array) -> jax.Array:
     return jnp.ones((), bool)
 
 
-def _everybody(view: View) -> jax.Array:
+def _all_may_begin(view: View) -> jax.Array:
     """bool[W], true: every idle worker may begin a turn."""
     return jnp.ones_like(view.idle)
 
 
-def _behind(view: View) -> jax.Array:
+def _has_old_version(view: View) -> jax.Array:
     """bool[W]: whose version is not the newest one."""
     return view.version < view.commits
 
@@ -105,9 +105,9 @@ class Rule(NamedTuple):
     """
 
     commits: Callable[[View, jax.Array], jax.Array] = _commit_on_each
-    ready: Callable[[View], jax.Array] = _everybody
+    ready: Callable[[View], jax.Array] = _all_may_begin
     takes: Callable[[View, jax.Array], jax.Array] | None = None
-    pulls: Callable[[View], jax.Array] = _behind
+    pulls: Callable[[View], jax.Array] = _has_old_version
     plan: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] = units(1)
     memory: Callable[[int, Any], Any] = lambda num_workers, dtype: ()
     remember: Callable[[View, jax.Array], Any] = _unchanged_memory

@@ -29,7 +29,7 @@ class SharedQueue(Queue):
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends, if no transfer begins or ends before."""
         transfers = (state.phase == RECEIVING) | (state.phase == SENDING)
-        return jnp.where(transfers, state.view.now + state.left * self._seconds(state), state.until)
+        return jnp.where(transfers, state.view.now + state.left * self._transfer_seconds(state), state.until)
 
     def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
         """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
@@ -41,16 +41,16 @@ class SharedQueue(Queue):
         arrives = state.going & (state.phase[worker] == ARRIVING)
         return self._with_next_phase(state, worker, state.going & ~arrives), arrives
 
-    def begin_turns(self, state: State, may: jax.Array, pulls: jax.Array) -> State:
-        """The workers of `may bool[W]` begin a turn: those of `pulls bool[W]` by receiving the parameters."""
-        state = self.compute(state, may & ~pulls, jnp.broadcast_to(state.view.now, may.shape), pulls)
+    def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
+        """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
+        state = self.compute(state, begins & ~pulls, jnp.broadcast_to(state.view.now, begins.shape), pulls)
         return _with_transfers(state, pulls, RECEIVING)
 
     def sending(self, stop: jax.Array, send_start: jax.Array) -> tuple[int, jax.Array, jax.Array]:
         """The phase of those who compute until `stop` and then send; when it ends, and when a message would arrive."""
         return COMPUTING, send_start, super().sending(stop, send_start)[2]
 
-    def _seconds(self, state: State) -> jax.Array:
+    def _transfer_seconds(self, state: State) -> jax.Array:
         """float[W]: seconds that a full gradient would take at the rates of this moment.
 
         Those of the download for who receives, those of the upload for all others.
@@ -71,8 +71,9 @@ class SharedQueue(Queue):
 
     def _with_transfers_until(self, state: State, now: jax.Array) -> State:
         """The state in which what is transferred between the last event and `now` is taken off what is left."""
-        seconds = self._seconds(state)
-        share = jnp.where(seconds > 0, (now - state.view.now) / jnp.where(seconds > 0, seconds, 1), 0)
+        seconds = self._transfer_seconds(state)
+        is_slow = seconds > 0  # the others' transfers end at once, by an event at this very moment
+        share = jnp.where(is_slow, (now - state.view.now) / jnp.where(is_slow, seconds, 1), 0)
         # Never 0 by rounding: a transfer ends by an event of its own.
         left = jnp.maximum(state.left - share.astype(state.left.dtype), jnp.finfo(state.left.dtype).tiny)
         return replace_where(state, state.going, left=left)

@@ -28,8 +28,8 @@ def by_unit(values: jax.Array, num_units: int, fill: float) -> jax.Array:
 
 def stopped_rounds(
     finish: jax.Array,
-    held: jax.Array,
-    done: jax.Array,
+    is_held: jax.Array,
+    is_done: jax.Array,
     stop: jax.Array,
     size: jax.Array,
     network: Network,
@@ -38,11 +38,11 @@ def stopped_rounds(
     """The times of all units, and float[num_rounds], when the rounds end.
 
     Args:
-      finish: float[num_rounds, K, W] seconds, when each unit would end, from the begin of its round.
-      held: bool[1 or num_rounds, K, W], which units there are.
-      done: bool[num_rounds, K, W], which units end before the round is stopped.
-      stop: float[num_rounds] seconds, when each round is stopped, from its begin.
-      size: float[num_rounds, W], what each worker sends, in full gradients; 0 if nothing.
+      finish: float[R, K, W] seconds, when each unit would end, from the begin of its round.
+      is_held: bool[1 or R, K, W], which units there are.
+      is_done: bool[R, K, W], which units end before the round is stopped.
+      stop: float[R] seconds, when each round is stopped, from its begin.
+      size: float[R, W], what each worker sends, in full gradients; 0 if nothing.
       network: the time of messages.
       num_units: T.
     """
@@ -54,14 +54,14 @@ def stopped_rounds(
     begin = jnp.concatenate([jnp.zeros_like(end[:1]), end[:-1]])[:, None, None]
     stop, received = stop[:, None, None], jnp.broadcast_to(receive, finish[:, :1].shape)
     ready = jnp.concatenate([received, finish[:, :-1]], axis=1)  # when each unit could be computed
-    begun = (held & (ready < stop)) | done  # a unit of no length may begin and end at the stop
+    begun = (is_held & (ready < stop)) | is_done  # a unit of no length may begin and end at the stop
     # The message goes out with the last unit that is done, once the round has stopped.
-    is_last_done = done & (jnp.cumsum(done, axis=1) == done.sum(axis=1, keepdims=True))
+    is_last_done = is_done & (jnp.cumsum(is_done, axis=1) == is_done.sum(axis=1, keepdims=True))
     has_message = is_last_done & sends[:, None]
     compute_start = jnp.where(begun, begin + ready, jnp.inf)
     compute_end = jnp.where(begun, begin + jnp.minimum(finish, stop), jnp.inf)
     send_start = jnp.where(has_message, begin + stop, jnp.inf)
-    arrive = jnp.where(has_message, send_start + message_seconds[:, None], jnp.where(done, compute_end, jnp.inf))
+    arrive = jnp.where(has_message, send_start + message_seconds[:, None], jnp.where(is_done, compute_end, jnp.inf))
     is_first = (jnp.arange(finish.shape[1]) == 0)[None, :, None]
     start = jnp.where(begun & is_first, begin, compute_start)  # the first unit waits for the parameters
     times = [by_unit(x, num_units, jnp.inf) for x in (start, compute_start, compute_end, send_start, arrive)]

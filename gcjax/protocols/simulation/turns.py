@@ -74,19 +74,21 @@ class Work(NamedTuple):
         """The work of these durations."""
         num_units, num_workers = durations.shape
         levels = (num_units - 1).bit_length()
-        behind = sofar = jnp.pad(durations, ((0, 2**levels - num_units), (0, 0)))
-        sums = [behind]
-        for level in range(levels):  # both are sums inside of blocks of 2**level: to the end, and from the beginning
-            halves = behind.reshape(-1, 2, 2**level, num_workers), sofar.reshape(-1, 2, 2**level, num_workers)
-            (left_behind, right_behind), (left_sofar, right_sofar) = ((x[:, 0], x[:, 1]) for x in halves)
+        # Sums inside of blocks of 2**level units: from each unit to the end, and from the beginning to each unit.
+        to_end = from_begin = jnp.pad(durations, ((0, 2**levels - num_units), (0, 0)))
+        sums = [to_end]
+        for level in range(levels):
+            blocks = (-1, 2, 2**level, num_workers)  # the two halves of each block of 2**(level + 1) units
+            left_to_end, right_to_end = jnp.moveaxis(to_end.reshape(blocks), 1, 0)
+            left_from_begin, right_from_begin = jnp.moveaxis(from_begin.reshape(blocks), 1, 0)
 
             def join(left: jax.Array, right: jax.Array) -> jax.Array:
                 """[units, W], from the left and the right halves `[blocks, 2**level, W]` of all blocks."""
                 return jnp.stack([left, right], axis=1).reshape(-1, num_workers)
 
-            sums.append(join(left_behind, right_sofar))
-            behind = join(left_behind + right_behind[:, :1], right_behind)
-            sofar = join(left_sofar, left_sofar[:, -1:] + right_sofar)
+            sums.append(join(left_to_end, right_from_begin))  # to the middle of the block, and from there
+            to_end = join(left_to_end + right_to_end[:, :1], right_to_end)
+            from_begin = join(left_from_begin, left_from_begin[:, -1:] + right_from_begin)
         return cls(durations, jnp.stack(sums)[:, :num_units])
 
     @property
@@ -105,12 +107,12 @@ class Work(NamedTuple):
         begin, end = first.clip(0, self.num_units - 1), last.clip(0, self.num_units - 1)
         worker = jnp.broadcast_to(jnp.arange(self.num_workers, dtype=first.dtype), first.shape)
         if isinstance(count, int) and count == 1:
-            total = self.durations[begin, worker]
+            seconds = self.durations[begin, worker]
         else:
             level = 32 - jax.lax.clz(begin ^ end)  # the first bit that differs: where the two are in two halves
-            total = self.sums[level, begin, worker] + jnp.where(level > 0, self.sums[level, end, worker], 0)
-            total = jnp.where(last < first, 0, total)
-        return jnp.where(last >= self.num_units, jnp.inf, total)
+            seconds = self.sums[level, begin, worker] + jnp.where(level > 0, self.sums[level, end, worker], 0)
+            seconds = jnp.where(last < first, 0, seconds)
+        return jnp.where(last >= self.num_units, jnp.inf, seconds)
 
     def done(self, first: jax.Array, end: jax.Array, begin: jax.Array | float = 0.0) -> jax.Array:
         """int32[W]: how many units from the first one on, which begins at `begin`, are done at `end`."""
@@ -121,13 +123,16 @@ class Work(NamedTuple):
         return (self._max_count(first, lambda passed: (passed < seconds) & jnp.isfinite(passed)) + 1).clip(1)
 
     def _max_count(self, first: jax.Array, fits: Callable[[jax.Array], jax.Array]) -> jax.Array:
-        """int32[W]: the most units from the first one on whose seconds fit, by bisection."""
+        """int32[W]: the most units from unit `first int32[W]` on whose seconds fit, by bisection.
+
+        `fits`: from the seconds float[W] that units take to bool[W]; True for some units is True for fewer as well.
+        """
         bits = self.num_units.bit_length()
 
         def step(i: jax.Array, count: jax.Array) -> jax.Array:
             """Sets the i-th bit of the count, from the highest on, if that many units still fit."""
-            more = count + jnp.left_shift(jnp.int32(1), bits - 1 - i)
-            return jnp.where(fits(self.seconds(first, more)), more, count)
+            larger_count = count + jnp.left_shift(jnp.int32(1), bits - 1 - i)
+            return jnp.where(fits(self.seconds(first, larger_count)), larger_count, count)
 
         return jax.lax.fori_loop(0, bits, step, jnp.zeros_like(first))
 
@@ -196,7 +201,10 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     unit = jnp.arange(work.num_units, dtype=jnp.int32)
 
     def turn_of_units(turns: Turns) -> tuple[Turns, jax.Array]:
-        """The turn of each unit of one worker, arrays [T], and the version read in the turn before it."""
+        """The turn of each unit of one worker, arrays [T], and the version read in the turn before it.
+
+        `turns` are those of the worker, arrays [J]; `unit` are the numbers of all units, [T].
+        """
         index = (jnp.searchsorted(turns.first, unit, side="right").astype(jnp.int32) - 1).clip(0)
         return Turns(*(x[index] for x in turns)), turns.version[(index - 1).clip(0)]
 
@@ -224,7 +232,8 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
 
 def _num_version_changes(commit: jax.Array, read: jax.Array) -> jax.Array:
     """int32[T, W]: how often the version has changed before a unit, among its worker's units in the same commit."""
-    before_commit, before_read = (jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, read))
-    is_new_commit = commit != before_commit
-    num_changes = jnp.cumsum(is_new_commit | (read != before_read), axis=0, dtype=jnp.int32)  # since the first unit
+    # Of the unit before; -2, which is no number of a commit or version, before the first.
+    last_commit, last_read = (jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, read))
+    is_new_commit = commit != last_commit
+    num_changes = jnp.cumsum(is_new_commit | (read != last_read), axis=0, dtype=jnp.int32)  # since the first unit
     return num_changes - jax.lax.cummax(jnp.where(is_new_commit, num_changes, 0), axis=0)
