@@ -102,10 +102,10 @@ def _files_to_seal(folder: Path) -> list[str]:
     Left out are `run.json`, hidden files, checkpoints, and folders of other runs, which have their own digests.
     """
     inner_runs = [path.parent for path in folder.glob(f"*/**/{NAME}")]
-    files = [path for path in folder.rglob("*") if path.is_file() and not any(map(path.is_relative_to, inner_runs))]
-    relative_paths = (path.relative_to(folder) for path in sorted(files))
-    visible = (path for path in relative_paths if not any(component.startswith(".") for component in path.parts))
-    return [path.as_posix() for path in visible if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
+    all_files = [path for path in folder.rglob("*") if path.is_file() and not any(map(path.is_relative_to, inner_runs))]
+    relative_paths = (path.relative_to(folder) for path in sorted(all_files))
+    visible_paths = (path for path in relative_paths if not any(component.startswith(".") for component in path.parts))
+    return [path.as_posix() for path in visible_paths if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
 
 
 def _checked_content(folder: Path) -> dict[str, Any]:

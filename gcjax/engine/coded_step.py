@@ -91,8 +91,10 @@ def coded_value_and_grad(
     def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[Any, Any, CodedInfo]:
         """The mean loss (with `has_aux` and aux), the estimate of the mean gradient, and the step's info."""
         coding = code.plan(progress)
-        of_mean = coding._replace(decode=coding.decode / code.assignment.num_chunks)  # of the mean, not of the sum
-        gradient, (value, aux) = estimate(params, batch, of_mean, *args)
+        mean_coding = coding._replace(
+            decode=coding.decode / code.assignment.num_chunks
+        )  # decodes the mean, not the sum
+        gradient, (value, aux) = estimate(params, batch, mean_coding, *args)
         info = CodedInfo(coding.residual, jnp.any(coding.decode != 0, axis=(1, 2)))  # decode: [W, M, L]
         return (value, aux) if has_aux else value, gradient, info
 
@@ -136,7 +138,7 @@ def estimate_on_mesh(
         num_devices = mesh.shape[axis]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.
-        encode, decode = pad_leading_axis(Layout(mesh).everywhere((coding.encode, coding.decode)), num_devices)
+        encode, decode = pad_leading_axis(Layout(mesh).replicate((coding.encode, coding.decode)), num_devices)
         return on_each_device(estimate_on_device, mesh, axis, num_shared=2)(params, args, batch, encode, decode)
 
     return estimate
@@ -249,15 +251,15 @@ def _check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
     for path, leaf in jax.tree.leaves_with_path(batch):
         name = f"batch{jax.tree_util.keystr(path)}"
         if leaf.ndim < 2 or leaf.shape[0] not in (num_workers, padded_workers) or leaf.shape[1] != load:
-            idle = " and of the idle ones" if padded_workers != num_workers else ""
+            idle_words = " and of the idle ones" if padded_workers != num_workers else ""
             raise ValueError(
                 f"every leaf of the batch must be [{padded_workers}, {load}, ...]: the chunks of each worker of the "
-                f"code{idle}; got {name} of shape {leaf.shape}. Make it with gcjax.engine.shard_chunks."
+                f"code{idle_words}; got {name} of shape {leaf.shape}. Make it with gcjax.engine.shard_chunks."
             )
         is_concrete = isinstance(leaf, jax.Array) and not _validate.is_traced(leaf)
         if is_concrete and num_devices > 1 and leaf.shape[0] == padded_workers:
-            wanted = NamedSharding(mesh, PartitionSpec(axis))
-            if leaf.sharding.shard_shape(leaf.shape)[0] != wanted.shard_shape(leaf.shape)[0]:
+            expected_sharding = NamedSharding(mesh, PartitionSpec(axis))
+            if leaf.sharding.shard_shape(leaf.shape)[0] != expected_sharding.shard_shape(leaf.shape)[0]:
                 raise ValueError(
                     f"the first axis of the batch must be sharded over the mesh axis '{axis}' ({num_devices} devices), "
                     f"so that each device has its own workers' chunks; {name} has the sharding {leaf.sharding}. Make "

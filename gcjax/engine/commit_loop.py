@@ -74,8 +74,8 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     if protocol.code is None:
         gradient = unit_gradients(task, protocol.one_version, contribution_spread, ragged=protocol.padded)
     else:
-        on_mesh = mesh_estimate(task, protocol.code, options.layout)
-        gradient = coded_gradients(protocol.code, on_mesh or estimate_on_one_device(task, protocol.code))
+        estimate_of_mesh = mesh_estimate(task, protocol.code, options.layout)  # None without a mesh
+        gradient = coded_gradients(protocol.code, estimate_of_mesh or estimate_on_one_device(task, protocol.code))
     return CommitMaker(
         program=program,
         gradient=gradient,
@@ -91,7 +91,8 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
 def make_commits(maker: CommitMaker, end: jax.Array, state: State, info: Info) -> Carry:
     """State and info after commit `end - 1` (int32[]), made from those of a run on its way.
 
-    The commits are made one by one, or wavefront by wavefront where the program's `wavefront_width` is above 1.
+    The commits are made one by one, or wavefront by wavefront where the program's `wavefront_width` is above 1. Under
+    vmap one by one for as long as any run needs (`max_over_runs`).
     """
     carry = state, info
     if maker.program.options.wavefront_width == 1 or maker.local_work is not None:
@@ -145,8 +146,10 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     """
     (state, info), options, optimizer = carry, maker.program.options, server_optimizer(maker.program)
     updates, new_opt_state = optimizer.update(contribution.gradient, state.opt_state, state.params)
-    params = options.layout.params(select_active(active, optax.apply_updates(state.params, updates), state.params))
-    new_opt_state = options.layout.opt_state(optimizer, new_opt_state, params)
+    params = options.layout.constrain_params(
+        select_active(active, optax.apply_updates(state.params, updates), state.params)
+    )
+    new_opt_state = options.layout.constrain_opt_state(optimizer, new_opt_state, params)
     opt_state = select_active(active, new_opt_state, state.opt_state)
     ring = state.ring
     if maker.ring_slots is not None:

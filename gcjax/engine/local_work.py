@@ -223,7 +223,7 @@ def _changes_side_by_side(
     num_workers, total, loss = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
     for i in range(rule.local.passes):  # contributions i * W to (i + 1) * W - 1 are those of workers 0 to W - 1
         steps_of_pass = jax.tree.map(lambda x, i=i: x[i * num_workers : (i + 1) * num_workers], steps)
-        (change, loss_of_pass), all_local = rule.worker_spread.total_and_own(
+        (change, loss_of_pass), all_local = rule.worker_spread.sum_parts_with_states(
             sum_of_workers, inputs, all_local, steps_of_pass
         )
         total = change if total is None else jax.tree.map(jnp.add, total, change)

@@ -44,24 +44,24 @@ def advance_in_pieces(
     """
     if checkpoints is None:
         return _without_checkpoints(advance, training, num_evals, report)
-    with interrupts.grace(interrupts.saving()):
+    with interrupts.grace(interrupts.saving_seconds()):
         progress = saved_progress.SavedProgress(checkpoints.label, num_evals, checkpoints.on_disk)
         evals_done, training = checkpoints.restore(training, identity) or (0, training)
-        progress.saved(evals_done)
-        wants_short_pieces = report is not None or bool(interrupts.saving())
+        progress.record_checkpoint(evals_done)
+        wants_short_pieces = report is not None or bool(interrupts.saving_seconds())
         for end in _piece_ends(evals_done, num_evals, checkpoints.every, short=wants_short_pieces):
             training = advance(training, end)
             if report is not None:
                 report(jax.block_until_ready(training))
             any_process_stops = stop_requested(training)
             if any_process_stops or end == num_evals or end % checkpoints.every == 0:
-                progress.saved(end)
+                progress.record_checkpoint(end)
                 checkpoints.save(end, training, identity)
             if any_process_stops and interrupts.stop_requested():  # this one; the others are ended when it ends
                 break
         checkpoints.wait()
         if interrupts.stop_requested():
-            progress.stopped()
+            progress.record_stop()
     return training
 
 
@@ -81,7 +81,7 @@ def stop_requested(training: Any) -> bool:
 
     With several processes it is a collective if the command saves after a signal, so all must call it.
     """
-    if not interrupts.saving():
+    if not interrupts.saving_seconds():
         return False
     jax.block_until_ready(training)  # dispatch is asynchronous, and the host must not run ahead
     if jax.process_count() == 1:

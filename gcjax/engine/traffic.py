@@ -8,9 +8,9 @@ _BITS = {"pred": 8, "bf16": 16}  # others end in their number of bits: f32, s8, 
 _COLLECTIVE_NAMES = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
 _COLLECTIVE = re.compile(rf"= (?P<type>\(?[^=]*?\)?) (?P<name>{_COLLECTIVE_NAMES})(?:-start)?\(")
 _ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
-_LISTED = re.compile(r"replica_groups=\{\{([0-9,]+)\}")
-_IOTA = re.compile(r"replica_groups=\[([0-9,]+)\]<=")
-_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\] *\{([^}]*)\}")
+_GROUP_LISTS = re.compile(r"replica_groups=\{\{([0-9,]+)\}")
+_GROUP_SHAPE = re.compile(r"replica_groups=\[([0-9,]+)\]<=")
+_GROUP_MESH_AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] *\{([^}]*)\}")
 
 
 def bytes_sent(compiled: Any) -> dict[str, float]:
@@ -60,11 +60,11 @@ def _group_size(line: str) -> int:
 
     HLO writes the groups as lists of devices, as the shape [groups, devices] of an array, or as axes of a mesh.
     """
-    if match := _LISTED.search(line):
+    if match := _GROUP_LISTS.search(line):
         return len(match[1].split(","))
-    if match := _IOTA.search(line):
+    if match := _GROUP_SHAPE.search(line):
         return int(match[1].split(",")[-1])
-    if match := _MESH.search(line):
-        sizes = dict(axis.replace("'", "").split("=") for axis in match[1].split(","))
-        return math.prod(int(sizes[axis.strip().strip("'")]) for axis in match[2].split(","))
+    if match := _GROUP_MESH_AXES.search(line):
+        axis_sizes = dict(axis.replace("'", "").split("=") for axis in match[1].split(","))
+        return math.prod(int(axis_sizes[axis.strip().strip("'")]) for axis in match[2].split(","))
     raise ValueError(f"a collective does not say which devices take part: {line.strip()[:200]}")

@@ -37,7 +37,7 @@ def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None
 
 
 def check_commits(run: Run, *, num_commits: int | None = None) -> None:
-    """Raises the errors of `check` that are not about the schedule's structure.
+    """Raises a `ValueError` if the ring was too small, or nobody did any work, or there are too few commits.
 
     Args:
       run: one run, or a batch of them.
@@ -70,9 +70,11 @@ def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_com
       commits_made: int32[], or [S] of a batch of S runs, the commits of each.
       num_commits: the commits asked for.
     """
-    worst, fewest = np.unravel_index(np.argmin(commits_made), commits_made.shape), int(commits_made.min())
+    worst_run = np.unravel_index(np.argmin(commits_made), commits_made.shape)  # its index; () without a batch
+    fewest_commits = int(commits_made.min())
     start, compute_start, compute_end, horizon = (
-        np.asarray(x)[worst] for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
+        np.asarray(x)[worst_run]
+        for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
     )
     num_units = start.shape[0]
     lost_units = np.argwhere(np.isfinite(compute_start) & np.isinf(compute_end))
@@ -86,12 +88,12 @@ def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_com
             "workers."
         )
     else:
-        needed_units = -(-num_units * num_commits // max(fewest, 1))
+        needed_units = -(-num_units * num_commits // max(fewest_commits, 1))
         reason = f"a worker runs out of sampled units. Sample {needed_units} units or more."
-        reason += _validate.transposed(start.shape)
+        reason += _validate.transposed(start.shape)  # a question if the axes of the durations look swapped
     raise ValueError(
-        f"num_commits={num_commits} asked for, but the durations of {num_units} units a worker give only {fewest} "
-        f"commits: {reason}"
+        f"num_commits={num_commits} asked for, but the durations of {num_units} units a worker give only "
+        f"{fewest_commits} commits: {reason}"
     )
 
 

@@ -101,8 +101,8 @@ def train(
     """
     report(0.0)
     seconds = np.inf if study.seconds is None else study.seconds
-    in_time = np.isfinite(schedule.time) & (schedule.time <= seconds)  # bool[runs, E]
-    most_commits = max(1, int(in_time.sum(axis=1).max()))  # of any run
+    is_in_time = np.isfinite(schedule.time) & (schedule.time <= seconds)  # bool[runs, E]
+    most_commits = max(1, int(is_in_time.sum(axis=1).max()))  # of any run
     eval_every = -(-most_commits // study.num_evals)  # rounded up
     # The runs end by time. This number only sizes the arrays of evaluations, alike for seeds that differ a little. A
     # protocol that looks at the loss may come to make more commits.
@@ -187,7 +187,7 @@ def _advance_runs(
     """
 
     def advance_one(inputs: Inputs, run: engine.Run, schedule: Schedule) -> engine.Run:
-        """One run, gone on with."""
+        """One run, advanced as far as `_advance_runs` says, without its schedule."""
         task_with_data, run_so_far = task._replace(data=data), run._replace(schedule=schedule)
         arguments = {**training._asdict(), **inputs._asdict()}
         return engine.run(task_with_data, **arguments, resume=engine.Resume(run_so_far, num_evals)).unscheduled
@@ -247,7 +247,7 @@ def _train_on_mesh(
 
     Arguments are those of `_train_in_one_program`.
     """
-    runs, moments = [], [time.perf_counter()]
+    runs, clock_times = [], [time.perf_counter()]  # at the beginning, and after each run
     training = training._replace(num_commits=None)  # each run makes as many as its own schedule has
     num_runs = len(inputs.durations)
     for i in range(num_runs):
@@ -261,11 +261,11 @@ def _train_on_mesh(
                 resume=engine.Resume(checkpoints=checkpoints, identity=identity),
             )
         runs.append(jax.device_get((run.trajectory, run.schedule)))
-        moments.append(time.perf_counter())
+        clock_times.append(time.perf_counter())
         report((i + 1) / num_runs)
-    trajectory, schedule = jax.tree.map(lambda *of_runs: np.stack(of_runs), *runs)
+    trajectory, schedule = jax.tree.map(lambda *values: np.stack(values), *runs)
     return _TimedRuns(
-        trajectory=trajectory, schedule=schedule, start=moments[0], compile_end=moments[1], end=moments[-1]
+        trajectory=trajectory, schedule=schedule, start=clock_times[0], compile_end=clock_times[1], end=clock_times[-1]
     )
 
 
