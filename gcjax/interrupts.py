@@ -76,7 +76,9 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
     listener.start()
     previous_wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     previous_handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STATUS}
-    handled_signals = [each for each, handler in previous_handlers.items() if handler is not signal.SIG_IGN]
+    handled_signals = [
+        signal_number for signal_number, handler in previous_handlers.items() if handler is not signal.SIG_IGN
+    ]
     for signal_number in handled_signals:
         signal.signal(signal_number, _hold_main_thread)
     try:

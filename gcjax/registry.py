@@ -244,7 +244,7 @@ def select(name: str | None = None) -> dict[str, Kind]:
 def nearest(name: str, valid: Iterable[str]) -> str:
     """A sentence with the valid names that look most like `name`; all of them if none does."""
     names = sorted(set(valid))
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if close:
-        return f"Did you mean {' or '.join(close)}?"
+    similar_names = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if similar_names:
+        return f"Did you mean {' or '.join(similar_names)}?"
     return f"Known: {', '.join(names)}." if names else "There is none."

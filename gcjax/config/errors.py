@@ -72,27 +72,27 @@ def bound_macros() -> set[str]:
     return {scope for scope, selector in gin.config._CONFIG if selector == "gin.macro"}  # the scope is the name
 
 
-def check_macros(in_file: set[str]) -> None:
+def check_macros(macros_of_file: set[str]) -> None:
     """Checks that every macro (`%name`) that is used has a value, and that every value of a macro is used.
 
     A macro of the file may be unused, since another binding may have won over the one that used it, unless
     its name looks like that of a used one: a misspelt name would have no effect at all.
 
     Args:
-      in_file: the macros that the config file binds.
+      macros_of_file: the macros that the config file binds.
 
     Raises:
       ValueError: naming the nearest macro.
     """
-    bound, macro = bound_macros(), gin.config.get_configurable("gin.macro")
+    bound_names, macro = bound_macros(), gin.config.get_configurable("gin.macro")
     references = gin.config.iterate_references(gin.config._CONFIG, to=macro)
-    used = {"/".join(reference.scopes) for reference in references}  # the scope is the name
-    for name in sorted(used - bound):
-        raise ValueError(f"%{name} must be given a value, as '{name} = ...'. {nearest(name, bound)}")
-    for name in sorted(bound - used):
-        if name not in in_file or difflib.get_close_matches(name, used, cutoff=0.85):
+    used_names = {"/".join(reference.scopes) for reference in references}  # the scope is the name
+    for name in sorted(used_names - bound_names):
+        raise ValueError(f"%{name} must be given a value, as '{name} = ...'. {nearest(name, bound_names)}")
+    for name in sorted(bound_names - used_names):
+        if name not in macros_of_file or difflib.get_close_matches(name, used_names, cutoff=0.85):
             raise ValueError(
-                f"'{name} = ...' sets a value that nothing uses. {nearest(name, used)} "
+                f"'{name} = ...' sets a value that nothing uses. {nearest(name, used_names)} "
                 "A parameter is set by name.parameter = value."
             )
 
