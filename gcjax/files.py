@@ -3,6 +3,7 @@
 Each is written under another name in the same folder, and then renamed.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -37,6 +38,12 @@ def write_text(path: str | Path, text: str) -> None:
     """Writes a text file."""
     with atomic_write(path) as temporary_path:
         temporary_path.write_text(text)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_table(path: str | Path, columns: Any) -> None:

@@ -195,7 +195,7 @@ def _end_process(signal_number: int) -> None:
         for action in reversed(_signal_state.last_actions):
             with contextlib.suppress(Exception):
                 action()
-        flushing = threading.Thread(target=_flush_output, daemon=True)  # which may never return
+        flushing = threading.Thread(target=flush_output, daemon=True)  # which may never return
         flushing.start()
         flushing.join(_MAX_FLUSH_SECONDS)
         advice = ""
@@ -206,7 +206,7 @@ def _end_process(signal_number: int) -> None:
         os._exit(STATUS[signal.Signals(signal_number)])
 
 
-def _flush_output() -> None:
+def flush_output() -> None:
     """Writes what is left in the buffers of stdout and stderr."""
     sys.stdout.flush()
     sys.stderr.flush()

@@ -69,15 +69,17 @@ def coinciding(results: Results, name: str) -> list[list[str]]:
     return [group for group in groups if len(group) > 1]
 
 
-def _do_coincide(curve: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], height: float) -> bool:
+def _do_coincide(
+    curve: tuple[np.ndarray, np.ndarray], other_curve: tuple[np.ndarray, np.ndarray], height: float
+) -> bool:
     """Whether two curves, (times, values) each, are near one another for much of the time that they have in common.
 
     Args:
       curve: float[V] each, the times increasing.
-      other: likewise, at times of its own.
+      other_curve: likewise, at times of its own.
       height: of the panel, in the unit of the values.
     """
-    common_end = min(curve[0][-1], other[0][-1])
+    common_end = min(curve[0][-1], other_curve[0][-1])
     moments = np.linspace(0, common_end, _NUM_MOMENTS)
-    distance = np.abs(np.interp(moments, *curve) - np.interp(moments, *other))
+    distance = np.abs(np.interp(moments, *curve) - np.interp(moments, *other_curve))
     return bool((distance <= _MAX_DISTANCE * height).mean() >= _MIN_TIME_SHARE)

@@ -156,10 +156,10 @@ def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> Lo
         )  # fmt: skip
     total_weight = weight.sum(keepdims=True)
     share = weight / jnp.where(total_weight > 0, total_weight, 1)
-    first = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
+    first_index = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
     return LocalSteps(
         worker=worker[None], unit=unit[None], share=share[None],  # [1, G]
-        version=version[first], num_steps=num_steps[first], weight=total_weight,
+        version=version[first_index], num_steps=num_steps[first_index], weight=total_weight,
     )  # fmt: skip
 
 
@@ -184,7 +184,7 @@ def _changes_one_by_one(
 
     def add_change(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
         """Adds the change of contribution `order[i]`; under vmap a run with fewer contributions stays as it is."""
-        total, all_local, losses = carry
+        change_sum, all_local, losses = carry
         steps_i = jax.tree.map(lambda x: x[order[i]], steps)
         owner = rule.owner[steps_i.worker.max().clip(0)]  # the max, as padding may stand before the workers
         local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), all_local)
@@ -193,7 +193,7 @@ def _changes_one_by_one(
         all_local = jax.tree.map(
             lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), all_local, new_local
         )
-        return jax.tree.map(jnp.add, total, change), all_local, losses.at[order[i]].set(loss)
+        return jax.tree.map(jnp.add, change_sum, change), all_local, losses.at[order[i]].set(loss)
 
     zero = jax.tree.map(jnp.zeros_like, inputs.versions.params)
     carry = zero, all_local, jnp.zeros(has_steps.size, steps.weight.dtype)
@@ -220,15 +220,15 @@ def _changes_side_by_side(
         )
         return (jax.tree.map(lambda x: jnp.sum(x, axis=0), changes), jnp.sum(steps.loss_weight * losses)), local
 
-    num_workers, total, loss = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
+    num_workers, change_sum, loss = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
     for i in range(rule.local.passes):  # contributions i * W to (i + 1) * W - 1 are those of workers 0 to W - 1
         steps_of_pass = jax.tree.map(lambda x, i=i: x[i * num_workers : (i + 1) * num_workers], steps)
         (change, loss_of_pass), all_local = rule.worker_spread.sum_parts_with_states(
             sum_of_workers, inputs, all_local, steps_of_pass
         )
-        total = change if total is None else jax.tree.map(jnp.add, total, change)
+        change_sum = change if change_sum is None else jax.tree.map(jnp.add, change_sum, change)
         loss += loss_of_pass
-    return total, all_local, jnp.broadcast_to(mean(loss, steps.loss_weight.sum()), steps.num_steps.shape)
+    return change_sum, all_local, jnp.broadcast_to(mean(loss, steps.loss_weight.sum()), steps.num_steps.shape)
 
 
 def _change_of_contribution(

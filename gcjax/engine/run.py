@@ -22,7 +22,7 @@ from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
-from gcjax.engine.validation import check_commits, check_residual, check_versions
+from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions
 from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.stragglers.network import Links, Network
@@ -142,9 +142,9 @@ def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Prog
             raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")
     schedule, data, rng_key, params, source = arrays
     run = begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
-    end = _last_evaluation(resume, schedule)
-    if not isinstance(end, int) or end:
-        run = advance(program, schedule, data, rng_key, run, jnp.asarray(end, jnp.int32), source)
+    last_eval = _last_eval(resume, schedule)
+    if not isinstance(last_eval, int) or last_eval:
+        run = advance(program, schedule, data, rng_key, run, jnp.asarray(last_eval, jnp.int32), source)
     return _with_schedule(run, program.protocol, schedule, source)
 
 
@@ -160,7 +160,7 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
     options, put_on_devices = program.options, program.options.layout.put_on_devices
     schedule, data, rng_key, params, source = put_on_devices(arrays)
     run = _begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
-    end = _last_evaluation(resume, schedule)
+    last_eval = _last_eval(resume, schedule)
 
     def advance_to(run: Run, num_evals: int | jax.Array) -> Run:
         """The run once `num_evals` evaluations have been made, by the compiled program."""
@@ -170,13 +170,13 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
     if resume.checkpoints is not None or progress is not None:
         max_commits = schedule.time.shape[0] if source is not None else int(run.info.num_commits)
         run = advance_in_pieces(
-            advance_to, run, min(int(end), -(-max_commits // options.eval_every)),
+            advance_to, run, min(int(last_eval), -(-max_commits // options.eval_every)),
             checkpoints=resume.checkpoints,
             identity="" if resume.checkpoints is None else _identity(options, arrays, resume.identity),
             report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
         )  # fmt: skip
-    elif not isinstance(end, int) or end:
-        run = advance_to(run, end)
+    elif not isinstance(last_eval, int) or last_eval:
+        run = advance_to(run, last_eval)
     run = _with_schedule(run, program.protocol, schedule, source)
     if not _validate.is_traced(run.info.num_commits):  # an optimizer's parameter may be traced
         if source is not None:
@@ -192,7 +192,7 @@ def _identity(options: Options, arrays: Arrays, text: str) -> str:
     return run_identity(text, num_commits=options.num_commits, eval_every=options.eval_every, **arrays_by_name)
 
 
-def _last_evaluation(resume: Resume, schedule: Schedule) -> int | jax.Array:
+def _last_eval(resume: Resume, schedule: Schedule) -> int | jax.Array:
     """Where to stop, in evaluations; at least as many as there are if it is not said."""
     return schedule.time.shape[0] if resume.num_evals is None else resume.num_evals
 
@@ -241,12 +241,8 @@ def _check_arguments(
     for name, value in counts.items():
         if value is not None:
             _validate.integer(name, value, minimum=1)
-    if protocol.code is not None and protocol.code.assignment.num_chunks != task.num_chunks:
-        raise ValueError(
-            f"the code and the task must cut the data into the same chunks; the code has "
-            f"{protocol.code.assignment.num_chunks}, the task {task.num_chunks}. Make the task with "
-            f"num_chunks={protocol.code.assignment.num_chunks}."
-        )
+    if protocol.code is not None:
+        check_same_chunks(protocol.code, task)
 
 
 _begin = jax.jit(begin, static_argnums=0)

@@ -95,11 +95,11 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
             part_sum, states = function(shared, states, part)
             return jax.lax.psum(part_sum, axis), states
 
-        whole, cut = PartitionSpec(), PartitionSpec(axis)
+        whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
         num_entries = jax.tree.leaves(work)[0].shape[0]
         mapped = jax.shard_map(
-            sum_over_devices, mesh=mesh, in_specs=(whole, cut, cut), out_specs=(whole, cut), axis_names={axis},
-            check_vma=False,
+            sum_over_devices, mesh=mesh, in_specs=(whole_spec, cut_spec, cut_spec), out_specs=(whole_spec, cut_spec),
+            axis_names={axis}, check_vma=False,
         )  # fmt: skip
         total, states = mapped(shared, pad_leading_axis(states, num_devices), padded_work(work))
         return total, jax.tree.map(lambda x: x[:num_entries], states)  # without the padding
@@ -115,12 +115,14 @@ def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_s
     The first `num_shared` arguments are whole on each device, the others cut along their leading axis. The function
     must make its results the same on all devices of the axis, and close over no arrays.
     """
-    whole, cut = PartitionSpec(), PartitionSpec(axis)
+    whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
 
     def call(*arguments: Any) -> Any:
         """The function's result, for arguments cut and shared as `on_each_device` says."""
-        specs = tuple(whole if i < num_shared else cut for i in range(len(arguments)))
-        mapped = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=whole, axis_names={axis}, check_vma=False)
+        specs = tuple(whole_spec if i < num_shared else cut_spec for i in range(len(arguments)))
+        mapped = jax.shard_map(
+            function, mesh=mesh, in_specs=specs, out_specs=whole_spec, axis_names={axis}, check_vma=False
+        )
         return mapped(*arguments)
 
     return call

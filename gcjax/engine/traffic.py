@@ -47,12 +47,12 @@ def _bytes_of_collective(name: str, result_bytes: float, group_size: int) -> flo
 
 def _bytes_of_type(hlo_type: str) -> float:
     """The bytes of an array, or of a tuple of arrays, of a type as HLO writes it, for example `(f32[4,2], s8[])`."""
-    total = 0.0
+    num_bytes = 0.0
     for dtype, shape in _ARRAY.findall(hlo_type):
         # The number in a type's name is that of its bits, but for those in `_BITS`; without one it is a byte.
         bits = _BITS.get(dtype) or int(re.sub(r"[a-z]", "", dtype) or 8)
-        total += math.prod(int(size) for size in shape.split(",") if size) * bits / 8
-    return total
+        num_bytes += math.prod(int(size) for size in shape.split(",") if size) * bits / 8
+    return num_bytes
 
 
 def _group_size(line: str) -> int:

@@ -106,26 +106,26 @@ def advance(
     options, batch_key = program.options, _keys(rng_key)[1]
     if source is not None:
 
-        def commits_of(schedule: Schedule, end: jax.Array, state: State, info: Info) -> Carry:
-            """State and info once the commits of this schedule up to `end` (not included) are made."""
-            return make_commits(commit_maker(program, data, batch_key, schedule), end, state, info)
+        def commits_of(schedule: Schedule, end_commit: jax.Array, state: State, info: Info) -> Carry:
+            """State and info once the commits of this schedule up to `end_commit` (not included) are made."""
+            return make_commits(commit_maker(program, data, batch_key, schedule), end_commit, state, info)
 
         run = advance_by_windows(program, commits_of, partial(evaluate, program, data), run, num_evals, source)
         return _constrain_layout(program, run)
     maker = commit_maker(program, data, batch_key, schedule)
 
-    def to_next_evaluation(i: jax.Array, run: Run) -> Run:
+    def advance_to_evaluation(i: jax.Array, run: Run) -> Run:
         """The run after the commits up to evaluation `evals_made + i + 1`, and that evaluation."""
         index = evals_made + i + 1
-        end = jnp.minimum(index * options.eval_every, run.info.num_commits)
-        state, info = make_commits(maker, end, run.state, run.info)
+        end_commit = jnp.minimum(index * options.eval_every, run.info.num_commits)
+        state, info = make_commits(maker, end_commit, run.state, run.info)
         index = jnp.where(index <= last_eval, index, -1)  # under vmap other runs may have more evaluations to go
         return evaluate(program, data, schedule, index, run._replace(state=state, info=info))
 
     # Evaluation i comes after i * eval_every commits, the last one after all (rounded up); 0 is the initial one.
     evals_made = -(-run.state.commit // options.eval_every)
     last_eval = jnp.minimum(-(-run.info.num_commits // options.eval_every), num_evals)
-    run = jax.lax.fori_loop(0, max_over_runs(last_eval - evals_made), to_next_evaluation, run)
+    run = jax.lax.fori_loop(0, max_over_runs(last_eval - evals_made), advance_to_evaluation, run)
     return _constrain_layout(program, run)
 
 

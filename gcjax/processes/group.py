@@ -159,7 +159,7 @@ def _error_line(error: BaseException) -> str:
 
 def _end_this_process(text: str) -> None:
     """Ends this process at once, also where it hangs in a collective."""
-    flushing = threading.Thread(target=_flush, daemon=True)
+    flushing = threading.Thread(target=interrupts.flush_output, daemon=True)
     flushing.start()
     flushing.join(1.0)  # whoever holds stdout may hang
     show_cursor = b"\n\x1b[?25h" if os.isatty(2) else b""  # a progress bar hides it
@@ -171,10 +171,4 @@ def _leave_without_jax(error: BaseException) -> None:
     """At its end JAX would wait for the others, who are gone; so this process ends before that."""
     status = next((status for error_type, status in _STATUS_OF_ERROR.items() if isinstance(error, error_type)), 1)
     atexit.register(os._exit, status)
-    atexit.register(_flush)  # called before `os._exit`: what is registered last is called first
-
-
-def _flush() -> None:
-    """Writes what is left in the buffers of stdout and stderr."""
-    sys.stdout.flush()
-    sys.stderr.flush()
+    atexit.register(interrupts.flush_output)  # called before `os._exit`: what is registered last is called first

@@ -99,7 +99,10 @@ class Hub:
                 f"{error.strerror}. Choose another port with --coordinator, for all processes, or another interface "
                 "with --bind."
             ) from None
-        return [await asyncio.start_server(self._serve_connection, sock=each, limit=wire.MAX_BYTES) for each in sockets]
+        return [
+            await asyncio.start_server(self._serve_connection, sock=listener, limit=wire.MAX_BYTES)
+            for listener in sockets
+        ]
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Handles everything that one of the others says, from its arrival to the end of its connection."""

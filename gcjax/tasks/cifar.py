@@ -98,16 +98,18 @@ def cifar10(
 
 def _images(files: Mapping[str, bytes]) -> Images:
     """The training and test images of the data set's files, name -> bytes."""
-    records = {name: _records(name, raw) for name, raw in files.items()}
+    records = {name: _records(name, file_bytes) for name, file_bytes in files.items()}
     test_records = records.pop("test_batch.bin")
     return Images(_pixels_and_labels(np.concatenate(list(records.values()))), _pixels_and_labels(test_records))
 
 
-def _records(name: str, raw: bytes) -> np.ndarray:
+def _records(name: str, file_bytes: bytes) -> np.ndarray:
     """The records uint8[n, 3073] of a file."""
-    if len(raw) % _RECORD_BYTES or not raw:
-        raise ValueError(f"{name} must be one or more records of {_RECORD_BYTES} bytes each; got {len(raw):,} bytes.")
-    records = np.frombuffer(raw, np.uint8).reshape(-1, _RECORD_BYTES)
+    if len(file_bytes) % _RECORD_BYTES or not file_bytes:
+        raise ValueError(
+            f"{name} must be one or more records of {_RECORD_BYTES} bytes each; got {len(file_bytes):,} bytes."
+        )
+    records = np.frombuffer(file_bytes, np.uint8).reshape(-1, _RECORD_BYTES)
     if (largest_label := records[:, 0].max()) >= NUM_CLASSES:
         row = int(records[:, 0].argmax())
         raise ValueError(f"A label of {name} must be at most {NUM_CLASSES - 1}; got {largest_label} in record {row}.")

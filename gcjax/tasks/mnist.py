@@ -147,18 +147,18 @@ def _images_and_labels(files: Mapping[str, bytes], prefix: str) -> tuple[np.ndar
     return images[..., None], labels.astype(np.int32)
 
 
-def _idx_array(name: str, raw: bytes, num_axes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The array uint8[...] in the bytes `raw` of an idx file: a header with the lengths of the axes, then entries."""
+def _idx_array(name: str, file_bytes: bytes, num_axes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The array uint8[...] in an idx file: a header with the lengths of the axes, then the entries."""
     first_bytes = bytes([0, 0, 8, num_axes])  # 8: the entries are bytes
-    if raw[:4] != first_bytes:
+    if file_bytes[:4] != first_bytes:
         raise ValueError(
-            f"{name} must start with the bytes {first_bytes.hex(' ')}; got {raw[:4].hex(' ') or 'nothing'}."
+            f"{name} must start with the bytes {first_bytes.hex(' ')}; got {file_bytes[:4].hex(' ') or 'nothing'}."
         )
     header_bytes = 4 + 4 * num_axes
-    shape = tuple(int.from_bytes(raw[i : i + 4], "big") for i in range(4, header_bytes, 4))
-    if len(raw) - header_bytes != math.prod(shape) or 0 in shape:
+    shape = tuple(int.from_bytes(file_bytes[i : i + 4], "big") for i in range(4, header_bytes, 4))
+    if len(file_bytes) - header_bytes != math.prod(shape) or 0 in shape:
         size = " * ".join(map(str, shape))
         raise ValueError(
-            f"{name} must hold {size} bytes (at least 1) after its header; got {len(raw) - header_bytes:,}."
+            f"{name} must hold {size} bytes (at least 1) after its header; got {len(file_bytes) - header_bytes:,}."
         )
-    return np.frombuffer(raw, np.uint8, offset=header_bytes).reshape(shape)
+    return np.frombuffer(file_bytes, np.uint8, offset=header_bytes).reshape(shape)
