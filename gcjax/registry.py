@@ -127,7 +127,7 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
         raise ValueError(f"There is no kind '{kind}' to register. {nearest(kind, _TABLE_OF_KIND)}")
 
     def add(factory: Factory) -> Factory:
-        """Registers a factory as `kind`, and returns it, comparable where the kind allows it."""
+        """Registers a factory as `kind` under `name`, and returns it, comparable where the kind allows it."""
         entry_name = _valid_name(kind, name, factory)
         if kind in _COMPARABLE:
             from gcjax.equality import comparable

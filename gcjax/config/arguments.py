@@ -27,7 +27,7 @@ def with_checked_arguments(factory: Callable[..., Any], name: str) -> Callable[.
     starred_parameters = [p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        """What the factory returns for these arguments, once they are checked."""
+        """What `factory` returns for these arguments, once they fit its `signature`; `name` is for errors."""
         for parameter in starred_parameters:  # at most one, whose list becomes positional arguments again
             args += _starred_arguments(f"{name}.{parameter}", kwargs.pop(parameter, ()))
         _check_arguments(name, signature, args, kwargs)
@@ -109,7 +109,7 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
     module_globals = getattr(inspect.unwrap(factory), "__globals__", {})
 
     def evaluated(annotation: Any) -> Any:
-        """The type that an annotation stands for; empty if it cannot be known outside of a type checker."""
+        """The type that an annotation stands for in the factory's module; empty if only a type checker knows it."""
         try:
             return eval(annotation, module_globals) if isinstance(annotation, str) else annotation
         except Exception:  # a name that is there for type checkers only

@@ -89,7 +89,7 @@ def coded_value_and_grad(
     )
 
     def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[Any, Any, CodedInfo]:
-        """The mean loss (with `has_aux` and aux), the estimate of the mean gradient, and the step's info."""
+        """The mean loss (with `has_aux` and aux), the `estimate` of the mean gradient by `code`, and the info."""
         coding = code.plan(progress)
         mean_coding = coding._replace(
             decode=coding.decode / code.assignment.num_chunks
@@ -122,7 +122,7 @@ def estimate_on_mesh(
     def estimate_on_device(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
     ) -> tuple[Any, tuple[jax.Array, Any]]:
-        """What each device computes: `batch`, `encode` and `decode` are those of its workers, [U, ...]."""
+        """What a device computes by `estimate_sums`: `batch`, `encode`, `decode` are those of its workers, [U, ...]."""
         losses_with_args = Losses(
             lambda params, chunk: losses.of_chunk(params, chunk, *args),
             lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
@@ -134,7 +134,7 @@ def estimate_on_mesh(
         return gradient, jax.tree.map(lambda x: mean(x, weight.astype(x.dtype)), value_sums)
 
     def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
-        """The estimate on the whole mesh: batch and coding are cut along the workers, one part a device."""
+        """The estimate on the whole mesh: batch and coding are cut by worker for `estimate_on_device`."""
         num_devices = mesh.shape[axis]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.
@@ -194,7 +194,7 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
     chunk_of_slot = _chunk_of_slot(code, mesh.shape[axis])
 
     def shard_leaf(values: Any) -> jax.Array:
-        """[W', K, ...] from [N, ...]; a process copies only the rows of the workers on its own devices."""
+        """[W', K, ...] from [N, ...] by `chunk_of_slot`; a process copies only the rows of workers on its devices."""
         values = np.asarray(values)
         if values.ndim == 0 or values.shape[0] != code.assignment.num_chunks:
             raise ValueError(

@@ -65,6 +65,7 @@ def advance_by_windows(
 
     def advance_to_boundary(run: Run) -> Run:
         """The run at its next evaluation or at the end of its window, whichever comes first."""
+        # `adaptive`, the part of the protocol that looks at the loss, makes schedules of `source`: durations, network.
         active = is_unfinished(run)
         schedule = adaptive.schedule(*source, run.state.controls)  # the commits made so far are the same in it
         window = _current_window(adaptive, schedule, run.state.window, options.num_commits)

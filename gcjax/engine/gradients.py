@@ -127,9 +127,9 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
     def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
         """What commit number `commit` applies: the weighted sum of its units' gradients, and their mean loss."""
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
-        if ragged and spread.size == 1:
+        if ragged and spread.size == 1:  # on one device, without the padding
             gradient_sum, loss_sum, weight_sum = _sums_one_by_one(sums_at_own_versions, inputs, units)
-        elif one_version:
+        elif one_version:  # all contributions read the same
             version = units.version.max().clip(0)  # the max, as -1 pads
             shared = inputs.versions.read(version), inputs.data, inputs.rng_key
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_one_version, shared, units)

@@ -121,7 +121,7 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     sharding = NamedSharding(with_auto_axes(mesh), PartitionSpec())
 
     def put_leaf(x: Any) -> Any:
-        """The array on every device; random keys are put there as integers and wrapped again."""
+        """The array on every device of `sharding`; random keys are put there as integers and wrapped again."""
         if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(put_leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
         if isinstance(x, jax.Array) and x.sharding == sharding:

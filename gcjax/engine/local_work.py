@@ -125,9 +125,10 @@ def local_commits(
     )
 
     def make_commit(inputs: Inputs, commits: Commits, index: jax.Array, all_local: Local) -> tuple[Contribution, Local]:
-        """The contribution of commit `index`, and the local parameters of all owners after it."""
+        """The contribution of commit `index` by `rule`, and the local parameters of all owners after it."""
         steps = _steps_of_commit(local, commits, index)
         has_all_workers = steps.num_steps.shape[0] == local.passes * num_workers
+        # `worker_spread` is how workers work at the same time; None if one after the other.
         sum_changes = _changes_side_by_side if has_all_workers and worker_spread is not None else _changes_one_by_one
         change, all_local, losses = sum_changes(rule, inputs, steps, all_local)
         weights = steps.loss_weight.astype(losses.dtype)
@@ -183,7 +184,7 @@ def _changes_one_by_one(
     order = jnp.argsort(~has_steps, stable=True) if has_steps.size > 1 else jnp.arange(has_steps.size)  # padding last
 
     def add_change(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
-        """Adds the change of contribution `order[i]`; under vmap a run with fewer contributions stays as it is."""
+        """Adds the change of `order[i]` of the contributions `steps`; a run of a vmap that has fewer stays as it is."""
         change_sum, all_local, losses = carry
         steps_i = jax.tree.map(lambda x: x[order[i]], steps)
         owner = rule.owner[steps_i.worker.max().clip(0)]  # the max, as padding may stand before the workers
@@ -290,9 +291,10 @@ def _take_steps(
     """
 
     def take_step(i: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
-        """Parameters, optimizer state and sum of losses after step i; as before from step `num_steps` on."""
+        """Parameters, optimizer state and sum of losses after step i; as before from step `steps.num_steps` on."""
         params, opt_state, loss_sum = carry
-        loss, gradient = _step_gradient(rule, inputs, steps, i, points.of_step(rule.local, i, params))
+        gradient_params = points.of_step(rule.local, i, params)  # where the gradient is taken
+        loss, gradient = _step_gradient(rule, inputs, steps, i, gradient_params)
         updates, new_opt_state = rule.optimizer.update(gradient, opt_state, params)
         new_carry = optax.apply_updates(params, updates), new_opt_state, loss_sum + loss.astype(loss_sum.dtype)
         return select_active(i < steps.num_steps, new_carry, carry)

@@ -115,7 +115,7 @@ def advance(
     maker = commit_maker(program, data, batch_key, schedule)
 
     def advance_to_evaluation(i: jax.Array, run: Run) -> Run:
-        """The run after the commits up to evaluation `evals_made + i + 1`, and that evaluation."""
+        """The run after the commits up to evaluation `evals_made + i + 1` (at most `last_eval`), and with it."""
         index = evals_made + i + 1
         end_commit = jnp.minimum(index * options.eval_every, run.info.num_commits)
         state, info = make_commits(maker, end_commit, run.state, run.info)

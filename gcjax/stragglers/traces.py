@@ -65,7 +65,7 @@ def _replay_model(seconds: np.ndarray | jax.Array, start: str, workers: str) -> 
     num_units, num_columns = seconds.shape
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
-        """The trace, each worker's column in it, and the row of its first unit."""
+        """The trace, each worker's column (random if `is_drawn`) and the row of its first unit (if `is_random`)."""
         if not is_drawn and num_workers != num_columns:
             raise ValueError(
                 f"recorded workers are as many as the trace has; it has {num_columns}, asked for are {num_workers}. "

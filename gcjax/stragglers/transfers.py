@@ -45,10 +45,10 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
     """
 
     def to_next_event(_: int, state: _LinkState) -> _LinkState:
-        """The state when the next transfer begins or ends; until then all rates stay the same."""
+        """The state when the next transfer begins (at `ready`) or ends; until then all rates stay the same."""
         is_waiting = (state.size_left > 0) & jnp.isfinite(ready)
         active = is_waiting & (ready <= state.time)
-        seconds = shared_seconds(active, link_seconds, server_seconds)
+        seconds = shared_seconds(active, link_seconds, server_seconds)  # [W]: for size 1, at the present rates
         end_if_rate_stays = jnp.where(active, state.time + state.size_left * seconds, jnp.inf)
         begin_times = jnp.where(is_waiting & ~active, ready, jnp.inf)
         # inf if all transfers are done, or those that are left never begin.

@@ -117,7 +117,7 @@ def _task_functions(
         return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
-        """Loss of training and test images, and the share of test images that are classified correctly."""
+        """Losses of training and test images (the first `num_evaluated`; None: all), and the share classified right."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
         train_losses, _ = evaluate(params, batch.inputs, batch.targets)
         inputs, targets = (x[:num_evaluated] for x in data.reference)

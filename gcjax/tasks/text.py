@@ -116,7 +116,7 @@ def _task_functions(context: int, width: int, depth: int, dtype: Any, num_evalua
         return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
-        """Losses of training and held-out windows, and two other forms of the latter."""
+        """Losses of training and held-out windows (`num_evaluated` each; None: all), and two forms of the latter."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
         train_losses = evaluate(params, batch.inputs, batch.targets)
         test_loss = jnp.mean(evaluate(params, *(x[:num_evaluated] for x in data.reference)))

@@ -69,7 +69,7 @@ def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]
         chunk: jax.Array,
         round: jax.Array,
     ) -> ChunkGradients:
-        """The slots with the gradient and loss of one chunk in slot number `slot`."""
+        """The slots with gradient (in `num_blocks` blocks) and loss of `task` on one chunk in slot number `slot`."""
         batch, key = chunk_batch(task, Chunks(data, rng_key, round), chunk)
         loss, gradient = jax.value_and_grad(task.loss)(params, batch, key)
         return ChunkGradients(

@@ -216,7 +216,7 @@ def _worker(
     rank, compiled_gradient = jax.process_index(), chunk_gradient(task, code.num_blocks)
 
     def gradient_in_slot(gradients: ChunkGradients, params: Any, slot: int, round_number: int) -> ChunkGradients:
-        """The gradients with that of this worker's chunk number `slot` computed."""
+        """The gradients with that of slot number `slot` of this worker, `rank`, computed by `compiled_gradient`."""
         chunk = code.assignment.chunks[rank, slot]
         return compiled_gradient(
             gradients, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
