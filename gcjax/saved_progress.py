@@ -12,16 +12,16 @@ _newest_run: "SavedProgress | None" = None
 class SavedProgress:
     """Which checkpoints a run has written, and when, so that a person can be told how much work is lost."""
 
-    def __init__(self, label: str, num_evals: int, steps: Callable[[], list[int]]) -> None:
+    def __init__(self, label: str, num_steps: int, steps: Callable[[], list[int]]) -> None:
         """The run that is now at work.
 
         Args:
           label: what a person calls it.
-          num_evals: the steps of the whole.
+          num_steps: the steps of the whole run; a checkpoint is of a step.
           steps: the whole checkpoints that are on the disk, as steps; called on another thread when a signal comes.
         """
         global _newest_run
-        self._label, self._num_evals, self._steps_on_disk = label, num_evals, steps
+        self._label, self._num_steps, self._steps_on_disk = label, num_steps, steps
         self._begin_time, self._checkpoint_times = time.monotonic(), dict[int, float]()
         self._has_stopped = False
         _newest_run = self
@@ -40,7 +40,7 @@ class SavedProgress:
         last_step = max(times.keys() & set(self._steps_on_disk()), default=None)
         if last_step is None:
             return f"lost is the work of {_seconds_since(self._begin_time)} on {self._label}"
-        place = f"{last_step / max(1, self._num_evals):.0%} of {self._label}"
+        place = f"{last_step / max(1, self._num_steps):.0%} of {self._label}"
         if self._has_stopped and last_step == max(times):
             return f"a checkpoint was written at {place}, so nothing is lost"
         return f"lost is the work of {_seconds_since(times[last_step])} since the checkpoint at {place}"

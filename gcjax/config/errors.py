@@ -16,10 +16,10 @@ from gcjax.registry import nearest
 
 _UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
 _UNKNOWN_PARAMETER = re.compile(r"Configurable '(?P<name>[\w.]+)' doesn't have a parameter named '(?P<parameter>\w+)'")
-_AMBIGUOUS = re.compile(r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])")
+_AMBIGUOUS_NAME = re.compile(r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])")
 _NO_EXPERIMENT_MODULE = re.compile(r"No module named '(?P<name>experiments(?:\.\w+)*)'")
 _NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
-_TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
+_UNPARSED_TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
 _NO_FILE = re.compile(r"Unable to open file: (?P<name>.*?)\. Searched")
 PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
 _BAD_BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<position>\d+)")
@@ -28,7 +28,7 @@ _NO_VALUE = re.compile(r"^macro\(\) missing 1 required positional argument: 'val
 _NOT_IMPORTED = re.compile(r"'(?P<name>[\w.]+)' was not provided by an import statement")
 _CALL = re.compile(r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)")
 
-_GRAMMAR = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
+_GRAMMAR_HINT = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
 
 
 @contextmanager
@@ -108,9 +108,9 @@ def _syntax_problem(error: SyntaxError, binding: str, file: Path | None) -> str:
     if file is not None and _open_bracket_line(file) is not None:
         return _unclosed_statement(binding, file)
     source = f"'{binding}'" if binding else f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
-    token = _TOKEN.search(str(error.msg))
+    token = _UNPARSED_TOKEN.search(str(error.msg))
     reason = f"{token['name']} is no value" if token else str(error.msg).rstrip(".")
-    return f"{source}: {reason}. {_GRAMMAR}"
+    return f"{source}: {reason}. {_GRAMMAR_HINT}"
 
 
 def _unclosed_statement(binding: str, file: Path | None) -> str:
@@ -178,7 +178,7 @@ def explanation(message: str) -> str | None:
     patterns_and_explanations = (
         (_UNKNOWN_NAME, _unknown_name_message),
         (_UNKNOWN_PARAMETER, _unknown_parameter_message),
-        (_AMBIGUOUS, _ambiguous_name_message),
+        (_AMBIGUOUS_NAME, _ambiguous_name_message),
         (_NO_EXPERIMENT_MODULE, _unknown_experiment_message),
         (_NO_MODULE, _unknown_module_message),
         (_BAD_BYTE, _not_utf8_message),

@@ -70,6 +70,7 @@ class Hub:
                     server.close()
         self._have_met = True
         self._send_to_all(go=True)
+        # Tasks are kept in fields, since the event loop itself holds them only weakly.
         self._ticking = asyncio.create_task(self._watch_silence())
         return self._rendezvous.address
 
@@ -106,6 +107,7 @@ class Hub:
 
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Handles everything that one of the others says, from its arrival to the end of its connection."""
+        # None for strangers; once all have met, everybody is one.
         hello = None if self._have_met else await self._door.admit(reader, writer)
         if hello is None or self._have_met:
             writer.close()
@@ -195,7 +197,7 @@ class Hub:
         self._send_to_all(alive=question)
         while any(peer.last_answer < question for other, peer in self._peers.items() if other != rank):
             await asyncio.sleep(0.01)
-        for _ in range(20):  # a second
+        for _ in range(20):  # for a second
             if len(self._failed_ranks) == self._rendezvous.num_processes:
                 break
             await asyncio.sleep(0.05)
@@ -212,11 +214,12 @@ class Hub:
             return
         self._is_over = True
         self._send_to_all(end=text, spared=sorted(spared))
-        for _ in range(100):  # they close their connections; whoever leaves first could cut off what it said
+        # For two seconds: they close their connections; whoever leaves first could cut off what it said.
+        for _ in range(100):
             await asyncio.sleep(0.02)
             if all(peer.writer.is_closing() for peer in self._peers.values()):
                 break
-        if 0 in spared:
+        if 0 in spared:  # this process
             self._may_leave.set()
         else:
             self._stop(text)

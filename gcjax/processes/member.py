@@ -64,7 +64,7 @@ class Member:
                 reason = problem
             except OSError as error:
                 reason = reason or str(error) or "no answer"
-            if now() >= deadline - 0.2:
+            if now() >= deadline - 0.2:  # no time is left for the pause and another try
                 raise ValueError(self._unreachable_text(reason))
             await asyncio.sleep(0.2)
 

@@ -20,7 +20,7 @@ def crop_and_flip(images: jax.Array, rng_key: jax.Array) -> jax.Array:
     batch_size, height, width, _ = images.shape
     num_shifts = jnp.asarray(2 * PADDING + 1)
     shifts = draw_indices(jax.random.fold_in(rng_key, 0), 2 * batch_size, num_shifts).reshape(2, batch_size)
-    mirrored = draw_indices(jax.random.fold_in(rng_key, 1), batch_size, jnp.asarray(2))
+    mirrored = draw_indices(jax.random.fold_in(rng_key, 1), batch_size, jnp.asarray(2))  # 0 or 1
     margin = (PADDING, PADDING)
     padded_images = jnp.pad(images, ((0, 0), margin, margin, (0, 0)))
 
