@@ -100,7 +100,7 @@ class _LabelLines:
         self._label, self._begin_time = "", time.perf_counter()
 
     def update(self, label: str, fraction: float, detail: str = "") -> None:
-        """As `Progress.update`: another label than before means that the one before is done."""
+        """Says what is being done, and the fraction of the whole that is: another label means that the last is done."""
         del detail
         if label != self._label:
             self._print_done(fraction)

@@ -159,7 +159,7 @@ class Checkpoints:
         return sorted(int(name) for name in step_names if (self.folder / name / "_CHECKPOINT_METADATA").exists())
 
     def close(self) -> None:
-        """As `wait`, and lets go of threads and of the folder. A closed object may be used again."""
+        """Waits for what is being saved, and lets go of threads and the folder. A closed object may be used again."""
         manager, self._open_manager, self._latest_step = self._open_manager, None, None
         if manager is not None:
             manager.close()

@@ -101,7 +101,7 @@ def coded_value_and_grad(
     compiled_step = jax.jit(step)
 
     def checked_step(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
-        """As `step`, compiled, once the arguments have been checked."""
+        """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
         _check_batch(batch, code, auto_mesh, axis)
         return compiled_step(params, batch, check_progress(code.assignment, progress), args)
 
@@ -237,7 +237,11 @@ def _weighted_sums(
 def _streamed_sums(
     losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
 ) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
-    """As `_weighted_sums`, for any L and M: each worker adds its chunks, one after the other, to its messages."""
+    """For any L and M: each worker adds its chunks, one after the other, to its messages.
+
+    Returns what `_weighted_sums` does: the estimate of the gradient sum; of this device's workers the weighted sums
+    (loss, aux), and the sum of the weights.
+    """
     messages, (loss, aux) = worker_messages(losses.of_chunk, params, batch, encode, has_aux=True)
     estimate = estimate_from_messages(messages, decode, axis, message_dtype)
     weights = shares(encode, decode).astype(loss.dtype)

@@ -135,7 +135,8 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_one_version, shared, units)
         else:
             gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_own_versions, inputs, units)
-        return Contribution(gradient_sum, mean(loss_sum, weight_sum), jnp.zeros((), commits.weight.dtype))
+        no_residual = jnp.zeros((), commits.weight.dtype)  # nothing is decoded
+        return Contribution(gradient_sum, mean(loss_sum, weight_sum), no_residual)
 
     return gradient
 

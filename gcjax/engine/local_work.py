@@ -204,9 +204,10 @@ def _changes_one_by_one(
 def _changes_side_by_side(
     rule: LocalRule, inputs: Inputs, steps: LocalSteps, all_local: Local
 ) -> tuple[Any, Local, jax.Array]:
-    """As `_changes_one_by_one`, for commits with contributions of all W workers in order, `passes` times.
+    """Takes the steps of a commit with contributions of all W workers in order, `passes` times.
 
-    All workers take their steps at once, pass by pass. Each of the losses float[C] is the mean of them all.
+    All workers take their steps at once, pass by pass. Arguments and results are those of `_changes_one_by_one`: the
+    sum of the weighted changes, the local parameters of all owners after it, and float[C] times the mean loss of all.
     """
     assert rule.worker_spread is not None
 

@@ -136,7 +136,7 @@ def _schedule_and_traced(
 
 
 def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Progress | None) -> Run:
-    """A run inside of a `jit`: nothing in it is checked. Arguments as of `_concrete_run`."""
+    """A run inside of a `jit`, from `arrays`, as far as `resume` says; what can be checked only afterwards is not."""
     for name, value in {"checkpoints": resume.checkpoints, "progress": progress}.items():
         if value is not None:
             raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")

@@ -27,6 +27,7 @@ _STATUS_OF_ERROR = {ValueError: 2, KeyboardInterrupt: 130}
 # JAX's own watch is the last resort: it aborts, and does not say who was lost.
 _JAX_HEARTBEAT_SECONDS = 100
 
+_STDERR = 2  # the file descriptor
 _TELL_SECONDS = 3.0  # that an interrupted process takes at most to tell the others
 
 _T = TypeVar("_T")
@@ -162,8 +163,8 @@ def _end_this_process(text: str) -> None:
     flushing = threading.Thread(target=interrupts.flush_output, daemon=True)
     flushing.start()
     flushing.join(1.0)  # whoever holds stdout may hang
-    show_cursor = b"\n\x1b[?25h" if os.isatty(2) else b""  # a progress bar hides it
-    os.write(2, show_cursor + f"gcjax: {text}\n".encode(errors="replace"))
+    show_cursor = b"\n\x1b[?25h" if os.isatty(_STDERR) else b""  # a progress bar hides it
+    os.write(_STDERR, show_cursor + f"gcjax: {text}\n".encode(errors="replace"))
     os._exit(LOST)
 
 

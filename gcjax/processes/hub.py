@@ -43,7 +43,16 @@ class Hub:
         stop: wire.Stop,
         host: str | None = None,
     ) -> None:
-        """As in `gcjax.processes.group`; `stop` ends this process with a message; listens on `host`, or on all."""
+        """For process 0; does not listen yet.
+
+        Args:
+          rendezvous: where the group meets.
+          secret: of the group.
+          timeout: seconds to wait for all others.
+          lost_after: seconds of silence after which a process counts as lost.
+          stop: ends this process with a message.
+          host: the address or name to listen on; None for all of the machine.
+        """
         self._rendezvous, self._timeout, self._lost_after, self._stop = rendezvous, timeout, lost_after, stop
         self._host, self._door = host, Door(secret, max_open=rendezvous.num_processes + 100)
         self._peers: dict[int, Peer] = {}

@@ -248,7 +248,8 @@ def _train_on_mesh(
 ) -> _TimedRuns:
     """Trains all runs of a scheme, one after the other, each on all devices of the study's mesh.
 
-    Arguments are those of `_train_in_one_program`.
+    Arguments are those of `_train_in_one_program`: `inputs` have a leading axis of runs, `out` is the study's folder,
+    and `report` is called with the share that is done.
     """
     runs, clock_times = [], [time.perf_counter()]  # at the beginning, and after each run
     training = training._replace(num_commits=None)  # each run makes as many as its own schedule has
