@@ -118,7 +118,7 @@ def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_s
     whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
 
     def call(*arguments: Any) -> Any:
-        """The function's result, for arguments cut and shared as `on_each_device` says."""
+        """The result of `function`; the first `num_shared` arguments are whole on each device, the others cut."""
         specs = tuple(whole_spec if i < num_shared else cut_spec for i in range(len(arguments)))
         mapped = jax.shard_map(
             function, mesh=mesh, in_specs=specs, out_specs=whole_spec, axis_names={axis}, check_vma=False

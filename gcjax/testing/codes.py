@@ -119,7 +119,7 @@ def _check_assignment(assignment: Assignment) -> None:
 
 
 def _check_types(code: GradientCode) -> None:
-    """Shapes and types, without computing anything."""
+    """What a plan gives has the right shapes and types, with and without 64-bit types; nothing is computed."""
     num_workers, load = code.assignment.chunks.shape
     num_messages, num_blocks = code.num_messages, code.num_blocks
     shapes = {

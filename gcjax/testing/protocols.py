@@ -160,7 +160,7 @@ def _compiled_schedule(schedule: Callable[[jax.Array, Network], Schedule]) -> Sc
 
 
 def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
-    """Shapes and types, without computing anything."""
+    """The schedule for durations of this shape (T, W) has the right shapes and types; nothing is computed."""
     for dtype in (jnp.float32, jnp.float64):
         with jax.enable_x64(True):
             durations = jax.ShapeDtypeStruct(shape, dtype)
@@ -204,7 +204,7 @@ def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case]
 
 
 def _check_refusals(protocol: Protocol, shape: tuple[int, int]) -> None:
-    """Durations that are no seconds, or of another number of workers than the code has."""
+    """Durations that are no seconds, or of another number of workers than the code has, are refused."""
     for words, durations in {
         "negative durations": np.full(shape, -1.0),
         "durations that are no numbers": np.full(shape, np.nan),

@@ -58,7 +58,7 @@ def check_task(
 
 
 def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
-    """Shapes and types of loss, gradient and metrics, without computing anything."""
+    """Loss, gradient and metrics have the right shapes and types; nothing is computed."""
     float_types = {x.dtype for x in jax.tree.leaves(params) if jnp.issubdtype(x.dtype, jnp.floating)}
     require(float_types, "parameters must have floating point numbers")
     loss, gradient = call_or_fail("loss", jax.eval_shape, jax.value_and_grad(task.loss), params, batch, key)
@@ -76,7 +76,7 @@ def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
 
 
 def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bool) -> None:
-    """Loss, gradient and metrics at two points; unless quick, the loss compiled again is the same."""
+    """Loss, gradient and metrics are finite at two points; unless quick, the loss compiled again is the same."""
     derivative = jax.jit(jax.value_and_grad(task.loss))
     metrics = jax.jit(task.metrics)
     for point, tried_params in (("the initial parameters", params), ("parameters near them", perturbed(params, key))):
@@ -163,7 +163,7 @@ def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
 
 
 def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
-    """The mean of the chunks is all data, in every round; loss and gradient."""
+    """Mean loss and mean gradient of the chunks are those of all data, in every round."""
     nearby_params, chunks = perturbed(params, key), jnp.arange(task.num_chunks, dtype=jnp.int32)
 
     def mean_loss(params: Any, round: jax.Array) -> jax.Array:
