@@ -129,8 +129,8 @@ def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> 
     # that reads versions before they are made; the results are then NaN, see `begin`.
     num_ready = jnp.maximum(jnp.cumprod(is_ready.astype(jnp.int32)).sum(), 1)
     contributions = maker.wavefront_spread.map_entries(
-        lambda inputs_and_commits, index: maker.gradient(*inputs_and_commits, index),
-        (maker.inputs(state), maker.commits),
+        lambda shared, index: maker.gradient(shared[0], shared[1], index),
+        (maker.inputs(state), maker.commits),  # `shared` by all commits of the wavefront
         indices.clip(0, end_commit - 1),
     )
 
