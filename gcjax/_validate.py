@@ -58,8 +58,8 @@ def number(
     is_large_enough = array > minimum if above else array >= minimum
     if not np.all(is_large_enough & (array <= maximum) & (np.isfinite(array) | (not finite))):
         relation = "above" if above else "at least"
-        limit = (" and finite" if finite else "") if math.isinf(maximum) else f" and at most {maximum:g}"
-        raise ValueError(f"{name} must be {relation} {minimum:g}{limit}; got {_shorten(array)}.")
+        upper_limit = (" and finite" if finite else "") if math.isinf(maximum) else f" and at most {maximum:g}"
+        raise ValueError(f"{name} must be {relation} {minimum:g}{upper_limit}; got {_shorten(array)}.")
     return value
 
 

@@ -78,14 +78,14 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
     def comparing(*args: _P.args, **kwargs: _P.kwargs) -> _T:
         """What the factory makes, with functions that compare by their origin if the arguments allow it."""
         result = factory(*map(_copy_of_array, args), **{name: _copy_of_array(value) for name, value in kwargs.items()})
-        bound = signature.bind(*args, **kwargs)
-        bound.apply_defaults()
+        bound_arguments = signature.bind(*args, **kwargs)
+        bound_arguments.apply_defaults()
         try:  # the factory, its arguments, and whether 64-bit types are switched on
-            origin = (factory, frozen(bound.arguments), jax.dtypes.canonicalize_dtype("float64").name)
+            origin = (factory, frozen(bound_arguments.arguments), jax.dtypes.canonicalize_dtype("float64").name)
             hash(origin)
         except TypeError:
             return result
-        by_value = not any(map(_is_closure, _iterate_leaves(bound.arguments)))
+        by_value = not any(map(_is_closure, _iterate_leaves(bound_arguments.arguments)))
         return _with_origins(result, origin, by_value, ())
 
     return comparing
@@ -102,8 +102,8 @@ def _with_origins(value: Any, origin: Hashable, by_value: bool, path: tuple[Hash
     """
     if isinstance(value, tuple) and hasattr(value, "_fields"):
         fields = {name: _with_origins(getattr(value, name), origin, by_value, (*path, name)) for name in value._fields}
-        unchanged = all(fields[name] is getattr(value, name) for name in fields)
-        return value if unchanged else type(value)(**fields)
+        is_unchanged = all(fields[name] is getattr(value, name) for name in fields)
+        return value if is_unchanged else type(value)(**fields)
     if type(value) in (list, tuple):
         return type(value)(_with_origins(item, origin, by_value, (*path, i)) for i, item in enumerate(value))
     if type(value) is dict:

@@ -3,6 +3,7 @@
 Each is written under another name in the same folder, and then renamed.
 """
 
+import hashlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -19,23 +20,30 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     The name ends as the other one does, so that libraries that go by it write the right format.
     """
     path = Path(path)
-    part = path.with_name(f".part-{path.name}")
+    temporary_path = path.with_name(f".part-{path.name}")
 
     def discard() -> None:
-        part.unlink(missing_ok=True)
+        """Removes the temporary file, if it is still there."""
+        temporary_path.unlink(missing_ok=True)
 
     with interrupts.before_end(discard):
         try:
-            yield part
-            os.replace(part, path)
+            yield temporary_path
+            os.replace(temporary_path, path)
         finally:
             discard()
 
 
 def write_text(path: str | Path, text: str) -> None:
     """Writes a text file."""
-    with atomic_write(path) as part:
-        part.write_text(text)
+    with atomic_write(path) as temporary_path:
+        temporary_path.write_text(text)
+
+
+def sha256(path: Path) -> str:
+    """The SHA-256 of a file, in hexadecimal."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def write_table(path: str | Path, columns: Any) -> None:
@@ -48,8 +56,10 @@ def write_table(path: str | Path, columns: Any) -> None:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
-    with atomic_write(path) as part:
-        pq.write_table(columns if isinstance(columns, pa.Table) else pa.table(columns), part, write_page_checksum=True)
+    with atomic_write(path) as temporary_path:
+        pq.write_table(
+            columns if isinstance(columns, pa.Table) else pa.table(columns), temporary_path, write_page_checksum=True
+        )
 
 
 def read_table(path: str | Path) -> Any:
@@ -73,12 +83,12 @@ def figure(width: float, height: float) -> Any:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    empty = Figure(figsize=(width, height), layout="constrained")
-    FigureCanvasAgg(empty)
-    return empty
+    empty_figure = Figure(figsize=(width, height), layout="constrained")
+    FigureCanvasAgg(empty_figure)
+    return empty_figure
 
 
 def write_figure(path: str | Path, figure: Any, *, dpi: int = 130) -> None:
     """Writes a figure of Matplotlib."""
-    with atomic_write(path) as part:
-        figure.savefig(part, dpi=dpi)
+    with atomic_write(path) as temporary_path:
+        figure.savefig(temporary_path, dpi=dpi)

@@ -38,7 +38,7 @@ class _SignalState:
 
     Attributes:
       received: the last signal that came; None if none has.
-      saving: signal -> seconds that a run has for its last checkpoint.
+      saving_seconds: signal -> seconds that a run has for its last checkpoint.
       grace: signal -> seconds from the first signal to the end of the process, in the current block of `grace`.
       advice: returns what to tell a person to do.
       last_actions: called before the process ends, the last one first.
@@ -47,7 +47,7 @@ class _SignalState:
     def __init__(self) -> None:
         """No signal has come, and the first one ends the process at once."""
         self.received: int | None = None
-        self.saving: Mapping[int, float] = {}
+        self.saving_seconds: Mapping[int, float] = {}
         self.grace: Mapping[int, float] = {}
         self.advice: Callable[[], str] = str  # the empty text
         self.last_actions: list[Callable[[], None]] = []
@@ -69,14 +69,16 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    _signal_state.advice, _signal_state.saving = str, {}  # `str()` is the empty text
+    _signal_state.advice, _signal_state.saving_seconds = str, {}  # `str()` is the empty text
     read_end, write_end = os.pipe()  # Python writes the number of a signal to it at once, in C
     os.set_blocking(write_end, False)
     listener = threading.Thread(target=_listen_for_signals, args=(read_end,), name="gcjax-interrupts", daemon=True)
     listener.start()
     previous_wakeup_fd = signal.set_wakeup_fd(write_end, warn_on_full_buffer=False)
     previous_handlers = {signal_number: signal.getsignal(signal_number) for signal_number in STATUS}
-    handled_signals = [each for each, handler in previous_handlers.items() if handler is not signal.SIG_IGN]
+    handled_signals = [
+        signal_number for signal_number, handler in previous_handlers.items() if handler is not signal.SIG_IGN
+    ]
     for signal_number in handled_signals:
         signal.signal(signal_number, _hold_main_thread)
     try:
@@ -90,7 +92,7 @@ def handled(*, until_exit: bool = False) -> Iterator[None]:
             signal.set_wakeup_fd(previous_wakeup_fd)
             os.close(write_end)  # which ends the listener
             listener.join()
-            _signal_state.saving = {}
+            _signal_state.saving_seconds = {}
 
 
 def advise(advice: Callable[[], str]) -> None:
@@ -134,12 +136,12 @@ def grace(seconds: Mapping[int, float]) -> Iterator[None]:
 
 def allow_saving() -> None:
     """From now on a run may save a last checkpoint after a signal, as the command can go on from it."""
-    _signal_state.saving = SAVING_SECONDS
+    _signal_state.saving_seconds = SAVING_SECONDS
 
 
-def saving() -> Mapping[int, float]:
+def saving_seconds() -> Mapping[int, float]:
     """How many seconds a run has for its last checkpoint after each signal; empty if it has none. For `grace`."""
-    return _signal_state.saving
+    return _signal_state.saving_seconds
 
 
 def stop_requested() -> bool:
@@ -193,7 +195,7 @@ def _end_process(signal_number: int) -> None:
         for action in reversed(_signal_state.last_actions):
             with contextlib.suppress(Exception):
                 action()
-        flushing = threading.Thread(target=_flush_output, daemon=True)  # which may never return
+        flushing = threading.Thread(target=flush_output, daemon=True)  # which may never return
         flushing.start()
         flushing.join(_MAX_FLUSH_SECONDS)
         advice = ""
@@ -204,7 +206,7 @@ def _end_process(signal_number: int) -> None:
         os._exit(STATUS[signal.Signals(signal_number)])
 
 
-def _flush_output() -> None:
+def flush_output() -> None:
     """Writes what is left in the buffers of stdout and stderr."""
     sys.stdout.flush()
     sys.stderr.flush()

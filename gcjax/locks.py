@@ -18,8 +18,8 @@ from pathlib import Path
 from gcjax import interrupts
 
 NAME = ".lock"
-_HELD = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
-_UNSUPPORTED = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
+_HELD_ERRNOS = {errno.EACCES, errno.EAGAIN, errno.EWOULDBLOCK}
+_NO_LOCKS_ERRNOS = {errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL}
 
 
 class HeldError(ValueError):
@@ -36,16 +36,17 @@ def lock(folder: Path) -> Iterator[None]:
     file = folder / NAME
     descriptor = _open_locked(file)
     os.ftruncate(descriptor, 0)
-    os.write(descriptor, _holder().encode())
+    os.write(descriptor, _holder_text().encode())
 
-    def remove() -> None:
+    def remove_file() -> None:
+        """Removes the lock file."""
         file.unlink(missing_ok=True)
 
-    with interrupts.before_end(remove):
+    with interrupts.before_end(remove_file):
         try:
             yield
         finally:
-            remove()  # before the lock goes, so that it is still the own file
+            remove_file()  # before the lock goes: afterwards the file could be that of another process
             os.close(descriptor)
 
 
@@ -55,7 +56,7 @@ def _open_locked(file: Path) -> int:
         descriptor = os.open(file, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         try:
             _lock(descriptor, file)
-            if _is_same(descriptor, file):
+            if _still_has_name(descriptor, file):
                 return descriptor
         except BaseException:
             os.close(descriptor)
@@ -68,25 +69,26 @@ def _lock(descriptor: int, file: Path) -> None:
     try:
         fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
-        if error.errno in _HELD:
+        if error.errno in _HELD_ERRNOS:
             holder = os.pread(descriptor, 1000, 0).decode(errors="replace") or "another process"
             raise HeldError(
                 f"One process at a time may write to a folder; {file.parent} is held by {holder}. Wait until that has "
                 "ended, or choose another folder."
             ) from error
-        if error.errno not in _UNSUPPORTED:
+        if error.errno not in _NO_LOCKS_ERRNOS:
             raise
         problem = f"the file system of {file.parent} has no locks ({error.strerror})"
         warnings.warn(f"{problem}; see to it that no other process writes there.", stacklevel=5)
 
 
-def _is_same(descriptor: int, file: Path) -> bool:
+def _still_has_name(descriptor: int, file: Path) -> bool:
     """Whether the file that is open still has its name."""
     with contextlib.suppress(FileNotFoundError):
         return os.path.samestat(os.fstat(descriptor), file.stat())
     return False
 
 
-def _holder() -> str:
-    since = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
-    return f"process {os.getpid()} on {socket.gethostname()} since {since}"
+def _holder_text() -> str:
+    """Who holds the lock, in words: this process, its machine, and the time."""
+    begin_time = datetime.datetime.now().astimezone().isoformat(sep=" ", timespec="seconds")
+    return f"process {os.getpid()} on {socket.gethostname()} since {begin_time}"

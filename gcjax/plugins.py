@@ -28,8 +28,9 @@ def load() -> list[str]:
     global _problems
     if _problems is None:
         _problems = []  # a plugin that asks for the entries itself sees those that there are so far
-        unique = {(point.name, point.value): point for point in entry_points(group=GROUP)}  # a path may be there twice
-        _problems += filter(None, map(_import_plugin, unique.values()))
+        # A folder may be on `sys.path` twice, and with it its plugins.
+        distinct_points = {(point.name, point.value): point for point in entry_points(group=GROUP)}
+        _problems += filter(None, map(_import_plugin, distinct_points.values()))
         for problem in _problems:
             print(f"gcjax: {problem}", file=sys.stderr)
     return _problems
@@ -38,14 +39,14 @@ def load() -> list[str]:
 def _import_plugin(point: EntryPoint) -> str | None:
     """Imports the module of one plugin; returns a sentence if it is broken, None if it is not."""
     package = f" of the package {point.dist.name}" if point.dist is not None else ""
-    left_out = f"The plugin '{point.name}'{package} is left out"
+    error_prefix = f"The plugin '{point.name}'{package} is left out"
     if ":" in point.value:
-        return f"{left_out}: it must name a module, such as {point.module}; got {point.value}."
+        return f"{error_prefix}: it must name a module, such as {point.module}; got {point.value}."
     try:
         import_module(point.value)
     except (Exception, SystemExit) as error:
         registry.forget(lambda entry: entry.factory.__module__ not in sys.modules)
         message = " ".join(str(error).split())
         reason = message if isinstance(error, ValueError) else f"{type(error).__name__}: {message}".rstrip(": ")
-        return f"{left_out}: its module {point.value} cannot be imported. {reason}"
+        return f"{error_prefix}: its module {point.value} cannot be imported. {reason}"
     return None

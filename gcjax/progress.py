@@ -62,8 +62,8 @@ def silent() -> Progress:
 
 def console() -> Console:
     """Where results are printed; not on a terminal it is wide enough for a table."""
-    plain = Console()
-    return plain if plain.is_terminal else Console(width=180)
+    default_console = Console()
+    return default_console if default_console.is_terminal else Console(width=180)
 
 
 @contextmanager
@@ -97,14 +97,14 @@ class _LabelLines:
 
     def __init__(self) -> None:
         """Without a label so far."""
-        self._label, self._since = "", time.perf_counter()
+        self._label, self._begin_time = "", time.perf_counter()
 
     def update(self, label: str, fraction: float, detail: str = "") -> None:
-        """As `Progress.update`: another label than before means that the one before is done."""
+        """Says what is being done, and the fraction of the whole that is: another label means that the last is done."""
         del detail
         if label != self._label:
             self._print_done(fraction)
-            self._label, self._since = label, time.perf_counter()
+            self._label, self._begin_time = label, time.perf_counter()
 
     def end(self) -> None:
         """Prints that the last label is done, too."""
@@ -113,5 +113,5 @@ class _LabelLines:
     def _print_done(self, fraction: float) -> None:
         """Prints that the current label, if there is one, is done, with the fraction of the whole."""
         if self._label:
-            seconds = time.perf_counter() - self._since
+            seconds = time.perf_counter() - self._begin_time
             print(f"{self._label}: done in {seconds:.1f} s ({fraction:.0%} of all)", file=sys.stderr, flush=True)

@@ -129,7 +129,7 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
         raise ValueError(f"There is no kind '{kind}' to register. {nearest(kind, _TABLE_OF_KIND)}")
 
     def add(factory: Factory) -> Factory:
-        """Registers a factory as `kind`, and returns it, comparable where the kind allows it."""
+        """Registers a factory as `kind` under `name`, and returns it, comparable where the kind allows it."""
         entry_name = _valid_name(kind, name, factory)
         if kind in _COMPARABLE:
             from gcjax.equality import comparable
@@ -246,7 +246,7 @@ def select(name: str | None = None) -> dict[str, Kind]:
 def nearest(name: str, valid: Iterable[str]) -> str:
     """A sentence with the valid names that look most like `name`; all of them if none does."""
     names = sorted(set(valid))
-    close = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
-    if close:
-        return f"Did you mean {' or '.join(close)}?"
+    similar_names = difflib.get_close_matches(name, names, n=3, cutoff=0.5)
+    if similar_names:
+        return f"Did you mean {' or '.join(similar_names)}?"
     return f"Known: {', '.join(names)}." if names else "There is none."

@@ -6,56 +6,57 @@ Nothing is imported here that takes long, and nothing when a signal comes: see `
 import time
 from collections.abc import Callable
 
-_newest: "SavedProgress | None" = None
+_newest_run: "SavedProgress | None" = None
 
 
 class SavedProgress:
-    """The work of one run, from one checkpoint to the next."""
+    """Which checkpoints a run has written, and when, so that a person can be told how much work is lost."""
 
-    def __init__(self, label: str, num_evals: int, steps: Callable[[], list[int]]) -> None:
+    def __init__(self, label: str, num_steps: int, steps: Callable[[], list[int]]) -> None:
         """The run that is now at work.
 
         Args:
           label: what a person calls it.
-          num_evals: the steps of the whole.
+          num_steps: the steps of the whole run; a checkpoint is of a step.
           steps: the whole checkpoints that are on the disk, as steps; called on another thread when a signal comes.
         """
-        global _newest
-        self._label, self._num_evals, self._steps = label, num_evals, steps
-        self._begin, self._moments = time.monotonic(), dict[int, float]()
-        self._stopped = False
-        _newest = self
+        global _newest_run
+        self._label, self._num_steps, self._steps_on_disk = label, num_steps, steps
+        self._begin_time, self._checkpoint_times = time.monotonic(), dict[int, float]()
+        self._has_stopped = False
+        _newest_run = self
 
-    def saved(self, step: int) -> None:
-        """A checkpoint of a step is being written, or was restored: what comes later may be lost."""
-        self._moments[step] = time.monotonic()
+    def record_checkpoint(self, step: int) -> None:
+        """Notes that a checkpoint of a step is being written, or was restored: what comes later may be lost."""
+        self._checkpoint_times[step] = time.monotonic()
 
-    def stopped(self) -> None:
-        """The run goes no further than to the step that was saved last."""
-        self._stopped = True
+    def record_stop(self) -> None:
+        """Notes that the run goes no further than to its last checkpoint."""
+        self._has_stopped = True
 
     def sentence(self) -> str:
-        """What is kept and what is lost."""
-        moments = dict(self._moments)  # the other thread may go on
-        step = max(moments.keys() & set(self._steps()), default=None)
-        if step is None:
-            return f"lost is the work of {self._seconds(self._begin)} on {self._label}"
-        kept = f"{step / max(1, self._num_evals):.0%} of {self._label}"
-        if self._stopped and step == max(moments):
-            return f"a checkpoint was written at {kept}, so nothing is lost"
-        return f"lost is the work of {self._seconds(moments[step])} since the checkpoint at {kept}"
+        """What is kept and what is lost if the process ends now, as the end of a sentence."""
+        times = dict(self._checkpoint_times)  # step -> when; a copy, as the other thread may go on
+        last_step = max(times.keys() & set(self._steps_on_disk()), default=None)
+        if last_step is None:
+            return f"lost is the work of {_seconds_since(self._begin_time)} on {self._label}"
+        place = f"{last_step / max(1, self._num_steps):.0%} of {self._label}"
+        if self._has_stopped and last_step == max(times):
+            return f"a checkpoint was written at {place}, so nothing is lost"
+        return f"lost is the work of {_seconds_since(times[last_step])} since the checkpoint at {place}"
 
-    @staticmethod
-    def _seconds(since: float) -> str:
-        return f"{time.monotonic() - since:.0f} s"
+
+def _seconds_since(begin_time: float) -> str:
+    """The time since a moment of the monotonic clock, in words."""
+    return f"{time.monotonic() - begin_time:.0f} s"
 
 
 def sentence() -> str:
     """What is kept and what is lost of the run that is, or was last, at work; empty if none has begun."""
-    return "" if _newest is None else _newest.sentence()
+    return "" if _newest_run is None else _newest_run.sentence()
 
 
 def forget() -> None:
-    """A new command begins."""
-    global _newest
-    _newest = None
+    """Forgets the run of an earlier command, so that `sentence` is empty until one begins."""
+    global _newest_run
+    _newest_run = None

@@ -36,7 +36,7 @@ class RichTable:
         left: Collection[str],
         caption: str | None,
     ) -> None:
-        """As `rich_table`."""
+        """As `rich_table`: `keys` columns name the row; `left` are the heads of the other columns of text."""
         self.title, self.caption, self.keys = title, caption, keys
         self.heads, self.rows = list(heads), [list(row) for row in rows]
         self.left = {i for i, head in enumerate(heads) if i < keys or head in left}

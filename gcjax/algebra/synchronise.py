@@ -41,9 +41,9 @@ def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
         Such a word is terminated if both are, and aborted if one is and the other has come as far.
         """
         model = same_model(c, d)
-        c_words, d_words, joint_words = pairs(step_table, model)  # int32[P] each: numbers of words
-        c_traces, d_traces = c.traces[:, :, c_words], d.traces[:, :, d_words]  # bool[3, S, P]
-        joint_traces = jnp.stack(  # bool[3, S, P], by status
+        c_words, d_words, joint_words = pairs(step_table, model)  # int32[pairs] each: numbers of words
+        c_traces, d_traces = c.traces[:, :, c_words], d.traces[:, :, d_words]  # bool[3, S, pairs]
+        joint_traces = jnp.stack(  # bool[3, S, pairs], by status
             [
                 c_traces[TERMINATED] & d_traces[TERMINATED],
                 c_traces[INCOMPLETE] & d_traces[INCOMPLETE],
@@ -58,7 +58,7 @@ def synchronise(step_table: StepTable) -> Callable[[Command, Command], Command]:
 
 @functools.lru_cache(maxsize=16)
 def pairs(step_table: StepTable, model: Model) -> np.ndarray:
-    """int32[3, P]: the numbers of two words that go together, of left and right, and of the word that they make.
+    """int32[3, pairs]: the numbers of two words that go together, of left and right, and of the word that they make.
 
     Raises:
       ValueError: if there are more than `LIMIT_PAIRS` of them.

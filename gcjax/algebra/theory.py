@@ -100,7 +100,7 @@ def relations(specification: Specification) -> Relations:
     order, components = np.argsort(codes), range(specification.num_components)  # order: to look codes up
 
     def relation(moves: Moves, is_step: np.ndarray, canonical: np.ndarray) -> np.ndarray:
-        """bool[C, S, S], by component, state before and state after: the moves for which `is_step bool[n]` is true.
+        """bool[components, S, S], by component, state before and after: the moves for which `is_step bool[n]` is true.
 
         `canonical`: int32[n, D], the canonical states after. `codes` are the numbers of the S states, `order` sorts
         them, so that a state is found by its number.

@@ -43,16 +43,16 @@ def metric_columns(
     columns_of_runs = []
     for run in range(len(durations)):
         evaluations, run_schedule = jax.tree.map(lambda x, run=run: np.asarray(x[run]), (trajectory, schedule))
-        was_made = evaluations.commit >= 0  # the others are padding
-        moments = evaluations.time[was_made].astype(np.float64)
+        is_made = evaluations.commit >= 0  # the others are padding
+        moments = evaluations.time[is_made].astype(np.float64)
         run_costs = costs(run_schedule, durations[run], moments, code)._asdict()
-        numbers = run_costs.pop("messages") * num_params
+        numbers = run_costs.pop("messages") * num_params  # messages are counted in full gradients
         reached = {
             "scheme": np.full(moments.size, scheme, object),
             **{name: np.full(moments.size, label[run], label.dtype) for name, label in labels.items()},
-            "commit": evaluations.commit[was_made],
+            "commit": evaluations.commit[is_made],
             "time": moments,
-            **select(evaluations.metrics, was_made),
+            **select(evaluations.metrics, is_made),
         }
         columns_of_runs.append({**reached, **run_costs, "numbers": numbers})
     return stack(columns_of_runs)

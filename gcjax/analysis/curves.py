@@ -37,9 +37,9 @@ def loss_vs_time(results: Results, path: Path) -> None:
         _set_labels_and_scales(panel, metric, linear_until)
     _draw_target(panels[-1], target)
     handles = [*panels[0].get_legend_handles_labels()[0], *_extra_legend_handles(results)]
-    rows = -(-len(handles) // (4 * len(metrics)))  # of the legend, with at most four columns a panel, rounded up
-    columns = -(-len(handles) // rows)
-    figure.legend(handles=handles, loc="outside lower center", ncols=columns, frameon=False, handlelength=3)
+    num_legend_rows = -(-len(handles) // (4 * len(metrics)))  # at most four columns a panel; rounded up
+    num_legend_columns = -(-len(handles) // num_legend_rows)
+    figure.legend(handles=handles, loc="outside lower center", ncols=num_legend_columns, frameon=False, handlelength=3)
     files.write_figure(path, figure)
 
 
@@ -63,8 +63,8 @@ def _extra_legend_handles(results: Results) -> list[Artist]:
     if any(len(results.seeds(scheme)) > 1 for scheme in results.schemes):
         handles.append(Patch(color="#888888", alpha=_BAND_ALPHA, linewidth=0, label="band: lowest to highest seed"))
     if any(all(results.facts["schemes"][scheme]["stalled"]) for scheme in results.schemes):
-        halt: dict[str, Any] = {"marker": "X", "markersize": 9, "markeredgecolor": "white", "linestyle": ""}
-        handles.append(Line2D([], [], color="#888888", label="came to a halt", **halt))
+        halt_style: dict[str, Any] = {"marker": "X", "markersize": 9, "markeredgecolor": "white", "linestyle": ""}
+        handles.append(Line2D([], [], color="#888888", label="came to a halt", **halt_style))
     return handles
 
 

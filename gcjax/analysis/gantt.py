@@ -75,18 +75,18 @@ def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -
 
 
 def _intervals(units: Columns, seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """State -> (begin, end), float[units] each, of the interval of each unit in that state.
+    """State -> (begin, end), float[units] each: the interval in which each unit is in that state.
 
     A begin that is not finite, or an end not after the begin, means that the unit is not in the state.
     """
     begin, end = units["compute_start"], np.minimum(units["compute_end"], seconds)
-    failed = units["failed"]
-    cut_off = ~failed & ~np.isfinite(units["finish"])
-    completed = ~failed & ~cut_off
+    is_failed = units["failed"]
+    is_cut_off = ~is_failed & ~np.isfinite(units["finish"])
+    is_completed = ~is_failed & ~is_cut_off
     return {
-        "computing": (np.where(completed, begin, np.nan), end),
-        "cut off": (np.where(cut_off, begin, np.nan), end),
-        "failed": (np.where(failed, begin, np.nan), end),
+        "computing": (np.where(is_completed, begin, np.nan), end),
+        "cut off": (np.where(is_cut_off, begin, np.nan), end),
+        "failed": (np.where(is_failed, begin, np.nan), end),
         "receiving": (units["start"], np.where(np.isfinite(begin), begin, units["start"])),
         "sending": (units["send_start"], np.where(np.isfinite(units["send_start"]), units["finish"], np.nan)),
     }

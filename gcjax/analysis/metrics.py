@@ -54,26 +54,28 @@ def costs(schedule: Schedule, durations: np.ndarray, moments: np.ndarray, code: 
       moments: float[V] seconds, finite; V is their number.
       code: the code of the protocol, if it has one.
     """
-    times: Any = jax.tree.map(np.asarray, schedule)
+    host_schedule: Any = jax.tree.map(np.asarray, schedule)
     moments = np.asarray(moments, np.float64)
-    num_workers = times.start.shape[1]
-    time_of_all = moments * num_workers
+    num_workers = host_schedule.start.shape[1]
+    total_time = moments * num_workers  # of all workers
     is_failed = np.isinf(np.asarray(durations))
-    compute_end = np.where(is_failed, times.compute_start, times.compute_end)  # a failed worker waits
-    computing = _time_within(times.compute_start, compute_end, moments)
-    communicating = _time_within(times.start, times.compute_start, moments)
-    send_end = np.where(np.isfinite(times.send_start), times.finish, np.inf)
-    communicating += _time_within(times.send_start, send_end, moments) - _sending_while_computing(times, moments)
-    completion = np.where(np.isfinite(times.finish), times.compute_end, np.inf)  # inf: cut off
-    mean_staleness, max_staleness = _staleness(times, moments)
+    compute_end = np.where(is_failed, host_schedule.compute_start, host_schedule.compute_end)  # a failed worker waits
+    computing = _time_within(host_schedule.compute_start, compute_end, moments)
+    communicating = _time_within(host_schedule.start, host_schedule.compute_start, moments)
+    send_end = np.where(np.isfinite(host_schedule.send_start), host_schedule.finish, np.inf)
+    communicating += _time_within(host_schedule.send_start, send_end, moments) - _sending_while_computing(
+        host_schedule, moments
+    )
+    completion = np.where(np.isfinite(host_schedule.finish), host_schedule.compute_end, np.inf)  # inf: cut off
+    mean_staleness, max_staleness = _staleness(host_schedule, moments)
     with np.errstate(invalid="ignore"):  # 0 / 0 at time 0
-        computing, communicating = computing / time_of_all, communicating / time_of_all
+        computing, communicating = computing / total_time, communicating / total_time
     return Costs(
         computing=computing,
         communicating=communicating,
         waiting=1.0 - computing - communicating,
         chunks=_num_passed(completion, moments) / num_workers,
-        messages=_messages(times, moments, code) / num_workers,
+        messages=_messages(host_schedule, moments, code) / num_workers,
         mean_staleness=mean_staleness,
         max_staleness=max_staleness,
     )
@@ -103,26 +105,28 @@ def _time_within(begin: np.ndarray, end: np.ndarray, moments: np.ndarray) -> np.
     return _time_since(begin, moments) - _time_since(end, moments)
 
 
-def _sending_while_computing(times: Any, moments: np.ndarray) -> np.ndarray:
+def _sending_while_computing(schedule: Any, moments: np.ndarray) -> np.ndarray:
     """float[V]: the time up to each moment in which workers send and compute at once, summed over workers.
 
     Args:
-      times: a schedule as NumPy arrays; its times of units are [T, W].
+      schedule: as NumPy arrays; its times of units are [T, W].
       moments: float[V] seconds.
     """
     overlap = np.zeros(moments.size)
-    times_of_units = times.compute_start.T, times.compute_end.T, times.send_start.T, times.finish.T  # [W, T] each
-    for start, end, send, finish in zip(*times_of_units, strict=True):  # of the T units of one worker
-        computes, sends = np.isfinite(start) & np.isfinite(end), np.isfinite(send) & np.isfinite(finish)
-        if not (finish[:-1][sends[:-1]] > start[1:][sends[:-1]]).any():
+    times_of_workers = (
+        x.T for x in (schedule.compute_start, schedule.compute_end, schedule.send_start, schedule.finish)
+    )
+    for begin, end, send_begin, send_end in zip(*times_of_workers, strict=True):  # float[T]: of one worker's units
+        is_computed, is_sent = np.isfinite(begin) & np.isfinite(end), np.isfinite(send_begin) & np.isfinite(send_end)
+        if not (send_end[:-1][is_sent[:-1]] > begin[1:][is_sent[:-1]]).any():
             continue  # it never sends a unit while it computes the next
         # The time computed so far is piecewise linear: it grows by a unit's length from its start to its end.
-        computed = np.cumsum(end[computes] - start[computes], dtype=np.float64)
-        knots = np.stack([start[computes], end[computes]], axis=1).ravel()
-        computed_at_knots = np.stack([np.append(0, computed[:-1]), computed], axis=1).ravel()
-        send_begin, send_end = (np.minimum(x[sends][None], moments[:, None]) for x in (send, finish))  # [V, units]
-        computed_until_begin, computed_until_end = (
-            np.interp(send_time, knots, computed_at_knots) for send_time in (send_begin, send_end)
+        computed_time = np.cumsum(end[is_computed] - begin[is_computed], dtype=np.float64)
+        knots = np.stack([begin[is_computed], end[is_computed]], axis=1).ravel()
+        computed_time_at_knots = np.stack([np.append(0, computed_time[:-1]), computed_time], axis=1).ravel()
+        computed_until_begin, computed_until_end = (  # [V, units]: of the sending of each unit, cut at each moment
+            np.interp(np.minimum(x[is_sent][None], moments[:, None]), knots, computed_time_at_knots)
+            for x in (send_begin, send_end)
         )
         overlap += (computed_until_end - computed_until_begin).sum(axis=1)
     return overlap
@@ -141,32 +145,37 @@ def _num_passed(times: np.ndarray, moments: np.ndarray) -> np.ndarray:
     return np.searchsorted(np.sort(times, axis=None), moments, side="right")
 
 
-def _messages(times: Any, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
+def _messages(schedule: Any, moments: np.ndarray, code: GradientCode | None) -> np.ndarray:
     """float[V]: what all workers together have sent up to each moment, in full gradients.
 
     Args:
-      times: a schedule as NumPy arrays.
+      schedule: as NumPy arrays.
       moments: float[V] seconds.
       code: the code of the protocol, with L blocks a gradient; None if a message is a full gradient.
     """
     if code is None:
-        return _num_passed(times.finish[np.isfinite(times.send_start)], moments).astype(np.float64)
-    is_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(times.work.clip(0))))  # bool[E, W, M]: here C = W
-    gradients_sent = (times.worker >= 0) * is_sent.sum(axis=2) / code.num_blocks  # [E, W]
+        return _num_passed(schedule.finish[np.isfinite(schedule.send_start)], moments).astype(np.float64)
+    is_sent = np.asarray(jax.vmap(code.sent)(jnp.asarray(schedule.work.clip(0))))  # bool[E, W, M]: here C = W
+    gradients_sent = (schedule.worker >= 0) * is_sent.sum(axis=2) / code.num_blocks  # [E, W]
     sent_by_commit = np.concatenate([[0.0], np.cumsum(gradients_sent.sum(axis=1))])
-    return sent_by_commit[_num_passed(times.time, moments)]
+    return sent_by_commit[_num_passed(schedule.time, moments)]
 
 
-def _staleness(times: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _staleness(schedule: Any, moments: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """float[V] each: the mean and the largest staleness of the contributions up to each moment; NaN before the first.
 
     Args:
-      times: a schedule as NumPy arrays: `time` [E] of the commits, `worker` (-1 pads) and `version` [E, C].
+      schedule: as NumPy arrays: `time` [E] of the commits, `worker` (-1 pads) and `version` [E, C].
       moments: float[V] seconds.
     """
-    is_used = times.worker >= 0
-    staleness = np.where(is_used, np.arange(times.time.size)[:, None] - times.version, 0)
-    num_commits = _num_passed(times.time, moments)
-    count, total = (np.concatenate([[0], np.cumsum(x.sum(axis=1))])[num_commits] for x in (is_used, staleness))
-    largest = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])[num_commits]
-    return np.where(count > 0, total / np.maximum(count, 1), np.nan), np.where(count > 0, largest, np.nan)
+    is_contribution = schedule.worker >= 0
+    staleness = np.where(is_contribution, np.arange(schedule.time.size)[:, None] - schedule.version, 0)
+    num_commits = _num_passed(schedule.time, moments)
+    # Entry e of what is accumulated is that of the first e commits.
+    num_contributions, staleness_sum = (
+        np.concatenate([[0], np.cumsum(x.sum(axis=1))])[num_commits] for x in (is_contribution, staleness)
+    )
+    max_staleness = np.concatenate([[0], np.maximum.accumulate(staleness.max(axis=1))])[num_commits]
+    mean_staleness = staleness_sum / np.maximum(num_contributions, 1)
+    has_any = num_contributions > 0
+    return np.where(has_any, mean_staleness, np.nan), np.where(has_any, max_staleness, np.nan)

@@ -31,7 +31,7 @@ def write(folder: Path, facts: dict[str, Any]) -> None:
       folder: of the run; hidden files and checkpoints in it are left out.
       facts: what `run.json` says; JSON.
     """
-    _write_run_json(folder, facts, {name: _file_digest(folder / name) for name in _files_to_seal(folder)})
+    _write_run_json(folder, facts, {name: files.sha256(folder / name) for name in _files_to_seal(folder)})
 
 
 def complete(folder: Path) -> None:
@@ -59,7 +59,7 @@ def rewriting(folder: Path, names: Collection[str]) -> Iterator[None]:
     other_digests = {name: digest for name, digest in content[_FILE_DIGESTS].items() if name not in names}
     _write_run_json(folder, _facts_of(content), other_digests)
     yield
-    new_digests = {name: _file_digest(folder / name) for name in names}
+    new_digests = {name: files.sha256(folder / name) for name in names}
     _write_run_json(folder, _facts_of(content), other_digests | new_digests)
 
 
@@ -90,7 +90,7 @@ def read(folder: Path, *, needed: Collection[str] = (), rebuilt: Collection[str]
         exists = (folder / name).is_file()
         if not exists and name not in rebuilt:
             raise _damage_error(folder / name, f"is missing, and {NAME} lists it")
-        if exists and _file_digest(folder / name) != digest:
+        if exists and files.sha256(folder / name) != digest:
             hint = ", or delete it, and 'gcjax report' makes it anew" if name in rebuilt else ""
             raise _damage_error(folder / name, "has changed since it was written: its SHA-256 is another one", hint)
     return _facts_of(content)
@@ -102,10 +102,10 @@ def _files_to_seal(folder: Path) -> list[str]:
     Left out are `run.json`, hidden files, checkpoints, and folders of other runs, which have their own digests.
     """
     inner_runs = [path.parent for path in folder.glob(f"*/**/{NAME}")]
-    files = [path for path in folder.rglob("*") if path.is_file() and not any(map(path.is_relative_to, inner_runs))]
-    relative_paths = (path.relative_to(folder) for path in sorted(files))
-    visible = (path for path in relative_paths if not any(component.startswith(".") for component in path.parts))
-    return [path.as_posix() for path in visible if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
+    all_files = [path for path in folder.rglob("*") if path.is_file() and not any(map(path.is_relative_to, inner_runs))]
+    relative_paths = (path.relative_to(folder) for path in sorted(all_files))
+    visible_paths = (path for path in relative_paths if not any(component.startswith(".") for component in path.parts))
+    return [path.as_posix() for path in visible_paths if path.parts[0] != CHECKPOINTS and path != Path(NAME)]
 
 
 def _checked_content(folder: Path) -> dict[str, Any]:
@@ -145,12 +145,6 @@ def _write_run_json(folder: Path, facts: dict[str, Any], digests: dict[str, str]
 def _content_digest(content: dict[str, Any]) -> str:
     """The SHA-256 of the content of `run.json`, as JSON with sorted keys and no spaces."""
     return hashlib.sha256(json.dumps(content, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-
-
-def _file_digest(path: Path) -> str:
-    """The SHA-256 of a file."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _damage_error(path: Path, problem: str, hint: str = "") -> ValueError:

@@ -121,10 +121,9 @@ def unfinished_folder(path: str | Path) -> Path:
 
 def is_resumable(folder: Path) -> bool:
     """Whether there is a whole checkpoint that a run in this folder can go on from."""
-    subfolders = os.walk(
-        folder / CHECKPOINTS
-    )  # orbax names a checkpoint's folder after its step, and ends with this file
-    return any(Path(path).name.isdigit() and "_CHECKPOINT_METADATA" in files for path, _, files in subfolders)
+    # Orbax names a checkpoint's folder after its step, and writes this file last.
+    subfolders = os.walk(folder / CHECKPOINTS)
+    return any(Path(path).name.isdigit() and "_CHECKPOINT_METADATA" in names for path, _, names in subfolders)
 
 
 def is_complete(folder: Path) -> bool:

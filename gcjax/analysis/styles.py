@@ -44,8 +44,8 @@ def seed_curves(results: Results, scheme: str, name: str) -> tuple[np.ndarray, n
       float[V] virtual seconds, and float[S, V] values of S seeds; one that ended early keeps its last value.
     """
     seeds = results.seeds(scheme)
-    grid = np.unique(np.concatenate([seed["time"] for seed in seeds]))
-    return grid, np.stack([np.interp(grid, seed["time"], seed[name]) for seed in seeds])
+    times = np.unique(np.concatenate([seed["time"] for seed in seeds]))
+    return times, np.stack([np.interp(times, seed["time"], seed[name]) for seed in seeds])
 
 
 def coinciding(results: Results, name: str) -> list[list[str]]:
@@ -55,25 +55,31 @@ def coinciding(results: Results, name: str) -> list[list[str]]:
     """
     curves = {scheme: seed_curves(results, scheme, name) for scheme in results.schemes}
     scale = np.log if name.endswith("loss") else np.asarray
-    means = {scheme: (grid, scale(values.mean(axis=0))) for scheme, (grid, values) in curves.items()}
-    finite_values = np.concatenate([values[np.isfinite(values)] for _, values in means.values()])
+    mean_curves = {scheme: (times, scale(values.mean(axis=0))) for scheme, (times, values) in curves.items()}
+    finite_values = np.concatenate([values[np.isfinite(values)] for _, values in mean_curves.values()])
     height = float(np.ptp(finite_values)) if finite_values.size else 0.0
     groups: list[list[str]] = []
-    for scheme, curve in means.items():  # joins all groups that this scheme's curve lies on
-        joined = [group for group in groups if any(_do_coincide(curve, means[other], height) for other in group)]
-        groups = [group for group in groups if group not in joined] + [[*itertools.chain(*joined), scheme]]
+    for scheme, curve in mean_curves.items():  # joins all groups that this scheme's curve lies on
+        joined_groups = [
+            group for group in groups if any(_do_coincide(curve, mean_curves[other], height) for other in group)
+        ]
+        groups = [group for group in groups if group not in joined_groups] + [
+            [*itertools.chain(*joined_groups), scheme]
+        ]
     return [group for group in groups if len(group) > 1]
 
 
-def _do_coincide(curve: tuple[np.ndarray, np.ndarray], other: tuple[np.ndarray, np.ndarray], height: float) -> bool:
+def _do_coincide(
+    curve: tuple[np.ndarray, np.ndarray], other_curve: tuple[np.ndarray, np.ndarray], height: float
+) -> bool:
     """Whether two curves, (times, values) each, are near one another for much of the time that they have in common.
 
     Args:
       curve: float[V] each, the times increasing.
-      other: likewise, at times of its own.
+      other_curve: likewise, at times of its own.
       height: of the panel, in the unit of the values.
     """
-    common_end = min(curve[0][-1], other[0][-1])
+    common_end = min(curve[0][-1], other_curve[0][-1])
     moments = np.linspace(0, common_end, _NUM_MOMENTS)
-    distance = np.abs(np.interp(moments, *curve) - np.interp(moments, *other))
+    distance = np.abs(np.interp(moments, *curve) - np.interp(moments, *other_curve))
     return bool((distance <= _MAX_DISTANCE * height).mean() >= _MIN_TIME_SHARE)

@@ -67,9 +67,11 @@ def rows(results: Results) -> list[Row]:
 def reach_times(results: Results, scheme: str) -> np.ndarray:
     """float[S]: virtual seconds to the target for each of S seeds; inf where it was not reached."""
     target = results.facts["target"]
-    metric, value, higher = target["metric"], target["value"], target["higher_is_better"]
+    metric, value, higher_is_better = target["metric"], target["value"], target["higher_is_better"]
     seeds = results.seeds(scheme)
-    return np.array([time_to_target(seed["time"], seed[metric], value, higher_is_better=higher) for seed in seeds])
+    return np.array(
+        [time_to_target(seed["time"], seed[metric], value, higher_is_better=higher_is_better) for seed in seeds]
+    )
 
 
 def best_value(results: Results) -> tuple[float, str]:

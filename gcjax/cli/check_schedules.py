@@ -37,10 +37,10 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
         num_units, num_workers = experiment_parts.shape(experiment, schemes)
     seed_keys = jax.random.split(config.key(seed=experiment.number("seed") or 0), experiment.number("num_seeds") or 1)
     key = jax.random.fold_in(seed_keys[0], 0)  # with this key a study draws the durations of its first seed
-    durations_of = {name: sample_durations(model, key, num_units, num_workers) for name, model in models.items()}
+    durations_by_model = {name: sample_durations(model, key, num_units, num_workers) for name, model in models.items()}
     settings = {
         ", ".join(filter(None, (model_name, network_name))): (durations, network)
-        for model_name, durations in durations_of.items()
+        for model_name, durations in durations_by_model.items()
         for network_name, network in networks.items()
     }
     rows, violations = [], []
@@ -49,7 +49,8 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
         for setting, conformance in zip(settings, conformances, strict=True):
             num_events = f"{conformance.events:,}" if conformance else ""
             rows.append([name, setting, num_events, _verdict(conformance)])
-        violations += [f"{name}: {each}" for each in conformances if each is not None and not each][:1]
+        broken = [conformance for conformance in conformances if conformance is not None and not conformance]
+        violations += [f"{name}: {conformance}" for conformance in broken[:1]]
     title = f"Schedules of {path}, {num_units} units of {num_workers} workers"
     console().print(table(title, rows), "", *(Text(line) for line in violations), sep="\n")
     return 1 if violations else 0

@@ -52,7 +52,9 @@ def instance(name: str, arguments: Sequence[str]) -> Specification:
         raise ValueError(f"There is no specification '{name}'. {registry.nearest(name, entries)}")
     factory = entries[name].factory
     factory_parameters = inspect.signature(factory).parameters.values()
-    defaults = {each.name: each.default for each in factory_parameters if isinstance(each.default, int)}
+    defaults = {
+        parameter.name: parameter.default for parameter in factory_parameters if isinstance(parameter.default, int)
+    }
     parameters = {**defaults, **_parameter_values(name, arguments, defaults)}
     for parameter, value in parameters.items():
         if value > MAX_NUMBER:
@@ -134,12 +136,12 @@ def _distinct_findings(result: Result) -> list[Finding]:
     """All findings, where components of one sort ("worker 0 alone", "worker 1 alone") that gave the same are one."""
     groups: dict[tuple[Any, ...], list[Finding]] = {}
     for finding in result.components:
-        sort = finding.part.split()[0]
+        component_sort = finding.part.split()[0]
         outcome = finding.holds, finding.states, finding.transitions, finding.reason
-        groups.setdefault((sort, *outcome), []).append(finding)
+        groups.setdefault((component_sort, *outcome), []).append(finding)
     components = []
-    for (sort, *_), group in groups.items():
-        part = f"each of {len(group)} {sort}s alone" if len(group) > 1 else group[0].part
+    for (component_sort, *_), group in groups.items():
+        part = f"each of {len(group)} {component_sort}s alone" if len(group) > 1 else group[0].part
         components.append(group[0]._replace(part=part))
     return [*components, result.composition, result.product, result.progress]
 

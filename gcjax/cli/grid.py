@@ -103,16 +103,16 @@ def _check_folders(names: Sequence[str]) -> None:
 def _split_at_commas(text: str) -> Iterator[str]:
     """The pieces of a text between those of its commas that are outside of brackets and quotes."""
     piece = ""
-    open_until: list[str] = []  # what closes each open bracket or quote, the innermost last
+    closers: list[str] = []  # what closes each open bracket or quote, the innermost last
     for character in text:
-        in_quotes = bool(open_until) and open_until[-1] in "'\""
-        if open_until and character == open_until[-1]:
-            open_until.pop()
+        in_quotes = bool(closers) and closers[-1] in "'\""
+        if closers and character == closers[-1]:
+            closers.pop()
         elif character in "'\"" and not in_quotes:
-            open_until.append(character)
+            closers.append(character)
         elif character in _CLOSING_BRACKETS and not in_quotes:
-            open_until.append(_CLOSING_BRACKETS[character])
-        if character == "," and not open_until:
+            closers.append(_CLOSING_BRACKETS[character])
+        if character == "," and not closers:
             yield piece
             piece = ""
         else:
@@ -164,6 +164,6 @@ def _seed_rows(parameters: Sequence[str], values: Sequence[str], results: analys
     for scheme in results.schemes:
         seeds = results.seeds(scheme)
         labels = {name: np.full(len(seeds), value, object) for name, value in zip(parameters, values, strict=True)}
-        final: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
-        rows_of_schemes.append({**labels, **final, "time_to_target": analysis.reach_times(results, scheme)})
+        last_values: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
+        rows_of_schemes.append({**labels, **last_values, "time_to_target": analysis.reach_times(results, scheme)})
     return analysis.stack(rows_of_schemes)

@@ -89,7 +89,7 @@ def _locked_out_folder(options: argparse.Namespace, lock_stack: contextlib.ExitS
     from gcjax.cli import run_folders
 
     def make_folder() -> list[str]:
-        """The folder's path as given and as absolute path, in process 0; nothing in the others."""
+        """[path as given, absolute path] of the folder that the command's `options` ask for, in process 0; else []."""
         if not processes.is_first():
             return []
         choose = run_folders.unfinished if options.resume else run_folders.new

@@ -51,10 +51,10 @@ def unfinished(out: str | None, name: str, lock_stack: contextlib.ExitStack) -> 
     if out is not None:
         return _locked_folder(Path(out), unfinished_folder, lock_stack)
     for folder in _unfinished_folders(name):
-        with contextlib.suppress(locks.HeldError), contextlib.ExitStack() as attempt:
-            attempt.enter_context(locks.lock(folder))
+        with contextlib.suppress(locks.HeldError), contextlib.ExitStack() as attempt_stack:
+            attempt_stack.enter_context(locks.lock(folder))
             if (folder / CHECKPOINTS).is_dir():  # not finished meanwhile
-                lock_stack.push(attempt.pop_all())
+                lock_stack.push(attempt_stack.pop_all())
                 return folder
     return new(None, name, lock_stack)
 
@@ -72,10 +72,10 @@ def _locked_folder(folder: Path, check: Callable[[Path], Path], lock_stack: cont
         _remove_when_empty(_missing_folders(folder), lock_stack)
         if not (folder / locks.NAME).exists():  # so that no lock file is put where something else is
             check(folder)
-        with contextlib.ExitStack() as attempt:
-            attempt.enter_context(locks.lock(folder))
+        with contextlib.ExitStack() as attempt_stack:
+            attempt_stack.enter_context(locks.lock(folder))
             check(folder)  # again: now nobody else can change it
-            lock_stack.push(attempt.pop_all())
+            lock_stack.push(attempt_stack.pop_all())
     return folder
 
 

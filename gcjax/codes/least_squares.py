@@ -84,7 +84,10 @@ def _dense_solver(assignment: Assignment, num_messages: int, num_blocks: int) ->
 
 
 def least_norm(matrix: jax.Array, target: jax.Array) -> jax.Array:
-    """float[Q, L]: of all x that come closest to `matrix float[P, Q] x = target float[P, L]`, the one of least norm."""
+    """float[columns, L]: of all x that come closest to `matrix x = target`, the one of least norm.
+
+    Shapes: matrix float[rows, columns], target float[rows, L].
+    """
     left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
     is_significant = values > jnp.finfo(matrix.dtype).eps * values[0]  # the other singular values are rounding
     inverse = jnp.where(is_significant, 1 / jnp.where(is_significant, values, 1), 0)

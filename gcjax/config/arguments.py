@@ -32,11 +32,11 @@ def with_checked_arguments(factory: Callable[..., Any], name: str) -> Callable[.
       name: what the user calls it.
     """
     signature = signature_of(factory)
-    starred = [p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL]
+    starred_parameters = [p.name for p in signature.parameters.values() if p.kind is p.VAR_POSITIONAL]
 
     def call(*args: Any, **kwargs: Any) -> Any:
-        """What the factory returns for these arguments, once they are checked."""
-        for parameter in starred:  # at most one, whose list becomes positional arguments again
+        """What `factory` returns for these arguments, once they fit its `signature`; `name` is for errors."""
+        for parameter in starred_parameters:  # at most one, whose list becomes positional arguments again
             args += _starred_arguments(f"{name}.{parameter}", kwargs.pop(parameter, ()))
         _check_arguments(name, signature, args, kwargs)
         return factory(*args, **kwargs)
@@ -117,15 +117,15 @@ def signature_of(factory: Callable[..., Any]) -> inspect.Signature:
     module_globals = getattr(inspect.unwrap(factory), "__globals__", {})
 
     def evaluated(annotation: Any) -> Any:
-        """The type that an annotation stands for; empty if it cannot be known outside of a type checker."""
+        """The type that an annotation stands for in the factory's module; empty if only a type checker knows it."""
         try:
             return eval(annotation, module_globals) if isinstance(annotation, str) else annotation
         except Exception:  # a name that is there for type checkers only
             return inspect.Parameter.empty
 
     parameters = [p.replace(annotation=evaluated(p.annotation)) for p in signature.parameters.values()]
-    returned = factory if inspect.isclass(factory) else evaluated(signature.return_annotation)
-    return signature.replace(parameters=parameters, return_annotation=returned)
+    return_type = factory if inspect.isclass(factory) else evaluated(signature.return_annotation)
+    return signature.replace(parameters=parameters, return_annotation=return_type)
 
 
 def _keyword_signature(signature: inspect.Signature) -> inspect.Signature:
@@ -209,8 +209,10 @@ def _how_to_write(annotation: Any) -> str:
 
 def _required_parameters_sentence(signature: inspect.Signature) -> str:
     """The end of an error: the parameters that must be given, without `*args` and `**kwargs`."""
-    single = [
-        each for each in signature.parameters.values() if each.kind not in (each.VAR_POSITIONAL, each.VAR_KEYWORD)
+    named_parameters = [
+        parameter
+        for parameter in signature.parameters.values()
+        if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
     ]
-    required = [parameter.name for parameter in single if parameter.default is parameter.empty]
+    required = [parameter.name for parameter in named_parameters if parameter.default is parameter.empty]
     return f"It needs {', '.join(required)}." if required else "It needs nothing."

@@ -13,7 +13,7 @@ class _UniqueKeysParser(config_parser.ConfigParser):
     _keys: list[Any]  # of the dict that is being read, so far
 
     def _maybe_parse_container(self) -> Any:
-        """As gin's, which this overrides, with an empty list of keys for a dict inside of another one."""
+        """Overrides gin's: reads a dict, list or tuple, with a list of keys of its own for a dict inside of another."""
         outer_keys, self._keys = getattr(self, "_keys", []), []
         try:
             return super()._maybe_parse_container()
@@ -21,7 +21,7 @@ class _UniqueKeysParser(config_parser.ConfigParser):
             self._keys = outer_keys
 
     def _parse_dict_item(self) -> Any:
-        """As gin's, which this overrides: a key and its value; a `ValueError` if the dict has the key already."""
+        """Overrides gin's: a key of a dict and its value; a `ValueError` if the dict has the key already."""
         location = self._current_location()
         key, value = super()._parse_dict_item()
         if key in self._keys:

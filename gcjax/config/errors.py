@@ -16,10 +16,10 @@ from gcjax.registry import nearest
 
 _UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
 _UNKNOWN_PARAMETER = re.compile(r"Configurable '(?P<name>[\w.]+)' doesn't have a parameter named '(?P<parameter>\w+)'")
-_AMBIGUOUS = re.compile(r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])")
+_AMBIGUOUS_NAME = re.compile(r"Ambiguous selector '(?P<name>[\w.]+)', matches (?P<names>\[.*?\])")
 _NO_EXPERIMENT_MODULE = re.compile(r"No module named '(?P<name>experiments(?:\.\w+)*)'")
 _NO_MODULE = re.compile(r"No module named '(?P<name>[\w.]+)'")
-_TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
+_UNPARSED_TOKEN = re.compile(r"Failed to parse token '(?P<name>.*)'")
 _NO_FILE = re.compile(r"Unable to open file: (?P<name>.*?)\. Searched")
 PLACE = re.compile(r"\n  In (?:file \"(?P<file>.*?)\",|bindings string) line (?P<line>\d+)\n *(?P<text>.*)(?:\n *\^)?")
 _BAD_BYTE = re.compile(r"can't decode byte (?P<byte>0x\w+) in position (?P<position>\d+)")
@@ -28,7 +28,7 @@ _NO_VALUE = re.compile(r"^macro\(\) missing 1 required positional argument: 'val
 _NOT_IMPORTED = re.compile(r"'(?P<name>[\w.]+)' was not provided by an import statement")
 _CALL = re.compile(r"\n  In call to configurable '(?P<name>[\w.]+)' \(.*?\)(?: in scope '(?P<scope>.*?)')?(?=\n|$)")
 
-_GRAMMAR = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
+_GRAMMAR_HINT = "A value is a number, a 'text' in quotes, True, None, a list, @name(), @name or %macro."
 
 
 @contextmanager
@@ -72,27 +72,27 @@ def bound_macros() -> set[str]:
     return {scope for scope, selector in gin.config._CONFIG if selector == "gin.macro"}  # the scope is the name
 
 
-def check_macros(in_file: set[str]) -> None:
+def check_macros(macros_of_file: set[str]) -> None:
     """Checks that every macro (`%name`) that is used has a value, and that every value of a macro is used.
 
     A macro of the file may be unused, since another binding may have won over the one that used it, unless
     its name looks like that of a used one: a misspelt name would have no effect at all.
 
     Args:
-      in_file: the macros that the config file binds.
+      macros_of_file: the macros that the config file binds.
 
     Raises:
       ValueError: naming the nearest macro.
     """
-    bound, macro = bound_macros(), gin.config.get_configurable("gin.macro")
+    bound_names, macro = bound_macros(), gin.config.get_configurable("gin.macro")
     references = gin.config.iterate_references(gin.config._CONFIG, to=macro)
-    used = {"/".join(reference.scopes) for reference in references}  # the scope is the name
-    for name in sorted(used - bound):
-        raise ValueError(f"%{name} must be given a value, as '{name} = ...'. {nearest(name, bound)}")
-    for name in sorted(bound - used):
-        if name not in in_file or difflib.get_close_matches(name, used, cutoff=0.85):
+    used_names = {"/".join(reference.scopes) for reference in references}  # the scope is the name
+    for name in sorted(used_names - bound_names):
+        raise ValueError(f"%{name} must be given a value, as '{name} = ...'. {nearest(name, bound_names)}")
+    for name in sorted(bound_names - used_names):
+        if name not in macros_of_file or difflib.get_close_matches(name, used_names, cutoff=0.85):
             raise ValueError(
-                f"'{name} = ...' sets a value that nothing uses. {nearest(name, used)} "
+                f"'{name} = ...' sets a value that nothing uses. {nearest(name, used_names)} "
                 "A parameter is set by name.parameter = value."
             )
 
@@ -108,9 +108,9 @@ def _syntax_problem(error: SyntaxError, binding: str, file: Path | None) -> str:
     if file is not None and _open_bracket_line(file) is not None:
         return _unclosed_statement(binding, file)
     source = f"'{binding}'" if binding else f"{error.filename} line {error.lineno}: {(error.text or '').strip()}"
-    token = _TOKEN.search(str(error.msg))
+    token = _UNPARSED_TOKEN.search(str(error.msg))
     reason = f"{token['name']} is no value" if token else str(error.msg).rstrip(".")
-    return f"{source}: {reason}. {_GRAMMAR}"
+    return f"{source}: {reason}. {_GRAMMAR_HINT}"
 
 
 def _unclosed_statement(binding: str, file: Path | None) -> str:
@@ -178,7 +178,7 @@ def explanation(message: str) -> str | None:
     patterns_and_explanations = (
         (_UNKNOWN_NAME, _unknown_name_message),
         (_UNKNOWN_PARAMETER, _unknown_parameter_message),
-        (_AMBIGUOUS, _ambiguous_name_message),
+        (_AMBIGUOUS_NAME, _ambiguous_name_message),
         (_NO_EXPERIMENT_MODULE, _unknown_experiment_message),
         (_NO_MODULE, _unknown_module_message),
         (_BAD_BYTE, _not_utf8_message),

@@ -65,12 +65,14 @@ class Experiment:
 
         If the experiment has none, it is that of its study.
         """
-        with_word = [parameter for parameter in self._parameters if word is not None and word in parameter]
-        candidates = [name] if name in self._parameters else with_word
-        may_be_int = [
-            each for each in candidates if self._parameters[each].annotation in (int, inspect.Parameter.empty)
+        names_with_word = [parameter for parameter in self._parameters if word is not None and word in parameter]
+        candidates = [name] if name in self._parameters else names_with_word
+        integer_names = [
+            candidate
+            for candidate in candidates
+            if self._parameters[candidate].annotation in (int, inspect.Parameter.empty)
         ]
-        values = [value for value in map(self.value, may_be_int) if type(value) is int]
+        values = [value for value in map(self.value, integer_names) if type(value) is int]
         if not values and self._study is not None:
             return self._study.number(name, word)
         return values[0] if len(values) == 1 else None
@@ -174,11 +176,11 @@ def shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int,
     return experiment.number("num_units", "units") or DEFAULT_UNITS, num_workers
 
 
-def _unnamed_if_single(experiment: Experiment, things: dict[str, Any]) -> dict[str, Any]:
+def _unnamed_if_single(experiment: Experiment, values: dict[str, Any]) -> dict[str, Any]:
     """Things by name, as `experiment.all_of` returns them; a single one with a parameter's name gets an empty name."""
-    if len(things) > 1:
-        return things
-    return {"" if name in experiment._parameters else name: thing for name, thing in things.items()}
+    if len(values) > 1:
+        return values
+    return {"" if name in experiment._parameters else name: value for name, value in values.items()}
 
 
 def _may_be(annotation: Any, types: tuple[type, ...]) -> bool:
@@ -200,6 +202,6 @@ def _entries(name: str, value: Any, types: tuple[type, ...]) -> Iterator[tuple[s
     if isinstance(value, types):
         yield name, value
     elif isinstance(value, Mapping):
-        yield from ((str(key), each) for key, each in value.items() if isinstance(each, types))
+        yield from ((str(key), item) for key, item in value.items() if isinstance(item, types))
     elif isinstance(value, (list, tuple)):
-        yield from ((f"{name}[{i}]", each) for i, each in enumerate(value) if isinstance(each, types))
+        yield from ((f"{name}[{i}]", item) for i, item in enumerate(value) if isinstance(item, types))

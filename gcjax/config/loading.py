@@ -43,10 +43,10 @@ def mesh(*, axes: Sequence[str] = ("workers",), sizes: Sequence[int] = (-1,)) ->
     Raises:
       ValueError: if the sizes do not fit the names or the number of devices.
     """
-    num_devices, product = jax.device_count(), math.prod(size for size in sizes if size != -1)
-    shape = tuple(num_devices // max(product, 1) if size == -1 else size for size in sizes)
-    has_size_each = len(axes) == len(sizes) and list(sizes).count(-1) <= 1
-    if not has_size_each or math.prod(shape) != num_devices or min(shape, default=0) < 1:
+    num_devices, known_product = jax.device_count(), math.prod(size for size in sizes if size != -1)
+    shape = tuple(num_devices // max(known_product, 1) if size == -1 else size for size in sizes)
+    has_valid_sizes = len(axes) == len(sizes) and list(sizes).count(-1) <= 1
+    if not has_valid_sizes or math.prod(shape) != num_devices or min(shape, default=0) < 1:
         raise ValueError(
             f"a mesh needs a size for each axis, with a product of {num_devices}, the number of devices; one may be "
             f"-1. Got the axes {list(axes)} and the sizes {list(sizes)}."
@@ -193,8 +193,8 @@ def _extend_search_paths(file: Path) -> None:
 
     They are the working directory, and the nearest folder above the config that has a folder `experiments`.
     """
-    with_experiments = next((str(folder) for folder in file.parents if (folder / "experiments").is_dir()), None)
-    for folder in (str(Path.cwd()), with_experiments):
+    experiments_parent = next((str(folder) for folder in file.parents if (folder / "experiments").is_dir()), None)
+    for folder in (str(Path.cwd()), experiments_parent):
         if folder is not None and folder not in sys.path:
             sys.path.insert(0, folder)
             gin.add_config_file_search_path(folder)  # for what the file includes

@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from gcjax import _validate
 
 FORMAT = 1
-DIFFERENCE_LINES = 20
+MAX_DIFF_LINES = 20
 
 
 class DamagedCheckpointWarning(UserWarning):
@@ -159,7 +159,7 @@ class Checkpoints:
         return sorted(int(name) for name in step_names if (self.folder / name / "_CHECKPOINT_METADATA").exists())
 
     def close(self) -> None:
-        """As `wait`, and lets go of threads and of the folder. A closed object may be used again."""
+        """Waits for what is being saved, and lets go of threads and the folder. A closed object may be used again."""
         manager, self._open_manager, self._latest_step = self._open_manager, None, None
         if manager is not None:
             manager.close()
@@ -272,21 +272,21 @@ def _compare_identity(path: Path, record: dict[str, Any], identity: str) -> None
     if saved == identity:
         return
     diff = list(difflib.unified_diff(saved.splitlines(), identity.splitlines(), "checkpoint", "now", n=0, lineterm=""))
-    omission = [f"... and {len(diff) - DIFFERENCE_LINES} more lines"] if len(diff) > DIFFERENCE_LINES else []
+    omission_line = [f"... and {len(diff) - MAX_DIFF_LINES} more lines"] if len(diff) > MAX_DIFF_LINES else []
     raise ValueError(
-        "\n".join([f"the checkpoint {path} belongs to another run:", *diff[:DIFFERENCE_LINES], *omission])
+        "\n".join([f"the checkpoint {path} belongs to another run:", *diff[:MAX_DIFF_LINES], *omission_line])
         + "\nGo on with what it was made with, or choose another folder."
     )
 
 
-def _compare_leaves(path: Path, saved: dict[str, str], own: dict[str, str]) -> None:
-    """Raises a `ValueError` unless both states have the same leaves (name -> dtype and shape) in the same order."""
-    if list(saved.items()) == list(own.items()):
+def _compare_leaves(path: Path, saved: dict[str, str], expected: dict[str, str]) -> None:
+    """Raises a `ValueError` unless saved and expected leaves (name -> dtype and shape) are the same, in order."""
+    if list(saved.items()) == list(expected.items()):
         return
-    differing = [name for name in saved | own if saved.get(name) != own.get(name)]
+    differing = [name for name in saved | expected if saved.get(name) != expected.get(name)]
     if differing:
-        saved_type, own_type = (types.get(differing[0], "missing") for types in (saved, own))
-        difference = f"{differing[0]} is {saved_type} there and {own_type} here ({len(differing)} such leaves)"
+        saved_type, expected_type = (types.get(differing[0], "missing") for types in (saved, expected))
+        difference = f"{differing[0]} is {saved_type} there and {expected_type} here ({len(differing)} such leaves)"
     else:
         difference = "its leaves have another order"
     raise ValueError(f"the checkpoint {path} holds another state: {difference}. Make the state as it was when saved.")

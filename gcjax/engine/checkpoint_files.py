@@ -18,6 +18,8 @@ import jax
 import numpy as np
 import orbax.checkpoint as ocp
 
+from gcjax import files
+
 RECORD, ARRAYS, DIGESTS = "record", "arrays", "sha256.json"
 REASON_BYTES = 400
 
@@ -35,8 +37,8 @@ class _SealingHandler(ocp.StandardCheckpointHandler):
         """Writes the SHA-256 of each file of the arrays; orbax calls it before it renames the folder."""
         super().finalize(directory)
         folder = Path(directory)
-        files = sorted(path for path in folder.rglob("*") if path.is_file())
-        digests = {str(path.relative_to(folder)): _sha256(path) for path in files}
+        paths = sorted(path for path in folder.rglob("*") if path.is_file())
+        digests = {str(path.relative_to(folder)): files.sha256(path) for path in paths}
         (folder / DIGESTS).write_text(json.dumps(_sealed(digests)))
 
 
@@ -105,7 +107,7 @@ def _check_files(folder: Path) -> None:
     for name in list(digests)[jax.process_index() :: jax.process_count()]:
         if not (folder / name).is_file():
             raise DamagedError(f"the file {folder / name} is missing")
-        if _sha256(folder / name) != digests[name]:
+        if files.sha256(folder / name) != digests[name]:
             raise DamagedError(f"the file {folder / name} has changed since it was written")
 
 
@@ -126,12 +128,6 @@ def _read_sealed(file: Path) -> dict[str, Any]:
     if not intact:
         raise DamagedError(f"the file {file} has changed since it was written")
     return content["body"]
-
-
-def _sha256(path: Path) -> str:
-    """The digest of a file, in hexadecimal."""
-    with path.open("rb") as file:
-        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def _on_all_processes(function: Callable[[], T]) -> T:

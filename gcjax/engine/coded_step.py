@@ -89,17 +89,19 @@ def coded_value_and_grad(
     )
 
     def step(params: Any, batch: Any, progress: jax.Array, args: tuple[Any, ...]) -> tuple[Any, Any, CodedInfo]:
-        """The mean loss (with `has_aux` and aux), the estimate of the mean gradient, and the step's info."""
+        """The mean loss (with `has_aux` and aux), the `estimate` of the mean gradient by `code`, and the info."""
         coding = code.plan(progress)
-        of_mean = coding._replace(decode=coding.decode / code.assignment.num_chunks)  # of the mean, not of the sum
-        gradient, (value, aux) = estimate(params, batch, of_mean, *args)
+        mean_coding = coding._replace(
+            decode=coding.decode / code.assignment.num_chunks
+        )  # decodes the mean, not the sum
+        gradient, (value, aux) = estimate(params, batch, mean_coding, *args)
         info = CodedInfo(coding.residual, jnp.any(coding.decode != 0, axis=(1, 2)))  # decode: [W, M, L]
         return (value, aux) if has_aux else value, gradient, info
 
     compiled_step = jax.jit(step)
 
     def checked_step(params: Any, batch: Any, progress: Any, *args: Any) -> tuple[Any, Any, CodedInfo]:
-        """As `step`, compiled, once the arguments have been checked."""
+        """(value, gradient, info) that `step`, compiled, gives, once the arguments have been checked."""
         _check_batch(batch, code, auto_mesh, axis)
         return compiled_step(params, batch, check_progress(code.assignment, progress), args)
 
@@ -120,7 +122,7 @@ def estimate_on_mesh(
     def estimate_on_device(
         params: Any, args: tuple[Any, ...], batch: Any, encode: jax.Array, decode: jax.Array
     ) -> tuple[Any, tuple[jax.Array, Any]]:
-        """What each device computes: `batch`, `encode` and `decode` are those of its workers, [U, ...]."""
+        """What a device computes by `estimate_sums`: `batch`, `encode`, `decode` are those of its workers, [U, ...]."""
         losses_with_args = Losses(
             lambda params, chunk: losses.of_chunk(params, chunk, *args),
             lambda params, chunks, weights: losses.weighted(params, chunks, weights, *args),
@@ -132,11 +134,11 @@ def estimate_on_mesh(
         return gradient, jax.tree.map(lambda x: mean(x, weight.astype(x.dtype)), value_sums)
 
     def estimate(params: Any, batch: Any, coding: Coding, *args: Any) -> tuple[Any, tuple[jax.Array, Any]]:
-        """The estimate on the whole mesh: batch and coding are cut along the workers, one part a device."""
+        """The estimate on the whole mesh: batch and coding are cut by worker for `estimate_on_device`."""
         num_devices = mesh.shape[axis]
         batch = jax.tree.map(lambda x: pad_workers(x, num_devices), batch)
         # Every device plans for itself: spread over the devices, the plan would need collectives of its own.
-        encode, decode = pad_leading_axis(Layout(mesh).everywhere((coding.encode, coding.decode)), num_devices)
+        encode, decode = pad_leading_axis(Layout(mesh).replicate((coding.encode, coding.decode)), num_devices)
         return on_each_device(estimate_on_device, mesh, axis, num_shared=2)(params, args, batch, encode, decode)
 
     return estimate
@@ -192,7 +194,7 @@ def shard_chunks(chunks: Any, code: GradientCode, mesh: Mesh, axis: str = "worke
     chunk_of_slot = _chunk_of_slot(code, mesh.shape[axis])
 
     def shard_leaf(values: Any) -> jax.Array:
-        """[padded_workers, K, ...] from [N, ...]; a process copies only the rows of the workers on its own devices."""
+        """[padded_workers, K, ...] from [N, ...] by `chunk_of_slot`; a process copies its own rows only."""
         values = np.asarray(values)
         if values.ndim == 0 or values.shape[0] != code.assignment.num_chunks:
             raise ValueError(
@@ -235,7 +237,11 @@ def _weighted_sums(
 def _streamed_sums(
     losses: Losses, params: Any, batch: Any, encode: jax.Array, decode: jax.Array, axis: str, message_dtype: Any
 ) -> tuple[Any, tuple[jax.Array, Any], jax.Array]:
-    """As `_weighted_sums`, for any L and M: each worker adds its chunks, one after the other, to its messages."""
+    """For any L and M: each worker adds its chunks, one after the other, to its messages.
+
+    Returns what `_weighted_sums` does: the estimate of the gradient sum; of this device's workers the weighted sums
+    (loss, aux), and the sum of the weights.
+    """
     messages, (loss, aux) = worker_messages(losses.of_chunk, params, batch, encode, has_aux=True)
     estimate = estimate_from_messages(messages, decode, axis, message_dtype)
     weights = shares(encode, decode).astype(loss.dtype)
@@ -249,15 +255,15 @@ def _check_batch(batch: Any, code: GradientCode, mesh: Mesh, axis: str) -> None:
     for path, leaf in jax.tree.leaves_with_path(batch):
         name = f"batch{jax.tree_util.keystr(path)}"
         if leaf.ndim < 2 or leaf.shape[0] not in (num_workers, padded_workers) or leaf.shape[1] != load:
-            idle = " and of the idle ones" if padded_workers != num_workers else ""
+            idle_words = " and of the idle ones" if padded_workers != num_workers else ""
             raise ValueError(
                 f"every leaf of the batch must be [{padded_workers}, {load}, ...]: the chunks of each worker of the "
-                f"code{idle}; got {name} of shape {leaf.shape}. Make it with gcjax.engine.shard_chunks."
+                f"code{idle_words}; got {name} of shape {leaf.shape}. Make it with gcjax.engine.shard_chunks."
             )
         is_concrete = isinstance(leaf, jax.Array) and not _validate.is_traced(leaf)
         if is_concrete and num_devices > 1 and leaf.shape[0] == padded_workers:
-            wanted = NamedSharding(mesh, PartitionSpec(axis))
-            if leaf.sharding.shard_shape(leaf.shape)[0] != wanted.shard_shape(leaf.shape)[0]:
+            expected_sharding = NamedSharding(mesh, PartitionSpec(axis))
+            if leaf.sharding.shard_shape(leaf.shape)[0] != expected_sharding.shard_shape(leaf.shape)[0]:
                 raise ValueError(
                     f"the first axis of the batch must be sharded over the mesh axis '{axis}' ({num_devices} devices), "
                     f"so that each device has its own workers' chunks; {name} has the sharding {leaf.sharding}. Make "

@@ -74,8 +74,8 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     if protocol.code is None:
         gradient = unit_gradients(task, protocol.one_version, contribution_spread, ragged=protocol.padded)
     else:
-        on_mesh = mesh_estimate(task, protocol.code, options.layout)
-        gradient = coded_gradients(protocol.code, on_mesh or estimate_on_one_device(task, protocol.code))
+        estimate_of_mesh = mesh_estimate(task, protocol.code, options.layout)  # None without a mesh
+        gradient = coded_gradients(protocol.code, estimate_of_mesh or estimate_on_one_device(task, protocol.code))
     return CommitMaker(
         program=program,
         gradient=gradient,
@@ -88,22 +88,25 @@ def commit_maker(program: Program, data: Any, batch_key: jax.Array, schedule: Sc
     )
 
 
-def make_commits(maker: CommitMaker, end: jax.Array, state: State, info: Info) -> Carry:
-    """State and info after commit `end - 1` (int32[]), made from those of a run on its way.
+def make_commits(maker: CommitMaker, end_commit: jax.Array, state: State, info: Info) -> Carry:
+    """State and info after commit `end_commit - 1` (int32[]), made from those of a run on its way.
 
-    The commits are made one by one, or wavefront by wavefront where the program's `wavefront_width` is above 1.
+    The commits are made one by one, or wavefront by wavefront where the program's `wavefront_width` is above 1. Under
+    vmap one by one for as long as any run needs (`max_over_runs`).
     """
     carry = state, info
     if maker.program.options.wavefront_width == 1 or maker.local_work is not None:
-        commit = partial(_make_commit, maker, end)
-        return jax.lax.fori_loop(0, max_over_runs(end - state.commit), lambda _, carry: commit(carry), carry)
-    return jax.lax.while_loop(lambda carry: carry[0].commit < end, partial(_make_wavefront, maker, end), carry)
+        commit = partial(_make_commit, maker, end_commit)
+        return jax.lax.fori_loop(0, max_over_runs(end_commit - state.commit), lambda _, carry: commit(carry), carry)
+    return jax.lax.while_loop(
+        lambda carry: carry[0].commit < end_commit, partial(_make_wavefront, maker, end_commit), carry
+    )
 
 
-def _make_commit(maker: CommitMaker, end: jax.Array, carry: Carry) -> Carry:
-    """State and info after one more commit; as before if the run has come to `end`, as it can only under vmap."""
+def _make_commit(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
+    """State and info after one more commit; as before if the run is at `end_commit`, as it can be only under vmap."""
     state, info = carry
-    active = state.commit < end  # bool[]
+    active = state.commit < end_commit  # bool[]
     if maker.local_work is None:
         contribution = maker.gradient(maker.inputs(state), maker.commits, state.commit)
     else:
@@ -112,7 +115,7 @@ def _make_commit(maker: CommitMaker, end: jax.Array, carry: Carry) -> Carry:
     return _apply_contribution(maker, (state, info), contribution, active)
 
 
-def _make_wavefront(maker: CommitMaker, end: jax.Array, carry: Carry) -> Carry:
+def _make_wavefront(maker: CommitMaker, end_commit: jax.Array, carry: Carry) -> Carry:
     """State and info after the next wavefront: the gradients of `wavefront_width` commits are computed at once.
 
     Those are applied, in order, that come before the first one that reads a version still to be made; the others are
@@ -121,14 +124,14 @@ def _make_wavefront(maker: CommitMaker, end: jax.Array, carry: Carry) -> Carry:
     state, _ = carry
     indices = state.commit + jnp.arange(maker.program.options.wavefront_width, dtype=jnp.int32)
     versions_exist = (maker.commits.version.at[indices].get(mode="clip") <= state.commit).all(axis=1)  # [width]
-    is_ready = versions_exist & (indices < end)
+    is_ready = versions_exist & (indices < end_commit)
     # cumprod counts up to the first that is not ready. At least one is made, so that the loop ends even for a schedule
     # that reads versions before they are made; the results are then NaN, see `begin`.
     num_ready = jnp.maximum(jnp.cumprod(is_ready.astype(jnp.int32)).sum(), 1)
     contributions = maker.wavefront_spread.map_entries(
         lambda shared, index: maker.gradient(shared[0], shared[1], index),
-        (maker.inputs(state), maker.commits),
-        indices.clip(0, end - 1),
+        (maker.inputs(state), maker.commits),  # `shared` by all commits of the wavefront
+        indices.clip(0, end_commit - 1),
     )
 
     def apply_commit(i: jax.Array, carry: Carry) -> Carry:
@@ -145,8 +148,10 @@ def _apply_contribution(maker: CommitMaker, carry: Carry, contribution: Contribu
     """
     (state, info), options, optimizer = carry, maker.program.options, server_optimizer(maker.program)
     updates, new_opt_state = optimizer.update(contribution.gradient, state.opt_state, state.params)
-    params = options.layout.params(select_active(active, optax.apply_updates(state.params, updates), state.params))
-    new_opt_state = options.layout.opt_state(optimizer, new_opt_state, params)
+    params = options.layout.constrain_params(
+        select_active(active, optax.apply_updates(state.params, updates), state.params)
+    )
+    new_opt_state = options.layout.constrain_opt_state(optimizer, new_opt_state, params)
     opt_state = select_active(active, new_opt_state, state.opt_state)
     ring = state.ring
     if maker.ring_slots is not None:

@@ -65,12 +65,13 @@ def advance_by_windows(
 
     def advance_to_boundary(run: Run) -> Run:
         """The run at its next evaluation or at the end of its window, whichever comes first."""
+        # `adaptive`, the part of the protocol that looks at the loss, makes schedules of `source`: durations, network.
         active = is_unfinished(run)
         schedule = adaptive.schedule(*source, run.state.controls)  # the commits made so far are the same in it
         window = _current_window(adaptive, schedule, run.state.window, options.num_commits)
         commits_by_next_eval = (run.state.commit // options.eval_every + 1) * options.eval_every
-        end = jnp.minimum(window.commits_by_end, commits_by_next_eval)
-        state, info = make_commits(schedule, end, run.state, run.info)
+        end_commit = jnp.minimum(window.commits_by_end, commits_by_next_eval)
+        state, info = make_commits(schedule, end_commit, run.state, run.info)
         needed_ring_size = jnp.maximum(info.versions_alive, _needed_ring_size(schedule, state.commit))
         info = info._replace(
             num_commits=window.num_commits,

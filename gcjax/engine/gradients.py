@@ -78,7 +78,7 @@ def weighted_loss(task: Task, params: Any, weights: jax.Array, batches: Any, key
 
     For L = M = 1 this is all of gradient coding: encoding and decoding are the weights.
     """
-    if task.mergeable:
+    if task.mergeable:  # a loss of one merged batch is the weighted sum of the batches' losses; it uses no key
         return task.loss(params, merge(batches, weights), keys[0])
     losses = jax.vmap(task.loss, (None, 0, 0))(params, batches, keys)
     return jnp.sum(weights.astype(losses.dtype) * losses)
@@ -91,7 +91,9 @@ def unit_inputs(task: Task, data: Any, rng_key: jax.Array, worker: jax.Array, un
 
 
 def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: bool = False) -> CommitGradient:
-    """Plain gradients: each contribution is the gradient on its unit's batch, at the version it read.
+    """The function that gives what a commit of plain gradients applies: the weighted sum over its contributions.
+
+    Each contribution is the gradient on its unit's batch, at the version it read.
 
     Args:
       task: what is trained.
@@ -100,63 +102,74 @@ def unit_gradients(task: Task, one_version: bool, spread: Spread, *, ragged: boo
       ragged: whether they are computed one after the other on one device, so that padding costs nothing.
     """
 
-    def batches(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
+    def weights_and_batches(data: Any, rng_key: jax.Array, units: Units) -> tuple[jax.Array, Any, jax.Array]:
+        """For each of the C units its weight (0 for padding), its batch, and the key of its loss."""
         weight = jnp.where(units.worker >= 0, units.weight, 0)
         worker, unit = units.worker.clip(0), units.unit.clip(0)
         return weight, *jax.vmap(lambda w, n: unit_inputs(task, data, rng_key, w, n))(worker, unit)
 
-    def of_one_version(shared: tuple[Any, Any, jax.Array], units: Units) -> Sums:
+    def sums_at_one_version(shared: tuple[Any, Any, jax.Array], units: Units) -> Sums:
+        """The sums over units at the same parameters; `shared` is (params, data, rng_key)."""
         params, data, rng_key = shared
-        weight, batch, keys = batches(data, rng_key, units)
-        value, total = jax.value_and_grad(lambda p: weighted_loss(task, p, weight, batch, keys))(params)
-        return total, value, weight.astype(value.dtype).sum()
+        weight, batch, keys = weights_and_batches(data, rng_key, units)
+        loss_sum, gradient_sum = jax.value_and_grad(lambda p: weighted_loss(task, p, weight, batch, keys))(params)
+        return gradient_sum, loss_sum, weight.astype(loss_sum.dtype).sum()
 
-    def of_many(inputs: Inputs, units: Units) -> Sums:
-        weight, batch, keys = batches(inputs.data, inputs.rng_key, units)
-        params = jax.vmap(inputs.versions.read)(units.version.clip(0))
+    def sums_at_own_versions(inputs: Inputs, units: Units) -> Sums:
+        """The sums over units, each at the parameters of the version that it read."""
+        weight, batch, keys = weights_and_batches(inputs.data, inputs.rng_key, units)
+        params = jax.vmap(inputs.versions.read)(units.version.clip(0))  # -1 pads
         losses, gradients = jax.vmap(jax.value_and_grad(task.loss))(params, batch, keys)
-        total = jax.tree.map(lambda g: jnp.tensordot(weight.astype(g.dtype), g, axes=1), gradients)
+        gradient_sum = jax.tree.map(lambda g: jnp.tensordot(weight.astype(g.dtype), g, axes=1), gradients)
         weight = weight.astype(losses.dtype)
-        return total, (losses * weight).sum(), weight.sum()
+        return gradient_sum, (losses * weight).sum(), weight.sum()
 
     def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
+        """What commit number `commit` applies: the weighted sum of its units' gradients, and their mean loss."""
         units = Units(*(getattr(commits, name)[commit] for name in Units._fields))
-        if ragged and spread.size == 1:
-            total, value, weight = _one_by_one(of_many, inputs, units)
-        elif one_version:
-            shared = inputs.versions.read(units.version.max().clip(0)), inputs.data, inputs.rng_key
-            total, value, weight = spread.total(of_one_version, shared, units)
+        if ragged and spread.size == 1:  # on one device, without the padding
+            gradient_sum, loss_sum, weight_sum = _sums_one_by_one(sums_at_own_versions, inputs, units)
+        elif one_version:  # all contributions read the same
+            version = units.version.max().clip(0)  # the max, as -1 pads
+            shared = inputs.versions.read(version), inputs.data, inputs.rng_key
+            gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_one_version, shared, units)
         else:
-            total, value, weight = spread.total(of_many, inputs, units)
-        return Contribution(total, mean(value, weight), jnp.zeros((), commits.weight.dtype))
+            gradient_sum, loss_sum, weight_sum = spread.sum_parts(sums_at_own_versions, inputs, units)
+        no_residual = jnp.zeros((), commits.weight.dtype)  # nothing is decoded
+        return Contribution(gradient_sum, mean(loss_sum, weight_sum), no_residual)
 
     return gradient
 
 
-def _one_by_one(sums_of: Callable[[Inputs, Units], Sums], inputs: Inputs, units: Units) -> Sums:
-    """The sums over the units that somebody works on, one after the other."""
+def _sums_one_by_one(sums_of: Callable[[Inputs, Units], Sums], inputs: Inputs, units: Units) -> Sums:
+    """`sums_of(inputs, units)`, computed unit by unit, without the padding, which is behind the units."""
 
-    def add(i: jax.Array, sums: Sums) -> Sums:
+    def add_unit(i: jax.Array, sums: Sums) -> Sums:
+        """The sums with those of unit i."""
         unit = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, i), units)
         return jax.tree.map(jnp.add, sums, sums_of(inputs, unit))
 
     shapes = jax.eval_shape(sums_of, inputs, jax.tree.map(lambda x: x[:1], units))
-    zero = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
-    return jax.lax.fori_loop(0, max_over_runs((units.worker >= 0).sum(dtype=jnp.int32)), add, zero)
+    zero_sums = jax.tree.map(lambda x: jnp.zeros(x.shape, x.dtype), shapes)
+    num_units = (units.worker >= 0).sum(dtype=jnp.int32)  # -1 pads
+    return jax.lax.fori_loop(0, max_over_runs(num_units), add_unit, zero_sums)
 
 
 def coded_gradients(code: GradientCode, estimate: Estimate) -> CommitGradient:
-    """Coded rounds: what the plan decodes from the progress, with the weight that the protocol gives it."""
+    """The function that gives what a commit of a coded round applies: what the plan decodes from the progress."""
 
     def gradient(inputs: Inputs, commits: Commits, commit: jax.Array) -> Contribution:
-        coding = code.plan(commits.work[commit].clip(0))
-        weight = commits.weight[commit][:, None, None].astype(coding.decode.dtype)
+        """What commit number `commit` applies: the estimate by `code`, weighted as the protocol says; its loss."""
+        coding = code.plan(commits.work[commit].clip(0))  # work: the chunks that each worker has finished; -1 pads
+        weight = commits.weight[commit][:, None, None].astype(coding.decode.dtype)  # decode: [W, M, L]
+        # All workers read one version, and begin with the same unit; the max, as -1 pads.
         first_unit, version = commits.unit[commit].max().clip(0), commits.version[commit].max().clip(0)
-        chunks = Chunks(inputs.data, inputs.rng_key, first_unit // code.assignment.load)
+        round_number = first_unit // code.assignment.load  # a round is as many units as a worker holds chunks
+        chunks = Chunks(inputs.data, inputs.rng_key, round_number)
         params = inputs.versions.read(version)
-        total, value = estimate(params, chunks, coding._replace(decode=coding.decode * weight))
-        # Of the coefficients that are used, whatever the code says of itself.
-        return Contribution(total, value, residual(code.assignment, coding.encode, coding.decode))
+        estimated_sum, loss = estimate(params, chunks, coding._replace(decode=coding.decode * weight))
+        # Computed from the coefficients, whatever the code says of itself.
+        return Contribution(estimated_sum, loss, residual(code.assignment, coding.encode, coding.decode))
 
     return gradient
 
@@ -179,10 +192,11 @@ def weighted_estimate(task: Task, code: GradientCode) -> Estimate:
     """
 
     def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
-        weights = chunk_coefficients(code.assignment, coding.encode, coding.decode)[:, 0, 0]
+        """(gradient sum, mean loss) that the coding decodes; batches are drawn from `chunks`."""
+        weights = chunk_coefficients(code.assignment, coding.encode, coding.decode)[:, 0, 0]  # [N] of [N, L=1, L=1]
         batches, keys = jax.vmap(lambda c: chunk_batch(task, chunks, c))(jnp.arange(code.assignment.num_chunks))
-        value, total = jax.value_and_grad(lambda p: weighted_loss(task, p, weights, batches, keys))(params)
-        return total, mean(value, weights.astype(value.dtype).sum())
+        loss_sum, gradient_sum = jax.value_and_grad(lambda p: weighted_loss(task, p, weights, batches, keys))(params)
+        return gradient_sum, mean(loss_sum, weights.astype(loss_sum.dtype).sum())
 
     return estimate
 
@@ -191,18 +205,21 @@ def streamed_estimate(task: Task, code: GradientCode) -> Estimate:
     """The estimate for any L and M: every worker adds its chunks, one after the other, to its messages."""
 
     def estimate(params: Any, chunks: Chunks, coding: Coding) -> tuple[Any, jax.Array]:
+        """(gradient sum, mean loss) that the coding decodes; batches are drawn from `chunks`."""
+
         def loss(params: Any, chunk: jax.Array) -> jax.Array:
+            """The task's loss on the batch of chunk number `chunk`."""
             return task.loss(params, *chunk_batch(task, chunks, chunk))
 
-        slots = jnp.asarray(code.assignment.chunks.clip(0))
-        messages, values = worker_messages(loss, params, slots, coding.encode)
-        weights = shares(coding.encode, coding.decode).astype(values.dtype)
-        total = assembled(decoded(coding.decode, messages), params)
-        return total, mean((values * weights).sum(), weights.sum())
+        chunk_of_slot = jnp.asarray(code.assignment.chunks.clip(0))  # [W, K]; -1 pads, where coefficients are 0
+        messages, losses = worker_messages(loss, params, chunk_of_slot, coding.encode)
+        weights = shares(coding.encode, coding.decode).astype(losses.dtype)  # [W, K]
+        gradient_sum = assembled(decoded(coding.decode, messages), params)
+        return gradient_sum, mean((losses * weights).sum(), weights.sum())
 
     return estimate
 
 
-def mean(total: jax.Array, weight: jax.Array) -> jax.Array:
-    """The mean from a weighted sum and the sum of the weights; 0 if they add up to nothing."""
-    return jnp.where(weight == 0, 0, total / jnp.where(weight == 0, 1, weight))
+def mean(weighted_sum: jax.Array, weight_sum: jax.Array) -> jax.Array:
+    """The mean from a weighted sum and the sum of the weights; 0 if that is 0."""
+    return jnp.where(weight_sum == 0, 0, weighted_sum / jnp.where(weight_sum == 0, 1, weight_sum))

@@ -11,8 +11,13 @@ import jaxlib
 import numpy as np
 
 # What these flags change is what is written down, or how many devices there are; not what is computed.
-_HARMLESS = ("--xla_dump", "--xla_hlo_profile", "--xla_force_host_platform_device_count", "--xla_gpu_cuda_data_dir")
-_VECTORS = ("avx", "amx", "fma", "sse4", "asimd", "sve", "f16c", "bf16")
+_HARMLESS_FLAGS = (
+    "--xla_dump",
+    "--xla_hlo_profile",
+    "--xla_force_host_platform_device_count",
+    "--xla_gpu_cuda_data_dir",
+)
+_VECTOR_PREFIXES = ("avx", "amx", "fma", "sse4", "asimd", "sve", "f16c", "bf16")
 _SETTINGS = ("jax_default_matmul_precision", "jax_threefry_partitionable")
 
 
@@ -42,13 +47,13 @@ def _text_or_digest(value: Any) -> str:
         array = np.ascontiguousarray(leaf)
         digest.update(f"{jax.tree_util.keystr(path)} {array.dtype} {array.shape}".encode())
         digest.update(array.tobytes())
-    return f"<{digest.hexdigest()[:16]}>"
+    return f"<{digest.hexdigest()[:16]}>"  # 64 bits of it are enough to tell two values apart
 
 
 def hardware_and_settings() -> list[str]:
     """The hardware and the settings, a line for each; the same in all processes of a run."""
     settings = [f"{name.removeprefix('jax_')} = {getattr(jax.config, name, None)}" for name in _SETTINGS]
-    return [f"hardware = {_hardware()}", *settings, f"XLA flags = {_flags(os.environ.get('XLA_FLAGS', ''))}"]
+    return [f"hardware = {_hardware()}", *settings, f"XLA flags = {_relevant_flags(os.environ.get('XLA_FLAGS', ''))}"]
 
 
 def _hardware() -> str:
@@ -62,7 +67,7 @@ def _hardware() -> str:
     if device.platform == "gpu":
         words.append(f"TF32 override {os.environ.get('NVIDIA_TF32_OVERRIDE', 'none')}")
     if device.platform == "cpu" and jax.process_count() == 1:
-        words += [platform.machine(), *_vectors(), f"{_cores()} cores"]
+        words += [platform.machine(), *_vector_instructions(), f"{_num_cores()} cores"]
     return ", ".join(words)
 
 
@@ -74,20 +79,20 @@ def _default_device() -> jax.Device:
     return jax.devices(setting)[0]
 
 
-def _cores() -> str:
+def _num_cores() -> str:
     """The size of XLA's thread pool: NPROC if it is set, or else the cores that this process may use."""
     count = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     return os.environ.get("NPROC", str(count))
 
 
-def _vectors(file: Path = Path("/proc/cpuinfo")) -> list[str]:
+def _vector_instructions(file: Path = Path("/proc/cpuinfo")) -> list[str]:
     """The vector instructions of the first CPU, sorted, as Linux lists them in `file`; none where there is no list."""
     if not file.is_file():
         return []
     flags = [line.partition(":")[2] for line in file.read_text().splitlines() if line.startswith(("flags", "Features"))]
-    return [word for word in sorted(set(flags[0].split() if flags else [])) if word.startswith(_VECTORS)]
+    return [word for word in sorted(set(flags[0].split() if flags else [])) if word.startswith(_VECTOR_PREFIXES)]
 
 
-def _flags(text: str) -> str:
-    """The flags of XLA_FLAGS (`text`) that can change numbers, sorted; those of `_HARMLESS` cannot."""
-    return " ".join(sorted(flag for flag in text.split() if not flag.startswith(_HARMLESS))) or "none"
+def _relevant_flags(text: str) -> str:
+    """The flags of XLA_FLAGS (`text`) that can change numbers, sorted; those of `_HARMLESS_FLAGS` cannot."""
+    return " ".join(sorted(flag for flag in text.split() if not flag.startswith(_HARMLESS_FLAGS))) or "none"

@@ -44,24 +44,25 @@ class Layout(NamedTuple):
         """How the work of a commit is spread: over the devices along the axis of the workers, or not at all."""
         return one_device() if self.mesh is None or self.axis is None else over_mesh(self.mesh, self.axis)
 
-    def params(self, params: Any, *, leading: int = 0) -> Any:
+    def constrain_params(self, params: Any, *, num_leading_axes: int = 0) -> Any:
         """The parameters, constrained to their shardings; under `jit`.
 
-        Every leaf has `leading` more axes in front than a parameter (as past versions have), which are not sharded.
+        Every leaf has so many more axes in front than a parameter (as past versions have), which are not sharded.
         """
         if self.mesh is None:
             return params
-        specs = self.specs(params, leading)
+        unsharded_axes = (None,) * num_leading_axes
+        specs = self.specs(params, num_leading_axes)
         return jax.tree.map(
-            lambda x, spec: _constrain(x, self.mesh, PartitionSpec(*(None,) * leading, *spec)), params, specs
+            lambda x, spec: _constrain(x, self.mesh, PartitionSpec(*unsharded_axes, *spec)), params, specs
         )
 
-    def specs(self, params: Any, leading: int = 0) -> Any:
-        """A `PartitionSpec` for each parameter; given are arrays or shapes with `leading` more axes in front."""
-        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[leading:], x.dtype), params)
+    def specs(self, params: Any, num_leading_axes: int = 0) -> Any:
+        """A `PartitionSpec` for each parameter; given are arrays or shapes with so many more axes in front."""
+        shapes = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[num_leading_axes:], x.dtype), params)
         return (self.param_specs or self._default_specs)(shapes)
 
-    def opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
+    def constrain_opt_state(self, optimizer: optax.GradientTransformation, opt_state: Any, params: Any) -> Any:
         """The optimizer's state, with what belongs to a parameter sharded like it, the rest on every device."""
         if self.mesh is None:
             return opt_state
@@ -71,14 +72,14 @@ class Layout(NamedTuple):
             lambda x, spec: _constrain(x, self.mesh, spec),
             opt_state,
             specs,
-            transform_non_params=self.everywhere,
+            transform_non_params=self.replicate,
         )
 
-    def everywhere(self, tree: Any) -> Any:
+    def replicate(self, tree: Any) -> Any:
         """The arrays, constrained to be whole on every device of the mesh; under `jit`."""
         return tree if self.mesh is None else jax.tree.map(lambda x: _constrain(x, self.mesh, PartitionSpec()), tree)
 
-    def workers(self, tree: Any) -> Any:
+    def cut_by_worker(self, tree: Any) -> Any:
         """The arrays, whose first axis is that of the workers, on the devices of these workers; under `jit`.
 
         Where their number is no multiple of the devices along the axis, the array is on every device.
@@ -94,7 +95,7 @@ class Layout(NamedTuple):
 
         return jax.tree.map(constrain_leaf, tree)
 
-    def put(self, tree: Any) -> Any:
+    def put_on_devices(self, tree: Any) -> Any:
         """Puts concrete arrays, which are the same in all processes, on every device of the mesh, if there is one."""
         return tree if self.mesh is None else replicate(tree, self.mesh)
 
@@ -120,7 +121,7 @@ def replicate(tree: Any, mesh: Mesh) -> Any:
     sharding = NamedSharding(with_auto_axes(mesh), PartitionSpec())
 
     def put_leaf(x: Any) -> Any:
-        """The array on every device; random keys are put there as integers and wrapped again."""
+        """The array on every device of `sharding`; random keys are put there as integers and wrapped again."""
         if isinstance(x, jax.Array) and jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key):
             return jax.random.wrap_key_data(put_leaf(jax.random.key_data(x)), impl=jax.random.key_impl(x))
         if isinstance(x, jax.Array) and x.sharding == sharding:
@@ -139,11 +140,11 @@ def _over_largest_dimension(shape: tuple[int, ...], mesh: Any, axis: str | None)
     model_axes = [name for name in mesh.axis_names if name != axis and mesh.shape[name] > 1]
     if not model_axes:
         return PartitionSpec()
-    divisible = [i for i, size in enumerate(shape) if size % mesh.shape[model_axes[0]] == 0]
-    if not divisible:
+    divisible_dimensions = [i for i, size in enumerate(shape) if size % mesh.shape[model_axes[0]] == 0]
+    if not divisible_dimensions:
         return PartitionSpec()
-    largest = max(divisible, key=lambda i: shape[i])
-    return PartitionSpec(*(model_axes[0] if i == largest else None for i in range(len(shape))))
+    largest_dimension = max(divisible_dimensions, key=lambda i: shape[i])
+    return PartitionSpec(*(model_axes[0] if i == largest_dimension else None for i in range(len(shape))))
 
 
 def _constrain(x: jax.Array, mesh: Any, spec: PartitionSpec) -> jax.Array:

@@ -125,9 +125,10 @@ def local_commits(
     )
 
     def make_commit(inputs: Inputs, commits: Commits, index: jax.Array, all_local: Local) -> tuple[Contribution, Local]:
-        """The contribution of commit `index`, and the local parameters of all owners after it."""
+        """The contribution of commit `index` by `rule`, and the local parameters of all owners after it."""
         steps = _steps_of_commit(local, commits, index)
         has_all_workers = steps.num_steps.shape[0] == local.passes * num_workers
+        # `worker_spread` is how workers work at the same time; None if one after the other.
         sum_changes = _changes_side_by_side if has_all_workers and worker_spread is not None else _changes_one_by_one
         change, all_local, losses = sum_changes(rule, inputs, steps, all_local)
         weights = steps.loss_weight.astype(losses.dtype)
@@ -156,10 +157,10 @@ def _steps_of_commit(local: LocalWork, commits: Commits, index: jax.Array) -> Lo
         )  # fmt: skip
     total_weight = weight.sum(keepdims=True)
     share = weight / jnp.where(total_weight > 0, total_weight, 1)
-    first = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
+    first_index = jnp.argmax(is_contribution, keepdims=True)  # all read the same version and take as many steps
     return LocalSteps(
         worker=worker[None], unit=unit[None], share=share[None],  # [1, members]
-        version=version[first], num_steps=num_steps[first], weight=total_weight,
+        version=version[first_index], num_steps=num_steps[first_index], weight=total_weight,
     )  # fmt: skip
 
 
@@ -183,8 +184,8 @@ def _changes_one_by_one(
     order = jnp.argsort(~has_steps, stable=True) if has_steps.size > 1 else jnp.arange(has_steps.size)  # padding last
 
     def add_change(i: jax.Array, carry: tuple[Any, Local, jax.Array]) -> tuple[Any, Local, jax.Array]:
-        """Adds the change of contribution `order[i]`; under vmap a run with fewer contributions stays as it is."""
-        total, all_local, losses = carry
+        """Adds the change of `order[i]` of the contributions `steps`; a run of a vmap that has fewer stays as it is."""
+        change_sum, all_local, losses = carry
         steps_i = jax.tree.map(lambda x: x[order[i]], steps)
         owner = rule.owner[steps_i.worker.max().clip(0)]  # the max, as padding may stand before the workers
         local = jax.tree.map(lambda x: jax.lax.dynamic_index_in_dim(x, owner, keepdims=False), all_local)
@@ -193,7 +194,7 @@ def _changes_one_by_one(
         all_local = jax.tree.map(
             lambda x, value: jax.lax.dynamic_update_index_in_dim(x, value, owner, axis=0), all_local, new_local
         )
-        return jax.tree.map(jnp.add, total, change), all_local, losses.at[order[i]].set(loss)
+        return jax.tree.map(jnp.add, change_sum, change), all_local, losses.at[order[i]].set(loss)
 
     zero = jax.tree.map(jnp.zeros_like, inputs.versions.params)
     carry = zero, all_local, jnp.zeros(has_steps.size, steps.weight.dtype)
@@ -203,9 +204,10 @@ def _changes_one_by_one(
 def _changes_side_by_side(
     rule: LocalRule, inputs: Inputs, steps: LocalSteps, all_local: Local
 ) -> tuple[Any, Local, jax.Array]:
-    """As `_changes_one_by_one`, for commits with contributions of all W workers in order, `passes` times.
+    """Takes the steps of a commit with contributions of all W workers in order, `passes` times.
 
-    All workers take their steps at once, pass by pass. Each of the losses float[C] is the mean of them all.
+    All workers take their steps at once, pass by pass. Arguments and results are those of `_changes_one_by_one`: the
+    sum of the weighted changes, the local parameters of all owners after it, and float[C] times the mean loss of all.
     """
     assert rule.worker_spread is not None
 
@@ -220,15 +222,15 @@ def _changes_side_by_side(
         )
         return (jax.tree.map(lambda x: jnp.sum(x, axis=0), changes), jnp.sum(steps.loss_weight * losses)), local
 
-    num_workers, total, loss = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
+    num_workers, change_sum, loss = rule.owner.size, None, jnp.zeros((), steps.weight.dtype)
     for i in range(rule.local.passes):  # contributions i * W to (i + 1) * W - 1 are those of workers 0 to W - 1
         steps_of_pass = jax.tree.map(lambda x, i=i: x[i * num_workers : (i + 1) * num_workers], steps)
-        (change, loss_of_pass), all_local = rule.worker_spread.total_and_own(
+        (change, loss_of_pass), all_local = rule.worker_spread.sum_parts_with_states(
             sum_of_workers, inputs, all_local, steps_of_pass
         )
-        total = change if total is None else jax.tree.map(jnp.add, total, change)
+        change_sum = change if change_sum is None else jax.tree.map(jnp.add, change_sum, change)
         loss += loss_of_pass
-    return total, all_local, jnp.broadcast_to(mean(loss, steps.loss_weight.sum()), steps.num_steps.shape)
+    return change_sum, all_local, jnp.broadcast_to(mean(loss, steps.loss_weight.sum()), steps.num_steps.shape)
 
 
 def _change_of_contribution(
@@ -290,9 +292,10 @@ def _take_steps(
     """
 
     def take_step(i: jax.Array, carry: tuple[Any, Any, jax.Array]) -> tuple[Any, Any, jax.Array]:
-        """Parameters, optimizer state and sum of losses after step i; as before from step `num_steps` on."""
+        """Parameters, optimizer state and sum of losses after step i; as before from step `steps.num_steps` on."""
         params, opt_state, loss_sum = carry
-        loss, gradient = _step_gradient(rule, inputs, steps, i, points.of_step(rule.local, i, params))
+        gradient_params = points.of_step(rule.local, i, params)  # where the gradient is taken
+        loss, gradient = _step_gradient(rule, inputs, steps, i, gradient_params)
         updates, new_opt_state = rule.optimizer.update(gradient, opt_state, params)
         new_carry = optax.apply_updates(params, updates), new_opt_state, loss_sum + loss.astype(loss_sum.dtype)
         return select_active(i < steps.num_steps, new_carry, carry)

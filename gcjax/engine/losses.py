@@ -38,16 +38,16 @@ def losses_of(loss: Callable[..., Any], has_aux: bool) -> Losses:
         return jax.tree.map(lambda x: x.mean(axis=0), (value, aux)) if value.ndim else (value, aux)
 
     def weighted(params: Any, chunks: Any, weights: jax.Array, *args: Any) -> tuple[jax.Array, Any]:
-        """The sum of `weights[c]` times the loss of chunk c, and the same of aux; leaves of chunks are [c, B, ...]."""
+        """The sum of `weights[c]` times loss and aux of chunk c; leaves of `chunks` are [chunks, B, ...]."""
         first_chunk = jax.tree.map(lambda x: x[0], chunks)
         loss_shape = jax.eval_shape(lambda c: loss_and_aux(params, c, *args)[0], first_chunk).shape
-        if loss_shape:  # (B,): all chunks go through the loss as one batch
+        if loss_shape:  # (B,), not (): all chunks go through the loss as one batch
             examples = jax.tree.map(lambda x: x.reshape(-1, *x.shape[2:]), chunks)
-            of_examples = loss_and_aux(params, examples, *args)
-            of_chunks = jax.tree.map(lambda x: x.reshape(-1, *loss_shape, *x.shape[1:]).mean(axis=1), of_examples)
+            example_values = loss_and_aux(params, examples, *args)
+            chunk_values = jax.tree.map(lambda x: x.reshape(-1, *loss_shape, *x.shape[1:]).mean(axis=1), example_values)
         else:
-            of_chunks = jax.vmap(lambda c: loss_and_aux(params, c, *args))(chunks)
-        return weighted_sum(weights, of_chunks)
+            chunk_values = jax.vmap(lambda c: loss_and_aux(params, c, *args))(chunks)
+        return weighted_sum(weights, chunk_values)
 
     return Losses(of_chunk, weighted)
 

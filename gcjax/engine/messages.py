@@ -33,7 +33,7 @@ def worker_messages(
     dtype = accumulation_dtype(flat.dtype)
 
     def add_slot(messages: jax.Array, slot: tuple[Any, jax.Array]) -> tuple[jax.Array, Any]:
-        """Adds each worker's chunk in one slot; `slot` is these chunks [U, ...] and their coefficients [U, M, L]."""
+        """Adds each worker's chunk in one slot, (chunks [U, ...], coefficients [U, M, L]), by the outer `loss`."""
 
         def encoded_chunk(chunk: Any, coefficients: jax.Array) -> tuple[jax.Array, Any]:
             """What a worker adds to its M messages for one chunk, float[M, ceil(d / L)], and the chunk's loss."""

@@ -44,24 +44,24 @@ def advance_in_pieces(
     """
     if checkpoints is None:
         return _without_checkpoints(advance, training, num_evals, report)
-    with interrupts.grace(interrupts.saving()):
+    with interrupts.grace(interrupts.saving_seconds()):
         progress = saved_progress.SavedProgress(checkpoints.label, num_evals, checkpoints.on_disk)
         evals_done, training = checkpoints.restore(training, identity) or (0, training)
-        progress.saved(evals_done)
-        wants_short_pieces = report is not None or bool(interrupts.saving())
-        for end in _piece_ends(evals_done, num_evals, checkpoints.every, short=wants_short_pieces):
-            training = advance(training, end)
+        progress.record_checkpoint(evals_done)
+        wants_short_pieces = report is not None or bool(interrupts.saving_seconds())
+        for piece_end in _piece_ends(evals_done, num_evals, checkpoints.every, short=wants_short_pieces):
+            training = advance(training, piece_end)
             if report is not None:
                 report(jax.block_until_ready(training))
             any_process_stops = stop_requested(training)
-            if any_process_stops or end == num_evals or end % checkpoints.every == 0:
-                progress.saved(end)
-                checkpoints.save(end, training, identity)
+            if any_process_stops or piece_end == num_evals or piece_end % checkpoints.every == 0:
+                progress.record_checkpoint(piece_end)
+                checkpoints.save(piece_end, training, identity)
             if any_process_stops and interrupts.stop_requested():  # this one; the others are ended when it ends
                 break
         checkpoints.wait()
         if interrupts.stop_requested():
-            progress.stopped()
+            progress.record_stop()
     return training
 
 
@@ -69,8 +69,8 @@ def _without_checkpoints(
     advance: Callable[[_T, int], _T], training: _T, num_evals: int, report: Callable[[_T], None] | None
 ) -> _T:
     """What `advance_in_pieces` does without checkpoints: trains `training` to the end, and reports after each piece."""
-    for end in _piece_ends(0, num_evals, num_evals, short=report is not None):
-        training = advance(training, end)
+    for piece_end in _piece_ends(0, num_evals, num_evals, short=report is not None):
+        training = advance(training, piece_end)
         if report is not None:
             report(jax.block_until_ready(training))
     return training
@@ -81,7 +81,7 @@ def stop_requested(training: Any) -> bool:
 
     With several processes it is a collective if the command saves after a signal, so all must call it.
     """
-    if not interrupts.saving():
+    if not interrupts.saving_seconds():
         return False
     jax.block_until_ready(training)  # dispatch is asynchronous, and the host must not run ahead
     if jax.process_count() == 1:
@@ -93,7 +93,7 @@ def stop_requested(training: Any) -> bool:
 
 def _piece_ends(evals_done: int, num_evals: int, every: int, *, short: bool) -> list[int]:
     """The evaluations after `evals_done` at which pieces end: multiples of `every`, the last; if `short`, 100 more."""
-    ends = {num_evals, *range(every, num_evals, max(1, every))}
+    piece_ends = {num_evals, *range(every, num_evals, max(1, every))}
     if short:
-        ends.update(range(0, num_evals, max(1, num_evals // _NUM_SHORT_PIECES)))
-    return sorted(end for end in ends if end > evals_done)
+        piece_ends.update(range(0, num_evals, max(1, num_evals // _NUM_SHORT_PIECES)))
+    return sorted(piece_end for piece_end in piece_ends if piece_end > evals_done)

@@ -84,7 +84,7 @@ def same_ring_size(run: Run, ring_size: int | None) -> int:
       ValueError: if `ring_size` asks for another number.
     """
     # A ring has one slot more, for versions that nobody reads.
-    own_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[0] - 1
-    if ring_size is not None and ring_size != own_size:
-        raise ValueError(f"resume must be a run with the same ring_size; it has {own_size}, asked for is {ring_size}.")
-    return own_size
+    run_size = 0 if run.state.ring is None else jax.tree.leaves(run.state.ring)[0].shape[0] - 1
+    if ring_size is not None and ring_size != run_size:
+        raise ValueError(f"resume must be a run with the same ring_size; it has {run_size}, asked for is {ring_size}.")
+    return run_size

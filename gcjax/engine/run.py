@@ -22,7 +22,7 @@ from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
-from gcjax.engine.validation import check_commits, check_residual, check_versions
+from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions
 from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.stragglers.network import Links, Network
@@ -99,27 +99,27 @@ def run(
     _check_arguments(task, protocol, optimizer, **counts, wavefront_width=wavefront_width)
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
-    network = _network(network, task, params, durations.shape[1])
+    network = _network(network, task, params, num_workers=durations.shape[1])
     inputs = durations, rng_key, params, network, task.data, resume.run
     traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
-    schedule, traced = _schedule(protocol, durations, network, resume.run, traced)
-    possible, contributions = schedule.worker.shape
+    schedule, traced = _schedule_and_traced(protocol, durations, network, resume.run, traced)
+    max_commits, num_contributions = schedule.worker.shape
     if wavefront_width is None:  # contributions to one commit are spread by themselves
-        wavefront_width = device_layout.spread().size if contributions == 1 else 1
+        wavefront_width = device_layout.spread().size if num_contributions == 1 else 1
     options = Options(
-        num_commits=num_commits, eval_every=min(eval_every or max(1, possible // 100), possible),
+        num_commits=num_commits, eval_every=min(eval_every or max(1, max_commits // 100), max_commits),
         ring_size=_ring_size(ring_size, protocol, schedule, traced, resume.run), wavefront_width=wavefront_width,
         layout=device_layout,
     )  # fmt: skip
     if resume.run is not None:
-        check_same_run(resume.run, 1 + -(-(num_commits or possible) // options.eval_every), device_layout.mesh)
+        check_same_run(resume.run, 1 + -(-(num_commits or max_commits) // options.eval_every), device_layout.mesh)
     program = Program(task._replace(data=None), protocol, optimizer, options)
     source = None if protocol.adaptive is None else (durations, network)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=source)
     return (_traced_run if traced else _concrete_run)(program, arrays, resume, progress)
 
 
-def _schedule(
+def _schedule_and_traced(
     protocol: Protocol, durations: jax.Array, network: Network, run: Run | None, traced: bool
 ) -> tuple[Schedule, bool]:
     """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced."""
@@ -136,38 +136,47 @@ def _schedule(
 
 
 def _traced_run(program: Program, arrays: Arrays, resume: Resume, progress: Progress | None) -> Run:
-    """A run inside of a `jit`."""
+    """A run inside of a `jit`, from `arrays`, as far as `resume` says; what can be checked only afterwards is not."""
     for name, value in {"checkpoints": resume.checkpoints, "progress": progress}.items():
         if value is not None:
             raise ValueError(f"{name} come between the pieces of a run, so they cannot be used under jit or vmap.")
     schedule, data, rng_key, params, source = arrays
     run = begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
-    end = _last_evaluation(resume, schedule)
-    if not isinstance(end, int) or end:
-        run = advance(program, schedule, data, rng_key, run, jnp.asarray(end, jnp.int32), source)
+    last_eval = _last_eval(resume, schedule)
+    if not isinstance(last_eval, int) or last_eval:
+        run = advance(program, schedule, data, rng_key, run, jnp.asarray(last_eval, jnp.int32), source)
     return _with_schedule(run, program.protocol, schedule, source)
 
 
 def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Progress | None) -> Run:
-    """A run outside of any `jit`: compiled, checked, and with checkpoints if there are to be any."""
-    options, put = program.options, program.options.layout.put
-    schedule, data, rng_key, params, source = put(arrays)
-    run = _begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
-    end = _last_evaluation(resume, schedule)
+    """A run outside of any `jit`: compiled, checked, and with checkpoints if there are to be any.
 
-    def go_on(run: Run, num_evals: int | jax.Array) -> Run:
-        return _advance(program, schedule, data, rng_key, run, put(jnp.asarray(num_evals, jnp.int32)), source)
+    Args:
+      program: what is compiled.
+      arrays: what it is computed from.
+      resume: where it goes on from, stops and is saved.
+      progress: called with (commits made, commits in all); None for nobody.
+    """
+    options, put_on_devices = program.options, program.options.layout.put_on_devices
+    schedule, data, rng_key, params, source = put_on_devices(arrays)
+    run = _begin(program, schedule, data, rng_key, params) if resume.run is None else resume.run.unscheduled
+    last_eval = _last_eval(resume, schedule)
+
+    def advance_to(run: Run, num_evals: int | jax.Array) -> Run:
+        """The run once `num_evals` evaluations have been made, by the compiled program."""
+        num_evals = put_on_devices(jnp.asarray(num_evals, jnp.int32))
+        return _advance(program, schedule, data, rng_key, run, num_evals, source)
 
     if resume.checkpoints is not None or progress is not None:
         max_commits = schedule.time.shape[0] if source is not None else int(run.info.num_commits)
         run = advance_in_pieces(
-            go_on, run, min(int(end), -(-max_commits // options.eval_every)),
+            advance_to, run, min(int(last_eval), -(-max_commits // options.eval_every)),
             checkpoints=resume.checkpoints,
             identity="" if resume.checkpoints is None else _identity(options, arrays, resume.identity),
             report=progress and (lambda run: progress(int(run.state.commit), int(run.info.num_commits))),
         )  # fmt: skip
-    elif not isinstance(end, int) or end:
-        run = go_on(run, end)
+    elif not isinstance(last_eval, int) or last_eval:
+        run = advance_to(run, last_eval)
     run = _with_schedule(run, program.protocol, schedule, source)
     if not _validate.is_traced(run.info.num_commits):  # an optimizer's parameter may be traced
         if source is not None:
@@ -178,12 +187,12 @@ def _concrete_run(program: Program, arrays: Arrays, resume: Resume, progress: Pr
 
 
 def _identity(options: Options, arrays: Arrays, text: str) -> str:
-    """What the bits of a run depend on; see `run_identity`."""
-    named = {name: value for name, value in arrays._asdict().items() if name != "source"}
-    return run_identity(text, num_commits=options.num_commits, eval_every=options.eval_every, **named)
+    """Text of what the bits of a run depend on: `text`, which the caller gives, and the arrays; see `run_identity`."""
+    arrays_by_name = {name: value for name, value in arrays._asdict().items() if name != "source"}
+    return run_identity(text, num_commits=options.num_commits, eval_every=options.eval_every, **arrays_by_name)
 
 
-def _last_evaluation(resume: Resume, schedule: Schedule) -> int | jax.Array:
+def _last_eval(resume: Resume, schedule: Schedule) -> int | jax.Array:
     """Where to stop, in evaluations; at least as many as there are if it is not said."""
     return schedule.time.shape[0] if resume.num_evals is None else resume.num_evals
 
@@ -196,7 +205,7 @@ def _network(network: Network | Links | None, task: Task, params: Any, num_worke
 
 
 def _with_schedule(run: Run, protocol: Protocol, schedule: Schedule, source: Source | None) -> Run:
-    """A run with the schedule that it has followed."""
+    """A run with the schedule that it has followed: if it looks at the loss, made anew with what it has chosen."""
     if protocol.adaptive is not None and source is not None:
         schedule = compiled_schedule(protocol.adaptive.schedule, *source, run.state.controls)
     return run._replace(schedule=schedule)
@@ -208,13 +217,14 @@ def _ring_size(ring_size: int | None, protocol: Protocol, schedule: Schedule, tr
         return same_ring_size(run, ring_size)
     if ring_size is not None:
         return ring_size
-    num_workers, (possible, contributions) = schedule.start.shape[1], schedule.worker.shape
+    num_workers, (max_commits, num_contributions) = schedule.start.shape[1], schedule.worker.shape
     if protocol.max_staleness is not None and protocol.max_staleness(num_workers) == 0:
         size = 0
-    elif protocol.adaptive is not None:  # a version is kept for as long as it can be read
-        size = min(4 * num_workers, possible)
+    elif protocol.adaptive is not None:
+        # A version is kept for `size` commits, read or not; where 4 a worker are too few, `check_commits` says so.
+        size = min(4 * num_workers, max_commits)
     else:
-        size = min(num_workers + contributions, possible)
+        size = min(num_workers + num_contributions, max_commits)
     if traced or protocol.adaptive is not None:
         return size
     # A size from the data alone would compile anew for other durations.
@@ -231,12 +241,8 @@ def _check_arguments(
     for name, value in counts.items():
         if value is not None:
             _validate.integer(name, value, minimum=1)
-    if protocol.code is not None and protocol.code.assignment.num_chunks != task.num_chunks:
-        raise ValueError(
-            f"the code and the task must cut the data into the same chunks; the code has "
-            f"{protocol.code.assignment.num_chunks}, the task {task.num_chunks}. Make the task with "
-            f"num_chunks={protocol.code.assignment.num_chunks}."
-        )
+    if protocol.code is not None:
+        check_same_chunks(protocol.code, task)
 
 
 _begin = jax.jit(begin, static_argnums=0)

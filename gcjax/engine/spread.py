@@ -18,44 +18,45 @@ class Spread(NamedTuple):
 
     Attributes:
       size: the devices that share the work.
-      total: `(function, shared, work) -> sum`: adds up what `function(shared, part)` gives, a pytree, over the parts of
-        the work; the leaves of `work` have a common leading axis, padded with -1 (integers) and 0 (floats) if need be.
+      sum_parts: `(function, shared, work) -> sum`: adds up the pytrees `function(shared, part)` over the parts of the
+        work, one a device; the leaves of `work` have a common leading axis, padded with -1 (integers) and 0
+        (floats) if need be. `shared` is the same for all parts.
       map_entries: `(function, shared, work) -> results`: `function(shared, entry)` for every entry of that axis.
-      total_and_own: `(function, shared, own, work) -> (sum, new own)`: as `total`, for a function
-        `(shared, own, part) -> (part of the sum, new own)`, where `own` is a pytree with the leading axis of the work
-        whose parts stay on their devices.
+      sum_parts_with_states: `(function, shared, states, work) -> (sum, new states)`: as `sum_parts`, where each entry
+        of the work has a state that stays on its device, and `function(shared, states, part)` gives (summand, new
+        states). The leaves of `states` have the leading axis of the work.
     """
 
     size: int
-    total: Callable[[Callable[[Any, Any], Any], Any, Any], Any]
+    sum_parts: Callable[[Callable[[Any, Any], Any], Any, Any], Any]
     map_entries: Callable[[Callable[[Any, Any], Any], Any, Any], Any]
-    total_and_own: Callable[[Callable[[Any, Any, Any], Any], Any, Any, Any], Any]
+    sum_parts_with_states: Callable[[Callable[[Any, Any, Any], Any], Any, Any, Any], Any]
 
 
 def one_device() -> Spread:
-    """Everything at once, on one device."""
+    """How work is spread over one device: not at all, as all of it is one part."""
 
-    def total(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        """The whole sum, as the work is in one part."""
+    def sum_parts(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
+        """What `function` gives for all of the work, which is one part on one device."""
         return function(shared, work)
 
     def map_entries(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        """`function` for all entries of the work at once."""
+        """`function(shared, entry)` for all entries of the work at once."""
         return jax.vmap(function, (None, 0))(shared, work)
 
-    def total_and_own(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
-        """The whole sum and the new `own`, as the work is in one part."""
-        return function(shared, own, work)
+    def sum_parts_with_states(function: Callable[[Any, Any, Any], Any], shared: Any, states: Any, work: Any) -> Any:
+        """(sum, new states) that `function` gives for all of the work, which is one part on one device."""
+        return function(shared, states, work)
 
-    return Spread(size=1, total=total, map_entries=map_entries, total_and_own=total_and_own)
+    return Spread(size=1, sum_parts=sum_parts, map_entries=map_entries, sum_parts_with_states=sum_parts_with_states)
 
 
 def over_mesh(mesh: Mesh, axis: str) -> Spread:
-    """The parts on the devices along an axis of a mesh; the results on all of them.
+    """How work is spread over the devices along an axis of a mesh: one part each; results are on all of them.
 
-    `total` moves one all-reduce of the sum, `map_entries` one all-gather of the results.
+    `sum_parts` moves one all-reduce of the sum, `map_entries` one all-gather of the results.
     """
-    size = mesh.shape[axis]
+    num_devices = mesh.shape[axis]
     on_all_devices = NamedSharding(mesh, PartitionSpec())
 
     def padded_work(work: Any) -> Any:
@@ -63,47 +64,49 @@ def over_mesh(mesh: Mesh, axis: str) -> Spread:
 
         So every device computes the entries for itself: if each computed only its own, they would need collectives.
         """
-        return jax.lax.with_sharding_constraint(pad_leading_axis(work, size), on_all_devices)
+        return jax.lax.with_sharding_constraint(pad_leading_axis(work, num_devices), on_all_devices)
 
-    def total(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        """The sum, on every device, of what the function gives for each device's part of the work."""
+    def sum_parts(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
+        """The sum, on every device, of what `function(shared, part)` gives for each device's part of the work."""
 
         def sum_over_devices(shared: Any, part: Any) -> Any:
-            """The sum of what the function gives on each device for its part."""
+            """The sum over the devices of what `function` gives for the part of each."""
             return jax.lax.psum(function(shared, part), axis)
 
         return on_each_device(sum_over_devices, mesh, axis, num_shared=1)(shared, padded_work(work))
 
     def map_entries(function: Callable[[Any, Any], Any], shared: Any, work: Any) -> Any:
-        """The results of all entries, on every device; each device computes those of its part."""
+        """`function(shared, entry)` for all entries of the work, on every device; each computes those of its part."""
 
         def gather_results(shared: Any, part: Any) -> Any:
-            """The results of all devices' entries, after this one has computed its own."""
+            """The results of all devices, after this one has applied `function` to the entries of its part."""
             results = jax.vmap(function, (None, 0))(shared, part)
             return jax.tree.map(lambda x: jax.lax.all_gather(x, axis, tiled=True), results)
 
         results = on_each_device(gather_results, mesh, axis, num_shared=1)(shared, padded_work(work))
         num_entries = jax.tree.leaves(work)[0].shape[0]
-        return jax.tree.map(lambda x: x[:num_entries], results)
+        return jax.tree.map(lambda x: x[:num_entries], results)  # without the padding
 
-    def total_and_own(function: Callable[[Any, Any, Any], Any], shared: Any, own: Any, work: Any) -> Any:
-        """The sum, on every device, and the new `own`, of which each device has its part."""
+    def sum_parts_with_states(function: Callable[[Any, Any, Any], Any], shared: Any, states: Any, work: Any) -> Any:
+        """The sum, on every device, and the new states of the entries, of which each device has those of its part."""
 
-        def sum_and_own(shared: Any, own: Any, part: Any) -> Any:
-            """The sum over all devices, and the new `own` of this device."""
-            total, own = function(shared, own, part)
-            return jax.lax.psum(total, axis), own
+        def sum_over_devices(shared: Any, states: Any, part: Any) -> Any:
+            """The sum over the devices, and the new states of the entries of this device's part."""
+            part_sum, states = function(shared, states, part)
+            return jax.lax.psum(part_sum, axis), states
 
-        whole, cut = PartitionSpec(), PartitionSpec(axis)
+        whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
         num_entries = jax.tree.leaves(work)[0].shape[0]
-        on_devices = jax.shard_map(
-            sum_and_own, mesh=mesh, in_specs=(whole, cut, cut), out_specs=(whole, cut), axis_names={axis},
-            check_vma=False,
+        mapped = jax.shard_map(
+            sum_over_devices, mesh=mesh, in_specs=(whole_spec, cut_spec, cut_spec), out_specs=(whole_spec, cut_spec),
+            axis_names={axis}, check_vma=False,
         )  # fmt: skip
-        total, own = on_devices(shared, pad_leading_axis(own, size), padded_work(work))
-        return total, jax.tree.map(lambda x: x[:num_entries], own)
+        total, states = mapped(shared, pad_leading_axis(states, num_devices), padded_work(work))
+        return total, jax.tree.map(lambda x: x[:num_entries], states)  # without the padding
 
-    return Spread(size=size, total=total, map_entries=map_entries, total_and_own=total_and_own)
+    return Spread(
+        size=num_devices, sum_parts=sum_parts, map_entries=map_entries, sum_parts_with_states=sum_parts_with_states
+    )
 
 
 def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_shared: int = 0) -> Callable[..., Any]:
@@ -112,12 +115,14 @@ def on_each_device(function: Callable[..., Any], mesh: Mesh, axis: str, *, num_s
     The first `num_shared` arguments are whole on each device, the others cut along their leading axis. The function
     must make its results the same on all devices of the axis, and close over no arrays.
     """
-    whole, cut = PartitionSpec(), PartitionSpec(axis)
+    whole_spec, cut_spec = PartitionSpec(), PartitionSpec(axis)
 
     def call(*arguments: Any) -> Any:
-        """The function's result, for arguments cut and shared as `on_each_device` says."""
-        specs = tuple(whole if i < num_shared else cut for i in range(len(arguments)))
-        mapped = jax.shard_map(function, mesh=mesh, in_specs=specs, out_specs=whole, axis_names={axis}, check_vma=False)
+        """The result of `function`; the first `num_shared` arguments are whole on each device, the others cut."""
+        specs = tuple(whole_spec if i < num_shared else cut_spec for i in range(len(arguments)))
+        mapped = jax.shard_map(
+            function, mesh=mesh, in_specs=specs, out_specs=whole_spec, axis_names={axis}, check_vma=False
+        )
         return mapped(*arguments)
 
     return call

@@ -8,9 +8,9 @@ _BITS = {"pred": 8, "bf16": 16}  # others end in their number of bits: f32, s8, 
 _COLLECTIVE_NAMES = "all-reduce|all-gather|all-to-all|reduce-scatter|collective-permute"
 _COLLECTIVE = re.compile(rf"= (?P<type>\(?[^=]*?\)?) (?P<name>{_COLLECTIVE_NAMES})(?:-start)?\(")
 _ARRAY = re.compile(r"\b([a-z]+[0-9]*)\[([0-9,]*)\]")
-_LISTED = re.compile(r"replica_groups=\{\{([0-9,]+)\}")
-_IOTA = re.compile(r"replica_groups=\[([0-9,]+)\]<=")
-_MESH = re.compile(r"replica_groups=mesh\[([^\]]*)\] *\{([^}]*)\}")
+_GROUP_LISTS = re.compile(r"replica_groups=\{\{([0-9,]+)\}")
+_GROUP_SHAPE = re.compile(r"replica_groups=\[([0-9,]+)\]<=")
+_GROUP_MESH_AXES = re.compile(r"replica_groups=mesh\[([^\]]*)\] *\{([^}]*)\}")
 
 
 def bytes_sent(compiled: Any) -> dict[str, float]:
@@ -47,12 +47,12 @@ def _bytes_of_collective(name: str, result_bytes: float, group_size: int) -> flo
 
 def _bytes_of_type(hlo_type: str) -> float:
     """The bytes of an array, or of a tuple of arrays, of a type as HLO writes it, for example `(f32[4,2], s8[])`."""
-    total = 0.0
+    num_bytes = 0.0
     for dtype, shape in _ARRAY.findall(hlo_type):
         # The number in a type's name is that of its bits, but for those in `_BITS`; without one it is a byte.
         bits = _BITS.get(dtype) or int(re.sub(r"[a-z]", "", dtype) or 8)
-        total += math.prod(int(size) for size in shape.split(",") if size) * bits / 8
-    return total
+        num_bytes += math.prod(int(size) for size in shape.split(",") if size) * bits / 8
+    return num_bytes
 
 
 def _group_size(line: str) -> int:
@@ -60,11 +60,11 @@ def _group_size(line: str) -> int:
 
     HLO writes the groups as lists of devices, as the shape [groups, devices] of an array, or as axes of a mesh.
     """
-    if match := _LISTED.search(line):
+    if match := _GROUP_LISTS.search(line):
         return len(match[1].split(","))
-    if match := _IOTA.search(line):
+    if match := _GROUP_SHAPE.search(line):
         return int(match[1].split(",")[-1])
-    if match := _MESH.search(line):
-        sizes = dict(axis.replace("'", "").split("=") for axis in match[1].split(","))
-        return math.prod(int(sizes[axis.strip().strip("'")]) for axis in match[2].split(","))
+    if match := _GROUP_MESH_AXES.search(line):
+        axis_sizes = dict(axis.replace("'", "").split("=") for axis in match[1].split(","))
+        return math.prod(int(axis_sizes[axis.strip().strip("'")]) for axis in match[2].split(","))
     raise ValueError(f"a collective does not say which devices take part: {line.strip()[:200]}")

@@ -34,7 +34,7 @@ def begin(program: Program, schedule: Schedule, data: Any, rng_key: jax.Array, p
     reads_future = jnp.any(schedule.version > jnp.arange(schedule.time.shape[0], dtype=jnp.int32)[:, None])
     params = program.task.init(_keys(rng_key)[0]) if params is None else params
     params = rings.nan_if((info.versions_alive > program.options.ring_size) | reads_future, params)
-    state = _initial_state(program, schedule, program.options.layout.params(params))
+    state = _initial_state(program, schedule, program.options.layout.constrain_params(params))
     run = Run(state, info, _empty_trajectory(program, schedule, data, state.params))
     return _constrain_layout(program, evaluate(program, data, schedule, jnp.zeros((), jnp.int32), run))
 
@@ -106,31 +106,31 @@ def advance(
     options, batch_key = program.options, _keys(rng_key)[1]
     if source is not None:
 
-        def commits_of(schedule: Schedule, end: jax.Array, state: State, info: Info) -> Carry:
-            """State and info once the commits of this schedule up to `end` (not included) are made."""
-            return make_commits(commit_maker(program, data, batch_key, schedule), end, state, info)
+        def commits_of(schedule: Schedule, end_commit: jax.Array, state: State, info: Info) -> Carry:
+            """State and info once the commits of this schedule up to `end_commit` (not included) are made."""
+            return make_commits(commit_maker(program, data, batch_key, schedule), end_commit, state, info)
 
         run = advance_by_windows(program, commits_of, partial(evaluate, program, data), run, num_evals, source)
         return _constrain_layout(program, run)
     maker = commit_maker(program, data, batch_key, schedule)
 
-    def to_next_evaluation(i: jax.Array, run: Run) -> Run:
-        """The run after the commits up to evaluation `evals_before + i + 1`, and that evaluation."""
-        index = evals_before + i + 1
-        end = jnp.minimum(index * options.eval_every, run.info.num_commits)
-        state, info = make_commits(maker, end, run.state, run.info)
+    def advance_to_evaluation(i: jax.Array, run: Run) -> Run:
+        """The run after the commits up to evaluation `evals_made + i + 1` (at most `last_eval`), and with it."""
+        index = evals_made + i + 1
+        end_commit = jnp.minimum(index * options.eval_every, run.info.num_commits)
+        state, info = make_commits(maker, end_commit, run.state, run.info)
         index = jnp.where(index <= last_eval, index, -1)  # under vmap other runs may have more evaluations to go
         return evaluate(program, data, schedule, index, run._replace(state=state, info=info))
 
     # Evaluation i comes after i * eval_every commits, the last one after all (rounded up); 0 is the initial one.
-    evals_before = -(-run.state.commit // options.eval_every)
+    evals_made = -(-run.state.commit // options.eval_every)
     last_eval = jnp.minimum(-(-run.info.num_commits // options.eval_every), num_evals)
-    run = jax.lax.fori_loop(0, max_over_runs(last_eval - evals_before), to_next_evaluation, run)
+    run = jax.lax.fori_loop(0, max_over_runs(last_eval - evals_made), advance_to_evaluation, run)
     return _constrain_layout(program, run)
 
 
 def evaluate(program: Program, data: Any, schedule: Schedule, index: jax.Array, run: Run) -> Run:
-    """The run with the metrics of its parameters as evaluation `index` of the trajectory; as it was if negative."""
+    """The run with the metrics of its parameters as evaluation `index` of the trajectory; unchanged if negative."""
     state, trajectory = run.state, run.trajectory
     ring_overflowed = run.info.versions_alive > program.options.ring_size
     metrics = {
@@ -150,11 +150,11 @@ def evaluate(program: Program, data: Any, schedule: Schedule, index: jax.Array, 
 def _constrain_layout(program: Program, run: Run) -> Run:
     """The run with every array on the devices where the layout wants it."""
     layout, state = program.options.layout, run.state
-    params = layout.params(state.params)
-    ring = None if state.ring is None else layout.params(state.ring, leading=1)
-    opt_state = layout.opt_state(server_optimizer(program), state.opt_state, params)
-    state = state._replace(params=params, ring=ring, opt_state=opt_state, local=layout.workers(state.local))
-    return Run(state, layout.everywhere(run.info), layout.everywhere(run.trajectory))
+    params = layout.constrain_params(state.params)
+    ring = None if state.ring is None else layout.constrain_params(state.ring, num_leading_axes=1)
+    opt_state = layout.constrain_opt_state(server_optimizer(program), state.opt_state, params)
+    state = state._replace(params=params, ring=ring, opt_state=opt_state, local=layout.cut_by_worker(state.local))
+    return Run(state, layout.replicate(run.info), layout.replicate(run.trajectory))
 
 
 def _keys(rng_key: jax.Array) -> tuple[jax.Array, jax.Array]:

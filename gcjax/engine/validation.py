@@ -6,10 +6,12 @@ import jax
 import numpy as np
 
 from gcjax import _validate
+from gcjax.codes.base import GradientCode
 from gcjax.codes.diagnostics.rounding import MOSTLY_EXACT, InexactWarning
 from gcjax.engine.base import Run
 from gcjax.protocols.base import Protocol, Schedule, check_work
 from gcjax.protocols.conformance.structure import check_structure
+from gcjax.tasks.base import Task
 
 
 def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None = None) -> None:
@@ -37,7 +39,7 @@ def check(run: Run, protocol: Protocol | None = None, *, num_commits: int | None
 
 
 def check_commits(run: Run, *, num_commits: int | None = None) -> None:
-    """Raises the errors of `check` that are not about the schedule's structure.
+    """Raises a `ValueError` if the ring was too small, or nobody did any work, or there are too few commits.
 
     Args:
       run: one run, or a batch of them.
@@ -70,11 +72,13 @@ def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_com
       commits_made: int32[], or [S] of a batch of S runs, the commits of each.
       num_commits: the commits asked for.
     """
-    worst, fewest = np.unravel_index(np.argmin(commits_made), commits_made.shape), int(commits_made.min())
-    start, compute_start, compute_end, horizon = (
-        np.asarray(x)[worst] for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
+    worst_run = np.unravel_index(np.argmin(commits_made), commits_made.shape)  # its index; () without a batch
+    fewest_commits = int(commits_made.min())
+    unit_start, compute_start, compute_end, horizon = (
+        np.asarray(x)[worst_run]
+        for x in (schedule.start, schedule.compute_start, schedule.compute_end, schedule.horizon)
     )
-    num_units = start.shape[0]
+    num_units = unit_start.shape[0]
     lost_units = np.argwhere(np.isfinite(compute_start) & np.isinf(compute_end))
     failed_worker = "a failed worker"
     if len(lost_units):
@@ -86,13 +90,23 @@ def _raise_too_few_commits(schedule: Schedule, commits_made: np.ndarray, num_com
             "workers."
         )
     else:
-        needed_units = -(-num_units * num_commits // max(fewest, 1))
+        needed_units = -(-num_units * num_commits // max(fewest_commits, 1))
         reason = f"a worker runs out of sampled units. Sample {needed_units} units or more."
-        reason += _validate.transposed(start.shape)
+        reason += _validate.transposed(unit_start.shape)  # a question if the axes of the durations look swapped
     raise ValueError(
-        f"num_commits={num_commits} asked for, but the durations of {num_units} units a worker give only {fewest} "
-        f"commits: {reason}"
+        f"num_commits={num_commits} asked for, but the durations of {num_units} units a worker give only "
+        f"{fewest_commits} commits: {reason}"
     )
+
+
+def check_same_chunks(code: GradientCode, task: Task) -> None:
+    """Raises a `ValueError` unless the code and the task cut the data into equally many chunks."""
+    num_chunks = code.assignment.num_chunks
+    if num_chunks != task.num_chunks:
+        raise ValueError(
+            f"the code and the task must cut the data into the same chunks; the code has {num_chunks}, the task "
+            f"{task.num_chunks}. Make the task with num_chunks={num_chunks}."
+        )
 
 
 def check_versions(one_version: bool, schedule: Schedule) -> None:

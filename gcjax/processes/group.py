@@ -23,10 +23,11 @@ from gcjax.processes.share import SharedError
 LOST = 3
 """The exit status of a process that ends because another one was lost or ended with an error."""
 
-_STATUS = {ValueError: 2, KeyboardInterrupt: 130}
+_STATUS_OF_ERROR = {ValueError: 2, KeyboardInterrupt: 130}
 # JAX's own watch is the last resort: it aborts, and does not say who was lost.
-_JAX_HEARTBEAT = 100
+_JAX_HEARTBEAT_SECONDS = 100
 
+_STDERR = 2  # the file descriptor
 _TELL_SECONDS = 3.0  # that an interrupted process takes at most to tell the others
 
 _T = TypeVar("_T")
@@ -74,51 +75,58 @@ def group(
     """
     _validate.number("timeout", timeout, above=True, finite=True)
     _validate.number("lost-after", lost_after, minimum=1.0, finite=True)
-    here = rendezvous(coordinator, num_processes, process_id, timeout)
-    host = None if here.process_id else interface(here, bind)
-    link = _Link(here, secret(here, file=secret_file, none=no_secret), timeout, lost_after, host)
-    address = link.wait(link.end.meet())
-    if isinstance(link.end, Hub) and (strangers := link.end.strangers()):
+    place = rendezvous(coordinator, num_processes, process_id, timeout)
+    host = None if place.process_id else interface(place, bind)
+    link = _Link(place, secret(place, file=secret_file, no_secret=no_secret), timeout, lost_after, host)
+    address = link.run(link.node.meet())
+    if isinstance(link.node, Hub) and (strangers := link.node.strangers()):
         print(f"gcjax: {strangers}", file=sys.stderr)
-    shared = None
+    shared_error = None
     try:
-        with interrupts.before_end(lambda: link.wait(link.end.fail("interrupted"), _TELL_SECONDS)):
+        with interrupts.before_end(lambda: link.run(link.node.fail("interrupted"), _TELL_SECONDS)):
             _initialize(link.rendezvous, address, link.host, timeout, lost_after)
             try:
                 yield
             except SharedError as error:  # every process has it, so nobody is to be told
-                shared = error
-            link.wait(link.end.finish())
+                shared_error = error
+            link.run(link.node.finish())
     except BaseException as error:
-        link.wait(link.end.fail(_error_line(error)))
+        link.run(link.node.fail(_error_line(error)))
         _leave_without_jax(error)
         raise
     jax.distributed.shutdown()
-    if shared is not None:
-        raise shared
+    if shared_error is not None:
+        raise shared_error
 
 
 class _Link:
-    """The event loop, on a thread of its own, that talks to the other processes."""
+    """The event loop, on a thread of its own, that talks to the other processes.
+
+    Attributes:
+      rendezvous: this process's place in the group.
+      host: where process 0 listens; None for everywhere, and in other processes.
+      node: this process's side of the talk.
+    """
 
     def __init__(
         self, rendezvous: Rendezvous, secret: bytes, timeout: float, lost_after: float, host: str | None
     ) -> None:
+        """Starts the thread; arguments as in `group`."""
         self.rendezvous, self.host = rendezvous, host
         self._loop = asyncio.new_event_loop()
         threading.Thread(target=self._loop.run_forever, name="gcjax-processes", daemon=True).start()
-        self.end: Hub | Member = self.wait(self._end(rendezvous, secret, timeout, lost_after))
+        self.node: Hub | Member = self.run(self._new_node(rendezvous, secret, timeout, lost_after))
 
-    def wait(self, coroutine: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
+    def run(self, coroutine: Coroutine[Any, Any, _T], timeout: float | None = None) -> _T:
         """The result of a coroutine of the loop; `TimeoutError` if it is not there after so many seconds."""
         future: Future[_T] = asyncio.run_coroutine_threadsafe(coroutine, self._loop)
         return future.result(timeout)
 
-    async def _end(self, rendezvous: Rendezvous, secret: bytes, timeout: float, lost_after: float) -> Hub | Member:
-        """Made on the loop that it belongs to."""
+    async def _new_node(self, rendezvous: Rendezvous, secret: bytes, timeout: float, lost_after: float) -> Hub | Member:
+        """This process's side of the talk; a coroutine, since it must be made on the loop that it belongs to."""
         if rendezvous.process_id:
-            return Member(rendezvous, secret, timeout, lost_after, _stop)
-        return Hub(rendezvous, secret, timeout, lost_after, _stop, self.host)
+            return Member(rendezvous, secret, timeout, lost_after, _end_this_process)
+        return Hub(rendezvous, secret, timeout, lost_after, _end_this_process, self.host)
 
 
 def _initialize(rendezvous: Rendezvous, address: str, host: str | None, timeout: float, lost_after: float) -> None:
@@ -133,7 +141,7 @@ def _initialize(rendezvous: Rendezvous, address: str, host: str | None, timeout:
         local_device_ids=rendezvous.local_devices,
         cluster_detection_method="deactivate",  # the rendezvous is known
         initialization_timeout=max(1, int(timeout)),
-        heartbeat_timeout_seconds=max(_JAX_HEARTBEAT, int(2 * lost_after)),
+        heartbeat_timeout_seconds=max(_JAX_HEARTBEAT_SECONDS, int(2 * lost_after)),
     )
 
 
@@ -150,23 +158,18 @@ def _error_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {line}" if line else type(error).__name__
 
 
-def _stop(text: str) -> None:
+def _end_this_process(text: str) -> None:
     """Ends this process at once, also where it hangs in a collective."""
-    flush = threading.Thread(target=_flush, daemon=True)
-    flush.start()
-    flush.join(1.0)  # whoever holds stdout may hang
-    show_cursor = b"\n\x1b[?25h" if os.isatty(2) else b""  # a progress bar hides it
-    os.write(2, show_cursor + f"gcjax: {text}\n".encode(errors="replace"))
+    flushing = threading.Thread(target=interrupts.flush_output, daemon=True)
+    flushing.start()
+    flushing.join(1.0)  # whoever holds stdout may hang
+    show_cursor = b"\n\x1b[?25h" if os.isatty(_STDERR) else b""  # a progress bar hides it
+    os.write(_STDERR, show_cursor + f"gcjax: {text}\n".encode(errors="replace"))
     os._exit(LOST)
 
 
 def _leave_without_jax(error: BaseException) -> None:
     """At its end JAX would wait for the others, who are gone; so this process ends before that."""
-    status = next((status for kind, status in _STATUS.items() if isinstance(error, kind)), 1)
+    status = next((status for error_type, status in _STATUS_OF_ERROR.items() if isinstance(error, error_type)), 1)
     atexit.register(os._exit, status)
-    atexit.register(_flush)  # called first
-
-
-def _flush() -> None:
-    sys.stdout.flush()
-    sys.stderr.flush()
+    atexit.register(interrupts.flush_output)  # called before `os._exit`: what is registered last is called first

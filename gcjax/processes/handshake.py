@@ -39,10 +39,10 @@ async def admit(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secr
         message = await asyncio.wait_for(wire.receive(reader, MAX_BYTES), PATIENCE) or {}
     except TimeoutError:
         return None
-    hello, nonce = _hello(message), message.get("nonce")
-    if hello is None or not _proves(message, secret, "member", own_nonce, nonce, hello):
+    hello, their_nonce = _valid_hello(message), message.get("nonce")
+    if hello is None or not _has_valid_proof(message, secret, "member", own_nonce, their_nonce, hello):
         return None
-    wire.send(writer, proof=_proof(secret, "hub", own_nonce, nonce, hello))
+    wire.send(writer, proof=_proof(secret, "hub", own_nonce, their_nonce, hello))
     return hello
 
 
@@ -50,29 +50,32 @@ async def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secr
     """The other side: what is wrong with what answers at the address of process 0; None if it is process 0."""
     own_nonce = secrets.token_hex(16)
     challenge = await wire.receive(reader, MAX_BYTES) or {}
-    nonce = challenge.get("nonce")
-    if not isinstance(nonce, str):
+    their_nonce = challenge.get("nonce")
+    if not isinstance(their_nonce, str):
         return "what answers there is not process 0 of a run that is being started"
-    wire.send(writer, **hello._asdict(), nonce=own_nonce, proof=_proof(secret, "member", nonce, own_nonce, hello))
+    wire.send(writer, **hello._asdict(), nonce=own_nonce, proof=_proof(secret, "member", their_nonce, own_nonce, hello))
     answer = await wire.receive(reader, MAX_BYTES)
     if answer is None:
         return "process 0 takes this process for a stranger; do all have the same secret?"
-    if not _proves(answer, secret, "hub", nonce, own_nonce, hello):
+    if not _has_valid_proof(answer, secret, "hub", their_nonce, own_nonce, hello):
         return "what answers there does not know the secret of the group"
     return None
 
 
-def _hello(message: dict[str, Any]) -> Hello | None:
+def _valid_hello(message: dict[str, Any]) -> Hello | None:
+    """Who the sender of a message says that it is; None if it does not, or is no process of a group but 0."""
     process, of = message.get("process"), message.get("of")
-    if type(process) is int and type(of) is int and 0 < process < of:  # true is no number
+    if type(process) is int and type(of) is int and 0 < process < of:  # `type`, as JSON's true is an int too
         return Hello(process, of)
     return None
 
 
-def _proof(secret: bytes, role: str, *what: Any) -> str:
-    return hmac.new(secret, json.dumps([role, *what]).encode(), "sha256").hexdigest()
+def _proof(secret: bytes, role: str, *signed: Any) -> str:
+    """The HMAC by the secret of the sender's role ("hub" or "member") and what else is signed, in hexadecimal."""
+    return hmac.new(secret, json.dumps([role, *signed]).encode(), "sha256").hexdigest()
 
 
-def _proves(message: dict[str, Any], secret: bytes, role: str, *what: Any) -> bool:
+def _has_valid_proof(message: dict[str, Any], secret: bytes, role: str, *signed: Any) -> bool:
+    """Whether the proof in a message is that of a sender in this role who knows the secret."""
     proof = str(message.get("proof")).encode(errors="replace")
-    return hmac.compare_digest(proof, _proof(secret, role, *what).encode())
+    return hmac.compare_digest(proof, _proof(secret, role, *signed).encode())

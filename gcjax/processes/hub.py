@@ -12,12 +12,19 @@ from gcjax.processes.rendezvous import Rendezvous
 
 @dataclasses.dataclass
 class Peer:
-    """Another process: its connection, ticks since it was last heard, last question answered, whether it is done."""
+    """Another process.
+
+    Attributes:
+      writer: its connection.
+      silent_ticks: ticks since it was last heard; see `wire.TICKS`.
+      last_answer: the number of the last question, whether it is still there, that it has answered.
+      is_done: whether it has left the block of the group.
+    """
 
     writer: asyncio.StreamWriter
-    silent: int = 0
-    answered: int = 0
-    done: bool = False
+    silent_ticks: int = 0
+    last_answer: int = 0
+    is_done: bool = False
 
 
 class Hub:
@@ -36,13 +43,22 @@ class Hub:
         stop: wire.Stop,
         host: str | None = None,
     ) -> None:
-        """As in `gcjax.processes.group`; `stop` ends this process with a message; listens on `host`, or on all."""
+        """For process 0; does not listen yet.
+
+        Args:
+          rendezvous: where the group meets.
+          secret: of the group.
+          timeout: seconds to wait for all others.
+          lost_after: seconds of silence after which a process counts as lost.
+          stop: ends this process with a message.
+          host: the address or name to listen on; None for all of the machine.
+        """
         self._rendezvous, self._timeout, self._lost_after, self._stop = rendezvous, timeout, lost_after, stop
         self._host, self._door = host, Door(secret, max_open=rendezvous.num_processes + 100)
         self._peers: dict[int, Peer] = {}
-        self._met = self._over = False
-        self._question, self._failing = 0, set[int]()
-        self._released = asyncio.Event()
+        self._have_met = self._is_over = False
+        self._last_question, self._failed_ranks = 0, set[int]()  # questions are numbered
+        self._may_leave = asyncio.Event()
         self._all_connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     async def meet(self) -> str:
@@ -56,33 +72,35 @@ class Hub:
             try:
                 await asyncio.wait_for(self._all_connected, self._timeout)
             except TimeoutError:
-                raise self._refusal(self._missing()) from None
+                raise self._refuse_all(self._missing_text()) from None
             finally:
                 self._door.close()
                 for server in servers:
                     server.close()
-        self._met = True
-        self._tell(go=True)
-        self._ticking = asyncio.create_task(self._tick())
+        self._have_met = True
+        self._send_to_all(go=True)
+        # Tasks are kept in fields, since the event loop itself holds them only weakly.
+        self._ticking = asyncio.create_task(self._watch_silence())
         return self._rendezvous.address
 
     async def finish(self) -> None:
         """Waits until all processes are done."""
-        while not all(peer.done for peer in self._peers.values()):
+        while not all(peer.is_done for peer in self._peers.values()):
             await asyncio.sleep(0.05)
-        self._over = True
-        self._tell(over=True)
+        self._is_over = True
+        self._send_to_all(over=True)
 
     async def fail(self, error: str) -> None:
         """Tells all that this process failed; returns once it is sure that no loss of another one was the cause."""
         self._explaining = asyncio.create_task(self._explain_failure(0, error))
-        await self._released.wait()
+        await self._may_leave.wait()
 
     def strangers(self) -> str:
         """What is to be said of connections by others than the processes of the group; empty if there were none."""
         return self._door.strangers()
 
     async def _listen(self) -> list[asyncio.Server]:
+        """Listens for the others on the port of the rendezvous; one server for each address of the host."""
         try:
             sockets = listeners(self._host, self._rendezvous.port)
         except OSError as error:
@@ -91,12 +109,16 @@ class Hub:
                 f"{error.strerror}. Choose another port with --coordinator, for all processes, or another interface "
                 "with --bind."
             ) from None
-        return [await asyncio.start_server(self._serve, sock=each, limit=wire.MAX_BYTES) for each in sockets]
+        return [
+            await asyncio.start_server(self._serve_connection, sock=listener, limit=wire.MAX_BYTES)
+            for listener in sockets
+        ]
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Everything that one of the others says, from its arrival to the end of its connection."""
-        hello = None if self._met else await self._door.admit(reader, writer)
-        if hello is None or self._met:
+    async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Handles everything that one of the others says, from its arrival to the end of its connection."""
+        # None for strangers; once all have met, everybody is one.
+        hello = None if self._have_met else await self._door.admit(reader, writer)
+        if hello is None or self._have_met:
             writer.close()
             return
         rank, problem = hello.process, self._objection(hello)
@@ -105,64 +127,71 @@ class Hub:
             wire.send(writer, refused=problem)
             writer.close()
             if not self._all_connected.done():
-                self._all_connected.set_exception(self._refusal(problem))
+                self._all_connected.set_exception(self._refuse_all(problem))
             return
         self._peers[rank] = peer
         if len(self._peers) == self._rendezvous.num_processes - 1 and not self._all_connected.done():
             self._all_connected.set_result(None)
         while (message := await wire.receive(reader)) is not None:
-            self._note(rank, peer, message)
+            self._handle_message(rank, peer, message)
         writer.close()
-        if self._met:
-            await self._end(wire.lost(rank, "it was killed, or ran out of memory, or its machine went down"))
+        if self._have_met:
+            await self._end_group(wire.lost_text(rank, "it was killed, or ran out of memory, or its machine went down"))
         elif self._peers.get(rank) is peer:
             del self._peers[rank]  # stopped by its user, who may start it again in time
 
     def _objection(self, hello: handshake.Hello) -> str | None:
         """Why a process cannot join: it says another number of processes, or an id that is taken; None if it can."""
-        rank, number = hello
-        if number != self._rendezvous.num_processes:
+        rank, num_processes = hello
+        if num_processes != self._rendezvous.num_processes:
             return (
-                f"All processes must be started with the same number of processes; process {rank} was with {number}, "
-                f"process 0 with {self._rendezvous.num_processes}."
+                f"All processes must be started with the same number of processes; process {rank} was with "
+                f"{num_processes}, process 0 with {self._rendezvous.num_processes}."
             )
         if rank in self._peers:
-            return f"Every process must have its own id, from 0 to {number - 1}; there are two with the id {rank}."
+            return (
+                f"Every process must have its own id, from 0 to {num_processes - 1}; there are two with the id {rank}."
+            )
         return None
 
-    def _missing(self) -> str:
-        number = self._rendezvous.num_processes
-        missing = [str(rank) for rank in range(1, number) if rank not in self._peers]
+    def _missing_text(self) -> str:
+        """What is said when not all processes have come in time."""
+        num_processes = self._rendezvous.num_processes
+        missing = [str(rank) for rank in range(1, num_processes) if rank not in self._peers]
         return (
-            f"All {number} processes must reach process 0 at {self._rendezvous.address} within {self._timeout:g} s; "
-            f"missing: process {', '.join(missing)}. Are they started, and can they reach that address? "
-            f"{self.strangers()}"
+            f"All {num_processes} processes must reach process 0 at {self._rendezvous.address} within "
+            f"{self._timeout:g} s; missing: process {', '.join(missing)}. Are they started, and can they reach that "
+            f"address? {self.strangers()}"
         ).rstrip()
 
-    def _refusal(self, problem: str) -> ValueError:
-        self._tell(refused=problem)
+    def _refuse_all(self, problem: str) -> ValueError:
+        """Tells all processes why they cannot start, and returns the error for this one."""
+        self._send_to_all(refused=problem)
         return ValueError(problem)
 
-    def _note(self, rank: int, peer: Peer, message: dict[str, Any]) -> None:
-        peer.silent = 0
-        answered = message.get("alive")
-        peer.answered = answered if type(answered) is int else peer.answered
-        peer.done |= "done" in message
+    def _handle_message(self, rank: int, peer: Peer, message: dict[str, Any]) -> None:
+        """Notes what process `rank` says: the number of the question that it answers, that it is done, its error."""
+        peer.silent_ticks = 0
+        answer = message.get("alive")
+        peer.last_answer = answer if type(answer) is int else peer.last_answer
+        peer.is_done |= "done" in message
         if "failed" in message:
             self._explaining = asyncio.create_task(self._explain_failure(rank, message["failed"]))
 
-    def _tell(self, **message: Any) -> None:
+    def _send_to_all(self, **message: Any) -> None:
+        """Sends the other processes a message."""
         for peer in self._peers.values():
             wire.send(peer.writer, **message)
 
-    async def _tick(self) -> None:
+    async def _watch_silence(self) -> None:
+        """Asks all, every tick, whether they are still there, and ends the group once one has been silent too long."""
         while True:
             await asyncio.sleep(self._lost_after / wire.TICKS)
-            self._tell(alive=self._question)
+            self._send_to_all(alive=self._last_question)
             for rank, peer in self._peers.items():
-                peer.silent += 1
-                if peer.silent > wire.TICKS:
-                    await self._end(wire.lost(rank, f"nothing was heard from it for {self._lost_after:g} s"))
+                peer.silent_ticks += 1
+                if peer.silent_ticks > wire.TICKS:
+                    await self._end_group(wire.lost_text(rank, f"nothing was heard from it for {self._lost_after:g} s"))
 
     async def _explain_failure(self, rank: int, error: str) -> None:
         """Finds out why a process reports an error.
@@ -171,34 +200,35 @@ class Hub:
         every one answers a question that was put after the report, or one is found to be lost. Then there is a short
         while for the others to report as well, since an error in the config is met by all of them.
         """
-        self._failing.add(rank)
-        self._question += 1
-        question = self._question
-        self._tell(alive=question)
-        while any(peer.answered < question for other, peer in self._peers.items() if other != rank):
+        self._failed_ranks.add(rank)
+        self._last_question += 1
+        question = self._last_question
+        self._send_to_all(alive=question)
+        while any(peer.last_answer < question for other, peer in self._peers.items() if other != rank):
             await asyncio.sleep(0.01)
-        for _ in range(20):
-            if len(self._failing) == self._rendezvous.num_processes:
+        for _ in range(20):  # for a second
+            if len(self._failed_ranks) == self._rendezvous.num_processes:
                 break
             await asyncio.sleep(0.05)
-        await self._end(wire.failed(rank, error), spared=frozenset(self._failing))
+        await self._end_group(wire.failed_text(rank, error), spared=frozenset(self._failed_ranks))
 
-    async def _end(self, text: str, spared: frozenset[int] = frozenset()) -> None:
+    async def _end_group(self, text: str, spared: frozenset[int] = frozenset()) -> None:
         """Tells all processes to end, and ends this one.
 
         Args:
           text: why.
           spared: the processes that have an error of their own to show.
         """
-        if self._over:
+        if self._is_over:
             return
-        self._over = True
-        self._tell(end=text, spared=sorted(spared))
-        for _ in range(100):  # they close their connections; whoever leaves first could cut off what it said
+        self._is_over = True
+        self._send_to_all(end=text, spared=sorted(spared))
+        # For two seconds: they close their connections; whoever leaves first could cut off what it said.
+        for _ in range(100):
             await asyncio.sleep(0.02)
             if all(peer.writer.is_closing() for peer in self._peers.values()):
                 break
-        if 0 in spared:
-            self._released.set()
+        if 0 in spared:  # this process
+            self._may_leave.set()
         else:
             self._stop(text)

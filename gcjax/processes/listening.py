@@ -6,8 +6,8 @@ import socket
 
 from gcjax.processes.rendezvous import Rendezvous
 
-_BACKLOG = 1024
-_NOT_HERE = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
+_MAX_WAITING_CONNECTIONS = 1024
+_NO_SUCH_ADDRESS = (errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT)
 
 
 def interface(rendezvous: Rendezvous, bind: str | None) -> str | None:
@@ -35,37 +35,40 @@ def listeners(host: str | None, port: int) -> list[socket.socket]:
       OSError: if that cannot be, or another program listens there.
     """
     if host is None:
-        return [_everywhere(port)]
-    sockets, problem = [], None
+        return [_listener_everywhere(port)]
+    sockets, last_error = [], None
     for family, address in _addresses(host, port):
         try:
-            sockets.append(socket.create_server(address, family=family, backlog=_BACKLOG))
+            sockets.append(socket.create_server(address, family=family, backlog=_MAX_WAITING_CONNECTIONS))
         except OSError as error:
-            problem = error
-            if error.errno not in _NOT_HERE:  # a name may stand for IPv6 as well where a machine has none
+            last_error = error
+            if error.errno not in _NO_SUCH_ADDRESS:  # a name may stand for IPv6 as well where a machine has none
                 break
-    if problem is not None and (not sockets or problem.errno not in _NOT_HERE):
+    if last_error is not None and (not sockets or last_error.errno not in _NO_SUCH_ADDRESS):
         for listener in sockets:
             listener.close()
-        raise problem
+        raise last_error
     return sockets
 
 
-def _everywhere(port: int) -> socket.socket:
-    """Without the addresses of IPv6 where the machine has none."""
+def _listener_everywhere(port: int) -> socket.socket:
+    """A socket that listens on all addresses of this machine; without those of IPv6 where it has none."""
     try:
-        return socket.create_server(("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_BACKLOG)
+        return socket.create_server(
+            ("", port), family=socket.AF_INET6, dualstack_ipv6=True, backlog=_MAX_WAITING_CONNECTIONS
+        )
     except (OSError, ValueError):
-        return socket.create_server(("", port), backlog=_BACKLOG)
+        return socket.create_server(("", port), backlog=_MAX_WAITING_CONNECTIONS)
 
 
 def _addresses(host: str, port: int) -> list[tuple[int, tuple]]:
+    """The (family, address) pairs that a name stands for, as `socket` takes them, each once."""
     infos = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     return list(dict.fromkeys((family, address) for family, _, _, _, address in infos))
 
 
 def _is_of_this_machine(family: int, address: tuple) -> bool:
-    """Whether others may reach this machine there."""
+    """Whether an address is one of this machine, and not of loopback, so that others may reach it there."""
     if address[0].startswith("127.") or address[0] == "::1":
         return False
     with socket.socket(family) as probe:

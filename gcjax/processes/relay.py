@@ -14,12 +14,13 @@ async def open_relay(host: str, port: int, timeout: float) -> int:
     """Opens a port of this machine that leads to `host:port`, and returns its number."""
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Leads one connection to `host:port` and back, until this side closes it."""
         with contextlib.suppress(OSError):
-            source, target = await wire.connect(host, port, asyncio.get_running_loop().time() + timeout)
-            back = asyncio.create_task(_copy(source, writer))
-            await _copy(reader, target)
-            back.cancel()
-            target.close()
+            service_reader, service_writer = await wire.connect(host, port, asyncio.get_running_loop().time() + timeout)
+            copying_back = asyncio.create_task(_copy(service_reader, writer))
+            await _copy(reader, service_writer)
+            copying_back.cancel()
+            service_writer.close()
         writer.close()
 
     server = await asyncio.start_server(serve, "127.0.0.1", 0)

@@ -9,6 +9,7 @@ from gcjax import _validate
 
 _ADDRESS = re.compile(r"(\[[^\]]+\]|[^:\s\[\]]+):(\d{1,5})")
 _BY_HAND = "--coordinator HOST:PORT --num-processes N --process-id I"
+_HINT = f"Start each process with {_BY_HAND}."
 
 
 class Rendezvous(NamedTuple):
@@ -59,19 +60,20 @@ def rendezvous(
     Raises:
       ValueError: if only some of the three are given, or one is wrong, or nothing is detected.
     """
-    given = (coordinator, num_processes, process_id)
-    if all(value is None for value in given):
+    values = (coordinator, num_processes, process_id)
+    if all(value is None for value in values):
         return _detect_rendezvous(timeout)
     if coordinator is None or num_processes is None or process_id is None:
         names = ("coordinator", "num-processes", "process-id")
-        missing = ", ".join(f"--{name}" for name, value in zip(names, given, strict=True) if value is None)
+        missing = ", ".join(f"--{name}" for name, value in zip(names, values, strict=True) if value is None)
         raise ValueError(f"The processes of a group are given by all of {_BY_HAND}, or by none; missing: {missing}.")
     _validate.integer("num-processes", num_processes, minimum=1)
     _validate.integer("process-id", process_id, maximum=num_processes - 1, hint="Processes are counted from 0.")
-    return Rendezvous(_address(coordinator), num_processes, process_id)
+    return Rendezvous(_checked_address(coordinator), num_processes, process_id)
 
 
-def _address(text: str) -> str:
+def _checked_address(text: str) -> str:
+    """The text; a `ValueError` unless it is HOST:PORT."""
     match = _ADDRESS.fullmatch(text)
     if not match or not 0 < int(match[2]) < 65536:
         raise ValueError(
@@ -91,16 +93,10 @@ def _detect_rendezvous(timeout: float) -> Rendezvous:
             os.environ.get("JAX_COORDINATOR_ADDRESS"), None, None, None, None, max(1, int(timeout))
         )
     except (KeyError, OSError, RuntimeError, ValueError) as error:
-        raise ValueError(
-            f"The launcher of the processes was detected, but not understood: {error}. {_ask()}"
-        ) from error
+        raise ValueError(f"The launcher of the processes was detected, but not understood: {error}. {_HINT}") from error
     if None in detected[:3]:
-        raise ValueError(f"No launcher of several processes (SLURM, Open MPI, TPU pod, GKE) was detected. {_ask()}")
+        raise ValueError(f"No launcher of several processes (SLURM, Open MPI, TPU pod, GKE) was detected. {_HINT}")
     address, num_processes, process_id, devices = detected
     if devices is None or os.environ.get("JAX_LOCAL_DEVICE_IDS"):  # which JAX reads by itself
-        return Rendezvous(_address(address), num_processes, process_id)
-    return Rendezvous(_address(address), num_processes, process_id, tuple(devices))
-
-
-def _ask() -> str:
-    return f"Start each process with {_BY_HAND}."
+        return Rendezvous(_checked_address(address), num_processes, process_id)
+    return Rendezvous(_checked_address(address), num_processes, process_id, tuple(devices))

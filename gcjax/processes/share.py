@@ -37,14 +37,13 @@ def share(make: Callable[[], Any]) -> list[Any]:
     """
     if not jax.distributed.is_initialized() or jax.process_count() == 1:
         return [make()]
-    own_error: ValueError | None = None
-    answer: list[Any] = [None, None]
+    value, own_error = None, None
     try:
-        answer[0] = make()
+        value = make()
     except ValueError as error:
         own_error = error
-        answer[1] = str(error)
-    answers = [json.loads(text) for text in _gathered(json.dumps(answer))]
+    answer = value, None if own_error is None else str(own_error)
+    answers = [json.loads(text) for text in _texts_of_all(json.dumps(answer))]  # (value, problem) of each process
     if own_error is not None:
         raise SharedError(str(own_error)) from own_error
     for rank, (_, problem) in enumerate(answers):
@@ -74,14 +73,16 @@ def agree(what: str, text: str) -> None:
 
 
 def _difference(first: str, other: str, rank: int, max_lines: int = 20) -> str:
+    """The lines in which the text of process `rank`, `other`, differs from that of process 0; at most so many."""
     lines = difflib.unified_diff(
         first.splitlines(), other.splitlines(), "process 0", f"process {rank}", n=0, lineterm=""
     )
-    shown = [line for line in itertools.islice(lines, max_lines + 1) if not line.startswith("@@")]
-    return "\n".join(f"  {line}" for line in (shown if len(shown) <= max_lines else [*shown[:max_lines], "..."]))
+    diff_lines = [line for line in itertools.islice(lines, max_lines + 1) if not line.startswith("@@")]
+    shown_lines = diff_lines if len(diff_lines) <= max_lines else [*diff_lines[:max_lines], "..."]
+    return "\n".join(f"  {line}" for line in shown_lines)
 
 
-def _gathered(text: str) -> list[str]:
+def _texts_of_all(text: str) -> list[str]:
     """Every process's text, by two all-gathers: of the lengths, and of the bytes."""
     _check_devices()
     data = np.frombuffer(text.encode(), np.uint8)
@@ -91,10 +92,12 @@ def _gathered(text: str) -> list[str]:
 
 
 def _check_devices() -> None:
-    counts = Counter(device.process_index for device in jax.devices())
-    largest, smallest = max(counts, key=lambda rank: counts[rank]), min(counts, key=lambda rank: counts[rank])
-    if counts[largest] != counts[smallest]:
+    """Raises a `SharedError` unless all processes have equally many devices."""
+    num_devices = Counter(device.process_index for device in jax.devices())
+    rank_of_most = max(num_devices, key=lambda rank: num_devices[rank])
+    rank_of_fewest = min(num_devices, key=lambda rank: num_devices[rank])
+    if num_devices[rank_of_most] != num_devices[rank_of_fewest]:
         raise SharedError(
-            f"All processes must have the same number of devices; process {smallest} has {counts[smallest]}, "
-            f"process {largest} has {counts[largest]}."
+            f"All processes must have the same number of devices; process {rank_of_fewest} has "
+            f"{num_devices[rank_of_fewest]}, process {rank_of_most} has {num_devices[rank_of_most]}."
         )

@@ -40,24 +40,24 @@ async def connect(host: str, port: int, deadline: float) -> tuple[asyncio.Stream
       OSError: what the last try met.
     """
     while True:
-        left = deadline - asyncio.get_running_loop().time()
+        seconds_left = deadline - asyncio.get_running_loop().time()
         try:
-            return await asyncio.wait_for(asyncio.open_connection(host, port, limit=MAX_BYTES), max(left, 0.1))
+            return await asyncio.wait_for(asyncio.open_connection(host, port, limit=MAX_BYTES), max(seconds_left, 0.1))
         except OSError:  # a time-out is one too
-            if left <= 0.2:
+            if seconds_left <= 0.2:
                 raise
         await asyncio.sleep(0.2)
 
 
-def lost(rank: int, how: str) -> str:
-    """What is said of a lost process."""
+def lost_text(rank: int, reason: str) -> str:
+    """What the others say of a lost process."""
     return (
-        f"process {rank} was lost: {how}. All processes stop. "
+        f"process {rank} was lost: {reason}. All processes stop. "
         "Start all of them again with --resume to go on from the last checkpoint."
     )
 
 
-def failed(rank: int, error: str) -> str:
+def failed_text(rank: int, error: str) -> str:
     """What the others say of a process that ended with an error."""
     return (
         f"process {rank} ended with an error: {error}\nAll processes stop; see the output of process {rank}. "

@@ -87,7 +87,7 @@ class Stepper:
         """
         filled, num_rows = fill_up(rows, self.chunk), rows.shape[0]
         after, enabled, is_environment_step = (np.asarray(x)[:num_rows] for x in self._program(filled))
-        is_own = (np.arange(after.shape[1]) == component)[None, :, None]  # of [n, C, A]
+        is_own = (np.arange(after.shape[1]) == component)[None, :, None]  # of [n, components, actions]
         by_actions = _moves(after, is_environment_step & ~is_own)
         lists = [
             _moves(after, enabled & is_own),
@@ -148,7 +148,10 @@ class Stepper:
 
 
 def _moves(after: np.ndarray, is_move: np.ndarray) -> Moves:
-    """As lists, the steps for which bool[n, C, A] is true; `after int32[n, C, A, D]` are the states they lead to."""
+    """As lists, the steps for which bool[n, components, actions] is true.
+
+    `after` is int32[n, components, actions, D]: the states that they lead to.
+    """
     state, component, action = np.nonzero(is_move)
     return Moves(state, component, action, after[is_move])
 

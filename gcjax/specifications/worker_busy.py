@@ -246,7 +246,7 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
     num_events, num_workers = events.kind.size, state.work.size
 
     def sum_changes(rows: np.ndarray, changes: np.ndarray | int, first: np.ndarray) -> np.ndarray:
-        """int32[B, W]: before each of the `events`, `first int[W]` and what earlier ones have added for their workers.
+        """int32[events, W]: before each event, `first int[W]` and what earlier ones have added for their workers.
 
         `rows` are the numbers of the events that add something, `changes` what each adds.
         """
@@ -256,9 +256,9 @@ def _replay_counts(overlap: bool, state: Busy, events: Event) -> Busy:
         return np.cumsum(entries[:-1], axis=0, dtype=np.int32)
 
     def latest_values(is_event: np.ndarray, values: np.ndarray, first: np.ndarray) -> np.ndarray:
-        """int32[B, W]: before each event, the value at each worker's last event so far for which `is_event bool[B]`.
+        """int32[events, W]: before each event, the value at a worker's last one so far with `is_event bool[events]`.
 
-        `values int[B]` are those of the events; `first int[W]` is what holds before a worker's first one.
+        `values int[events]` are those of the events; `first int[W]` is what holds before a worker's first one.
         """
         rows = np.flatnonzero(is_event)
         worker = events.worker[rows].astype(np.min_scalar_type(num_workers))  # the fewer bytes, the faster sorted

@@ -20,7 +20,7 @@ class _State(NamedTuple):
     """What bursts remember; all int32 but the times and the probability.
 
     Attributes:
-      since: [W], rounds since a worker was last slow, at most up to the window.
+      rounds_since_slow: [W], rounds since a worker was last slow, at most up to the window.
       rounds_left: [W], rounds that the current burst still lasts.
       slow: bool[W], who is slow in this round.
       unit: [], the next unit.
@@ -33,7 +33,7 @@ class _State(NamedTuple):
       period: [], units a round.
     """
 
-    since: jax.Array
+    rounds_since_slow: jax.Array
     rounds_left: jax.Array
     slow: jax.Array
     unit: jax.Array
@@ -100,7 +100,7 @@ def bursty(
         _validate.integer("max_slow", max_slow, maximum=num_workers, hint="No more workers can be slow than there are.")
         counts = {"burst": burst, "window": window, "max_slow": max_slow, "period": period}
         return _State(
-            since=jnp.full(num_workers, window, jnp.int32),
+            rounds_since_slow=jnp.full(num_workers, window, jnp.int32),
             rounds_left=jnp.zeros(num_workers, jnp.int32),
             slow=jnp.zeros(num_workers, bool),
             unit=jnp.zeros((), jnp.int32),
@@ -134,17 +134,18 @@ def is_bursty(slow: np.ndarray, *, burst: int, window: int, max_slow: int) -> bo
 def _next_round(state: _State, rng_key: jax.Array) -> _State:
     """The state in the next round: who begins a burst, and who is slow."""
     begin_key, order_key, length_key = jax.random.split(rng_key, 3)
-    shape = state.since.shape
+    shape = state.rounds_since_slow.shape
     in_burst = state.rounds_left > 0
-    since = state.since + 1
+    rounds_since_slow = state.rounds_since_slow + 1
     # Who was slow in the last window - 1 rounds counts towards max_slow, whether or not slow now.
-    is_counted = in_burst | (since < state.window)
+    is_counted = in_burst | (rounds_since_slow < state.window)
     can_begin = ~is_counted & jax.random.bernoulli(begin_key, state.probability, shape)
     order = jnp.where(can_begin, jax.random.uniform(order_key, shape), jnp.inf)
     rank = jnp.argsort(jnp.argsort(order)).astype(jnp.int32)  # 0 for the first in a random order of who can begin
+    # As many begin as places are left among the `max_slow`.
     begins_burst = can_begin & (rank < state.max_slow - jnp.sum(is_counted, dtype=jnp.int32))
     length = jax.random.randint(length_key, shape, 1, state.burst + 1, jnp.int32)
     rounds_left = jnp.where(begins_burst, length, state.rounds_left)
     slow = rounds_left > 0
-    since = jnp.where(slow, 0, jnp.minimum(since, state.window))
-    return state._replace(since=since, rounds_left=(rounds_left - 1).clip(0), slow=slow)
+    rounds_since_slow = jnp.where(slow, 0, jnp.minimum(rounds_since_slow, state.window))
+    return state._replace(rounds_since_slow=rounds_since_slow, rounds_left=(rounds_left - 1).clip(0), slow=slow)

@@ -22,7 +22,7 @@ class FailureState(NamedTuple):
 
     Attributes:
       inner: the state of the model that is wrapped.
-      who: what `choose` needs to say who fails.
+      choice_params: the array by which `choose` says who fails: a mask, counts or probabilities.
       rng_key: of the choices, the same in all units.
       unit: int32[], the next unit.
       onset: int32[W], the first unit that may fail.
@@ -32,7 +32,7 @@ class FailureState(NamedTuple):
     """
 
     inner: Any
-    who: Any
+    choice_params: Any
     rng_key: jax.Array
     unit: jax.Array
     onset: jax.Array
@@ -69,7 +69,7 @@ class _Failing:
 def failing(
     model: StragglerModel,
     choose: Callable[[FailureState], jax.Array],
-    who: Callable[[int], jax.Array],
+    choice_params: Callable[[int], jax.Array],
     forever: bool,
     onset: Count,
     latest_onset: Count | None,
@@ -80,7 +80,7 @@ def failing(
     Args:
       model: the times of units without failures.
       choose: `(state) -> bool[W]`, who fails in the round of the next unit, from its onset on.
-      who: `(num_workers) -> array`, what `choose` finds in `state.who`.
+      choice_params: `(num_workers) -> array`, what `choose` finds in `state.choice_params`.
       forever: whether a worker that has failed stays so.
       onset: the first unit that may fail, or the earliest one that is drawn.
       latest_onset: each worker draws its onset between `onset` and this; None for no draw.
@@ -94,13 +94,15 @@ def failing(
     def init(rng_key: jax.Array, num_workers: int) -> FailureState:
         """Nobody has failed; each worker's onset is drawn."""
         inner_key, onset_key, rng_key = jax.random.split(rng_key, 3)
-        earliest, last = (per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest))
+        earliest_of_worker, latest_of_worker = (
+            per_worker("onset", value, num_workers).astype(jnp.int32) for value in (onset, latest)
+        )
         return FailureState(
             inner=model.init(inner_key, num_workers),
-            who=who(num_workers),
+            choice_params=choice_params(num_workers),
             rng_key=rng_key,
             unit=jnp.zeros((), jnp.int32),
-            onset=jax.random.randint(onset_key, (num_workers,), earliest, last + 1, jnp.int32),
+            onset=jax.random.randint(onset_key, (num_workers,), earliest_of_worker, latest_of_worker + 1, jnp.int32),
             period=jnp.asarray(period, jnp.int32),
             forever=jnp.asarray(forever),
             failed=jnp.zeros(num_workers, bool),

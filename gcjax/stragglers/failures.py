@@ -39,7 +39,9 @@ def failed_workers(
     Raises:
       ValueError: if there is no such worker, or the onset or period is not a whole number in its range.
     """
-    return failing(model, _choose_given, lambda num: members(workers, num), forever, onset, latest_onset, period)
+    return failing(
+        model, _choose_given, lambda num_workers: members(workers, num_workers), forever, onset, latest_onset, period
+    )
 
 
 @comparable
@@ -67,14 +69,15 @@ def failed_count(
     Raises:
       ValueError: if a count exceeds W, or a parameter is not a whole number in its range.
     """
-    largest = count if max_count is None else max_count
-    check_range("count", count, "max_count", largest)
+    largest_count = count if max_count is None else max_count
+    check_range("count", count, "max_count", largest_count)
 
-    def counts(num_workers: int) -> jax.Array:
-        _validate.whole("count", largest, maximum=num_workers, hint="No more workers can fail than there are.")
-        return jnp.stack([jnp.asarray(count, jnp.int32), jnp.asarray(largest, jnp.int32)])
+    def count_range(num_workers: int) -> jax.Array:
+        """int32[2]: the smallest and the largest number of workers that fail; what `_choose_counted` needs."""
+        _validate.whole("count", largest_count, maximum=num_workers, hint="No more workers can fail than there are.")
+        return jnp.stack([jnp.asarray(count, jnp.int32), jnp.asarray(largest_count, jnp.int32)])
 
-    return failing(model, _choose_counted, counts, forever, onset, latest_onset, period)
+    return failing(model, _choose_counted, count_range, forever, onset, latest_onset, period)
 
 
 @comparable
@@ -104,22 +107,26 @@ def failed_probability(
     _validate.probability("probability", probability)
 
     def probabilities(num_workers: int) -> jax.Array:
+        """float[W]: of failing in a round; what `_choose_independently` needs."""
         return per_worker("probability", probability, num_workers)
 
     return failing(model, _choose_independently, probabilities, forever, onset, latest_onset, period)
 
 
 def _choose_given(state: FailureState) -> jax.Array:
-    return state.who & (state.rounds_since_onset == 0)
+    """bool[W]: the given workers (`choice_params bool[W]`) fail in the round of their onset."""
+    return state.choice_params & (state.rounds_since_onset == 0)
 
 
 def _choose_counted(state: FailureState) -> jax.Array:
+    """bool[W]: a random set, new in each round unless failures last; its size is in the range `choice_params`."""
     rng_key = jax.random.fold_in(state.rng_key, jnp.where(state.forever, 0, state.round))
     count_key, order_key = jax.random.split(rng_key)
-    count = jax.random.randint(count_key, (), state.who[0], state.who[1] + 1, jnp.int32)
+    count = jax.random.randint(count_key, (), state.choice_params[0], state.choice_params[1] + 1, jnp.int32)
     return jax.random.permutation(order_key, jnp.arange(state.failed.size, dtype=jnp.int32)) < count
 
 
 def _choose_independently(state: FailureState) -> jax.Array:
+    """bool[W]: each worker fails in a round with its probability, `choice_params float[W]`."""
     rng_key = jax.random.fold_in(state.rng_key, state.round)
-    return jax.random.uniform(rng_key, state.who.shape, state.who.dtype) < state.who
+    return jax.random.uniform(rng_key, state.choice_params.shape, state.choice_params.dtype) < state.choice_params

@@ -38,7 +38,10 @@ def _with_operation(
     model: StragglerModel, operation: Callable[[jax.Array, jax.Array], jax.Array], name: str, value: Parameter,
     neutral: float, workers: tuple[int, ...] | None,
 ) -> StragglerModel:  # fmt: skip
-    """Units of the `workers` (None: all) take `operation(value, seconds)`, all others `operation(neutral, seconds)`."""
+    """Units of the `workers` (None: all) take `operation(value, seconds)`, all others `operation(neutral, seconds)`.
+
+    `neutral` is the value that changes nothing; `name` is that of the parameter `value`, for errors.
+    """
     check_model(model)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
@@ -67,8 +70,8 @@ def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerM
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
         """The time of a unit of each worker, as the state of `constant`."""
         init_key, sample_key = jax.random.split(rng_key)
-        draw, _ = model.sample(model.init(init_key, num_workers), sample_key)
-        return {"seconds": 1 / draw if inverse else draw}
+        first_unit, _ = model.sample(model.init(init_key, num_workers), sample_key)
+        return {"seconds": 1 / first_unit if inverse else first_unit}  # the time, or the inverse of the speed
 
     return StragglerModel(init, constant().sample)
 

@@ -28,14 +28,14 @@ class _State(NamedTuple):
     Attributes:
       base: state of the model of the times of fast units.
       slow: bool[W], who is slow in the next unit.
-      enter: float[W], P(slow | fast before).
+      enter_probability: float[W], P(slow | fast before).
       persistence: float[W], P(slow | slow before).
       slowdown: float[W], the factor on the time of a slow unit.
     """
 
     base: Any
     slow: jax.Array
-    enter: jax.Array
+    enter_probability: jax.Array
     persistence: jax.Array
     slowdown: jax.Array
 
@@ -51,7 +51,7 @@ class _Markov:
         base_key, chain_key = jax.random.split(rng_key)
         seconds, base = self.base(state.base, base_key)
         seconds = jnp.where(state.slow, state.slowdown * seconds, seconds)
-        slow = _bernoulli_draws(chain_key, jnp.where(state.slow, state.persistence, state.enter))
+        slow = _bernoulli_draws(chain_key, jnp.where(state.slow, state.persistence, state.enter_probability))
         return seconds, state._replace(base=base, slow=slow)
 
 
@@ -83,7 +83,7 @@ def markov(
         return _State(
             base=base_model.init(base_key, num_workers),
             slow=_bernoulli_draws(chain_key, slow_probability),
-            enter=_enter_probability(slow_probability, persistences),
+            enter_probability=_enter_probability(slow_probability, persistences),
             persistence=persistences,
             slowdown=per_worker("slowdown", slowdown, num_workers),
         )
@@ -93,8 +93,10 @@ def markov(
 
 def _enter_probability(probability: jax.Array, persistence: jax.Array) -> jax.Array:
     """P(slow | fast before), by the balance of those who turn slow and those who recover."""
-    fast = 1 - probability
-    return jnp.where(fast > 0, probability * (1 - persistence) / jnp.where(fast > 0, fast, 1.0), 0.0)
+    fast_probability = 1 - probability
+    recovering = probability * (1 - persistence)  # the share of workers that recover in a unit; as many turn slow
+    is_ever_fast = fast_probability > 0
+    return jnp.where(is_ever_fast, recovering / jnp.where(is_ever_fast, fast_probability, 1.0), 0.0)
 
 
 def _bernoulli_draws(rng_key: jax.Array, probability: jax.Array) -> jax.Array:
@@ -106,13 +108,15 @@ def _check_chain(probability: Any, persistence: Any) -> None:
     """Raises `ValueError` if no chain has these P(slow) and P(slow | slow before), unless they are traced."""
     if _validate.is_traced(probability) or _validate.is_traced(persistence):
         return
-    slow, stay = np.broadcast_arrays(np.asarray(probability, np.float64), np.asarray(persistence, np.float64))
-    # As many must turn slow in a unit as recover.
-    is_impossible = slow * (1 - stay) > 1 - slow + _ROUNDING
+    probability, persistence = np.broadcast_arrays(
+        np.asarray(probability, np.float64), np.asarray(persistence, np.float64)
+    )
+    # As many must turn slow in a unit as recover, and only those who are fast can.
+    is_impossible = probability * (1 - persistence) > 1 - probability + _ROUNDING
     if np.any(is_impossible):
-        slow, stay = slow[is_impossible][0], stay[is_impossible][0]
+        probability, persistence = probability[is_impossible][0], persistence[is_impossible][0]
         raise ValueError(
             "probability * (1 - persistence) must be at most 1 - probability: no more workers can recover "
-            f"in a unit than are fast; got probability={slow:g}, persistence={stay:g}. "
-            f"With this probability, persistence must be at least {2 - 1 / slow:g}."
+            f"in a unit than are fast; got probability={probability:g}, persistence={persistence:g}. "
+            f"With this probability, persistence must be at least {2 - 1 / probability:g}."
         )

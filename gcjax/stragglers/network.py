@@ -79,14 +79,14 @@ class Network(NamedTuple):
         """float[W]: when the parameters have arrived at workers that ask for them at `ready float[W]`."""
         return self._arrivals(ready, 1.0, self.download)
 
-    def _arrivals(self, ready: jax.Array, size: Seconds, link: Seconds) -> jax.Array:
-        """float[W]: when messages arrive that begin at `ready`; `link` is the worker's seconds for one of size 1."""
-        size, link, latency = (
-            jnp.broadcast_to(jnp.asarray(x, ready.dtype), ready.shape) for x in (size, link, self.latency)
+    def _arrivals(self, ready: jax.Array, size: Seconds, link_seconds: Seconds) -> jax.Array:
+        """float[W]: when messages arrive that begin at `ready`; `link_seconds`: of one of size 1, on its own link."""
+        size, link_seconds, latency = (
+            jnp.broadcast_to(jnp.asarray(x, ready.dtype), ready.shape) for x in (size, link_seconds, self.latency)
         )
         if self.server is None:
-            return ready + (latency + size * link)
-        return shared_arrivals(ready, size, link, jnp.asarray(self.server, ready.dtype)) + latency
+            return ready + (latency + size * link_seconds)
+        return shared_arrivals(ready, size, link_seconds, jnp.asarray(self.server, ready.dtype)) + latency
 
 
 class Links(NamedTuple):

@@ -20,10 +20,10 @@ import pyarrow.csv as csv
 import pyarrow.parquet as parquet
 
 _COLUMNS = ("worker", "unit", "seconds")
-_ROWS = "rows"
-_ALIBABA = ("worker", "time", "batch_time_norm")
+_ROWS_COLUMN = "rows"
+_ALIBABA_COLUMNS = ("worker", "time", "batch_time_norm")
 _READ_OPTIONS = csv.ReadOptions(use_threads=False)  # with one thread, errors name the row
-_MAX_CELLS = 100
+_MAX_CELLS_PER_ROW = 100
 """At most so many cells of the array for each row of the file: a wrong number must not ask for all of the memory."""
 
 
@@ -41,7 +41,7 @@ def write_trace(path: str | Path, seconds: Any) -> None:
     unit, worker = np.indices(seconds.shape)
     values = pa.array(seconds.astype(np.float64).ravel(), mask=np.isnan(seconds).ravel())
     columns = (worker.ravel(), unit.ravel(), values, np.full(seconds.size, seconds.size))
-    csv.write_csv(pa.table(dict(zip((*_COLUMNS, _ROWS), columns, strict=True))), path)
+    csv.write_csv(pa.table(dict(zip((*_COLUMNS, _ROWS_COLUMN), columns, strict=True))), path)
 
 
 def read_trace(path: str | Path) -> np.ndarray:
@@ -74,7 +74,7 @@ def read_trace(path: str | Path) -> np.ndarray:
         table = parquet.ParquetFile(source).read() if is_table else csv.read_csv(source, _READ_OPTIONS)
     except (OSError, EOFError, MemoryError, ValueError) as error:  # pa.ArrowInvalid is a ValueError
         raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
-    if not is_table and _ROWS not in table.column_names:
+    if not is_table and _ROWS_COLUMN not in table.column_names:
         _warn_if_cut(path, data)
     return _from_table(path, table)
 
@@ -101,18 +101,18 @@ def _from_table(path: str | Path, table: pa.Table) -> np.ndarray:
     if not table.num_rows:
         raise ValueError(f"A trace must have rows; {path} has none.")
     if set(_COLUMNS) <= set(names):
-        if _ROWS in names:
-            _check_row_count(path, _float_column(path, table, _ROWS))
+        if _ROWS_COLUMN in names:
+            _check_row_count(path, _float_column(path, table, _ROWS_COLUMN))
         return _from_own_table(path, *(_float_column(path, table, name) for name in _COLUMNS))
-    if set(_ALIBABA) <= set(names):
-        return _from_alibaba_table(path, *(_float_column(path, table, name) for name in _ALIBABA))
+    if set(_ALIBABA_COLUMNS) <= set(names):
+        return _from_alibaba_table(path, *(_float_column(path, table, name) for name in _ALIBABA_COLUMNS))
     workers = [str(worker) for worker in range(len(names))]
     if names and set(names) == set(workers):
         return trace_array(np.stack([_float_column(path, table, name) for name in workers], axis=1))
     raise ValueError(
-        f"A trace must have the columns {', '.join(_COLUMNS)}, or {', '.join(_ALIBABA)}, or one for each worker with "
-        f"the names 0 to W-1; {path} has {_quoted_names(names)}. Of anything else make an array float[T, W] of "
-        "seconds: replay takes it as it is, and write_trace saves it."
+        f"A trace must have the columns {', '.join(_COLUMNS)}, or {', '.join(_ALIBABA_COLUMNS)}, or one for "
+        f"each worker with the names 0 to W-1; {path} has {_quoted_names(names)}. Of anything else make an array "
+        "float[T, W] of seconds: replay takes it as it is, and write_trace saves it."
     )
 
 
@@ -132,17 +132,17 @@ def _from_alibaba_table(path: str | Path, worker: np.ndarray, step: np.ndarray, 
 
 def _durations_from_rows(path: str | Path, worker: np.ndarray, unit: np.ndarray, seconds: np.ndarray) -> np.ndarray:
     """float64[T, W] from rows `(worker, unit, seconds)` in any order, NaN where there is no row."""
-    if (float(unit.max()) + 1) * (float(worker.max()) + 1) > _MAX_CELLS * len(worker):
+    if (float(unit.max()) + 1) * (float(worker.max()) + 1) > _MAX_CELLS_PER_ROW * len(worker):
         raise ValueError(
-            f"A trace must have a row for at least one in {_MAX_CELLS} of the units of its workers, whose "
+            f"A trace must have a row for at least one in {_MAX_CELLS_PER_ROW} of the units of its workers, whose "
             f"numbers count from 0; {path} goes up to worker {worker.max():.0f} and unit {unit.max():.0f}, but has "
             f"{len(worker)} rows. Is a number wrong? Otherwise number the workers and units anew, without gaps."
         )
     unit, worker = unit.astype(np.int64), worker.astype(np.int64)
     durations = np.full((unit.max() + 1, worker.max() + 1), np.nan)
-    distinct_cells, counts = np.unique(np.stack([unit, worker]), axis=1, return_counts=True)
+    cells, counts = np.unique(np.stack([unit, worker]), axis=1, return_counts=True)
     if counts.max() > 1:
-        unit, worker = distinct_cells[:, counts.argmax()]
+        unit, worker = cells[:, counts.argmax()]
         raise ValueError(
             f"A trace must have one row a unit of a worker; {path} has several for unit {unit}, worker {worker}."
         )
@@ -173,10 +173,10 @@ def _warn_if_cut(path: str | Path, data: bytes) -> None:
     """Warns if the last line of a CSV file does not end."""
     if not data.endswith((b"\n", b"\r")):
         lines = data.splitlines()
-        shown = lines[-1].decode(errors="replace")
+        last_line = lines[-1].decode(errors="replace")
         warnings.warn(
-            f"The last line of {path} does not end with a line break: line {len(lines)}, {shown!r}. If the file was "
-            "cut, its last number is too short, and rows are missing.",
+            f"The last line of {path} does not end with a line break: line {len(lines)}, {last_line!r}. If the file "
+            "was cut, its last number is too short, and rows are missing.",
             stacklevel=3,
         )
 

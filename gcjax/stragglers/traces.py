@@ -65,7 +65,7 @@ def _replay_model(seconds: np.ndarray | jax.Array, start: str, workers: str) -> 
     num_units, num_columns = seconds.shape
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
-        """The trace, each worker's column in it, and the row of its first unit."""
+        """The trace, each worker's column (random if `is_drawn`) and the row of its first unit (if `is_random`)."""
         if not is_drawn and num_workers != num_columns:
             raise ValueError(
                 f"recorded workers are as many as the trace has; it has {num_columns}, asked for are {num_workers}. "
@@ -75,9 +75,9 @@ def _replay_model(seconds: np.ndarray | jax.Array, start: str, workers: str) -> 
         columns = jnp.arange(num_workers, dtype=jnp.int32)
         if is_drawn:
             columns = _random_columns(columns_key, num_columns, num_workers)
-        shape = (num_workers,) if is_drawn else ()
+        draw_shape = (num_workers,) if is_drawn else ()
         # One first row for all recorded workers, so that what happened at the same time still does.
-        first_row = jax.random.randint(row_key, shape, 0, num_units if is_random else 1, jnp.int32)
+        first_row = jax.random.randint(row_key, draw_shape, 0, num_units if is_random else 1, jnp.int32)
         first_units = jnp.broadcast_to(first_row, (num_workers,))
         return _State(jnp.asarray(seconds, jnp.result_type(float)), columns, first_units)
 

@@ -9,12 +9,18 @@ import jax
 import jax.numpy as jnp
 
 
-class _Link(NamedTuple):
-    """The link at the time `now`: the size left of every transfer [W], and when those that are done arrived [W]."""
+class _LinkState(NamedTuple):
+    """The shared link at a moment.
 
-    now: jax.Array
-    left: jax.Array
-    arrived: jax.Array
+    Attributes:
+      time: float[] seconds.
+      size_left: float[W], what of each message is still to be transferred.
+      arrival: float[W] seconds, when each transfer ended; inf if it has not.
+    """
+
+    time: jax.Array
+    size_left: jax.Array
+    arrival: jax.Array
 
 
 def shared_seconds(active: jax.Array, link_seconds: jax.Array, server_seconds: jax.Array) -> jax.Array:
@@ -38,23 +44,32 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
       server_seconds: float[] seconds that it takes on the shared link, for one alone.
     """
 
-    def to_next_event(_: int, link: _Link) -> _Link:
-        """The link when the next transfer begins or ends; until then all rates stay the same."""
-        is_waiting = (link.left > 0) & jnp.isfinite(ready)
-        active = is_waiting & (ready <= link.now)
-        seconds = shared_seconds(active, link_seconds, server_seconds)
-        end_if_rate_stays = jnp.where(active, link.now + link.left * seconds, jnp.inf)
+    def to_next_event(_: int, state: _LinkState) -> _LinkState:
+        """The state when the next transfer begins (at `ready`) or ends; until then all rates stay the same."""
+        is_waiting = (state.size_left > 0) & jnp.isfinite(ready)
+        active = is_waiting & (ready <= state.time)
+        seconds = shared_seconds(active, link_seconds, server_seconds)  # [W]: for size 1, at the present rates
+        end_if_rate_stays = jnp.where(active, state.time + state.size_left * seconds, jnp.inf)
         begin_times = jnp.where(is_waiting & ~active, ready, jnp.inf)
-        now = jnp.minimum(end_if_rate_stays.min(), begin_times.min())
-        is_done = active & (end_if_rate_stays <= now)
-        transferred = jnp.where(seconds > 0, (now - link.now) / jnp.where(seconds > 0, seconds, 1), link.left)
+        # inf if all transfers are done, or those that are left never begin.
+        next_time = jnp.minimum(end_if_rate_stays.min(), begin_times.min())
+        is_done = active & (end_if_rate_stays <= next_time)
+        size_moved = jnp.where(
+            seconds > 0, (next_time - state.time) / jnp.where(seconds > 0, seconds, 1), state.size_left
+        )
         # Above 0, so that rounding ends no transfer: only `is_done` does.
-        left = jnp.where(active, jnp.maximum(link.left - transferred, jnp.finfo(ready.dtype).tiny), link.left)
-        reached_now = jnp.where(jnp.isfinite(now), now, link.now)
-        return _Link(reached_now, jnp.where(is_done, 0, left), jnp.where(is_done, now, link.arrived))
+        size_left = jnp.where(
+            active, jnp.maximum(state.size_left - size_moved, jnp.finfo(ready.dtype).tiny), state.size_left
+        )
+        return _LinkState(
+            time=jnp.where(jnp.isfinite(next_time), next_time, state.time),
+            size_left=jnp.where(is_done, 0, size_left),
+            arrival=jnp.where(is_done, next_time, state.arrival),
+        )
 
     first_ready = jnp.min(ready)
-    now = jnp.where(jnp.isfinite(first_ready), first_ready, 0).astype(ready.dtype)
-    link = _Link(now, size, jnp.where(size > 0, jnp.inf, ready))
+    begin_time = jnp.where(jnp.isfinite(first_ready), first_ready, 0).astype(ready.dtype)
+    arrival = jnp.where(size > 0, jnp.inf, ready)  # an empty message arrives at once
+    state = _LinkState(time=begin_time, size_left=size, arrival=arrival)
     # Each of the W transfers begins once and ends once.
-    return jax.lax.fori_loop(0, 2 * ready.size, to_next_event, link).arrived
+    return jax.lax.fori_loop(0, 2 * ready.size, to_next_event, state).arrival

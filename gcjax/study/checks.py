@@ -37,9 +37,10 @@ def check_size(study: Study, num_conditions: int) -> None:
       ValueError: if something does not fit.
     """
     num_runs = num_conditions * study.num_seeds
-    sizes = f"{study.num_units} units of {study.num_workers} workers for {num_runs} seeds"
-    num_bytes = 6 * 4 * math.prod((num_runs, study.num_units, study.num_workers))  # a duration and five times, float32
-    memory.check(f"durations and schedules of {sizes}", num_bytes, "Lower num_units, num_workers or num_seeds.")
+    size_words = f"{study.num_units} units of {study.num_workers} workers for {num_runs} seeds"
+    # Of each unit a duration and the five times of a schedule, float32.
+    num_bytes = 6 * 4 * math.prod((num_runs, study.num_units, study.num_workers))
+    memory.check(f"durations and schedules of {size_words}", num_bytes, "Lower num_units, num_workers or num_seeds.")
     key = jax.random.key(0)
     params_bytes = memory.size(jax.eval_shape(study.task.init, key))
     memory.check(f"parameters of {num_runs} seeds", num_runs * params_bytes, "Take a smaller model, or fewer seeds.")

@@ -70,7 +70,7 @@ def _facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[
       timeline_seconds: how far the timeline goes; 12 times the median duration if None.
     """
     durations = np.asarray(study_results.plan.inputs.durations)  # float[S, T, W]
-    median = np.median(durations[np.isfinite(durations)])
+    median_duration = np.median(durations[np.isfinite(durations)])
     schemes = {
         name: {
             "stalled": runs.stalled,
@@ -81,8 +81,8 @@ def _facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[
     }
     return {
         **study_results.plan.study.facts(),
-        "distinct_durations": len({of_seed.tobytes() for of_seed in durations}),
-        "timeline_seconds": float(12 * median if timeline_seconds is None else timeline_seconds),
+        "distinct_durations": len({seed_durations.tobytes() for seed_durations in durations}),
+        "timeline_seconds": float(12 * median_duration if timeline_seconds is None else timeline_seconds),
         "schemes": schemes,
         **analysis.environment(),
     }

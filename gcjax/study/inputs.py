@@ -78,7 +78,7 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
 
     durations = jnp.concatenate([durations_under(condition.stragglers) for condition in conditions.values()])
     param_shapes = jax.eval_shape(study.task.init, jax.random.key(0))
-    networks = [each.network.of(param_shapes) for each in conditions.values() for _ in range(study.num_seeds)]
+    networks = [condition.network.of(param_shapes) for condition in conditions.values() for _ in range(study.num_seeds)]
     return Inputs(
         durations=durations,
         network=jax.tree.map(lambda *times: jnp.stack([jnp.asarray(t, durations.dtype) for t in times]), *networks),

@@ -69,13 +69,13 @@ def final_rows(results: StudyResults) -> Columns:
             row = {"scheme": scheme, **{name: label[i] for name, label in labels.items()}}
             is_of_run = np.logical_and.reduce([columns[name] == row[name] for name in labels])
             history = analysis.select(columns, is_of_run)
-            final = {name: column[-1] for name, column in history.items()}
+            last_values = {name: column[-1] for name, column in history.items()}
             if goal is not None:
                 row["reach"] = analysis.time_to_target(
                     history["time"], history[goal.metric], goal.value, higher_is_better=goal.higher_is_better
                 )
-            row |= {"end": final.pop("time"), "stalled": stalled, "commits": final.pop("commit")}
-            rows.append(row | {name: value for name, value in final.items() if name not in row})
+            row |= {"end": last_values.pop("time"), "stalled": stalled, "commits": last_values.pop("commit")}
+            rows.append(row | {name: value for name, value in last_values.items() if name not in row})
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
 
 

@@ -101,8 +101,8 @@ def train(
     """
     report(0.0)
     seconds = np.inf if study.seconds is None else study.seconds
-    in_time = np.isfinite(schedule.time) & (schedule.time <= seconds)  # bool[runs, E]
-    most_commits = max(1, int(in_time.sum(axis=1).max()))  # of any run
+    is_in_time = np.isfinite(schedule.time) & (schedule.time <= seconds)  # bool[runs, E]
+    most_commits = max(1, int(is_in_time.sum(axis=1).max()))  # of any run
     eval_every = -(-most_commits // study.num_evals)  # rounded up
     # The runs end by time. This number only sizes the arrays of evaluations, alike for seeds that differ a little. A
     # protocol that looks at the loss may come to make more commits.
@@ -116,7 +116,7 @@ def train(
     stalled = [is_stalled(_run_slice(schedule, run)) for run in range(len(schedule.time))]  # not of the truncated ones
     return SchemeRuns(
         trajectory=jax.device_get(runs.trajectory), schedule=jax.device_get(runs.schedule), stalled=stalled,
-        compile_seconds=runs.compile_end - runs.start, run_seconds=runs.end - runs.compile_end,
+        compile_seconds=runs.compile_end_time - runs.begin_time, run_seconds=runs.end_time - runs.compile_end_time,
     )  # fmt: skip
 
 
@@ -126,16 +126,16 @@ class _TimedRuns(NamedTuple):
     Attributes:
       trajectory: the evaluations.
       schedule: what happened when, until the runs ended.
-      start: of compiling.
-      compile_end: the end of compiling, or of the first run on a mesh.
-      end: of the last run.
+      begin_time: of compiling.
+      compile_end_time: of compiling, or of the first run on a mesh.
+      end_time: of the last run.
     """
 
     trajectory: engine.Trajectory
     schedule: Schedule
-    start: float
-    compile_end: float
-    end: float
+    begin_time: float
+    compile_end_time: float
+    end_time: float
 
 
 class _Training(NamedTuple):
@@ -187,7 +187,7 @@ def _advance_runs(
     """
 
     def advance_one(inputs: Inputs, run: engine.Run, schedule: Schedule) -> engine.Run:
-        """One run, gone on with."""
+        """One run, advanced as far as `_advance_runs` says, without its schedule."""
         task_with_data, run_so_far = task._replace(data=data), run._replace(schedule=schedule)
         arguments = {**training._asdict(), **inputs._asdict()}
         return engine.run(task_with_data, **arguments, resume=engine.Resume(run_so_far, num_evals)).unscheduled
@@ -219,11 +219,11 @@ def _train_in_one_program(
         share = runs.state.commit.sum() / jnp.maximum(runs.info.num_commits.sum(), 1)
         report(_COMPILING_SHARE + (1 - _COMPILING_SHARE) * float(share))
 
-    start = time.perf_counter()
+    begin_time = time.perf_counter()
     initial = _begin_runs(training, task, data, inputs)
     schedule = initial.schedule
     runs = jax.block_until_ready(advance(initial.unscheduled, 0))
-    compile_end = time.perf_counter()
+    compile_end_time = time.perf_counter()
     identity = run_identity(config.text(), scheme=scheme, given=(data, inputs, schedule))
     with study.checkpoints(out, scheme) as checkpoints:
         num_evals = initial.trajectory.time.shape[1] - 1
@@ -235,9 +235,12 @@ def _train_in_one_program(
         schedule = _compiled_schedules(adaptive.schedule, inputs.durations, inputs.network, runs.state.controls)
         _check_units_last(scheme, schedule, study)
     runs = jax.block_until_ready(runs._replace(schedule=schedule))
-    end = time.perf_counter()
+    end_time = time.perf_counter()
     engine.check(runs, training.protocol)
-    return _TimedRuns(trajectory=runs.trajectory, schedule=runs.schedule, start=start, compile_end=compile_end, end=end)
+    return _TimedRuns(
+        trajectory=runs.trajectory, schedule=runs.schedule, begin_time=begin_time, compile_end_time=compile_end_time,
+        end_time=end_time,
+    )  # fmt: skip
 
 
 def _train_on_mesh(
@@ -245,9 +248,10 @@ def _train_on_mesh(
 ) -> _TimedRuns:
     """Trains all runs of a scheme, one after the other, each on all devices of the study's mesh.
 
-    Arguments are those of `_train_in_one_program`.
+    Arguments are those of `_train_in_one_program`: `inputs` have a leading axis of runs, `out` is the study's folder,
+    and `report` is called with the share that is done.
     """
-    runs, moments = [], [time.perf_counter()]
+    runs, clock_times = [], [time.perf_counter()]  # at the beginning, and after each run
     training = training._replace(num_commits=None)  # each run makes as many as its own schedule has
     num_runs = len(inputs.durations)
     for i in range(num_runs):
@@ -261,12 +265,13 @@ def _train_on_mesh(
                 resume=engine.Resume(checkpoints=checkpoints, identity=identity),
             )
         runs.append(jax.device_get((run.trajectory, run.schedule)))
-        moments.append(time.perf_counter())
+        clock_times.append(time.perf_counter())
         report((i + 1) / num_runs)
-    trajectory, schedule = jax.tree.map(lambda *of_runs: np.stack(of_runs), *runs)
+    trajectory, schedule = jax.tree.map(lambda *values: np.stack(values), *runs)
     return _TimedRuns(
-        trajectory=trajectory, schedule=schedule, start=moments[0], compile_end=moments[1], end=moments[-1]
-    )
+        trajectory=trajectory, schedule=schedule, begin_time=clock_times[0], compile_end_time=clock_times[1],
+        end_time=clock_times[-1],
+    )  # fmt: skip
 
 
 @comparable

@@ -94,10 +94,10 @@ def _with_augmentation(draw_batch: BatchFunction, augmentation: Augmentation | N
     if augmentation is None:
         return draw_batch
 
-    def augmented_batch(data: Data, rng_key: jax.Array, first: jax.Array, second: jax.Array) -> Batch:
+    def augmented_batch(data: Data, rng_key: jax.Array, worker_or_chunk: jax.Array, unit_or_round: jax.Array) -> Batch:
         """The batch of (worker, unit) or (chunk, round) with its inputs changed by a key of its own."""
-        batch = draw_batch(data, rng_key, first, second)
-        key = jax.random.fold_in(_batch_key(rng_key, first, second), 1)
+        batch = draw_batch(data, rng_key, worker_or_chunk, unit_or_round)
+        key = jax.random.fold_in(_batch_key(rng_key, worker_or_chunk, unit_or_round), 1)
         return batch._replace(inputs=augmentation(batch.inputs, key))
 
     return augmented_batch
@@ -130,17 +130,17 @@ def _whole_chunk_batch(chunk_size: int, data: Data, rng_key: jax.Array, chunk: j
     )
 
 
-def draw_indices(rng_key: jax.Array, num: int, count: jax.Array) -> jax.Array:
-    """Draws `num` indices below `count`, uniformly (to within count / 2^32) and with replacement.
+def draw_indices(rng_key: jax.Array, num_indices: int, bound: jax.Array) -> jax.Array:
+    """Draws so many indices below `bound`, uniformly (to within bound / 2^32) and with replacement.
 
     The 64 bits of the key are spread over the batch by the finaliser of MurmurHash3 (Appleby 2011). In a
     loop on a CPU, `jax.random.randint` costs several microseconds a batch, this a fraction of one.
     """
     words = jax.random.key_data(rng_key)
     # Multiples of the golden ratio are far apart in all bits, so that neighbours in the batch are too.
-    bits = _mixed_bits(words[0] + jnp.arange(num, dtype=jnp.uint32) * _GOLDEN_RATIO)
+    bits = _mixed_bits(words[0] + jnp.arange(num_indices, dtype=jnp.uint32) * _GOLDEN_RATIO)
     bits = _mixed_bits(bits ^ words[-1])
-    return (bits % count.astype(jnp.uint32)).astype(jnp.int32)
+    return (bits % bound.astype(jnp.uint32)).astype(jnp.int32)
 
 
 def _mixed_bits(bits: jax.Array) -> jax.Array:
@@ -150,9 +150,9 @@ def _mixed_bits(bits: jax.Array) -> jax.Array:
     return bits ^ (bits >> 16)
 
 
-def _batch_key(rng_key: jax.Array, first: jax.Array, second: jax.Array) -> jax.Array:
+def _batch_key(rng_key: jax.Array, worker_or_chunk: jax.Array, unit_or_round: jax.Array) -> jax.Array:
     """The key of a batch, by (worker, unit) or (chunk, round)."""
-    return jax.random.fold_in(jax.random.fold_in(rng_key, first), second)
+    return jax.random.fold_in(jax.random.fold_in(rng_key, worker_or_chunk), unit_or_round)
 
 
 def _entries(array: jax.Array, index: jax.Array) -> jax.Array:

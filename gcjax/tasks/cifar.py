@@ -15,8 +15,8 @@ from gcjax.tasks.classification import NUM_CLASSES, Images, Scale, image_task, s
 from gcjax.tasks.files import Source, contents
 from gcjax.tasks.models import network
 
-_OTHER = "The Python version is there, but is never read: opening it would run what is written in it."
-_RECORD = 1 + 3 * 32 * 32
+_PYTHON_VERSION_HINT = "The Python version is there, but is never read: opening it would run what is written in it."
+_RECORD_BYTES = 1 + 3 * 32 * 32
 
 _SOURCE = Source(
     title="CIFAR-10",
@@ -31,9 +31,9 @@ _SOURCE = Source(
     },
     subfolders=("cifar-10-batches-bin",),
     hints={
-        "data_batch_1": _OTHER,
-        "cifar-10-batches-py": _OTHER,
-        "cifar-10-python.tar.gz": _OTHER,
+        "data_batch_1": _PYTHON_VERSION_HINT,
+        "cifar-10-batches-py": _PYTHON_VERSION_HINT,
+        "cifar-10-python.tar.gz": _PYTHON_VERSION_HINT,
         "cifar-10-binary.tar.gz": "The archive cifar-10-binary.tar.gz is there: unpack it.",
     },
 )
@@ -97,23 +97,27 @@ def cifar10(
 
 
 def _images(files: Mapping[str, bytes]) -> Images:
-    records = {name: _records(name, raw) for name, raw in files.items()}
-    test = records.pop("test_batch.bin")
-    return Images(_split(np.concatenate(list(records.values()))), _split(test))
+    """The training and test images of the data set's files, name -> bytes."""
+    records = {name: _records(name, file_bytes) for name, file_bytes in files.items()}
+    test_records = records.pop("test_batch.bin")
+    return Images(_pixels_and_labels(np.concatenate(list(records.values()))), _pixels_and_labels(test_records))
 
 
-def _records(name: str, raw: bytes) -> np.ndarray:
+def _records(name: str, file_bytes: bytes) -> np.ndarray:
     """The records uint8[n, 3073] of a file."""
-    if len(raw) % _RECORD or not raw:
-        raise ValueError(f"{name} must be one or more records of {_RECORD} bytes each; got {len(raw):,} bytes.")
-    records = np.frombuffer(raw, np.uint8).reshape(-1, _RECORD)
-    if (largest := records[:, 0].max()) >= NUM_CLASSES:
+    if len(file_bytes) % _RECORD_BYTES or not file_bytes:
+        raise ValueError(
+            f"{name} must be one or more records of {_RECORD_BYTES} bytes each; got {len(file_bytes):,} bytes."
+        )
+    records = np.frombuffer(file_bytes, np.uint8).reshape(-1, _RECORD_BYTES)
+    if (largest_label := records[:, 0].max()) >= NUM_CLASSES:
         row = int(records[:, 0].argmax())
-        raise ValueError(f"A label of {name} must be at most {NUM_CLASSES - 1}; got {largest} in record {row}.")
+        raise ValueError(f"A label of {name} must be at most {NUM_CLASSES - 1}; got {largest_label} in record {row}.")
     return records
 
 
-def _split(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def _pixels_and_labels(records: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """(uint8[n, 32, 32, 3], int32[n]) from records uint8[n, 3073]: a label, then the pixels of each channel."""
     pixels = (
         records[:, 1:].reshape(-1, 3, 32, 32).transpose(0, 2, 3, 1)
     )  # [n, channels, 32, 32] -> [n, 32, 32, channels]

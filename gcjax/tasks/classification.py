@@ -76,29 +76,30 @@ def image_task(
         _validate.integer("num_evaluated", num_evaluated, minimum=1)
     train = split(*images.train, num_chunks)
     test = (jnp.asarray(images.test[0], train.inputs.dtype), jnp.asarray(images.test[1], jnp.int32))
-    shape = images.train[0].shape[1:]
-    functions = _task_functions(network, shape, scale, train.scales.dtype, num_evaluated)
+    image_shape = images.train[0].shape[1:]
+    functions = _task_functions(network, image_shape, scale, train.scales.dtype, num_evaluated)
     batch_functions = sampling(len(images.train[0]), num_chunks, batch_size, local_data, augmentation)
     return Task(
         data=Data(train, test),
         **functions._asdict(),
         **batch_functions._asdict(),
         num_chunks=num_chunks,
+        # Dropout uses the key, so that the loss of merged batches would not be that of each with its own key.
         mergeable="dropout" not in dict(network.options),
     )
 
 
 @functools.lru_cache(maxsize=64)
 def _task_functions(
-    network: Network, shape: tuple[int, ...], scale: Scale | None, dtype: Any, num_evaluated: int | None
+    network: Network, image_shape: tuple[int, ...], scale: Scale | None, dtype: Any, num_evaluated: int | None
 ) -> TaskFunctions:
     """What a network decides of an image task; cached, so that equal settings give equal functions: compiled once."""
     module = network.module(NUM_CLASSES, dtype)
-    slice_size = max(1, _SLICE_PIXELS // (shape[0] * shape[1]))
+    slice_size = max(1, _SLICE_PIXELS // (image_shape[0] * image_shape[1]))
 
     def init(rng_key: jax.Array) -> Any:
         """The network's initial parameters."""
-        return module.init(rng_key, jnp.zeros((1, *shape), dtype))["params"]
+        return module.init(rng_key, jnp.zeros((1, *image_shape), dtype))["params"]
 
     def losses(params: Any, inputs: jax.Array, targets: jax.Array, **kwargs: Any) -> tuple[jax.Array, jax.Array]:
         """The cross entropy of each image, float[B], and the logits, float[B, NUM_CLASSES]."""
@@ -116,14 +117,14 @@ def _task_functions(
         return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
-        """Loss of training and test images, and the share of test images that are classified correctly."""
+        """Losses of training and test images (the first `num_evaluated`; None: all), and the share classified right."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
-        train, _ = evaluate(params, batch.inputs, batch.targets)
+        train_losses, _ = evaluate(params, batch.inputs, batch.targets)
         inputs, targets = (x[:num_evaluated] for x in data.reference)
-        test, logits = evaluate(params, inputs, targets)
-        correct = jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets
-        accuracy = jnp.mean(correct, dtype=test.dtype)
-        return {"train_loss": batch.mean(train), "test_loss": jnp.mean(test), "accuracy": accuracy}
+        test_losses, logits = evaluate(params, inputs, targets)
+        is_correct = jnp.argmax(logits, axis=-1).astype(targets.dtype) == targets
+        accuracy = jnp.mean(is_correct, dtype=test_losses.dtype)
+        return {"train_loss": batch.mean(train_losses), "test_loss": jnp.mean(test_losses), "accuracy": accuracy}
 
     return TaskFunctions(init, loss, metrics)
 

@@ -54,9 +54,9 @@ def _digit_images(test_fraction: float, seed: int) -> Images:
     """The images of scikit-learn, shuffled and standardised, the first of them held out."""
     from sklearn.datasets import load_digits  # takes a second
 
-    raw = load_digits()
-    order = np.random.default_rng(seed).permutation(len(raw.target))
-    inputs, targets = raw.images[order][..., None], raw.target[order].astype(np.int32)
+    dataset = load_digits()
+    order = np.random.default_rng(seed).permutation(len(dataset.target))
+    inputs, targets = dataset.images[order][..., None], dataset.target[order].astype(np.int32)
     num_test = round(test_fraction * len(targets))
     train = inputs[num_test:]
     inputs = (inputs - train.mean()) / train.std()

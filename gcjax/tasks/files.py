@@ -55,17 +55,17 @@ def contents(source: Source, folder: str | Path, checksums: Mapping[str, str] | 
 def _find_paths(source: Source, folder: Path) -> dict[str, Path]:
     """Name -> path of each file, compressed or not, all in one folder; or an error that names the missing ones."""
     folders = [folder, *(folder / name for name in source.subfolders)]
-    candidates = [{name: _plain_or_gzip(each / name) for name in source.md5} for each in folders]
-    most_complete = max(candidates, key=lambda paths: sum(path is not None for path in paths.values()))
-    existing = {name: path for name, path in most_complete.items() if path is not None}
+    paths_by_folder = [{name: _plain_or_gzip(each / name) for name in source.md5} for each in folders]
+    most_complete_paths = max(paths_by_folder, key=lambda paths: sum(path is not None for path in paths.values()))
+    existing = {name: path for name, path in most_complete_paths.items() if path is not None}
     if len(existing) == len(source.md5):
         return existing
     missing = ", ".join(name for name in source.md5 if name not in existing)
-    where = " or ".join(str(each.absolute()) for each in folders)
+    folder_words = " or ".join(str(each.absolute()) for each in folders)
     folder_note = "" if folder.is_dir() else " There is no such folder."
     hints = "".join(f" {text}" for path, text in source.hints.items() if (folder / path).exists())
     raise ValueError(
-        f"{source.title} needs the files {missing} in {where}.{folder_note} {source.formats}{hints} "
+        f"{source.title} needs the files {missing} in {folder_words}.{folder_note} {source.formats}{hints} "
         "gcjax downloads nothing; tasks.digits needs no files."
     )
 

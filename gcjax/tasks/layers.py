@@ -20,10 +20,10 @@ def patches(images: jax.Array, size: int = 3, stride: int = 1) -> jax.Array:
     """
     height, width = images.shape[1:3]
     margin = size // 2
-    padded = jnp.pad(images, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
-    rows = [padded[:, :, j : j + width : stride] for j in range(size)]
-    joined = jnp.concatenate(rows, axis=-1)
-    return jnp.concatenate([joined[:, i : i + height : stride] for i in range(size)], axis=-1)
+    padded_images = jnp.pad(images, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
+    shifted_images = [padded_images[:, :, j : j + width : stride] for j in range(size)]
+    row_patches = jnp.concatenate(shifted_images, axis=-1)  # the pixels to the left and right, height not cut yet
+    return jnp.concatenate([row_patches[:, i : i + height : stride] for i in range(size)], axis=-1)
 
 
 def max_pool_2x2(images: jax.Array) -> jax.Array:

@@ -39,8 +39,8 @@ def linear_regression(
     """
     _validate.number("noise", noise, finite=True)
     rng = np.random.default_rng(seed)
-    inputs, signal = linear_data(rng, num_examples, num_features)
-    targets = signal + noise * rng.normal(size=num_examples)
+    inputs, true_predictions = linear_data(rng, num_examples, num_features)
+    targets = true_predictions + noise * rng.normal(size=num_examples)
     weights = np.linalg.lstsq(inputs, targets, rcond=None)[0]
     loss = 0.5 * np.mean((inputs @ weights - targets) ** 2)
     objective = Objective(_squared_error, _linear_metrics)
@@ -59,9 +59,9 @@ def _linear_metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
     difference of the losses and does not cancel near the optimum.
     """
     batch = all_examples(data.train)
-    error = weights - data.reference.weights
+    weight_error = weights - data.reference.weights
     return {
         "train_loss": _squared_error(weights, batch),
-        "suboptimality": batch.mean(0.5 * (batch.inputs @ error) ** 2),
-        "distance": jnp.linalg.norm(error),
+        "suboptimality": batch.mean(0.5 * (batch.inputs @ weight_error) ** 2),
+        "distance": jnp.linalg.norm(weight_error),
     }

@@ -45,8 +45,8 @@ def logistic_regression(
     """
     _validate.number("l2", l2, above=True, finite=True)
     rng = np.random.default_rng(seed)
-    inputs, signal = linear_data(rng, num_examples, num_features)
-    targets = (rng.uniform(size=num_examples) < _sigmoid(signal)).astype(np.float64)
+    inputs, true_logits = linear_data(rng, num_examples, num_features)
+    targets = (rng.uniform(size=num_examples) < _sigmoid(true_logits)).astype(np.float64)
     weights = _newton_optimum(inputs, targets, l2)
     logits = inputs @ weights
     loss = np.mean(np.logaddexp(0, logits) - targets * logits) + 0.5 * l2 * weights @ weights
@@ -85,8 +85,8 @@ def _newton_optimum(inputs: np.ndarray, targets: np.ndarray, l2: float, toleranc
 
     weights = np.zeros(inputs.shape[1])
     while (gradient_norm := np.linalg.norm(gradient(weights))) > tolerance:
-        variance = _sigmoid(inputs @ weights) * _sigmoid(-inputs @ weights)
-        hessian = (inputs.T * variance) @ inputs / len(targets) + l2 * np.eye(len(weights))
+        label_variance = _sigmoid(inputs @ weights) * _sigmoid(-inputs @ weights)
+        hessian = (inputs.T * label_variance) @ inputs / len(targets) + l2 * np.eye(len(weights))
         step = np.linalg.solve(hessian, gradient(weights))
         shortened_weights = (weights - step / 2**halvings for halvings in range(30))
         better_weights = next((w for w in shortened_weights if np.linalg.norm(gradient(w)) < gradient_norm), None)

@@ -17,11 +17,11 @@ from gcjax.tasks.classification import NUM_CLASSES, Images, Scale, image_task, s
 from gcjax.tasks.files import Source, contents
 from gcjax.tasks.models import network
 
-_source = functools.partial(
+_idx_source = functools.partial(
     Source, formats="They are idx files, as published (with .gz at the end of the name) or decompressed."
 )
 
-_MNIST = _source(
+_MNIST = _idx_source(
     title="MNIST",
     md5={
         "train-images-idx3-ubyte": "6bbc9ace898e44ae57da46a324031adb",
@@ -31,7 +31,7 @@ _MNIST = _source(
     },
 )
 
-_FASHION_MNIST = _source(
+_FASHION_MNIST = _idx_source(
     title="Fashion-MNIST",
     md5={
         "train-images-idx3-ubyte": "f4a8712d7a061bf5bd6d2ca38dc4d50a",
@@ -122,36 +122,43 @@ def fashion_mnist(
 
 
 def _images(files: Mapping[str, bytes]) -> Images:
-    train, test = (_labelled(files, part) for part in ("train", "t10k"))
+    """The training and test images of the data set's files, name -> bytes."""
+    train, test = (_images_and_labels(files, prefix) for prefix in ("train", "t10k"))
     if train[0].shape[1:] != test[0].shape[1:]:
-        sizes = f"{train[0].shape[1:3]} and {test[0].shape[1:3]}"
-        raise ValueError(f"Training and test images must have the same height and width; got {sizes}.")
+        shapes = f"{train[0].shape[1:3]} and {test[0].shape[1:3]}"
+        raise ValueError(f"Training and test images must have the same height and width; got {shapes}.")
     return Images(train, test)
 
 
-def _labelled(files: Mapping[str, bytes], part: str) -> tuple[np.ndarray, np.ndarray]:
-    """Images uint8[n, height, width, 1] and labels int32[n]."""
-    image_file, label_file = f"{part}-images-idx3-ubyte", f"{part}-labels-idx1-ubyte"
-    images, labels = _idx(image_file, files[image_file], 3), _idx(label_file, files[label_file], 1)
+def _images_and_labels(files: Mapping[str, bytes], prefix: str) -> tuple[np.ndarray, np.ndarray]:
+    """Images uint8[n, height, width, 1] and labels int32[n] of the files whose names begin with `prefix`."""
+    image_file, label_file = f"{prefix}-images-idx3-ubyte", f"{prefix}-labels-idx1-ubyte"
+    images, labels = _idx_array(image_file, files[image_file], 3), _idx_array(label_file, files[label_file], 1)
     if len(images) != len(labels):
         raise ValueError(
             f"{image_file} and {label_file} must have one label an image; got {len(images)} images and "
             f"{len(labels)} labels."
         )
-    if (largest := labels.max()) >= NUM_CLASSES:
+    if (largest_label := labels.max()) >= NUM_CLASSES:
         row = int(labels.argmax())
-        raise ValueError(f"A label of {label_file} must be at most {NUM_CLASSES - 1}; got {largest} for image {row}.")
+        raise ValueError(
+            f"A label of {label_file} must be at most {NUM_CLASSES - 1}; got {largest_label} for image {row}."
+        )
     return images[..., None], labels.astype(np.int32)
 
 
-def _idx(name: str, raw: bytes, axes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
-    """The array uint8[...] of an idx file."""
-    magic = bytes([0, 0, 8, axes])
-    if raw[:4] != magic:
-        raise ValueError(f"{name} must start with the bytes {magic.hex(' ')}; got {raw[:4].hex(' ') or 'nothing'}.")
-    header = 4 + 4 * axes
-    shape = tuple(int.from_bytes(raw[i : i + 4], "big") for i in range(4, header, 4))
-    if len(raw) - header != math.prod(shape) or 0 in shape:
+def _idx_array(name: str, file_bytes: bytes, num_axes: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
+    """The array uint8[...] in an idx file: a header with the lengths of the axes, then the entries."""
+    first_bytes = bytes([0, 0, 8, num_axes])  # 8: the entries are bytes
+    if file_bytes[:4] != first_bytes:
+        raise ValueError(
+            f"{name} must start with the bytes {first_bytes.hex(' ')}; got {file_bytes[:4].hex(' ') or 'nothing'}."
+        )
+    header_bytes = 4 + 4 * num_axes
+    shape = tuple(int.from_bytes(file_bytes[i : i + 4], "big") for i in range(4, header_bytes, 4))
+    if len(file_bytes) - header_bytes != math.prod(shape) or 0 in shape:
         size = " * ".join(map(str, shape))
-        raise ValueError(f"{name} must hold {size} bytes (at least 1) after its header; got {len(raw) - header:,}.")
-    return np.frombuffer(raw, np.uint8, offset=header).reshape(shape)
+        raise ValueError(
+            f"{name} must hold {size} bytes (at least 1) after its header; got {len(file_bytes) - header_bytes:,}."
+        )
+    return np.frombuffer(file_bytes, np.uint8, offset=header_bytes).reshape(shape)

@@ -119,8 +119,11 @@ class ResNet20(nn.Module):
     def _residual_block(self, x: jax.Array, features: int, stride: int) -> jax.Array:
         """Two convolutions and a shortcut around them."""
         y = self._conv_norm(nn.relu(self._conv_norm(x, features, stride)), features)
-        num_new = features - x.shape[-1]
-        shortcut = jnp.pad(x[:, ::stride, ::stride], ((0, 0), (0, 0), (0, 0), (num_new // 2, num_new - num_new // 2)))
+        num_new_channels = features - x.shape[-1]
+        shortcut = jnp.pad(
+            x[:, ::stride, ::stride],
+            ((0, 0), (0, 0), (0, 0), (num_new_channels // 2, num_new_channels - num_new_channels // 2)),
+        )
         return nn.relu(shortcut + y)
 
 
@@ -191,7 +194,7 @@ def network(
     Raises:
       ValueError: if there is no such network, it has no such option, or a value is out of its range.
     """
-    accepted = inspect.signature(MODELS[_validate.choice("model", model, MODELS)]).parameters
+    accepted_options = inspect.signature(MODELS[_validate.choice("model", model, MODELS)]).parameters
     options: dict[str, Any] = {}
     if hidden is not None:
         options["hidden"] = tuple(_validate.integer("an entry of hidden", entry, minimum=1) for entry in hidden)
@@ -200,9 +203,11 @@ def network(
     if width is not None:
         options["width"] = _validate.integer("width", width, minimum=1)
     for name, value in options.items():
-        if name not in accepted:
-            known = [option for option in ("hidden", "dropout", "width") if option in accepted]
-            raise ValueError(f"The model {model!r} has no option {name}; got {value!r}. It has {' and '.join(known)}.")
+        if name not in accepted_options:
+            own_options = [option for option in ("hidden", "dropout", "width") if option in accepted_options]
+            raise ValueError(
+                f"The model {model!r} has no option {name}; got {value!r}. It has {' and '.join(own_options)}."
+            )
     return Network(model, tuple(sorted(options.items())))
 
 

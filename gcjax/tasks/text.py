@@ -116,11 +116,11 @@ def _task_functions(context: int, width: int, depth: int, dtype: Any, num_evalua
         return in_slices(lambda examples: losses(params, *examples), (inputs, targets), slice_size)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
-        """Losses of training and held-out windows, and two other forms of the latter."""
+        """Losses of training and held-out windows (`num_evaluated` each; None: all), and two forms of the latter."""
         batch = first_examples(data.train, num_evaluated or data.train.targets.shape[0])
-        train = evaluate(params, batch.inputs, batch.targets)
-        test = jnp.mean(evaluate(params, *(x[:num_evaluated] for x in data.reference)))
-        byte_metrics = {"perplexity": jnp.exp(test), "bits_per_byte": test / math.log(2)}
-        return {"train_loss": batch.mean(train), "test_loss": test, **byte_metrics}
+        train_losses = evaluate(params, batch.inputs, batch.targets)
+        test_loss = jnp.mean(evaluate(params, *(x[:num_evaluated] for x in data.reference)))
+        byte_metrics = {"perplexity": jnp.exp(test_loss), "bits_per_byte": test_loss / math.log(2)}
+        return {"train_loss": batch.mean(train_losses), "test_loss": test_loss, **byte_metrics}
 
     return TaskFunctions(init, loss, metrics)

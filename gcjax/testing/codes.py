@@ -119,7 +119,7 @@ def _check_assignment(assignment: Assignment) -> None:
 
 
 def _check_types(code: GradientCode) -> None:
-    """Shapes and types, without computing anything."""
+    """What a plan gives has the right shapes and types, with and without 64-bit types; nothing is computed."""
     num_workers, load = code.assignment.chunks.shape
     num_messages, num_blocks = code.num_messages, code.num_blocks
     shapes = {
@@ -148,13 +148,13 @@ def _check_types(code: GradientCode) -> None:
 def _mask_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
     """int32[states, W]: progress where some workers have done all, the others nothing; the fewest of these first."""
     loads = code.assignment.loads
-    if 2 ** min(loads.size, 30) <= max_masks:
+    if 2 ** min(loads.size, 30) <= max_masks:  # then all are tried; 30, so that the power stays small
         masks = np.array(list(itertools.product((1, 0), repeat=loads.size)))
     else:
-        num_stragglers = 1 + np.minimum(random.geometric(0.25, size=max_masks), loads.size) - 1
-        masks = np.ones((max_masks, loads.size), np.int64)
-        for row, count in zip(masks[1:], num_stragglers[1:], strict=True):
-            row[random.permutation(loads.size)[:count]] = 0
+        num_stragglers = np.minimum(random.geometric(0.25, size=max_masks), loads.size)  # mostly few
+        masks = np.ones((max_masks, loads.size), np.int64)  # the first stays without stragglers
+        for mask, count in zip(masks[1:], num_stragglers[1:], strict=True):
+            mask[random.permutation(loads.size)[:count]] = 0
     order = np.argsort((masks == 0).sum(axis=1), kind="stable")
     return (masks[order] * loads).astype(np.int32)
 
@@ -166,13 +166,14 @@ def _random_progress(code: GradientCode, max_masks: int, random: np.random.Gener
 
 
 def _growing_progress(code: GradientCode, random: np.random.Generator, max_length: int = 33) -> np.ndarray:
-    """int32[states, W]: from nothing to everything, the chunks in a random order."""
+    """int32[states, W]: at most `max_length` states from nothing to everything, chunk by chunk of random workers."""
     loads = code.assignment.loads
-    order = random.permutation(np.repeat(np.arange(loads.size), loads))
-    increments = np.zeros((order.size + 1, loads.size), np.int32)
-    increments[np.arange(1, order.size + 1), order] = 1
-    rows = np.unique(np.linspace(0, order.size, min(max_length, order.size + 1)).astype(int))
-    return np.cumsum(increments, axis=0, dtype=np.int32)[rows]
+    worker_of_step = random.permutation(np.repeat(np.arange(loads.size), loads))
+    # [steps + 1, W]: the chunk that each step adds; nothing in the first row.
+    done_in_step = np.zeros((worker_of_step.size + 1, loads.size), np.int32)
+    done_in_step[np.arange(1, worker_of_step.size + 1), worker_of_step] = 1
+    shown_steps = np.unique(np.linspace(0, worker_of_step.size, min(max_length, worker_of_step.size + 1)).astype(int))
+    return np.cumsum(done_in_step, axis=0, dtype=np.int32)[shown_steps]
 
 
 def _planned_states(code: GradientCode, plan_all: PlanAll, progress: np.ndarray) -> _PlannedStates:
@@ -225,31 +226,37 @@ def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing: int)
     if code.whole_workers:
         rule = "with whole_workers, nothing is sent before the whole load is done"
         _require_none((sends_any & (plans.progress < code.assignment.loads)).any(axis=1), plans, rule)
+    # Of the growing states each but the last is compared with the next.
     is_withdrawn = np.zeros(len(plans.progress), bool)
     is_withdrawn[-num_growing:-1] = (plans.sent[-num_growing:-1] & ~plans.sent[-num_growing + 1 :]).any(axis=(1, 2))
     _require_none(is_withdrawn, plans, "a message that is sent must stay so with further progress")
 
 
 def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) -> None:
-    """Every set of so many stragglers is decoded, and not every one of one more, as far as that is tried."""
-    num_stragglers = ((plans.progress == 0) & (code.assignment.loads > 0)).sum(axis=1)
-    is_inexact = (num_stragglers <= tolerated) & (plans.distance > _zero_tolerance(code))
-    _require_none(is_inexact, plans, f"every set of {tolerated} stragglers must be decoded exactly")
-    is_one_more = (num_stragglers == tolerated + 1) & (plans.progress == 0).any(axis=1)
-    is_exhaustive = 2 ** min(code.assignment.num_workers, 30) <= len(plans.progress)
-    rule = f"tolerated={tolerated} must be the largest number of stragglers of which every set is decoded"
-    more = f"; all sets of {tolerated + 1} are"
-    is_largest = not is_one_more.any() or plans.distance[is_one_more].max() > _zero_tolerance(code)
-    require(not is_exhaustive or is_largest, rule + more)
+    """Every set of up to `tolerated` stragglers is decoded exactly, and not every set of one more.
+
+    In the P planned states each worker has done all or, as a straggler, nothing. The second rule is checked only if
+    these are all 2^W such states.
+    """
+    is_straggler = (plans.progress == 0) & (code.assignment.loads > 0)  # [states, W]; not who holds no chunks
+    num_stragglers = is_straggler.sum(axis=1)
+    is_inexact = plans.distance > _zero_tolerance(code)
+    breaks_promise = is_inexact & (num_stragglers <= tolerated)
+    _require_none(breaks_promise, plans, f"every set of {tolerated} stragglers must be decoded exactly")
+    has_one_more = num_stragglers == tolerated + 1
+    has_all_states = len(plans.progress) >= 2 ** min(code.assignment.num_workers, 30)  # 30: the power stays small
+    if has_all_states and has_one_more.any():
+        rule = f"tolerated={tolerated} must be the largest number of stragglers of which every set is decoded"
+        require(is_inexact[has_one_more].any(), f"{rule}; all sets of {tolerated + 1} are")
 
 
 def _check_never_grows(plans: _PlannedStates, num_growing: int) -> None:
     """The distance never grows along the last `num_growing` states, in which progress grows."""
     is_grown = np.diff(plans.distance[-num_growing:]) > 1e-9
     if is_grown.any():
-        step = len(plans.progress) - num_growing + int(np.flatnonzero(is_grown)[-1])
-        old_distance, new_distance = plans.distance[step : step + 2]
-        old_progress, new_progress = plans.progress[step : step + 2]
+        last_grown = len(plans.progress) - num_growing + int(np.flatnonzero(is_grown)[-1])  # the state before it grows
+        old_distance, new_distance = plans.distance[last_grown : last_grown + 2]
+        old_progress, new_progress = plans.progress[last_grown : last_grown + 2]
         rule = f"the residual must never grow with progress; it grows from {old_distance:.6g} to {new_distance:.6g}"
         require(False, rule, f"progress {on_one_line(old_progress)} and then {on_one_line(new_progress)}")
 
@@ -280,23 +287,24 @@ def _check_completion(code: GradientCode, plan_all: PlanAll, num_states: int, ra
         rule = f"at the time of completion the sum must be exact; at {time:g} s the residual is {distance[i]:.6g}"
         require(is_exact[i], rule, case)
         rule = f"completion must be the earliest time; it is {time:g} s, and the sum is exact before"
-        require(not is_exact[len(times) + i] or time == 0, rule, case)
+        is_exact_before = is_exact[len(times) + i]  # the states before the times follow those at the times
+        require(not is_exact_before or time == 0, rule, case)
 
 
 def _finish_times(is_held: np.ndarray, random: np.random.Generator) -> np.ndarray:
     """float64[cases, W, K]: when workers finish their chunks; all alike, in order, with ties, at random, some never."""
     num_workers = is_held.shape[0]
-    equal, ordered = np.ones(num_workers), 1.0 + np.arange(num_workers)
+    equal_seconds, ordered_seconds = np.ones(num_workers), 1.0 + np.arange(num_workers)
     random_seconds = list(random.exponential(size=(4, num_workers)))
-    for failed, seconds in enumerate(random_seconds):
-        seconds[random.permutation(num_workers)[: min(failed, num_workers)]] = np.inf
-    ties = random.choice([0.5, 1.0, 2.0], size=num_workers)
-    num_chunks_done = np.cumsum(np.where(is_held, 1.0, 0.0), axis=1)
+    for num_failed, seconds in enumerate(random_seconds):
+        seconds[random.permutation(num_workers)[: min(num_failed, num_workers)]] = np.inf
+    tied_seconds = random.choice([0.5, 1.0, 2.0], size=num_workers)
+    chunk_number = np.cumsum(np.where(is_held, 1.0, 0.0), axis=1)
     with np.errstate(invalid="ignore"):
         return np.stack(
             [
-                np.where(num_chunks_done > 0, num_chunks_done * x[:, None], 0)
-                for x in (equal, ordered, ties, *random_seconds)
+                np.where(chunk_number > 0, chunk_number * chunk_seconds[:, None], 0)
+                for chunk_seconds in (equal_seconds, ordered_seconds, tied_seconds, *random_seconds)
             ]
         )
 

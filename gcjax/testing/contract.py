@@ -56,6 +56,7 @@ class Traced:
     """A function as one program, and how often it was traced."""
 
     def __init__(self, function: Callable[..., Any]):
+        """Compiles nothing yet; `num_traces` counts up with each trace."""
         self.num_traces = 0
         self._function = function
         self._program = jax.jit(self._count_and_call)

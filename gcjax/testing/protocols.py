@@ -95,7 +95,7 @@ def check_protocol(
             broken_rule = _broken_rule(protocol, schedules[-1], case)
             if broken_rule:
                 broken_rule_of = functools.partial(_broken_rule_of_case, protocol)
-                rule, smallest = smallest_case(broken_rule_of, broken_rule, case, step=protocol.round_units)
+                rule, smallest = smallest_case(broken_rule_of, broken_rule, case, round_units=protocol.round_units)
                 require(False, rule, str(smallest))
         require(num_commits, f"some commit must happen within {shape[0]} units of each worker; none did in any case")
         require(traced.num_traces <= 1, "a schedule must not be compiled again for other durations or links")
@@ -114,9 +114,9 @@ def _cases(shape: tuple[int, int], num_cases: int, random: np.random.Generator) 
     yield Case(np.ones(shape), no_messages)
     for failure_probability in (0.0, 0.1):
         for _ in range(num_cases):
-            speeds = random.uniform(0.5, 2.0, size=shape[1])
-            ties = random.choice([0.0, 0.5, 1.0, 1.25, 2.0, 3.0], p=[0.05, *5 * [0.19]], size=shape)
-            for unit_seconds in (ties, random.exponential(size=shape) * speeds):
+            mean_seconds = random.uniform(0.5, 2.0, size=shape[1])
+            tied_seconds = random.choice([0.0, 0.5, 1.0, 1.25, 2.0, 3.0], p=[0.05, *5 * [0.19]], size=shape)
+            for unit_seconds in (tied_seconds, random.exponential(size=shape) * mean_seconds):
                 durations = np.where(random.random(shape) < failure_probability, np.inf, unit_seconds)
                 yield Case(durations, no_messages)
                 yield Case(durations, random.choice([0.0, 0.25, 0.5, 1.0], size=(3, shape[1])))
@@ -160,7 +160,7 @@ def _compiled_schedule(schedule: Callable[[jax.Array, Network], Schedule]) -> Sc
 
 
 def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
-    """Shapes and types, without computing anything."""
+    """The schedule for durations of this shape (T, W) has the right shapes and types; nothing is computed."""
     for dtype in (jnp.float32, jnp.float64):
         with jax.enable_x64(True):
             durations = jax.ShapeDtypeStruct(shape, dtype)
@@ -204,14 +204,14 @@ def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case]
 
 
 def _check_refusals(protocol: Protocol, shape: tuple[int, int]) -> None:
-    """Durations that are no seconds, or of another number of workers than the code has."""
-    for text, durations in {
+    """Durations that are no seconds, or of another number of workers than the code has, are refused."""
+    for words, durations in {
         "negative durations": np.full(shape, -1.0),
         "durations that are no numbers": np.full(shape, np.nan),
         "whole numbers as durations": np.ones(shape, np.int32),
         "durations of one axis": np.ones(shape[0]),
     }.items():
-        check_refusal("a protocol", protocol.__call__, durations, case=text)
+        check_refusal("a protocol", protocol.__call__, durations, case=words)
     if protocol.code is not None:
         durations = np.ones((shape[0], shape[1] + 1))
         check_refusal(

@@ -86,39 +86,41 @@ def _check_order(schedule: Schedule, protocol: Protocol) -> None:
     for commit in np.flatnonzero(np.isfinite(schedule.time)):
         contributions = zip(schedule.worker[commit], schedule.unit[commit], schedule.work[commit], strict=True)
         for worker, unit, work in sorted(contribution for contribution in contributions if contribution[0] >= 0):
-            where = f"commit {commit} has unit {unit} of worker {worker}"
+            place = f"commit {commit} has unit {unit} of worker {worker}"
             rule = "units of a worker must be used in order"
-            require(unit > last_unit[worker], f"{rule}; {where} after unit {last_unit[worker]}")
-            ends = schedule.compute_end[unit : unit + work, worker]
-            require(np.isfinite(ends).all(), f"only units that are computed to the end can be used; {where}")
+            require(unit > last_unit[worker], f"{rule}; {place} after unit {last_unit[worker]}")
+            compute_ends = schedule.compute_end[unit : unit + work, worker]
+            require(np.isfinite(compute_ends).all(), f"only units that are computed to the end can be used; {place}")
             arrival = schedule.finish[unit + work - 1, worker]
-            rule = f"a unit must have arrived when it is used; {where} at {schedule.time[commit]:g} s"
+            rule = f"a unit must have arrived when it is used; {place} at {schedule.time[commit]:g} s"
             require(arrival <= schedule.time[commit] * (1 + ROUNDING), f"{rule}, and it has arrived at {arrival:g} s")
             last_unit[worker] = unit + work - 1
 
 
 def _check_times(schedule: Schedule, *, overlaps: bool) -> None:
-    """No unit starts before its worker is free, nobody computes while sending."""
+    """No unit starts before its worker is free, nobody begins one while sending; with `overlaps` that is allowed."""
     for name, later_name in itertools.pairwise(("start", "compute_start", "compute_end", "finish")):
         times, later_times = getattr(schedule, name), getattr(schedule, later_name)
         is_finite = np.isfinite(times) & np.isfinite(later_times)
         require((times <= later_times + ROUNDING)[is_finite].all(), f"{name} must not come after {later_name}")
     for worker in range(schedule.start.shape[1]):
         units = np.flatnonzero(np.isfinite(schedule.start[:, worker]))
-        starts, ends = schedule.start[units, worker], schedule.compute_end[units, worker]
-        overlaps_previous = np.flatnonzero(starts[1:] < ends[:-1] - ROUNDING)
-        if overlaps_previous.size:
-            unit = units[1:][overlaps_previous[0]]
+        start_times, compute_ends = schedule.start[units, worker], schedule.compute_end[units, worker]
+        too_early = np.flatnonzero(start_times[1:] < compute_ends[:-1] - ROUNDING)
+        if too_early.size:
+            unit = units[1:][too_early[0]]
             rule = "no unit must start before its worker has computed the one before"
-            previous_end = ends[overlaps_previous[0]]
+            previous_end = compute_ends[too_early[0]]
             start = schedule.start[unit, worker]
             example = f"unit {unit} of worker {worker} starts at {start:g} s, the one before ends at {previous_end:g} s"
             require(False, f"{rule}; {example}")
         is_sent = np.isfinite(schedule.send_start[:, worker])
         send_starts, arrivals = schedule.send_start[is_sent, worker], schedule.finish[is_sent, worker]
-        for sent, arrived in zip(send_starts, arrivals, strict=True):
-            begins_while_sending = (starts > sent + ROUNDING) & (starts < arrived - ROUNDING)
-            rule = f"nobody must begin a unit while sending; worker {worker} does between {sent:g} and {arrived:g} s"
+        for send_start, arrival in zip(send_starts, arrivals, strict=True):
+            begins_while_sending = (start_times > send_start + ROUNDING) & (start_times < arrival - ROUNDING)
+            rule = (
+                f"nobody must begin a unit while sending; worker {worker} does between {send_start:g} and {arrival:g} s"
+            )
             require(overlaps or not begins_while_sending.any(), rule)
 
 

@@ -8,16 +8,18 @@ import numpy as np
 MAX_ENTRIES = 32  # that are tried
 
 
-def smallest_case(broken_rule_of: Callable[[Any], str], rule: str, case: Any, *, step: int = 1) -> tuple[str, Any]:
+def smallest_case(
+    broken_rule_of: Callable[[Any], str], rule: str, case: Any, *, round_units: int = 1
+) -> tuple[str, Any]:
     """The broken rule and a case with fewer units and workers and simpler durations that still breaks one.
 
     Args:
       broken_rule_of: `case -> rule`, the rule that a case breaks, in a sentence; empty if it breaks none.
       rule: that the given case breaks.
       case: a named tuple `(durations float[T, W], messages float[3, W])`.
-      step: the units of a round.
+      round_units: the units of a round.
     """
-    for smaller in _smaller_cases(case, step):
+    for smaller in _smaller_cases(case, round_units):
         broken_rule = broken_rule_of(smaller)
         if broken_rule:
             rule, case = broken_rule, smaller
@@ -27,20 +29,24 @@ def smallest_case(broken_rule_of: Callable[[Any], str], rule: str, case: Any, *,
     if broken_rule:
         rule, case = broken_rule, without_messages
     for simplify in _simplifications(case):
-        changed = case._replace(durations=simplify(case.durations))
-        broken_rule = "" if np.array_equal(changed.durations, case.durations) else broken_rule_of(changed)
+        simplified_case = case._replace(durations=simplify(case.durations))
+        broken_rule = (
+            "" if np.array_equal(simplified_case.durations, case.durations) else broken_rule_of(simplified_case)
+        )
         if broken_rule:
-            rule, case = broken_rule, changed
+            rule, case = broken_rule, simplified_case
     return rule, case
 
 
-def _smaller_cases(case: Any, step: int) -> Iterator[Any]:
-    """Cases of the first one to three rounds, of `step` units, and the first two workers or all; the smallest first."""
+def _smaller_cases(case: Any, round_units: int) -> Iterator[Any]:
+    """Cases of the first one to three rounds, of so many units, and of two workers or all; the smallest first."""
     num_units, num_workers = case.durations.shape
-    units = [n * step for n in (1, 2, 3) if n * step < num_units]
-    for workers in sorted({min(2, num_workers), num_workers}):
-        for n in [*units, *([num_units] if workers < num_workers else [])]:
-            yield case._replace(durations=case.durations[:n, :workers], messages=case.messages[:, :workers])
+    unit_counts = [n * round_units for n in (1, 2, 3) if n * round_units < num_units]
+    for workers_kept in sorted({min(2, num_workers), num_workers}):
+        for units_kept in [*unit_counts, *([num_units] if workers_kept < num_workers else [])]:
+            yield case._replace(
+                durations=case.durations[:units_kept, :workers_kept], messages=case.messages[:, :workers_kept]
+            )
 
 
 def _simplifications(case: Any) -> Iterator[Callable[[np.ndarray], np.ndarray]]:

@@ -73,7 +73,7 @@ def _check_seconds(seconds: np.ndarray) -> None:
 
 
 def _check_state(model: StragglerModel, key: jax.Array, num_workers: int) -> None:
-    """Shapes and types, by tracing alone."""
+    """State and seconds have the right shapes and types, and the state keeps its own; by tracing alone."""
     state = call_or_fail("init", lambda: model.init(key, num_workers))
     second_state = call_or_fail("init", lambda: model.init(key, num_workers))
     require(same(state, second_state), "the same key must give the same state", "two calls of init with one key")

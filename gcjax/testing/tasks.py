@@ -58,12 +58,12 @@ def check_task(
 
 
 def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
-    """Shapes and types of loss, gradient and metrics, without computing anything."""
-    floats = {x.dtype for x in jax.tree.leaves(params) if jnp.issubdtype(x.dtype, jnp.floating)}
-    require(floats, "parameters must have floating point numbers")
+    """Loss, gradient and metrics have the right shapes and types; nothing is computed."""
+    float_types = {x.dtype for x in jax.tree.leaves(params) if jnp.issubdtype(x.dtype, jnp.floating)}
+    require(float_types, "parameters must have floating point numbers")
     loss, gradient = call_or_fail("loss", jax.eval_shape, jax.value_and_grad(task.loss), params, batch, key)
     require(loss.shape == (), f"the loss must be one number; it has the shape {list(loss.shape)}")
-    require(loss.dtype in floats, f"the loss must have a float type of the parameters; it is {loss.dtype}")
+    require(loss.dtype in float_types, f"the loss must have a float type of the parameters; it is {loss.dtype}")
     for (path, x), g in zip(jax.tree.leaves_with_path(params), jax.tree.leaves(gradient), strict=True):
         rule = f"gradients must keep the types of the parameters; params{jax.tree_util.keystr(path)}"
         require(x.dtype == g.dtype, f"{rule} is {x.dtype}, not {g.dtype}")
@@ -76,17 +76,17 @@ def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
 
 
 def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bool) -> None:
-    """Loss, gradient and metrics at two points; unless quick, the loss compiled again is the same."""
+    """Loss, gradient and metrics are finite at two points; unless quick, the loss compiled again is the same."""
     derivative = jax.jit(jax.value_and_grad(task.loss))
     metrics = jax.jit(task.metrics)
-    for where, tried_params in (("the initial parameters", params), ("parameters near them", perturbed(params, key))):
+    for point, tried_params in (("the initial parameters", params), ("parameters near them", perturbed(params, key))):
         loss, gradient = call_or_fail("loss", derivative, tried_params, batch, key)
-        require(np.isfinite(loss), f"the loss must be finite; it is {float(loss):g}", where)
+        require(np.isfinite(loss), f"the loss must be finite; it is {float(loss):g}", point)
         for path, x in jax.tree.leaves_with_path(gradient):
             name = f"params{jax.tree_util.keystr(path)}"
-            require(np.isfinite(x).all(), f"gradients must be finite; that of {name} is not", where)
+            require(np.isfinite(x).all(), f"gradients must be finite; that of {name} is not", point)
         for name, value in call_or_fail("metrics", metrics, tried_params, task.data).items():
-            require(np.isfinite(value), f"metrics must be finite; {name!r} is {float(value):g}", where)
+            require(np.isfinite(value), f"metrics must be finite; {name!r} is {float(value):g}", point)
     if not quick:
         recompiled = jax.jit(lambda p, b, k: task.loss(p, b, k))(tried_params, batch, key)
         rule = "the loss must depend on parameters, batch and key only; compiled again it differs"
@@ -127,22 +127,25 @@ def _check_batches(
       index_pairs: (first, second), as (worker, unit) or (chunk, round).
       quick: leaves out what needs operations to be compiled one by one.
     """
-    first, second = (jnp.asarray([index_pair[i] for index_pair in index_pairs], jnp.int32) for i in range(2))
-    batches = call_or_fail(name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first, second)
+    first_indices, second_indices = (
+        jnp.asarray([index_pair[i] for index_pair in index_pairs], jnp.int32) for i in range(2)
+    )
+    batches = call_or_fail(name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first_indices, second_indices)
     previous_shapes = None
     for i, index_pair in enumerate(index_pairs):
-        alone = call_or_fail(name, compiled, data, key, *index_pair)
+        single_batch = call_or_fail(name, compiled, data, key, *index_pair)
         case = f"{name}(data, rng_key, {index_pair[0]}, {index_pair[1]})"
-        require(same(alone, compiled(data, key, *index_pair)), "a batch must be the same when it is drawn again", case)
-        among_others = jax.tree.map(lambda x, i=i: x[i], batches)
-        require(same(alone, among_others), "a batch must be the same alone and among others", case)
-        shapes = jax.tree.map(lambda x: (x.shape, x.dtype), alone)
+        is_same = same(single_batch, compiled(data, key, *index_pair))
+        require(is_same, "a batch must be the same when it is drawn again", case)
+        vmapped_batch = jax.tree.map(lambda x, i=i: x[i], batches)
+        require(same(single_batch, vmapped_batch), "a batch must be the same alone and among others", case)
+        shapes = jax.tree.map(lambda x: (x.shape, x.dtype), single_batch)
         require(previous_shapes in (None, shapes), "all batches must have the same shapes and types", case)
         previous_shapes = shapes
     if not quick:
         eager = call_or_fail(name, draw, data, key, *(jnp.asarray(x, jnp.int32) for x in index_pairs[0]))
-        alone = compiled(data, key, *index_pairs[0])
-        require(close(eager, alone, 1e-6), "a batch must be the same with and without jit", case)
+        single_batch = compiled(data, key, *index_pairs[0])
+        require(close(eager, single_batch, 1e-6), "a batch must be the same with and without jit", case)
 
 
 def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
@@ -160,7 +163,7 @@ def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
 
 
 def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
-    """The mean of the chunks is all data, in every round; loss and gradient."""
+    """Mean loss and mean gradient of the chunks are those of all data, in every round."""
     nearby_params, chunks = perturbed(params, key), jnp.arange(task.num_chunks, dtype=jnp.int32)
 
     def mean_loss(params: Any, round: jax.Array) -> jax.Array:

@@ -267,7 +267,7 @@ def test_a_failed_save_is_reported_and_the_one_before_stays(tmp_path, monkeypatc
     with Checkpoints(tmp_path) as checkpoints:
         checkpoints.restore(small(0), IDENTITY)
         with monkeypatch.context() as patch:
-            patch.setattr(checkpoint_files, "_sha256", full)
+            patch.setattr(checkpoint_files.files, "sha256", full)
             checkpoints.save(2, small(2), IDENTITY)
             with pytest.raises(OSError, match="No space left"):
                 checkpoints.wait()

@@ -117,7 +117,7 @@ def test_training_goes_on_from_its_last_checkpoint(tmp_path, timed, stop, left):
 def ended(monkeypatch):
     """As in a command, with what has ended the process instead of an end, and that a signal comes."""
     ends = []
-    monkeypatch.setattr(interrupts._signal_state, "saving", interrupts.SAVING_SECONDS)
+    monkeypatch.setattr(interrupts._signal_state, "saving_seconds", interrupts.SAVING_SECONDS)
     monkeypatch.setattr(interrupts._signal_state, "received", None)
     monkeypatch.setattr(interrupts, "_end_process", lambda number: ends.append((number, saved_progress.sentence())))
     return ends

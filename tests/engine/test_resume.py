@@ -70,7 +70,7 @@ def test_what_a_piece_that_takes_too_long_loses_is_said(tmp_path, whole):
 def test_what_is_lost_before_the_first_checkpoint(tmp_path):
     work = saved_progress.SavedProgress("ASP", 10, Checkpoints(tmp_path).on_disk)
     assert saved_progress.sentence() == work.sentence() == "lost is the work of 0 s on ASP"
-    work.stopped()
+    work.record_stop()
     assert saved_progress.sentence() == "lost is the work of 0 s on ASP"
     saved_progress.forget()
     assert not saved_progress.sentence()

@@ -56,7 +56,7 @@ def test_silence_is_a_loss(lost):
         if lost:
             nodes[1].end._listening.cancel()
         else:
-            nodes[0].end._over = True  # suspended: nor does it say that a process left which no longer heard it
+            nodes[0].end._is_over = True  # suspended: nor does it say that a process left which no longer heard it
         others = [node for rank, node in enumerate(nodes) if rank != lost]
         await until(lambda: all(node.stopped for node in others))
         assert all(node.stopped.startswith(f"process {lost} was lost: nothing was heard") for node in others)

@@ -34,7 +34,7 @@ def test_an_argument_wins_over_the_environment(tmp_path, monkeypatch):
     monkeypatch.setenv("GCJAX_SECRET", f"{TEXT}3\n")
     assert secret(ELSEWHERE) == f"{TEXT}3".encode()
     assert secret(ELSEWHERE, file=one) == f"{TEXT}1".encode()
-    assert secret(ELSEWHERE, none=True) == b""
+    assert secret(ELSEWHERE, no_secret=True) == b""
 
 
 @pytest.mark.parametrize("host", ["10.0.0.1", "node007", "0.0.0.0", "[fe80::1]", "127.0.0.1.example.org", "128.0.0.1"])
@@ -42,7 +42,7 @@ def test_where_others_can_come_a_secret_is_needed(host):
     place = Rendezvous(f"{host}:1234", 2, 0)
     with pytest.raises(ValueError, match=r"need a secret in common; got none. Set GCJAX_SECRET .* with --no-secret"):
         secret(place)
-    assert secret(place._replace(num_processes=1)) == secret(place, none=True) == b""
+    assert secret(place._replace(num_processes=1)) == secret(place, no_secret=True) == b""
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "LocalHost", "[::1]", "127.9.9.9"])
@@ -54,7 +54,7 @@ def test_bad_secrets_are_refused_and_not_shown(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="must be a file that can be read; got .*nowhere.*: No such file"):
         secret(HERE, file=tmp_path / "nowhere")
     with pytest.raises(ValueError, match="a secret or has none; got both secret-file"):
-        secret(HERE, file=tmp_path / "nowhere", none=True)
+        secret(HERE, file=tmp_path / "nowhere", no_secret=True)
     monkeypatch.setenv("GCJAX_SECRET", "sesame ")
     with pytest.raises(ValueError, match="^GCJAX_SECRET must hold a secret of at least 16 bytes; got 6. Make") as error:
         secret(HERE)

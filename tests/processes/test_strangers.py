@@ -89,7 +89,7 @@ def test_a_process_of_the_group_that_says_nonsense_is_heard_and_harms_nobody():
         for message in ({"alive": "x"}, {"alive": [1]}, {"alive": None, "x": 1}, {"done": []}):
             wire.send(writer, **message)
         await hub.end.finish()
-        assert hub.stopped is None and hub.end._peers[1].answered == 0
+        assert hub.stopped is None and hub.end._peers[1].last_answer == 0
 
     play(scene)
 
@@ -222,8 +222,8 @@ def test_of_many_open_connections_the_oldest_is_closed():
             await opened[-1][0].readline()
         for reader, _ in opened[:5]:
             assert await reader.read() == b""
-        await until(lambda: first._number == 5)
-        assert len(first._open) == 3
+        await until(lambda: first._num_strangers == 5)
+        assert len(first._unproven) == 3
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await handshake.enter(reader, writer, SECRET, HELLO) is None
         first.close()

@@ -79,9 +79,9 @@ class Subsets:
     def __init__(self, automaton: Automaton):
         """Starts with the sets of initial control states.
 
-        `_next` is int64[M, S A]: the set after a set and a row (a state and step: s A + a), or UNKNOWN until asked.
-        `_words` is uint64[M, Q / 64]: the members of each set, one bit each; `_numbers` has the number of a set by the
-        bytes of these. `_terminating` and `_aborting` are such sets too, one for each state.
+        `_next` is int64[sets, S A]: the set after a set and a row (a state and step: s A + a), or UNKNOWN until asked.
+        `_words` is uint64[sets, Q / 64]: the members of each set, one bit each; `_numbers` has the number of a set
+        by the bytes of these. `_terminating` and `_aborting` are such sets too, one for each state.
         """
         self._moves, self._space, self._num_controls = moves(automaton), automaton.space, automaton.num_controls
         self._terminating, self._aborting = _packed_words(automaton.terminating.T), _packed_words(automaton.aborting.T)
@@ -124,7 +124,7 @@ class Subsets:
         return is_subset
 
     def _followers(self, sets: np.ndarray, rows: np.ndarray) -> np.ndarray:
-        """bool[N, Q], the control states after a state and step (together: a row) from any in the sets."""
+        """bool[entries, Q], the control states after a state and step (together: a row) from any in the sets."""
         entry, control = np.nonzero(_unpacked_words(self._words[sets], self._num_controls))  # all members of all sets
         num_rows = self._next.shape[1]  # S A
         member, transition = self._moves.from_rows(control * num_rows + rows[entry])

@@ -134,7 +134,7 @@ class _Search:
         return layer.select(~self._covered(layer))
 
     def _covered(self, layer: _Layer) -> np.ndarray:
-        """bool[N], whether the configuration was met with fewer control states of the specification.
+        """bool[pairs], whether the configuration was met with fewer control states of the specification.
 
         Such a pair needs no search: fewer control states allow fewer traces, so what follows the other is stricter.
         """
@@ -144,7 +144,7 @@ class _Search:
             is_subset = self._spec.proper_subsets(sets)  # [different sets, all sets]
             if is_subset is None:
                 break
-            is_seen = self._seen[layer.configurations[block], : is_subset.shape[1]]  # bool[block, M]
+            is_seen = self._seen[layer.configurations[block], : is_subset.shape[1]]  # bool[block, sets]
             is_covered[block] = (is_seen & is_subset[set_places]).any(axis=1)
         return is_covered
 

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from gcjax.engine.gradients import Chunks, chunk_batch
 from gcjax.engine.live.deadlines import RECENT_CHUNKS, SLACK
 from gcjax.engine.messages import gradient_blocks
 from gcjax.tasks.base import Task
@@ -68,13 +69,12 @@ def chunk_gradient(task: Task, num_blocks: int) -> Callable[..., ChunkGradients]
         chunk: jax.Array,
         round: jax.Array,
     ) -> ChunkGradients:
-        """The slots with the gradient and loss of one chunk in slot number `slot`."""
-        batch = task.chunk_batch(data, rng_key, chunk, round)
-        key = jax.random.fold_in(jax.random.fold_in(rng_key, chunk), round)
-        value, gradient = jax.value_and_grad(task.loss)(params, batch, key)
+        """The slots with gradient (in `num_blocks` blocks) and loss of `task` on one chunk in slot number `slot`."""
+        batch, key = chunk_batch(task, Chunks(data, rng_key, round), chunk)
+        loss, gradient = jax.value_and_grad(task.loss)(params, batch, key)
         return ChunkGradients(
             slots.gradients.at[0, slot].set(gradient_blocks(gradient, num_blocks)),
-            slots.losses.at[0, slot].set(value),
+            slots.losses.at[0, slot].set(loss),
         )
 
     return gradient

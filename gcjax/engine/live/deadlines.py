@@ -95,7 +95,7 @@ def adaptive(*, tolerance: float = 3.0, window: int = 5) -> DeadlineRule:
     _validate.integer("window", window, minimum=1)
 
     def seconds_until_deadline(inputs: DeadlineInputs) -> float:
-        """The load K times (median + tolerance * deviation) of the chunk times in the last rounds; inf before any."""
+        """Load K times (median + tolerance * deviation) of chunk times in the last `window` rounds; inf before any."""
         chunk_seconds = inputs.history[-window:]
         chunk_seconds = chunk_seconds[np.isfinite(chunk_seconds)]
         if not chunk_seconds.size:

@@ -94,11 +94,11 @@ def check_common(checkpoints: Checkpoints, identity: str) -> None:
 @contextmanager
 def grace(storage: Storage) -> Iterator[None]:
     """A context for the rounds: SIGINT or SIGTERM ends the process only after they have saved a checkpoint (`save`)."""
-    with interrupts.grace(interrupts.saving()):
+    with interrupts.grace(interrupts.saving_seconds()):
         yield
         storage.checkpoints.wait()
         if interrupts.stop_requested():
-            storage.progress.stopped()  # for the last line of the command: all rounds so far are saved
+            storage.progress.record_stop()  # for the last line of the command: all rounds so far are saved
 
 
 def save(storage: Storage, training: TrainingState) -> bool:
@@ -112,7 +112,7 @@ def save(storage: Storage, training: TrainingState) -> bool:
     rounds_done = len(training.history)
     any_process_stops = pieces.stop_requested(training.params)
     if any_process_stops or rounds_done == storage.num_rounds or rounds_done % storage.checkpoints.every == 0:
-        storage.progress.saved(rounds_done)
+        storage.progress.record_checkpoint(rounds_done)
         storage.checkpoints.save(rounds_done, _checkpoint_arrays(storage, training), storage.identity)
     return any_process_stops and interrupts.stop_requested()
 
@@ -124,7 +124,7 @@ def restore(storage: Storage, initial: TrainingState) -> TrainingState:
       ValueError: if the checkpoints are of another run, or all are damaged.
     """
     checkpoint = storage.checkpoints.restore(_checkpoint_arrays(storage, initial), storage.identity)
-    storage.progress.saved(0 if checkpoint is None else checkpoint.step)
+    storage.progress.record_checkpoint(0 if checkpoint is None else checkpoint.step)
     if checkpoint is None:
         return initial
     arrays, rounds_done = checkpoint.state, checkpoint.step  # the tables have rows for all E rounds

@@ -41,11 +41,12 @@ def slow_spells(chunk_seconds: np.ndarray, *, threshold: float = 1.5) -> list[Sl
     ratios = _median_of_three(slowdowns(chunk_seconds))
     spells = []
     for worker, worker_ratios in enumerate(ratios.T):
+        # False before the first round and after the last, so that every spell has a beginning and an end.
         is_slow = np.concatenate([[False], worker_ratios > threshold, [False]])
         edges = np.flatnonzero(is_slow[1:] != is_slow[:-1]).reshape(-1, 2)  # pairs of a spell's first round and its end
-        for first, end in edges.tolist():
-            last = None if end == len(worker_ratios) else end - 1
-            slowdown = float(np.median(worker_ratios[first:end]))
+        for first, end_round in edges.tolist():
+            last = None if end_round == len(worker_ratios) else end_round - 1
+            slowdown = float(np.median(worker_ratios[first:end_round]))
             spells.append(SlowSpell(worker=worker, slowdown=slowdown, first=first, last=last))
     return sorted(spells, key=lambda spell: (spell.first, spell.worker))
 
@@ -59,8 +60,8 @@ def slowdowns(chunk_seconds: np.ndarray) -> np.ndarray:
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "All-NaN slice|Mean of empty slice", RuntimeWarning)
         medians = np.nanmedian(np.asarray(chunk_seconds, np.float64), axis=1)
-        others = [np.nanmedian(np.delete(medians, w, axis=1), axis=1) for w in range(medians.shape[1])]
-    return medians / np.stack(others, axis=1)
+        medians_of_others = [np.nanmedian(np.delete(medians, w, axis=1), axis=1) for w in range(medians.shape[1])]
+    return medians / np.stack(medians_of_others, axis=1)
 
 
 def slow_text(spells: list[SlowSpell]) -> str:
@@ -73,6 +74,9 @@ def slow_text(spells: list[SlowSpell]) -> str:
 
 
 def _median_of_three(values: np.ndarray) -> np.ndarray:
-    """The running median of three along the first axis; the first and last entry, with one neighbour, count twice."""
-    padded = np.pad(values, ((1, 1), (0, 0)), mode="edge")
-    return np.median(np.stack([padded[:-2], padded[1:-1], padded[2:]]), axis=0)
+    """The running median of three along the first axis; the first and last entry, with one neighbour, count twice.
+
+    values: float[E, W]; so is the result.
+    """
+    extended = np.pad(values, ((1, 1), (0, 0)), mode="edge")
+    return np.median(np.stack([extended[:-2], extended[1:-1], extended[2:]]), axis=0)

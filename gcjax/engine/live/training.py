@@ -26,6 +26,7 @@ from gcjax.engine.live.exchange import Exchange, SharedProgress, global_rows, ow
 from gcjax.engine.live.round_records import LiveRun, Round, stack_rounds
 from gcjax.engine.live.saving import Storage, TrainingState
 from gcjax.engine.live.worker_round import RoundEnd, Throttle, Worker, deadline_inputs, worker_round
+from gcjax.engine.validation import check_same_chunks
 from gcjax.tasks.base import Task
 
 
@@ -215,7 +216,7 @@ def _worker(
     rank, compiled_gradient = jax.process_index(), chunk_gradient(task, code.num_blocks)
 
     def gradient_in_slot(gradients: ChunkGradients, params: Any, slot: int, round_number: int) -> ChunkGradients:
-        """The gradients with that of this worker's chunk number `slot` computed."""
+        """The gradients with that of slot number `slot` of this worker, `rank`, computed by `compiled_gradient`."""
         chunk = code.assignment.chunks[rank, slot]
         return compiled_gradient(
             gradients, params, task.data, batch_key, np.int32(slot), np.int32(chunk), np.int32(round_number)
@@ -282,12 +283,7 @@ def _check_arguments(
         raise ValueError(f"deadline must be a rule, for example gcjax.engine.live.adaptive(); got {rule!r}.")
     if max_residual is not None:
         _validate.number("max_residual", max_residual, finite=True)
-    if code.assignment.num_chunks != task.num_chunks:
-        raise ValueError(
-            f"the code and the task must cut the data into the same chunks; the code has "
-            f"{code.assignment.num_chunks}, the task {task.num_chunks}. Make the task with "
-            f"num_chunks={code.assignment.num_chunks}."
-        )
+    check_same_chunks(code, task)
 
 
 def _no_throttle(worker: int, round: int) -> float:

@@ -87,7 +87,7 @@ def worker_round(
     """
     code, load = worker.code, int(worker.code.assignment.loads[worker.rank])
     past_rounds = [record.chunk_seconds for record in history[-MAX_PAST_ROUNDS:]]  # [K, W] of each round
-    # Every round has a chunk of each worker, so this many rounds have as many of its chunks as are looked at.
+    # Every round has a chunk of each worker, so so many rounds have the RECENT_CHUNKS of it that predictions use.
     recent_rounds = past_rounds[-deadlines.RECENT_CHUNKS :]
     past_seconds = [float(s) for times in recent_rounds for s in times[:, worker.rank] if np.isfinite(s)]
     seconds_to_deadline = worker.rule.seconds(deadline_inputs(worker, past_rounds))
@@ -114,7 +114,7 @@ def worker_round(
         if shared.residual <= worker.residual_bound or (shared.progress == code.assignment.loads).all():
             return RoundEnd(gradients, shared, seconds_to_deadline, extensions)
         num_chunks = int(shared.progress.sum())
-        inputs = deadline_inputs(worker, [*past_rounds, shared.seconds.T])  # [K, W] of each round
+        inputs = deadline_inputs(worker, [*past_rounds, shared.seconds.T])  # with this round so far; seconds: [W, K]
         extension = deadlines.extension(inputs, shared.progress, stalled=num_chunks == previous_num_chunks)
         deadline, min_chunks = worker.clock.now() + extension.seconds, extension.min_chunks
         extensions, previous_num_chunks = extensions + 1, num_chunks
