@@ -36,7 +36,16 @@ def coded_steps(mesh: Any) -> list[Row]:
         cost = 1 / ratio(times[1], times[0])
         note = f"{1e3 * statistics.median(times[1]):.1f} ms; uncoded {1e3 * statistics.median(times[0]):.1f} ms"
         what = f"coded step over the uncoded one, 8 devices, L = {blocks}, {examples} examples a chunk"
-        rows.append(Row(what=what, value=f"{cost:.2f}", target=f"<= {limit}", met=cost <= limit, note=note))
+        rows.append(
+            Row(
+                what=what,
+                value=f"{cost:.2f}",
+                target=f"<= {limit}",
+                met=cost <= limit,
+                note=note,
+                peer="the uncoded data-parallel step",
+            )
+        )
         if examples == 64:
             rows += _traffic(coded, blocks)
     return rows

@@ -19,6 +19,7 @@ class Row(NamedTuple):
       target: what it should be, as text.
       met: whether it is.
       note: absolute times and the like.
+      peer: the other library, or the usual way without this one, that the figure compares with; empty for none.
     """
 
     what: str
@@ -26,6 +27,7 @@ class Row(NamedTuple):
     target: str
     met: bool
     note: str
+    peer: str = ""
 
 
 def alternate(*functions: Callable[[], Any], repeats: int = 9) -> list[list[float]]:
