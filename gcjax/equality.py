@@ -32,16 +32,16 @@ class PureFunction:
     """A function that equals those of other calls of its factory with equal arguments.
 
     Attributes:
-      by_value: whether the arguments of the factory all compare by value; a closure among them equals only itself.
+      compares_by_value: whether the arguments of the factory all compare by value; a closure equals only itself.
     """
 
-    def __init__(self, function: Callable[..., Any], origin: Hashable, by_value: bool) -> None:
+    def __init__(self, function: Callable[..., Any], origin: Hashable, compares_by_value: bool) -> None:
         """Wraps a function; `origin` is what it compares by: its factory, the factory's arguments, and its path."""
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
         self._origin, self._hash = origin, hash(origin)
-        self.by_value = by_value
+        self.compares_by_value = compares_by_value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """What the function returns."""
@@ -85,30 +85,33 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
             hash(origin)
         except TypeError:
             return result
-        by_value = not any(map(_is_closure, _iterate_leaves(bound_arguments.arguments)))
-        return _with_origins(result, origin, by_value, ())
+        compares_by_value = not any(map(_is_closure, _iterate_leaves(bound_arguments.arguments)))
+        return _with_origins(result, origin, compares_by_value, ())
 
     return comparing
 
 
-def _with_origins(value: Any, origin: Hashable, by_value: bool, path: tuple[Hashable, ...]) -> Any:
+def _with_origins(value: Any, origin: Hashable, compares_by_value: bool, path: tuple[Hashable, ...]) -> Any:
     """The value, where every closure in tuples, lists and dicts is now a `PureFunction`.
 
     Args:
       value: what a factory returned, or a part of it.
       origin: the factory and its arguments.
-      by_value: whether the arguments of the factory all compare by value.
+      compares_by_value: whether the arguments of the factory all compare by value.
       path: the fields, indices and keys from what the factory returned to this part.
     """
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = {name: _with_origins(getattr(value, name), origin, by_value, (*path, name)) for name in value._fields}
+        fields = {
+            name: _with_origins(getattr(value, name), origin, compares_by_value, (*path, name))
+            for name in value._fields
+        }
         is_unchanged = all(fields[name] is getattr(value, name) for name in fields)
         return value if is_unchanged else type(value)(**fields)
     if type(value) in (list, tuple):
-        return type(value)(_with_origins(item, origin, by_value, (*path, i)) for i, item in enumerate(value))
+        return type(value)(_with_origins(item, origin, compares_by_value, (*path, i)) for i, item in enumerate(value))
     if type(value) is dict:
-        return {key: _with_origins(item, origin, by_value, (*path, key)) for key, item in value.items()}
-    return PureFunction(value, (origin, path), by_value) if _is_closure(value) else value
+        return {key: _with_origins(item, origin, compares_by_value, (*path, key)) for key, item in value.items()}
+    return PureFunction(value, (origin, path), compares_by_value) if _is_closure(value) else value
 
 
 def _copy_of_array(value: Any) -> Any:
@@ -119,7 +122,7 @@ def _copy_of_array(value: Any) -> Any:
 def _is_closure(value: Any) -> bool:
     """Whether a value is a function that equals nothing but itself: defined in another one, or of an object."""
     if isinstance(value, PureFunction):
-        return not value.by_value
+        return not value.compares_by_value
     if inspect.ismethod(value):
         return not inspect.isclass(value.__self__)
     return (inspect.isfunction(value) and "<locals>" in value.__qualname__) or isinstance(value, functools.partial)

@@ -160,12 +160,12 @@ def first_arrivals(count: int, *, distinct: bool, cancels: bool) -> Rule:
     """
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether `count` messages are in no commit yet; `view.since int32[W]` are those of each worker."""
+        """bool[]: whether `count` messages are in no commit yet; `view.num_uncommitted` counts by worker."""
         del worker
-        return view.since.sum() >= count
+        return view.num_uncommitted.sum() >= count
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who may begin; where workers are distinct, who has no message that waits for a commit."""
-        return view.since == 0 if distinct else jnp.ones_like(view.idle)
+        return view.num_uncommitted == 0 if distinct else jnp.ones_like(view.idle)
 
     return Rule(commits, ready, cancels=cancels)

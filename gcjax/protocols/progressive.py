@@ -117,8 +117,8 @@ def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
         return view.memory.group == view.memory.group[worker]
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether all of this worker's group have a message that is in no commit yet (`view.since` of them)."""
-        return ((view.since > 0) | ~own_group(view, worker)).all()
+        """bool[]: whether all of this worker's group have a message that is in no commit yet."""
+        return ((view.num_uncommitted > 0) | ~own_group(view, worker)).all()
 
     def remember(view: View, worker: jax.Array) -> Trial:
         """The trial after a message of `worker`; the next one begins if it brings the commit that ends this one.
@@ -141,4 +141,4 @@ def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
             chosen=chosen,
         )
 
-    return Rule(commits, lambda view: view.since == 0, takes=own_group, memory=memory, remember=remember)
+    return Rule(commits, lambda view: view.num_uncommitted == 0, takes=own_group, memory=memory, remember=remember)

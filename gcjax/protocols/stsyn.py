@@ -46,7 +46,7 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         # Without a stop: if too many workers fail, the round never ends: 0 units begun, which are always there. Else
         # units run out: more are begun than there are.
         begun_without_stop = jnp.where(num_failed > first.size - num_waited, 0, work.num_units)
-        return done._replace(begun=jnp.where(jnp.isinf(stop), begun_without_stop, done.begun))
+        return done._replace(num_begun=jnp.where(jnp.isinf(stop), begun_without_stop, done.num_begun))
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of rounds; a contribution has the weight 1 / workers that upload something in the round."""

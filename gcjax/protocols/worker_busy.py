@@ -86,7 +86,7 @@ def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
 
 def _rule_of_slowest(plan: Callable[..., TurnPlan]) -> Rule:
     """The rule by which a message brings a commit once everybody has one that is in no commit yet."""
-    return Rule(lambda view, worker: (view.since > 0).all(), plan=plan, everybody=True)
+    return Rule(lambda view, worker: (view.num_uncommitted > 0).all(), plan=plan, everybody=True)
 
 
 def _eager_rule(trigger: jax.Array, plan: Callable[..., TurnPlan]) -> Rule:

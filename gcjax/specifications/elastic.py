@@ -124,7 +124,7 @@ class _Exchange(NamedTuple):
         worker = server - self.num_workers
         after = state._replace(
             version=state.version + 1,
-            others=state.others + ~is_own_entry(self.num_workers, worker),
+            others=state.others + (~is_own_entry(self.num_workers, worker)).astype(jnp.int32),
             exchanging=state.exchanging.at[worker].set(0),
             work=state.work.at[worker].set(0),
         )

@@ -198,7 +198,7 @@ class _Program(NamedTuple):
         """bool[W]: who is in the group of server W + g, whose lowest worker is g; nobody if there is none such."""
         return state.group == server - self.num_workers
 
-    def has_room(self, work: jax.Array) -> jax.Array:
+    def may_do_another(self, work: jax.Array) -> jax.Array:
         """bool: whether a member that has done so much may do another unit before the push."""
         return (work < self.grouping.num_local_steps) | (not self.grouping.exact)
 
@@ -217,7 +217,7 @@ class _Program(NamedTuple):
         enabled = (
             (state.has_pushed[state.group[worker]] == 0)
             & (state.work[worker] == slowest)
-            & self.has_room(state.work[worker])
+            & self.may_do_another(state.work[worker])
         )
         return state._replace(work=state.work.at[worker].add(1)), enabled
 
@@ -226,7 +226,7 @@ class _Program(NamedTuple):
         work = before.work[worker]
         is_behind = (before.group == before.group[worker]) & (before.work < work)
         group_has_read = before.has_pushed[before.group[worker]] == 0
-        return (after.work[worker] == work + 1) & ~is_behind.any() & self.has_room(work) & group_has_read
+        return (after.work[worker] == work + 1) & ~is_behind.any() & self.may_do_another(work) & group_has_read
 
     def actions(self) -> tuple[Action, ...]:
         """Push and read; if groups can be halved, a read may decide that, or keep the group as it is."""
@@ -258,7 +258,7 @@ class _Program(NamedTuple):
         same_size = (event.size == 0) | (event.size == jnp.sum(after.group == group))
         has_read = (after.has_pushed[group] == 0) & (after.read[group] == event.version)
         waits = event.waited & (not self.grouping.waits)
-        return has_read & (group == event.group) & same_size & self.has_room(after.work[event.worker]) & ~waits
+        return has_read & (group == event.group) & same_size & self.may_do_another(after.work[event.worker]) & ~waits
 
     def push(self, state: Groups, server: jax.Array) -> tuple[Groups, jax.Array]:
         """The state after the push of the server's group, and whether all its members have done their units."""
@@ -267,7 +267,7 @@ class _Program(NamedTuple):
         is_done = (state.work >= self.grouping.num_local_steps) | ~is_member
         after = state._replace(
             version=state.version + 1,
-            others=state.others + (self._is_lowest(state) & ~is_own_group),
+            others=state.others + (self._is_lowest(state) & ~is_own_group).astype(jnp.int32),
             has_pushed=jnp.where(is_own_group, 1, state.has_pushed),
         )
         return after, is_member.any() & is_done.all() & (state.has_pushed[lowest] == 0)
@@ -312,7 +312,8 @@ class _Program(NamedTuple):
         same = [old == new for old, new in fields if old is not new]
         others_as_expected = (jnp.stack([*same, others_counted]).all(axis=0) | is_member).all()
         alternates = after.has_pushed[lowest] == 1 - before.has_pushed[lowest]
-        only_at_lowest = (after.has_pushed * is_member <= is_own_entry(self.num_workers, lowest)).all()
+        is_other_member = is_member & ~is_own_entry(self.num_workers, lowest)
+        only_at_lowest = ~(is_other_member & (after.has_pushed > 0)).any()
         may_push = before.has_pushed[lowest] == 0
         is_push = pushes & may_push & self._is_push(before, after, is_member)
         is_read = (after.version == before.version) & ~may_push & self._is_read(before, after, is_member)

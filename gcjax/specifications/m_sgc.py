@@ -103,7 +103,7 @@ class _Multiplex(NamedTuple):
         shares = state.shares.at[self.window - 1 + coded_part, coded_part].set(
             (is_done & ~is_plain)[self.window - 1 :].astype(jnp.int32)
         )
-        return state.plain + (is_done & is_plain), shares
+        return state.plain + (is_done & is_plain).astype(jnp.int32), shares
 
     def next_round(self, state: Multiplexed) -> Multiplexed:
         """The state at the beginning of the next round; all jobs are one round older, and a new one begins."""

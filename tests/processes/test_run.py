@@ -180,7 +180,7 @@ def test_an_error_in_one_process_ends_the_others(tmp_path, bad):
     with group(tmp_path, 3, "--set", f"rounds.bad = {bad}", "--set", "rounds.error = 'boom'") as started:
         ends = started.end()
     assert ends[bad].status == 1
-    assert "Traceback" in ends[bad].stderr
+    assert "gcjax: unexpected RuntimeError: boom" in ends[bad].stderr
     check_lost(ends, bad, seconds=60, how="ended with an error: RuntimeError: boom")
 
 

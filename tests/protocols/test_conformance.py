@@ -190,7 +190,9 @@ def test_progress_that_nobody_has_made_is_caught(name):
 
 
 def test_a_worker_that_never_reads_the_newest_version_is_caught():
-    never = Rule(lambda view, worker: (view.since > 0).all(), pulls=lambda view: view.version < 0, everybody=True)
+    never = Rule(
+        lambda view, worker: (view.num_uncommitted > 0).all(), pulls=lambda view: view.version < 0, everybody=True
+    )
     protocol = ruled(never, lambda w: specifications.worker_busy(w), width=40)
     kept = check(quick(protocol, random_durations(1)), promise("worker_busy"))
     assert (kept.violated, kept.action, kept.actor[:6]) == ("guarantee", "begin", "worker")
@@ -235,11 +237,11 @@ def ruled(rule, promised, width=1):
             1, lambda w: SSP[1], "worker",
         ),
         (
-            Rule(lambda view, worker: view.since.sum() >= 2, cancels=True),
+            Rule(lambda view, worker: view.num_uncommitted.sum() >= 2, cancels=True),
             2, lambda w: specifications.k_sync(w, num_contributions=2), "worker",
         ),
         pytest.param(
-            Rule(lambda view, worker: view.since.sum() >= 2, lambda view: view.since == 0),
+            Rule(lambda view, worker: view.num_uncommitted.sum() >= 2, lambda view: view.num_uncommitted == 0),
             2, lambda w: specifications.k_sync(w, num_contributions=2), "worker",
             marks=pytest.mark.slow,
         ),
@@ -249,7 +251,7 @@ def ruled(rule, promised, width=1):
             marks=pytest.mark.slow,
         ),
         (
-            Rule(lambda view, worker: (view.since > 0).sum() >= 2),
+            Rule(lambda view, worker: (view.num_uncommitted > 0).sum() >= 2),
             2, lambda w: specifications.worker_busy(w), "server",
         ),
     ],

@@ -19,7 +19,7 @@ def of_rule(rule, **arguments):
 
 
 def batches(count):
-    return simulation.Rule(commits=lambda view, worker: view.since.sum() >= count)
+    return simulation.Rule(commits=lambda view, worker: view.num_uncommitted.sum() >= count)
 
 
 def same(left, right):

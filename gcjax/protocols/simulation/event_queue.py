@@ -26,28 +26,28 @@ class State(NamedTuple):
     Attributes:
       view: what the rule may look at.
       phase: int32[W], what each worker does: `IDLE`, `RECEIVING`, ...
-      until: float[W] seconds, when the phase ends; inf for a transfer on the shared link.
-      left: float[W], what is left of such a transfer, in full gradients.
+      phase_end: float[W] seconds, when the phase ends; inf for a transfer on the shared link.
+      remaining_transfer: float[W], what is left of such a transfer, in full gradients.
       num_turns: int32[W], the turns that have ended so far.
       current: the turn under way of each worker, or else its last one; arrays [W].
       integers: int32[J, W, fields], the turns that have ended: their fields `INTEGERS`.
       floats: float[J, W, fields], their fields `FLOATS`.
       time: float[E] seconds of the commits; inf for those that have not happened.
       horizon: float[] seconds, when the first worker would begin a unit that was not sampled; inf if none has so far.
-      going: bool[], whether the simulation goes on.
+      is_running: bool[], whether the simulation goes on.
     """
 
     view: View
     phase: jax.Array
-    until: jax.Array
-    left: jax.Array
+    phase_end: jax.Array
+    remaining_transfer: jax.Array
     num_turns: jax.Array
     current: Turns
     integers: jax.Array
     floats: jax.Array
     time: jax.Array
     horizon: jax.Array
-    going: jax.Array
+    is_running: jax.Array
 
 
 def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
@@ -67,14 +67,14 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             now=jnp.zeros((), dtype),
             commits=jnp.zeros((), jnp.int32),
             clock=zeros,
-            since=zeros,
+            num_uncommitted=zeros,
             idle=zeros == 0,
             version=zeros - 1,
             memory=queue.rule.memory(num_workers, dtype),
         ),
         phase=zeros,
-        until=never,
-        left=jnp.zeros(num_workers, dtype),
+        phase_end=never,
+        remaining_transfer=jnp.zeros(num_workers, dtype),
         num_turns=zeros,
         current=Turns(
             **{**dict.fromkeys(INTEGERS, zeros), "version": zeros - 1, "commit": zeros - 1},
@@ -84,7 +84,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
         floats=jnp.full((num_turns, num_workers, len(FLOATS)), jnp.inf, dtype),
         time=jnp.full(num_commits, jnp.inf, dtype),
         horizon=jnp.full((), jnp.inf, dtype),
-        going=jnp.ones((), bool),
+        is_running=jnp.ones((), bool),
     )
 
 
@@ -128,18 +128,18 @@ class Queue(NamedTuple):
         state = self._with_begun_turns(state)
         phase_end = self.phase_ends(state)
         next_time, worker = phase_end.min(), jnp.argmin(phase_end).astype(jnp.int32)
-        going = state.going & jnp.isfinite(next_time) & (next_time <= state.horizon)
+        is_running = state.is_running & jnp.isfinite(next_time) & (next_time <= state.horizon)
         if self.rule.everybody:
             never_ends = jnp.isinf(phase_end) & (state.current.compute_start < next_time) & ~state.view.idle
             # What happens at this very moment is still dealt with.
-            going &= (next_time == state.view.now) | ~(never_ends & (state.view.since == 0)).any()
-        now = jnp.where(going, next_time, state.view.now)
-        state, arrives = self.at_event(state._replace(going=going), now, worker)
+            is_running &= (next_time == state.view.now) | ~(never_ends & (state.view.num_uncommitted == 0)).any()
+        now = jnp.where(is_running, next_time, state.view.now)
+        state, arrives = self.at_event(state._replace(is_running=is_running), now, worker)
         return self._with_message(state, worker, arrives)
 
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends."""
-        return state.until
+        return state.phase_end
 
     def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
         """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
@@ -147,7 +147,7 @@ class Queue(NamedTuple):
         Here it always has: the one phase of a turn ends then. False once the simulation has stopped.
         """
         del worker
-        return state._replace(view=state.view._replace(now=now)), state.going
+        return state._replace(view=state.view._replace(now=now)), state.is_running
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
@@ -176,15 +176,15 @@ class Queue(NamedTuple):
         """
         view, current = state.view, state.current
         all_arrived = self.phase_ends(state).min() > view.now
-        may_begin = view.idle & all_arrived & state.going & self.rule.ready(view)
-        first = current.first + current.begun  # after the units of the last turn
+        may_begin = view.idle & all_arrived & state.is_running & self.rule.ready(view)
+        first = current.first + current.num_begun  # after the units of the last turn
         has_no_unit = may_begin & (first >= self.work.num_units)
         horizon = jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, view.now), state.horizon)
         view, begins = view._replace(idle=view.idle & ~has_no_unit), may_begin & ~has_no_unit
         # Where parameters are exchanged, they are received after computing, not before.
         pulls = begins & self.rule.pulls(view) if not self.rule.exchanges else jnp.zeros_like(begins)
         current = replace_where(
-            current, begins, first=first, begun=0, work=0, commit=-1,
+            current, begins, first=first, num_begun=0, work=0, commit=-1,
             begin=view.now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
         version = jnp.where(pulls, view.commits, view.version)
@@ -209,14 +209,16 @@ class Queue(NamedTuple):
         horizon = jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
         computes = begins & ~lacks_units
         send_start = jnp.where(jnp.isfinite(plan.stop), plan.send_start, jnp.inf)
-        phase, until, arrive = self.sending(plan.stop, send_start)
+        phase, phase_end, arrive = self.sending(plan.stop, send_start)
         current = replace_where(
-            old, computes, begun=plan.num_units, work=plan.num_units, fresh=jnp.where(pulled, plan.fresh, old.first),
-            begin=jnp.minimum(old.begin, plan.compute_start), compute_start=plan.compute_start, stop=plan.stop,
-            send_start=send_start, arrive=arrive,
+            old, computes, num_begun=plan.num_units, work=plan.num_units,
+            fresh=jnp.where(pulled, plan.fresh, old.first), begin=jnp.minimum(old.begin, plan.compute_start),
+            compute_start=plan.compute_start, stop=plan.stop, send_start=send_start, arrive=arrive,
         )  # fmt: skip
-        state = replace_where(state, lacks_units, phase=IDLE, until=jnp.inf)
-        return replace_where(state, computes, phase=phase, until=until)._replace(current=current, horizon=horizon)
+        state = replace_where(state, lacks_units, phase=IDLE, phase_end=jnp.inf)
+        return replace_where(state, computes, phase=phase, phase_end=phase_end)._replace(
+            current=current, horizon=horizon
+        )
 
     def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array) -> State:
         """The state after the message of a worker has arrived, and after the commit that it may bring.
@@ -226,10 +228,10 @@ class Queue(NamedTuple):
         it is taken. If not `arrives bool[]`, nothing changes.
         """
         view, num_messages = state.view, arrives.astype(jnp.int32)
-        position = view.since.sum(dtype=jnp.int32)  # behind the other messages that are in no commit yet
+        position = view.num_uncommitted.sum(dtype=jnp.int32)  # behind the other messages that are in no commit yet
         view = view._replace(
             clock=view.clock.at[worker].add(num_messages),
-            since=view.since.at[worker].add(num_messages),
+            num_uncommitted=view.num_uncommitted.at[worker].add(num_messages),
             idle=view.idle.at[worker].set(view.idle[worker] | arrives),
         )
         commits = arrives & self.rule.commits(view, worker)
@@ -242,7 +244,7 @@ class Queue(NamedTuple):
         state = with_ended_turns(state._replace(current=current), arrives, worker)
         state = state._replace(
             phase=state.phase.at[worker].set(jnp.where(arrives, IDLE, state.phase[worker])),
-            until=state.until.at[worker].set(jnp.where(arrives, jnp.inf, state.until[worker])),
+            phase_end=state.phase_end.at[worker].set(jnp.where(arrives, jnp.inf, state.phase_end[worker])),
             time=state.time.at[jnp.where(commits, view.commits, state.time.size)].set(view.now, mode="drop"),
         )
         taken = jnp.ones_like(view.idle) if self.rule.takes is None else self.rule.takes(view, worker)
@@ -252,7 +254,9 @@ class Queue(NamedTuple):
         view = view._replace(commits=view.commits + commits.astype(jnp.int32))
         memory = self.rule.remember(view, worker)
         memory = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), memory, view.memory)
-        state = state._replace(view=view._replace(memory=memory, since=jnp.where(taken, 0, view.since)))
+        state = state._replace(
+            view=view._replace(memory=memory, num_uncommitted=jnp.where(taken, 0, view.num_uncommitted))
+        )
         return self._with_cut_off_turns(state, commits) if self.rule.cancels else state
 
     def _with_taken_messages(self, state: State, taken: jax.Array, commit: jax.Array) -> State:
@@ -269,9 +273,9 @@ class Queue(NamedTuple):
         """The state in which all turns under way are ended, if `commits bool[]`; the unit that each began is lost."""
         is_cut_off, now, old = commits & (state.phase != IDLE), state.view.now, state.current
         current = replace_where(
-            old, is_cut_off, begun=1, work=0, stop=jnp.minimum(old.stop, now), send_start=jnp.inf, arrive=jnp.inf,
+            old, is_cut_off, num_begun=1, work=0, stop=jnp.minimum(old.stop, now), send_start=jnp.inf, arrive=jnp.inf,
             compute_start=jnp.where(old.compute_start > now, jnp.inf, old.compute_start),
         )  # fmt: skip
         state = with_ended_turns(state._replace(current=current), is_cut_off, jnp.arange(is_cut_off.size))
-        state = replace_where(state, is_cut_off, phase=IDLE, until=jnp.inf)
+        state = replace_where(state, is_cut_off, phase=IDLE, phase_end=jnp.inf)
         return state._replace(view=state.view._replace(idle=state.view.idle | is_cut_off))

@@ -79,7 +79,7 @@ def _simulated(
     """
     queue = (Queue if network.server is None else SharedQueue)(rule, work, network)
     state = initial_state(queue, num_turns, num_commits)
-    state = jax.lax.while_loop(lambda s: max_over_runs(s.going.astype(jnp.int32)) > 0, queue.step, state)
+    state = jax.lax.while_loop(lambda s: max_over_runs(s.is_running.astype(jnp.int32)) > 0, queue.step, state)
     state = with_ended_turns(state, state.phase != IDLE, jnp.arange(work.num_workers))
     turns = Turns(*jnp.moveaxis(state.integers, -1, 0), *jnp.moveaxis(state.floats, -1, 0))
     if rule.exchanges:  # what is read is the newest version when the exchange begins

@@ -19,12 +19,12 @@ class Round(NamedTuple):
 
     Attributes:
       num_units: int32[W], the units that each pushes; it sends nothing if there are none.
-      begun: int32[W], the units that each has begun.
+      num_begun: int32[W], the units that each has begun.
       stop: float[W] seconds, when each stops computing; inf if never.
     """
 
     num_units: jax.Array
-    begun: jax.Array
+    num_begun: jax.Array
     stop: jax.Array
 
 
@@ -57,14 +57,14 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
         begin, first = state
         received = network.received(jnp.broadcast_to(begin, first.shape))
         done = rule(work, first, received, begin)
-        happens = jnp.isfinite(begin) & (first + done.begun <= work.num_units).all()
+        happens = jnp.isfinite(begin) & (first + done.num_begun <= work.num_units).all()
         send_start = jnp.where((done.num_units > 0) & happens, done.stop, jnp.inf)
         arrive = network.sent(send_start)
         last_arrival = jnp.max(jnp.where(done.num_units > 0, arrive, -jnp.inf))
         end = jnp.where(happens, jnp.maximum(last_arrival, jnp.max(done.stop)), jnp.inf)
         turns = Turns(
             first=jnp.where(happens, first, work.num_units),
-            begun=jnp.where(happens, done.begun, 0),
+            num_begun=jnp.where(happens, done.num_begun, 0),
             work=jnp.where(happens, done.num_units, 0),
             fresh=first,
             version=jnp.broadcast_to(index, first.shape),
@@ -76,7 +76,11 @@ def rounds(rule: RoundRule, durations: jax.Array, network: Network, num_rounds: 
             send_start=send_start,
             arrive=arrive,
         )
-        return (end, jnp.where(happens, first + done.begun, first)), (turns, end, jnp.where(happens, jnp.inf, begin))
+        return (end, jnp.where(happens, first + done.num_begun, first)), (
+            turns,
+            end,
+            jnp.where(happens, jnp.inf, begin),
+        )
 
     initial = jnp.zeros((), durations.dtype), jnp.zeros(work.num_workers, jnp.int32)
     turns, end, ran_out = jax.lax.scan(step, initial, jnp.arange(num_rounds, dtype=jnp.int32))[1]
@@ -100,7 +104,7 @@ def fixed_units(count: int | jax.Array) -> RoundRule:
         del begin
         num_units = jnp.broadcast_to(jnp.asarray(count, jnp.int32), first.shape)
         stop = received + work.seconds(first, num_units)
-        return Round(num_units, begun=num_units, stop=stop)
+        return Round(num_units, num_begun=num_units, stop=stop)
 
     return rule
 
@@ -121,4 +125,4 @@ def units_until(
     """
     num_done = jnp.maximum(work.done(first, stop, received), least)
     begins_another = received + work.seconds(first, num_done) < stop  # the unit that is cut off
-    return Round(num_done, begun=num_done + begins_another.astype(jnp.int32), stop=stop)
+    return Round(num_done, num_begun=num_done + begins_another.astype(jnp.int32), stop=stop)

@@ -19,7 +19,7 @@ class View(NamedTuple):
       now: float[] seconds.
       commits: int32[], the commits so far, which is the newest version.
       clock: int32[W], the messages of each worker that have arrived.
-      since: int32[W], those that are not in a commit yet.
+      num_uncommitted: int32[W], those that are not in a commit yet.
       idle: bool[W], who is between two turns.
       version: int32[W], the version that each worker has read last; -1 at first.
       memory: what the rule keeps in mind.
@@ -28,7 +28,7 @@ class View(NamedTuple):
     now: jax.Array
     commits: jax.Array
     clock: jax.Array
-    since: jax.Array
+    num_uncommitted: jax.Array
     idle: jax.Array
     version: jax.Array
     memory: Any

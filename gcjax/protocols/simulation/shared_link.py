@@ -29,7 +29,9 @@ class SharedQueue(Queue):
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends, if no transfer begins or ends before."""
         transfers = (state.phase == RECEIVING) | (state.phase == SENDING)
-        return jnp.where(transfers, state.view.now + state.left * self._transfer_seconds(state), state.until)
+        return jnp.where(
+            transfers, state.view.now + state.remaining_transfer * self._transfer_seconds(state), state.phase_end
+        )
 
     def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
         """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
@@ -38,8 +40,8 @@ class SharedQueue(Queue):
         """
         state = self._with_transfers_until(state, now)
         state = state._replace(view=state.view._replace(now=now))
-        arrives = state.going & (state.phase[worker] == ARRIVING)
-        return self._with_next_phase(state, worker, state.going & ~arrives), arrives
+        arrives = state.is_running & (state.phase[worker] == ARRIVING)
+        return self._with_next_phase(state, worker, state.is_running & ~arrives), arrives
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
@@ -75,8 +77,11 @@ class SharedQueue(Queue):
         is_slow = seconds > 0  # the others' transfers end at once, by an event at this very moment
         share = jnp.where(is_slow, (now - state.view.now) / jnp.where(is_slow, seconds, 1), 0)
         # Never 0 by rounding: a transfer ends by an event of its own.
-        left = jnp.maximum(state.left - share.astype(state.left.dtype), jnp.finfo(state.left.dtype).tiny)
-        return replace_where(state, state.going, left=left)
+        remaining_transfer = jnp.maximum(
+            state.remaining_transfer - share.astype(state.remaining_transfer.dtype),
+            jnp.finfo(state.remaining_transfer.dtype).tiny,
+        )
+        return replace_where(state, state.is_running, remaining_transfer=remaining_transfer)
 
     def _with_next_phase(self, state: State, worker: jax.Array, active: jax.Array) -> State:
         """The state in which this worker goes on to the phase after the one that has ended, if `active bool[]`.
@@ -91,10 +96,10 @@ class SharedQueue(Queue):
             goes_on & (phase == ended) for ended in (COMPUTING, RECEIVING, ANSWERING, SENDING)
         )
         arrive = now + latency
-        state = replace_where(state, sent, phase=ARRIVING, until=arrive)
+        state = replace_where(state, sent, phase=ARRIVING, phase_end=arrive)
         state = state._replace(current=replace_where(state.current, sent, arrive=arrive))
         if self.rule.exchanges:
-            state = replace_where(state, received, phase=ANSWERING, until=arrive)
+            state = replace_where(state, received, phase=ANSWERING, phase_end=arrive)
             state = _with_transfers(state, answered, SENDING)
             return _with_transfers(state, computed, RECEIVING)
         state = _with_transfers(state, computed, SENDING)
@@ -103,4 +108,6 @@ class SharedQueue(Queue):
 
 def _with_transfers(state: State, begins: jax.Array, phase: int) -> State:
     """The state in which the workers of `begins bool[W]` begin a transfer of a full gradient, in this phase."""
-    return replace_where(state, begins, phase=phase, until=jnp.inf, left=jnp.ones((), state.left.dtype))
+    return replace_where(
+        state, begins, phase=phase, phase_end=jnp.inf, remaining_transfer=jnp.ones((), state.remaining_transfer.dtype)
+    )

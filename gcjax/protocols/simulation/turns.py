@@ -20,7 +20,7 @@ class Turns(NamedTuple):
 
     Attributes:
       first: int32, the first unit; T where there is no such turn.
-      begun: int32, how many units were begun in it.
+      num_begun: int32, how many units were begun in it.
       work: int32, how many of them the message stands for.
       fresh: int32, the first unit computed on the version read in this turn; earlier ones are on the one before.
       version: int32, the version read.
@@ -34,7 +34,7 @@ class Turns(NamedTuple):
     """
 
     first: jax.Array
-    begun: jax.Array
+    num_begun: jax.Array
     work: jax.Array
     fresh: jax.Array
     version: jax.Array
@@ -210,8 +210,8 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
 
     turn, version_before = jax.vmap(turn_of_units, in_axes=1, out_axes=1)(turns)
     offset = unit[:, None] - turn.first  # the unit's place in its turn
-    is_begun = (offset >= 0) & (offset < turn.begun)
-    is_last_begun, is_last_sent = offset == turn.begun - 1, offset == turn.work - 1
+    is_begun = (offset >= 0) & (offset < turn.num_begun)
+    is_last_begun, is_last_sent = offset == turn.num_begun - 1, offset == turn.work - 1
     compute_start = turn.compute_start + work.seconds(turn.first, offset)
     compute_end = jnp.where(is_last_begun, turn.stop, jnp.minimum(compute_start + work.durations, turn.stop))
     send_start = jnp.where(is_last_sent, turn.send_start, jnp.inf)
