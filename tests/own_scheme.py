@@ -1,28 +1,13 @@
-"""The package of docs/your_own_scheme.md, written to a folder, and its traces removed again."""
+"""The package of the pages in docs/how_to, written to a folder, and its traces removed again."""
 
-import re
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import gin
 
 from gcjax import plugins, registry
 
-PAGE = Path(__file__).parent.parent / "docs" / "your_own_scheme.md"
 NAME = "my_schemes"
-
-
-def files():
-    """File name -> text, of the blocks of the page that begin with their file's name."""
-    blocks = re.findall(r"```(?:python)?\n(# ([\w/]+\.(?:py|gin))\n.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    return {name: text for text, name in blocks}
-
-
-def session():
-    """The block of the page that is no file."""
-    (text,) = re.findall(r"```python\n([^#].*?)```", PAGE.read_text(), flags=re.DOTALL)
-    return text
 
 
 def write(folder, texts):
