@@ -187,11 +187,10 @@ def _entry(symbol: Symbol) -> list[str]:
 
 def _members(cls: type) -> list[str]:
     """The option that lists the methods and properties of a type; fields are in its docstring."""
-    fields = getattr(cls, "_fields", ())
     members = [
         name
         for name, value in vars(cls).items()
-        if not name.startswith("_") and name not in fields and (callable(value) or isinstance(value, property))
+        if not name.startswith("_") and (callable(value) or isinstance(value, property))
     ]
     if "__call__" in vars(cls):
         members.append("__call__")
