@@ -2,8 +2,10 @@
 
 import re
 
+import gin
 import pytest
 
+from gcjax import cli
 from gcjax.specifications import SPECIFICATIONS
 from tests.docs import pages
 from tests.docs.pages import PAGES, ROOT
@@ -65,3 +67,13 @@ def test_every_specification_is_in_the_table():
     rows = [line for line in ALGEBRA.read_text().splitlines() if line.startswith("| `")]
     names = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in rows)))
     assert set(SPECIFICATIONS) <= names
+
+
+def test_the_config_of_the_tutorial_is_whole(tmp_path, capsys):
+    text = re.search(
+        r"^```\n(run\.experiment = .*?)^```", PAGES["docs/tutorial.md"].read_text(), re.DOTALL | re.MULTILINE
+    )
+    (tmp_path / "mine.gin").write_text(text[1])
+    assert cli.main(["check", "--schedule", str(tmp_path / "mine.gin")]) == 0
+    gin.clear_config()
+    assert "SSP(3)" in capsys.readouterr().out
