@@ -38,15 +38,19 @@ def write_reference(app: Sphinx) -> None:
     reference_pages.write(Path(app.srcdir) / FOLDER)
 
 
-def examples_are_code(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
-    """Indented lines after an empty one become a block of code, as a reader of the source takes them."""
-    result: list[str] = []
+def as_read_in_the_source(app: Sphinx, what: str, name: str, obj: Any, options: Any, lines: list[str]) -> None:
+    """A docstring as a reader of the source takes it, before it is taken for reStructuredText.
+
+    Indented lines after an empty one are code. A letter and a full stop, as in `num_workers: W.`, are no numbered list.
+    What stands before a colon in the first line of a property is not its type.
+    """
+    result: list[str] = [""] if what == "property" else []
     for line in lines:
         before = next((text for text in reversed(result) if text.strip()), "")
         begins = line.startswith("    ") and result and not result[-1].strip() and not before.startswith((" ", ".."))
         language = "python" if re.match(r" *(with|import|from|@|\w+ = |assert|refines|>>>)", line) else "none"
         result += [f".. code-block:: {language}", ""] if begins else []
-        result.append(line)
+        result.append(re.sub(r"^( *(?:\w+: )?\w)\.(?=\s|$)", r"\1\\.", line))
     lines[:] = result
 
 
@@ -78,7 +82,7 @@ def setup(app: Sphinx) -> dict[str, Any]:
             field.label = "Attributes"  # instead of "Variables"
     app.add_transform(LinkPublicNames)
     app.connect("builder-inited", write_reference)
-    app.connect("autodoc-process-docstring", examples_are_code, priority=400)
+    app.connect("autodoc-process-docstring", as_read_in_the_source, priority=400)
     app.connect("autodoc-process-signature", plain_signature)
     app.connect("missing-reference", resolve)
     return {"parallel_read_safe": False, "parallel_write_safe": True}

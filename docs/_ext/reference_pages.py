@@ -107,8 +107,11 @@ def page(name: str, symbols: list[Symbol]) -> str:
 def index(names: list[str]) -> str:
     """The page that lists all pages."""
     title = "API reference"
-    said = "Every public name of gcjax, by module. What is not here is private, and may change at any time."
-    heads = [title, "=" * len(title), "", said, "", ".. toctree::", "   :maxdepth: 1", ""]
+    said = [
+        "Every public name of gcjax, by module. What is not here is private, and may change at any time. Letters in",
+        "shapes, as in ``float[T, W]``, and in formulas are those of the :doc:`/glossary`.",
+    ]
+    heads = [title, "=" * len(title), "", *said, "", ".. toctree::", "   :maxdepth: 1", ""]
     return "\n".join(heads + [f"   {name}" for name in names]) + "\n"
 
 
