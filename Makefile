@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all lint figures bench clean
+.PHONY: demo test test-slow test-all lint docs figures bench clean
 
 demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures in runs/
 	$(BIN)/gcjax run configs/quickstart.gin
@@ -24,12 +24,16 @@ lint: $(STAMP)
 figures: $(STAMP)  ## draws the figures of the docs anew; FIGURES="loss_vs_time timeline" for some of them
 	$(BIN)/python -m experiments.figures $(FIGURES)
 
+docs: $(STAMP)  ## all pages and the reference, as HTML in docs/_build/html; warnings are errors
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
+	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
+
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs build dist docs/_build docs/reference *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

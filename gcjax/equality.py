@@ -71,6 +71,13 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
     Args:
       factory: a function whose result depends on nothing but its arguments.
+
+    Example:
+      >>> gcjax.protocols.ssp(staleness=3) == gcjax.protocols.ssp(staleness=3)
+      True
+      >>> sgd = gcjax.comparable(optax.sgd)
+      >>> sgd(0.1) == sgd(0.1), optax.sgd(0.1) == optax.sgd(0.1)
+      (True, False)
     """
     signature = inspect.signature(factory)
 

@@ -1,28 +1,13 @@
-"""The package of docs/your_own_scheme.md, written to a folder, and its traces removed again."""
+"""The package of the pages in docs/how_to, written to a folder, and its traces removed again."""
 
-import re
 import sys
 from contextlib import contextmanager
-from pathlib import Path
 
 import gin
 
 from gcjax import plugins, registry
 
-PAGE = Path(__file__).parent.parent / "docs" / "your_own_scheme.md"
 NAME = "my_schemes"
-
-
-def files():
-    """File name -> text, of the blocks of the page that begin with their file's name."""
-    blocks = re.findall(r"```(?:python)?\n(# ([\w/]+\.(?:py|gin))\n.*?)```", PAGE.read_text(), flags=re.DOTALL)
-    return {name: text for text, name in blocks}
-
-
-def session():
-    """The block of the page that is no file."""
-    (text,) = re.findall(r"```python\n([^#].*?)```", PAGE.read_text(), flags=re.DOTALL)
-    return text
 
 
 def write(folder, texts):
@@ -46,12 +31,16 @@ def install(folder, **points):
 @contextmanager
 def unloaded(monkeypatch, *names):
     """Entry points are looked at anew; what is registered within, and the modules so named, are forgotten behind."""
-    before = {id(entry.factory) for entries in registry._outside_entries.values() for entry in entries.values()}
+    before = [entry.factory for entries in registry._outside_entries.values() for entry in entries.values()]
+    selectors = {selector for selector, _ in gin.config._REGISTRY.items()}
     monkeypatch.setattr(plugins, "_problems", None)
     try:
         yield
     finally:
-        registry.forget(lambda entry: id(entry.factory) not in before)
+        registry.forget(lambda entry: not any(entry.factory is factory for factory in before))
+        for selector in {selector for selector, _ in gin.config._REGISTRY.items()} - selectors:
+            if not selector.startswith("gcjax."):  # gin has the names of gcjax once it is asked for any
+                gin.config._REGISTRY.pop(selector)
         for module in [module for module in sys.modules if module.partition(".")[0] in names]:
             del sys.modules[module]
         gin.clear_config()

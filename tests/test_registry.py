@@ -10,6 +10,7 @@ import gcjax
 from gcjax import cli, config, plugins, registry
 from gcjax.cli import check_specification
 from tests import own_scheme
+from tests.docs import pages
 
 
 @pytest.fixture(autouse=True)
@@ -161,5 +162,5 @@ def test_the_registry_is_light():
     """What `gcjax --help` and `import gcjax` may import."""
     text = "import sys; sys.modules['gcjax'] = type(sys)('gcjax'); sys.modules['gcjax'].__path__ = [sys.argv[1]]\n"
     text += "import gcjax.registry, gcjax.plugins; assert not {'jax', 'numpy', 'gin'} & set(sys.modules)"
-    folder = own_scheme.PAGE.parent.parent / "gcjax"
+    folder = pages.ROOT / "gcjax"
     subprocess.run([sys.executable, "-c", text, str(folder)], check=True)

@@ -1,4 +1,4 @@
-"""The page on schemes of one's own: what it shows, runs as a package outside of the repository."""
+"""The pages on schemes of one's own: what they show runs as a package outside of the repository."""
 
 import os
 import subprocess
@@ -11,6 +11,7 @@ import pytest
 
 from gcjax import cli, registry
 from tests import own_scheme
+from tests.docs import pages
 
 SMALL = [
     "race.runners = {'bounded batches': @bounded_batches()}",
@@ -20,8 +21,8 @@ SMALL = [
 
 @pytest.fixture
 def study(tmp_path, monkeypatch):
-    """The folder of the page, as the working directory."""
-    own_scheme.write(tmp_path, own_scheme.files())
+    """The folder of the pages, as the working directory."""
+    own_scheme.write(tmp_path, pages.own_files())
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(tmp_path)
     with own_scheme.unloaded(monkeypatch, own_scheme.NAME):
@@ -32,7 +33,7 @@ def set_all(bindings):
     return [word for binding in bindings for word in ("--set", binding)]
 
 
-def test_the_page_has_all_files(study):
+def test_the_pages_have_all_files(study):
     names = {str(path.relative_to(study)) for path in study.rglob("*") if path.is_file()}
     modules = ("__init__", "codes", "experiments", "protocols", "stragglers", "tasks")
     assert names == {"race.gin", *(f"my_schemes/{name}.py" for name in modules)}
@@ -54,7 +55,7 @@ def test_its_schedules_are_checked_though_its_parameters_have_other_names(study,
     assert "keeps to it: a commit takes 3 gradients" in rows["bounded batches"]
 
 
-def test_the_config_of_the_page_keeps_to_its_promises(study, capsys):
+def test_the_config_of_the_pages_keeps_to_its_promises(study, capsys):
     assert cli.main(["check", "--schedule", "race.gin"]) == 0
     assert "breaks" not in capsys.readouterr().out
 
@@ -74,10 +75,10 @@ def test_an_entry_point_makes_it_known_without_an_import(study, capsys):
 
 
 @pytest.mark.slow
-def test_the_commands_of_the_page_from_another_folder(study):
+def test_the_commands_of_the_pages_from_another_folder(study):
     own_scheme.install(study, my_schemes="my_schemes")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(study), os.environ.get("PYTHONPATH", "")])}
-    environment["PYTHONPATH"] += os.pathsep + str(own_scheme.PAGE.parent.parent)
+    environment["PYTHONPATH"] += os.pathsep + str(pages.ROOT)
     (study / "elsewhere").mkdir()
 
     def gcjax(*arguments):
@@ -92,17 +93,6 @@ def test_the_commands_of_the_page_from_another_folder(study):
     done = gcjax("run", "../race.gin", "--out", "out")
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.count("\n") == 6 and "pacemaker,13," in done.stdout
-
-
-@pytest.mark.slow
-def test_the_session_runs(study, capsys):
-    names: dict = {}
-    exec("import gcjax, jax, optax, jax.numpy as jnp\nfrom my_schemes import *", names)
-    exec("from my_schemes import codes, protocols, stragglers, tasks", names)
-    exec(own_scheme.session(), names)
-    printed = capsys.readouterr().out
-    assert printed.startswith("True") and "steps keep to k_batch_async(6 workers" in printed
-    assert float(names["run"].trajectory.metrics["train_loss"][0]) > float(printed.split()[-1])
 
 
 @pytest.mark.parametrize("name", ["nnx_moons", "linen_moons"])

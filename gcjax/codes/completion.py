@@ -116,6 +116,11 @@ def completion_time(code: GradientCode, chunk_seconds: jax.Array) -> jax.Array:
 
     Raises:
       ValueError: if a time is negative or NaN, or there is not one for every worker.
+
+    Example:
+      >>> code = gcjax.codes.partial(gcjax.codes.assignments.cyclic(3, load=2))
+      >>> float(gcjax.codes.completion_time(code, jnp.array([1.0, 2.0, jnp.inf])))  # worker 2 fails
+      4.0
     """
     assignment = code.assignment
     if jnp.shape(chunk_seconds) != (assignment.num_workers,):

@@ -47,6 +47,14 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
 
     Raises:
       ValueError: if L > 1 and there is no key.
+
+    Example:
+      >>> code = gcjax.codes.partial(gcjax.codes.assignments.cyclic(4, load=2))
+      >>> coding = code.plan([2, 0, 2, 0])  # two workers have done everything, two nothing
+      >>> bool(coding.residual < 1e-6)
+      True
+      >>> float(code.plan([2, 0, 1, 0]).residual)  # nobody has done chunk 3
+      1.0
     """
     _validate.integer("num_blocks", num_blocks, minimum=1)
     rows = _unit_rows(assignment.num_workers, num_blocks, rng_key)

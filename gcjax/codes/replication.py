@@ -44,6 +44,13 @@ def fractional_repetition(num_workers: int, *, num_stragglers: int) -> GradientC
 
     Raises:
       ValueError: if s+1 does not divide the number of workers.
+
+    Example:
+      >>> code = gcjax.codes.fractional_repetition(4, num_stragglers=1)
+      >>> code.assignment.chunks.tolist()
+      [[0, 1], [0, 1], [2, 3], [2, 3]]
+      >>> bool(code.plan([2, 0, 0, 2]).residual < 1e-6)  # workers 1 and 2 are missing, of different groups
+      True
     """
     assignment = repetition(num_workers, load=_valid_load(num_workers, num_stragglers))
     group_size = num_stragglers + 1

@@ -106,3 +106,14 @@ TABLE: dict[str, Entry] = {
     "fastest": Entry(fastest, "Chen et al. 2016"),
     "first_of": Entry(first_of, "Ramamoorthy et al. 2024"),
 }
+
+__all__ = [
+    "TABLE",
+    "StoppingRule",
+    "all_workers",
+    "deadline",
+    "decodable",
+    "erasure_head",
+    "fastest",
+    "first_of",
+]

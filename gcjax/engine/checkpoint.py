@@ -80,7 +80,7 @@ class Checkpoints:
 
         Args:
           step: counts up from one save to the next; a restored run goes on from the step it was given.
-          state: a pytree of `jax.Array`s, typed random keys among them. With several processes every array must be
+          state: a pytree of arrays, typed random keys among them. With several processes every array must be
             global, that is sharded or replicated over a mesh of all devices.
           identity: text of all that the bits of the run depend on; `restore` compares it line by line.
 
@@ -102,7 +102,7 @@ class Checkpoints:
         """Reads the newest checkpoint that is not damaged.
 
         Args:
-          like: a pytree as it was saved, of arrays or of `jax.ShapeDtypeStruct`s; its shardings say where the restored
+          like: a pytree as it was saved, of arrays or `jax.ShapeDtypeStruct`; its shardings say where the restored
             arrays go, on as many devices or processes as there are now.
           identity: as in `save`.
 

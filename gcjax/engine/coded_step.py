@@ -78,6 +78,16 @@ def coded_value_and_grad(
         batch is known not to be sharded over the axis, or the loss returns something else.
 
     Source: Tandon et al. 2017 (L = 1); Ye and Abbe 2018, Ramamoorthy et al. 2024 (L > 1).
+
+    Example:
+      >>> code = gcjax.codes.partial(gcjax.codes.assignments.cyclic(4, load=2))
+      >>> mesh = jax.make_mesh((1,), ("workers",))
+      >>> chunks = jnp.arange(4.0)[:, None]  # [N, examples]
+      >>> batch = gcjax.engine.shard_chunks(chunks, code, mesh)  # [W, K, examples]
+      >>> gradient_of = gcjax.engine.coded_value_and_grad(lambda params, x: params * x.mean(), code, mesh)
+      >>> value, gradient, info = gradient_of(jnp.float32(2.0), batch, [2, 0, 2, 0])  # chunks that each has finished
+      >>> round(float(gradient), 3), bool(info.residual < 1e-6)  # the mean of 0, 1, 2, 3
+      (1.5, True)
     """
     if not isinstance(code, GradientCode):
         raise ValueError(

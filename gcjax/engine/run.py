@@ -93,6 +93,15 @@ def run(
     Raises:
       ValueError: for bad input, or if the durations are too few for `num_commits` or for any commit at all, or nobody
         does any work for any commit, or the ring is too small, or what it is to go on from is another run.
+
+    Example:
+      >>> task = gcjax.tasks.linear_regression(num_chunks=4)
+      >>> durations = jnp.ones((20, 4))  # [T, W] seconds
+      >>> run = gcjax.engine.run(task, gcjax.protocols.bsp(), optax.sgd(0.1), durations, rng_key=jax.random.key(0))
+      >>> int(run.info.num_commits), float(run.trajectory.time[-1])
+      (20, 20.0)
+      >>> bool(run.final("suboptimality") < run.trajectory.metrics["suboptimality"][0])
+      True
     """
     resume, device_layout = resume_options(resume), layout(mesh)
     counts = {"num_commits": num_commits, "eval_every": eval_every, "ring_size": ring_size}

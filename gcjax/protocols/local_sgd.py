@@ -24,6 +24,11 @@ def local_sgd(*, num_local_steps: int) -> Protocol:
 
     Raises:
       ValueError: if there is no step.
+
+    Example:
+      >>> durations = jnp.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])
+      >>> gcjax.protocols.local_sgd(num_local_steps=2)(durations).time.tolist()  # one average every two steps
+      [4.0, 8.0]
     """
     return _averaged(num_local_steps, LocalWork(), specifications.local_sgd)
 

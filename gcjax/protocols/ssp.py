@@ -28,6 +28,12 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
 
     Raises:
       ValueError: if the staleness is negative or not whole.
+
+    Example:
+      >>> durations = jnp.array([[1.0, 3.0], [1.0, 3.0], [1.0, 3.0]])  # worker 1 is slower
+      >>> schedule = gcjax.protocols.ssp(staleness=1)(durations)
+      >>> schedule.start.tolist()  # worker 0 begins its third unit when worker 1 has done one
+      [[0.0, 0.0], [1.0, 3.0], [3.0, 6.0]]
     """
     check_staleness(staleness)
     if weight is not None:

@@ -112,6 +112,11 @@ def check(specification: Specification) -> Result:
     Raises:
       ValueError: if the instance is too large; told before anything is explored where workers do not wait for each
         other.
+
+    Example:
+      >>> result = gcjax.specifications.check(gcjax.specifications.ssp(2, staleness=1))
+      >>> result.holds, result.by_composition
+      (True, True)
     """
     stepper = Stepper(specification, layout(specification))
     check_size(stepper)

@@ -47,6 +47,12 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
     Raises:
       ValueError: if a count is below one, or what is sampled is larger than the memory, or a per-worker parameter of
         the model has not W entries.
+
+    Example:
+      >>> model = gcjax.stragglers.exponential(mean=1.0)
+      >>> durations = gcjax.stragglers.sample_durations(model, jax.random.key(0), num_units=100, num_workers=8)
+      >>> durations.shape
+      (100, 8)
     """
     num_units = _validate.integer("num_units", num_units, minimum=1, maximum=2**31 - 1)
     num_workers = _validate.integer("num_workers", num_workers, minimum=1, maximum=2**31 - 1)

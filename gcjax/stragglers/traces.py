@@ -51,6 +51,11 @@ def replay(
     Raises:
       ValueError: if the trace is not of this form, or a worker has no measured unit, or there is no such choice, or W
         is not their number for recorded workers.
+
+    Example:
+      >>> model = gcjax.stragglers.replay(trace=np.array([[1.0, 2.0], [1.5, np.nan]]), start="recorded")
+      >>> gcjax.stragglers.sample_durations(model, jax.random.key(0), num_units=3, num_workers=2).tolist()
+      [[1.0, 2.0], [1.5, 2.0], [1.0, 2.0]]
     """
     return _replay_model(read_trace(trace) if isinstance(trace, (str, Path)) else trace, start, workers)
 

@@ -10,14 +10,15 @@ from matplotlib.image import imread
 
 from experiments import figures
 from gcjax.analysis import styles
+from tests.docs import pages
 
 DOCS = figures.ROOT / "docs"
 
 
 def test_every_figure_of_the_docs_has_a_source():
     assert {file.stem for file in DOCS.glob("*.png")} == set(figures.FIGURES)
-    pages = "".join(file.read_text() for file in (*DOCS.glob("*.md"), figures.ROOT / "README.md"))
-    assert set(re.findall(r"(\w+)\.png\)", pages)) == set(figures.FIGURES)
+    texts = "".join(page.read_text() for page in pages.PAGES.values())
+    assert set(re.findall(r"(\w+)\.png\)", texts)) == set(figures.FIGURES)
 
 
 def test_every_source_is_a_config():

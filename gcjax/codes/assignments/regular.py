@@ -17,6 +17,10 @@ def cyclic(num_workers: int, *, load: int) -> Assignment:
 
     Raises:
       ValueError: if the load exceeds the number of chunks.
+
+    Example:
+      >>> gcjax.codes.assignments.cyclic(4, load=2).chunks.tolist()
+      [[0, 1], [1, 2], [2, 3], [3, 0]]
     """
     _check_load(num_workers, load)
     chunks = (np.arange(num_workers)[:, None] + np.arange(load)) % num_workers

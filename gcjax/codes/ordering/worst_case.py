@@ -46,6 +46,10 @@ def q_max(assignment: Assignment, *, num_blocks: int = 1) -> int:
 
     Raises:
       ValueError: if a chunk has fewer holders than `num_blocks`.
+
+    Example:
+      >>> gcjax.codes.diagnostics.q_max(gcjax.codes.assignments.cyclic(4, load=2))
+      6
     """
     return _q_max(assignment, enough_holders(assignment, num_blocks), num_blocks)
 

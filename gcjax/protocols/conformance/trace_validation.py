@@ -85,6 +85,12 @@ def check(schedule: Schedule, specification: Specification) -> Conformance:
     Raises:
       ValueError: if the numbers of workers differ, or the schedule is of a batch, or the specification does not say
         which events its actions stand for.
+
+    Example:
+      >>> schedule = gcjax.protocols.bsp()(jnp.ones((3, 2)))
+      >>> result = gcjax.protocols.check(schedule, gcjax.protocols.bsp().specification(2))
+      >>> bool(result)
+      True
     """
     trace = events(schedule, _kinds(specification))
     if trace.num_workers != specification.num_workers:

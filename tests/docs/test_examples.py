@@ -1,0 +1,48 @@
+"""The examples in docstrings run, and show what they say; the functions that everybody needs have one."""
+
+import doctest
+import importlib
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import gcjax
+import gcjax.specifications
+from tests.docs.test_reference import PUBLIC
+
+SESSION = {"gcjax": gcjax, "jax": jax, "jnp": jnp, "np": np, "optax": optax}
+MOST_USED = {
+    "gcjax.codes.assignments.cyclic", "gcjax.codes.completion_time", "gcjax.codes.diagnostics.q_max",
+    "gcjax.codes.fractional_repetition", "gcjax.codes.partial", "gcjax.comparable", "gcjax.engine.coded_value_and_grad",
+    "gcjax.engine.run", "gcjax.protocols.bsp", "gcjax.protocols.check", "gcjax.protocols.local_sgd",
+    "gcjax.protocols.ssp", "gcjax.specifications.check", "gcjax.stragglers.replay", "gcjax.stragglers.sample_durations",
+}  # fmt: skip
+
+
+def examples():
+    """Full name -> the docstring's examples, of all public functions and types that have any."""
+    finder = doctest.DocTestFinder(recurse=False)
+    found = {}
+    for module, name in PUBLIC:
+        value = getattr(importlib.import_module(module), name)
+        if callable(value) and ">>>" in (value.__doc__ or ""):
+            (found[f"{module}.{name}"],) = finder.find(value, name, module=False, globs=dict(SESSION))
+    return found
+
+
+EXAMPLES = examples()
+
+
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_show_what_they_say(name):
+    said = []
+    results = doctest.DocTestRunner(verbose=False).run(EXAMPLES[name], out=said.append)
+    assert results.attempted > 0
+    assert results.failed == 0, "".join(said)
+
+
+def test_the_most_used_functions_have_one():
+    assert set(EXAMPLES) >= MOST_USED
