@@ -19,7 +19,7 @@ from tests.cli.test_main import CONFIG, ROOT
 from tests.test_interrupts import STATUS, WORDS, default_handlers
 from tests.test_resume import assert_same_bits, newest_checkpoints
 
-SETTINGS = "study.num_units = 400\ncompare.num_evals = 40\ncompare.checkpoint_every = 4\n"
+SETTINGS = "study.num_units = 400\nstudy.num_evals = 40\nstudy.checkpoint_every = 4\n"
 READERS = {".gin": Path.read_text, ".md": Path.read_text, ".json": lambda path: json.loads(path.read_text())}
 READERS |= {".parquet": pq.read_table, ".png": imread}
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
