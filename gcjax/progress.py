@@ -115,3 +115,6 @@ class _LabelLines:
         if self._label:
             seconds = time.perf_counter() - self._begin_time
             print(f"{self._label}: done in {seconds:.1f} s ({fraction:.0%} of all)", file=sys.stderr, flush=True)
+
+
+__all__ = ["Progress", "Update"]

@@ -13,8 +13,8 @@ DOCS = ROOT / "docs"
 
 PAGES = {
     str(page.relative_to(ROOT)): page
-    for page in [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-    if not {"_build", "reference"} & set(page.parts)
+    for page in [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted(DOCS.rglob("*.md"))]
+    if not {"_build", "reference"} & set(page.relative_to(ROOT).parts)
 }
 """Name -> file of every page that somebody has written."""
 
