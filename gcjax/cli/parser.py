@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from gcjax.cli import algebra, check, distributed, listing, report, run, sweep
+from gcjax.cli import algebra, check, distributed, init, listing, report, run, sweep
 
 
 def parser() -> argparse.ArgumentParser:
@@ -12,9 +12,23 @@ def parser() -> argparse.ArgumentParser:
         prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
     )
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_run, _add_sweep, _add_list, _add_report, _add_check, _add_algebra):
+    for add in (_add_init, _add_run, _add_sweep, _add_list, _add_report, _add_check, _add_algebra):
         add(commands)
     return parser
+
+
+def _add_init(commands: Any) -> None:
+    """Adds `gcjax init`."""
+    parser = commands.add_parser(
+        "init", help="copy a config to start from, with the source of its experiment",
+        description="Copies one of the configs that come with gcjax into DIR, with the source of its experiment unless "
+        "that is one of gcjax itself. Nothing that is there is overwritten.",
+    )  # fmt: skip
+    parser.add_argument("folder", metavar="DIR", nargs="?", help="folder to write")
+    parser.add_argument("--config", metavar="NAME", default="quickstart", help="which config (default: quickstart)")
+    parser.add_argument("--list", action="store_true", help="list the configs instead")
+    _add_traceback(parser)
+    parser.set_defaults(command=init.command)
 
 
 def _add_run(commands: Any) -> None:
