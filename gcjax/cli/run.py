@@ -34,8 +34,10 @@ def prepare(options: argparse.Namespace) -> None:
     interrupts.advise(lambda: "; start it again")
     interrupts.allow_saving()
     saved_progress.forget()  # what an earlier command of this process saved
-    from gcjax.cli import cached_programs
+    from gcjax.cli import cached_programs, machine_errors
 
+    if not options.traceback:
+        machine_errors.quiet_checkpoints()
     if options.cache:
         cached_programs.keep()
 
