@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from gcjax import interrupts
-from gcjax.cli import internal_errors, machine_errors
+from gcjax.cli import internal_errors, json_output, machine_errors
 from gcjax.cli.parser import parser
 
 INTERNAL_ERROR = 1
@@ -33,7 +33,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         if not internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
             machine_errors.quiet_plugins()
         try:
-            status: int | None = options.command(options)
+            with json_output.printed(options):
+                status: int | None = options.command(options)
         except Exception as error:
             return _failure(error, options)
         return status or 0

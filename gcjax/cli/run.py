@@ -27,6 +27,10 @@ def command(options: argparse.Namespace) -> None:
                 seal.complete(out)
             interrupts.advise(lambda: f"; everything was written to {out} before")
             run_progress.show(f"Written to {out}")
+        if options.json and processes.is_first():
+            from gcjax.cli import results_json
+
+            options.result = results_json.of_folder(out)
 
 
 def prepare(options: argparse.Namespace) -> None:
