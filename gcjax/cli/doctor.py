@@ -56,7 +56,7 @@ def _version(name: str) -> str | None:
 
 
 def _package(name: str, specifier: Any | None, *, version: str | None) -> dict[str, str | None]:
-    """A package by its name, the versions that are supported, and the one that is there, as `package_versions` has it."""
+    """A package by its name, the versions that are supported, and the one that is there, for `package_versions`."""
     supported = str(specifier or "")
     if version is not None and (specifier is None or specifier.contains(version, prereleases=True)):
         return {"name": name, "version": version, "supported": supported, "problem": ""}

@@ -3,6 +3,7 @@
 import json
 from importlib import metadata
 
+import jax
 import pytest
 
 from gcjax import cli
@@ -35,7 +36,7 @@ def test_a_machine_on_which_a_run_would_work(examined):
     assert status == 0 and result["works"] is True and result["problems"] == []
     assert [package["name"] for package in result["packages"]] == ["jax", "numpy"]  # not those of extras
     assert result["packages"][0]["version"] == metadata.version("jax")
-    assert len(result["devices"]) == 8 and result["devices"][0]["platform"] == "cpu"
+    assert len(result["devices"]) == jax.device_count() and result["devices"][0]["platform"] == "cpu"
     assert result["memory"]["host"] >= result["memory"]["arrays"] > 0
     assert result["cache"]["free"] > 0 and result["cache"]["folder"]
     assert text.endswith("A run would work.\n") and f"jax {metadata.version('jax')}" in text
@@ -61,8 +62,6 @@ def test_gcjax_itself_must_be_installed(examined, monkeypatch):
 
 
 def test_devices_that_are_not_there(examined, monkeypatch):
-    import jax
-
     def devices():
         raise RuntimeError("Unable to initialize backend 'cuda': no luck (set JAX_PLATFORMS='')")
 
