@@ -112,3 +112,19 @@ def test_numbers_that_json_lacks_are_null(capsys):
     assert err == "for a person\n" and sys.stdout is not sys.stderr
     printed = json.loads(out)
     assert (printed["time"], printed["count"], printed["nested"]) == ([None, 1.5], 3, [{"1": None}])
+
+
+def test_every_field_is_on_the_page(command):
+    page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()
+    objects = [
+        command(*arguments, "--json")[1]
+        for arguments in (
+            ("run", "small.gin", "--out", "out"), ("list", "ssp"), ("check", "worker_busy_eager"),
+            ("check", "--schedule", "small.gin"), ("doctor",),
+        )
+    ]  # fmt: skip
+    lists = [objects[0]["schemes"], objects[2]["findings"], objects[3]["schedules"]]
+    lists += [objects[4]["packages"], objects[4]["devices"], [objects[4]["cache"]], [objects[4]["memory"]]]
+    entry = objects[1]["kinds"]["protocol"]["ssp"]
+    for fields in (*objects, *(each[0] for each in lists), entry, entry["parameters"]["staleness"]):
+        assert [name for name in fields if f"`{name}`" not in page] == []

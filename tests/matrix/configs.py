@@ -26,7 +26,7 @@ BINDINGS = {
         "conditioning.num_polynomials = 4",
     ),
     "grouped/delays": _GROUPS,
-    "grouped/hybrid": ("study.num_seeds = 2", "study.num_units = 20", "study.target = 0.2"),
+    "grouped/hybrid": (*_COMPARISON, "compare.schemes = {'groups by speed': @speed/grouped()}"),
     "grouped/merges": _GROUPS,
     "grouped/two_stragglers": _GROUPS,
     "partial_stragglers/approximate": (
