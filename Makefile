@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all lint docs figures bench clean
+.PHONY: demo test test-slow test-all test-matrix lint docs figures bench clean
 
 demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures in runs/
 	$(BIN)/gcjax run configs/quickstart.gin
@@ -15,6 +15,9 @@ test-slow: $(STAMP)  ## the tests that take more than a few seconds
 	$(BIN)/python -m pytest -n 2 --dist loadfile --slow -m slow
 
 test-all: test test-slow
+
+test-matrix: $(STAMP)  ## a quick subset on the oldest and newest JAX and Python, in 64 bits, on 1 device; all configs
+	$(BIN)/python -m tests.matrix
 
 lint: $(STAMP)
 	$(BIN)/ruff format --check .
@@ -33,7 +36,7 @@ bench: $(STAMP)
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) runs build dist docs/_build docs/reference *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .matrix runs build dist docs/_build docs/reference *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

@@ -105,6 +105,13 @@ def advise(advice: Callable[[], str]) -> None:
     _signal_state.advice = advice
 
 
+def advice() -> str:
+    """What a person is told to do, as the end of a sentence: `; go on with: ...`; empty if nobody knows."""
+    with contextlib.suppress(Exception):
+        return _signal_state.advice()
+    return ""
+
+
 @contextmanager
 def before_end(action: Callable[[], None]) -> Iterator[None]:
     """Calls a function before a signal ends the process in this block, on another thread. Its errors are ignored."""
@@ -198,10 +205,7 @@ def _end_process(signal_number: int) -> None:
         flushing = threading.Thread(target=flush_output, daemon=True)  # which may never return
         flushing.start()
         flushing.join(_MAX_FLUSH_SECONDS)
-        advice = ""
-        with contextlib.suppress(Exception):
-            advice = _signal_state.advice()
-        _print_line(f"gcjax: {_SIGNAL_WORDS[signal.Signals(signal_number)]}{advice}\n")
+        _print_line(f"gcjax: {_SIGNAL_WORDS[signal.Signals(signal_number)]}{advice()}\n")
     finally:
         os._exit(STATUS[signal.Signals(signal_number)])
 

@@ -18,7 +18,14 @@ def limit() -> int:
     Devices such as CPUs do not tell what they have. Every process is taken to have as much as this one.
     """
     device_bytes = [(device.memory_stats() or {}).get("bytes_limit", 0) for device in jax.local_devices()]
-    return (sum(device_bytes) if all(device_bytes) else _machine_bytes()) * jax.process_count()
+    return (sum(device_bytes) if all(device_bytes) else machine_bytes()) * jax.process_count()
+
+
+def machine_bytes() -> int:
+    """Bytes of the machine, or of the container if it has fewer."""
+    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    limits = [Path(name).read_text().strip() for name in _CGROUP_LIMITS if Path(name).is_file()]
+    return min([machine_bytes, *(int(limit) for limit in limits if limit.isdecimal())])  # "max" is no limit
 
 
 def check(what: str, num_bytes: int, advice: str) -> None:
@@ -48,13 +55,6 @@ def size(arrays: Any) -> int:
 def is_exhausted(error: Exception) -> bool:
     """Whether an error, of Python, NumPy or XLA, says that an allocation failed."""
     return isinstance(error, MemoryError) or "Out of memory" in str(error) or "RESOURCE_EXHAUSTED" in str(error)
-
-
-def _machine_bytes() -> int:
-    """Bytes of the machine, or of the container if it has fewer."""
-    machine_bytes = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    limits = [Path(name).read_text().strip() for name in _CGROUP_LIMITS if Path(name).is_file()]
-    return min([machine_bytes, *(int(limit) for limit in limits if limit.isdecimal())])  # "max" is no limit
 
 
 def _size_text(num_bytes: int) -> str:

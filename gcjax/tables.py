@@ -148,6 +148,18 @@ def rich_page(markdown: str) -> Group:
     return Group(*(_table_of_lines(list(lines)) if table else Markdown("\n".join(lines)) for table, lines in blocks))
 
 
+def page_rows(markdown: str) -> list[list[dict[str, str]]]:
+    """The rows of each table of a Markdown page: head of the column -> text of the cell, without what makes it bold."""
+    blocks = itertools.groupby(markdown.splitlines(), lambda line: line.startswith("|"))
+    return [_row_dicts(list(lines)) for table, lines in blocks if table]
+
+
+def _row_dicts(lines: Sequence[str]) -> list[dict[str, str]]:
+    """The rows of one table from its lines in Markdown."""
+    heads, _, *rows = [_row_cells(line) for line in lines]
+    return [dict(zip(heads, (_rich_text(cell).plain for cell in row), strict=True)) for row in rows]
+
+
 def _table_of_lines(lines: Sequence[str]) -> RichTable:
     """A table from its lines in Markdown; the columns of text before the first one of numbers name the rows."""
     heads, rules, *rows = [_row_cells(line) for line in lines]

@@ -1,10 +1,14 @@
-"""Eight CPU devices, compiled programs shared, the option --slow, strict numerics in the folders clean under it."""
+"""Eight CPU devices, compiled programs shared, the option --slow, strict numerics in the folders clean under it.
+
+GCJAX_TEST_DEVICES is another number of devices.
+"""
 
 import contextlib
 import os
 import pathlib
 
-os.environ["XLA_FLAGS"] = os.environ.get("XLA_FLAGS", "") + " --xla_force_host_platform_device_count=8"
+NUM_DEVICES = os.environ.get("GCJAX_TEST_DEVICES", "8")
+os.environ["XLA_FLAGS"] = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count={NUM_DEVICES}"
 
 # Compiling is most of the time of all tests, so it is done with few optimisations, and once: what has been compiled is
 # kept in a folder, also for the next time; one for each worker of pytest-xdist, since JAX writes its files piecemeal.

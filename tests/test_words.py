@@ -80,9 +80,7 @@ def gcjax(tmp_path, monkeypatch, capsys):
     (tmp_path / "ends_gcjax.py").write_text("\nraise SystemExit(0)\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
-    monkeypatch.setattr(
-        memory, "_machine_bytes", lambda: 2**30
-    )  # so that nothing large is allocated if a check is gone
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 2**30)  # so that nothing large is allocated if a check is gone
 
     def train(*arguments):
         raise Trained
@@ -173,7 +171,7 @@ def test_what_fits_into_memory(monkeypatch):
     memory.check("arrays", memory.limit(), "")
     with pytest.raises(ValueError, match=r"arrays must fit into memory; they take at least .*iB, and .* Lower them"):
         memory.check("arrays", memory.limit() + 1, "Lower them.")
-    monkeypatch.setattr(memory, "_machine_bytes", lambda: 2**20)
+    monkeypatch.setattr(memory, "machine_bytes", lambda: 2**20)
     with pytest.raises(ValueError, match=r"they take at least 2 MiB, and there are 1 MiB"):
         memory.check("arrays", 2**21, "")
     arrays = (jax.ShapeDtypeStruct((3, 5), "float32"), jax.random.key(0))

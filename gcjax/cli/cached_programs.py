@@ -6,9 +6,6 @@ import sys
 from pathlib import Path
 from typing import Any
 
-import filelock
-import jax
-
 MAX_BYTES = 1 << 30
 _MAX_LOCK_WAIT_SECONDS = 10.0
 
@@ -31,6 +28,8 @@ def keep() -> Path | None:
     except (OSError, RuntimeError) as error:  # no home folder
         print(f"gcjax: compiled programs are not kept: {error}", file=sys.stderr)
         return None
+    import jax
+
     jax.config.update("jax_compilation_cache_dir", str(path))
     if _jax_setting("jax_compilation_cache_max_size") == -1:  # JAX's default: no limit
         jax.config.update("jax_compilation_cache_max_size", MAX_BYTES)
@@ -40,6 +39,8 @@ def keep() -> Path | None:
 
 def _jax_setting(name: str) -> Any:
     """What JAX's configuration says under a name."""
+    import jax
+
     return getattr(jax.config, name)
 
 
@@ -60,6 +61,8 @@ def _remove_unfinished_programs(folder: Path) -> None:
     JAX writes `NAME-cache` first and its time of use, `NAME-atime`, last. If others hold the lock for long, nothing
     is removed.
     """
+    import filelock
+
     with contextlib.suppress(filelock.Timeout), filelock.FileLock(folder / ".lockfile", timeout=_MAX_LOCK_WAIT_SECONDS):
         for program in folder.glob("*-cache"):
             if not program.with_name(program.name.removesuffix("-cache") + "-atime").exists():

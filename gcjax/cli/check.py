@@ -8,9 +8,11 @@ def command(options: argparse.Namespace) -> int:
     if (options.schedule is None) == (options.protocol is None):
         raise ValueError("check takes either a PROTOCOL or --schedule CONFIG; see gcjax check --help.")
     if options.schedule is not None:
-        from gcjax.cli import check_schedules
+        from gcjax.cli import check_json, check_schedules
 
-        return check_schedules.run(options.schedule, options.bindings)
-    from gcjax.cli import check_specification
+        options.result = check_json.of_schedules(check_schedules.run(options.schedule, options.bindings))
+    else:
+        from gcjax.cli import check_json, check_specification
 
-    return check_specification.run(options.protocol, options.parameters)
+        options.result = check_json.of_specification(check_specification.run(options.protocol, options.parameters))
+    return 0 if options.result["holds"] else 1

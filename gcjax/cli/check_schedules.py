@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import NamedTuple
 
 import jax
 from rich.text import Text
@@ -14,7 +15,21 @@ from gcjax.stragglers import Network, sample_durations
 from gcjax.tables import RichTable, rich_table
 
 
-def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
+class ScheduleCheck(NamedTuple):
+    """What was found about the schedule of one scheme in one setting.
+
+    Attributes:
+      scheme: its name in the config.
+      setting: the names of the straggler model and the network, where there are several.
+      conformance: whether it keeps to its specification; None if it has none.
+    """
+
+    scheme: str
+    setting: str
+    conformance: Conformance | None
+
+
+def run(path: str | Path, bindings: Sequence[str] = ()) -> list[ScheduleCheck]:
     """Checks the schedules of an experiment's config, on durations of its seed, and prints a table.
 
     Protocols, straggler models and networks are told by the types of the experiment's parameters, not by their names.
@@ -24,7 +39,7 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
       bindings: gin statements that win over the file.
 
     Returns:
-      The exit status: 0 if all schedules keep to what their protocols promise, 1 if not.
+      What was found about each schedule.
 
     Raises:
       ValueError: if the config cannot be read, or its experiment is not given all of these.
@@ -43,17 +58,19 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> int:
         for model_name, durations in durations_by_model.items()
         for network_name, network in networks.items()
     }
+    checks: list[ScheduleCheck] = []
     rows, violations = [], []
     for name, protocol in schemes.items():
         conformances = _conformances(protocol, list(settings.values()))
         for setting, conformance in zip(settings, conformances, strict=True):
+            checks.append(ScheduleCheck(name, setting, conformance))
             num_events = f"{conformance.events:,}" if conformance else ""
             rows.append([name, setting, num_events, _verdict(conformance)])
         broken = [conformance for conformance in conformances if conformance is not None and not conformance]
         violations += [f"{name}: {conformance}" for conformance in broken[:1]]
     title = f"Schedules of {path}, {num_units} units of {num_workers} workers"
     console().print(table(title, rows), "", *(Text(line) for line in violations), sep="\n")
-    return 1 if violations else 0
+    return checks
 
 
 def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:

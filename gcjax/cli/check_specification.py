@@ -18,7 +18,7 @@ MAX_NUMBER = 10_000
 """The largest value of a parameter of a specification."""
 
 
-def run(name: str, arguments: Sequence[str]) -> int:
+def run(name: str, arguments: Sequence[str]) -> Result:
     """Checks a protocol and prints what was found.
 
     Args:
@@ -26,7 +26,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
       arguments: its parameters, for example `["--num-workers", "3", "--staleness=2"]`.
 
     Returns:
-      The exit status: 0 if everything holds, 1 if not.
+      What was found, true in a condition if everything holds.
 
     Raises:
       ValueError: if there is no such protocol, or it does not take these parameters.
@@ -34,7 +34,7 @@ def run(name: str, arguments: Sequence[str]) -> int:
     result = check(instance(name, arguments))
     for table in tables(result):
         console().print(table, "")
-    return 0 if result else 1
+    return result
 
 
 def instance(name: str, arguments: Sequence[str]) -> Specification:

@@ -8,3 +8,7 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.cli import listing_tables
 
     listing_tables.run(options.name)
+    if options.json:
+        from gcjax.cli import listing_json
+
+        options.result = listing_json.of(options.name)

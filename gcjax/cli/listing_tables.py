@@ -69,13 +69,13 @@ def _parameters_text(entry: registry.Entry) -> str:
     return ", ".join(
         parameter.name
         if parameter.default is parameter.empty
-        else f"{parameter.name}={_default_text(parameter.default)}"
+        else f"{parameter.name}={default_text(parameter.default)}"
         for parameter in parameters
         if parameter.name not in ("out", "progress")
     )
 
 
-def _default_text(value: object) -> str:
+def default_text(value: object) -> str:
     """A parameter's default as a person would write it."""
     return value.__name__ if inspect.isfunction(value) else repr(value)
 
@@ -115,7 +115,7 @@ def _signature_lines(name: str, entry: registry.Entry, width: int) -> list[str]:
             parameters.append("*")
         stars = {"VAR_POSITIONAL": "*", "VAR_KEYWORD": "**"}.get(parameter.kind.name, "")
         typed = "" if parameter.annotation is parameter.empty else f": {in_short(parameter.annotation)}"
-        default = "" if parameter.default is parameter.empty else f" = {_default_text(parameter.default)}"
+        default = "" if parameter.default is parameter.empty else f" = {default_text(parameter.default)}"
         parameters.append(f"{stars}{parameter.name}{typed}{default}")
     returned = signature.return_annotation
     closing = ")" if returned is signature.empty else f") -> {in_short(returned)}"

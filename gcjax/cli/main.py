@@ -9,7 +9,7 @@ import traceback
 from collections.abc import Sequence
 
 from gcjax import interrupts
-from gcjax.cli import internal_errors
+from gcjax.cli import internal_errors, json_output, machine_errors
 from gcjax.cli.parser import parser
 
 INTERNAL_ERROR = 1
@@ -30,8 +30,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     with interrupts.handled(until_exit=arguments is None):
         options = parser().parse_args(arguments)
+        if not internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
+            machine_errors.quiet_plugins()
         try:
-            status: int | None = options.command(options)
+            with json_output.printed(options):
+                status: int | None = options.command(options)
         except Exception as error:
             return _failure(error, options)
         return status or 0
@@ -44,8 +47,9 @@ def _failure(error: Exception, options: argparse.Namespace) -> int:
     """
     if internal_errors.is_traceback_wanted(getattr(options, "traceback", False)):
         traceback.print_exception(error)
-    if isinstance(error, ValueError):
-        print(f"gcjax: {error}", file=sys.stderr)
+    problem = machine_errors.sentence(error) or (str(error) if isinstance(error, ValueError) else None)
+    if problem is not None:
+        print(f"gcjax: {problem}", file=sys.stderr)
         return USER_ERROR
     if not hasattr(options, "traceback"):
         raise error

@@ -3,7 +3,7 @@
 import argparse
 from typing import Any
 
-from gcjax.cli import algebra, check, distributed, listing, report, run, sweep
+from gcjax.cli import algebra, check, completion, distributed, doctor, init, json_output, listing, report, run, sweep
 
 
 def parser() -> argparse.ArgumentParser:
@@ -11,10 +11,45 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
     )
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for add in (_add_run, _add_sweep, _add_list, _add_report, _add_check, _add_algebra):
+    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="name_of_command")
+    for add in (
+        _add_init,
+        _add_run,
+        _add_sweep,
+        _add_list,
+        _add_report,
+        _add_check,
+        _add_algebra,
+        _add_doctor,
+        _add_completion,
+    ):
         add(commands)
     return parser
+
+
+class _ParametersAndFlags(argparse.Action):
+    """All words that are left, where `--json` and `--traceback` are not those of a specification but of the command."""
+
+    def __call__(self, parser: Any, options: argparse.Namespace, values: Any, option_string: Any = None) -> None:
+        """Puts the words into `options`, without these two, which it sets."""
+        flags = {"--json": "json", "--traceback": "traceback"}
+        for word in set(values) & set(flags):
+            setattr(options, flags[word], True)
+        setattr(options, self.dest, [word for word in values if word not in flags])
+
+
+def _add_init(commands: Any) -> None:
+    """Adds `gcjax init`."""
+    parser = commands.add_parser(
+        "init", help="copy a config to start from, with the source of its experiment",
+        description="Copies one of the configs that come with gcjax into DIR, with the source of its experiment unless "
+        "that is one of gcjax itself. Nothing that is there is overwritten.",
+    )  # fmt: skip
+    parser.add_argument("folder", metavar="DIR", nargs="?", help="folder to write")
+    parser.add_argument("--config", metavar="NAME", default="quickstart", help="which config (default: quickstart)")
+    parser.add_argument("--list", action="store_true", help="list the configs instead")
+    _add_traceback(parser)
+    parser.set_defaults(command=init.command)
 
 
 def _add_run(commands: Any) -> None:
@@ -35,6 +70,7 @@ def _add_run(commands: Any) -> None:
     )  # fmt: skip
     distributed.add_options(parser)
     _add_traceback(parser)
+    json_output.add_option(parser)
     parser.set_defaults(command=run.command)
 
 
@@ -78,6 +114,7 @@ def _add_list(commands: Any) -> None:
         "name", metavar="NAME", nargs="?",
         help="a kind, e.g. protocol, with the parameters of its entries; or an entry, e.g. pareto, with all about it",
     )  # fmt: skip
+    json_output.add_option(parser)
     parser.set_defaults(command=listing.command)
 
 
@@ -86,6 +123,7 @@ def _add_report(commands: Any) -> None:
     parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
     parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
     _add_traceback(parser)
+    json_output.add_option(parser)
     parser.set_defaults(command=report.command)
 
 
@@ -106,10 +144,11 @@ def _add_check(commands: Any) -> None:
         "protocol", metavar="PROTOCOL", nargs="?", help="a specification, as in 'gcjax list specification'"
     )
     parser.add_argument(
-        "parameters", metavar="--PARAMETER N", nargs=argparse.REMAINDER,
+        "parameters", metavar="--PARAMETER N", nargs=argparse.REMAINDER, action=_ParametersAndFlags,
         help="of the specification, e.g. --num-workers 3 --staleness 2",
     )  # fmt: skip
     _add_traceback(parser)
+    json_output.add_option(parser)
     parser.set_defaults(command=check.command)
 
 
@@ -125,3 +164,23 @@ def _add_algebra(commands: Any) -> None:
     parser.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the random commands (default: 0)")
     parser.add_argument("--page", metavar="FILE", help="try nothing, write the table as a Markdown page")
     parser.set_defaults(command=algebra.laws)
+
+
+def _add_doctor(commands: Any) -> None:
+    """Adds `gcjax doctor`."""
+    parser = commands.add_parser(
+        "doctor", help="say whether a run would work here: versions, devices, memory, cache; status 1 if not"
+    )
+    json_output.add_option(parser)
+    _add_traceback(parser)
+    parser.set_defaults(command=doctor.command)
+
+
+def _add_completion(commands: Any) -> None:
+    """Adds `gcjax completion`."""
+    parser = commands.add_parser("completion", help="print a script that completes commands, options and names")
+    parser.add_argument(
+        "shell", metavar="SHELL", choices=completion.SHELLS, help=f"one of {', '.join(completion.SHELLS)}"
+    )
+    _add_traceback(parser)
+    parser.set_defaults(command=completion.command)

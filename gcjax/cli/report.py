@@ -20,6 +20,7 @@ def command(options: argparse.Namespace) -> None:
     if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
         with _warnings_in_a_line():
             seal.read(folder)
+        _set_result(options, folder)
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
     with _warnings_in_a_line():
@@ -27,6 +28,15 @@ def command(options: argparse.Namespace) -> None:
     with locks.lock(folder):
         analysis.write_report(results, folder)
     progress.console().print(analysis.table(results))
+    _set_result(options, folder)
+
+
+def _set_result(options: argparse.Namespace, folder: Path) -> None:
+    """Has `--json`, if it is asked for, print what is in the folder."""
+    if options.json:
+        from gcjax.cli import results_json
+
+        options.result = results_json.of_folder(folder)
 
 
 @contextlib.contextmanager

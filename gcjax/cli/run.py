@@ -27,6 +27,10 @@ def command(options: argparse.Namespace) -> None:
                 seal.complete(out)
             interrupts.advise(lambda: f"; everything was written to {out} before")
             run_progress.show(f"Written to {out}")
+        if options.json and processes.is_first():
+            from gcjax.cli import results_json
+
+            options.result = results_json.of_folder(out)
 
 
 def prepare(options: argparse.Namespace) -> None:
@@ -34,8 +38,10 @@ def prepare(options: argparse.Namespace) -> None:
     interrupts.advise(lambda: "; start it again")
     interrupts.allow_saving()
     saved_progress.forget()  # what an earlier command of this process saved
-    from gcjax.cli import cached_programs
+    from gcjax.cli import cached_programs, machine_errors
 
+    if not options.traceback:
+        machine_errors.quiet_checkpoints()
     if options.cache:
         cached_programs.keep()
 

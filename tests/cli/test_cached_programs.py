@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 
+import jax
 import pytest
 
 from gcjax.cli import cached_programs
@@ -58,7 +59,7 @@ def test_the_second_run_compiles_nothing_also_after_two_at_once(tmp_path):
 def home(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     settings = {}
-    monkeypatch.setattr(cached_programs.jax.config, "update", lambda name, value: settings.update({name: value}))
+    monkeypatch.setattr(jax.config, "update", lambda name, value: settings.update({name: value}))
     monkeypatch.setattr(cached_programs, "_has_cache_folder", lambda: False)
     return tmp_path, settings
 
@@ -84,5 +85,5 @@ def test_a_folder_that_cannot_be_made_is_said_and_does_no_harm(home, capsys):
 
 def test_what_the_user_has_set_stays(monkeypatch):
     monkeypatch.setattr(cached_programs, "_has_cache_folder", lambda: True)
-    monkeypatch.setattr(cached_programs.jax.config, "update", lambda *_: pytest.fail("changed"))
+    monkeypatch.setattr(jax.config, "update", lambda *_: pytest.fail("changed"))
     cached_programs.keep()

@@ -69,7 +69,7 @@ class Trained(BaseException):
 def nothing_large():
     """Nothing can be allocated that is larger than a machine of 1 GiB has."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "_machine_bytes", lambda: 2**30)
+        patch.setattr(memory, "machine_bytes", lambda: 2**30)
         yield patch
     gin.clear_config()
 

@@ -1,0 +1,84 @@
+"""Errors whose cause is the machine and not the config: a full disk, or a device that is not there."""
+
+import errno
+import logging
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+
+from gcjax import interrupts
+
+_FULL = (errno.ENOSPC, errno.EDQUOT)
+_FULL_TEXTS = ("No space left on device", "Disk quota exceeded")  # how XLA, Arrow and orbax say it
+_NO_BACKEND = "Unable to initialize backend"
+
+
+def sentence(error: BaseException) -> str | None:
+    """What is wrong with the machine and what to do, if that is what an error, or one that led to it, comes from."""
+    for cause in _causes(error):
+        if _is_disk_full(cause):
+            return (
+                f"There is no space left on the disk that the command writes to. Free some{interrupts.advice() or '.'}"
+            )
+        if _is_without_device(cause):
+            return _no_device_sentence(str(cause).splitlines())
+    return None
+
+
+def quiet_checkpoints() -> None:
+    """Keeps orbax from printing the errors that it also raises, each several times, with all its threads."""
+    from absl import logging as absl_logging
+
+    absl_logging.set_verbosity(absl_logging.FATAL)
+
+
+def quiet_plugins() -> None:
+    """Has JAX's plugins that find no device of theirs, where JAX goes on without, say so in a line on stderr."""
+    logger = logging.getLogger("jax._src.xla_bridge")
+    if _is_no_plugin_error not in logger.filters:
+        logger.addFilter(_is_no_plugin_error)
+
+
+def _is_no_plugin_error(record: logging.LogRecord) -> bool:
+    """A filter of log records: false for a plugin that cannot start, of which it prints a line instead."""
+    if not record.getMessage().startswith("Jax plugin configuration error") or not record.exc_info:
+        return True
+    error = record.exc_info[1]
+    print(
+        f"gcjax: JAX goes on without a device, whose plugin says: {error} (JAX_PLATFORMS=cpu takes the CPU at once.)",
+        file=sys.stderr,
+    )
+    return False
+
+
+def _causes(error: BaseException | None) -> Iterator[BaseException]:
+    """An error, and those that led to it, the last one first."""
+    while error is not None:
+        yield error
+        error = error.__cause__ or error.__context__
+
+
+def _is_disk_full(error: BaseException) -> bool:
+    """Whether an error says that a disk or a quota is full."""
+    number = error.errno if isinstance(error, OSError) else None
+    return number in _FULL or any(text in str(error) for text in _FULL_TEXTS)
+
+
+def _is_without_device(error: BaseException) -> bool:
+    """Whether JAX could not start with the devices that it is to use; of some it only asserts that they are there."""
+    frames = traceback.extract_tb(error.__traceback__)
+    is_starting = bool(frames) and os.path.basename(frames[-1].filename) == "xla_bridge.py"
+    return str(error).startswith(_NO_BACKEND) or (isinstance(error, AssertionError) and is_starting)
+
+
+def _no_device_sentence(lines: list[str]) -> str:
+    """What to do without the device that JAX is to use; `lines` are those of its error."""
+    reason = f" JAX says: {lines[0].partition(' (')[0][:300].rstrip('.')}." if lines and lines[0].strip() else ""
+    platforms = os.environ.get("JAX_PLATFORMS")
+    if platforms:
+        return (
+            f"JAX_PLATFORMS must name devices that are there; got '{platforms}'.{reason} Unset it to take what is "
+            "there, or install JAX for that device."
+        )
+    return f"A device cannot be used.{reason} Set JAX_PLATFORMS=cpu to take the CPU."

@@ -1,0 +1,82 @@
+"""Each config at a size that takes seconds: the bindings that make it so small."""
+
+_COMPARISON = (
+    "study.num_units = 60", "study.num_seeds = 1", "study.seconds = None", "study.target = 0.2",
+    "compare.timeline_seconds = 5.0",
+)  # fmt: skip
+_GROUPS = (
+    "study.num_units = 60", "study.num_seeds = 2", "study.num_evals = 2", "group_delays.num_rounds = 4",
+    "group_delays.delays = (0, 100)", "group_delays.num_groups = (1, 2)",
+)  # fmt: skip
+_APPROXIMATE = ("approximate.deadlines = (3, 6)", "approximate.blocks = (1,)", "approximate.num_trials = 4")
+_REGULAR = ("random_regular.num_workers = 20",)
+
+BINDINGS = {
+    "codes": (
+        "compare_codes.codes = {'uncoded': @uncoded(), 'partial, L=2': @partial2/partial()}",
+        "compare_codes.num_trials = 4",
+        "compare_codes.num_masks = 4",
+    ),
+    "conditioning": (
+        "conditioning.num_workers = (8,)",
+        "conditioning.num_stragglers = (1,)",
+        "conditioning.num_blocks = (1,)",
+        "conditioning.num_masks = 4",
+        "conditioning.degrees = (5,)",
+        "conditioning.num_polynomials = 4",
+    ),
+    "grouped/delays": _GROUPS,
+    "grouped/hybrid": (*_COMPARISON, "compare.schemes = {'groups by speed': @speed/grouped()}"),
+    "grouped/merges": _GROUPS,
+    "grouped/two_stragglers": _GROUPS,
+    "partial_stragglers/approximate": (
+        *_APPROXIMATE,
+        "approximate.assignments = {'G1': @g1/random_regular()}",
+        "g1/random_regular.num_workers = 20",
+        "approximate.num_failed = 2",
+        "approximate.num_graphs = 2",
+        "approximate.compare_published = False",
+    ),
+    "partial_stragglers/bimodal": (*_APPROXIMATE, *_REGULAR),
+    "partial_stragglers/exact": (
+        "exact.assignments = {'G1': @random_regular()}",
+        *_REGULAR,
+        "exact.blocks = (1,)",
+        "exact.num_trials = 4",
+        "exact.num_graphs = 2",
+        "exact.num_orders = 2",
+        "exact.order_draws = (1, 2)",
+        "exact.compare_published = False",
+    ),
+    "partial_stragglers/heterogeneous": (*_APPROXIMATE, "balanced.num_workers = 30", "balanced.num_chunks = 30"),
+    "partial_stragglers/markov": (*_APPROXIMATE, *_REGULAR),
+    "partial_stragglers/more_chunks": (*_APPROXIMATE, "balanced.num_workers = 40", "balanced.num_chunks = 80"),
+    "partial_stragglers/pareto": (*_APPROXIMATE, *_REGULAR),
+    "partial_stragglers/training": (*_COMPARISON, "compare.schemes = {'partial': @partial/coded()}"),
+    "partial_stragglers/training_communication": _COMPARISON,
+    "protocols": (
+        "protocol_map.schemes = {'ASP': @asp(), 'partial L=2': @two/coded()}",
+        "protocol_map.networks = {'free': @free/constant_network()}",
+        "study.optimizers = {}",
+        "study.num_units = 60",
+        "study.num_seeds = 2",
+        "study.target = 0.2",
+    ),
+    "quickstart": (*_COMPARISON, "compare.schemes = {'ASP': @asp(), 'partial L=2': @partial2/coded()}"),
+    "transformer": ("transformer.num_steps = 2", "transformer.width = 4", "transformer.depth = 0"),
+    "worker_busy/digits": (
+        "study.num_units = 60",
+        "study.num_seeds = 2",
+        "study.seconds = None",
+        "study.target = 0.2",
+        "worker_busy_claims.settings = {'H1': @h1/delayed()}",
+        "worker_busy_claims.others = {'BSP': @bsp()}",
+    ),
+}
+"""Name of a config -> gin statements that make it small."""
+
+SKIPPED = {
+    "live": "it is a job of several processes: tests/experiments/test_live.py",
+    "worker_busy/cifar10": "its data is not here: tests/tasks/test_cifar.py makes some",
+}
+"""Name of a config -> why it is not run."""
