@@ -193,7 +193,8 @@ def test_damage_of_any_file_is_found(tmp_path, capfd):
         if not falls_back(tmp_path):
             unnoticed.add(file.name)
         file.write_bytes(data)
-    assert unnoticed == {"commit_success.txt", "_CHECKPOINT_METADATA"}  # nothing in them is used
+    assert unnoticed <= {"commit_success.txt", "_CHECKPOINT_METADATA"}  # nothing in them is used
+    assert "_CHECKPOINT_METADATA" in unnoticed  # the other one is not written by orbax 0.12.0
     assert "Traceback" not in capfd.readouterr().err
 
 

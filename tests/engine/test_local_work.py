@@ -225,7 +225,9 @@ def compiled_during(function):
     try:
         return function(), len(found)
     finally:
-        jax.monitoring.unregister_event_duration_listener(listen)
+        forget = getattr(jax.monitoring, "unregister_event_duration_listener", None)  # JAX 0.8.0 has none
+        if forget is not None:
+            forget(listen)
 
 
 BATCHED = ["worker_busy", "adacomm"]

@@ -41,7 +41,7 @@ class Outcome(NamedTuple):
 def run_tests(python: Path, setting: str) -> Outcome:
     """Runs the quick subset with one setting."""
     variables, more_tests = SETTINGS[setting]
-    command = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider", *QUICK, *more_tests]
+    command = [str(python), "-m", "pytest", "--disable-warnings", "-p", "no:cacheprovider", *QUICK, *more_tests]
     done = _run(command, variables)
     summary = re.search(r"\d+ (?:passed|failed|error).*?(?= in |$)", done.stdout)
     text = summary[0] if summary else "no tests ran" if done.returncode else "passed"

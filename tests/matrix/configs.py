@@ -26,8 +26,8 @@ BINDINGS = {
         "conditioning.num_polynomials = 4",
     ),
     "grouped/delays": _GROUPS,
-    "grouped/hybrid": (*_COMPARISON, "compare.schemes = {'groups by speed': @speed/grouped()}"),
-    "grouped/merges": _GROUPS,
+    "grouped/hybrid": _COMPARISON,
+    "grouped/merges": (*_GROUPS, "group_delays.rules = {'elastic, 4 local rounds': @elastic/grouped}"),
     "grouped/two_stragglers": _GROUPS,
     "partial_stragglers/approximate": (
         *_APPROXIMATE,
@@ -53,7 +53,7 @@ BINDINGS = {
     "partial_stragglers/more_chunks": (*_APPROXIMATE, "balanced.num_workers = 40", "balanced.num_chunks = 80"),
     "partial_stragglers/pareto": (*_APPROXIMATE, *_REGULAR),
     "partial_stragglers/training": (*_COMPARISON, "compare.schemes = {'partial': @partial/coded()}"),
-    "partial_stragglers/training_communication": _COMPARISON,
+    "partial_stragglers/training_communication": (*_COMPARISON, "compare.schemes = {'Ye-Abbe, load 4': @abbe/coded()}"),
     "protocols": (
         "protocol_map.schemes = {'ASP': @asp(), 'partial L=2': @two/coded()}",
         "protocol_map.networks = {'free': @free/constant_network()}",
