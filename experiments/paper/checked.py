@@ -104,6 +104,7 @@ def validation(result: Result) -> tuple[Macros, Table]:
         "ValidDamaged": fixed(total[1]),
         "ValidCaught": fixed(total[0]),
         "ValidMissed": fixed(total[1] - total[0]),
+        "ValidExplained": fixed(sum(row["explained"] for row in rows)),
         "ValidPerSort": fixed(rows[0]["early"][1]),
     }
     lines = [

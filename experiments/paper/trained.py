@@ -187,6 +187,8 @@ def two_stragglers(folder: Path) -> tuple[Macros, Table]:
         return f"{(ends[groups, who, largest][0] / base_time).mean():.2f}"
 
     return {
+        "TwoGroups": "4",
+        "TwoMoreGroups": "8",
         "TwoSameTime": time(4, "two in one group"),
         "TwoSeparateTime": time(4, "two in separate groups"),
         "TwoSeparateEightTime": time(8, "two in separate groups"),
