@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all lint figures bench clean
+.PHONY: demo test test-slow test-all lint figures paper bench clean
 
 demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures in runs/
 	$(BIN)/gcjax run configs/quickstart.gin
@@ -24,12 +24,21 @@ lint: $(STAMP)
 figures: $(STAMP)  ## draws the figures of the docs anew; FIGURES="loss_vs_time timeline" for some of them
 	$(BIN)/python -m experiments.figures $(FIGURES)
 
+paper: $(STAMP)  ## the manuscript: runs what is not done, writes paper/generated, typesets; QUICK=1 for small runs
+	$(BIN)/python -m experiments.paper $(if $(QUICK),--quick)
+	@if command -v latexmk >/dev/null && command -v pdflatex >/dev/null; then \
+	    cd paper && latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=build main.tex && echo "paper/build/main.pdf"; \
+	else \
+	    echo "The numbers, tables and figures are in paper/generated. There is no LaTeX here, so no paper/build/main.pdf."; \
+	    echo "On Debian: apt install texlive-latex-extra latexmk. Then: make paper"; \
+	fi
+
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) runs build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) runs build paper/build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

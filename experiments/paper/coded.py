@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.paper import tex
 from experiments.paper.macros import ROOT, Macros, binding, fixed, significant
-from experiments.paper.trained import Table, seconds
+from experiments.paper.trained import Table
 from gcjax import files
 
 MODELS = ("constant speeds, exponential", "Markov slow spells", "Pareto, independent")
@@ -96,7 +96,6 @@ def approximate(folder: Path) -> tuple[Macros, Table]:
         "RepLateOurs": f"{late['over_graphs']:.3f}",
         "RepLateBetween": f"{late['between_graphs']:.3f}",
         "RepLateError": f"{late['trials_error']:.3f}",
-        "RepSeconds": fixed(seconds(folder), 0),
     }
     return macros, {"errors": _reproduction_table(shown)}
 
@@ -108,9 +107,21 @@ def _reproduction_table(rows: list[dict[str, Any]]) -> str:
     for row in rows:
         z = difference(row)
         label = [str(row["num_blocks"]), row["scheme"], *([f"{row['deadline']:.0f}"] if has_deadline else [])]
-        values = [_value(row[name]) for name in ("published", "ours", "standard_error", "over_graphs", "between_graphs")]
+        values = [
+            _value(row[name]) for name in ("published", "ours", "standard_error", "over_graphs", "between_graphs")
+        ]
         lines.append([*label, *values, "" if np.isnan(z) else f"${z:+.1f}$"])
-    heads = ["$L$", "Scheme", *(["Deadline"] if has_deadline else []), "Published", "Ours", "s.e.", "Graphs", "s.d.", "$z$"]
+    heads = [
+        "$L$",
+        "Scheme",
+        *(["Deadline"] if has_deadline else []),
+        "Published",
+        "Ours",
+        "s.e.",
+        "Graphs",
+        "s.d.",
+        "$z$",
+    ]
     return tex.tabular("@{}rl" + "r" * (len(heads) - 2) + "@{}", heads, lines)
 
 

@@ -45,7 +45,7 @@ def timelines(path: Path) -> None:
     model = stragglers.markov(base=1.0, slowdown=3.0, probability=0.25, persistence=0.8)
     durations = stragglers.sample_durations(model, jax.random.key(5), 40, _WORKERS)
     network = stragglers.constant_network(latency=0.05, upload=0.1, download=0.1)
-    figure = files.figure(WIDTH, 6.4)
+    figure = files.figure(WIDTH, 5.2)
     panels = figure.subplots(4, 2, sharex=True, sharey=True).ravel()
     for panel, (name, make) in zip(panels, TIMELINES.items(), strict=True):
         schedule = jax.tree.map(np.asarray, make()(durations, network))
@@ -93,7 +93,7 @@ def _bars(panel: Axes, worker: np.ndarray, begin: np.ndarray, end: np.ndarray, c
 def loss(folder: Path, path: Path) -> None:
     """Loss and accuracy of the demo's schemes against virtual time: the mean over seeds."""
     results = analysis.load(folder)
-    figure = files.figure(WIDTH, 3.3)
+    figure = files.figure(WIDTH, 2.7)
     panels = figure.subplots(1, 2)
     for panel, metric in zip(panels, ("train_loss", "accuracy"), strict=True):
         for scheme, style in styles(results, "train_loss").items():
@@ -123,7 +123,7 @@ def code_comparison(folder: Path, path: Path) -> None:
     """Time to an exact sum and error of every code."""
     rows = code_rows(folder)
     places = np.arange(len(rows))
-    figure = files.figure(WIDTH, 4.6)
+    figure = files.figure(WIDTH, 4.1)
     times, errors = figure.subplots(1, 2, sharey=True)
     for i, model in enumerate(MODELS):
         values = [row[f"{model} time"] for row in rows]
@@ -136,7 +136,7 @@ def code_comparison(folder: Path, path: Path) -> None:
     errors.hlines(places, mean, largest, color="#888888", linewidth=1)
     errors.plot(mean, places, "o", color=COLOURS[0], markersize=3.5, label="mean error")
     errors.plot(largest, places, "o", color=COLOURS[1], markersize=5, fillstyle="none", label="largest error")
-    errors.set_xlabel("relative error, three workers gone", fontsize=_SMALL)
+    errors.set_xlabel("relative error, s workers gone", fontsize=_SMALL)
     times.set_yticks(places, [row["code"] for row in rows])
     times.invert_yaxis()
     for panel in (times, errors):
@@ -148,7 +148,7 @@ def code_comparison(folder: Path, path: Path) -> None:
 def errors_against_deadline(folder: Path, path: Path) -> None:
     """The mean errors of the partial-straggler paper: ours as curves, the published ones as crosses."""
     rows = reproduction_rows(folder)
-    figure = files.figure(WIDTH, 2.9)
+    figure = files.figure(WIDTH * 0.8, 2.6)
     panel = figure.subplots()
     for i, (num_blocks, scheme) in enumerate(dict.fromkeys((row["num_blocks"], row["scheme"]) for row in rows)):
         curve = [row for row in rows if (row["num_blocks"], row["scheme"]) == (num_blocks, scheme)]

@@ -4,10 +4,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from experiments.paper import checked, coded, computed, figures, macros, provenance, runs, trained
+from experiments.paper import checked, coded, figures, macros, provenance, runs, trained
 from gcjax import files
 
-_OF_RUNS = {
+OF_RUNS = {
     "quickstart": trained.quickstart,
     "codes": coded.codes,
     "approximate": coded.approximate,
@@ -16,7 +16,7 @@ _OF_RUNS = {
     "delays": trained.delays,
     "two_stragglers": trained.two_stragglers,
 }
-_OF_COMPUTED = {
+OF_COMPUTED = {
     "identities": checked.identities,
     "wavefronts": checked.wavefronts,
     "specifications": checked.specifications,
@@ -47,10 +47,10 @@ def write(folder: Path, mode: str, out: Path) -> None:
     out.mkdir(parents=True, exist_ok=True)
     sources = _sources(folder, mode)
     groups, tables = {"setup": _setup(sources, mode), "schemes": checked.registered()}, {}
-    for name, numbers_of in _OF_RUNS.items():
+    for name, numbers_of in OF_RUNS.items():
         groups[name], own = numbers_of(runs.folder_of(name, folder, mode))
         tables |= {table: (text, name) for table, text in own.items()}
-    for name, numbers_of_result in _OF_COMPUTED.items():
+    for name, numbers_of_result in OF_COMPUTED.items():
         path = folder / mode / f"{name}.result.json"
         groups[name], own = numbers_of_result(json.loads(path.read_text())["result"])
         tables |= {table: (text, name) for table, text in own.items()}
@@ -66,8 +66,8 @@ def write(folder: Path, mode: str, out: Path) -> None:
 
 def _sources(folder: Path, mode: str) -> dict[str, dict[str, Any]]:
     """Experiment -> where its results come from."""
-    said = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in _OF_RUNS}
-    for name in _OF_COMPUTED:
+    said = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in OF_RUNS}
+    for name in OF_COMPUTED:
         said[name] = json.loads((folder / mode / f"{name}.result.json").read_text())["provenance"]
     return {name: {k: v for k, v in facts.items() if k not in _HIDDEN} for name, facts in said.items()}
 
@@ -88,7 +88,9 @@ def _setup(sources: dict[str, dict[str, Any]], mode: str) -> macros.Macros:
     commits = sorted({str(facts["commit"]) for facts in sources.values()})
     seconds = sum(facts["processor_seconds"] for facts in sources.values())
     loads = [load for facts in sources.values() for load in facts["load_average"]]
-    quick = r"\begin{center}\fbox{Quick mode: the numbers are of small runs, for trying the manuscript out.}\end{center}"
+    quick = (
+        r"\begin{center}\fbox{Quick mode: the numbers are of small runs, for trying the manuscript out.}\end{center}"
+    )
     return {
         "GenBanner": quick if mode == "quick" else "",
         "GenVersion": newest["versions"]["gcjax"],

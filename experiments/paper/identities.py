@@ -30,7 +30,9 @@ IDENTITIES: dict[str, tuple[Make, Make, bool]] = {
     "K-async of all workers is BSP": (
         lambda w: protocols.k_async(num_contributions=w), lambda w: protocols.bsp(), False,
     ),
-    "local SGD of one step is BSP": (lambda w: protocols.local_sgd(num_local_steps=1), lambda w: protocols.bsp(), False),
+    "local SGD of one step is BSP": (
+        lambda w: protocols.local_sgd(num_local_steps=1), lambda w: protocols.bsp(), False,
+    ),
     "no backup workers is BSP": (lambda w: protocols.backup_workers(num_backup=0), lambda w: protocols.bsp(), False),
     "WBSP at equal speeds is BSP": (lambda w: protocols.worker_busy(), lambda w: protocols.bsp(), True),
     "SSP as max-plus law is SSP as event queue": (

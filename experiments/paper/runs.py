@@ -2,13 +2,14 @@
 
 import json
 import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from experiments.paper import provenance
-from gcjax import files
+from gcjax import analysis, files
 
 
 class Run(NamedTuple):
@@ -30,9 +31,7 @@ RUNS = {
     "quickstart": Run("quickstart.gin", ("study.num_seeds = 2", "study.num_units = 200", "study.seconds = 120.0")),
     "codes": Run("codes.gin", ("compare_codes.num_trials = 50", "compare_codes.num_masks = 32")),
     "approximate": Run("partial_stragglers/approximate.gin", tuple(b.format("approximate") for b in _FEW_GRAPHS)),
-    "exact": Run(
-        "partial_stragglers/exact.gin", (*(b.format("exact") for b in _FEW_GRAPHS), "exact.num_orders = 5")
-    ),
+    "exact": Run("partial_stragglers/exact.gin", (*(b.format("exact") for b in _FEW_GRAPHS), "exact.num_orders = 5")),
     "worker_busy": Run("worker_busy/digits.gin", ("study.num_seeds = 2",)),
     "delays": Run("grouped/delays.gin", (*_SHORT_GROUPS, "group_delays.delays = (0, 200, 400)")),
     "two_stragglers": Run("grouped/two_stragglers.gin", _SHORT_GROUPS),
@@ -47,6 +46,8 @@ def folder_of(name: str, runs: Path, mode: str) -> Path:
 
 def ensure(name: str, runs: Path, mode: str) -> Path:
     """Runs a config if it is not done, or goes on with it, and writes beside its folder where it comes from.
+
+    A finished run of another command (other bindings) is deleted first.
 
     Args:
       name: of `RUNS`.
@@ -65,6 +66,8 @@ def ensure(name: str, runs: Path, mode: str) -> Path:
     note = out.with_suffix(".json")
     if note.exists() and json.loads(note.read_text())["command"] == shlex.join(command):
         return out
+    if (out / "run.json").exists() and not analysis.is_resumable(out):  # of another command, or cut off before the note
+        shutil.rmtree(out)
     with provenance.record(shlex.join(command), mode) as facts:
         line = [sys.executable, "-m", *command, "--out", str(out.absolute()), "--resume"]
         subprocess.run(line, cwd=provenance.ROOT, check=True)

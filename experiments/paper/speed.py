@@ -33,7 +33,7 @@ def _plain(row: Row) -> Row:
 
 
 def schedules(*, large: tuple[int, int], sizes: tuple[int, ...]) -> dict[str, Any]:
-    """Processor seconds of the schedule of SSP(3), by the max-plus law, and microseconds a unit of K-async, an event queue.
+    """Processor seconds of the schedule of SSP(3), a max-plus law, and microseconds a unit of K-async, an event queue.
 
     Args:
       large: W and T of the schedule of SSP(3).

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 
-_ESCAPES = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$", "α": r"$\alpha$"}
+_ESCAPES = {"&": r"\&", "%": r"\%", "_": r"\_", "#": r"\#", "±": r"$\pm$"}
 
 
 def escape(text: str) -> str:

@@ -1,6 +1,5 @@
 """Numbers and tables of the runs that train: the demo, worker-busy, groups. Letters: S seeds."""
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -51,14 +50,19 @@ def _order(reach: np.ndarray) -> tuple[int, float]:
 
 
 def _demo_row(results: analysis.Results, scheme: str, reach: np.ndarray) -> list[str]:
-    """The cells of one scheme: time and how many seeds reached the target, shares, costs up to the target or the end."""
+    """The cells of one scheme: time, how many seeds reached the target, shares, costs up to the target or the end."""
     ended = reach[np.isfinite(reach)]
     spread = rf" $\pm$ {ended.std(ddof=1):.0f}" if ended.size > 1 else ""
     time = f"{ended.mean():.0f}{spread}" if ended.size else NEVER
     seeds = results.seeds(scheme)
-    at = [int(np.searchsorted(seed["time"], min(moment, seed["time"][-1]))) for seed, moment in zip(seeds, reach)]
+    at = [
+        int(np.searchsorted(seed["time"], min(moment, seed["time"][-1])))
+        for seed, moment in zip(seeds, reach, strict=True)
+    ]
     shares = [100 * np.mean([seed[name][-1] for seed in seeds]) for name in ("computing", "waiting")]
-    counted = [(seed, i) for seed, i, moment in zip(seeds, at, reach) if np.isfinite(moment) or not ended.size]
+    counted = [
+        (seed, i) for seed, i, moment in zip(seeds, at, reach, strict=True) if np.isfinite(moment) or not ended.size
+    ]
     chunks, sent = (np.mean([seed[name][i] for seed, i in counted]) for name in ("chunks", "numbers"))
     cells = [f"{share:.0f}" for share in shares] + [f"{chunks:.0f}", f"{sent / 1000:.0f}"]
     return [tex.escape(scheme), time, f"{ended.size} of {reach.size}", *cells]
@@ -132,7 +136,9 @@ def _ends(folder: Path) -> Ends:
     rows = {name: column.to_numpy() for name, column in _columns(folder).items()}
     ends: Ends = {}
     for key in dict.fromkeys(zip(rows["groups"].tolist(), rows["delayed"], rows["delay"], strict=True)):
-        of_case = np.logical_and.reduce([rows[n] == v for n, v in zip(("groups", "delayed", "delay"), key)])
+        of_case = np.logical_and.reduce(
+            [rows[n] == v for n, v in zip(("groups", "delayed", "delay"), key, strict=True)]
+        )
         seeds = [of_case & (rows["seed"] == seed) for seed in np.unique(rows["seed"])]
         ends[key] = tuple(np.array([rows[name][of_seed][-1] for of_seed in seeds]) for name in ("time", "accuracy"))
     return ends
@@ -145,7 +151,7 @@ def delays(folder: Path) -> tuple[Macros, Table]:
     relative = {key: (time / base_time, 100 * (base_accuracy - last)) for key, (time, last) in ends.items()}
     largest, most = max(key[2] for key in ends), max(key[0] for key in ends)
     fixed_losses = [lost.mean() for (groups, *_), (_, lost) in relative.items() if groups]
-    time, lost = relative[0, "one node", largest]
+    time, _ = relative[0, "one node", largest]
     config = ROOT / "configs/grouped/delays.gin"
     macros = {
         "GroupWorkers": binding(config, "study.num_workers"),
@@ -157,12 +163,9 @@ def delays(folder: Path) -> tuple[Macros, Table]:
         "GroupMost": fixed(most),
         "GroupProgressiveTime": f"{time.mean():.2f}",
         "GroupProgressiveSpread": f"{time.std(ddof=1):.2f}",
-        "GroupProgressiveLost": fixed(float(lost.mean()), 2),
         "GroupWorstLost": fixed(float(max(fixed_losses)), 2),
         "GroupMostLost": fixed(float(max(v[1].mean() for k, v in relative.items() if k[0] == most)), 2),
-        "GroupMostStaleness": fixed(most - 1),
         "GroupOneTime": f"{relative[1, 'one node', largest][0].mean():.2f}",
-        "GroupFourTime": f"{relative[4, 'one node', largest][0].mean():.2f}",
         "GroupTrialRounds": binding(config, "progressive_groups.num_rounds"),
     }
     numbers = sorted({key[0] for key in ends} - {0})
@@ -194,8 +197,3 @@ def two_stragglers(folder: Path) -> tuple[Macros, Table]:
         "TwoSeparateEightTime": time(8, "two in separate groups"),
         "TwoProgressiveTime": time(0, "two in separate groups"),
     }, {}
-
-
-def seconds(folder: Path) -> float:
-    """Wall time of a run, as it says itself."""
-    return float(json.loads((folder / "run.json").read_text())["seconds"])

@@ -9,11 +9,15 @@ from tests.paper import text_rules
     ("text", "stated"),
     [
         ("It takes 12 s.", ["12"]), ("It takes 3.5 s.", ["3.5"]), ("about $3$ times", ["3"]), ("$x = 0.5$", ["0.5"]),
-        ("$10^2$", ["10"]), ("twelve workers", ["twelve"]), ("Fourteen workers", ["Fourteen"]), ("twice as fast", ["twice"]),
-        ("three times as fast", ["three times"]), ("a tenfold speed", ["tenfold"]), ("two orders of magnitude", ["orders of magnitude"]),
+        ("$10^2$", ["10"]), ("twelve workers", ["twelve"]), ("Fourteen workers", ["Fourteen"]),
+        ("twice as fast", ["twice"]),
+        ("three times as fast", ["three times"]), ("a tenfold speed", ["tenfold"]),
+        ("two orders of magnitude", ["orders of magnitude"]),
         ("in H4", ["H4"]), (r"\texttt{float32}", ["float32"]), (r"\begin{equation}x = 7\end{equation}", ["7"]),
-        (r"\caption{All 5 seeds}", ["5"]), (r"\% 3", ["3"]), ("a hundred workers", ["hundred"]), ("some dozens", ["dozens"]),
-        ("$12$", ["12"]), (r"\begin{lstlisting}f(4)\end{lstlisting}", ["4"]), ("forty", ["forty"]), ("doubled", ["doubled"]),
+        (r"\caption{All 5 seeds}", ["5"]), (r"\% 3", ["3"]), ("a hundred workers", ["hundred"]),
+        ("some dozens", ["dozens"]),
+        ("$12$", ["12"]), (r"\begin{lstlisting}f(4)\end{lstlisting}", ["4"]), ("forty", ["forty"]),
+        ("doubled", ["doubled"]),
     ],
 )  # fmt: skip
 def test_a_number_is_found(text, stated):
@@ -23,9 +27,12 @@ def test_a_number_is_found(text, stated):
 @pytest.mark.parametrize(
     "text",
     [
-        "% 12 in a comment", r"\citep{ho2013,dean2012}", r"Table~\ref{tab:x2}", r"\label{fig:3}", r"\input{generated/table_2}",
-        r"\includegraphics[width=0.8\textwidth]{figure_1}", r"\usepackage[margin=2.3cm]{geometry}", r"\documentclass[10pt]{article}",
-        "$F[n-1,w]$ and $L=1$", r"\begin{equation}q_1 \wedge q_2\end{equation}", "settings H1, H2, H3", r"\DemoWorkers{} workers",
+        "% 12 in a comment", r"\citep{ho2013,dean2012}", r"Table~\ref{tab:x2}", r"\label{fig:3}",
+        r"\input{generated/table_2}",
+        r"\includegraphics[width=0.8\textwidth]{figure_1}", r"\usepackage[margin=2.3cm]{geometry}",
+        r"\documentclass[10pt]{article}",
+        "$F[n-1,w]$ and $L=1$", r"\begin{equation}q_1 \wedge q_2\end{equation}", "settings H1, H2, H3",
+        r"\DemoWorkers{} workers",
         "two of ten workers", "some times", r"a claim of \GroupClaimed{}\,\%", "often, sometimes, at all times", "tens",
     ],
 )  # fmt: skip

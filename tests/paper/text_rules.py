@@ -3,7 +3,7 @@ r"""What the manuscript's text may say, and what must be there.
 The text states no number of its own: each is a macro of `generated/numbers.tex`. Digits are allowed only
 
 - in keys and names of files: the arguments of `\cite`, `\ref`, `\label`, `\input`, `\includegraphics` and their like;
-- in layout: the arguments and options of `\documentclass`, `\usepackage`, `\lstset` and of pictures;
+- in layout: the arguments and options of `\documentclass`, `\usepackage`, `\lstset`, `\setlength` and of pictures;
 - in mathematics, as the constants 0, 1 and 2, where they stand alone: `F[n-1]`, `L=1`, `q_2`;
 - in the names in `NAMES`, which are what a paper calls its settings.
 
@@ -16,16 +16,17 @@ import re
 from pathlib import Path
 
 NAMES = ("H1", "H2", "H3", "double precision")
-COMMANDS = (
-    "author begin bigl bigr bibliography bibliographystyle caption centering citep citet date documentclass emph end "
-    "eqref footnotesize ge graphicspath hat includegraphics input label large lstset maketitle mathrm max item "
-    "noindent paragraph parallel pm ref section small subsection sum textbf textit texttt textwidth title ttfamily usepackage "
-    "vee wedge cap"
-).split()
+COMMANDS = re.findall(
+    r"\w+",
+    "author begin bibliography bibliographystyle bibsep bigl bigr cap caption centering citep citet date "
+    "documentclass emph end eqref footnotesize ge graphicspath hat includegraphics input label lstset maketitle "
+    "mathrm max paragraph parallel pm ref section setlength small subsection sum texttt textwidth title ttfamily "
+    "usepackage vee wedge",
+)
 """The commands of LaTeX that the text may use: a misspelled one is found without LaTeX."""
 
 _KEYS = r"\\(?:cite[pt]?|ref|eqref|label|input|includegraphics|bibliography|bibliographystyle|graphicspath)"
-_LAYOUT = r"\\(?:documentclass|usepackage|lstset)"
+_LAYOUT = r"\\(?:documentclass|usepackage|lstset|setlength)"
 _ARGUMENT = r"(?:\[[^\]]*\])?(\{(?:[^{}]|\{[^{}]*\})*\})"
 _SMALL = "two|three|four|five|six|seven|eight|nine|ten"
 _LARGE = (
@@ -43,7 +44,7 @@ def without_comments(text):
 
 def numbers(text):
     """The numbers that the text states by itself."""
-    text = re.sub(_KEYS + _ARGUMENT, " ", re.sub(_LAYOUT + _ARGUMENT, " ", without_comments(text)))
+    text = re.sub(_KEYS + _ARGUMENT, " ", re.sub(rf"{_LAYOUT}(?:{_ARGUMENT})+", " ", without_comments(text)))
     stated = []
     for part in _MATHS.finditer(text):
         inside = re.sub(r"\\(?:begin|end)\{[a-z*]+\}", "", part[0])
@@ -108,6 +109,6 @@ def imbalance(text):
 
 def unescaped(text):
     """Letters that mean something to LaTeX, outside of tables, mathematics and code: & # _ ^ in prose."""
-    text = re.sub(_KEYS + _ARGUMENT, " ", re.sub(_LAYOUT + _ARGUMENT, " ", without_comments(text)))
+    text = re.sub(_KEYS + _ARGUMENT, " ", re.sub(rf"{_LAYOUT}(?:{_ARGUMENT})+", " ", without_comments(text)))
     text = re.sub(r"\\begin\{lstlisting\}.*?\\end\{lstlisting\}", " ", text, flags=re.DOTALL)
     return re.findall(r"(?<!\\)[&#_^]\w*", _MATHS.sub(" ", text))
