@@ -45,7 +45,7 @@ def timelines(path: Path) -> None:
     model = stragglers.markov(base=1.0, slowdown=3.0, probability=0.25, persistence=0.8)
     durations = stragglers.sample_durations(model, jax.random.key(5), 40, _WORKERS)
     network = stragglers.constant_network(latency=0.05, upload=0.1, download=0.1)
-    figure = files.figure(WIDTH, 5.2)
+    figure = files.figure(WIDTH, 4.8)
     panels = figure.subplots(4, 2, sharex=True, sharey=True).ravel()
     for panel, (name, make) in zip(panels, TIMELINES.items(), strict=True):
         schedule = jax.tree.map(np.asarray, make()(durations, network))
@@ -123,7 +123,7 @@ def code_comparison(folder: Path, path: Path) -> None:
     """Time to an exact sum and error of every code."""
     rows = code_rows(folder)
     places = np.arange(len(rows))
-    figure = files.figure(WIDTH, 4.1)
+    figure = files.figure(WIDTH, 3.9)
     times, errors = figure.subplots(1, 2, sharey=True)
     for i, model in enumerate(MODELS):
         values = [row[f"{model} time"] for row in rows]

@@ -13,14 +13,11 @@ from gcjax.protocols import Schedule
 from gcjax.specifications import SPECIFICATIONS, check
 from gcjax.stragglers import Network
 
-CHECKED = {name: () for name in SPECIFICATIONS if name not in ("sr_sgc", "m_sgc")} | {
+CHECKED: dict[str, tuple[str, ...]] = {name: () for name in SPECIFICATIONS} | {
     "ssp": ("--num-workers", "4", "--staleness", "3"),
     "bsp": ("--staleness", "2"),
 }
-"""Specification -> the parameters of its instance, where they are not the default ones.
-
-The sequential codes are left out: their instances of the default size have far more states than all others together.
-"""
+"""Specification -> the parameters of its instance, where they are not the default ones."""
 
 LARGE = {"eight workers": ("ssp", ("--num-workers", "8", "--staleness", "1"))}
 
