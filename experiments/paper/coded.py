@@ -73,7 +73,8 @@ def difference(row: dict[str, Any]) -> float:
     """z: ours less published, in standard deviations of that difference; NaN where nothing differs."""
     from experiments.partial_stragglers.report import Row
 
-    return Row(**{name: float("nan") if value is None else value for name, value in row.items()}).difference
+    values: dict[str, Any] = {name: float("nan") if value is None else value for name, value in row.items()}
+    return Row(**values).difference
 
 
 def approximate(folder: Path) -> tuple[Macros, Table]:

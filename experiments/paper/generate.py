@@ -46,7 +46,8 @@ def write(folder: Path, mode: str, out: Path) -> None:
     """
     out.mkdir(parents=True, exist_ok=True)
     sources = _sources(folder, mode)
-    groups, tables = {"setup": _setup(sources, mode), "schemes": checked.registered()}, {}
+    groups = {"setup": _setup(sources, mode), "schemes": checked.registered()}
+    tables: dict[str, tuple[str, str]] = {}
     for name, numbers_of in OF_RUNS.items():
         groups[name], own = numbers_of(runs.folder_of(name, folder, mode))
         tables |= {table: (text, name) for table, text in own.items()}

@@ -13,7 +13,7 @@ from gcjax.protocols import Schedule
 from gcjax.specifications import SPECIFICATIONS, check
 from gcjax.stragglers import Network
 
-CHECKED: dict[str, tuple[str, ...]] = {name: () for name in SPECIFICATIONS} | {
+CHECKED: dict[str, tuple[str, ...]] = dict.fromkeys(SPECIFICATIONS, ()) | {
     "ssp": ("--num-workers", "4", "--staleness", "3"),
     "bsp": ("--staleness", "2"),
 }

@@ -70,7 +70,7 @@ def _demo_row(results: analysis.Results, scheme: str, reach: np.ndarray) -> list
 
 def worker_busy(folder: Path) -> tuple[Macros, Table]:
     """Of worker-busy against four other protocols: times, what is saved, shares of computing."""
-    rows = {name: column.to_numpy() for name, column in _columns(folder).items()}
+    rows = _columns(folder)
     methods, settings = list(dict.fromkeys(rows["scheme"])), list(dict.fromkeys(rows["condition"]))
     ours, others = [m for m in methods if m.startswith("WBSP")], [m for m in methods if not m.startswith("WBSP")]
     value = {(m, s): _of(rows, m, s, "reach") for m in methods for s in settings}
@@ -119,7 +119,7 @@ def worker_busy(folder: Path) -> tuple[Macros, Table]:
 def _columns(folder: Path) -> Columns:
     """The columns of a folder's `results.parquet`."""
     table = files.read_table(folder / "results.parquet")
-    return {name: table[name] for name in table.column_names}
+    return {name: table[name].to_numpy() for name in table.column_names}
 
 
 def _of(rows: Columns, scheme: str, condition: str, column: str) -> np.ndarray:
@@ -133,14 +133,15 @@ Ends = dict[tuple[int, str, float], tuple[np.ndarray, np.ndarray]]
 
 def _ends(folder: Path) -> Ends:
     """The last evaluation of every run."""
-    rows = {name: column.to_numpy() for name, column in _columns(folder).items()}
+    rows = _columns(folder)
     ends: Ends = {}
     for key in dict.fromkeys(zip(rows["groups"].tolist(), rows["delayed"], rows["delay"], strict=True)):
         of_case = np.logical_and.reduce(
             [rows[n] == v for n, v in zip(("groups", "delayed", "delay"), key, strict=True)]
         )
         seeds = [of_case & (rows["seed"] == seed) for seed in np.unique(rows["seed"])]
-        ends[key] = tuple(np.array([rows[name][of_seed][-1] for of_seed in seeds]) for name in ("time", "accuracy"))
+        time, accuracy = (np.array([rows[name][of_seed][-1] for of_seed in seeds]) for name in ("time", "accuracy"))
+        ends[key] = time, accuracy
     return ends
 
 
