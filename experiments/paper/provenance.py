@@ -14,17 +14,20 @@ from gcjax import analysis
 
 ROOT = Path(__file__).parents[2]
 _TREE = ("gcjax", "experiments", "benchmarks", "configs")
-"""What results depend on; the manuscript's own generator, in `experiments/paper`, only puts them into words."""
+"""What results depend on."""
 
 
 def commit() -> str:
-    """The commit of the code, with `-changed` if files that results depend on differ from it; `unknown` without git."""
+    """The last commit that changed what results depend on; `unknown` without git.
+
+    It ends with `-changed` if the files that they depend on are not those of that commit.
+    """
     try:
-        head = _git("rev-parse", "--short=12", "HEAD")
-        changed = _git("status", "--porcelain", "--", *_TREE, ":!experiments/paper")
+        last = _git("log", "-1", "--abbrev=12", "--format=%h", "--", *_TREE)
+        changed = _git("status", "--porcelain", "--", *_TREE)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return f"{head}-changed" if changed else head
+    return f"{last}-changed" if changed else last
 
 
 def _git(*words: str) -> str:

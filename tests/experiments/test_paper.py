@@ -138,6 +138,17 @@ def test_a_run_is_made_once_and_again_if_its_command_changes(tmp_path, monkeypat
     assert len(calls) == 2 and calls[1][-1] == "--resume"
 
 
+def test_the_commit_is_that_of_the_code_and_says_if_files_have_changed(monkeypatch):
+    said = {"log": "abc", "status": ""}
+    monkeypatch.setattr(provenance, "_git", lambda command, *words: said[command])
+    assert provenance.commit() == "abc"
+    said["status"] = " M gcjax/files.py"
+    assert provenance.commit() == "abc-changed"
+    monkeypatch.undo()
+    monkeypatch.setattr(provenance.subprocess, "run", lambda *a, **b: (_ for _ in ()).throw(OSError))
+    assert provenance.commit() == "unknown"
+
+
 def test_all_runs_and_computations_are_read():
     assert set(generate.OF_RUNS) == set(runs.RUNS) and set(generate.OF_COMPUTED) == set(computed.COMPUTED)
 
