@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all test-matrix lint docs figures bench clean
+.PHONY: demo test test-slow test-all test-matrix lint docs figures paper bench clean
 
 demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures in runs/
 	$(BIN)/gcjax run configs/quickstart.gin
@@ -31,12 +31,21 @@ docs: $(STAMP)  ## all pages and the reference, as HTML in docs/_build/html; war
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[docs]'
 	$(BIN)/python -m sphinx -W --keep-going -q -b html docs docs/_build/html
 
+paper: $(STAMP)  ## the manuscript: runs what is not done, writes paper/generated, typesets; QUICK=1 for small runs
+	$(BIN)/python -m experiments.paper $(if $(QUICK),--quick)
+	@if command -v latexmk >/dev/null && command -v pdflatex >/dev/null; then \
+	    cd paper && latexmk -pdf -interaction=nonstopmode -halt-on-error -outdir=build main.tex && echo "paper/build/main.pdf"; \
+	else \
+	    echo "The numbers, tables and figures are in paper/generated. There is no LaTeX here, so no paper/build/main.pdf."; \
+	    echo "On Debian: apt install texlive-latex-extra latexmk. Then: make paper"; \
+	fi
+
 bench: $(STAMP)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt --editable '.[bench]'
 	$(BIN)/python -m benchmarks
 
 clean:
-	rm -rf $(VENV) .matrix runs build dist docs/_build docs/reference *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) .matrix runs build paper/build dist docs/_build docs/reference *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(STAMP): pyproject.toml constraints.txt

@@ -1,0 +1,168 @@
+"""The figures of the manuscript, as PDF. Letters: T units, W workers."""
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.patches import Patch
+
+from experiments.paper.coded import MODELS, code_rows, reproduction_rows
+from gcjax import analysis, codes, files, protocols, stragglers
+from gcjax.analysis.styles import COLOURS, seed_curves, styles
+from gcjax.protocols import Protocol
+
+WIDTH = 6.5
+"""Inches, of the text."""
+
+_WORKERS, _SECONDS = 6, 12.0
+_SMALL, _TINY = 8, 7  # sizes of letters, in points
+_STATES = {"computing": "#4477AA", "cut off": "#EE6677", "sending, receiving": "#228833", "waiting": "#E6E6E6"}
+
+TIMELINES: dict[str, Callable[[], Protocol]] = {
+    "BSP": protocols.bsp,
+    "SSP, s = 2": lambda: protocols.ssp(staleness=2),
+    "ASP": protocols.asp,
+    "K-sync, K = 4": lambda: protocols.k_sync(num_contributions=4),
+    "local SGD, H = 3": lambda: protocols.local_sgd(num_local_steps=3),
+    "WBSP": protocols.worker_busy,
+    "two groups": lambda: protocols.grouped(groups=protocols.contiguous_groups(_WORKERS, num_groups=2)),
+    "coded, partial work": lambda: protocols.coded(codes.partial(codes.assignments.cyclic(_WORKERS, load=2))),
+}
+"""Title of a panel -> its protocol, of six workers."""
+
+
+def write(path: Path, figure: Any) -> None:
+    """Writes a PDF without the moment at which it was made, so that the same content has the same bytes."""
+    with files.atomic_write(path) as part:
+        figure.savefig(part, metadata={"CreationDate": None})
+
+
+def timelines(path: Path) -> None:
+    """Several protocols on the same durations: a panel each, a row a worker, a line at each commit."""
+    model = stragglers.markov(base=1.0, slowdown=3.0, probability=0.25, persistence=0.8)
+    durations = stragglers.sample_durations(model, jax.random.key(5), 40, _WORKERS)
+    network = stragglers.constant_network(latency=0.05, upload=0.1, download=0.1)
+    figure = files.figure(WIDTH, 4.8)
+    panels = figure.subplots(4, 2, sharex=True, sharey=True).ravel()
+    for panel, (name, make) in zip(panels, TIMELINES.items(), strict=True):
+        schedule = jax.tree.map(np.asarray, make()(durations, network))
+        _draw_timeline(panel, analysis.timeline_columns(name, schedule, np.asarray(durations), _SECONDS), schedule.time)
+        panel.set_title(name, loc="left", fontsize=_SMALL)
+    for panel in panels[-2:]:
+        panel.set_xlabel("virtual time (s)", fontsize=_SMALL)
+    for panel in panels[::2]:
+        panel.set_ylabel("worker", fontsize=_SMALL)
+    handles = [Patch(color=colour, label=state) for state, colour in _STATES.items()]
+    figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=_SMALL)
+    write(path, figure)
+
+
+def _draw_timeline(panel: Axes, units: analysis.store.Columns, commit_times: np.ndarray) -> None:
+    """Bars of the units, and ticks at the top for the commits."""
+    panel.set_facecolor(_STATES["waiting"])
+    panel.set_xlim(0, _SECONDS)
+    panel.set_ylim(_WORKERS - 0.5, -1.1)
+    panel.set_yticks(range(_WORKERS))
+    panel.tick_params(labelsize=_TINY)
+    panel.spines[["top", "right", "left"]].set_visible(False)
+    is_cut = ~np.isfinite(units["finish"])
+    end = np.minimum(units["compute_end"], _SECONDS)
+    _bars(panel, units["worker"], units["compute_start"], np.where(is_cut, np.nan, end), _STATES["computing"])
+    _bars(panel, units["worker"], units["compute_start"], np.where(is_cut, end, np.nan), _STATES["cut off"])
+    colour = _STATES["sending, receiving"]
+    _bars(panel, units["worker"], units["start"], units["compute_start"], colour)
+    _bars(panel, units["worker"], units["send_start"], units["finish"], colour)
+    shown = commit_times[commit_times < _SECONDS]
+    panel.axhspan(-1.1, -0.55, color="white")
+    panel.vlines(shown, -1.05, -0.6, color="black", linewidth=0.8)
+
+
+def _bars(panel: Axes, worker: np.ndarray, begin: np.ndarray, end: np.ndarray, colour: str) -> None:
+    """A bar for each interval that has a length."""
+    with np.errstate(invalid="ignore"):
+        is_drawn = np.isfinite(begin) & np.isfinite(end) & (end > begin)
+    for w in np.unique(worker[is_drawn]):
+        own = is_drawn & (worker == w)
+        spans = np.stack([begin[own], end[own] - begin[own]], axis=1).tolist()
+        panel.broken_barh(spans, (w - 0.4, 0.8), facecolor=colour, edgecolor="white", linewidth=0.3)
+
+
+def loss(folder: Path, path: Path) -> None:
+    """Loss and accuracy of the demo's schemes against virtual time: the mean over seeds."""
+    results = analysis.load(folder)
+    figure = files.figure(WIDTH, 2.7)
+    panels = figure.subplots(1, 2)
+    for panel, metric in zip(panels, ("train_loss", "accuracy"), strict=True):
+        for scheme, style in styles(results, "train_loss").items():
+            grid, values = seed_curves(results, scheme, metric)
+            panel.plot(grid, values.mean(axis=0), label=scheme, **style | {"linewidth": 1.3})
+        panel.set_xlabel("virtual time (s)", fontsize=_SMALL)
+        panel.set_ylabel(metric.replace("_", " "), fontsize=_SMALL)
+        panel.set_xlim(0, 200)
+        _plain(panel)
+    panels[0].set_yscale("log")
+    target = results.facts["target"]["value"]
+    panels[1].axhline(target, color="#444444", linewidth=0.8, linestyle=":")
+    panels[1].set_ylim(0.6, 1.0)
+    handles = panels[0].get_legend_handles_labels()[0]
+    figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=_SMALL)
+    write(path, figure)
+
+
+def _plain(panel: Axes) -> None:
+    """Small letters, a light grid, no box."""
+    panel.tick_params(labelsize=_TINY)
+    panel.grid(alpha=0.25, linewidth=0.5)
+    panel.spines[["top", "right"]].set_visible(False)
+
+
+def code_comparison(folder: Path, path: Path) -> None:
+    """Time to an exact sum and error of every code."""
+    rows = code_rows(folder)
+    places = np.arange(len(rows))
+    figure = files.figure(WIDTH, 3.9)
+    times, errors = figure.subplots(1, 2, sharey=True)
+    for i, model in enumerate(MODELS):
+        values = [row[f"{model} time"] for row in rows]
+        times.plot(values, places, "osD"[i], color=COLOURS[i], markersize=3.5, label=model)
+    times.set_xscale("log")
+    times.set_xticks([1, 2, 5, 10, 15], ["1", "2", "5", "10", "15"])
+    times.minorticks_off()
+    times.set_xlabel("time to an exact sum (none: never)", fontsize=_SMALL)
+    mean, largest = ([row[name] for row in rows] for name in ("mean_error", "worst_error"))
+    errors.hlines(places, mean, largest, color="#888888", linewidth=1)
+    errors.plot(mean, places, "o", color=COLOURS[0], markersize=3.5, label="mean error")
+    errors.plot(largest, places, "o", color=COLOURS[1], markersize=5, fillstyle="none", label="largest error")
+    errors.set_xlabel("relative error, s workers gone", fontsize=_SMALL)
+    times.set_yticks(places, [row["code"] for row in rows])
+    times.invert_yaxis()
+    for panel in (times, errors):
+        _plain(panel)
+    figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=_TINY, handletextpad=0.1)
+    write(path, figure)
+
+
+def errors_against_deadline(folder: Path, path: Path) -> None:
+    """The mean errors of the partial-straggler paper: ours as curves, the published ones as crosses."""
+    rows = reproduction_rows(folder)
+    figure = files.figure(WIDTH * 0.8, 2.6)
+    panel = figure.subplots()
+    for i, (num_blocks, scheme) in enumerate(dict.fromkeys((row["num_blocks"], row["scheme"]) for row in rows)):
+        curve = [row for row in rows if (row["num_blocks"], row["scheme"]) == (num_blocks, scheme)]
+        deadline, ours, said = (
+            np.array([row[name] for row in curve], float) for name in ("deadline", "ours", "published")
+        )
+        visible = ours > 1e-9
+        label = f"L = {num_blocks}, {scheme}"
+        panel.plot(deadline[visible], ours[visible], "o-", color=COLOURS[i], markersize=3, linewidth=1.2, label=label)
+        panel.plot(deadline[said > 0], said[said > 0], "x", color=COLOURS[i], markersize=7)
+    panel.plot([], [], "x", color="#444444", markersize=7, label="published")
+    panel.set_yscale("log")
+    panel.set_xlabel("deadline (mean times of a chunk)", fontsize=_SMALL)
+    panel.set_ylabel("mean error", fontsize=_SMALL)
+    _plain(panel)
+    panel.legend(frameon=False, fontsize=_TINY)
+    write(path, figure)

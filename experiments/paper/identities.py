@@ -1,0 +1,165 @@
+"""Identities between schedules, and what wavefronts and past versions a schedule needs.
+
+Letters: T units, W workers, E commits, C contributions to a commit.
+"""
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax import protocols, stragglers
+from gcjax.protocols import Protocol, Schedule, event_schedule
+from gcjax.protocols.simulation.rules import Rule
+from gcjax.stragglers import Network
+
+Make = Callable[[int], Protocol]
+
+IDENTITIES: dict[str, tuple[Make, Make, bool]] = {
+    "SSP without a bound is ASP": (lambda w: protocols.ssp(staleness=10**6), lambda w: protocols.asp(), False),
+    "one group is BSP": (lambda w: protocols.grouped(groups=[range(w)]), lambda w: protocols.bsp(), False),
+    "groups of one worker are ASP": (
+        lambda w: protocols.grouped(groups=[[i] for i in range(w)]), lambda w: protocols.asp(), False,
+    ),
+    "K-sync of all workers is BSP": (
+        lambda w: protocols.k_sync(num_contributions=w), lambda w: protocols.bsp(), False,
+    ),
+    "K-async of all workers is BSP": (
+        lambda w: protocols.k_async(num_contributions=w), lambda w: protocols.bsp(), False,
+    ),
+    "local SGD of one step is BSP": (
+        lambda w: protocols.local_sgd(num_local_steps=1), lambda w: protocols.bsp(), False,
+    ),
+    "no backup workers is BSP": (lambda w: protocols.backup_workers(num_backup=0), lambda w: protocols.bsp(), False),
+    "WBSP at equal speeds is BSP": (lambda w: protocols.worker_busy(), lambda w: protocols.bsp(), True),
+    "SSP as max-plus law is SSP as event queue": (
+        lambda w: protocols.ssp(staleness=2), lambda w: _queued_ssp(2), False,
+    ),
+}  # fmt: skip
+"""What is said -> the two protocols for W workers, and whether it is said for equal speeds only."""
+
+
+def _queued_ssp(staleness: int) -> Protocol:
+    """SSP by its waiting rule, in the event queue."""
+    rule = Rule(ready=lambda view: view.clock - view.clock.min() <= staleness)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule by the event queue, also where messages do not get in each other's way."""
+        return event_schedule(rule, durations, network, weight=1.0 / durations.shape[1])
+
+    return Protocol(schedule)
+
+
+def commits(schedule: Schedule) -> list[tuple[float, list[tuple[int, ...]]]]:
+    """The time of each commit and its contributions (worker, unit, version, work), sorted."""
+    columns = np.stack([np.asarray(x) for x in (schedule.worker, schedule.unit, schedule.version, schedule.work)], -1)
+    times = np.asarray(schedule.time)
+    rows = [sorted(tuple(map(int, part)) for part in commit if part[0] >= 0) for commit in columns]
+    return [(float(time), row) for time, row in zip(times, rows, strict=True) if np.isfinite(time)]
+
+
+def difference(one: Schedule, other: Schedule) -> float:
+    """The largest difference between the times of their commits; inf if the commits are not the same."""
+    ours, theirs = commits(one), commits(other)
+    if not ours or [parts for _, parts in ours] != [parts for _, parts in theirs]:
+        return float("inf")
+    return max(abs(a - b) / max(b, 1.0) for (a, _), (b, _) in zip(ours, theirs, strict=True))
+
+
+def identities(*, num_workers: int, num_units: int, num_draws: int) -> dict[str, Any]:
+    """For each identity: on how many draws of durations it was tried, how often it held, the largest difference.
+
+    Half of the draws are exponential, half of a few values only, so that many events happen at the same moment.
+
+    Args:
+      num_workers: W.
+      num_units: T.
+      num_draws: sets of durations.
+    """
+    rows = []
+    with jax.enable_x64(True):
+        for name, (one, other, is_equal) in IDENTITIES.items():
+            programs = [jax.jit(make(num_workers).schedule) for make in (one, other)]
+            draws = [_durations(i, num_units, num_workers, is_equal) for i in range(num_draws)]
+            gaps = [difference(*(program(draw, Network()) for program in programs)) for draw in draws]
+            held = [gap for gap in gaps if gap < 1e-9]
+            rows.append({"name": name, "draws": len(gaps), "held": len(held), "largest": max(gaps)})
+    return {"workers": num_workers, "units": num_units, "rows": rows}
+
+
+def _durations(draw: int, num_units: int, num_workers: int, is_equal: bool) -> jax.Array:
+    """float[T, W] seconds: exponential for even draws, of four values for odd ones; one column repeated if equal."""
+    key = jax.random.fold_in(jax.random.key(0), draw)
+    shape = (num_units, 1 if is_equal else num_workers)
+    values = jnp.asarray([0.5, 1.0, 1.5, 3.0])
+    durations = jax.random.choice(key, values, shape) if draw % 2 else jax.random.exponential(key, shape)
+    return jnp.broadcast_to(durations, (num_units, num_workers))
+
+
+WAVEFRONTS: dict[str, Callable[[int], Protocol]] = {
+    "ASP": lambda w: protocols.asp(),
+    "SSP(3)": lambda w: protocols.ssp(staleness=3),
+    "DSSP": lambda w: protocols.dssp(),
+    "groups of four": lambda w: protocols.grouped(groups=protocols.contiguous_groups(w, num_groups=w // 4)),
+    "K-async (half)": lambda w: protocols.k_async(num_contributions=w // 2),
+    "BSP": lambda w: protocols.bsp(),
+}
+"""Name -> the protocol for W workers whose wavefronts are counted."""
+
+
+def wavefronts(*, num_workers: int, num_units: int) -> dict[str, Any]:
+    """For each protocol: commits, gradients, wavefronts, the gradients of a wavefront, and past versions kept.
+
+    Args:
+      num_workers: W.
+      num_units: T.
+    """
+    model = stragglers.exponential(mean=1.0)
+    durations = stragglers.sample_durations(model, jax.random.key(0), num_units, num_workers)
+    rows = []
+    for name, make in WAVEFRONTS.items():
+        schedule = jax.tree.map(np.asarray, jax.jit(make(num_workers).schedule)(durations, Network()))
+        used = np.isfinite(schedule.time)
+        gradients = int((schedule.worker[used] >= 0).sum())
+        count = num_wavefronts(schedule.version[used].max(axis=1))
+        rows.append({
+            "name": name, "commits": int(used.sum()), "gradients": gradients, "wavefronts": count,
+            "width": gradients / count, "staleness": float(_staleness(schedule).mean()),
+            "versions": _versions_alive(schedule),
+        })  # fmt: skip
+    return {"workers": num_workers, "units": num_units, "rows": rows}
+
+
+def num_wavefronts(newest_read: np.ndarray) -> int:
+    """How many wavefronts the commits fall into; a wavefront ends before a commit that reads one of its own versions.
+
+    Args:
+      newest_read: int[E], the newest version that each commit reads.
+    """
+    first, count = 0, 1
+    for commit, version in enumerate(newest_read):
+        if version > first:
+            first, count = commit, count + 1
+    return count
+
+
+def _staleness(schedule: Schedule) -> np.ndarray:
+    """The staleness of each contribution: commits since the version that was read."""
+    commit, contribution = np.nonzero(schedule.worker >= 0)
+    return np.asarray(commit - schedule.version[commit, contribution])
+
+
+@functools.lru_cache
+def _alive() -> Callable[[Schedule], jax.Array]:
+    """The engine's own count of the versions that are alive at once."""
+    from gcjax.engine.version_ring import versions_alive
+
+    return jax.jit(versions_alive)
+
+
+def _versions_alive(schedule: Schedule) -> int:
+    """The most versions that are alive at once."""
+    return int(_alive()(jax.tree.map(jnp.asarray, schedule)))

@@ -1,0 +1,160 @@
+"""What is checked of what protocols promise: specifications, laws, runs held against them, and damaged records."""
+
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import numpy as np
+
+from gcjax import protocols, stragglers
+from gcjax.algebra import laws
+from gcjax.cli.check_specification import instance
+from gcjax.protocols import Schedule
+from gcjax.specifications import SPECIFICATIONS, check
+from gcjax.stragglers import Network
+
+CHECKED: dict[str, tuple[str, ...]] = dict.fromkeys(SPECIFICATIONS, ()) | {
+    "ssp": ("--num-workers", "4", "--staleness", "3"),
+    "bsp": ("--staleness", "2"),
+}
+"""Specification -> the parameters of its instance, where they are not the default ones."""
+
+LARGE = {"eight workers": ("ssp", ("--num-workers", "8", "--staleness", "1"))}
+
+
+def specifications() -> dict[str, Any]:
+    """Each specification on a small instance: states of a worker alone and of all together, verdict, counterexample."""
+    rows = [_checked(name, arguments) for name, arguments in CHECKED.items()]
+    large = {label: _checked(name, arguments) for label, (name, arguments) in LARGE.items()}
+    return {"rows": rows, "large": large}
+
+
+def _checked(name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
+    """What came out for one specification."""
+    specification = instance(name, arguments)
+    result = check(specification)
+    return {
+        "name": name,
+        "instance": specification.name,
+        "claim": specification.claim,
+        "workers": specification.num_workers,
+        "alone": max(part.states for part in result.components),
+        "product": result.product.states,
+        "holds": bool(result),
+        "by_composition": result.by_composition,
+        "steps": len(result.product.counterexample),
+    }
+
+
+def tried_laws(*, num_states: int, max_steps: int, num_instances: int) -> dict[str, Any]:
+    """All laws of the algebra on random commands: how many came out as the table says.
+
+    Args:
+      num_states: S.
+      max_steps: of the longest trace.
+      num_instances: random instances.
+    """
+    results = laws.check_all(num_states=num_states, max_steps=max_steps, num_instances=num_instances)
+    kinds = [result.law.kind for result in results]
+    return {
+        "states": num_states,
+        "steps": max_steps,
+        "instances": num_instances,
+        "tried": sum(kind != "out of reach" for kind in kinds),
+        "hold": sum(result.outcome == "holds" for result in results),
+        "refuted": sum(result.outcome == "refuted" for result in results),
+        "out_of_reach": kinds.count("out of reach"),
+        "unexpected": sum(not result.expected for result in results),
+    }
+
+
+RULES: dict[str, Callable[[], protocols.Protocol]] = {
+    "BSP": protocols.bsp,
+    "ASP": protocols.asp,
+    "SSP(3)": lambda: protocols.ssp(staleness=3),
+    "K-sync": lambda: protocols.k_sync(num_contributions=4),
+    "K-async": lambda: protocols.k_async(num_contributions=4),
+    "groups": lambda: protocols.grouped(groups=protocols.contiguous_groups(8, num_groups=4)),
+    "local SGD": lambda: protocols.local_sgd(num_local_steps=4),
+    "WBSP": protocols.worker_busy,
+}
+"""Name -> the protocol of eight workers whose runs are held against its promise."""
+
+
+def validated(*, num_units: int, num_damaged: int) -> dict[str, Any]:
+    """Runs of protocols against their promises, as recorded and damaged in four ways.
+
+    A missed record is explained if its commit lost one of several contributions of a worker: then that worker is still
+    in the commit.
+
+    Args:
+      num_units: T, for eight workers.
+      num_damaged: records of each protocol and each sort of damage.
+    """
+    durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), jax.random.key(1), num_units, 8)
+    rows = []
+    for name, make in RULES.items():
+        protocol = make()
+        schedule = jax.tree.map(np.asarray, jax.jit(protocol.schedule)(durations, Network()))
+        assert protocol.specification is not None
+        promise = protocol.specification(8)
+        kept = protocols.check(schedule, promise)
+        rng = np.random.default_rng(0)
+        row = {"name": name, "events": kept.events, "keeps": bool(kept)}
+        explained = 0
+        for sort, damage in DAMAGE.items():
+            commits = _some_commits(schedule, rng, num_damaged)
+            missed = [commit for commit in commits if protocols.check(damage(schedule, commit), promise)]
+            row[sort] = [num_damaged - len(missed), num_damaged]
+            explained += sum(sort == "missing" and _is_there_twice(schedule, commit) for commit in missed)
+        rows.append(row | {"explained": explained})
+    return {"workers": 8, "units": num_units, "rows": rows}
+
+
+def _some_commits(schedule: Schedule, rng: np.random.Generator, count: int) -> list[int]:
+    """Random commits of the first half, but for the first one."""
+    used = int(np.isfinite(schedule.time).sum())
+    return [int(commit) for commit in rng.choice(np.arange(1, max(used // 2, 2)), size=count)]
+
+
+def _is_there_twice(schedule: Schedule, commit: int) -> bool:
+    """Whether the worker of the first contribution to a commit has another one in it."""
+    worker = schedule.worker[commit, int(np.argmax(schedule.worker[commit] >= 0))]
+    return bool((schedule.worker[commit] == worker).sum() > 1)
+
+
+def _newer_version(schedule: Schedule, commit: int) -> Schedule:
+    """A contribution claims to have read a version one newer than it did."""
+    place = int(np.argmax(schedule.worker[commit] >= 0))
+    first, worker = schedule.unit[commit, place], schedule.worker[commit, place]
+    read = schedule.read.copy()
+    read[first : first + max(int(schedule.work[commit, place]), 1), worker] += 1
+    return schedule._replace(read=read)
+
+
+def _missing(schedule: Schedule, commit: int) -> Schedule:
+    """A commit has lost a contribution."""
+    place = int(np.argmax(schedule.worker[commit] >= 0))
+    worker, work = schedule.worker.copy(), schedule.work.copy()
+    worker[commit, place], work[commit, place] = -1, 0
+    return schedule._replace(worker=worker, work=work)
+
+
+def _early(schedule: Schedule, commit: int) -> Schedule:
+    """A commit is dated halfway back to the one before it."""
+    times = schedule.time.copy()
+    times[commit] = (times[commit] + times[commit - 1]) / 2
+    return schedule._replace(time=times)
+
+
+def _swapped(schedule: Schedule, commit: int) -> Schedule:
+    """Two neighbouring commits have each other's contributions."""
+    pair, other = [commit - 1, commit], [commit, commit - 1]
+    columns = {name: getattr(schedule, name).copy() for name in ("worker", "unit", "work")}
+    for column in columns.values():
+        column[pair] = column[other]
+    return schedule._replace(**columns)
+
+
+DAMAGE = {"newer version": _newer_version, "missing": _missing, "early": _early, "swapped": _swapped}
+"""Sort of damage -> a function that damages a record at a commit."""

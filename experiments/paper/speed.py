@@ -1,0 +1,76 @@
+"""How fast it is, on this machine: ratios of two things in one process, and times of schedules and checks.
+
+All in processor time, of all threads, since other programs may share the machine.
+
+Letters: T units, W workers.
+"""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import jax
+import numpy as np
+
+from benchmarks import __main__ as benchmarks
+from benchmarks.protocols import python_loop
+from benchmarks.timing import KEY, Row, alternate, by_processor_time
+from gcjax import protocols, stragglers
+from gcjax.protocols import Protocol
+from gcjax.stragglers import Network
+
+
+def ratios() -> dict[str, Any]:
+    """The benchmarks of the same names: a run of ASP, of BSP, against a Python loop, and what a second run compiles."""
+    with by_processor_time():
+        rows = [*benchmarks.asp_commits(), *benchmarks.bsp_rounds(), *python_loop(), *benchmarks.second_run()]
+    return {"rows": [row._asdict() for row in map(_plain, rows)]}
+
+
+def _plain(row: Row) -> Row:
+    """The row with a truth value that JSON can hold."""
+    return row._replace(met=bool(row.met))
+
+
+def schedules(*, large: tuple[int, int], sizes: tuple[int, ...]) -> dict[str, Any]:
+    """Processor seconds of the schedule of SSP(3), a max-plus law, and microseconds a unit of K-async, an event queue.
+
+    Args:
+      large: W and T of the schedule of SSP(3).
+      sizes: the numbers of workers for K-async of half of them, four units each.
+    """
+    num_workers, num_units = large
+    seconds = _least_seconds(_schedule(protocols.ssp(staleness=3), num_units, num_workers))
+    queued = {size: _schedule(protocols.k_async(num_contributions=size // 2), 4, size) for size in sizes}
+    growth = [[size, 1e6 * _least_seconds(schedule) / (4 * size)] for size, schedule in queued.items()]
+    return {"workers": num_workers, "units": num_units, "seconds": seconds, "growth": growth}
+
+
+def _least_seconds(function: Callable[[], Any]) -> float:
+    """Processor seconds of the cheapest of five calls."""
+    with by_processor_time():
+        (seconds,) = alternate(function, repeats=5)
+    return min(seconds)
+
+
+def _schedule(protocol: Protocol, num_units: int, num_workers: int) -> Any:
+    """A function that computes a schedule on exponential durations."""
+    durations = stragglers.sample_durations(stragglers.exponential(), KEY, num_units, num_workers)
+    return partial(jax.jit(protocol.schedule), durations, Network())
+
+
+def validation(*, num_units: int) -> dict[str, Any]:
+    """Processor seconds to hold a schedule of SSP(3) of 16 workers against its promise.
+
+    Args:
+      num_units: of all workers together.
+    """
+    protocol = protocols.ssp(staleness=3)
+    durations = stragglers.sample_durations(stragglers.exponential(), KEY, num_units // 16, 16)
+    schedule = jax.block_until_ready(protocol(durations))
+    assert protocol.specification is not None
+    promise = protocol.specification(16)
+    seconds = _least_seconds(lambda: protocols.check(schedule, promise))
+    kept = protocols.check(schedule, promise)
+    commits = int(np.isfinite(schedule.time).sum())
+    return {"workers": 16, "units": num_units, "commits": commits, "events": kept.events, "seconds": seconds}
