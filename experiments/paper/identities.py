@@ -12,8 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax import protocols, stragglers
-from gcjax.protocols import Protocol, Schedule, event_schedule
-from gcjax.protocols.simulation.rules import Rule
+from gcjax.protocols import Protocol, Schedule, simulation
 from gcjax.stragglers import Network
 
 Make = Callable[[int], Protocol]
@@ -44,11 +43,11 @@ IDENTITIES: dict[str, tuple[Make, Make, bool]] = {
 
 def _queued_ssp(staleness: int) -> Protocol:
     """SSP by its waiting rule, in the event queue."""
-    rule = Rule(ready=lambda view: view.clock - view.clock.min() <= staleness)
+    rule = simulation.Rule(ready=lambda view: view.clock - view.clock.min() <= staleness)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule by the event queue, also where messages do not get in each other's way."""
-        return event_schedule(rule, durations, network, weight=1.0 / durations.shape[1])
+        return simulation.event_schedule(rule, durations, network, weight=1.0 / durations.shape[1])
 
     return Protocol(schedule)
 
