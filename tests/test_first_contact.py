@@ -146,6 +146,17 @@ def test_a_full_disk_behind_stdout():
     assert "no space left on the disk that the command writes to. Free some." in done.stderr
 
 
+@pytest.mark.parametrize("arguments", [["doctor"], ["check", "ssp", "--json"]], ids=" ".join)
+def test_a_reader_that_has_had_enough(arguments):
+    """As `gcjax doctor | head -1`."""
+    command = [sys.executable, "-m", "gcjax", *arguments]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    process.stdout.close()
+    errors = process.stderr.read()
+    assert process.wait() == 141
+    assert "Error" not in errors and "Broken pipe" not in errors
+
+
 def test_what_libraries_say_of_a_full_disk():
     try:
         try:

@@ -4,6 +4,7 @@ Heavy modules are imported by the command that needs them, so that `gcjax --help
 """
 
 import argparse
+import os
 import sys
 import traceback
 from collections.abc import Sequence
@@ -14,6 +15,8 @@ from gcjax.cli.parser import parser
 
 INTERNAL_ERROR = 1
 USER_ERROR = 2
+OUTPUT_CLOSED = 141
+"""As the shell says of a command that SIGPIPE ended."""
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -35,9 +38,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
         try:
             with json_output.printed(options):
                 status: int | None = options.command(options)
+                sys.stdout.flush()
+        except BrokenPipeError:
+            return _output_closed()
         except Exception as error:
             return _failure(error, options)
         return status or 0
+
+
+def _output_closed() -> int:
+    """The status of a command whose reader has had enough, as `head` has; what is still to be printed goes nowhere."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    return OUTPUT_CLOSED
 
 
 def _failure(error: Exception, options: argparse.Namespace) -> int:

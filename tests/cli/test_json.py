@@ -3,6 +3,7 @@
 import argparse
 import json
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import numpy as np
@@ -114,7 +115,8 @@ def test_numbers_that_json_lacks_are_null(capsys):
     assert (printed["time"], printed["count"], printed["nested"]) == ([None, 1.5], 3, [{"1": None}])
 
 
-def test_every_field_is_on_the_page(command):
+def test_every_field_is_on_the_page(command, monkeypatch):
+    monkeypatch.setattr(metadata, "requires", lambda name: ["jax"])  # whatever this environment lacks
     page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()
     objects = [
         command(*arguments, "--json")[1]
