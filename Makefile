@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
-.PHONY: demo test test-slow test-all test-matrix lint docs figures paper bench clean
+.PHONY: demo test test-slow test-all test-matrix fuzz lint docs figures paper bench clean
 
 demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures in runs/
 	$(BIN)/gcjax run configs/quickstart.gin
@@ -15,6 +15,9 @@ test-slow: $(STAMP)  ## the tests that take more than a few seconds
 	$(BIN)/python -m pytest -n 2 --dist loadfile --slow -m slow
 
 test-all: test test-slow
+
+fuzz: $(STAMP)  ## an hour of random configs and damaged files; a case that fails goes into the tests
+	GCJAX_FUZZ=20 $(BIN)/python -m pytest -n 2 --dist load --slow -m slow tests/config/test_config_fuzz.py tests/test_readers_fuzz.py
 
 test-matrix: $(STAMP)  ## a quick subset on the oldest and newest JAX and Python, in 64 bits, on 1 device; all configs
 	$(BIN)/python -m tests.matrix
