@@ -63,6 +63,7 @@ BINDINGS = {
         "study.target = 0.2",
     ),
     "quickstart": (*_COMPARISON, "compare.schemes = {'ASP': @asp(), 'partial L=2': @partial2/coded()}"),
+    "smallest": ("study.num_units = 60", "study.target = 0.2"),
     "transformer": ("transformer.num_steps = 2", "transformer.width = 4", "transformer.depth = 0"),
     "worker_busy/digits": (
         "study.num_units = 60",
