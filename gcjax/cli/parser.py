@@ -3,6 +3,7 @@
 import argparse
 from typing import Any
 
+import gcjax
 from gcjax.cli import algebra, check, completion, distributed, doctor, init, json_output, listing, report, run, sweep
 
 
@@ -11,6 +12,7 @@ def parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
     )
+    parser.add_argument("--version", action="version", version=f"gcjax {gcjax.__version__}")
     commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="name_of_command")
     for add in (
         _add_init,

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from gcjax import cli, registry
+from gcjax import __version__, cli, registry
 
 ROOT = Path(__file__).parents[2]
 CONFIG = """
@@ -197,3 +197,10 @@ def _read(leader):
         return os.read(leader, 65536)
     except OSError:  # the other side has gone
         return b""
+
+
+def test_it_says_its_version(capsys):
+    with pytest.raises(SystemExit) as ended:
+        cli.main(["--version"])
+    assert ended.value.code == 0
+    assert capsys.readouterr().out == f"gcjax {__version__}\n"
