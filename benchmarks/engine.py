@@ -1,7 +1,7 @@
 """Benchmarks of the engine: runs over the bare computation, compilation, the demo as a whole."""
 
 import json
-import resource
+import os
 import statistics
 import subprocess
 import sys
@@ -125,12 +125,15 @@ def demo() -> list[Row]:
         out = Path(folder) / "demo"
         command = [sys.executable, "-m", "gcjax", "run", "configs/quickstart.gin", "--out", str(out)]
         start = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+        process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+        _, status, usage = os.wait4(process.pid, 0)  # the memory of this process, not of others before
         wall = time.perf_counter() - start
+        if status:
+            raise RuntimeError(f"the demo failed: {' '.join(command)}")
         schemes = json.loads((out / "run.json").read_text())["schemes"]
     compile_seconds = sum(scheme["compile_seconds"] for scheme in schemes.values())
     run_seconds = sum(scheme["run_seconds"] for scheme in schemes.values())
-    memory = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss / 2**20
+    memory = usage.ru_maxrss / 2**20
     note = f"{compile_seconds:.1f} s compiling, {run_seconds:.1f} s running"
     return [
         Row(what="demo, wall time", value=f"{wall:.1f} s", target="< 60 s", met=wall < 60, note=note),
