@@ -16,7 +16,7 @@ test-slow: $(STAMP)  ## the tests that take more than a few seconds
 
 test-all: test test-slow
 
-fuzz: $(STAMP)  ## an hour of random configs and damaged files; a case that fails goes into the tests
+fuzz: $(STAMP)  ## many random configs and damaged files; a case that fails goes into the tests
 	GCJAX_FUZZ=20 $(BIN)/python -m pytest -n 2 --dist load --slow -m slow tests/config/test_config_fuzz.py tests/test_readers_fuzz.py
 
 test-matrix: $(STAMP)  ## a quick subset on the oldest and newest JAX and Python, in 64 bits, on 1 device; all configs

@@ -59,8 +59,8 @@ def main() -> None:
     for name in arguments.names or BENCHMARKS:
         rows = BENCHMARKS[name]()
         results.save(arguments.folder, machine, name, rows, order=list(BENCHMARKS))
+        results.write_page(arguments.folder)  # now, since a later benchmark may be cut off
         cells += [results.row_cells(row) for row in rows]
-    results.write_page(arguments.folder)
     rich.print(tables.rich_table(machine, results.HEADS, cells, left=["aim", "compared with", "note"]))
 
 

@@ -231,7 +231,7 @@ FOUND = [
 
 quick = settings(max_examples=60, suppress_health_check=list(HealthCheck))
 FUZZ = int(os.environ.get("GCJAX_FUZZ", "1"))
-"""Times as many examples in the slow tests; `make fuzz` takes an hour."""
+"""Times as many examples in the slow tests; `make fuzz` takes twenty."""
 long = settings(max_examples=300 * FUZZ, suppress_health_check=list(HealthCheck), derandomize=False, print_blob=True)
 
 
