@@ -10,6 +10,7 @@ Letters: T units of work, W workers.
 
 import io
 import os
+import tokenize
 import warnings
 from pathlib import Path
 from typing import Any
@@ -72,11 +73,15 @@ def read_trace(path: str | Path) -> np.ndarray:
         is_table = data.startswith(b"PAR1")
         source = pa.BufferReader(data)
         table = parquet.ParquetFile(source).read() if is_table else csv.read_csv(source, _READ_OPTIONS)
-    except (OSError, EOFError, MemoryError, ValueError) as error:  # pa.ArrowInvalid is a ValueError
+    except _DAMAGE as error:
         raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
     if not is_table and _ROWS_COLUMN not in table.column_names:
         _warn_if_cut(path, data)
     return _from_table(path, table)
+
+
+_DAMAGE = (OSError, EOFError, MemoryError, ValueError, SyntaxError, tokenize.TokenError, TypeError, RecursionError)
+"""What libraries raise for a damaged file: NumPy reads a header as Python; `pa.ArrowInvalid` is a `ValueError`."""
 
 
 def trace_array(seconds: Any) -> np.ndarray:

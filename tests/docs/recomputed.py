@@ -211,7 +211,7 @@ def cyclic_table(folder: Path) -> Cells:
 def group_table(folder: Path) -> Cells:
     """All delays and numbers of groups."""
     grid = _section(_run("grouped/delays.gin", folder / "delays"), 3, 4)
-    times = {where: text for (where, head), text in grid.items() if head == "ours" or head == "time"}
+    times = {where: text for (where, head), text in grid.items() if head == "ours"}
     return {_group_cell(where): float(text) for where, text in times.items()}
 
 
@@ -225,8 +225,8 @@ def worker_busy_table(folder: Path) -> Cells:
     rows = pq.read_table(_run("worker_busy/digits.gin", folder / "digits") / "results.parquet").to_pydict()
     heads = {"WBSP overlap": "overlap", "WBSP eager": "eager", "WBSP eager overlap": "eager, overlap"}
     reach: dict[tuple[str, str], list[float]] = {}
-    for cell, scheme, seconds in zip(rows["cell"], rows["scheme"], rows["reach"], strict=True):
-        reach.setdefault((cell, heads.get(scheme, scheme)), []).append(seconds)
+    for condition, scheme, seconds in zip(rows["condition"], rows["scheme"], rows["reach"], strict=True):
+        reach.setdefault((condition, heads.get(scheme, scheme)), []).append(seconds)
     return {where: float(np.mean(seconds)) for where, seconds in reach.items()}
 
 

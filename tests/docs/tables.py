@@ -15,14 +15,14 @@ def cells(line: str) -> list[str]:
 
 
 def table(text: str, num_labels: int = 1) -> Table:
-    """A table whose first columns are the label of a row."""
+    """A table whose first columns are the label of a row; of columns with one head, the first counts."""
     heads, _, *rows = map(cells, text.strip().splitlines())
     labels = {" | ".join(row[:num_labels]) for row in rows}
     assert len(labels) == len(rows), "two rows have the same label"
     return {
         (" | ".join(row[:num_labels]), head): cell
         for row in rows
-        for head, cell in zip(heads[num_labels:], row[num_labels:], strict=True)
+        for head, cell in zip(heads[num_labels:][::-1], row[num_labels:][::-1], strict=True)
     }
 
 
