@@ -14,7 +14,7 @@ import gin.config
 import jax
 
 from gcjax import _validate, registry
-from gcjax.config import circular_references, duplicate_keys, errors, imports
+from gcjax.config import circular_references, duplicate_keys, errors, imports, unused_bindings
 from gcjax.config.arguments import with_checked_arguments
 from gcjax.progress import Progress
 
@@ -104,7 +104,7 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
 
     Raises:
       ValueError: if the file does not exist, or names something unknown, or cannot be read, or has a key of a dict
-        twice.
+        twice; or if a binding has no effect on what the config runs.
     """
     register()
     file = _existing_file(Path(path))
@@ -124,6 +124,7 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
             "Add a line such as 'run.experiment = @compare'."
         )
     circular_references.check_references()
+    unused_bindings.check(bindings)
 
 
 def start(out: Path, progress: Progress) -> Any:

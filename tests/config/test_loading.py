@@ -99,7 +99,8 @@ def test_every_entry_can_be_named(file):
 
 
 def test_optax_and_keys_can_be_named(file):
-    run(file, "adam.learning_rate = @cosine_decay_schedule()", "cosine_decay_schedule.init_value = 0.1")
+    run(file)
+    gin.parse_config("adam.learning_rate = @cosine_decay_schedule()\ncosine_decay_schedule.init_value = 0.1")
     gin.parse_config("cosine_decay_schedule.decay_steps = 10\nchain.args = [@adam(), @sgd()]\nsgd.learning_rate = 1")
     assert isinstance(gin.get_configurable("chain")(), optax.GradientTransformation)
     assert jax.numpy.issubdtype(gin.get_configurable("gcjax.key")().dtype, jax.dtypes.prng_key)
