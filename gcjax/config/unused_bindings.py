@@ -1,4 +1,4 @@
-"""Bindings of the command line that have no effect on what a config runs: a misread scope, or a scheme that it lacks."""
+"""Bindings of the command line that have no effect on what a config runs."""
 
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple

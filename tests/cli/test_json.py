@@ -46,6 +46,15 @@ def command(capsys, tmp_path, monkeypatch):
     return run
 
 
+def test_a_run_in_which_no_scheme_reaches_the_target_has_its_results(command):
+    status, run = command("run", "small.gin", "--set", "study.target = 0.0", "--out", "out", "--json")
+    assert status == 0
+    assert [scheme["time_to_target"] for scheme in run["schemes"]] == [[None, None], [None, None]]
+    assert all(np.isfinite(scheme["final"]).all() for scheme in run["schemes"])
+    times = [row["Time to ≤ 0 suboptimality (s)"] for row in run["tables"][0]]
+    assert all(time.startswith("not reached by t=") for time in times)
+
+
 def test_a_run_and_its_report_say_where_and_what(command):
     status, run = command("run", "small.gin", "--out", "out", "--json")
     assert status == 0 and (run["command"], run["gcjax"]) == ("run", gcjax.__version__)
