@@ -16,6 +16,7 @@ import jax
 from gcjax import _validate, registry
 from gcjax.config import circular_references, duplicate_keys, errors, imports, unused_bindings
 from gcjax.config.arguments import with_checked_arguments
+from gcjax.config.config_files import existing_file
 from gcjax.progress import Progress
 
 
@@ -107,7 +108,7 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
         twice; or if a binding has no effect on what the config runs.
     """
     register()
-    file = _existing_file(Path(path))
+    file = existing_file(Path(path))
     _extend_search_paths(file)
     gin.clear_config()
     circular_references.check_includes(f"include {str(file)!r}", *bindings)  # in which gin would never end
@@ -171,22 +172,6 @@ def _register_from_outside(kind: str, name: str, entry: registry.Entry) -> None:
     if other_selectors:
         raise registry.name_taken(kind, name, entry, min(other_selectors))
     _register_in_gin(entry.factory, name, module)
-
-
-def _existing_file(path: Path) -> Path:
-    """The absolute path of a config file; a `ValueError` with the config files nearby if there is no such file."""
-    file = path.absolute()
-    if file.is_file():
-        return file
-    folders = [file.parent, Path.cwd(), Path.cwd() / "configs"]
-    nearby = sorted({_relative_path(path) for folder in folders for path in folder.glob("*.gin")})
-    hint = f"Config files nearby: {', '.join(nearby)}." if nearby else "There is no .gin file nearby."
-    raise ValueError(f"The config file must exist; there is no file {file}. {hint}")
-
-
-def _relative_path(file: Path) -> str:
-    """A file relative to the working directory, if it is in it."""
-    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
 def _extend_search_paths(file: Path) -> None:

@@ -194,7 +194,7 @@ def test_a_macro_that_lost_its_user_is_no_error(file):
 
 def test_a_file_that_does_not_exist_names_those_nearby(file, monkeypatch):
     monkeypatch.chdir(file.parent)
-    with pytest.raises(ValueError, match=r"there is no file .*tooy.gin. Config files nearby: toy.gin"):
+    with pytest.raises(ValueError, match=r"tooy.gin. Did you mean toy.gin\? Config files nearby: toy.gin"):
         config.load("tooy.gin")
     with pytest.raises(ValueError, match=r"There is no .gin file nearby"):
         file.unlink()
