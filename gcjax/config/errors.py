@@ -12,6 +12,7 @@ from pathlib import Path
 import gin.config
 
 from gcjax import memory
+from gcjax.config import bound_values
 from gcjax.registry import nearest
 
 _UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
@@ -169,7 +170,8 @@ def place_of(message: str) -> str:
             return f"\n  ({place['file']} line {place['line']}: {place['text']})"
     for call in _CALL.finditer(message):
         if call["name"] != "run" and not message.startswith(call["name"]):
-            return f"\n  (in {call['scope'] + '/' if call['scope'] else ''}{call['name']})"
+            name = f"{call['scope'] + '/' if call['scope'] else ''}{call['name']}"
+            return f"\n  (in {name}{bound_values.of_message(_without_gin_suffixes(message), name)})"
     return ""
 
 

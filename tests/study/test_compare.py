@@ -215,7 +215,19 @@ def test_a_target_that_nobody_reaches_is_a_result_and_a_line(tmp_path):
         ({"seconds": 0.0}, "^seconds must be above 0 and finite; got 0"),
         ({"timeline_seconds": 0.0}, "timeline_seconds must be above 0 and finite; got 0"),
         ({"num_seeds": 0}, "num_seeds must be a whole number between 1 and .*; got 0"),
-        ({"num_workers": 5, "schemes": {"FRC": protocols.coded(codes.uncoded(W))}}, "5 columns"),
+        (
+            {"num_workers": 5, "schemes": {"FRC": protocols.coded(codes.uncoded(W))}},
+            "study, 5; the code of scheme 'FRC' has 4",
+        ),
+        (
+            {
+                "schemes": {
+                    "BSP": protocols.bsp(),
+                    "own": protocols.coded(codes.uncoded(W), stop=codes.stopping.fastest(9)),
+                }
+            },
+            "^scheme 'own': wait_for of fastest must be a whole number between 1 and 4; got 9",
+        ),
     ],
 )
 def test_bad_input_is_refused_before_anything_runs(tmp_path, changes, match):
