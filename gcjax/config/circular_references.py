@@ -23,7 +23,7 @@ def check_references() -> None:
     Raises:
       ValueError: if something needs itself, naming all on the way.
     """
-    circle = _first_circle(RUN_NODE, _needed_nodes, {}, set())
+    circle = _first_circle(RUN_NODE, needed_nodes, {}, set())
     if circle is None:
         return
     names = [node_name(node) for node in circle]
@@ -94,7 +94,7 @@ def _file_text(file: str) -> str:
     return Path(file).read_text(encoding="utf-8", errors="replace")
 
 
-def _needed_nodes(node: Node) -> Iterator[Node]:
+def needed_nodes(node: Node) -> Iterator[Node]:
     """The nodes that gin calls before it calls this one, and for `gcjax.run` its experiment, which `run` calls."""
     scope, selector = node
     for value in gin.config._get_bindings(selector, scope_components=list(scope)).values():

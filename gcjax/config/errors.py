@@ -13,6 +13,7 @@ import gin.config
 
 from gcjax import memory
 from gcjax.config import bound_values
+from gcjax.config.arguments import BY_COMMAND
 from gcjax.registry import nearest
 
 _UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
@@ -204,7 +205,7 @@ def _unknown_name_message(name: str) -> str:
 def _unknown_parameter_message(name: str, parameter: str) -> str:
     """An error for a parameter that the configurable `name` does not have."""
     signature = inspect.signature(gin.config.get_configurable(name))
-    return f"{name} has no parameter '{parameter}'. {nearest(parameter, signature.parameters)}"
+    return f"{name} has no parameter '{parameter}'. {nearest(parameter, set(signature.parameters) - set(BY_COMMAND))}"
 
 
 def _ambiguous_name_message(name: str, names: str) -> str:

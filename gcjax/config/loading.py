@@ -14,7 +14,7 @@ import gin.config
 import jax
 
 from gcjax import _validate, registry
-from gcjax.config import circular_references, duplicate_keys, errors, imports, unused_bindings
+from gcjax.config import circular_references, duplicate_keys, errors, imports, missing_arguments, unused_bindings
 from gcjax.config.arguments import with_checked_arguments
 from gcjax.config.config_files import existing_file
 from gcjax.progress import Progress
@@ -65,7 +65,7 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if the experiment is none.
+      ValueError: if the experiment is none, or the config lacks something that it needs.
     """
     try:
         inspect.signature(experiment).bind_partial(out=out, progress=progress)
@@ -74,6 +74,7 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
             "run.experiment must be an experiment, which takes out and progress, without () behind its name, as in "
             f"'run.experiment = @compare'; got {getattr(experiment, '__name__', repr(experiment)):.200}."
         ) from None
+    missing_arguments.check()
     return experiment(out=out, progress=progress)
 
 

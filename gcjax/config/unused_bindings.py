@@ -32,10 +32,10 @@ def check(bindings: Sequence[str]) -> None:
     keys_of_bindings = [(binding, key) for binding in bindings for key in _keys(binding)]
     if not keys_of_bindings:
         return
-    own_selectors = _own_selectors()
-    nodes = _called_nodes(own_selectors)
+    selectors = own_selectors()
+    nodes = _called_nodes(selectors)
     for binding, key in keys_of_bindings:
-        if key.selector in own_selectors and not _is_used(key, nodes):
+        if key.selector in selectors and not _is_used(key, nodes):
             raise ValueError(f"'{binding}' has no effect: {_reason(key, nodes)}")
 
 
@@ -50,7 +50,7 @@ def _keys(binding: str) -> Iterator[_Key]:
                 yield _Key(f"{scope}/{selector}" if scope else selector, "gin.macro", "value")
 
 
-def _own_selectors() -> set[str]:
+def own_selectors() -> set[str]:
     """The selectors that are called only where a config names them: those of the registry, and macros."""
     kinds = registry.kinds().values()
     entries = {f"{kind.module_of(name)}.{name}" for kind in kinds if kind.in_configs for name in kind.entries}

@@ -165,7 +165,11 @@ def test_infinity_can_be_written_as_the_error_says(file):
             "ssp.staleness_bound",
             r"has no parameter 'staleness_bound'.*\n.*toy.gin line 7: ssp",
         ),
-        ("ssp.staleness = 3", "", "ssp: missing a required argument: 'staleness'. It needs staleness"),
+        (
+            "ssp.staleness = 3",
+            "",
+            "missing a required argument: ssp.staleness. Add a line for each, as shown by gcjax list ssp",
+        ),
         ("run.experiment = @toy", "", "must say which experiment to run"),
         ("= 3\ncoded", "= = 3\ncoded", r"Cannot read .*toy.gin line 7: ssp.staleness = = 3"),
         ("workers = 4", "worker = 4", "%workers must be given a value.* Did you mean worker"),
