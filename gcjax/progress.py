@@ -1,6 +1,7 @@
 """Tells a person how far a run is: a bar on a terminal, elsewhere a line for each thing that is done."""
 
 import functools
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 from rich import progress as rich_progress
 from rich.console import Console
+
+_DEFAULT_WIDTH = 80  # characters
+_NOTEBOOK_WIDTH = 180  # a notebook scrolls
 
 
 class Update(Protocol):
@@ -61,16 +65,21 @@ def silent() -> Progress:
 
 
 def console() -> Console:
-    """Where results are printed; not on a terminal it is wide enough for a table."""
+    """Where results are printed; not on a terminal it has `COLUMNS` characters in a line, or 80."""
     default_console = Console()
-    return default_console if default_console.is_terminal else Console(width=180)
+    if default_console.is_terminal:
+        return default_console
+    if default_console.is_jupyter:
+        return Console(width=_NOTEBOOK_WIDTH)
+    columns = os.environ.get("COLUMNS", "")
+    return Console(width=int(columns) if columns.isdecimal() and int(columns) > 0 else _DEFAULT_WIDTH)
 
 
 @contextmanager
 def bar() -> Iterator[Progress]:
     """A progress bar with the time left; where stdout is no terminal, a line on stderr for each label that is done."""
     screen = console()
-    show = functools.partial(screen.print, markup=False)
+    show = functools.partial(_print, screen)
     if not screen.is_terminal:
         label_lines = _LabelLines()
         yield Progress(update=label_lines.update, show=show)
@@ -90,6 +99,11 @@ def bar() -> Iterator[Progress]:
             rich_bar.update(task, description=f"{label}, {detail}" if detail else label, completed=fraction)
 
         yield Progress(update=update, show=show)
+
+
+def _print(screen: Console, renderable: Any) -> None:
+    """Prints what rich can print, at the width of the screen; a text as it is, so that no path in it is broken."""
+    screen.print(renderable, markup=False, soft_wrap=isinstance(renderable, str))
 
 
 class _LabelLines:
