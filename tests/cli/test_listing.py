@@ -138,3 +138,7 @@ def test_a_list_that_is_piped_is_as_wide_as_a_page(monkeypatch, capsys, name):
     listing_tables.run(name)
     whole_words = set(capsys.readouterr().out.split())
     assert {word for word in narrow.split() if word[0].isalnum()} <= whole_words
+
+
+def test_a_number_that_is_whole_is_proposed_as_one():
+    assert "ssp.staleness = 1" in gin_lines.lines("protocol", "ssp")
