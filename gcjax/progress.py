@@ -64,15 +64,23 @@ def silent() -> Progress:
     return Progress(update=lambda label, fraction, detail="": None, show=lambda renderable: None)
 
 
+class _Console(Console):
+    """A console that leaves it to the command what to do when nobody reads on, where rich ends the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Overrides rich's: raises the `BrokenPipeError` on."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
     """Where results are printed; not on a terminal it has `COLUMNS` characters in a line, or 80."""
-    default_console = Console()
+    default_console = _Console()
     if default_console.is_terminal:
         return default_console
     if default_console.is_jupyter:
-        return Console(width=_NOTEBOOK_WIDTH)
+        return _Console(width=_NOTEBOOK_WIDTH)
     columns = os.environ.get("COLUMNS", "")
-    return Console(width=int(columns) if columns.isdecimal() and int(columns) > 0 else _DEFAULT_WIDTH)
+    return _Console(width=int(columns) if columns.isdecimal() and int(columns) > 0 else _DEFAULT_WIDTH)
 
 
 @contextmanager
