@@ -11,7 +11,8 @@ import pytest
 
 import gcjax
 from gcjax import cli
-from gcjax.cli import json_output
+from gcjax.cli import check_json, json_output
+from gcjax.cli.check_schedules import ScheduleCheck
 
 SMALL = """run.experiment = @compare
 compare.schemes = {'BSP': @bsp(), 'ASP': @asp()}
@@ -93,6 +94,18 @@ def test_a_check_of_schedules(command):
     assert status == 0 and checks["holds"] is True
     assert [(check["scheme"], check["holds"]) for check in checks["schedules"]] == [("BSP", True), ("ASP", True)]
     assert all(check["steps"] > 0 and check["claim"] for check in checks["schedules"])
+
+
+def test_a_schedule_of_which_nothing_is_promised_has_all_fields():
+    (row,) = check_json.of_schedules([ScheduleCheck("own", "a, b", None)])["schedules"]
+    assert row == {"scheme": "own", "setting": "a, b", "holds": None, "claim": None, "steps": None}
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "ssp"], ["doctor"]], ids=" ".join)
+def test_what_only_answers_prints_the_object_alone(capsys, arguments):
+    cli.main([*arguments, "--json"])
+    out, err = capsys.readouterr()
+    assert json.loads(out)["command"] == arguments[0] and err == ""
 
 
 def test_the_list_has_every_parameter(command):
