@@ -34,7 +34,7 @@ study.target = 0.3
 
 
 def gcjax(*arguments, cwd=ROOT):
-    environment = {**os.environ, "XLA_FLAGS": "", "PYTHONWARNINGS": "error::UserWarning:gcjax"}
+    environment = {**os.environ, "COLUMNS": "180", "XLA_FLAGS": "", "PYTHONWARNINGS": "error::UserWarning:gcjax"}
     command = [sys.executable, "-m", "gcjax", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
