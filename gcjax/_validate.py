@@ -59,7 +59,7 @@ def number(
     if not np.all(is_large_enough & (array <= maximum) & (np.isfinite(array) | (not finite))):
         relation = "above" if above else "at least"
         upper_limit = (" and finite" if finite else "") if math.isinf(maximum) else f" and at most {maximum:g}"
-        raise ValueError(f"{name} must be {relation} {minimum:g}{upper_limit}; got {_shorten(array)}.")
+        raise ValueError(f"{name} must be {relation} {minimum:g}{upper_limit}; got {shorten(array)}.")
     return value
 
 
@@ -168,6 +168,6 @@ def transposed(shape: tuple[int, ...], num_workers: int | None = None) -> str:
     return ""
 
 
-def _shorten(array: np.ndarray) -> str:
+def shorten(array: np.ndarray) -> str:
     """The numbers of an array for an error, without the middle of a long one."""
     return f"{array.item():g}" if array.ndim == 0 else np.array2string(array, threshold=8, precision=6)

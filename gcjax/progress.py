@@ -1,6 +1,7 @@
 """Tells a person how far a run is: a bar on a terminal, elsewhere a line for each thing that is done."""
 
 import functools
+import os
 import sys
 import time
 from collections.abc import Callable, Iterator
@@ -9,6 +10,9 @@ from typing import Any, NamedTuple, Protocol
 
 from rich import progress as rich_progress
 from rich.console import Console
+
+_DEFAULT_WIDTH = 80  # characters
+_NOTEBOOK_WIDTH = 180  # a notebook scrolls
 
 
 class Update(Protocol):
@@ -60,17 +64,30 @@ def silent() -> Progress:
     return Progress(update=lambda label, fraction, detail="": None, show=lambda renderable: None)
 
 
+class _Console(Console):
+    """A console that leaves it to the command what to do when nobody reads on, where rich ends the process."""
+
+    def on_broken_pipe(self) -> None:
+        """Overrides rich's: raises the `BrokenPipeError` on."""
+        raise BrokenPipeError
+
+
 def console() -> Console:
-    """Where results are printed; not on a terminal it is wide enough for a table."""
-    default_console = Console()
-    return default_console if default_console.is_terminal else Console(width=180)
+    """Where results are printed; not on a terminal it has `COLUMNS` characters in a line, or 80."""
+    default_console = _Console()
+    if default_console.is_terminal:
+        return default_console
+    if default_console.is_jupyter:
+        return _Console(width=_NOTEBOOK_WIDTH)
+    columns = os.environ.get("COLUMNS", "")
+    return _Console(width=int(columns) if columns.isdecimal() and int(columns) > 0 else _DEFAULT_WIDTH)
 
 
 @contextmanager
 def bar() -> Iterator[Progress]:
     """A progress bar with the time left; where stdout is no terminal, a line on stderr for each label that is done."""
     screen = console()
-    show = functools.partial(screen.print, markup=False)
+    show = functools.partial(_print, screen)
     if not screen.is_terminal:
         label_lines = _LabelLines()
         yield Progress(update=label_lines.update, show=show)
@@ -90,6 +107,11 @@ def bar() -> Iterator[Progress]:
             rich_bar.update(task, description=f"{label}, {detail}" if detail else label, completed=fraction)
 
         yield Progress(update=update, show=show)
+
+
+def _print(screen: Console, renderable: Any) -> None:
+    """Prints what rich can print, at the width of the screen; a text as it is, so that no path in it is broken."""
+    screen.print(renderable, markup=False, soft_wrap=isinstance(renderable, str))
 
 
 class _LabelLines:

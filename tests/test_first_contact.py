@@ -146,7 +146,7 @@ def test_a_full_disk_behind_stdout():
     assert "no space left on the disk that the command writes to. Free some." in done.stderr
 
 
-@pytest.mark.parametrize("arguments", [["doctor"], ["check", "ssp", "--json"]], ids=" ".join)
+@pytest.mark.parametrize("arguments", [["doctor"], ["check", "ssp", "--json"], ["list"]], ids=" ".join)
 def test_a_reader_that_has_had_enough(arguments):
     """As `gcjax doctor | head -1`."""
     command = [sys.executable, "-m", "gcjax", *arguments]

@@ -37,6 +37,7 @@ def run(monkeypatch, capsys):
         environments.Environment("newest", None, "there is no such Python on this machine"),
     ]
     monkeypatch.setattr(matrix, "environments", lambda text: places)
+    monkeypatch.setenv("COLUMNS", "180")
 
     def run(tests, configs):
         monkeypatch.setattr(matrix, "run_tests", lambda python, setting: tests)

@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from gcjax import progress
+from gcjax import progress, tables
 
 
 def report(shown):
@@ -42,3 +42,23 @@ def test_silence(capsys):
     report(progress.silent())
     said = capsys.readouterr()
     assert said.out == said.err == ""
+
+
+@pytest.mark.parametrize(("columns", "width"), [(None, 80), ("100", 100), ("0", 80), ("wide", 80)])
+def test_tables_that_nobody_watches_have_the_width_of_a_page(monkeypatch, capsys, columns, width):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    if columns is not None:
+        monkeypatch.setenv("COLUMNS", columns)
+    words = "a sentence of some words that no line of a table has room for, and " * 4
+    with progress.bar() as shown:
+        shown.show(tables.rich_table("", ["Name", "What it is"], [["one", words]], left=["What it is"]))
+        lines = capsys.readouterr().out.splitlines()
+    assert width - 9 < max(map(len, lines)) <= width
+    assert " ".join(" ".join(line.split("│")[-1] for line in lines[2:]).split()) == words.strip()
+
+
+def test_a_path_is_never_broken(monkeypatch, capsys):
+    monkeypatch.setenv("COLUMNS", "40")
+    with progress.bar() as shown:
+        shown.show(f"Written to {'/folder' * 30}")
+    assert capsys.readouterr().out == f"Written to {'/folder' * 30}\n"

@@ -42,8 +42,9 @@ def _finding(finding: Finding) -> dict[str, Any]:
 
 
 def _schedule(check: ScheduleCheck) -> dict[str, Any]:
-    """The verdict on one schedule: its steps, and the first that breaks the promise, if one does."""
-    verdict: dict[str, Any] = {"scheme": check.scheme, "setting": check.setting, "holds": None}
+    """The verdict on one schedule: its steps, and the first that breaks the promise, if one does; null: no promise."""
+    verdict: dict[str, Any] = {"scheme": check.scheme, "setting": check.setting}
+    verdict |= {"holds": None, "claim": None, "steps": None}
     conformance = check.conformance
     if conformance is not None:
         verdict |= {"holds": bool(conformance), "claim": conformance.specification.claim, "steps": conformance.events}

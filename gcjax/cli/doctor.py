@@ -31,7 +31,8 @@ def command(options: argparse.Namespace) -> int:
         "cache": cache,
         "problems": problems,
     }
-    print("\n".join(_lines(options.result)))
+    if not options.json:
+        print("\n".join(_lines(options.result)))
     return 1 if problems else 0
 
 

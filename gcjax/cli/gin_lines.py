@@ -43,6 +43,7 @@ _EXAMPLES = {
     "probability": 0.5,
     "replication": 2,
     "slowdown": 5.0,
+    "staleness": 1,
     "warmup_steps": 100,
     "window": 2,
 }

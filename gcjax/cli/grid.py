@@ -34,8 +34,7 @@ def run(path: str, bindings: Sequence[str], over: Sequence[str], out: Path, prog
 
     Raises:
       ValueError: if the config cannot be read with one of the combinations, before any of them is run; if the folder
-        is that of another sweep; or whatever the experiment objects to before it has results, or if it writes something
-        else.
+        is that of another sweep; or whatever the experiment objects to, or if it writes something else.
     """
     grid = combinations(over)
     for combination in grid:  # raises for any of them before the first is run
@@ -131,9 +130,6 @@ def _combination_results(folder: Path, progress: Progress) -> analysis.Results:
     if not sweep_folders.is_done(folder):
         try:
             config.start(analysis.unfinished_folder(folder), progress)
-        except ValueError:  # that no scheme reaches the target is raised after all is written, and is a result, too
-            if not sweep_folders.is_done(folder):
-                raise
         finally:
             saved_progress.forget()
     return analysis.load(folder)

@@ -3,14 +3,19 @@
 from typing import Any
 
 from gcjax import config, registry
-from gcjax.cli.listing_tables import default_text
+from gcjax.cli.listing_tables import check_name, default_text
 from gcjax.config.arguments import in_short, signature_of
 
 
 def of(name: str | None) -> dict[str, Any]:
-    """All kinds with all their entries; or one kind, or each entry, of this name, which is known to exist."""
+    """All kinds with all their entries; or one kind, or each entry, of this name.
+
+    Raises:
+      ValueError: if nothing has this name.
+    """
     config.register()
     kinds = registry.kinds()
+    check_name(name, kinds)
     entries_by_kind = {
         title: {key: entry for key, entry in kind.entries.items() if name in (None, title, key)}
         for title, kind in kinds.items()

@@ -25,16 +25,21 @@ def run(name: str | None = None) -> None:
     """
     config.register()
     kinds, screen = registry.kinds(), console()
+    check_name(name, kinds)
     kinds_of_entry = {title: kind for title, kind in kinds.items() if name is not None and name in kind.entries}
-    if name is not None and name not in kinds and not kinds_of_entry:
-        names = {*kinds, *(entry for kind in kinds.values() for entry in kind.entries)}
-        raise ValueError(f"There is no kind and no entry '{name}'. {registry.nearest(name, names)}")
     for title, kind in kinds.items():
         if title == name or (name is None and kind.entries):
             screen.print(_kind_table(title, kind, with_parameters=name is not None), "")
     width = min(screen.width, MAX_WIDTH)
     for title, kind in kinds_of_entry.items():
         _print_lines(screen, _entry_lines(title, kind, str(name), width))
+
+
+def check_name(name: str | None, kinds: dict[str, registry.Kind]) -> None:
+    """Raises `ValueError`, with similar names, if neither a kind nor an entry has this name; None stands for all."""
+    names = {*kinds, *(entry for kind in kinds.values() for entry in kind.entries)}
+    if name is not None and name not in names:
+        raise ValueError(f"There is no kind and no entry '{name}'. {registry.nearest(name, names)}")
 
 
 def _kind_table(title: str, kind: registry.Kind, *, with_parameters: bool) -> Table:

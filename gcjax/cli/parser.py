@@ -13,7 +13,9 @@ def parser() -> argparse.ArgumentParser:
         prog="gcjax", description="Gradient coding and synchronisation protocols under stragglers."
     )
     parser.add_argument("--version", action="version", version=f"gcjax {gcjax.__version__}")
-    commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND", dest="name_of_command")
+    commands = parser.add_subparsers(
+        title="commands", required=True, metavar="COMMAND", dest="name_of_command", parser_class=_CommandParser
+    )
     for add in (
         _add_init,
         _add_run,
@@ -27,6 +29,17 @@ def parser() -> argparse.ArgumentParser:
     ):
         add(commands)
     return parser
+
+
+class _CommandParser(argparse.ArgumentParser):
+    """The parser of one command, which refuses what it does not know with its own usage, not with that of `gcjax`."""
+
+    def parse_known_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Overrides that of argparse: ends the process if there is an argument that the command does not have."""
+        options, unknown = super().parse_known_args(args, namespace)
+        if unknown:
+            self.error(f"unrecognized arguments: {' '.join(unknown)}")
+        return options, unknown
 
 
 class _ParametersAndFlags(argparse.Action):

@@ -12,6 +12,9 @@ import numpy as np
 # Types that errors do not name, since config files cannot write their values.
 _NOT_IN_CONFIGS = (jax.Array, np.ndarray, np.bool_, np.number, complex)
 
+BY_COMMAND = ("out", "progress")
+"""Parameters of experiments that the command gives, and no config."""
+
 # Type -> what errors call it, and how a config file writes it.
 _LITERALS: dict[Any, tuple[str, str]] = {
     float: ("a number", "Write it without quotes, as in 0.5; 1e999 is infinity."),
@@ -207,12 +210,17 @@ def _how_to_write(annotation: Any) -> str:
     return ""
 
 
-def _required_parameters_sentence(signature: inspect.Signature) -> str:
-    """The end of an error: the parameters that must be given, without `*args` and `**kwargs`."""
-    named_parameters = [
-        parameter
+def required_parameters(signature: inspect.Signature) -> list[str]:
+    """The parameters that a config must bind: those without a default, but `*args`, `**kwargs` and `BY_COMMAND`."""
+    return [
+        parameter.name
         for parameter in signature.parameters.values()
         if parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        if parameter.default is parameter.empty and parameter.name not in BY_COMMAND
     ]
-    required = [parameter.name for parameter in named_parameters if parameter.default is parameter.empty]
+
+
+def _required_parameters_sentence(signature: inspect.Signature) -> str:
+    """The end of an error: the parameters that must be given."""
+    required = required_parameters(signature)
     return f"It needs {', '.join(required)}." if required else "It needs nothing."

@@ -14,7 +14,7 @@ Node = tuple[tuple[str, ...], str]
 T = TypeVar("T")
 
 _INCLUDE = re.compile(r"""^\s*include\s+(?P<quote>['"])(?P<file>.*?)(?P=quote)""", re.MULTILINE)
-_RUN_NODE: Node = ((), "gcjax.run")
+RUN_NODE: Node = ((), "gcjax.run")
 
 
 def check_references() -> None:
@@ -23,10 +23,10 @@ def check_references() -> None:
     Raises:
       ValueError: if something needs itself, naming all on the way.
     """
-    circle = _first_circle(_RUN_NODE, _needed_nodes, {}, set())
+    circle = _first_circle(RUN_NODE, needed_nodes, {}, set())
     if circle is None:
         return
-    names = [_node_name(node) for node in circle]
+    names = [node_name(node) for node in circle]
     if "run" in names:
         raise ValueError(
             "run.experiment must be an experiment, as in 'run.experiment = @compare'; got run itself. Name another one."
@@ -94,29 +94,29 @@ def _file_text(file: str) -> str:
     return Path(file).read_text(encoding="utf-8", errors="replace")
 
 
-def _needed_nodes(node: Node) -> Iterator[Node]:
+def needed_nodes(node: Node) -> Iterator[Node]:
     """The nodes that gin calls before it calls this one, and for `gcjax.run` its experiment, which `run` calls."""
     scope, selector = node
     for value in gin.config._get_bindings(selector, scope_components=list(scope)).values():
-        for reference in _references(value):
-            if reference.evaluate or node == _RUN_NODE:
+        for reference in references(value):
+            if reference.evaluate or node == RUN_NODE:
                 needed_scope, needed_selector = tuple(reference.scopes) or scope, reference.configurable.selector
-                yield _RUN_NODE if needed_selector == "gcjax.run" else (needed_scope, needed_selector)
+                yield RUN_NODE if needed_selector == "gcjax.run" else (needed_scope, needed_selector)
 
 
-def _references(value: Any) -> Iterator[gin.config.ConfigurableReference]:
+def references(value: Any) -> Iterator[gin.config.ConfigurableReference]:
     """The references (`@name`, `@name()`, `%macro`) in a value of a config, also inside of dicts and lists."""
     if isinstance(value, gin.config.ConfigurableReference):
         yield value
     elif isinstance(value, dict):
         for item in value.items():
-            yield from _references(item)
+            yield from references(item)
     elif isinstance(value, (list, tuple, set)):
         for item in value:
-            yield from _references(item)
+            yield from references(item)
 
 
-def _node_name(node: Node) -> str:
+def node_name(node: Node) -> str:
     """A node (scope, selector) as a config file writes it, without its module."""
     scope, selector = node
     if selector == "gin.macro":

@@ -12,6 +12,8 @@ from pathlib import Path
 import gin.config
 
 from gcjax import memory
+from gcjax.config import bound_values
+from gcjax.config.arguments import BY_COMMAND
 from gcjax.registry import nearest
 
 _UNKNOWN_NAME = re.compile(r"No configurable matching (?:reference )?'@?(?P<name>[\w./]+)(?:\(\))?'")
@@ -169,7 +171,8 @@ def place_of(message: str) -> str:
             return f"\n  ({place['file']} line {place['line']}: {place['text']})"
     for call in _CALL.finditer(message):
         if call["name"] != "run" and not message.startswith(call["name"]):
-            return f"\n  (in {call['scope'] + '/' if call['scope'] else ''}{call['name']})"
+            name = f"{call['scope'] + '/' if call['scope'] else ''}{call['name']}"
+            return f"\n  (in {name}{bound_values.of_message(_without_gin_suffixes(message), name)})"
     return ""
 
 
@@ -202,7 +205,7 @@ def _unknown_name_message(name: str) -> str:
 def _unknown_parameter_message(name: str, parameter: str) -> str:
     """An error for a parameter that the configurable `name` does not have."""
     signature = inspect.signature(gin.config.get_configurable(name))
-    return f"{name} has no parameter '{parameter}'. {nearest(parameter, signature.parameters)}"
+    return f"{name} has no parameter '{parameter}'. {nearest(parameter, set(signature.parameters) - set(BY_COMMAND))}"
 
 
 def _ambiguous_name_message(name: str, names: str) -> str:

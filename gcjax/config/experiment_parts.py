@@ -9,13 +9,12 @@ import gin
 import gin.config
 import jax
 
-from gcjax.config.arguments import alternatives, in_short, signature_of
+from gcjax.config.arguments import BY_COMMAND, alternatives, in_short, signature_of
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Links, Network, StragglerModel
 from gcjax.tasks import Task
 
 DEFAULT_UNITS = 100
-_BY_COMMAND = ("out", "progress")  # given by the command
 
 
 class Experiment:
@@ -35,7 +34,7 @@ class Experiment:
         selector = "/".join([*reference.scopes, reference.configurable.selector])
         self.bound = gin.config.get_bindings(selector, resolve_references=False)
         parameters = signature_of(inspect.unwrap(reference.configurable.wrapped)).parameters
-        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in _BY_COMMAND}
+        self._parameters = {name: parameter for name, parameter in parameters.items() if name not in BY_COMMAND}
         studies = [value for value in self.bound.values() if _is_study(value)]
         self._study = Experiment(studies[0]) if len(studies) == 1 else None
 

@@ -14,8 +14,9 @@ import gin.config
 import jax
 
 from gcjax import _validate, registry
-from gcjax.config import circular_references, duplicate_keys, errors, imports
+from gcjax.config import circular_references, duplicate_keys, errors, imports, missing_arguments, unused_bindings
 from gcjax.config.arguments import with_checked_arguments
+from gcjax.config.config_files import existing_file
 from gcjax.progress import Progress
 
 
@@ -64,7 +65,7 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if the experiment is none.
+      ValueError: if the experiment is none, or the config lacks something that it needs.
     """
     try:
         inspect.signature(experiment).bind_partial(out=out, progress=progress)
@@ -73,6 +74,7 @@ def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any
             "run.experiment must be an experiment, which takes out and progress, without () behind its name, as in "
             f"'run.experiment = @compare'; got {getattr(experiment, '__name__', repr(experiment)):.200}."
         ) from None
+    missing_arguments.check()
     return experiment(out=out, progress=progress)
 
 
@@ -104,10 +106,10 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
 
     Raises:
       ValueError: if the file does not exist, or names something unknown, or cannot be read, or has a key of a dict
-        twice.
+        twice; or if a binding has no effect on what the config runs.
     """
     register()
-    file = _existing_file(Path(path))
+    file = existing_file(Path(path))
     _extend_search_paths(file)
     gin.clear_config()
     circular_references.check_includes(f"include {str(file)!r}", *bindings)  # in which gin would never end
@@ -124,6 +126,7 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
             "Add a line such as 'run.experiment = @compare'."
         )
     circular_references.check_references()
+    unused_bindings.check(bindings)
 
 
 def start(out: Path, progress: Progress) -> Any:
@@ -170,22 +173,6 @@ def _register_from_outside(kind: str, name: str, entry: registry.Entry) -> None:
     if other_selectors:
         raise registry.name_taken(kind, name, entry, min(other_selectors))
     _register_in_gin(entry.factory, name, module)
-
-
-def _existing_file(path: Path) -> Path:
-    """The absolute path of a config file; a `ValueError` with the config files nearby if there is no such file."""
-    file = path.absolute()
-    if file.is_file():
-        return file
-    folders = [file.parent, Path.cwd(), Path.cwd() / "configs"]
-    nearby = sorted({_relative_path(path) for folder in folders for path in folder.glob("*.gin")})
-    hint = f"Config files nearby: {', '.join(nearby)}." if nearby else "There is no .gin file nearby."
-    raise ValueError(f"The config file must exist; there is no file {file}. {hint}")
-
-
-def _relative_path(file: Path) -> str:
-    """A file relative to the working directory, if it is in it."""
-    return str(file.relative_to(Path.cwd())) if file.is_relative_to(Path.cwd()) else str(file)
 
 
 def _extend_search_paths(file: Path) -> None:

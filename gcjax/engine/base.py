@@ -7,8 +7,9 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 
-from gcjax import _validate
+from gcjax import _validate, short_repr
 from gcjax.protocols.base import Schedule
 
 
@@ -86,6 +87,18 @@ class Run(NamedTuple):
     trajectory: Trajectory
     schedule: Schedule = None  # type: ignore[assignment]  # never None in what `gcjax.engine.run` returns
 
+    def __repr__(self) -> str:
+        """The last metrics, if they are known, and the types and shapes of the arrays."""
+        return short_repr.of(self, *self._last_metrics())
+
+    def _last_metrics(self) -> list[str]:
+        """A line with the metrics at the end; none where there are no values: in a traced run, or in other trees."""
+        leaves = jax.tree.leaves(self.trajectory)
+        if not isinstance(self.trajectory, Trajectory) or not all(map(_is_known, leaves)):
+            return []
+        final = {name: np.asarray(self.final(name)) for name in self.trajectory.metrics}
+        return ["at the end: " + ", ".join(f"{name} {_validate.shorten(values)}" for name, values in final.items())]
+
     @property
     def unscheduled(self) -> "Run":
         """The run without its schedule: the part that changes, is donated to the next call and saved."""
@@ -114,3 +127,10 @@ class Run(NamedTuple):
         values = metrics[_validate.choice("metric", metric, metrics)]
         last_index = (commit >= 0).sum(axis=-1, keepdims=True) - 1  # commit is -1 where no evaluation was made
         return jnp.take_along_axis(values, last_index, axis=-1)[..., 0]
+
+
+def _is_known(leaf: Any) -> bool:
+    """Whether a leaf of a run is an array whose numbers this process has."""
+    if isinstance(leaf, jax.Array) and not _validate.is_traced(leaf):
+        return leaf.is_fully_addressable and not leaf.is_deleted()
+    return isinstance(leaf, np.ndarray)

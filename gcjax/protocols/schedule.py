@@ -13,6 +13,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax import short_repr
+
 
 class Timeline(NamedTuple):
     """The times of all units, as in `Schedule`.
@@ -83,6 +85,10 @@ class Schedule(NamedTuple):
     finish: jax.Array
     read: jax.Array
     horizon: jax.Array
+
+    def __repr__(self) -> str:
+        """The types and shapes of the arrays."""
+        return short_repr.of(self)
 
     @property
     def version(self) -> jax.Array:

@@ -63,7 +63,7 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
     check_num_workers(num_workers)
 
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
-        """The state after a commit, with which a round begins, and whether everybody has pushed."""
+        """The state after a commit of all pushes, with which a round begins, and whether everybody has pushed."""
         new_version = state.version + 1
         after = state._replace(version=new_version, start=new_version, work=jnp.zeros_like(state.work))
         return after, (state.work > 0).all()
@@ -78,7 +78,7 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
         return (after.version == before.version) | (before.work >= 1).all()
 
     server = Role(
-        (Action("commit", commit, COMMIT, commits_all),),
+        (Action("commit", commit, COMMIT, _commits_all_that_has_arrived),),
         lambda c: Busy(version=True, start=True, work=True, read=False, busy=False, due=False),
         server_rule,
         only_actions=True,
@@ -204,6 +204,14 @@ def _noting_newest(
 def _begins(before: Busy, after: Busy, event: Event) -> jax.Array:
     """bool[]: whether the worker begins, at once, with the version that the event shows."""
     return has_read(before, after, event) & (after.busy[event.worker] == 1) & ~event.waited
+
+
+def _commits_all_that_has_arrived(before: Busy, after: Busy, event: Event) -> jax.Array:
+    """bool[]: as `commits_all`, and no push that has arrived is in no commit.
+
+    Behind the last commit of a record, pushes of its very moment may be for the next one.
+    """
+    return commits_all(before, after, event) & ((event.missing == 0) | (event.length < 0))
 
 
 _PUSH = Action("push", _push, UNIT, has_worked)

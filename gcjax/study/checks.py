@@ -1,13 +1,15 @@
 """What is asked of the schemes and conditions of a study, before anything is drawn or trained."""
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from typing import Any
 
 import jax
 
 from gcjax import memory
 from gcjax.analysis import file_name
+from gcjax.protocols import Protocol
 from gcjax.study.base import Study
 
 _MAX_NAME_BYTES = 200  # bytes, of a folder; file systems take 255
@@ -28,6 +30,28 @@ def check_schemes(study: Study, schemes: Iterable[str]) -> None:
     for name in study.optimizers or {}:
         if name not in names:
             raise ValueError(f"optimizers must be those of schemes, {', '.join(names)}; got one for '{name}'.")
+
+
+def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
+    """Raises `ValueError` if the code of a scheme (name -> protocol) is for another number of workers."""
+    for name, protocol in schemes.items():
+        num_workers = study.num_workers if protocol.code is None else protocol.code.assignment.num_workers
+        if num_workers != study.num_workers:
+            raise ValueError(
+                f"all schemes must have the num_workers of the study, {study.num_workers}; the code of scheme '{name}' "
+                f"has {num_workers}. Make them the same."
+            )
+
+
+@contextmanager
+def naming(scheme: str) -> Iterator[None]:
+    """In this block, a `ValueError` that does not name the scheme gets its name in front."""
+    try:
+        yield
+    except ValueError as error:
+        if type(error) is not ValueError or f"'{scheme}'" in str(error):
+            raise
+        raise ValueError(f"scheme '{scheme}': {error}") from error
 
 
 def check_size(study: Study, num_conditions: int) -> None:

@@ -43,8 +43,8 @@ def compare(
 
     Raises:
       ValueError: if there is no scheme, or no target, or a number is out of its range, or what is asked for does not
-        fit into memory, or no scheme reached the target (after everything is written), or the sampled units are used up
-        before `study.seconds`, or the checkpoints are of another comparison.
+        fit into memory, or the sampled units are used up before `study.seconds`, or the checkpoints are of another
+        comparison.
     """
     if timeline_seconds is not None:
         _validate.number("timeline_seconds", timeline_seconds, above=True, finite=True)
@@ -57,8 +57,9 @@ def compare(
         analysis.save(results, out)
         analysis.write_report(results, out)
         progress.show(analysis.table(results))
+        if not _is_target_reached(results):
+            progress.show(_not_reached_line(results))
         analysis.drop_checkpoints(out)
-    _check_target_reached(results)
     return results
 
 
@@ -101,14 +102,16 @@ def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> a
     return analysis.Results(analysis.stack(metrics), analysis.stack(timelines), facts)
 
 
-def _check_target_reached(results: analysis.Results) -> None:
-    """Raises `ValueError`, with the best value of all, if no scheme reached the target with any seed."""
-    if any(np.isfinite(analysis.reach_times(results, scheme)).any() for scheme in results.schemes):
-        return
+def _is_target_reached(results: analysis.Results) -> bool:
+    """Whether any scheme reached the target with any seed."""
+    return any(np.isfinite(analysis.reach_times(results, scheme)).any() for scheme in results.schemes)
+
+
+def _not_reached_line(results: analysis.Results) -> str:
+    """What a person is told if no scheme reached the target: the best value of all, and what to change."""
     goal = results.facts["target"]
     best, scheme = analysis.best_value(results)
-    raise ValueError(
+    return (
         f"No scheme reached the target {goal['metric']} {goal['value']:g}; the best value was {best:.4g}, by "
-        f"'{scheme}'. Set an easier target, or let it run longer (num_units, seconds), or change the "
-        "optimizer. Everything that was found has been written."
+        f"'{scheme}'. Set an easier target, or let it run longer (num_units, seconds), or change the optimizer."
     )

@@ -20,13 +20,17 @@ def plan(study: Study, schemes: dict[str, Protocol], conditions: Mapping[str, Co
       conditions: name -> who is slow, and what messages cost.
 
     Raises:
-      ValueError: if there is no scheme, or an optimizer is of none, or something does not fit into memory, or the
-        sampled units are used up before the time asked for.
+      ValueError: if there is no scheme, or an optimizer is of none, or a code is for another number of workers, or
+        something does not fit into memory, or the sampled units are used up before the time asked for.
     """
     checks.check_schemes(study, schemes)
+    checks.check_workers(study, schemes)
     checks.check_size(study, len(conditions))
     inputs = draw(study, conditions)
-    schedules = {name: training.schedules(name, protocol, study, inputs) for name, protocol in schemes.items()}
+    schedules = {}
+    for name, protocol in schemes.items():
+        with checks.naming(name):
+            schedules[name] = training.schedules(name, protocol, study, inputs)
     return Plan(study=study, schemes=schemes, inputs=inputs, labels=labels(study, conditions), schedules=schedules)
 
 
@@ -46,5 +50,6 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
     runs = {}
     for i, (name, protocol) in enumerate(plan.schemes.items()):
         report = progress.part(name, i, len(plan.schemes))
-        runs[name] = training.train(name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report)
+        with checks.naming(name):
+            runs[name] = training.train(name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report)
     return StudyResults(plan, runs)

@@ -25,8 +25,9 @@ def requirements(monkeypatch):
 def examined(capsys, requirements):
     def run():
         status = cli.main(["doctor", "--json"])
-        out, err = capsys.readouterr()
-        return status, json.loads(out), err
+        result = json.loads(capsys.readouterr().out)
+        assert cli.main(["doctor"]) == status
+        return status, result, capsys.readouterr().out
 
     return run
 

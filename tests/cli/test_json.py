@@ -11,7 +11,8 @@ import pytest
 
 import gcjax
 from gcjax import cli
-from gcjax.cli import json_output
+from gcjax.cli import check_json, json_output
+from gcjax.cli.check_schedules import ScheduleCheck
 
 SMALL = """run.experiment = @compare
 compare.schemes = {'BSP': @bsp(), 'ASP': @asp()}
@@ -44,6 +45,15 @@ def command(capsys, tmp_path, monkeypatch):
         return status, json.loads(out, parse_constant=pytest.fail)
 
     return run
+
+
+def test_a_run_in_which_no_scheme_reaches_the_target_has_its_results(command):
+    status, run = command("run", "small.gin", "--set", "study.target = 0.0", "--out", "out", "--json")
+    assert status == 0
+    assert [scheme["time_to_target"] for scheme in run["schemes"]] == [[None, None], [None, None]]
+    assert all(np.isfinite(scheme["final"]).all() for scheme in run["schemes"])
+    times = [row["Time to ≤ 0 suboptimality (s)"] for row in run["tables"][0]]
+    assert all(time.startswith("not reached by t=") for time in times)
 
 
 def test_a_run_and_its_report_say_where_and_what(command):
@@ -84,6 +94,18 @@ def test_a_check_of_schedules(command):
     assert status == 0 and checks["holds"] is True
     assert [(check["scheme"], check["holds"]) for check in checks["schedules"]] == [("BSP", True), ("ASP", True)]
     assert all(check["steps"] > 0 and check["claim"] for check in checks["schedules"])
+
+
+def test_a_schedule_of_which_nothing_is_promised_has_all_fields():
+    (row,) = check_json.of_schedules([ScheduleCheck("own", "a, b", None)])["schedules"]
+    assert row == {"scheme": "own", "setting": "a, b", "holds": None, "claim": None, "steps": None}
+
+
+@pytest.mark.parametrize("arguments", [["list"], ["list", "ssp"], ["doctor"]], ids=" ".join)
+def test_what_only_answers_prints_the_object_alone(capsys, arguments):
+    cli.main([*arguments, "--json"])
+    out, err = capsys.readouterr()
+    assert json.loads(out)["command"] == arguments[0] and err == ""
 
 
 def test_the_list_has_every_parameter(command):

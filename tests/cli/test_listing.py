@@ -126,3 +126,19 @@ def test_a_kind_with_nothing_in_it_says_how_to_make_one(narrow, monkeypatch):
     monkeypatch.setattr("gcjax.study.EXPERIMENTS", {})
     assert any("@gcjax.register('experiment')" in line for line in narrow("experiment"))
     assert not any(line.startswith("experiment") for line in narrow())
+
+
+@pytest.mark.parametrize("name", [None, "protocol", "specification"])
+def test_a_list_that_is_piped_is_as_wide_as_a_page(monkeypatch, capsys, name):
+    monkeypatch.delenv("COLUMNS")
+    listing_tables.run(name)
+    narrow = capsys.readouterr().out
+    assert 70 < max(len(line.rstrip()) for line in narrow.splitlines()) <= 80
+    monkeypatch.setenv("COLUMNS", "1000")
+    listing_tables.run(name)
+    whole_words = set(capsys.readouterr().out.split())
+    assert {word for word in narrow.split() if word[0].isalnum()} <= whole_words
+
+
+def test_a_number_that_is_whole_is_proposed_as_one():
+    assert "ssp.staleness = 1" in gin_lines.lines("protocol", "ssp")

@@ -34,7 +34,7 @@ study.target = 0.3
 
 
 def gcjax(*arguments, cwd=ROOT):
-    environment = {**os.environ, "XLA_FLAGS": "", "PYTHONWARNINGS": "error::UserWarning:gcjax"}
+    environment = {**os.environ, "COLUMNS": "180", "XLA_FLAGS": "", "PYTHONWARNINGS": "error::UserWarning:gcjax"}
     command = [sys.executable, "-m", "gcjax", *map(str, arguments)]
     return subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, timeout=300)
 
@@ -204,3 +204,18 @@ def test_it_says_its_version(capsys):
         cli.main(["--version"])
     assert ended.value.code == 0
     assert capsys.readouterr().out == f"gcjax {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("arguments", "usage"),
+    [
+        (["run", "a.gin", "--bogus"], "usage: gcjax run "),
+        (["algebra", "laws", "--bogus"], "usage: gcjax algebra laws "),
+        (["doctor", "one", "two"], "usage: gcjax doctor "),
+        (["--bogus", "doctor"], "usage: gcjax [-h]"),
+    ],
+)
+def test_a_bad_option_shows_the_usage_of_its_command(here, arguments, usage):
+    done = here(*arguments)
+    assert done.returncode == 2 and done.stderr.startswith(usage)
+    assert f"{usage.split(' [')[0].removeprefix('usage: ').strip()}: error: unrecognized arguments: " in done.stderr

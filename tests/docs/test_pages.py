@@ -85,7 +85,8 @@ def test_the_config_of_the_tutorial_is_whole(tmp_path, capsys):
 
 
 @pytest.mark.parametrize(("command", "shown"), COMMANDS, ids=[command for command, _ in COMMANDS])
-def test_page_on_the_algebra_shows_all_that_a_command_prints(capsys, command, shown):
+def test_page_on_the_algebra_shows_all_that_a_command_prints(capsys, monkeypatch, command, shown):
+    monkeypatch.setenv("COLUMNS", "180")  # as on a wide terminal
     assert cli.main(command.split()) == (1 if "fails" in shown else 0)
     assert [line.rstrip() for line in capsys.readouterr().out.rstrip().splitlines()] == shown.splitlines()
 

@@ -25,7 +25,6 @@ TINY = (
     "group_delays.delayed = {'one': (0,), 'two': (0, 1)}",
     "study.num_seeds = 2",
     "study.num_evals = 2",
-    "progressive_groups.num_rounds = 1",
     "digits.num_chunks = 4",
     "digits.hidden = (8,)",
 )
@@ -33,6 +32,9 @@ TINY = (
 
 def arguments(bindings):
     return [part for binding in bindings for part in ("--set", binding)]
+
+
+PROGRESSIVE = "progressive_groups.num_rounds = 1"
 
 
 def study(name, out, *bindings):
@@ -74,7 +76,7 @@ def test_one_group_waits_for_the_delayed_node_and_single_workers_do_not(written)
 
 @pytest.mark.slow
 def test_progressive_grouping_pays_for_its_trials(tmp_path):
-    found = finals(study("delays", tmp_path / "out", "group_delays.num_groups = (1,)"))
+    found = finals(study("delays", tmp_path / "out", "group_delays.num_groups = (1,)", PROGRESSIVE))
     for seed in range(2):
         time = {key[:3]: row["time"] for key, row in found.items() if key[3] == seed}
         assert time[0, "none", 0.0] == pytest.approx(time[1, "none", 0.0], rel=1e-5)  # stays with one group

@@ -149,6 +149,27 @@ def test_a_missing_contribution_is_caught(name, component):
         assert kept.violated == "guarantee" and kept.actor.startswith(component), (commit, contribution)
 
 
+@pytest.mark.parametrize("name", ["worker_busy", "worker_busy overlap"])
+def test_a_push_that_a_commit_has_lost_is_caught(name):
+    """Of a worker with several pushes in a commit; behind the last commit a push may be for the next one."""
+    num_lost = 0
+    for seed in range(4):
+        found = schedule(name, seed=seed)
+        last = int(np.isfinite(found.time).sum()) - 1
+        assert check(found, promise(name))
+        for commit, contribution in contributions(found):
+            num_of_worker = (found.worker[commit] == found.worker[commit, contribution]).sum()
+            work = found.work[commit, contribution]
+            if commit == last or (num_of_worker == 1 and work == 1):
+                continue
+            lost = without(found, commit, contribution)
+            fewer = changed(found, "work", (commit, contribution), work - 1)
+            damaged = lost if num_of_worker > 1 else fewer
+            assert check(damaged, promise(name)).violated in ("guarantee", "arrival"), (seed, commit, contribution)
+            num_lost += 1
+    assert num_lost > 5
+
+
 def test_a_round_that_cannot_be_decoded_is_caught():
     found = schedule("coded")
     for place in contributions(found):

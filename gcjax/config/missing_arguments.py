@@ -1,0 +1,56 @@
+"""What a config must bind and does not: all of it at once, before anything is called."""
+
+import inspect
+from collections.abc import Iterator
+
+import gin.config
+
+from gcjax.config.arguments import required_parameters
+from gcjax.config.circular_references import RUN_NODE, Node, needed_nodes
+from gcjax.config.unused_bindings import own_selectors
+
+
+def check() -> None:
+    """Checks that everything that the loaded config calls is given what it needs.
+
+    What is named as a function (`@name`) may be given arguments when it is called; only the experiment is looked at.
+
+    Raises:
+      ValueError: naming all that is missing.
+    """
+    selectors = own_selectors() - {"gcjax.run", "gin.macro"}
+    names = [name for node in _needed_nodes_of_run() if node[1] in selectors for name in _missing(node)]
+    missing = list(dict.fromkeys(names))
+    if missing:
+        owners = dict.fromkeys(name.partition(".")[0] for name in missing)
+        commands = ", ".join(f"gcjax list {owner}" for owner in owners)
+        raise ValueError(
+            f"A config must bind all that is needed: missing {_plural(len(missing))} {', '.join(missing)}. "
+            f"Add a line for each, as shown by {commands}."
+        )
+
+
+def _plural(number: int) -> str:
+    """How errors call so many arguments."""
+    return "a required argument:" if number == 1 else f"{number} required arguments:"
+
+
+def _needed_nodes_of_run() -> list[Node]:
+    """All that `run` comes to call, but for functions that are passed on; without circles, which are checked before."""
+    nodes: dict[Node, None] = {}
+    waiting = [RUN_NODE]
+    while waiting:
+        node = waiting.pop(0)
+        if node not in nodes:
+            nodes[node] = None
+            waiting += needed_nodes(node)
+    return list(nodes)
+
+
+def _missing(node: Node) -> Iterator[str]:
+    """The required parameters of a node that nothing is bound to, as a config names them without a scope."""
+    scope, selector = node
+    values = gin.config._get_bindings(selector, scope_components=list(scope))
+    for name in required_parameters(inspect.signature(gin.config._REGISTRY[selector].wrapped)):
+        if name not in values:
+            yield f"{selector.rpartition('.')[2]}.{name}"

@@ -1,0 +1,119 @@
+"""Bindings of the command line that have no effect on what a config runs."""
+
+from collections.abc import Iterator, Sequence
+from typing import NamedTuple
+
+import gin.config
+from gin import config_parser
+
+from gcjax import registry
+from gcjax.config.circular_references import RUN_NODE, Node, node_name, references
+
+
+class _Key(NamedTuple):
+    """What a binding sets: the parameter of a configurable, by its selector, in a scope, as in 'a/b'."""
+
+    scope: str
+    selector: str
+    parameter: str
+
+
+def check(bindings: Sequence[str]) -> None:
+    """Checks that what each binding sets is the value that a configurable of the loaded config is called with.
+
+    Configurables of other packages than gcjax may be called from Python, so that what is bound to them may be used.
+
+    Args:
+      bindings: gin statements, read after the config.
+
+    Raises:
+      ValueError: naming the binding, and what to write instead.
+    """
+    keys_of_bindings = [(binding, key) for binding in bindings for key in _keys(binding)]
+    if not keys_of_bindings:
+        return
+    selectors = own_selectors()
+    nodes = _called_nodes(selectors)
+    for binding, key in keys_of_bindings:
+        if key.selector in selectors and not _is_used(key, nodes):
+            raise ValueError(f"'{binding}' has no effect: {_reason(key, nodes)}")
+
+
+def _keys(binding: str) -> Iterator[_Key]:
+    """What the statements of a binding set."""
+    for statement in config_parser.ConfigParser(binding, gin.config.ParserDelegate()):
+        if isinstance(statement, config_parser.BindingStatement):
+            scope, selector, parameter = statement.scope, statement.selector, statement.arg_name
+            if parameter:
+                yield _Key(scope, gin.config._REGISTRY.get_match(selector).selector, parameter)
+            else:  # a macro, whose name is the scope
+                yield _Key(f"{scope}/{selector}" if scope else selector, "gin.macro", "value")
+
+
+def own_selectors() -> set[str]:
+    """The selectors that are called only where a config names them: those of the registry, and macros."""
+    kinds = registry.kinds().values()
+    entries = {f"{kind.module_of(name)}.{name}" for kind in kinds if kind.in_configs for name in kind.entries}
+    return {*entries, "gcjax.key", "gcjax.mesh", "gcjax.run", "gin.macro"}
+
+
+def _called_nodes(own_selectors: set[str]) -> set[Node]:
+    """The nodes that `run` comes to call, and those that other packages may call."""
+    other_nodes = [
+        (tuple(filter(None, scope.split("/"))), selector)
+        for scope, selector in gin.config._CONFIG
+        if selector not in own_selectors
+    ]
+    nodes: set[Node] = set()
+    waiting = [RUN_NODE, *other_nodes]
+    while waiting:
+        node = waiting.pop()
+        if node not in nodes:
+            nodes.add(node)
+            waiting += _named_nodes(node)
+    return nodes
+
+
+def _named_nodes(node: Node) -> Iterator[Node]:
+    """The nodes that the values of a node name; a function that is not called yet may be called in any scope."""
+    scope, selector = node
+    for value in gin.config._get_bindings(selector, scope_components=list(scope)).values():
+        for reference in references(value):
+            yield tuple(reference.scopes) or scope, reference.configurable.selector
+            if not reference.evaluate:
+                yield tuple(reference.scopes), reference.configurable.selector
+
+
+def _is_used(key: _Key, nodes: set[Node]) -> bool:
+    """Whether a node takes its parameter from this key."""
+    return any(node[1] == key.selector and _scope_of_value(node, key.parameter) == key.scope for node in nodes)
+
+
+def _scope_of_value(node: Node, parameter: str) -> str:
+    """The scope from which a node takes the value of a parameter: the innermost one that binds it, else its own."""
+    scope, selector = node
+    scopes = ["/".join(scope[:depth]) for depth in range(len(scope), -1, -1)]
+    binding_scopes = (scope for scope in scopes if parameter in gin.config._CONFIG.get((scope, selector), {}))
+    return next(binding_scopes, scopes[0])
+
+
+def _reason(key: _Key, nodes: set[Node]) -> str:
+    """Why a binding has no effect, and what to write."""
+    name = _name_in_configs(key.scope, key.selector)
+    if key.selector == "gin.macro":
+        return f"nothing that this config runs uses {name}. Set the parameter itself, as name.parameter = value."
+    scopes = {_scope_of_value(node, key.parameter) for node in nodes if node[1] == key.selector}
+    if scopes:
+        names = sorted(f"{_name_in_configs(scope, key.selector)}.{key.parameter}" for scope in scopes)
+        return f"this config takes the parameter from {' and '.join(names)}. Write {' or '.join(names)}."
+    short_name = key.selector.rpartition(".")[2]
+    known = sorted({node[1].rpartition(".")[2] for node in nodes} - {"macro"})
+    return (
+        f"nothing that this config runs uses {short_name}. Name it in the config, as @{short_name}(), or set a "
+        f"parameter of what it runs: {', '.join(known)}."
+    )
+
+
+def _name_in_configs(scope: str, selector: str) -> str:
+    """What a config file calls a selector in a scope."""
+    return node_name((tuple(filter(None, scope.split("/"))), selector))
