@@ -12,6 +12,7 @@ from gcjax.protocols import Observed
 from gcjax.protocols.adsp import _reward
 from tests.engine.test_local_work import KEY, NETWORK, PROTOCOLS, SGD, durations, regression, result, run
 from tests.engine.test_run import assert_close
+from tests.parameters import one_in
 
 pytestmark = pytest.mark.promotes  # 64-bit sums of 32-bit numbers
 ADAPTIVE = ["adacomm", "adsp"]
@@ -29,7 +30,7 @@ def numbers(name, controls, value):
     )
 
 
-@pytest.mark.parametrize("name", ADAPTIVE)
+@pytest.mark.parametrize("name", one_in(2, ADAPTIVE))
 def test_later_windows_do_not_change_earlier_commits(name, x64):
     adaptive, schedule = PROTOCOLS[name][0].adaptive, schedule_of(name)
     first, count = adaptive.initial(adaptive.num_windows), adaptive.num_windows

@@ -12,6 +12,7 @@ import numpy as np
 
 from gcjax import codes, protocols
 from gcjax.stragglers.network import Network
+from tests.parameters import some
 from tests.protocols import rounds_reference as loops
 from tests.protocols import waiting_rules as rules
 from tests.protocols.event_queue import Links, Server
@@ -176,6 +177,13 @@ CASES = {
         lambda w: P.worker_busy(overlap=True), mean, merged(queue(rules.WorkerBusyOverlap)), stalls=True
     ),
 }  # fmt: skip
+
+
+def plain_first(names):
+    """The names; variants are slow where the protocol itself is there, as `grouped elastic` beside `grouped`."""
+    names = list(names)
+    variants = [name for name in names if " " in name and name.split()[0] in names]
+    return some([name for name in names if name not in variants], variants)
 
 
 @functools.cache
