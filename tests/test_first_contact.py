@@ -186,11 +186,10 @@ def test_a_plugin_for_a_gpu_where_there_is_none(tmp_path):
     plugin.mkdir(parents=True)
     (plugin / "__init__.py").write_text("def initialize():\n    raise RuntimeError('Unable to load CUDA.')\n")
     path = os.pathsep.join([str(tmp_path / "plugins"), str(ROOT)])
-    check = ("check", "ssp", "--num-workers", "2", "--staleness", "0")
-    done = gcjax(*check, PYTHONPATH=path)
+    done = gcjax("doctor", PYTHONPATH=path)
     assert done.returncode == 0 and len(done.stderr.splitlines()) == 1, done.stderr
     assert "gcjax: JAX goes on without a device, whose plugin says: Unable to load CUDA. (JAX_P" in done.stderr
-    assert "Traceback" in gcjax(*check, PYTHONPATH=path, GCJAX_TRACEBACK="1").stderr
+    assert "Traceback" in gcjax("doctor", PYTHONPATH=path, GCJAX_TRACEBACK="1").stderr
 
 
 def test_other_messages_of_jax_are_let_through():
