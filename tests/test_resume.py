@@ -74,6 +74,7 @@ def kill_after_checkpoint(process, out, seconds=0.0):
         process.communicate()
 
 
+@pytest.mark.slow
 def test_a_run_that_is_cut_off_goes_on(tmp_path, monkeypatch, capsys):
     """In this process, by an error that nobody catches."""
     (tmp_path / "short.gin").write_text(CONFIG.replace("{'ASP': @asp(), 'partial': @coded()}", "{'ASP': @asp()}"))

@@ -175,6 +175,7 @@ def test_help_names_the_commands(here):
     assert here().returncode == 2
 
 
+@pytest.mark.slow
 def test_a_progress_bar_shows_on_a_terminal(config, tmp_path):
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "gcjax", "run", str(config), "--out", str(tmp_path / "out")]

@@ -133,8 +133,9 @@ def test_the_weights_are_the_least_of_scaled_messages(name, n, s, x64):
             np.testing.assert_allclose(coding.residual, best, atol=1e-8)
 
 
-def test_what_vanishes_vanishes():
-    for name, (n, s) in itertools.product(EXACT, [(9, 2), (9, 3), (30, 4)]):
+@pytest.mark.parametrize(("n", "s"), some([(9, 3)], [(9, 2), (30, 4)]))
+def test_what_vanishes_vanishes(n, s):
+    for name in EXACT:
         code = EXACT[name](n, s)
         with jax.enable_x64(True):
             rows = np.asarray(message_matrix(code.assignment, jax.jit(code.plan)(code.assignment.loads).encode))

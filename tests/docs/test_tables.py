@@ -1,4 +1,4 @@
-"""The tables of the pages are those of a run: a few cells of most in any run of the tests, all of them with --slow.
+"""The tables of the pages are those of a run: a few cells of some in any run of the tests, all of them with --slow.
 
 A table that comes from an experiment stands after `<!-- table NAME: COMMAND -->`; NAME is a key of `recomputed.CELLS`,
 `recomputed.WHOLE`, or both. `none` is a table that is not computed anew here: somebody has to look at it.
@@ -18,7 +18,7 @@ from tests.parameters import some
 
 ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "docs" / "codes.md", ROOT / "docs" / "protocols.md")
-LONG = ["conditioning", "groups"]
+LONG = ["codes", "conditioning", "groups"]
 LABELS = {"conditioning": 4, "orders": 2, "cyclic": 2}
 """How many columns name a row, where it is not one."""
 ROUNDING = ("float64", "float32", "bfloat16")

@@ -287,6 +287,7 @@ def test_with_several_graphs_what_differs_between_them_counts():
     assert row.difference == pytest.approx(0.6 / np.sqrt(0.25 * (1 + 1 / 3) + trials**2 * (1 + 100 / 1000)))
 
 
+@pytest.mark.slow
 def test_graphs_differ_and_see_the_same_trials(tmp_path):
     def draw(*, rng_key):
         return assignments.random_regular(40, load=4, rng_key=rng_key)

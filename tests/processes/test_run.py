@@ -60,6 +60,7 @@ def test_different_configs_end_all_with_the_difference(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_what_one_process_objects_to_ends_all(tmp_path):
     with group(tmp_path, 2, own={1: ["--set", "rounds.num_round = 11"]}) as started:
         ends = started.end()

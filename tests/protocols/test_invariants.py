@@ -10,7 +10,7 @@ from tests.parameters import one_in, some
 from tests.protocols import table
 from tests.protocols.table import CASES, W, protocol, schedule, tied_durations
 
-SOME = ("coded", "k_batch_sync", "psp", "stsyn", "worker_busy overlap")
+SOME = ("coded", "stsyn", "worker_busy overlap")
 OTHERS = [name for name in CASES if name not in SOME]
 
 

@@ -389,6 +389,7 @@ def test_there_are_at_least_the_states_that_are_estimated(name, workers):
     assert "property" in whole.failures or estimate.min_states(stepper).states <= whole.states
 
 
+@pytest.mark.slow
 def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch):
     whole = explore(worker_busy(3), 0)
     monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 600)
