@@ -48,7 +48,7 @@ def test_later_windows_do_not_change_earlier_commits(name, x64):
     assert changed > 10
 
 
-@pytest.mark.parametrize("name", ADAPTIVE)
+@pytest.mark.parametrize("name", one_in(2, ADAPTIVE))
 def test_the_schedule_of_a_run_is_the_one_that_was_followed(name, x64):
     found = result(name)
     schedule = schedule_of(name)(durations(), NETWORK, found.state.controls)

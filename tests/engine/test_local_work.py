@@ -260,7 +260,7 @@ def bits(tree):
     return [np.asarray(x).tobytes() for x in jax.tree.leaves(tree)]
 
 
-CUT = ["worker_busy", "adsp"]
+CUT = ["worker_busy", "adacomm"]
 
 
 @pytest.mark.parametrize("name", some(CUT, [n for n in PROTOCOLS if n not in CUT]))
