@@ -66,7 +66,7 @@ def test_the_schedule_of_a_run_is_the_one_that_was_followed(name, x64):
     assert not np.array_equal(initial.time, schedule.time)  # it has changed its mind
 
 
-@pytest.mark.parametrize("name", ADAPTIVE)
+@pytest.mark.parametrize("name", one_in(2, ADAPTIVE))
 def test_it_chooses_once_a_window_by_what_has_happened(name, x64):
     """The same controls come out when the windows' commits are shown one window after the other."""
     found, adaptive = result(name), PROTOCOLS[name][0].adaptive
