@@ -11,7 +11,7 @@ demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures i
 test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
-test-slow: $(STAMP)  ## the tests that take more than a few seconds
+test-slow: $(STAMP)  ## the tests that take long, and more cases of what `make test` checks
 	$(BIN)/python -m pytest -n 2 --dist loadfile --slow -m slow
 
 test-all: test test-slow

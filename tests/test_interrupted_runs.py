@@ -20,6 +20,25 @@ from tests.test_interrupts import STATUS, WORDS, default_handlers
 from tests.test_resume import assert_same_bits, newest_checkpoints
 
 SETTINGS = "study.num_units = 400\nstudy.num_evals = 40\nstudy.checkpoint_every = 4\n"
+# The command with more time for its last checkpoint, as a busy machine may need it; it waits for the signal where its
+# first checkpoint is on the disk, so that it is not done before.
+WAITING = """
+import sys, time
+from gcjax import cli, interrupts
+from gcjax.engine import Checkpoints
+
+interrupts.SAVING_SECONDS = dict.fromkeys(interrupts.STATUS, 90.0)
+save = Checkpoints.save
+
+def save_and_wait(self, step, *rest):
+    save(self, step, *rest)
+    self.wait()
+    while step == 4 and not interrupts.stop_requested():
+        time.sleep(0.01)
+
+Checkpoints.save = save_and_wait
+sys.exit(cli.main())
+"""
 READERS = {".gin": Path.read_text, ".md": Path.read_text, ".json": lambda path: json.loads(path.read_text())}
 READERS |= {".parquet": pq.read_table, ".png": imread}
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
@@ -42,8 +61,8 @@ def environment(config, *, cached):
     return {**os.environ, **cache, **switch, "XLA_FLAGS": "", "JAX_DISABLE_MOST_OPTIMIZATIONS": "0"}
 
 
-def start(arguments, env):
-    command = [sys.executable, "-m", "gcjax", *map(str, arguments)]
+def start(arguments, env, program=("-m", "gcjax")):
+    command = [sys.executable, *program, *map(str, arguments)]
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     return subprocess.Popen(command, cwd=ROOT, env=env, text=True, preexec_fn=default_handlers, **pipes)
 
@@ -99,7 +118,7 @@ def test_as_soon_as_the_command_runs(config, tmp_path):
 def test_a_run_that_has_a_checkpoint_says_how_to_go_on(config, tmp_path):
     out, alone = tmp_path / "a folder", ["--set", "compare.schemes = {'ASP': @asp()}"]
     env = environment(config, cached=True)
-    process = start(["run", config, *alone, "--out", out], env)
+    process = start(["run", config, *alone, "--out", out], env, program=("-c", WAITING))
     wait_until(lambda: any(newest_checkpoints(out).values()), process)
     status, _, errors = end(process, signal.SIGTERM)
     assert status == 143 and not (out / "run.json").exists()

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.parameters import one_in
+
 ROOT = Path(__file__).parent.parent
 
 # The package without what its __init__ imports, which takes seconds.
@@ -27,6 +29,7 @@ def ready():
 STATUS = {signal.SIGINT: 130, signal.SIGTERM: 143}
 WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 BOTH = pytest.mark.parametrize("number", STATUS, ids=lambda number: number.name)
+ONE = pytest.mark.parametrize("number", one_in(2, STATUS), ids=lambda number: number.name)
 
 
 def default_handlers():
@@ -67,7 +70,7 @@ HOLDING_STDOUT = "sys.stdout.write('x' * 10**7)"  # nobody reads the pipe
 WITHOUT_END = "threading.Event().wait()"
 
 
-@BOTH
+@ONE
 @pytest.mark.parametrize("work", [IN_C, SWALLOWING, IN_A_CALLBACK, HOLDING_STDOUT, WITHOUT_END])
 def test_it_ends_whatever_it_is_doing(number, work):
     options = {"stdout": subprocess.PIPE} if work is HOLDING_STDOUT else {}
@@ -103,7 +106,7 @@ def test_after_the_block(until_exit, status):
     assert interrupted(code, signal.SIGINT)[0] == status
 
 
-@BOTH
+@ONE
 def test_a_command_that_is_over_keeps_its_status(number):
     """In the end Python gives signals back, while libraries of C++ still clean up: here, one that waits for stdin."""
     code = """

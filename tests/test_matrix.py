@@ -58,6 +58,7 @@ def test_a_cell_that_fails_is_shown_and_ends_with_status_1(run):
     assert status == 1 and "FAILED: 1 of 3 run" in printed and "pinned, configs:\ncodes: no luck" in printed
 
 
+@pytest.mark.slow
 def test_tests_that_fail_and_a_subset_that_is_not_there_fail_the_cell(tmp_path, monkeypatch):
     test = tmp_path / "test_it.py"
     monkeypatch.setattr(cells, "QUICK", (str(test),))

@@ -125,6 +125,7 @@ def test_asynchronous_staleness():
     assert spent.max_staleness[1] == 2
 
 
+@hypothesis.settings(max_examples=10)
 @hypothesis.given(st.sampled_from(sorted(PROTOCOLS)), st.integers(0, 2**16), st.booleans())
 def test_costs_are_those_of_a_loop_over_the_units(name, seed, failing):
     rng = np.random.default_rng(seed)

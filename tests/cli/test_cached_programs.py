@@ -8,16 +8,28 @@ import jax
 import pytest
 
 from gcjax.cli import cached_programs
+from tests.parameters import some
 
-# A run that reports its progress, as gcjax run does; prints how many programs were compiled, and how many read.
-SCRIPT = """
-import collections, jax, optax
-from gcjax import engine, protocols, stragglers, tasks
+# Each prints how many programs were compiled, and how many read.
+BEGIN = """
+import collections, jax
 from gcjax.cli import cached_programs
 
 counts = collections.Counter()
 jax.monitoring.register_event_listener(lambda event, **_: counts.update([event.rpartition("/")[2]]))
 cached_programs.keep()
+"""
+END = """
+print(counts["cache_misses"], counts["cache_hits"])
+"""
+SMALL = f"""{BEGIN}
+jax.jit(lambda x: x + 1)(1.0)
+{END}"""
+# A run that reports its progress, as gcjax run does.
+RUN = f"""{BEGIN}
+import optax
+from gcjax import engine, protocols, stragglers, tasks
+
 key, shares = jax.random.key(0), []
 durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), key, 8, 3)
 engine.run(
@@ -25,8 +37,7 @@ engine.run(
     rng_key=key, progress=lambda done, total: shares.append((done, total)),
 )
 assert shares and shares[-1][0] == shares[-1][1], shares
-print(counts["cache_misses"], counts["cache_hits"])
-"""
+{END}"""
 
 
 def environment(home):
@@ -34,9 +45,9 @@ def environment(home):
     return {**{k: v for k, v in os.environ.items() if k not in own}, "XDG_CACHE_HOME": str(home)}
 
 
-def start(home):
+def start(home, script):
     return subprocess.Popen(
-        [sys.executable, "-c", SCRIPT], env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
+        [sys.executable, "-c", script], env=environment(home), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
     )
 
 
@@ -47,10 +58,11 @@ def finish(process):
     return misses, hits
 
 
-def test_the_second_run_compiles_nothing_also_after_two_at_once(tmp_path):
-    first = [finish(process) for process in (start(tmp_path), start(tmp_path))]
+@pytest.mark.parametrize("script", some([SMALL], [RUN]), ids=["a program", "a run"])
+def test_the_second_run_compiles_nothing_also_after_two_at_once(tmp_path, script):
+    first = [finish(process) for process in (start(tmp_path, script), start(tmp_path, script))]
     assert max(misses for misses, _ in first) > 0
-    misses, hits = finish(start(tmp_path))
+    misses, hits = finish(start(tmp_path, script))
     assert misses == 0
     assert hits == sum(first[0])
 

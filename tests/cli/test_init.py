@@ -51,7 +51,7 @@ def test_every_config_can_be_loaded_where_it_was_copied_to(gcjax, tmp_path):
 
 
 def test_a_config_can_be_loaded_where_it_was_copied_to(gcjax, tmp_path):
-    load_copies(gcjax, tmp_path, ["live", "worker_busy/digits"])
+    load_copies(gcjax, tmp_path, ["worker_busy/digits"])
 
 
 def load_copies(gcjax, tmp_path, names):

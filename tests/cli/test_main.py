@@ -93,12 +93,12 @@ def test_run_is_quiet_when_nobody_watches(finished):
     assert re.fullmatch(r"ASP: done in .* s \(50% of all\)\npartial: done in .* s \(100% of all\)\n", done.stderr)
 
 
-def test_report_rebuilds_the_summary_and_figures(finished):
+def test_report_rebuilds_the_summary_and_figures(finished, here):
     out, run = finished
     before = {name: (out / name).read_bytes() for name in ("summary.md", "timeline.png", "loss_vs_time.png")}
     for name in before:
         (out / name).unlink()
-    done = gcjax("report", out)
+    done = here("report", out)
     assert done.returncode == 0, done.stderr
     assert {name: (out / name).read_bytes() for name in before} == before
     assert done.stdout.strip() == run.stdout.rpartition("Written to")[0].strip()
@@ -111,7 +111,7 @@ def test_run_refuses_a_folder_that_is_not_empty(finished, config, here):
 
 def test_run_refuses_bad_config(config, tmp_path, here):
     run = ("run", config, "--out", tmp_path, "--set")
-    assert "small.gin" in refused(gcjax("run", config.parent / "smal.gin", "--out", tmp_path / "a"))
+    assert "small.gin" in refused(here("run", config.parent / "smal.gin", "--out", tmp_path / "a"))
     assert "Did you mean learning_rate" in refused(here(*run, "sgd.learning_rat = 1"))
     assert "between 0 and 1; got 2" in refused(here(*run, "study.target = 2.0"))
 
@@ -151,8 +151,8 @@ def test_report_refuses_other_folders(tmp_path, here):
     assert "gcjax run" in refused(here("report", tmp_path))
 
 
-def test_list_shows_every_name():
-    done = gcjax("list")
+def test_list_shows_every_name(here):
+    done = here("list")
     assert done.returncode == 0
     for kind in registry.own_kinds().values():
         for name, entry in kind.entries.items():
@@ -175,6 +175,7 @@ def test_help_names_the_commands(here):
     assert here().returncode == 2
 
 
+@pytest.mark.slow
 def test_a_progress_bar_shows_on_a_terminal(config, tmp_path):
     leader, follower = pty.openpty()
     command = [sys.executable, "-m", "gcjax", "run", str(config), "--out", str(tmp_path / "out")]

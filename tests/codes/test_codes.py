@@ -13,20 +13,33 @@ from gcjax.codes import chunk_systems as small_systems
 from gcjax.codes.base import check_progress
 from gcjax.testing import check_code
 from tests.codes.helpers import KEY, all_or_nothing, distance, exact_codes, without
+from tests.parameters import one_in, some
 
-CODES = exact_codes()
-IDS = [name for name, _, _ in CODES]
-EAGER = ("partial L=2", "clustered", "multi-message")
+CODES = {name: (code, tolerated) for name, code, tolerated in exact_codes()}
+EAGER = ("partial L=2", "multi-message")
+# Further sizes and fields of codes that are there as well.
+FURTHER = (
+    "uncoded load 3", "frc 6 s=2", "crc 5 s=0", "crc 7 s=3", "partial L=3", "partial uneven", "optimal iterative",
+    "two parts L=2", "cyclic MDS complex", "Reed-Solomon complex", "Ye-Abbe random", "whole uneven",
+)  # fmt: skip
 
 
-@pytest.mark.parametrize(("name", "code", "tolerated"), CODES, ids=IDS)
-def test_the_contract(name, code, tolerated):
+@pytest.mark.parametrize("name", some([name for name in CODES if name not in FURTHER], FURTHER))
+def test_the_contract(name):
     """Every mask decodes exactly or has its true residual; completion times, types, one program."""
+    code, tolerated = CODES[name]
     check_code(code, tolerated=tolerated, quick=name not in EAGER)
 
 
-@pytest.mark.parametrize(("name", "code", "tolerated"), CODES, ids=IDS)
-def test_lists_and_masks_are_taken_and_nonsense_is_refused(name, code, tolerated):
+@pytest.mark.slow
+def test_the_whole_contract_of_a_code_of_codes():
+    code, tolerated = CODES["clustered"]
+    check_code(code, tolerated=tolerated)
+
+
+@pytest.mark.parametrize("name", one_in(3, CODES))
+def test_lists_and_masks_are_taken_and_nonsense_is_refused(name):
+    code, _ = CODES[name]
     a = code.assignment
     mask = [w % 2 == 0 for w in range(a.num_workers)]
     counts = (np.array(mask) * a.loads).tolist()

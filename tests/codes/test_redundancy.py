@@ -13,7 +13,7 @@ from gcjax import codes, engine
 from gcjax.codes import diagnostics, redundancy, replication
 from gcjax.codes.least_squares import message_matrix
 from tests.codes.helpers import KEY, distance, without
-from tests.parameters import one_in
+from tests.parameters import one_in, some
 
 EXACT = {
     "CRC": lambda n, s: codes.cyclic_repetition(n, num_stragglers=s, rng_key=KEY),
@@ -33,8 +33,8 @@ def left(code, stragglers=()):
 @pytest.mark.parametrize(
     ("name", "n", "s"),
     [
-        *(("CRC", *size) for size in ((400, 2), (1000, 1), (1000, 2), (1000, 3))),
-        *(("cyclic MDS", *size) for size in ((50, 10), (400, 10), (1000, 9), (1000, 10))),
+        *some([("CRC", 400, 2), ("CRC", 1000, 3)], [("CRC", 1000, s) for s in (1, 2)]),
+        *some([("cyclic MDS", 50, 10), ("cyclic MDS", 1000, 10)], [("cyclic MDS", 400, 10), ("cyclic MDS", 1000, 9)]),
     ],
 )
 def test_everybody_decodes_exactly_in_float32(name, n, s):
@@ -75,6 +75,7 @@ def test_conjugate_gradients_go_on_where_messages_are_ill_conditioned():
     assert left(code, np.random.default_rng(3).choice(600, 3, replace=False)) < 0.04
 
 
+@pytest.mark.slow
 def test_cyclic_repetition_decodes_every_pair_of_sixty_in_float32():
     code = EXACT["CRC"](60, 2)
     with jax.enable_x64(True):
@@ -112,7 +113,7 @@ def test_float64_decodes_every_random_set(name, n, s, x64):
 
 
 @pytest.mark.parametrize("name", EXACT)
-@pytest.mark.parametrize(("n", "s"), [(6, 2), (7, 2), (6, 4)])
+@pytest.mark.parametrize(("n", "s"), some([(7, 2), (6, 4)], [(6, 2)]))
 def test_the_weights_are_the_least_of_scaled_messages(name, n, s, x64):
     """With at most s stragglers; with more, the least-squares ones."""
     code = EXACT[name](n, s)
@@ -132,8 +133,9 @@ def test_the_weights_are_the_least_of_scaled_messages(name, n, s, x64):
             np.testing.assert_allclose(coding.residual, best, atol=1e-8)
 
 
-def test_what_vanishes_vanishes():
-    for name, (n, s) in itertools.product(EXACT, [(9, 2), (9, 3), (30, 4)]):
+@pytest.mark.parametrize(("n", "s"), some([(9, 3)], [(9, 2), (30, 4)]))
+def test_what_vanishes_vanishes(n, s):
+    for name in EXACT:
         code = EXACT[name](n, s)
         with jax.enable_x64(True):
             rows = np.asarray(message_matrix(code.assignment, jax.jit(code.plan)(code.assignment.loads).encode))

@@ -1,7 +1,7 @@
 """Every Python block of every page runs, one page a session; what pages say of their output is what is printed.
 
-Training takes long: in a usual run it is done once, for all pages, and every other call is looked at and given that
-result. With --slow everything trains.
+Training takes long: in a usual run it is done once, for all pages but the long ones, and every other call is looked at
+and given that result. With --slow everything trains.
 """
 
 import inspect
@@ -15,8 +15,16 @@ import pytest
 import gcjax
 from tests import own_scheme
 from tests.docs import pages
+from tests.parameters import some
 
 WITH_PYTHON = {name: page for name, page in pages.with_python().items() if name != "docs/algebra.md"}  # in test_pages
+LONG = [
+    "docs/notebooks/protocols.md",
+    "docs/notebooks/codes.md",
+    "docs/which_scheme.md",
+    "docs/how_to/task.md",
+    "docs/how_to/package.md",
+]
 MAX_LINES = 40
 KEPT = {
     "README.md": r"90 % after .* steps keep to ssp\(20 workers, staleness 3\): nobody is more than 4 ahead of anybody",
@@ -69,7 +77,7 @@ def run_and_compare(name, capsys):
     return session
 
 
-@pytest.mark.parametrize("name", WITH_PYTHON)
+@pytest.mark.parametrize("name", some([n for n in WITH_PYTHON if n not in LONG], LONG))
 def test_blocks_run(name, capsys, workplace, trained_once):
     run_and_compare(name, capsys)
 

@@ -4,6 +4,7 @@ What is public is read from the sources here, and not from the module that write
 """
 
 import ast
+import functools
 import importlib
 import importlib.util
 import inspect
@@ -16,6 +17,7 @@ from tests.docs.pages import DOCS, ROOT
 DIRECTIVE = re.compile(r"^\.\. (autofunction|autoclass|automodule|py:data):: (\S+)$", flags=re.MULTILINE)
 
 
+@functools.cache
 def all_lists():
     """Module -> the names in its `__all__`."""
     lists = {}

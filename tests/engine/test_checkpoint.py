@@ -14,6 +14,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec, SingleDeviceShardin
 
 from gcjax.engine import checkpoint_files
 from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
+from tests.parameters import one_in
 
 IDENTITY = "config: a\nversion: 1"
 
@@ -180,12 +181,14 @@ def harms(data, draw):
     yield from (b"", data[: len(data) // 2], data[:-1], data + b"\0", bytes(len(data)))
 
 
-def test_damage_of_any_file_is_found(tmp_path, capfd):
+@pytest.mark.parametrize("step", one_in(2, [3, 1]))
+def test_damage_of_any_file_is_found(tmp_path, capfd, step):
+    """Of all that can be done to a file, every `step`-th."""
     saved(tmp_path, 1, 2)
     draw, unnoticed = random.Random(0), set()
     for file in files_of(tmp_path / "2"):
         data = file.read_bytes()
-        for harm in harms(data, draw):
+        for harm in list(harms(data, draw))[::step]:
             file.write_bytes(harm)
             if not falls_back(tmp_path):
                 unnoticed.add(file.name)

@@ -63,7 +63,7 @@ def check_kills(folder, num_kills):
 
 
 def test_kill(tmp_path):
-    check_kills(tmp_path, num_kills=2)
+    check_kills(tmp_path, num_kills=1)
 
 
 @pytest.mark.slow

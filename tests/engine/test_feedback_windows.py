@@ -12,6 +12,7 @@ from gcjax.protocols import Observed
 from gcjax.protocols.adsp import _reward
 from tests.engine.test_local_work import KEY, NETWORK, PROTOCOLS, SGD, durations, regression, result, run
 from tests.engine.test_run import assert_close
+from tests.parameters import one_in
 
 pytestmark = pytest.mark.promotes  # 64-bit sums of 32-bit numbers
 ADAPTIVE = ["adacomm", "adsp"]
@@ -29,7 +30,7 @@ def numbers(name, controls, value):
     )
 
 
-@pytest.mark.parametrize("name", ADAPTIVE)
+@pytest.mark.parametrize("name", one_in(2, ADAPTIVE))
 def test_later_windows_do_not_change_earlier_commits(name, x64):
     adaptive, schedule = PROTOCOLS[name][0].adaptive, schedule_of(name)
     first, count = adaptive.initial(adaptive.num_windows), adaptive.num_windows
@@ -47,7 +48,7 @@ def test_later_windows_do_not_change_earlier_commits(name, x64):
     assert changed > 10
 
 
-@pytest.mark.parametrize("name", ADAPTIVE)
+@pytest.mark.parametrize("name", one_in(2, ADAPTIVE))
 def test_the_schedule_of_a_run_is_the_one_that_was_followed(name, x64):
     found = result(name)
     schedule = schedule_of(name)(durations(), NETWORK, found.state.controls)
@@ -65,7 +66,7 @@ def test_the_schedule_of_a_run_is_the_one_that_was_followed(name, x64):
     assert not np.array_equal(initial.time, schedule.time)  # it has changed its mind
 
 
-@pytest.mark.parametrize("name", ADAPTIVE)
+@pytest.mark.parametrize("name", one_in(2, ADAPTIVE))
 def test_it_chooses_once_a_window_by_what_has_happened(name, x64):
     """The same controls come out when the windows' commits are shown one window after the other."""
     found, adaptive = result(name), PROTOCOLS[name][0].adaptive

@@ -269,6 +269,7 @@ def free_port():
         return free.getsockname()[1]
 
 
+@pytest.mark.slow
 def test_two_processes_do_the_engines_rounds_for_the_progress_that_they_made(tmp_path, x64):
     script, port = pathlib.Path(__file__).with_name("live_process.py"), free_port()
     files = [tmp_path / f"{rank}.npz" for rank in range(2)]

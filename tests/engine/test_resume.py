@@ -11,7 +11,6 @@ import pytest
 
 from gcjax import saved_progress
 from gcjax.engine import Checkpoints
-from tests.parameters import one_in
 from tests.test_interrupts import STATUS, WORDS, default_handlers
 
 ROOT = Path(__file__).parents[2]
@@ -43,15 +42,25 @@ def whole(tmp_path_factory):
     return lines[-1]
 
 
-@pytest.mark.parametrize("number", one_in(2, STATUS), ids=lambda number: number.name)
-def test_the_first_signal_saves_and_nothing_is_lost(tmp_path, whole, number):
-    """There would be no checkpoint before the end."""
-    status, lines, errors = child(tmp_path, 1000, 0.2, number)
+def signalled_step(folder, number):
+    """The step whose checkpoint a signal has left; there would be none before the end."""
+    status, lines, errors = child(folder, 1000, 0.2, number)
     assert status == STATUS[number], errors
     word, percent = re.fullmatch(STOPPED, errors.strip()).groups()
     step = int(lines[-1].removeprefix("ready "))
     assert word == WORDS[number] and int(percent) == 2 * step < 100
-    assert Checkpoints(tmp_path).on_disk() == [step]
+    assert Checkpoints(folder).on_disk() == [step]
+    return step
+
+
+def test_the_first_signal_saves(tmp_path):
+    signalled_step(tmp_path, signal.SIGINT)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", STATUS, ids=lambda number: number.name)
+def test_after_the_first_signal_nothing_is_lost(tmp_path, whole, number):
+    step = signalled_step(tmp_path, number)
     status, lines, errors = child(tmp_path, 1000, 0)
     assert status == 0, errors
     assert lines[0] == f"ready {step + 1}" and lines[-1] == whole

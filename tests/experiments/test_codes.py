@@ -61,6 +61,7 @@ def test_codes_of_different_sizes_are_refused(tmp_path):
         )
 
 
+@pytest.mark.slow
 def test_conditioning_study(tmp_path):
     rows = conditioning(
         num_workers=(4,), num_stragglers=(1,), num_blocks=(2,), num_masks=4, degrees=(5,), num_polynomials=4,

@@ -53,6 +53,7 @@ def finals(folder):
     return {(row["groups"], row["delayed"], row["delay"], row["seed"]): row for row in rows}
 
 
+@pytest.mark.slow
 def test_everything_is_written(written, capsys):
     names = {"results.parquet", "summary.md", "groups.png", "run.json", "operative.gin"}
     assert {file.name for file in written.iterdir()} == names
@@ -62,6 +63,7 @@ def test_everything_is_written(written, capsys):
     assert "Few stragglers have little effect" in " ".join(capsys.readouterr().out.split())
 
 
+@pytest.mark.slow
 def test_one_group_waits_for_the_delayed_node_and_single_workers_do_not(written):
     found = finals(written)
     assert len(found) == 2 * 3 * 2
@@ -92,6 +94,7 @@ def test_merge_rules_are_only_a_config(tmp_path):
     assert len(set(final.values())) > 1
 
 
+@pytest.mark.slow
 def test_the_time_is_that_of_the_schedule(written):
     """Of the second seed, from its durations alone."""
     key, _, _ = jax.random.split(jax.random.split(jax.random.key(0), 2)[1], 3)

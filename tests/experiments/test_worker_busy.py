@@ -60,6 +60,7 @@ def wbsp(tmp_path_factory):
     return run("worker_busy/digits.gin", tmp_path_factory.mktemp("wbsp") / "out", WBSP)
 
 
+@pytest.mark.slow
 def test_wbsp_writes_rows_claims_and_a_figure(wbsp, capsys):
     names = {"results.parquet", "summary.md", "time.png", "run.json", "operative.gin"}
     assert {file.name for file in wbsp.iterdir()} == names

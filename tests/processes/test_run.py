@@ -51,6 +51,7 @@ def test_a_run_gives_the_right_result_and_only_process_0_prints_and_writes(tmp_p
     assert all(end.stdout == "" for rank, end in ends.items() if rank)
 
 
+@pytest.mark.slow
 def test_different_configs_end_all_with_the_difference(tmp_path):
     with group(tmp_path, 3, own={2: ["--set", "rounds.num_rounds = 11"]}) as started:
         ends = started.end()
@@ -59,6 +60,7 @@ def test_different_configs_end_all_with_the_difference(tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.slow
 def test_what_one_process_objects_to_ends_all(tmp_path):
     with group(tmp_path, 2, own={1: ["--set", "rounds.num_round = 11"]}) as started:
         ends = started.end()
@@ -80,6 +82,7 @@ def test_an_error_of_all_is_shown_by_all(tmp_path):
         check_refused(started.end(), "gcjax: too few")
 
 
+@pytest.mark.slow
 def test_processes_that_do_not_come_are_named_after_the_time_out(tmp_path):
     (tmp_path / "a").mkdir()
     (tmp_path / "b").mkdir()
@@ -104,6 +107,7 @@ def connection(port, host="127.0.0.1", seconds=60.0):
         time.sleep(0.05)
 
 
+@pytest.mark.slow
 def test_a_stranger_is_counted_and_only_the_interface_of_the_coordinator_is_open(tmp_path, monkeypatch):
     monkeypatch.setenv("GCJAX_SECRET", secrets.token_hex())
     port = free_port()
@@ -125,6 +129,7 @@ def test_a_stranger_is_counted_and_only_the_interface_of_the_coordinator_is_open
     )
 
 
+@pytest.mark.slow
 def test_a_process_with_another_secret_stays_outside(tmp_path):
     files = [tmp_path / name for name in ("one", "other")]
     for file in files:
@@ -148,6 +153,7 @@ def test_a_killed_process_ends_the_others_at_once(tmp_path, lost):
     check_lost(ends, lost, seconds=5)  # a fraction of a second where nothing else runs
 
 
+@pytest.mark.slow
 def test_a_suspended_process_is_not_lost_and_sigterm_ends_one(tmp_path):
     with group(tmp_path, 2, *ENDLESS) as started:
         for rank in (1, 0):

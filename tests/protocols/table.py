@@ -12,6 +12,7 @@ import numpy as np
 
 from gcjax import codes, protocols
 from gcjax.stragglers.network import Network
+from tests.parameters import some
 from tests.protocols import rounds_reference as loops
 from tests.protocols import waiting_rules as rules
 from tests.protocols.event_queue import Links, Server
@@ -176,6 +177,13 @@ CASES = {
         lambda w: P.worker_busy(overlap=True), mean, merged(queue(rules.WorkerBusyOverlap)), stalls=True
     ),
 }  # fmt: skip
+
+
+def plain_first(names, step=1):
+    """The names; slow are variants, as `grouped elastic` beside `grouped`, and of the others all but each `step`-th."""
+    names = list(names)
+    plain = [name for name in names if " " not in name or name.split()[0] not in names]
+    return some(plain[::step], [name for name in names if name not in plain[::step]])
 
 
 @functools.cache

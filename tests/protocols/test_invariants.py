@@ -10,7 +10,7 @@ from tests.parameters import one_in, some
 from tests.protocols import table
 from tests.protocols.table import CASES, W, protocol, schedule, tied_durations
 
-SOME = ("coded", "k_batch_sync", "psp", "stsyn", "worker_busy overlap")
+SOME = ("coded", "stsyn", "worker_busy overlap")
 OTHERS = [name for name in CASES if name not in SOME]
 
 
@@ -33,7 +33,7 @@ def test_the_whole_contract_with_vmap_and_the_specification(name):
     check_protocol(made, num_workers=W, num_units=table.shape_of(name)[0])
 
 
-@pytest.mark.parametrize("name", one_in(2, CASES))
+@pytest.mark.parametrize("name", one_in(4, CASES))
 def test_a_worker_that_never_returns(name, x64):
     """Those who wait for it come to a halt, and are said to; the others run until the units run out."""
     durations = tied_durations(1, table.shape_of(name))

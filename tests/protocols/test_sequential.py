@@ -11,7 +11,7 @@ import pytest
 
 from gcjax import codes, engine, protocols, stragglers, tasks
 from gcjax.codes import assignments
-from tests.parameters import one_in
+from tests.parameters import one_in, some
 
 KEY = jax.random.key(3)
 SETTINGS = [
@@ -87,7 +87,7 @@ def simulate(setting, units, patience):
     return result
 
 
-@pytest.mark.parametrize("setting", SETTINGS)
+@pytest.mark.parametrize("setting", some([(SETTINGS[i],) for i in (0, 4, 5)], [(SETTINGS[i],) for i in (1, 2, 3)]))
 @pytest.mark.parametrize("patience", [0.2, pytest.param(1.0, marks=pytest.mark.slow)])
 def test_schedules_are_those_of_a_plain_simulation(setting, patience, x64):
     protocol = make(setting, patience)
@@ -164,17 +164,18 @@ def test_training_applies_the_full_gradient_of_the_version_read(setting, x64):
     schedule = protocol(durations)
     assert int(run.info.num_commits) >= 3
     batch_key = jax.random.split(KEY)[1]
+
+    def total(p, job):
+        def loss(chunk):
+            return task.loss(p, task.chunk_batch(task.data, batch_key, chunk, job), batch_key)
+
+        return jax.vmap(loss)(jnp.arange(task.num_chunks)).mean()
+
+    gradient = jax.jit(jax.grad(total))
     for e in range(int(run.info.num_commits)):
-        job = int(schedule.unit[e, 0]) // protocol.code.assignment.load
+        job = schedule.unit[e, 0] // protocol.code.assignment.load
         old = params[int(schedule.version[e, 0])]
-
-        def total(p, job=job):
-            losses = [
-                task.loss(p, task.chunk_batch(task.data, batch_key, c, job), batch_key) for c in range(task.num_chunks)
-            ]
-            return sum(losses) / task.num_chunks
-
-        params.append(jax.tree.map(lambda p, g: p - 0.1 * g, params[-1], jax.grad(total)(old)))
+        params.append(jax.tree.map(lambda p, g: p - 0.1 * g, params[-1], gradient(old, job)))
     for found, expected in zip(jax.tree.leaves(run.params), jax.tree.leaves(params[-1]), strict=True):
         np.testing.assert_allclose(found, expected, rtol=1e-6)
 

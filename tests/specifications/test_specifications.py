@@ -21,6 +21,7 @@ from gcjax.specifications import (
 )
 from gcjax.specifications.base import layout
 from gcjax.specifications.moves import Stepper
+from tests.parameters import some
 
 FAILING = {"worker_busy_eager"}
 SMALL = {  # what the smallest instance that shows what there is takes besides two workers
@@ -39,6 +40,9 @@ ALIKE = {
     "k_batch_async", "k_batch_sync", "k_sync", "local_sgd", "m_sgc", "staleness_aware", "stsyn", "worker_busy_eager",
 }  # fmt: skip
 NAMES = [pytest.param(n, marks=pytest.mark.slow) if n in ALIKE else n for n in SPECIFICATIONS]
+
+
+WALKED = ["psp", "sr_sgc", "ssp", "worker_busy"]
 
 
 def small(name, **parameters):
@@ -109,7 +113,7 @@ def reached(stepper, levels):
     return rows
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("name", some(WALKED, [name for name in SPECIFICATIONS if name not in WALKED]))
 def test_normalising_loses_nothing(name):
     """Random walks with absolute numbers have the same moves, guarantees and properties as the canonical states."""
     specification = small(name)
@@ -376,7 +380,7 @@ def test_what_is_too_large_is_refused_before_it_is_explored(monkeypatch):
         check(worker_busy(12))
 
 
-@pytest.mark.parametrize("workers", [2, 3])
+@pytest.mark.parametrize("workers", some([2], [3]))
 @pytest.mark.parametrize("name", ["worker_busy", "ssp", "k_async", "bsp", "worker_busy_eager", "asp"])
 def test_there_are_at_least_the_states_that_are_estimated(name, workers):
     small = SPECIFICATIONS[name].factory(workers)
@@ -385,6 +389,7 @@ def test_there_are_at_least_the_states_that_are_estimated(name, workers):
     assert "property" in whole.failures or estimate.min_states(stepper).states <= whole.states
 
 
+@pytest.mark.slow
 def test_states_are_numbered_the_same_however_little_is_kept_at_once(monkeypatch):
     whole = explore(worker_busy(3), 0)
     monkeypatch.setattr(reachability, "MOST_ENTRIES", 14 * 600)

@@ -64,7 +64,7 @@ def test_everything_is_written(written):
     assert len(shown) == 1
     facts = json.loads((out / "run.json").read_text())
     assert {"gcjax", "jax", "jaxlib", "flax", "optax", "numpy", "python"} <= set(facts["versions"])
-    assert facts["seed"] == 0
+    assert facts["seed"] == 0 and facts["distinct_durations"] == 2
     assert facts["schemes"]["BSP"] == {**facts["schemes"]["BSP"], "stalled": [True, True]}
     assert facts["schemes"]["ASP"]["compile_seconds"] > 0
     columns = set(pq.read_table(out / "metrics.parquet").column_names)
@@ -76,7 +76,7 @@ def test_everything_is_written(written):
 @pytest.mark.parametrize(
     ("model", "distinct", "said"),
     [
-        (stragglers.exponential(), 2, None),
+        pytest.param(stragglers.exponential(), 2, None, marks=pytest.mark.slow),
         (stragglers.replay(trace=np.full((3, W), 1.5), workers="drawn"), 1, "All 2 seeds had the same durations"),
     ],
 )
@@ -134,6 +134,7 @@ def test_all_seeds_at_once_equal_a_loop(written):
             np.testing.assert_allclose(found, seed[name], atol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_interrupted_comparison_goes_on_and_ends_with_the_same_bits(written, tmp_path, monkeypatch):
     _, results, *_ = written
     save, saved = engine.Checkpoints.save, []

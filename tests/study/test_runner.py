@@ -45,6 +45,7 @@ def test_without_a_target_there_is_no_time_to_it(results):
     assert set(final_rows(results)) - set(rows) == {"reach"}
 
 
+@pytest.mark.slow
 def test_a_mesh_gives_the_rows_of_one_device(results, tmp_path):
     study = dataclasses.replace(STUDY, mesh=config.mesh(axes=("workers", "model"), sizes=(-1, 2)))
     meshed = final_rows(run(plan(study, SCHEMES, CONDITIONS), out=tmp_path, progress=progress.silent()))

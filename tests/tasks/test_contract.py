@@ -8,10 +8,12 @@ import pytest
 
 from gcjax import tasks
 from gcjax.testing import check_task
+from tests.parameters import some
 from tests.tasks.tasks import TASKS
 
 KEY = jax.random.key(5)
 ALL = pytest.mark.parametrize("name", sorted(TASKS))
+SMALL = ["digits", "linear_regression", "logistic_regression"]
 MERGEABLE = {"cifar10", "digits", "fashion_mnist", "mnist", "text"}
 
 
@@ -52,7 +54,7 @@ def test_the_contract(name):
     check_task(make(name), quick=name != "linear_regression", rng_key=KEY)
 
 
-@ALL
+@pytest.mark.parametrize("name", some(SMALL, [name for name in sorted(TASKS) if name not in SMALL]))
 def test_the_contract_of_whole_chunks(name, x64):
     """7 divides no number of examples here: unequal chunks are exact too."""
     check_task(make(name, 7, batch_size=None, local_data=True), whole_chunks=True, quick=True, rng_key=KEY)
@@ -117,7 +119,7 @@ def test_the_seed_decides_the_data(name):
     assert (make(name, seed=1).data.train.inputs != make(name, seed=2).data.train.inputs).any()
 
 
-@ALL
+@pytest.mark.parametrize("name", some(SMALL, [name for name in sorted(TASKS) if name not in SMALL]))
 def test_training_lowers_the_loss(name):
     task, optimizer = make(name), optax.sgd(0.1)
 

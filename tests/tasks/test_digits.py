@@ -8,6 +8,7 @@ import pytest
 
 from gcjax import tasks
 from gcjax.tasks.layers import patches
+from tests.parameters import some
 
 KEY = jax.random.key(0)
 
@@ -33,7 +34,7 @@ def train(task, optimizer, num_steps):
 
 @pytest.mark.parametrize(
     ("arguments", "num_steps"),
-    [({}, 1000), ({"dropout": 0.2}, 1000), ({"hidden": (64, 32)}, 1000), ({"model": "cnn"}, 1000)],
+    some([({}, 1000)], [({"dropout": 0.2}, 1000), ({"hidden": (64, 32)}, 1000), ({"model": "cnn"}, 1000)]),
 )
 def test_plain_sgd_reaches_95_percent(arguments, num_steps):
     metrics = train(tasks.digits(24, **arguments), optax.sgd(0.1), num_steps)

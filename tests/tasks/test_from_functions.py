@@ -9,6 +9,7 @@ import pytest
 import gcjax
 from gcjax.tasks import task_of
 from gcjax.tasks.base import merge
+from tests.parameters import some
 
 KEY = jax.random.key(3)
 INPUTS = np.random.default_rng(0).normal(size=(30, 4)).astype(np.float32)
@@ -48,7 +49,7 @@ def chunk_gradients(task, num_chunks):
     return params, [jax.grad(task.loss)(params, batch, KEY) for batch in batches]
 
 
-@pytest.mark.parametrize(("loss", "num_chunks"), [(each, 1), (each, 3), (each, 7), (mean, 3), (mean, 5)])
+@pytest.mark.parametrize(("loss", "num_chunks"), some([(each, 7), (mean, 5)], [(each, 1), (each, 3), (mean, 3)]))
 @pytest.mark.parametrize("seed", [0, None])
 def test_the_mean_of_the_chunk_gradients_is_the_full_gradient(loss, num_chunks, seed):
     task = task_of(init, loss, DATA, num_chunks=num_chunks, batch_size=None, local_data=True, seed=seed)

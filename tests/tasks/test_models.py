@@ -8,6 +8,7 @@ import pytest
 
 from gcjax.tasks.layers import local_response_norm
 from gcjax.tasks.models import MODELS, Transformer, network
+from tests.parameters import some
 
 KEY = jax.random.key(1)
 
@@ -30,8 +31,13 @@ def test_numbers_of_parameters(name, options, shape, parameters):
     assert sum(x.size for x in jax.tree.leaves(params)) == parameters
 
 
-@pytest.mark.parametrize("name", sorted(MODELS))
-@pytest.mark.parametrize("shape", [(8, 8, 1), (28, 28, 1), (32, 32, 3)])
+SHAPES = [(8, 8, 1), (28, 28, 1), (32, 32, 3)]
+DEEP = [("resnet20", shape) for shape in SHAPES[1:]]
+
+
+@pytest.mark.parametrize(
+    ("name", "shape"), some([(n, s) for n in sorted(MODELS) for s in SHAPES if (n, s) not in DEEP], DEEP)
+)
 def test_every_network_takes_every_size_and_float_type(name, shape, x64):
     for dtype in (jnp.float32, jnp.float64):
         module = network(name).module(10, dtype)
