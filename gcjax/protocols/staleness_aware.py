@@ -27,6 +27,11 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
     k_gradients = k_batch_async(num_contributions=num_contributions)
     unweighted = asp(weight=1.0) if num_contributions == 1 else k_gradients  # the same for K = 1, and faster
 
+    def weight(staleness: jax.Array, work: jax.Array) -> jax.Array:
+        """float[..., C]: 1/K divided by the staleness, or by 1 if that is 0."""
+        del work
+        return (1.0 / num_contributions) / jnp.maximum(staleness, 1).astype(jnp.result_type(float))
+
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0."""
         record = unweighted.schedule(durations, network)
@@ -35,6 +40,7 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
 
     return unweighted._replace(
         schedule=schedule,
+        rule=lambda num_workers: k_gradients.rule(num_workers)._replace(weight=weight),
         specification=lambda num_workers: specifications.staleness_aware(
             num_workers, num_contributions=num_contributions
         ),

@@ -19,6 +19,8 @@ ROOT = Path(__file__).parents[2]
 PAGES = (ROOT / "docs" / "codes.md", ROOT / "docs" / "protocols.md")
 LABELS = {"conditioning": 4, "orders": 2, "cyclic": 2}
 """How many columns name a row, where it is not one."""
+RECOMPUTED = {"conditioning": re.compile(r" \| (16|32) \| ")}
+"""The rows that a whole table is computed for, where all of them would take a quarter of an hour."""
 ROUNDING = ("float64", "float32", "bfloat16")
 """Columns that measure rounding errors."""
 
@@ -52,7 +54,9 @@ def test_cells_are_those_of_a_run(name):
 def test_whole_tables_are_those_of_a_run(name, tmp_path):
     _, said = named(name)
     cells = recomputed.WHOLE[name](tmp_path)
-    assert set(said) <= set(cells)
+    rows = RECOMPUTED.get(name, re.compile(""))
+    said = {where: text for where, text in said.items() if rows.search(where[0])}
+    assert said and set(said) <= set(cells)
     assert wrong(said, {where: cells[where] for where in said}) == {}
 
 
