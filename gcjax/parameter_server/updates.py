@@ -20,6 +20,7 @@ class Contribution(NamedTuple):
 
     Attributes:
       worker: who sent it.
+      turn: the number of the worker's turn.
       version: that it is based on.
       work: the units in it.
       loss: their mean loss.
@@ -27,6 +28,7 @@ class Contribution(NamedTuple):
     """
 
     worker: int
+    turn: int
     version: int
     work: int
     loss: float

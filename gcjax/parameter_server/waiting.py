@@ -28,6 +28,8 @@ class Decision(NamedTuple):
       pulls: bool[W], who of these gets the parameters first.
       version: int32[W], the version that each has read last, or reads now.
       num_units: int32[W], the units of a turn that begins.
+      alive: bool[W], who takes part now.
+      idle: bool[W], who is between two turns now.
     """
 
     commits: np.ndarray
@@ -37,6 +39,8 @@ class Decision(NamedTuple):
     pulls: np.ndarray
     version: np.ndarray
     num_units: np.ndarray
+    alive: np.ndarray
+    idle: np.ndarray
 
 
 class Waiting:
@@ -45,12 +49,19 @@ class Waiting:
     def __init__(self, rule: Rule, num_workers: int) -> None:
         """Nobody has joined yet."""
         self.view = first_view(rule, num_workers)
+        self.alive = self.idle = np.zeros(num_workers, bool)
         self._decide = jax.jit(partial(_decide, rule))
 
     def decide(self, kind: int, worker: int, now: float) -> Decision:
         """What follows from an event of a worker; `kind` is `MESSAGE`, `LEAVE`, `JOIN` or `LOOK`, `now` seconds."""
         self.view, decision = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
-        return Decision(*jax.device_get(decision))
+        decision = Decision(*jax.device_get(decision))
+        self.alive, self.idle = decision.alive, decision.idle
+        return decision
+
+    def make_idle(self, worker: int) -> None:
+        """Ends the turn of a worker from which nothing will arrive."""
+        self.view = self.view._replace(idle=self.view.idle.at[worker].set(True))
 
     def remember(self, memory: Any) -> None:
         """Gives the rule another memory."""
@@ -90,7 +101,8 @@ def _decide(
     pulls = decisions.pulls(rule, view, begins)
     num_units = jnp.broadcast_to(jnp.asarray(rule.units_of(view), jnp.int32), begins.shape)
     view = view._replace(idle=view.idle & ~begins, version=jnp.where(pulls, view.commits, view.version))
-    return view, (commit.happens, commit.taken, cut, begins, pulls, view.version, num_units)
+    decision = commit.happens, commit.taken, cut, begins, pulls, view.version, num_units, view.alive, view.idle
+    return view, decision
 
 
 def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
