@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.flight as flight
 
 from gcjax.parameter_server import wire
-from gcjax.parameter_server.transport import Connection, Disconnected, OnConnection, Refused, Security
+from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, OnConnection, Refused, Security
 from gcjax.parameter_server.wire import Message
 
 SCHEMA = pa.schema([("bytes", pa.uint8())])
@@ -25,7 +25,7 @@ PART_BYTES = 1 << 30
 _AUTHORIZATION = "authorization"
 
 
-def listen(address: str, on_connection: OnConnection, *, max_bytes: int, security: Security = Security()) -> "Server":
+def listen(address: str, on_connection: OnConnection, *, max_bytes: int, security: Security = NO_SECURITY) -> "Server":
     """Listens at an address until it is closed.
 
     Args:
@@ -48,7 +48,7 @@ def listen(address: str, on_connection: OnConnection, *, max_bytes: int, securit
         raise ValueError(f"address must be one to listen at, with a free port; got {address!r}: {reason}") from None
 
 
-def connect(address: str, *, max_bytes: int, security: Security = Security(), seconds: float = 5.0) -> Connection:
+def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, seconds: float = 5.0) -> Connection:
     """A connection to the server at `address`, HOST:PORT.
 
     Args:
@@ -66,7 +66,11 @@ def connect(address: str, *, max_bytes: int, security: Security = Security(), se
     headers = [(_AUTHORIZATION.encode(), f"Bearer {security.token}".encode())]
     try:
         # An exchange has no deadline of its own, so a short call sees first whether anybody answers.
-        list(client.do_action(flight.Action("hello", COMMAND), flight.FlightCallOptions(timeout=seconds, headers=headers)))
+        list(
+            client.do_action(
+                flight.Action("hello", COMMAND), flight.FlightCallOptions(timeout=seconds, headers=headers)
+            )
+        )
         descriptor = flight.FlightDescriptor.for_command(COMMAND)
         writer, reader = client.do_exchange(descriptor, flight.FlightCallOptions(headers=headers))
         writer.begin(SCHEMA)
@@ -87,7 +91,7 @@ def connect(address: str, *, max_bytes: int, security: Security = Security(), se
     return _Exchange(reader, writer, max_bytes, close)
 
 
-class Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no types
+class Server(flight.FlightServerBase):
     """A `Listener`."""
 
     def __init__(self, location: str, on_connection: OnConnection, max_bytes: int, options: dict[str, Any]) -> None:
@@ -142,7 +146,7 @@ class Server(flight.FlightServerBase):  # type: ignore[misc]  # pyarrow has no t
             )
 
 
-class _TokenCheck(flight.ServerMiddlewareFactory):  # type: ignore[misc]
+class _TokenCheck(flight.ServerMiddlewareFactory):
     """Refuses calls without the token, and counts them."""
 
     def __init__(self, token: str) -> None:
@@ -191,7 +195,9 @@ class _Exchange:
                 parts.append(_array(self._reader.read_chunk().data))
         except (StopIteration, OSError, pa.ArrowException) as error:
             self._is_broken = True
-            raise Disconnected(f"the other side is gone: {str(error).splitlines()[0] if str(error) else 'closed'}") from None
+            raise Disconnected(
+                f"the other side is gone: {str(error).splitlines()[0] if str(error) else 'closed'}"
+            ) from None
         body = parts[0] if len(parts) == 1 else np.concatenate(parts)
         if body.size != num_bytes:
             raise ValueError(f"a message must have the {num_bytes} bytes that it announces; it has {body.size}.")

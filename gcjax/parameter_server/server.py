@@ -3,6 +3,7 @@
 Letters: W workers, E commits.
 """
 
+import contextlib
 import math
 import queue
 import threading
@@ -15,7 +16,7 @@ from gcjax import _validate
 from gcjax.parameter_server import flight, turn_log, wire
 from gcjax.parameter_server.clock import EventClock
 from gcjax.parameter_server.setup import Setup, check_setup, differences, fingerprint
-from gcjax.parameter_server.transport import Connection, Disconnected, Security
+from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
 from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.parameter_server.updates import Contribution, Updates
 from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, Decision, Waiting
@@ -69,7 +70,7 @@ class Limits(NamedTuple):
 
     Attributes:
       num_commits: that are made at most.
-      seconds: after which it ends; inf for never.
+      seconds: after which it ends, from the moment that all begin, or until then from the first; inf for never.
       lease: seconds for which a worker of which nothing is heard still takes part.
       min_workers: so many must have joined before anybody begins; all W if None.
       non_finite: what a gradient that is not finite leads to: "stop" ends the run with an error, "skip" drops it.
@@ -117,7 +118,7 @@ class Server:
     """Listens from the moment it is made; `run` serves until the run is done."""
 
     def __init__(
-        self, setup: Setup, limits: Limits, *, address: str = "127.0.0.1:0", security: Security = Security()
+        self, setup: Setup, limits: Limits, *, address: str = "127.0.0.1:0", security: Security = NO_SECURITY
     ) -> None:
         """Raises a `ValueError` if the protocol cannot be served, or nobody can listen at the address."""
         check_setup(setup)
@@ -140,6 +141,8 @@ class Server:
         self._has_begun = False
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._is_done = threading.Event()
+        self._waiting.warm_up()
+        self._updates.warm_up()
         num_bytes = self._updates.layout.num_bytes
         self._listener = flight.listen(address, self._on_connection, max_bytes=num_bytes, security=security)
         self.address = self._listener.address
@@ -183,8 +186,7 @@ class Server:
 
     def _is_over(self) -> bool:
         """Whether all commits are made, or the time is over."""
-        is_late = self._has_begun and self._clock.now() >= self._limits.seconds
-        return is_late or len(self._log.commit_times) >= self._limits.num_commits
+        return self._clock.now() >= self._limits.seconds or len(self._log.commit_times) >= self._limits.num_commits
 
     def _deal_with_next(self) -> None:
         """Waits for the next event, or for the next lease to end, and deals with it."""
@@ -216,7 +218,7 @@ class Server:
                 self._leave(worker, f"nothing was heard of it for {silence:.2f} s")
         heard = [member.last_heard for worker, member in self._members.items() if self._waiting.alive[worker]]
         next_end = min(heard, default=now) + self._limits.lease
-        self._next_look = min(next_end, self._limits.seconds if self._has_begun else math.inf)
+        self._next_look = min(next_end, self._limits.seconds)
 
     def _hear(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker."""
@@ -236,14 +238,14 @@ class Server:
     def _greet(self, connection: Connection, message: Message) -> None:
         """Lets in a worker that runs the same, and tells any other one why not."""
         header = message.header
-        worker, why = header.get("worker"), ""
+        why, worker = "", header.get("worker")
         if message.kind != "hello" or not isinstance(worker, int) or not 0 <= worker < self._setup.num_workers:
+            worker = -1
             why = f"a worker must say its number, 0, ..., {self._setup.num_workers - 1}; got {worker!r}."
         elif different := differences(self._fingerprint, dict(header.get("fingerprint") or {})):
             why = f"server and worker must run the same; they differ in\n{different}"
-        elif worker in self._members and self._members[worker].connection is not None:
-            if self._members[worker].incarnation != header.get("incarnation") and self._waiting.alive[worker]:
-                why = f"worker {worker} is there already. Give each process another number."
+        elif self._waiting.alive[worker] and self._members[worker].incarnation != header.get("incarnation"):
+            why = f"worker {worker} is there already. Give each process another number."
         if why:
             self._num_refused += 1
             connection.send(Message({"kind": "refused", "why": why}))
@@ -271,15 +273,19 @@ class Server:
             if len(self._early) < (self._limits.min_workers or 1):
                 return
             self._has_begun, self._clock = True, EventClock()
+            self._join_all(self._early, 0.0)
+            self._early = []
             heard = {w: member._replace(last_heard=0.0) for w, member in self._members.items()}
             self._members, self._next_look = heard, 0.0
         else:
-            self._early = [worker]
-        for new_worker in self._early:
-            now, change = self._clock.event(), "came back" if self._log.turns[new_worker] else "joined"
-            self._memberships.append(Membership(now, new_worker, change))
-            self._carry_out(self._waiting.decide(JOIN, new_worker, now), now)
-        self._early = []
+            self._join_all([worker], self._clock.event())
+
+    def _join_all(self, workers: list[int], now: float) -> None:
+        """Lets workers take part from this moment on."""
+        for worker in workers:
+            change = "came back" if self._log.turns[worker] else "joined"
+            self._memberships.append(Membership(now, worker, change))
+            self._carry_out(self._waiting.decide(JOIN, worker, now), now)
 
     def _leave(self, worker: int, why: str) -> None:
         """Puts a worker out: its turn is cut off, and nobody waits for it any more."""
@@ -298,7 +304,8 @@ class Server:
         tree = wire.from_bytes(message.body, self._updates.layout)
         now = self._clock.event()
         turn = self._log.turns[worker][-1]
-        times = np.clip([header["compute_start"], *header["ends"], header["send_start"]], turn.begin, now)
+        latest = turn.send_start if self._rule.exchanges else now
+        times = np.clip([header["compute_start"], *header["ends"], header["send_start"]], turn.begin, latest)
         times = np.maximum.accumulate(times).tolist()
         send_start = turn.send_start if self._rule.exchanges else times[-1]
         turn = self._log.replace_last(
@@ -372,10 +379,8 @@ class Server:
         """Sends a message; a worker that is gone is put out when its connection's end is dealt with."""
         connection = self._members[worker].connection
         if connection is not None:
-            try:
+            with contextlib.suppress(Disconnected):
                 connection.send(message)
-            except Disconnected:
-                pass
 
     def _end(self) -> None:
         """Tells all workers that the run is done, and closes the connections."""

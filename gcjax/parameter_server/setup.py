@@ -92,7 +92,9 @@ def fingerprint(setup: Setup) -> dict[str, str]:
 def differences(server: dict[str, str], worker: dict[str, str]) -> str:
     """A line for each name whose text differs; empty if nothing does."""
     names = [name for name in {**server, **worker} if server.get(name) != worker.get(name)]
-    return "\n".join(f"{name}: {server.get(name, 'none')} at the server, {worker.get(name, 'none')} here" for name in names)
+    return "\n".join(
+        f"{name}: {server.get(name, 'none')} at the server, {worker.get(name, 'none')} here" for name in names
+    )
 
 
 def _digest(tree: Any) -> str:

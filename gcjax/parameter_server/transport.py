@@ -60,4 +60,7 @@ class Security(NamedTuple):
     private_key: bytes = b""
 
 
+NO_SECURITY = Security()
+"""Nobody is kept out: for loopback addresses."""
+
 OnConnection = Callable[[Connection], None]

@@ -49,6 +49,12 @@ class Updates:
         self._body: np.ndarray | None = None
         self._apply, self._add = jax.jit(self._applied), jax.jit(_added, donate_argnums=0)
 
+    def warm_up(self) -> None:
+        """Compiles what a commit takes."""
+        zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.params)
+        total = self._add(jax.tree.map(jnp.zeros_like, self.params), zeros, np.float64(1.0))
+        jax.block_until_ready((total, self._apply(self.params, self.opt_state, zeros, np.float64(1.0))))
+
     @property
     def body(self) -> np.ndarray:
         """uint8[n]: the bytes of the parameters, made once for each version."""

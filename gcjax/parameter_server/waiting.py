@@ -59,6 +59,10 @@ class Waiting:
         self.alive, self.idle = decision.alive, decision.idle
         return decision
 
+    def warm_up(self) -> None:
+        """Compiles what is asked at each event."""
+        jax.block_until_ready(self._decide(self.view, np.int32(LOOK), np.int32(0), self.view.now.dtype.type(0)))
+
     def make_idle(self, worker: int) -> None:
         """Ends the turn of a worker from which nothing will arrive."""
         self.view = self.view._replace(idle=self.view.idle.at[worker].set(True))

@@ -75,7 +75,9 @@ def layout_of(tree: Any) -> Layout:
 def to_bytes(tree: Any) -> np.ndarray:
     """uint8[n]: a copy of the bytes of all leaves, which are arrays on any device."""
     leaves = [np.asarray(x) for x in jax.tree.leaves(tree)]
-    return np.concatenate([np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in leaves] or [np.zeros(0, np.uint8)])
+    return np.concatenate(
+        [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in leaves] or [np.zeros(0, np.uint8)]
+    )
 
 
 def from_bytes(body: np.ndarray | None, layout: Layout) -> Any:
@@ -110,7 +112,11 @@ def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
         header = json.loads(text)
     except ValueError:
         raise ValueError("a message must have a header in JSON; this one has none.") from None
-    if not isinstance(header, dict) or not isinstance(header.get("bytes"), int) or not isinstance(header.get("kind"), str):
+    if (
+        not isinstance(header, dict)
+        or not isinstance(header.get("bytes"), int)
+        or not isinstance(header.get("kind"), str)
+    ):
         raise ValueError("a message must have a header that says its kind and its bytes.")
     if not 0 <= header["bytes"] <= max_bytes:
         raise ValueError(f"a message of this run has at most {max_bytes} bytes; this one announces {header['bytes']}.")

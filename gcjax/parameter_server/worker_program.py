@@ -13,7 +13,7 @@ from gcjax.protocols.base import LocalWork
 
 
 class Unit(NamedTuple):
-    """Attributes: loss: float[]; is_finite: bool[], whether all numbers of it are; on the device, perhaps not yet there."""
+    """Attributes: loss: float[]; is_finite: bool[], whether all its numbers are. They may still be computed."""
 
     loss: jax.Array
     is_finite: jax.Array
@@ -24,7 +24,7 @@ class GradientProgram:
 
     def __init__(self, setup: Setup, worker: int) -> None:
         """`worker`: its number."""
-        self._task, self._worker = setup.task, np.int32(worker)
+        self._task, self._worker = setup.task, jnp.int32(worker)
         self._batch_key = setup.batch_key
         self._gradient = jax.jit(self._loss_and_gradient)
         self._params: Any = None
@@ -37,7 +37,7 @@ class GradientProgram:
 
     def compute(self, unit: int) -> Unit:
         """Computes a unit, or begins to."""
-        result, self._message = self._gradient(self._params, self._task.data, self._batch_key, np.int32(unit))
+        result, self._message = self._gradient(self._params, self._task.data, self._batch_key, jnp.int32(unit))
         return result
 
     def message(self, version_params: Any, weight: float) -> Any:
@@ -61,7 +61,7 @@ class LocalProgram:
 
     def __init__(self, setup: Setup, local: LocalWork, worker: int) -> None:
         """`worker`: its number."""
-        self._task, self._local, self._worker = setup.task, local, np.int32(worker)
+        self._task, self._local, self._worker = setup.task, local, jnp.int32(worker)
         self._optimizer: optax.GradientTransformation = local.optimizer or setup.optimizer
         self._batch_key = setup.batch_key
         self._step, self._pull, self._push = jax.jit(self._stepped), jax.jit(local.pull), jax.jit(local.push)
@@ -81,12 +81,12 @@ class LocalProgram:
         """Takes the step on a unit, or begins to."""
         at = self._version_params if self._local.gradients_at_version else self._params
         result, self._params, self._opt_state = self._step(
-            self._params, self._opt_state, at, self._task.data, self._batch_key, np.int32(unit)
+            self._params, self._opt_state, at, self._task.data, self._batch_key, jnp.int32(unit)
         )
         return result
 
     def message(self, version_params: Any, weight: float) -> Any:
-        """What is pushed: the change since the turn began; `version_params` are those of the exchange, if there is one."""
+        """What is pushed: the change since the turn began; `version_params` are those of an exchange, or None."""
         version_params = self._version_params if version_params is None else version_params
         dtype = jnp.result_type(float)
         change, self._params = self._push(self._params, self._base, version_params, np.asarray(weight, dtype))

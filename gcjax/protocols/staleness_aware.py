@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from gcjax import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.k_sync import k_batch_async
+from gcjax.protocols.k_sync import first_arrivals, k_batch_async
+from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.ssp import asp
 from gcjax.stragglers.network import Network
 
@@ -32,6 +33,10 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
         del work
         return (1.0 / num_contributions) / jnp.maximum(staleness, 1).astype(jnp.result_type(float))
 
+    def rule(num_workers: int) -> Rule:
+        """The rule of K-batch-async, with other weights."""
+        return first_arrivals(num_contributions, distinct=False, cancels=False)._replace(weight=weight)
+
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0."""
         record = unweighted.schedule(durations, network)
@@ -40,7 +45,7 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
 
     return unweighted._replace(
         schedule=schedule,
-        rule=lambda num_workers: k_gradients.rule(num_workers)._replace(weight=weight),
+        rule=rule,
         specification=lambda num_workers: specifications.staleness_aware(
             num_workers, num_contributions=num_contributions
         ),
