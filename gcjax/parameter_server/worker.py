@@ -7,7 +7,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -121,7 +121,7 @@ class _Worker:
         self._warm_up()
 
     def serve(self, connection: Connection, layout: wire.Layout) -> bool:
-        """Does what the server asks for until the run is done: True then. Raises `Disconnected` if the server is gone."""
+        """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone."""
         self._count(num_connections=1)
         lease, offset = self._enter(connection)
         inbox: queue.Queue[Message | None] = queue.Queue()
