@@ -43,11 +43,11 @@ IDENTITIES: dict[str, tuple[Make, Make, bool]] = {
 
 def _queued_ssp(staleness: int) -> Protocol:
     """SSP by its waiting rule, in the event queue."""
-    rule = simulation.Rule(ready=lambda view: view.clock - view.clock.min() <= staleness)
+    rule = protocols.ssp(staleness=staleness).rule
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule by the event queue, also where messages do not get in each other's way."""
-        return simulation.event_schedule(rule, durations, network, weight=1.0 / durations.shape[1])
+        return simulation.event_schedule(rule(durations.shape[1]), durations, network)
 
     return Protocol(schedule)
 

@@ -92,7 +92,7 @@ def adsp(
             own_interval = jnp.take_along_axis(interval, window[None], axis=0)[0]  # float[W]
             return turn_of(work, first, ready, work.until(first, own_interval))
 
-        return event_schedule(Rule(plan=plan), durations, network, weight=1.0 / num_workers)
+        return event_schedule(Rule(plan=plan, weight=1.0 / num_workers), durations, network)
 
     def initial(count: int) -> Rates:
         """The rates at first: one commit in each of so many windows, the search under way, nothing known."""

@@ -16,6 +16,7 @@ from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.conformance.structure import check_resolution, check_shapes, check_structure
 from gcjax.protocols.schedule import Schedule
+from gcjax.protocols.simulation.rules import Rule
 from gcjax.specifications import Specification
 from gcjax.stragglers.network import Network
 
@@ -125,6 +126,8 @@ class Protocol(NamedTuple):
       specification: pure function `num_workers -> Specification`, what the protocol promises; None if nobody has said.
       max_weight: the most that the weights of a commit add up to, so that it is a weighted mean; None if there is no
         bound. With a code: the most that each weight can be, times N; with several `passes`: as often as there are.
+      rule: pure function `num_workers -> Rule`, by which a server on the real clock decides; raises a `ValueError` that
+        says why where it cannot. None if nobody has said.
     """
 
     schedule: Callable[[jax.Array, Network], Schedule]
@@ -137,6 +140,7 @@ class Protocol(NamedTuple):
     adaptive: Adaptive | None = None
     specification: Callable[[int], Specification] | None = None
     max_weight: float | None = 1.0
+    rule: Callable[[int], Rule] | None = None
 
     def __call__(self, durations: jax.Array, network: Network | None = None) -> Schedule:
         """Computes the schedule of these durations; the network defaults to an instantaneous one.

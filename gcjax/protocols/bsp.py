@@ -9,6 +9,7 @@ from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness
 from gcjax.protocols.simulation.rounds import fixed_units, rounds
+from gcjax.protocols.simulation.rules import round_rule
 from gcjax.stragglers.network import Network
 
 
@@ -43,6 +44,7 @@ def bsp() -> Protocol:
 
     return Protocol(
         schedule,
+        rule=lambda num_workers: round_rule(num_workers, num_units=1),
         max_staleness=lambda num_workers: 0,
         specification=lambda num_workers: specifications.bsp(num_workers),
     )

@@ -9,7 +9,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, View
+from gcjax.protocols.simulation.rules import Rule, View, slowest_clock
 from gcjax.stragglers.network import Network
 
 
@@ -52,12 +52,14 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
     _validate.integer("span", span)
     if weight is not None:
         _validate.single_number("weight", weight, finite=True)
-    rule = _rule(lower, span)
+
+    def rule(num_workers: int) -> Rule:
+        """The waiting rule, with the weight 1/W or `weight`."""
+        return _rule(lower, span)._replace(weight=1.0 / num_workers if weight is None else weight)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of the waiting rule; each message is a commit of its own, with the weight 1/W or `weight`."""
-        factor = 1.0 / durations.shape[1] if weight is None else weight
-        return event_schedule(rule, durations, network, weight=factor)
+        return event_schedule(rule(durations.shape[1]), durations, network)
 
     def max_staleness(num_workers: int) -> int:
         """int: the most commits between reading and pushing.
@@ -72,6 +74,7 @@ def dssp(*, lower: int = 3, span: int = 12, weight: float | None = None) -> Prot
         max_staleness=max_staleness,
         specification=lambda num_workers: specifications.dssp(num_workers, lower=lower, span=span),
         max_weight=1.0 if weight is None else None,  # who gives a weight says how far a gradient moves
+        rule=rule,
     )
 
 
@@ -97,12 +100,12 @@ def _rule(lower: int, max_granted: int) -> Rule:
             last=pushes.last.at[worker].set(view.now),
         )
         num_left = pushes.num_granted[worker]
-        num_ahead = view.clock[worker] - view.clock.min()  # the clock counts the pushes of each worker
+        num_ahead = view.clock[worker] - slowest_clock(view)  # the clock counts the pushes of each worker
         is_fastest = view.clock[worker] == view.clock.max()
         needs_grant = (num_left == 0) & (num_ahead > lower) & is_fastest
         # Whoever is exactly at the threshold may still take a step, so it ends at most one beyond lower + max_granted.
         max_steps = jnp.minimum(max_granted, lower + max_granted + 1 - num_ahead)
-        num_left = jnp.where(needs_grant, _num_granted(pushes, view.clock, worker, max_granted, max_steps), num_left)
+        num_left = jnp.where(needs_grant, _num_granted(pushes, view, worker, max_granted, max_steps), num_left)
         return pushes._replace(
             num_granted=pushes.num_granted.at[worker].set((num_left - 1).clip(0)),  # without the step that begins now
             may_go_on=pushes.may_go_on.at[worker].set(num_left > 0),
@@ -110,20 +113,19 @@ def _rule(lower: int, max_granted: int) -> Rule:
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who has a granted step, or is at most `lower` steps ahead of the slowest."""
-        return view.memory.may_go_on | (view.clock - view.clock.min() <= lower)
+        return view.memory.may_go_on | (view.clock - slowest_clock(view) <= lower)
 
     return Rule(ready=ready, memory=memory, remember=remember)
 
 
-def _num_granted(
-    pushes: _Pushes, clock: jax.Array, fast: jax.Array, max_granted: int, max_steps: jax.Array
-) -> jax.Array:
+def _num_granted(pushes: _Pushes, view: View, fast: jax.Array, max_granted: int, max_steps: jax.Array) -> jax.Array:
     """int32[]: the number of steps, `max_steps` at most, after which the fast worker is predicted to wait least.
 
     Both it and the slowest are predicted to go on at the interval between their last two pushes. 0 if one of them has
-    pushed less than twice. `clock int32[W]` are the pushes of each worker.
+    pushed less than twice. `view.clock int32[W]` are the pushes of each worker.
     """
-    slow = jnp.argmin(clock)
+    clock = view.clock
+    slow = jnp.argmin(jnp.where(view.alive, clock, jnp.iinfo(jnp.int32).max))
     fast_interval, slow_interval = (pushes.last[w] - pushes.before_last[w] for w in (fast, slow))
     num_steps = jnp.arange(max_granted + 1, dtype=jnp.int32)  # all that can be granted
     fast_push = pushes.last[fast] + num_steps.astype(fast_interval.dtype) * fast_interval

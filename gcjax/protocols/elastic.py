@@ -9,7 +9,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, units
+from gcjax.protocols.simulation.rules import Rule
 from gcjax.stragglers.network import Network
 
 
@@ -30,18 +30,20 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
     """
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     _validate.single_number("moving_rate", moving_rate, finite=True)
-    rule = Rule(plan=units(num_local_steps), exchanges=True)
+
+    def rule(num_workers: int) -> Rule:
+        """The rule of exchanges after H units, nobody waiting."""
+        _validate.single_number("moving_rate", moving_rate, maximum=float(num_workers))
+        return Rule(num_units=num_local_steps, exchanges=True, weight=moving_rate / num_workers)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which every worker pushes after H units, and each push is a commit."""
         num_units, num_workers = durations.shape
-        _validate.single_number("moving_rate", moving_rate, maximum=float(num_workers))
         num_pushes = max(1, num_units // num_local_steps)  # of each worker
         return event_schedule(
-            rule,
+            rule(num_workers),
             durations,
             network,
-            weight=moving_rate / num_workers,
             num_commits=num_pushes * num_workers,
             num_turns=num_pushes,
         )
@@ -50,6 +52,7 @@ def elastic_averaging(*, num_local_steps: int, moving_rate: float = 0.9) -> Prot
         schedule,
         round_units=num_local_steps,
         local=elastic(),
+        rule=rule,
         specification=lambda num_workers: specifications.elastic_averaging(
             num_workers, num_local_steps=num_local_steps
         ),

@@ -13,6 +13,7 @@ from gcjax.protocols.elastic import elastic
 from gcjax.protocols.groups import Groups, checked_groups, members
 from gcjax.protocols.schedule import Schedule, Timeline, record
 from gcjax.protocols.simulation.max_plus import bounded_staleness, commits_on_arrival
+from gcjax.protocols.simulation.rules import Rule, group_rule
 from gcjax.stragglers.network import Network
 
 MERGES = ("gradient", "change", "elastic")
@@ -71,11 +72,25 @@ def grouped(
         """The specification of these groups, which push after `num_local_steps` rounds."""
         return specifications.grouped(num_workers, groups=groups, num_local_steps=num_local_steps)
 
+    def rule(num_workers: int) -> Rule:
+        """The rule on the real clock, with one server: a commit takes a gradient of each member of a group."""
+        if merge != "gradient" or central_seconds:
+            raise ValueError(
+                "grouped can be served with merge='gradient' and central_seconds=0: the other merges keep parameters "
+                f"at a server of each group, and there is one server. Got merge={merge!r}, "
+                f"central_seconds={central_seconds!r}."
+            )
+        if num_workers != group_of.size:
+            raise ValueError(f"the groups must cover the workers; they are of {group_of.size}, got {num_workers}.")
+        group = jnp.asarray(group_of)
+        return group_rule(lambda view: group, num_workers, num_contributions=table.shape[1])
+
     local = _local(merge, group_of)
     return Protocol(
         lambda durations, network: _schedule(arrays, durations, network),
         round_units=num_local_steps,
         local=local,
+        rule=rule,
         specification=promise,
     )
 

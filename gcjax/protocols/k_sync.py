@@ -13,7 +13,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, View
+from gcjax.protocols.simulation.rules import Rule, View, all_have_pushed, all_under_way
 from gcjax.stragglers.network import Network
 
 
@@ -140,17 +140,18 @@ def _first_gradients(num_gradients: Callable[[int], int], *, distinct: bool, can
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which the first K gradients since the last commit are a commit, each with the weight 1/K."""
-        count = num_gradients(durations.shape[1])
+        waiting = rule(durations.shape[1])
         return event_schedule(
-            first_arrivals(count, distinct=distinct, cancels=cancels),
-            durations,
-            network,
-            weight=1.0 / count,
-            num_contributions=count,
-            num_commits=max(1, durations.size // count),
+            waiting, durations, network, num_commits=max(1, durations.size // waiting.num_contributions)
         )
 
-    return Protocol(schedule, one_version=cancels, max_staleness=(lambda num_workers: 0) if cancels else None)
+    def rule(num_workers: int) -> Rule:
+        """The rule of the first K gradients."""
+        return first_arrivals(num_gradients(num_workers), distinct=distinct, cancels=cancels)
+
+    return Protocol(
+        schedule, one_version=cancels, max_staleness=(lambda num_workers: 0) if cancels else None, rule=rule
+    )
 
 
 def first_arrivals(count: int, *, distinct: bool, cancels: bool) -> Rule:
@@ -160,12 +161,15 @@ def first_arrivals(count: int, *, distinct: bool, cancels: bool) -> Rule:
     """
 
     def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether `count` messages are in no commit yet; `view.num_uncommitted` counts by worker."""
+        """bool[]: whether `count` messages are in no commit yet, or one of everybody alive where these are fewer."""
         del worker
-        return view.num_uncommitted.sum() >= count
+        num_messages = view.num_uncommitted.sum()
+        if not distinct:
+            return num_messages >= count
+        return (num_messages >= count) | all_have_pushed(view)
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who may begin; where workers are distinct, who has no message that waits for a commit."""
         return view.num_uncommitted == 0 if distinct else jnp.ones_like(view.idle)
 
-    return Rule(commits, ready, cancels=cancels)
+    return Rule(commits, ready, cuts=all_under_way if cancels else None, weight=1.0 / count, num_contributions=count)

@@ -9,6 +9,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.simulation.rounds import fixed_units, rounds
+from gcjax.protocols.simulation.rules import round_rule
 from gcjax.stragglers.network import Network
 
 
@@ -74,6 +75,7 @@ def _averaged(num_local_steps: int, local: LocalWork, promise: Callable[..., spe
         max_staleness=lambda num_workers: 0,
         round_units=num_local_steps,
         local=local,
+        rule=lambda num_workers: round_rule(num_workers, num_units=num_local_steps),
         specification=lambda num_workers: promise(num_workers, num_local_steps=num_local_steps),
     )
 

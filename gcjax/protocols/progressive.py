@@ -12,7 +12,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.groups import checked_order, in_order, members
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, View
+from gcjax.protocols.simulation.rules import Rule, View, group_rule
 from gcjax.stragglers.network import Network
 
 
@@ -69,15 +69,23 @@ def progressive_groups(
         num_workers = durations.shape[1]
         table = jnp.asarray(_levels(num_workers, order))
         limit = factor * num_rounds * (_median_round(durations, network) if no_delay is None else no_delay)
-        rule = _rule(table, num_rounds * num_workers, limit)
-        weight = 1.0 / num_workers
-        return event_schedule(rule, durations, network, weight=weight, num_contributions=num_workers)
+        return event_schedule(_rule(table, num_rounds * num_workers, limit), durations, network)
+
+    def rule(num_workers: int) -> Rule:
+        """The rule on the real clock, where nobody knows the median of what is still to come."""
+        if no_delay is None:
+            raise ValueError(
+                "progressive_groups needs no_delay, the seconds of a round in which nobody is slow, where durations "
+                "are not known before the run; got None. Measure a round, or take them from a calibration."
+            )
+        table = jnp.asarray(_levels(num_workers, order))
+        return _rule(table, num_rounds * num_workers, factor * num_rounds * no_delay)
 
     def promise(num_workers: int) -> specifications.Specification:
         """The specification, for groups of neighbours in this order of the workers."""
         return specifications.progressive_groups(num_workers, order=order)
 
-    return Protocol(schedule, padded=True, specification=promise)
+    return Protocol(schedule, padded=True, specification=promise, rule=rule)
 
 
 def _levels(num_workers: int, order: Sequence[int] | None) -> np.ndarray:
@@ -112,13 +120,8 @@ def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
         zero = jnp.zeros((), jnp.int32)
         return Trial(group=table[0], level=zero, begin=jnp.zeros((), dtype), units=zero, chosen=zero > 0)
 
-    def own_group(view: View, worker: jax.Array) -> jax.Array:
-        """bool[W]: who is in the group of this worker."""
-        return view.memory.group == view.memory.group[worker]
-
-    def commits(view: View, worker: jax.Array) -> jax.Array:
-        """bool[]: whether all of this worker's group have a message that is in no commit yet."""
-        return ((view.num_uncommitted > 0) | ~own_group(view, worker)).all()
+    num_workers = table.shape[1]
+    rule = group_rule(lambda view: view.memory.group, num_workers, num_contributions=num_workers)
 
     def remember(view: View, worker: jax.Array) -> Trial:
         """The trial after a message of `worker`; the next one begins if it brings the commit that ends this one.
@@ -127,7 +130,7 @@ def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
         groups of the new trial when it commits next.
         """
         trial: Trial = view.memory
-        in_group, has_commit = own_group(view, worker), commits(view, worker)
+        in_group, has_commit = view.memory.group == view.memory.group[worker], rule.commits(view, worker)
         units = trial.units + jnp.where(has_commit, in_group.sum(dtype=jnp.int32), 0)
         has_ended = has_commit & ~trial.chosen & (units >= num_units)
         chosen = trial.chosen | (has_ended & (view.now - trial.begin <= limit))
@@ -141,4 +144,4 @@ def _rule(table: jax.Array, num_units: int, limit: jax.Array | float) -> Rule:
             chosen=chosen,
         )
 
-    return Rule(commits, lambda view: view.num_uncommitted == 0, takes=own_group, memory=memory, remember=remember)
+    return rule._replace(memory=memory, remember=remember)

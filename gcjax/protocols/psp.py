@@ -37,13 +37,16 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
     if weight is not None:
         _validate.single_number("weight", weight, finite=True)
 
-    def schedule(durations: jax.Array, network: Network) -> Schedule:
-        """The schedule of the waiting rule; each message is a commit of its own, with the weight 1/W or `weight`."""
-        num_workers = durations.shape[1]
+    def rule(num_workers: int) -> Rule:
+        """The waiting rule; each message is a commit of its own, with the weight 1/W or `weight`."""
         hint = "A worker looks at others."
         _validate.integer("num_sampled", num_sampled, maximum=num_workers - 1, hint=hint)
         factor = 1.0 / num_workers if weight is None else weight
-        return event_schedule(_rule(num_sampled, staleness, rng_key), durations, network, weight=factor)
+        return _rule(num_sampled, staleness, rng_key)._replace(weight=factor)
+
+    def schedule(durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of the waiting rule."""
+        return event_schedule(rule(durations.shape[1]), durations, network)
 
     return Protocol(
         schedule,
@@ -53,6 +56,7 @@ def psp(*, num_sampled: int, staleness: float = 0, rng_key: jax.Array, weight: f
             else specifications.asp(num_workers)
         ),
         max_weight=1.0 if weight is None else None,  # who gives a weight says how far a gradient moves
+        rule=rule,
     )
 
 
@@ -73,7 +77,8 @@ def _rule(num_sampled: int, staleness: float, rng_key: jax.Array) -> Rule:
 
     def ready(view: View) -> jax.Array:
         """bool[W]: who is at most `staleness` units ahead of all that it looks at, `view.memory int32[W, β]`."""
-        slowest = jnp.min(view.clock[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
+        clock = jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max)
+        slowest = jnp.min(clock[view.memory], axis=1, initial=jnp.iinfo(jnp.int32).max)
         return view.clock - slowest <= staleness
 
     return Rule(ready=ready, memory=memory, remember=remember)

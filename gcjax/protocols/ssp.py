@@ -9,7 +9,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.max_plus import bounded_staleness, check_staleness, commits_on_arrival
-from gcjax.protocols.simulation.rules import Rule
+from gcjax.protocols.simulation.rules import Rule, slowest_clock
 from gcjax.stragglers.network import Network
 
 
@@ -39,14 +39,19 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
     if weight is not None:
         _validate.single_number("weight", weight, finite=True)
 
-    rule = Rule(ready=lambda view: view.clock - view.clock.min() <= staleness)
+    def rule(num_workers: int) -> Rule:
+        """The waiting rule: who is at most `staleness` units ahead of the slowest may begin."""
+        factor = 1.0 / num_workers if weight is None else weight
+        if math.isinf(staleness):
+            return Rule(weight=factor)
+        return Rule(ready=lambda view: view.clock - slowest_clock(view) <= staleness, weight=factor)
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule in which each unit is a commit on arrival, with the weight 1/W or `weight`."""
-        factor = 1.0 / durations.shape[1] if weight is None else weight
+        waiting = rule(durations.shape[1])
         if network.server is None:
-            return commits_on_arrival(bounded_staleness(durations, network, staleness), factor, staleness)
-        return event_schedule(rule, durations, network, weight=factor)  # messages get in each other's way
+            return commits_on_arrival(bounded_staleness(durations, network, staleness), waiting.weight, staleness)
+        return event_schedule(waiting, durations, network)  # messages get in each other's way
 
     def max_staleness(num_workers: int) -> int:
         """int: the most commits between reading and pushing.
@@ -66,6 +71,7 @@ def ssp(*, staleness: float, weight: float | None = None) -> Protocol:
         max_staleness=None if math.isinf(staleness) else max_staleness,
         specification=promise,
         max_weight=1.0 if weight is None else None,  # who gives a weight says how far a gradient moves
+        rule=rule,
     )
 
 

@@ -6,7 +6,8 @@ import jax.numpy as jnp
 from gcjax import specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol, Schedule
-from gcjax.protocols.k_sync import k_batch_async
+from gcjax.protocols.k_sync import first_arrivals, k_batch_async
+from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.ssp import asp
 from gcjax.stragglers.network import Network
 
@@ -27,6 +28,15 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
     k_gradients = k_batch_async(num_contributions=num_contributions)
     unweighted = asp(weight=1.0) if num_contributions == 1 else k_gradients  # the same for K = 1, and faster
 
+    def weight(staleness: jax.Array, work: jax.Array) -> jax.Array:
+        """float[..., C]: 1/K divided by the staleness, or by 1 if that is 0."""
+        del work
+        return (1.0 / num_contributions) / jnp.maximum(staleness, 1).astype(jnp.result_type(float))
+
+    def rule(num_workers: int) -> Rule:
+        """The rule of K-batch-async, with other weights."""
+        return first_arrivals(num_contributions, distinct=False, cancels=False)._replace(weight=weight)
+
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of `unweighted`, with every weight divided by the staleness, or by 1 if that is 0."""
         record = unweighted.schedule(durations, network)
@@ -35,6 +45,7 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
 
     return unweighted._replace(
         schedule=schedule,
+        rule=rule,
         specification=lambda num_workers: specifications.staleness_aware(
             num_workers, num_contributions=num_contributions
         ),

@@ -9,7 +9,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, units
+from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, all_have_pushed
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -47,21 +47,38 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         """The schedule: eager, every push is a commit; otherwise a commit takes all pushes since the last one."""
         num_units, num_workers = durations.shape
         first_receipt = network.received(jnp.zeros_like(durations[0]))  # float[W] seconds
-        plan = _overlapping_pushes(first_receipt) if overlap else units(1)
+        plan = _overlapping_pushes(first_receipt) if overlap else None
         if eager:
-            rule = _eager_rule(_fixed_worker(trigger, durations), plan)
             return event_schedule(
-                rule, durations, network, weight=1.0 / num_workers, num_contributions=passes, split=overlap
+                rule_of_pushes(num_workers, _fixed_worker(trigger, durations), plan), durations, network
             )
-        return event_schedule(
-            _rule_of_slowest(plan),
-            durations,
-            network,
-            weight=1.0 / num_workers,
-            num_contributions=passes * num_workers,
-            num_commits=num_units,
-            by_worker=True,
-        )
+        return event_schedule(rule_of_slowest(num_workers, plan), durations, network, num_commits=num_units)
+
+    def rule_of_pushes(num_workers: int, fixed_worker: jax.Array | int, plan: Callable[..., TurnPlan] | None) -> Rule:
+        """The eager rule: a push is a commit, of two contributions where it can have steps from before a pull."""
+        rule = _eager_rule(fixed_worker, plan)
+        return rule._replace(weight=1.0 / num_workers, num_contributions=passes, split=overlap)
+
+    def rule_of_slowest(num_workers: int, plan: Callable[..., TurnPlan] | None) -> Rule:
+        """The rule of the paper: a commit takes all pushes since the last one, of each worker as one contribution."""
+        rule = _rule_of_slowest(plan)._replace(weight=1.0 / num_workers, by_worker=True)
+        return rule._replace(num_contributions=passes * num_workers)
+
+    def rule(num_workers: int) -> Rule:
+        """The rule on the real clock."""
+        if overlap:
+            raise ValueError(
+                "worker_busy(overlap=True) cannot be served: its workers compute while they send, and a worker of the "
+                "server does one after the other. Use overlap=False."
+            )
+        if not eager:
+            return rule_of_slowest(num_workers, None)
+        if trigger is None:
+            raise ValueError(
+                "worker_busy(eager=True) needs the trigger where durations are not known before the run, the worker "
+                "that is slowest; got None."
+            )
+        return rule_of_pushes(num_workers, _checked_trigger(trigger, num_workers), None)
 
     # Passes: the versions that a worker's pushes to one commit can be based on. While a push is on its way to one
     # commit, a worker can at most have read the two versions before it.
@@ -72,6 +89,7 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
         schedule,
         one_version=False,
         local=local,
+        rule=rule,
         specification=lambda num_workers: promise(num_workers, overlap=overlap),
     )
 
@@ -80,16 +98,20 @@ def _fixed_worker(trigger: int | None, durations: jax.Array) -> jax.Array:
     """int32[]: the trigger; if None, the worker whose durations `[T, W]` add up to most."""
     if trigger is None:
         return jnp.argmax(durations.sum(axis=0)).astype(jnp.int32)
-    hint = "The trigger is a worker."
-    return jnp.asarray(_validate.integer("trigger", trigger, maximum=durations.shape[1] - 1, hint=hint), jnp.int32)
+    return jnp.asarray(_checked_trigger(trigger, durations.shape[1]), jnp.int32)
 
 
-def _rule_of_slowest(plan: Callable[..., TurnPlan]) -> Rule:
+def _checked_trigger(trigger: int, num_workers: int) -> int:
+    """The trigger, if it is one of so many workers."""
+    return _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
+
+
+def _rule_of_slowest(plan: Callable[..., TurnPlan] | None) -> Rule:
     """The rule by which a message brings a commit once everybody has one that is in no commit yet."""
-    return Rule(lambda view, worker: (view.num_uncommitted > 0).all(), plan=plan, everybody=True)
+    return Rule(lambda view, worker: all_have_pushed(view), plan=plan, everybody=True)
 
 
-def _eager_rule(trigger: jax.Array, plan: Callable[..., TurnPlan]) -> Rule:
+def _eager_rule(trigger: jax.Array | int, plan: Callable[..., TurnPlan] | None) -> Rule:
     """The rule by which each message brings a commit, and whoever has read an older version than `memory` reads.
 
     The memory, int32[], is the version that the last push of the worker `trigger` made.

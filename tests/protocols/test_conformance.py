@@ -9,7 +9,7 @@ import pytest
 
 from gcjax import protocols, specifications
 from gcjax.protocols import check
-from gcjax.protocols.simulation import Rule, event_schedule
+from gcjax.protocols.simulation import Rule, all_under_way, event_schedule
 from gcjax.stragglers.network import Network
 from tests.parameters import one_in
 from tests.protocols import table
@@ -245,7 +245,7 @@ def ruled(rule, promised, width=1):
     """A protocol by a rule, in a promise of another one."""
 
     def run(durations, network):
-        return event_schedule(rule, durations, network, weight=1.0, num_contributions=width)
+        return event_schedule(rule._replace(num_contributions=width), durations, network)
 
     return protocols.Protocol(run, specification=promised)
 
@@ -258,7 +258,7 @@ def ruled(rule, promised, width=1):
             1, lambda w: SSP[1], "worker",
         ),
         (
-            Rule(lambda view, worker: view.num_uncommitted.sum() >= 2, cancels=True),
+            Rule(lambda view, worker: view.num_uncommitted.sum() >= 2, cuts=all_under_way),
             2, lambda w: specifications.k_sync(w, num_contributions=2), "worker",
         ),
         pytest.param(

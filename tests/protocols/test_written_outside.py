@@ -14,8 +14,11 @@ DURATIONS = stragglers.sample_durations(stragglers.exponential(), jax.random.key
 NETWORK = stragglers.constant_network(upload=0.2, download=0.1)
 
 
-def of_rule(rule, **arguments):
-    return Protocol(lambda durations, network: simulation.event_schedule(rule, durations, network, **arguments))
+def of_rule(rule, *, num_commits=None, **fields):
+    rule = rule._replace(**fields)
+    return Protocol(
+        lambda durations, network: simulation.event_schedule(rule, durations, network, num_commits=num_commits)
+    )
 
 
 def batches(count):

@@ -3,7 +3,7 @@
 from gcjax.protocols.simulation.event_schedule import event_schedule
 from gcjax.protocols.simulation.max_plus import bounded_staleness, check_staleness, commits_on_arrival
 from gcjax.protocols.simulation.rounds import Round, fixed_units, rounds, units_until
-from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, units
+from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, all_have_pushed, all_under_way, slowest_clock
 from gcjax.protocols.simulation.turns import Work
 
 __all__ = [
@@ -12,12 +12,14 @@ __all__ = [
     "TurnPlan",
     "View",
     "Work",
+    "all_have_pushed",
+    "all_under_way",
     "bounded_staleness",
     "check_staleness",
     "commits_on_arrival",
     "event_schedule",
     "fixed_units",
     "rounds",
-    "units",
+    "slowest_clock",
     "units_until",
 ]

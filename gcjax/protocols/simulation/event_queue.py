@@ -11,7 +11,8 @@ from typing import Any, NamedTuple, TypeVar
 import jax
 import jax.numpy as jnp
 
-from gcjax.protocols.simulation.rules import Rule, View
+from gcjax.protocols.simulation import decisions
+from gcjax.protocols.simulation.rules import Rule, View, turn_of
 from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns, Work
 from gcjax.stragglers.network import Network
 
@@ -69,6 +70,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             clock=zeros,
             num_uncommitted=zeros,
             idle=zeros == 0,
+            alive=zeros == 0,
             version=zeros - 1,
             memory=queue.rule.memory(num_workers, dtype),
         ),
@@ -176,13 +178,12 @@ class Queue(NamedTuple):
         """
         view, current = state.view, state.current
         all_arrived = self.phase_ends(state).min() > view.now
-        may_begin = view.idle & all_arrived & state.is_running & self.rule.ready(view)
+        may_begin = all_arrived & state.is_running & decisions.may_begin(self.rule, view)
         first = current.first + current.num_begun  # after the units of the last turn
         has_no_unit = may_begin & (first >= self.work.num_units)
         horizon = jnp.where(has_no_unit.any(), jnp.minimum(state.horizon, view.now), state.horizon)
         view, begins = view._replace(idle=view.idle & ~has_no_unit), may_begin & ~has_no_unit
-        # Where parameters are exchanged, they are received after computing, not before.
-        pulls = begins & self.rule.pulls(view) if not self.rule.exchanges else jnp.zeros_like(begins)
+        pulls = decisions.pulls(self.rule, view, begins)
         current = replace_where(
             current, begins, first=first, num_begun=0, work=0, commit=-1,
             begin=view.now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
@@ -204,7 +205,10 @@ class Queue(NamedTuple):
           pulled: bool[W], whose parameters were received for this turn.
         """
         old = state.current
-        plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
+        if self.rule.plan is None:
+            plan = turn_of(self.work, old.first, ready, self.rule.units_of(state.view))
+        else:
+            plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
         lacks_units = begins & (old.first + plan.num_units > self.work.num_units)
         horizon = jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
         computes = begins & ~lacks_units
@@ -227,15 +231,10 @@ class Queue(NamedTuple):
         takes all since the last one, so that the commit of a message is known on arrival; otherwise it is known when
         it is taken. If not `arrives bool[]`, nothing changes.
         """
-        view, num_messages = state.view, arrives.astype(jnp.int32)
-        position = view.num_uncommitted.sum(dtype=jnp.int32)  # behind the other messages that are in no commit yet
-        view = view._replace(
-            clock=view.clock.at[worker].add(num_messages),
-            num_uncommitted=view.num_uncommitted.at[worker].add(num_messages),
-            idle=view.idle.at[worker].set(view.idle[worker] | arrives),
-        )
-        commits = arrives & self.rule.commits(view, worker)
         current = state.current
+        position = state.view.num_uncommitted.sum(dtype=jnp.int32)  # behind the others that are in no commit yet
+        view = decisions.with_message(state.view, worker, arrives)
+        commit = decisions.commit_of(self.rule, view, worker, arrives)
         if self.rule.takes is None:
             current = current._replace(
                 commit=current.commit.at[worker].set(jnp.where(arrives, view.commits, current.commit[worker])),
@@ -245,19 +244,14 @@ class Queue(NamedTuple):
         state = state._replace(
             phase=state.phase.at[worker].set(jnp.where(arrives, IDLE, state.phase[worker])),
             phase_end=state.phase_end.at[worker].set(jnp.where(arrives, jnp.inf, state.phase_end[worker])),
-            time=state.time.at[jnp.where(commits, view.commits, state.time.size)].set(view.now, mode="drop"),
+            time=state.time.at[jnp.where(commit.happens, view.commits, state.time.size)].set(view.now, mode="drop"),
         )
-        taken = jnp.ones_like(view.idle) if self.rule.takes is None else self.rule.takes(view, worker)
-        taken = taken & commits
         if self.rule.takes is not None:
-            state = self._with_taken_messages(state, taken, view.commits)
-        view = view._replace(commits=view.commits + commits.astype(jnp.int32))
-        memory = self.rule.remember(view, worker)
-        memory = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), memory, view.memory)
-        state = state._replace(
-            view=view._replace(memory=memory, num_uncommitted=jnp.where(taken, 0, view.num_uncommitted))
-        )
-        return self._with_cut_off_turns(state, commits) if self.rule.cancels else state
+            state = self._with_taken_messages(state, commit.taken, view.commits)
+        state = state._replace(view=decisions.with_commit(self.rule, view, worker, arrives, commit))
+        if self.rule.cuts is None:
+            return state
+        return self._with_cut_off_turns(state, commit.happens & self.rule.cuts(state.view, worker))
 
     def _with_taken_messages(self, state: State, taken: jax.Array, commit: jax.Array) -> State:
         """The state in which the last messages of the workers of `taken bool[W]` are part of a commit."""
@@ -269,9 +263,9 @@ class Queue(NamedTuple):
         integers = integers.at[(*place, INTEGERS.index("position"))].set(position, mode="drop")
         return state._replace(integers=integers)
 
-    def _with_cut_off_turns(self, state: State, commits: jax.Array) -> State:
-        """The state in which all turns under way are ended, if `commits bool[]`; the unit that each began is lost."""
-        is_cut_off, now, old = commits & (state.phase != IDLE), state.view.now, state.current
+    def _with_cut_off_turns(self, state: State, cut: jax.Array) -> State:
+        """The state in which the turns under way of `cut bool[W]` are ended; the unit that each began is lost."""
+        is_cut_off, now, old = cut & (state.phase != IDLE), state.view.now, state.current
         current = replace_where(
             old, is_cut_off, num_begun=1, work=0, stop=jnp.minimum(old.stop, now), send_start=jnp.inf, arrive=jnp.inf,
             compute_start=jnp.where(old.compute_start > now, jnp.inf, old.compute_start),

@@ -23,12 +23,8 @@ def event_schedule(
     durations: jax.Array,
     network: Network,
     *,
-    weight: float | jax.Array,
-    num_contributions: int = 1,
     num_commits: int | None = None,
     num_turns: int | None = None,
-    split: bool = False,
-    by_worker: bool = False,
 ) -> Schedule:
     """The schedule of a rule, with one contribution for each message that a commit takes.
 
@@ -36,15 +32,9 @@ def event_schedule(
       rule: the protocol.
       durations: float[T, W] seconds.
       network: the time of messages.
-      weight: of a contribution.
-      num_contributions: C, the most messages that a commit can take.
       num_commits: E, at least the commits that there can be; T * W if None, one for each unit. Where every commit takes
         K messages, T * W // K are enough, and the schedule is that much smaller.
       num_turns: J, at least the turns that a worker can make of its units; T if None.
-      split: whether what a message has of the version before the one just read is a contribution of its own; C is then
-        twice the messages.
-      by_worker: whether all messages of a worker to a commit are one contribution, for each version that they are based
-        on; C is then W times the versions.
 
     Raises:
       ValueError: if a commit takes more than C messages, or there are more than E commits. Under `jit` the horizon is
@@ -54,20 +44,40 @@ def event_schedule(
     max_commits = work.num_units * work.num_workers if num_commits is None else num_commits
     # One commit more, to see whether there was room.
     turns, time, horizon = _simulated(rule, work, network, num_turns or work.num_units, max_commits + 1)
-    max_messages = num_contributions // (2 if split else 1)
-    is_lossy = jnp.isfinite(time[-1]) | (not by_worker and _most_messages(turns) > max_messages)
+    max_messages = rule.num_contributions // (2 if rule.split else 1)
+    is_lossy = jnp.isfinite(time[-1]) | (not rule.by_worker and _most_messages(turns) > max_messages)
     if not _validate.is_traced(is_lossy) and bool(is_lossy):
         _raise_no_room(turns, time, max_messages)
-    return turns_record(
+    horizon = jnp.where(is_lossy, jnp.nan, horizon)  # refused by the check of any schedule
+    return rule_record(rule, turns, work, time[:-1], horizon)
+
+
+def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: jax.Array) -> Schedule:
+    """The record of turns that were taken by a rule, simulated or not.
+
+    Args:
+      rule: says what a contribution is, and what it weighs.
+      turns: arrays [J, W].
+      work: the seconds of the units.
+      time: float[E] seconds of the commits.
+      horizon: float[] seconds, when the first worker would begin a unit that there is not.
+    """
+    is_number = not callable(rule.weight)
+    record = turns_record(
         turns,
         work,
-        time=time[:-1],
-        horizon=jnp.where(is_lossy, jnp.nan, horizon),  # refused by the check of any schedule
-        weight=weight,
-        num_contributions=num_contributions,
-        split=split,
-        by_worker=by_worker,
+        time=time,
+        horizon=horizon,
+        weight=rule.weight if is_number else 1.0,
+        num_contributions=rule.num_contributions,
+        split=rule.split,
+        by_worker=rule.by_worker,
     )
+    if is_number:
+        return record
+    staleness = jnp.arange(time.size, dtype=jnp.int32)[:, None] - record.version
+    weight = rule.weight(staleness, record.work.clip(0)).astype(time.dtype)
+    return record._replace(weight=jnp.where(record.worker >= 0, weight, 0))
 
 
 def _simulated(

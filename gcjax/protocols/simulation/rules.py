@@ -1,6 +1,6 @@
 """The words of a waiting rule: what it may look at, what it decides, and what a worker does in a turn.
 
-Letters: T units sampled per worker, W workers.
+Letters: T units sampled per worker, W workers, C contributions to a commit.
 """
 
 from collections.abc import Callable
@@ -21,6 +21,7 @@ class View(NamedTuple):
       clock: int32[W], the messages of each worker that have arrived.
       num_uncommitted: int32[W], those that are not in a commit yet.
       idle: bool[W], who is between two turns.
+      alive: bool[W], who takes part: nobody waits for who does not.
       version: int32[W], the version that each worker has read last; -1 at first.
       memory: what the rule keeps in mind.
     """
@@ -30,6 +31,7 @@ class View(NamedTuple):
     clock: jax.Array
     num_uncommitted: jax.Array
     idle: jax.Array
+    alive: jax.Array
     version: jax.Array
     memory: Any
 
@@ -59,9 +61,15 @@ def turn_of(work: Work, first: jax.Array, ready: jax.Array, count: jax.Array | i
     return TurnPlan(num_units=num_units, compute_start=ready, stop=stop, send_start=stop, fresh=first)
 
 
-def units(count: int) -> Callable[[Work, jax.Array, jax.Array, Any], TurnPlan]:
-    """The plan, see `Rule`, by which every turn has so many units."""
-    return lambda work, first, ready, memory: turn_of(work, first, ready, count)
+def slowest_clock(view: View) -> jax.Array:
+    """int32[]: the fewest messages of anybody who is alive; the largest number if nobody is."""
+    return jnp.min(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
+
+
+def all_have_pushed(view: View) -> jax.Array:
+    """bool[]: whether everybody who is alive has a message that is in no commit yet, and there is one."""
+    has_message = view.num_uncommitted > 0
+    return (has_message | ~view.alive).all() & has_message.any()
 
 
 def _commit_on_each(view: View, worker: jax.Array) -> jax.Array:
@@ -80,6 +88,12 @@ def _has_old_version(view: View) -> jax.Array:
     return view.version < view.commits
 
 
+def all_under_way(view: View, worker: jax.Array) -> jax.Array:
+    """bool[W], true: a commit cuts off every turn that is under way."""
+    del worker
+    return jnp.ones_like(view.idle)
+
+
 def _unchanged_memory(view: View, worker: jax.Array) -> Any:
     """The memory as it is: a message changes nothing in it."""
     del worker
@@ -95,22 +109,80 @@ class Rule(NamedTuple):
       ready: `(view) -> bool[W]`, who may begin a turn; asked for idle workers only. Everybody if it is not said.
       takes: `(view, worker) -> bool[W]`, whose messages the commit takes; everybody's if None.
       pulls: `(view) -> bool[W]`, whose turn begins with receiving the parameters.
-      plan: `(work, first, ready, memory) -> TurnPlan`, what a worker does that has the parameters at `ready float[W]`.
+      num_units: the units of a turn, a number or `(view) -> int32[W]`.
+      plan: `(work, first, ready, memory) -> TurnPlan`, what a worker does that has the parameters at `ready float[W]`,
+        where it decides by its own clock; None for turns of `num_units` units, one after the other.
       memory: `(num_workers, dtype) -> memory`, what the rule keeps in mind at first.
       remember: `(view, worker) -> memory`, after a message; `view.commits` counts the commit that it brought.
-      cancels: whether a commit cuts off all turns under way.
+      cuts: `(view, worker) -> bool[W]`, whose turns the commit cuts off; nobody's if None.
       exchanges: whether the parameters are received after computing and before sending, not before computing.
       everybody: whether each commit needs a message of everybody, so that there is none any more, and the run comes to
         a halt, once a worker that owes one never ends its unit.
+      weight: of a contribution in its commit, a number, or `(staleness int32[..., C], work int32[..., C]) ->
+        float[..., C]`, from the commits since it was read and the units in it (0 where there is none).
+      num_contributions: C, the most messages that a commit can take.
+      split: whether what a message has of the version before the one just read is a contribution of its own; C is then
+        twice the messages.
+      by_worker: whether all messages of a worker to a commit are one contribution, for each version that they are based
+        on; C is then W times the versions.
     """
 
     commits: Callable[[View, jax.Array], jax.Array] = _commit_on_each
     ready: Callable[[View], jax.Array] = _all_may_begin
     takes: Callable[[View, jax.Array], jax.Array] | None = None
     pulls: Callable[[View], jax.Array] = _has_old_version
-    plan: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] = units(1)
+    num_units: int | Callable[[View], jax.Array] = 1
+    plan: Callable[[Work, jax.Array, jax.Array, Any], TurnPlan] | None = None
     memory: Callable[[int, Any], Any] = lambda num_workers, dtype: ()
     remember: Callable[[View, jax.Array], Any] = _unchanged_memory
-    cancels: bool = False
+    cuts: Callable[[View, jax.Array], jax.Array] | None = None
     exchanges: bool = False
     everybody: bool = False
+    weight: Any = 1.0
+    num_contributions: int = 1
+    split: bool = False
+    by_worker: bool = False
+
+    def units_of(self, view: View) -> Any:
+        """The units of a turn that begins now: int, or int32[W]."""
+        return self.num_units(view) if callable(self.num_units) else self.num_units
+
+
+def round_rule(num_workers: int, num_units: int) -> Rule:
+    """The rule of rounds: everybody does so many units, a commit takes the mean of all, and then all begin anew."""
+    return Rule(
+        commits=lambda view, worker: all_have_pushed(view),
+        ready=lambda view: view.num_uncommitted == 0,
+        num_units=num_units,
+        everybody=True,
+        weight=1.0 / num_workers,
+        num_contributions=num_workers,
+        by_worker=True,
+    )
+
+
+def group_rule(group_of: Callable[[View], jax.Array], num_workers: int, num_contributions: int) -> Rule:
+    """The rule of groups: a commit takes a message of everybody in a group, who waits for it; groups are on their own.
+
+    Args:
+      group_of: `(view) -> int32[W]`, the group of each worker.
+      num_workers: W.
+      num_contributions: C, the workers of the largest group.
+    """
+
+    def own_group(view: View, worker: jax.Array) -> jax.Array:
+        """bool[W]: who is in the group of this worker."""
+        return group_of(view) == group_of(view)[worker]
+
+    def commits(view: View, worker: jax.Array) -> jax.Array:
+        """bool[]: whether all of this worker's group who are alive have a message that is in no commit yet."""
+        in_group, has_message = own_group(view, worker), view.num_uncommitted > 0
+        return (has_message | ~in_group | ~view.alive).all() & (has_message & in_group).any()
+
+    return Rule(
+        commits,
+        ready=lambda view: view.num_uncommitted == 0,
+        takes=own_group,
+        weight=1.0 / num_workers,
+        num_contributions=num_contributions,
+    )

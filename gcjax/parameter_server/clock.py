@@ -1,0 +1,42 @@
+"""Clocks: monotonic ones, which do not jump, and the difference between two of them."""
+
+import time
+from collections.abc import Callable
+
+import jax.numpy as jnp
+import numpy as np
+
+Clock = Callable[[], float]
+"""Seconds since some moment."""
+
+
+class EventClock:
+    """The clock of a record: each event is later than the one before, also in the type of the record's times."""
+
+    def __init__(self, clock: Clock = time.monotonic, *, begin: float = 0.0) -> None:
+        """Shows `begin` seconds now."""
+        self._clock, self._offset = clock, begin - clock()
+        self._type = np.dtype(jnp.result_type(float)).type
+        self._last = self._type(begin)
+
+    def now(self) -> float:
+        """Seconds, as the clock of the machine says."""
+        return self._clock() + self._offset
+
+    def event(self) -> float:
+        """Seconds of an event that happens now."""
+        seconds = self._type(self.now())
+        if seconds <= self._last:
+            seconds = np.nextafter(self._last, self._type(np.inf))
+        self._last = seconds
+        return float(seconds)
+
+
+def offset(exchanges: list[tuple[float, float, float]]) -> float:
+    """Seconds to add to our clock to get theirs, by the exchange that took the shortest (Cristian 1989).
+
+    Args:
+      exchanges: of each, when the question left by our clock, what their clock said, and when the answer had come.
+    """
+    sent, theirs, received = min(exchanges, key=lambda times: times[2] - times[0])
+    return theirs - (sent + received) / 2

@@ -1,0 +1,244 @@
+"""Messages over Arrow Flight (gRPC): one exchange of record batches for each worker, open as long as it takes part.
+
+A thread reads for each connection and another one writes, so that a worker that does not read holds up nobody.
+"""
+
+import contextlib
+import hmac
+import queue
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight as flight
+
+from gcjax.parameter_server import wire
+from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, OnConnection, Refused, Security
+from gcjax.parameter_server.wire import Message
+
+SCHEMA = pa.schema([("bytes", pa.uint8())])
+COMMAND = f"gcjax-parameter-server-{wire.FORMAT}".encode()
+PART_BYTES = 1 << 30
+"""The bytes of a record batch at most: a message of more has several. gRPC takes less than 2 GiB."""
+_AUTHORIZATION = "authorization"
+
+
+def listen(address: str, on_connection: OnConnection, *, max_bytes: int, security: Security = NO_SECURITY) -> "Server":
+    """Listens at an address until it is closed.
+
+    Args:
+      address: HOST:PORT; port 0 for any free one.
+      on_connection: called with each connection, in a thread of its own; the connection is closed when it returns.
+      max_bytes: of the body of a message.
+      security: the token and the certificate of the server.
+
+    Raises:
+      ValueError: if nobody can listen there, for example since the port is in use.
+    """
+    scheme = "grpc+tls" if security.certificate else "grpc"
+    options: dict[str, Any] = {"middleware": {"token": _TokenCheck(security.token)}}
+    if security.certificate:
+        options["tls_certificates"] = [(security.certificate, security.private_key)]
+    try:
+        return Server(f"{scheme}://{address}", on_connection, max_bytes, options)
+    except (OSError, pa.ArrowException) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"address must be one to listen at, with a free port; got {address!r}: {reason}") from None
+
+
+def connect(address: str, *, max_bytes: int, security: Security = NO_SECURITY, seconds: float = 5.0) -> Connection:
+    """A connection to the server at `address`, HOST:PORT.
+
+    Args:
+      address: of the server.
+      max_bytes: of the body of a message.
+      security: the token, and the certificate by which the server is known.
+      seconds: that the server may take to answer.
+
+    Raises:
+      Disconnected: if nobody answers there.
+      Refused: if the token or the format is another one.
+    """
+    scheme, options = ("grpc+tls", {"tls_root_certs": security.certificate}) if security.certificate else ("grpc", {})
+    client = flight.connect(f"{scheme}://{address}", **options)
+    headers = [(_AUTHORIZATION.encode(), f"Bearer {security.token}".encode())]
+    try:
+        # An exchange has no deadline of its own, so a short call sees first whether anybody answers.
+        list(
+            client.do_action(
+                flight.Action("hello", COMMAND), flight.FlightCallOptions(timeout=seconds, headers=headers)
+            )
+        )
+        descriptor = flight.FlightDescriptor.for_command(COMMAND)
+        writer, reader = client.do_exchange(descriptor, flight.FlightCallOptions(headers=headers))
+        writer.begin(SCHEMA)
+    except (flight.FlightUnauthenticatedError, pa.ArrowInvalid) as error:
+        client.close()
+        raise Refused(str(error).split(". Detail")[0]) from None
+    except (OSError, pa.ArrowException) as error:
+        client.close()
+        raise Disconnected(f"nobody answers at {address}: {str(error).splitlines()[0]}") from None
+
+    def close() -> None:
+        """Ends the exchange."""
+        with contextlib.suppress(OSError, pa.ArrowException):
+            reader.cancel()
+        with contextlib.suppress(OSError, pa.ArrowException):
+            client.close()
+
+    return _Exchange(reader, writer, max_bytes, close)
+
+
+class Server(flight.FlightServerBase):
+    """A `Listener`."""
+
+    def __init__(self, location: str, on_connection: OnConnection, max_bytes: int, options: dict[str, Any]) -> None:
+        """Listens from now on, at a URL with the scheme grpc or grpc+tls; the options are those of the base class."""
+        self._on_connection, self._max_bytes = on_connection, max_bytes
+        self._host = location.split("://")[1].rpartition(":")[0]
+        self._token_check: _TokenCheck = options["middleware"]["token"]
+        self._num_malformed = 0
+        super().__init__(location, **options)
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT that it listens at."""
+        return f"{self._host}:{self.port}"
+
+    @property
+    def num_refused(self) -> int:
+        """The calls that were refused."""
+        return self._token_check.num_refused + self._num_malformed
+
+    def do_action(self, context: Any, action: Any) -> Iterator[bytes]:
+        """Answers who wants to know whether the server is there and speaks this format."""
+        del context
+        self._check(action.body.to_pybytes())
+        return iter([])
+
+    def do_exchange(self, context: Any, descriptor: Any, reader: Any, writer: Any) -> None:
+        """Calls `on_connection` with the exchange of a worker."""
+        del context
+        self._check(descriptor.command or b"")
+        writer.begin(SCHEMA)
+        connection = _Exchange(reader, writer, self._max_bytes, lambda: None)
+        try:
+            self._on_connection(connection)
+        except ValueError as error:
+            self._num_malformed += 1
+            raise pa.ArrowInvalid(str(error)) from None
+        finally:
+            connection.close()
+
+    def close(self) -> None:
+        """Ends it and all its connections."""
+        self.shutdown()
+
+    def _check(self, command: bytes) -> None:
+        """Raises an error unless the command is that of this format."""
+        if command != COMMAND:
+            self._num_malformed += 1
+            raise pa.ArrowInvalid(
+                f"both sides must speak the same format, {COMMAND.decode()}; got {command[:60]!r}. Install the same "
+                "gcjax on both"
+            )
+
+
+class _TokenCheck(flight.ServerMiddlewareFactory):
+    """Refuses calls without the token, and counts them."""
+
+    def __init__(self, token: str) -> None:
+        """`token`: empty lets everybody in."""
+        super().__init__()
+        self._token, self.num_refused = token, 0
+
+    def start_call(self, info: Any, headers: dict[str, list[str]]) -> None:
+        """Raises an error unless the headers of the call have the token."""
+        del info
+        given = next(iter(headers.get(_AUTHORIZATION, [])), "")
+        if self._token and not hmac.compare_digest(given.encode(), f"Bearer {self._token}".encode()):
+            self.num_refused += 1
+            raise flight.FlightUnauthenticatedError("the token must be that of the server; this one is another")
+
+
+class _Exchange:
+    """A `Connection`; what is sent waits in a queue for a thread that writes it."""
+
+    def __init__(self, reader: Any, writer: Any, max_bytes: int, close: Any) -> None:
+        """Of a Flight reader and writer; `close` ends them."""
+        self._reader, self._writer, self._max_bytes, self._close = reader, writer, max_bytes, close
+        self._outbox: queue.SimpleQueue[Message | None] = queue.SimpleQueue()
+        self._is_broken = False
+        self._sender = threading.Thread(target=self._write_all, daemon=True)
+        self._sender.start()
+
+    def send(self, message: Message) -> None:
+        """Puts the message into the queue."""
+        if self._is_broken:
+            raise Disconnected("the other side is gone.")
+        self._outbox.put(message)
+
+    def receive(self) -> Message:
+        """Waits for the next message, of one record batch or several."""
+        try:
+            chunk = self._reader.read_chunk()
+            if chunk.app_metadata is None:
+                raise ValueError("a message must have a header; this one has none.")
+            header = wire.header_of(chunk.app_metadata.to_pybytes(), self._max_bytes)
+            num_bytes = header.pop("bytes")
+            if not num_bytes:
+                return Message(header)
+            parts = [_array(chunk.data)]
+            while sum(part.size for part in parts) < num_bytes:
+                parts.append(_array(self._reader.read_chunk().data))
+        except (StopIteration, OSError, pa.ArrowException) as error:
+            self._is_broken = True
+            raise Disconnected(
+                f"the other side is gone: {str(error).splitlines()[0] if str(error) else 'closed'}"
+            ) from None
+        body = parts[0] if len(parts) == 1 else np.concatenate(parts)
+        if body.size != num_bytes:
+            raise ValueError(f"a message must have the {num_bytes} bytes that it announces; it has {body.size}.")
+        return Message(header, body)
+
+    def close(self) -> None:
+        """Ends it once everything is written, or at once if nothing can be."""
+        self._outbox.put(None)
+        self._sender.join(timeout=0.1 if self._is_broken else 2.0)  # a worker that does not read is left behind
+        self._close()
+
+    def _write_all(self) -> None:
+        """Writes what is in the queue until `None`, or until the other side is gone."""
+        try:
+            while (message := self._outbox.get()) is not None:
+                self._write(message)
+            self._writer.close()
+        except (OSError, pa.ArrowException, StopIteration):
+            self._is_broken = True
+
+    def _write(self, message: Message) -> None:
+        """Writes a message; its header goes with the first record batch."""
+        header = wire.header_bytes(message)
+        if message.body is None or not message.body.size:
+            self._writer.write_metadata(header)
+            return
+        for begin in range(0, message.body.size, PART_BYTES):
+            batch = _batch(message.body[begin : begin + PART_BYTES])
+            if begin == 0:
+                self._writer.write_with_metadata(batch, header)
+            else:
+                self._writer.write_batch(batch)
+
+
+def _batch(part: np.ndarray) -> pa.RecordBatch:
+    """A record batch of uint8[n], without a copy."""
+    return pa.record_batch([pa.Array.from_buffers(pa.uint8(), part.size, [None, pa.py_buffer(part)])], schema=SCHEMA)
+
+
+def _array(batch: Any) -> np.ndarray:
+    """uint8[n], the bytes of a record batch, without a copy; they are not to be written."""
+    if batch is None or batch.num_columns != 1 or batch.schema.field(0).type != pa.uint8():
+        raise ValueError("a message must have its bytes in one column of type uint8.")
+    return np.asarray(batch.column(0).to_numpy(zero_copy_only=True))

@@ -1,0 +1,403 @@
+"""The server: parameters, the rule and the clock, in one thread that deals with one event after the other.
+
+Letters: W workers, E commits.
+"""
+
+import contextlib
+import math
+import queue
+import threading
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax import _validate
+from gcjax.parameter_server import flight, turn_log, wire
+from gcjax.parameter_server.clock import EventClock
+from gcjax.parameter_server.setup import Setup, check_setup, differences, fingerprint
+from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
+from gcjax.parameter_server.turn_log import Turn, TurnLog
+from gcjax.parameter_server.updates import Contribution, Updates
+from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, Decision, Waiting
+from gcjax.parameter_server.wire import Message
+from gcjax.protocols.schedule import Schedule
+
+NON_FINITE = ("stop", "skip")
+LOOPBACK = ("127.", "localhost", "[::1]", "::1")
+
+
+class Membership(NamedTuple):
+    """A change in who takes part.
+
+    Attributes:
+      time: seconds.
+      worker: its number.
+      change: "joined", "left", "came back", "skipped" (numbers that are not finite).
+      why: in words.
+    """
+
+    time: float
+    worker: int
+    change: str
+    why: str = ""
+
+
+class LiveRun(NamedTuple):
+    """What a server returns.
+
+    Attributes:
+      params: the parameters at the end.
+      opt_state: of the server's optimizer.
+      schedule: the record of what happened, as of a simulated run, in seconds since the first worker began.
+      loss: float64[E], the training loss of each commit.
+      memberships: who came and went, in order of time.
+      service_seconds: float64[messages], what the server took for each push.
+      num_refused: calls and messages that were refused.
+    """
+
+    params: Any
+    opt_state: Any
+    schedule: Schedule
+    loss: np.ndarray
+    memberships: tuple[Membership, ...]
+    service_seconds: np.ndarray
+    num_refused: int
+
+
+class Limits(NamedTuple):
+    """When a run ends, and what it bears with.
+
+    Attributes:
+      num_commits: that are made at most.
+      seconds: after which it ends, from the moment that all begin, or until then from the first; inf for never.
+      lease: seconds for which a worker of which nothing is heard still takes part.
+      min_workers: so many must have joined before anybody begins; all W if None.
+      non_finite: what a gradient that is not finite leads to: "stop" ends the run with an error, "skip" drops it.
+    """
+
+    num_commits: int
+    seconds: float = math.inf
+    lease: float = 5.0
+    min_workers: int | None = None
+    non_finite: str = "stop"
+
+    def validated(self, num_workers: int) -> "Limits":
+        """The same, if the numbers are in their ranges."""
+        _validate.integer("num_commits", self.num_commits, minimum=1)
+        _validate.single_number("seconds", self.seconds, above=True)
+        _validate.single_number("lease", self.lease, above=True, finite=True)
+        if self.min_workers is not None:
+            _validate.integer("min_workers", self.min_workers, minimum=1, maximum=num_workers)
+        _validate.choice("non_finite", self.non_finite, NON_FINITE)
+        return self._replace(min_workers=self.min_workers or num_workers)
+
+
+class _Event(NamedTuple):
+    """Something that a connection's thread has seen: a message, or None for the end of the connection."""
+
+    connection: Connection
+    message: Message | None
+
+
+class _Member(NamedTuple):
+    """A worker that is connected, or has been.
+
+    Attributes:
+      connection: None while it has none.
+      incarnation: which process it is.
+      last_heard: seconds.
+    """
+
+    connection: Connection | None
+    incarnation: str
+    last_heard: float
+
+
+class Server:
+    """Listens from the moment it is made; `run` serves until the run is done."""
+
+    def __init__(
+        self, setup: Setup, limits: Limits, *, address: str = "127.0.0.1:0", security: Security = NO_SECURITY
+    ) -> None:
+        """Raises a `ValueError` if the protocol cannot be served, or nobody can listen at the address."""
+        check_setup(setup)
+        self._setup, self._limits = setup, limits.validated(setup.num_workers)
+        _check_security(address, security)
+        self._rule = setup.rule()
+        self._fingerprint = fingerprint(setup)
+        self._waiting = Waiting(self._rule, setup.num_workers)
+        self._updates = Updates(setup.protocol, setup.optimizer, self._rule.weight, setup.initial_params())
+        self._log = TurnLog(setup.num_workers)
+        self._clock = EventClock()
+        self._pending: list[Contribution] = []
+        self._members: dict[int, _Member] = {}
+        self._workers: dict[int, int] = {}  # by the id of a connection
+        self._memberships: list[Membership] = []
+        self._service_seconds: list[float] = []
+        self._num_refused = 0
+        self._next_look = math.inf
+        self._early: list[int] = []  # workers that are there before all begin
+        self._has_begun = False
+        self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
+        self._is_done = threading.Event()
+        self._waiting.warm_up()
+        self._updates.warm_up()
+        num_bytes = self._updates.layout.num_bytes
+        self._listener = flight.listen(address, self._on_connection, max_bytes=num_bytes, security=security)
+        self.address = self._listener.address
+
+    def run(self) -> LiveRun:
+        """Serves until all commits are made, or the time is over."""
+        try:
+            while not self._is_over():
+                self._deal_with_next()
+        finally:
+            self._end()
+        end = max([self._clock.now(), *self._log.commit_times[-1:]])
+        return LiveRun(
+            params=self._updates.params,
+            opt_state=self._updates.opt_state,
+            schedule=jax.device_get(turn_log.schedule_of(self._log, self._rule, end)),
+            loss=np.asarray(self._log.losses),
+            memberships=tuple(self._memberships),
+            service_seconds=np.asarray(self._service_seconds),
+            num_refused=self._num_refused + self._listener.num_refused,
+        )
+
+    # What connections' threads do.
+
+    def _on_connection(self, connection: Connection) -> None:
+        """Puts the messages of a connection into the queue, until it ends or the run is done."""
+        try:
+            while not self._is_done.is_set():
+                message = connection.receive()
+                if message.kind == "ping":  # answered here: its time is to be short
+                    answer = {"kind": "pong", "now": self._clock.now(), "lease": self._limits.lease}
+                    connection.send(Message(answer))
+                else:
+                    self._events.put(_Event(connection, message))
+        except Disconnected:
+            pass
+        finally:
+            self._events.put(_Event(connection, None))
+
+    # What the server's thread does.
+
+    def _is_over(self) -> bool:
+        """Whether all commits are made, or the time is over."""
+        return self._clock.now() >= self._limits.seconds or len(self._log.commit_times) >= self._limits.num_commits
+
+    def _deal_with_next(self) -> None:
+        """Waits for the next event, or for the next lease to end, and deals with it."""
+        try:
+            event = self._events.get(timeout=float(np.clip(self._next_look - self._clock.now(), 1e-3, 1.0)))
+        except queue.Empty:
+            event = None
+        begin = self._clock.now()
+        if begin >= self._next_look or event is None:
+            self._end_leases(begin)
+        if event is None:
+            return
+        worker = self._workers.get(id(event.connection))
+        if event.message is None:
+            self._disconnect(event.connection, worker)
+        elif worker is None:
+            self._greet(event.connection, event.message)
+        elif self._members[worker].connection is event.connection:  # not of a process that was replaced
+            self._members[worker] = self._members[worker]._replace(last_heard=begin)
+            self._hear(worker, event.message)
+            if event.message.kind == "push":
+                self._service_seconds.append(self._clock.now() - begin)
+
+    def _end_leases(self, now: float) -> None:
+        """Puts out the workers of which nothing was heard for longer than their lease, and says when to look again."""
+        for worker, member in list(self._members.items()):
+            silence = now - member.last_heard
+            if self._waiting.alive[worker] and silence >= self._limits.lease:
+                self._leave(worker, f"nothing was heard of it for {silence:.2f} s")
+        heard = [member.last_heard for worker, member in self._members.items() if self._waiting.alive[worker]]
+        next_end = min(heard, default=now) + self._limits.lease
+        self._next_look = min(next_end, self._limits.seconds)
+
+    def _hear(self, worker: int, message: Message) -> None:
+        """Deals with a message of a worker."""
+        if message.kind == "ready":
+            self._join(worker)
+        elif not self._waiting.alive[worker] and worker not in self._early:
+            self._join(worker)  # it was silent for too long, and what it sends now is of a turn that was cut off
+        elif message.kind == "alive" or message.header.get("turn") != self._turn_number(worker):
+            return
+        elif message.kind == "pull":
+            self._send_exchange(worker)
+        elif message.kind == "push":
+            self._take(worker, message)
+        else:
+            self._num_refused += 1
+
+    def _greet(self, connection: Connection, message: Message) -> None:
+        """Lets in a worker that runs the same, and tells any other one why not."""
+        header = message.header
+        why, worker = "", header.get("worker")
+        if message.kind != "hello" or not isinstance(worker, int) or not 0 <= worker < self._setup.num_workers:
+            worker = -1
+            why = f"a worker must say its number, 0, ..., {self._setup.num_workers - 1}; got {worker!r}."
+        elif different := differences(self._fingerprint, dict(header.get("fingerprint") or {})):
+            why = f"server and worker must run the same; they differ in\n{different}"
+        elif self._waiting.alive[worker] and self._members[worker].incarnation != header.get("incarnation"):
+            why = f"worker {worker} is there already. Give each process another number."
+        if why:
+            self._num_refused += 1
+            connection.send(Message({"kind": "refused", "why": why}))
+            return
+        self._members[worker] = _Member(connection, str(header.get("incarnation")), self._clock.now())
+        self._workers[id(connection)] = worker
+
+    def _disconnect(self, connection: Connection, worker: int | None) -> None:
+        """Forgets a connection; its worker leaves at once, since nobody holds the other end any more."""
+        self._workers.pop(id(connection), None)
+        if worker is None or self._members[worker].connection is not connection:
+            return
+        self._members[worker] = self._members[worker]._replace(connection=None)
+        if worker in self._early:
+            self._early.remove(worker)
+        if self._waiting.alive[worker]:
+            self._leave(worker, "its connection has ended")
+
+    def _join(self, worker: int) -> None:
+        """Lets a worker take part; the first ones begin together, once there are enough."""
+        if self._waiting.alive[worker]:  # a new connection in the place of one that nobody has missed yet
+            self._leave(worker, "it has a new connection")
+        if not self._has_begun:
+            self._early.append(worker)
+            if len(self._early) < (self._limits.min_workers or 1):
+                return
+            self._has_begun, self._clock = True, EventClock()
+            self._join_all(self._early, 0.0)
+            self._early = []
+            heard = {w: member._replace(last_heard=0.0) for w, member in self._members.items()}
+            self._members, self._next_look = heard, 0.0
+        else:
+            self._join_all([worker], self._clock.event())
+
+    def _join_all(self, workers: list[int], now: float) -> None:
+        """Lets workers take part from this moment on."""
+        for worker in workers:
+            change = "came back" if self._log.turns[worker] else "joined"
+            self._memberships.append(Membership(now, worker, change))
+            self._carry_out(self._waiting.decide(JOIN, worker, now), now)
+
+    def _leave(self, worker: int, why: str) -> None:
+        """Puts a worker out: its turn is cut off, and nobody waits for it any more."""
+        now = self._clock.event()
+        self._memberships.append(Membership(now, worker, "left", why))
+        if not self._waiting.idle[worker]:
+            self._log.cut_off(worker, now)
+        self._carry_out(self._waiting.decide(LEAVE, worker, now), now)
+
+    def _take(self, worker: int, message: Message) -> None:
+        """Takes a push."""
+        header = message.header
+        if not header["is_finite"]:
+            self._skip(worker)
+            return
+        tree = wire.from_bytes(message.body, self._updates.layout)
+        now = self._clock.event()
+        turn = self._log.turns[worker][-1]
+        latest = turn.send_start if self._rule.exchanges else now
+        times = np.clip([header["compute_start"], *header["ends"], header["send_start"]], turn.begin, latest)
+        times = np.maximum.accumulate(times).tolist()
+        send_start = turn.send_start if self._rule.exchanges else times[-1]
+        turn = self._log.replace_last(
+            worker, compute_start=times[0], ends=tuple(times[1:-1]), stop=times[-2], send_start=send_start, arrive=now
+        )
+        self._pending.append(
+            Contribution(
+                worker=worker,
+                turn=self._turn_number(worker),
+                version=turn.version,
+                work=len(turn.ends),
+                loss=float(header["loss"]),
+                tree=tree,
+            )
+        )
+        self._carry_out(self._waiting.decide(MESSAGE, worker, now), now)
+
+    def _skip(self, worker: int) -> None:
+        """Drops a push that is not finite, or ends the run."""
+        turn = self._log.turns[worker][-1]
+        if self._limits.non_finite == "stop":
+            raise ValueError(
+                f"gradients must be finite; that of worker {worker} on unit {turn.first} at version {turn.version} is "
+                "not. Use a smaller step, or non_finite='skip' to go on without it."
+            )
+        now = self._clock.event()
+        self._memberships.append(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
+        self._log.cut_off(worker, now)
+        self._waiting.make_idle(worker)
+        self._carry_out(self._waiting.decide(LOOK, worker, now), now)
+
+    def _carry_out(self, decision: Decision, now: float) -> None:
+        """Does what the rule has decided: a commit, turns that are cut off, and turns that begin."""
+        if decision.commits:
+            self._commit(decision.taken, now)
+        for cut_worker in np.flatnonzero(decision.cut):
+            self._log.cut_off(int(cut_worker), now)
+        for new_worker in np.flatnonzero(decision.begins):
+            self._begin_turn(int(new_worker), decision, now)
+
+    def _commit(self, taken: np.ndarray, now: float) -> None:
+        """Makes the commit of the messages of the workers `taken bool[W]`."""
+        commit = len(self._log.commit_times)
+        contributions = [c for c in self._pending if taken[c.worker]]
+        self._pending = [c for c in self._pending if not taken[c.worker]]
+        loss = self._updates.commit(contributions, commit)
+        self._log.commit(commit, [(c.worker, c.turn) for c in contributions], loss, now)
+
+    def _begin_turn(self, worker: int, decision: Decision, now: float) -> None:
+        """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""
+        first = self._log.next_unit(worker)
+        self._log.turns[worker].append(Turn(first=first, version=int(decision.version[worker]), begin=now))
+        header = {
+            "kind": "begin",
+            "turn": self._turn_number(worker),
+            "first": first,
+            "num_units": int(decision.num_units[worker]),
+            "weight": 0.0 if callable(self._rule.weight) else float(self._rule.weight),
+            "exchanges": self._rule.exchanges,
+            "can_be_cut": self._rule.cuts is not None,
+        }
+        self._send(worker, Message(header, self._updates.body if decision.pulls[worker] else None))
+
+    def _send_exchange(self, worker: int) -> None:
+        """Sends the parameters to a worker that exchanges its own for them."""
+        now, version = self._clock.event(), len(self._log.commit_times)
+        self._log.replace_last(worker, version=version, send_start=now)
+        self._send(worker, Message({"kind": "params"}, self._updates.body))
+
+    def _send(self, worker: int, message: Message) -> None:
+        """Sends a message; a worker that is gone is put out when its connection's end is dealt with."""
+        connection = self._members[worker].connection
+        if connection is not None:
+            with contextlib.suppress(Disconnected):
+                connection.send(message)
+
+    def _end(self) -> None:
+        """Tells all workers that the run is done, and closes the connections."""
+        self._is_done.set()
+        for worker in self._members:
+            self._send(worker, Message({"kind": "end"}))
+        self._listener.close()
+
+    def _turn_number(self, worker: int) -> int:
+        """The number of the worker's last turn; -1 if there is none."""
+        return len(self._log.turns[worker]) - 1
+
+
+def _check_security(address: str, security: Security) -> None:
+    """Raises an error if others can reach the address, and there is no token."""
+    if not security.token and not address.startswith(LOOPBACK):
+        raise ValueError(
+            f"others can reach {address!r}, so server and workers need a token in common; got none. Give "
+            "Security(token=...), or listen at 127.0.0.1."
+        )

@@ -1,0 +1,107 @@
+"""What server and workers must agree on, and how they see that they do."""
+
+import hashlib
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+import optax
+
+import gcjax
+from gcjax import _validate
+from gcjax.parameter_server import wire
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.simulation.rules import Rule
+from gcjax.tasks.base import Task
+
+
+class Setup(NamedTuple):
+    """A training run on the real clock; every process makes its own, equal one.
+
+    Attributes:
+      task: what is trained.
+      protocol: who waits for whom.
+      optimizer: of the server; where workers take steps of their own, also theirs unless the protocol says otherwise.
+      num_workers: W, the most that take part at once.
+      rng_key: decides the initial parameters and all batches, as in `gcjax.engine.run`.
+      identity: text of what else must be the same, for example that of a config.
+    """
+
+    task: Task
+    protocol: Protocol
+    optimizer: optax.GradientTransformation
+    num_workers: int
+    rng_key: jax.Array
+    identity: str = ""
+
+    @property
+    def init_key(self) -> jax.Array:
+        """The key of the initial parameters."""
+        return jax.random.split(self.rng_key)[0]
+
+    @property
+    def batch_key(self) -> jax.Array:
+        """The key of the batches."""
+        return jax.random.split(self.rng_key)[1]
+
+    def initial_params(self) -> Any:
+        """The parameters before the first commit."""
+        return jax.jit(self.task.init)(self.init_key)
+
+    def rule(self) -> Rule:
+        """The rule that the server asks.
+
+        Raises:
+          ValueError: if the protocol cannot be served, with the reason.
+        """
+        if self.protocol.rule is None:
+            raise ValueError(
+                "the protocol must have a rule to be served; this one has none. Say Protocol(..., rule=lambda "
+                "num_workers: gcjax.protocols.simulation.Rule(...))."
+            )
+        return self.protocol.rule(self.num_workers)
+
+
+def check_setup(setup: Setup) -> None:
+    """Raises a `ValueError` if a part of the setup is of the wrong kind."""
+    if not isinstance(setup, Setup):
+        raise ValueError(f"setup must be a gcjax.parameter_server.Setup; got {setup!r}.")
+    if not isinstance(setup.task, Task):
+        raise ValueError(f"task must be a Task, for example gcjax.tasks.digits(...); got {setup.task!r}.")
+    if not isinstance(setup.protocol, Protocol):
+        raise ValueError(f"protocol must be a Protocol, for example gcjax.protocols.ssp(...); got {setup.protocol!r}.")
+    _validate.optimizer("optimizer", setup.optimizer)
+    _validate.integer("num_workers", setup.num_workers, minimum=1)
+    _validate.rng_key(setup.rng_key)
+
+
+def fingerprint(setup: Setup) -> dict[str, str]:
+    """By name, what must be the same on both sides, as text that a person can compare."""
+    params = jax.eval_shape(setup.task.init, setup.init_key)
+    return {
+        "format of messages": str(wire.FORMAT),
+        "gcjax": gcjax.__version__,
+        "number of workers": str(setup.num_workers),
+        "random key": _digest(jax.random.key_data(setup.rng_key)),
+        "data": _digest(setup.task.data),
+        "identity": setup.identity,
+        **{f"model{name}": text for name, text in wire.layout_of(params).described().items()},
+    }
+
+
+def differences(server: dict[str, str], worker: dict[str, str]) -> str:
+    """A line for each name whose text differs; empty if nothing does."""
+    names = [name for name in {**server, **worker} if server.get(name) != worker.get(name)]
+    return "\n".join(
+        f"{name}: {server.get(name, 'none')} at the server, {worker.get(name, 'none')} here" for name in names
+    )
+
+
+def _digest(tree: Any) -> str:
+    """The first digits of a hash of all arrays of a tree."""
+    digest = hashlib.sha256()
+    for leaf in jax.tree.leaves(tree):
+        array = np.asarray(leaf)
+        digest.update(f"{array.shape}{array.dtype}".encode())
+        digest.update(np.ascontiguousarray(array).tobytes())
+    return digest.hexdigest()[:12]

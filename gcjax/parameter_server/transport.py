@@ -1,0 +1,66 @@
+"""The seam between the server and whatever carries its messages.
+
+Arrow Flight is what there is (`gcjax.parameter_server.flight`). Another transport gives a `Listener` and a `connect`
+function with these methods.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple, Protocol
+
+from gcjax.parameter_server.wire import Message
+
+
+class Disconnected(ConnectionError):
+    """The other side is gone, or was never there."""
+
+
+class Refused(ValueError):
+    """The other side does not talk to us, and says why."""
+
+
+class Connection(Protocol):
+    """A way for messages in both directions, each in order. One thread receives; any may send."""
+
+    def send(self, message: Message) -> None:
+        """Sends a message, now or soon. Raises `Disconnected`, here or from a later call, if it cannot arrive."""
+
+    def receive(self) -> Message:
+        """Waits for the next message. Raises `Disconnected` if there is none any more."""
+
+    def close(self) -> None:
+        """Ends it, after what was sent; the other side's `receive` raises `Disconnected` then."""
+
+
+class Listener(Protocol):
+    """Where workers connect to; the callback it was made with is called with each connection, in a thread for it."""
+
+    @property
+    def address(self) -> str:
+        """HOST:PORT that it listens at."""
+
+    @property
+    def num_refused(self) -> int:
+        """The calls that were refused: without the token, or with bytes that are none of ours."""
+
+    def close(self) -> None:
+        """Ends it and all its connections."""
+
+
+class Security(NamedTuple):
+    """What keeps strangers out.
+
+    Attributes:
+      token: that both sides know; empty for none, which is for loopback addresses only.
+      certificate: PEM, of the server; empty without TLS.
+      private_key: PEM, of the server; empty on workers.
+    """
+
+    token: str = ""
+    certificate: bytes = b""
+    private_key: bytes = b""
+
+
+NO_SECURITY = Security()
+"""Nobody is kept out: for loopback addresses."""
+
+OnConnection = Callable[[Connection], None]

@@ -1,0 +1,122 @@
+"""What happened, turn by turn, and the record of it: the same as that of a simulated run.
+
+Letters: T units of a worker, W workers, J turns of a worker, E commits.
+"""
+
+import math
+from typing import Any, NamedTuple
+
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.protocols.schedule import Schedule
+from gcjax.protocols.simulation.event_schedule import rule_record
+from gcjax.protocols.simulation.rules import Rule
+from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns, Work
+
+
+class Turn(NamedTuple):
+    """A turn of a worker; numbers as in `gcjax.protocols.simulation.turns.Turns`.
+
+    Attributes:
+      first: the first unit.
+      version: that was read, or is read in the exchange.
+      begin: seconds, when the server let it begin.
+      compute_start: seconds, when the first unit began.
+      ends: seconds, when each unit ended.
+      stop: seconds, when computing ended or was cut off.
+      send_start: seconds; inf if nothing was sent.
+      arrive: seconds; inf if nothing has arrived.
+      commit: that the message is in; -1 for none.
+      position: among the messages of the commit.
+    """
+
+    first: int
+    version: int
+    begin: float
+    compute_start: float = math.inf
+    ends: tuple[float, ...] = ()
+    stop: float = math.inf
+    send_start: float = math.inf
+    arrive: float = math.inf
+    commit: int = -1
+    position: int = 0
+
+    @property
+    def num_begun(self) -> int:
+        """The units that were begun; one at least, as whoever begins a turn begins a unit."""
+        return max(1, len(self.ends))
+
+    @property
+    def work(self) -> int:
+        """The units that were sent."""
+        return len(self.ends) if math.isfinite(self.arrive) else 0
+
+
+class TurnLog:
+    """The turns of all workers and the times of the commits."""
+
+    def __init__(self, num_workers: int) -> None:
+        """Nothing has happened yet."""
+        self.turns: list[list[Turn]] = [[] for _ in range(num_workers)]
+        self.commit_times: list[float] = []
+        self.losses: list[float] = []
+
+    def next_unit(self, worker: int) -> int:
+        """The unit after those that the worker has begun."""
+        last = self.turns[worker][-1] if self.turns[worker] else None
+        return 0 if last is None else last.first + last.num_begun
+
+    def replace_last(self, worker: int, **fields: Any) -> Turn:
+        """The worker's last turn, with other fields."""
+        self.turns[worker][-1] = turn = self.turns[worker][-1]._replace(**fields)
+        return turn
+
+    def cut_off(self, worker: int, now: float) -> None:
+        """Ends the worker's turn; the unit that it has begun is lost."""
+        self.replace_last(worker, stop=now)
+
+    def commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
+        """Writes down a commit of messages, each a worker and the number of its turn."""
+        for position, (worker, number) in enumerate(messages):
+            turn = self.turns[worker][number]
+            self.turns[worker][number] = turn._replace(commit=commit, position=position)
+        self.commit_times.append(now)
+        self.losses.append(loss)
+
+
+def schedule_of(log: TurnLog, rule: Rule, end: float) -> Schedule:
+    """The record of a run that has ended at `end` seconds; T is the most units that a worker has begun."""
+    num_units = max(1, *(log.next_unit(worker) for worker in range(len(log.turns))))
+    dtype = jnp.result_type(float)
+    horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
+    work = Work.of(jnp.asarray(unit_seconds(log, num_units), dtype))
+    return rule_record(rule, _turns(log, num_units, dtype), work, jnp.asarray(log.commit_times, dtype), horizon)
+
+
+def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:
+    """float64[T, W]: the seconds of each unit; inf for one that did not end."""
+    seconds = np.full((num_units, len(log.turns)), np.inf)
+    for worker, turns in enumerate(log.turns):
+        for turn in turns:
+            if turn.ends:
+                times = np.diff([turn.compute_start, *turn.ends])
+                seconds[turn.first : turn.first + times.size, worker] = times
+    return seconds
+
+
+def _turns(log: TurnLog, num_units: int, dtype: Any) -> Turns:
+    """The arrays [J, W] of all turns; those that do not exist come last, with T as first unit."""
+    num_turns = max(1, *map(len, log.turns))
+    shape = num_turns, len(log.turns)
+    integers = {name: np.zeros(shape, np.int32) for name in INTEGERS}
+    floats = {name: np.full(shape, np.inf) for name in FLOATS}
+    integers["first"][:], integers["commit"][:], integers["version"][:] = num_units, -1, -1
+    for worker, turns in enumerate(log.turns):
+        for number, turn in enumerate(turns):
+            for name, values in {**integers, **floats}.items():
+                values[number, worker] = turn.first if name == "fresh" else getattr(turn, name)
+    return Turns(
+        **{name: jnp.asarray(values) for name, values in integers.items()},
+        **{name: jnp.asarray(values, dtype) for name, values in floats.items()},
+    )

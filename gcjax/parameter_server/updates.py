@@ -1,0 +1,96 @@
+"""The parameters at the server, and how contributions change them.
+
+Letters: C contributions to a commit.
+"""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from gcjax.parameter_server import wire
+from gcjax.protocols.base import Protocol
+
+
+class Contribution(NamedTuple):
+    """A message that waits for its commit.
+
+    Attributes:
+      worker: who sent it.
+      turn: the number of the worker's turn.
+      version: that it is based on.
+      work: the units in it.
+      loss: their mean loss.
+      tree: the gradient, or what local steps have changed; NumPy arrays.
+    """
+
+    worker: int
+    turn: int
+    version: int
+    work: int
+    loss: float
+    tree: Any
+
+
+class Updates:
+    """Parameters and optimizer state. One gradient is applied in one program; of several, the sum is made first."""
+
+    def __init__(self, protocol: Protocol, optimizer: optax.GradientTransformation, weight: Any, params: Any) -> None:
+        """`weight` is that of the rule: a number, or a function of staleness and work."""
+        local = protocol.local
+        self._optimizer = optimizer if local is None or local.merge is None else local.merge
+        self._sign = 1.0 if local is None else -1.0  # an optimizer steps against its gradient
+        self._weight, self.params = weight, params
+        self.opt_state = jax.jit(self._optimizer.init)(params)
+        self.layout = wire.layout_of(params)
+        self._body: np.ndarray | None = None
+        self._apply, self._add = jax.jit(self._applied), jax.jit(_added, donate_argnums=0)
+
+    def warm_up(self) -> None:
+        """Compiles what a commit takes."""
+        zeros = jax.tree.map(lambda x: np.zeros(x.shape, x.dtype), self.params)
+        total = self._add(jax.tree.map(jnp.zeros_like, self.params), zeros, np.float64(1.0))
+        jax.block_until_ready((total, self._apply(self.params, self.opt_state, zeros, np.float64(1.0))))
+
+    @property
+    def body(self) -> np.ndarray:
+        """uint8[n]: the bytes of the parameters, made once for each version."""
+        if self._body is None:
+            self._body = wire.to_bytes(self.params)
+        return self._body
+
+    def commit(self, contributions: Sequence[Contribution], commit: int) -> float:
+        """Applies the contributions of commit number `commit`; returns the mean loss of their units."""
+        weights = self.weights(contributions, commit)
+        gradient, weight = contributions[0].tree, weights[0]
+        if len(contributions) > 1:
+            gradient, weight = jax.tree.map(lambda x: jnp.asarray(weight, x.dtype) * x, gradient), np.float64(1.0)
+            for contribution, factor in zip(contributions[1:], weights[1:], strict=True):
+                gradient = self._add(gradient, contribution.tree, factor)
+        self.params, self.opt_state = self._apply(self.params, self.opt_state, gradient, weight)
+        self._body = None
+        loss_weights = weights * [1 if self._sign > 0 else c.work for c in contributions]
+        losses = np.array([c.loss for c in contributions])
+        return float((loss_weights * losses).sum() / loss_weights.sum()) if loss_weights.sum() else 0.0
+
+    def weights(self, contributions: Sequence[Contribution], commit: int) -> np.ndarray:
+        """float64[C]: the weight of each contribution to commit number `commit`."""
+        if not callable(self._weight):
+            return np.full(len(contributions), self._weight, np.float64)
+        staleness = np.array([commit - c.version for c in contributions], np.int32)
+        work = np.array([c.work for c in contributions], np.int32)
+        return np.asarray(self._weight(staleness, work), np.float64)
+
+    def _applied(self, params: Any, opt_state: Any, gradient: Any, weight: jax.Array) -> tuple[Any, Any]:
+        """Parameters and optimizer state after a step with the weighted gradient."""
+        gradient = jax.tree.map(lambda x: (self._sign * weight).astype(x.dtype) * x, gradient)
+        updates, opt_state = self._optimizer.update(gradient, opt_state, params)
+        return optax.apply_updates(params, updates), opt_state
+
+
+def _added(total: Any, tree: Any, weight: jax.Array) -> Any:
+    """The sum with one more tree, weighted."""
+    return jax.tree.map(lambda x, y: x + weight.astype(y.dtype) * y, total, tree)

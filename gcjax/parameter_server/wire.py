@@ -1,0 +1,123 @@
+"""Messages between workers and the server: a header in JSON, and arrays as bytes one after the other.
+
+Nothing is ever unpickled. Both sides know the arrays' shapes and dtypes from their own copy of the model, so a message
+has their bytes only, and its size is known before it comes.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+FORMAT = 1
+"""The version of the messages; both sides must have the same."""
+
+
+class Message(NamedTuple):
+    """Attributes: header: what can be said in JSON; body: uint8[n], the bytes of the arrays, or None."""
+
+    header: Mapping[str, Any]
+    body: np.ndarray | None = None
+
+    @property
+    def kind(self) -> str:
+        """What the message is: "hello", "begin", "push", ..."""
+        return str(self.header.get("kind", ""))
+
+
+class Layout(NamedTuple):
+    """How a tree of arrays lies in bytes.
+
+    Attributes:
+      names: of the leaves, as paths.
+      shapes: of the leaves.
+      dtypes: of the leaves, as text.
+      structure: of the tree.
+    """
+
+    names: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    dtypes: tuple[str, ...]
+    structure: Any
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """The bytes of each leaf."""
+        return tuple(
+            int(np.prod(shape, dtype=np.int64)) * jax.numpy.dtype(dtype).itemsize
+            for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
+        )
+
+    @property
+    def num_bytes(self) -> int:
+        """The bytes of all leaves."""
+        return sum(self.sizes)
+
+    def described(self) -> dict[str, str]:
+        """By leaf, its dtype and shape in words, for comparing two models."""
+        lines = zip(self.names, self.shapes, self.dtypes, strict=True)
+        return {name: f"{dtype}{list(shape)}" for name, shape, dtype in lines}
+
+
+def layout_of(tree: Any) -> Layout:
+    """The layout of a tree of arrays, or of their shapes (`jax.ShapeDtypeStruct`)."""
+    leaves, structure = jax.tree_util.tree_flatten_with_path(tree)
+    return Layout(
+        names=tuple(jax.tree_util.keystr(path) for path, _ in leaves),
+        shapes=tuple(tuple(x.shape) for _, x in leaves),
+        dtypes=tuple(str(x.dtype) for _, x in leaves),
+        structure=structure,
+    )
+
+
+def to_bytes(tree: Any) -> np.ndarray:
+    """uint8[n]: a copy of the bytes of all leaves, which are arrays on any device."""
+    leaves = [np.asarray(x) for x in jax.tree.leaves(tree)]
+    return np.concatenate(
+        [np.ascontiguousarray(x).reshape(-1).view(np.uint8) for x in leaves] or [np.zeros(0, np.uint8)]
+    )
+
+
+def from_bytes(body: np.ndarray | None, layout: Layout) -> Any:
+    """The tree of NumPy arrays, which are views of the bytes `body uint8[n]`.
+
+    Raises:
+      ValueError: if there are more or fewer bytes than the layout takes.
+    """
+    num_bytes = 0 if body is None else body.size
+    if body is None or num_bytes != layout.num_bytes:
+        raise ValueError(f"arrays of the model must have {layout.num_bytes} bytes; the message has {num_bytes}.")
+    ends = np.cumsum(layout.sizes)
+    leaves = [
+        body[end - size : end].view(jax.numpy.dtype(dtype)).reshape(shape)
+        for end, size, dtype, shape in zip(ends, layout.sizes, layout.dtypes, layout.shapes, strict=True)
+    ]
+    return jax.tree.unflatten(layout.structure, leaves)
+
+
+def header_bytes(message: Message) -> bytes:
+    """The header as JSON, with the number of bytes that follow."""
+    return json.dumps({**message.header, "bytes": 0 if message.body is None else message.body.size}).encode()
+
+
+def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
+    """The header from JSON.
+
+    Raises:
+      ValueError: if it is none, or announces more bytes than a message of this run can have.
+    """
+    try:
+        header = json.loads(text)
+    except ValueError:
+        raise ValueError("a message must have a header in JSON; this one has none.") from None
+    if (
+        not isinstance(header, dict)
+        or not isinstance(header.get("bytes"), int)
+        or not isinstance(header.get("kind"), str)
+    ):
+        raise ValueError("a message must have a header that says its kind and its bytes.")
+    if not 0 <= header["bytes"] <= max_bytes:
+        raise ValueError(f"a message of this run has at most {max_bytes} bytes; this one announces {header['bytes']}.")
+    return header

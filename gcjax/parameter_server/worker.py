@@ -1,0 +1,300 @@
+"""A worker on the real clock: it computes what the server asks for, until the server says that all is done."""
+
+import contextlib
+import math
+import queue
+import threading
+import time
+import uuid
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax import _validate
+from gcjax.parameter_server import clock, flight, wire
+from gcjax.parameter_server.setup import Setup, check_setup, fingerprint
+from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Refused, Security
+from gcjax.parameter_server.wire import Message
+from gcjax.parameter_server.worker_program import Program, Unit, worker_program
+
+NUM_PINGS = 5
+POLL_SECONDS = 1e-3
+"""How often a worker that computes looks whether it has been cut off."""
+
+Throttle = Callable[[int, int], float]
+"""`(worker, unit) -> seconds` that a unit takes at least: stands for a device of that speed."""
+
+
+class Report(NamedTuple):
+    """What a worker has done.
+
+    Attributes:
+      num_units: computed.
+      num_pushes: that were sent.
+      num_cut_off: turns that were cut off.
+      num_connections: to the server; one unless it was lost.
+    """
+
+    num_units: int = 0
+    num_pushes: int = 0
+    num_cut_off: int = 0
+    num_connections: int = 0
+
+
+def work(
+    setup: Setup,
+    address: str,
+    *,
+    worker: int,
+    throttle: Throttle | None = None,
+    security: Security = NO_SECURITY,
+    patience: float = 60.0,
+) -> Report:
+    """Works for a server until it says that the run is done.
+
+    Args:
+      setup: equal to that of the server.
+      address: HOST:PORT of the server.
+      worker: its number, 0, ..., W - 1; one process each.
+      throttle: `(worker, unit) -> seconds` that a unit takes at least, to stand for a slower device.
+      security: the token and the certificate of the server.
+      patience: seconds for which a server that does not answer is looked for.
+
+    Returns:
+      What the worker has done.
+
+    Raises:
+      ValueError: for bad input, or if the server runs something else; the difference is shown.
+      Disconnected: if the server does not answer for so long.
+    """
+    check_setup(setup)
+    _validate.integer("worker", worker, maximum=setup.num_workers - 1, hint="Workers are numbered from 0.")
+    member = _Worker(setup, worker, throttle or _no_throttle)
+    layout = wire.layout_of(jax.eval_shape(setup.task.init, setup.init_key))
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            connection = flight.connect(address, max_bytes=layout.num_bytes, security=security)
+            with contextlib.closing(connection):
+                if member.serve(connection, layout):
+                    return member.report
+        except Disconnected as error:
+            if time.monotonic() > deadline:
+                raise Disconnected(f"{error} It was looked for for {patience:g} s.") from None
+            time.sleep(0.1)
+        else:
+            deadline = time.monotonic() + patience
+
+
+class _Order(NamedTuple):
+    """A turn that the server asks for.
+
+    Attributes:
+      turn: its number, which goes back with everything that belongs to it.
+      first: the first unit.
+      num_units: how many.
+      weight: of the contribution where the worker needs it.
+      exchanges: whether the parameters are asked for before the push.
+      can_be_cut: whether the server may end it early.
+    """
+
+    turn: int
+    first: int
+    num_units: int
+    weight: float
+    exchanges: bool
+    can_be_cut: bool
+
+
+class _Worker:
+    """The state of a worker that outlives its connections."""
+
+    def __init__(self, setup: Setup, worker: int, throttle: Throttle) -> None:
+        """`throttle`: see `work`."""
+        self.report = Report()
+        self._setup, self._worker, self._throttle = setup, worker, throttle
+        self._incarnation = uuid.uuid4().hex
+        self._program: Program = worker_program(setup, worker)
+        self._fingerprint = fingerprint(setup)
+        self._warm_up()
+
+    def serve(self, connection: Connection, layout: wire.Layout) -> bool:
+        """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone."""
+        self._count(num_connections=1)
+        lease, offset = self._enter(connection)
+        inbox: queue.Queue[Message | None] = queue.Queue()
+        threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
+        has_ended = threading.Event()
+        threading.Thread(target=_send_signs_of_life, args=(connection, lease / 4, has_ended), daemon=True).start()
+        try:
+            turns = _Turns(connection, inbox, self._program, layout, offset)
+            while (message := _next(inbox)).kind != "end":
+                if message.kind == "begin":
+                    self._take_turn(turns, message)
+            return True
+        except Disconnected:
+            self._program.cancel()
+            raise
+        finally:
+            has_ended.set()
+
+    def _warm_up(self) -> None:
+        """Compiles what a turn takes, so that the first one takes no longer than others."""
+        self._program.begin(jax.tree.map(np.asarray, self._setup.initial_params()))
+        jax.block_until_ready(self._program.compute(0))
+        jax.block_until_ready(self._program.message(None, 0.0))
+        self._program.cancel()
+
+    def _enter(self, connection: Connection) -> tuple[float, float]:
+        """Says who we are; returns the seconds of the lease, and those to add to our clock to get the server's."""
+        connection.send(
+            Message(
+                {
+                    "kind": "hello",
+                    "worker": self._worker,
+                    "incarnation": self._incarnation,
+                    "fingerprint": self._fingerprint,
+                }
+            )
+        )
+        exchanges = []
+        for _ in range(NUM_PINGS):
+            sent = time.monotonic()
+            connection.send(Message({"kind": "ping"}))
+            answer = connection.receive()
+            if answer.kind == "refused":
+                raise Refused(answer.header["why"])
+            exchanges.append((sent, float(answer.header["now"]), time.monotonic()))
+        connection.send(Message({"kind": "ready"}))
+        return float(answer.header["lease"]), clock.offset(exchanges)
+
+    def _take_turn(self, turns: "_Turns", message: Message) -> None:
+        """Computes and pushes a turn, unless it is cut off; a later order then waits in the inbox."""
+        order = _Order(**{name: message.header[name] for name in _Order._fields})
+        turns.begin(message)
+        for unit in range(order.first, order.first + order.num_units):
+            if not turns.compute(unit, self._throttle(self._worker, unit), can_be_cut=order.can_be_cut):
+                self._program.cancel()
+                self._count(num_cut_off=1)
+                return
+            self._count(num_units=1)
+        if turns.push(order):
+            self._count(num_pushes=1)
+        else:
+            self._program.cancel()
+
+    def _count(self, **increments: int) -> None:
+        """Adds to the counts of the report."""
+        self.report = self.report._replace(**{n: getattr(self.report, n) + value for n, value in increments.items()})
+
+
+class _Turns:
+    """The turns on one connection."""
+
+    def __init__(
+        self,
+        connection: Connection,
+        inbox: "queue.Queue[Message | None]",
+        program: Program,
+        layout: wire.Layout,
+        offset: float,
+    ) -> None:
+        """`offset`: seconds to add to our clock to get the server's."""
+        self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
+        self._offset = offset
+        self._units: list[Unit] = []
+        self._ends: list[float] = []
+        self._compute_start = 0.0
+
+    def begin(self, message: Message) -> None:
+        """Begins a turn with the parameters that came with the order, if any did."""
+        params = None if message.body is None else wire.from_bytes(message.body, self._layout)
+        self._program.begin(params)
+        self._units, self._ends, self._compute_start = [], [], self._now()
+
+    def compute(self, unit: int, min_seconds: float, *, can_be_cut: bool) -> bool:
+        """Computes a unit, which takes so many seconds at least; returns False if the turn was cut off meanwhile."""
+        end = time.monotonic() + min_seconds
+        result = self._program.compute(unit)
+        if not can_be_cut:
+            jax.block_until_ready(result.loss)
+            time.sleep(max(end - time.monotonic(), 0.0))
+        while not _is_ready(result.loss) or time.monotonic() < end:
+            if self._has_order(POLL_SECONDS):
+                return False
+        self._units.append(result)
+        self._ends.append(self._now())
+        return not (can_be_cut and self._has_order())
+
+    def push(self, order: _Order) -> bool:
+        """Sends what was computed; returns False if the turn was cut off while the parameters were asked for."""
+        version_params = None
+        if order.exchanges:
+            self._connection.send(Message({"kind": "pull", "turn": order.turn}))
+            answer = _next(self._inbox)
+            if answer.kind != "params":
+                self._inbox.put(answer)
+                return False
+            version_params = wire.from_bytes(answer.body, self._layout)
+        body = wire.to_bytes(self._program.message(version_params, order.weight))
+        losses, is_finite = zip(*jax.device_get(self._units), strict=True)
+        header = {
+            "kind": "push",
+            "turn": order.turn,
+            "compute_start": self._compute_start,
+            "ends": self._ends,
+            "loss": math.fsum(map(float, losses)) / len(losses),
+            "is_finite": all(map(bool, is_finite)),
+            "send_start": self._now(),
+        }
+        self._connection.send(Message(header, body))
+        return True
+
+    def _now(self) -> float:
+        """Seconds by the server's clock."""
+        return time.monotonic() + self._offset
+
+    def _has_order(self, seconds: float = 0.0) -> bool:
+        """Whether an order has come, or comes within so many seconds; it ends the turn under way."""
+        if not self._inbox.qsize() and seconds > 0:
+            with contextlib.suppress(queue.Empty):
+                self._inbox.put(self._inbox.get(timeout=seconds))
+        return self._inbox.qsize() > 0
+
+
+def _receive_all(connection: Connection, inbox: "queue.Queue[Message | None]") -> None:
+    """Puts every message into the inbox, and `None` when the connection is lost."""
+    try:
+        while True:
+            inbox.put(connection.receive())
+    except (Disconnected, ValueError):
+        inbox.put(None)
+
+
+def _next(inbox: "queue.Queue[Message | None]") -> Message:
+    """The next message; raises `Disconnected` if there is none any more."""
+    message = inbox.get()
+    if message is None:
+        inbox.put(None)
+        raise Disconnected("the server is gone.")
+    return message
+
+
+def _send_signs_of_life(connection: Connection, seconds: float, has_ended: threading.Event) -> None:
+    """Tells the server every so many seconds that the worker is there."""
+    with contextlib.suppress(Disconnected):
+        while not has_ended.wait(seconds):
+            connection.send(Message({"kind": "alive"}))
+
+
+def _is_ready(array: Any) -> bool:
+    """Whether an array has been computed."""
+    return bool(array.is_ready())
+
+
+def _no_throttle(worker: int, unit: int) -> float:
+    """0 seconds: a unit takes as long as it takes."""
+    del worker, unit
+    return 0.0

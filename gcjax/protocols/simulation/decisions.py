@@ -1,0 +1,56 @@
+"""What a server decides by a rule: the same steps in virtual time and on the real clock.
+
+A message arrives and is counted; it may bring a commit, which takes messages; the rule remembers; then idle workers may
+begin.
+
+Letters: W workers.
+"""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.simulation.rules import Rule, View
+
+
+class Commit(NamedTuple):
+    """Attributes: happens: bool[], whether there is a commit; taken: bool[W], whose messages it takes."""
+
+    happens: jax.Array
+    taken: jax.Array
+
+
+def with_message(view: View, worker: jax.Array, arrives: jax.Array) -> View:
+    """The view in which a message of the worker is counted, and the worker is idle, if `arrives bool[]`."""
+    num_messages = arrives.astype(jnp.int32)
+    return view._replace(
+        clock=view.clock.at[worker].add(num_messages),
+        num_uncommitted=view.num_uncommitted.at[worker].add(num_messages),
+        idle=view.idle.at[worker].set(view.idle[worker] | arrives),
+    )
+
+
+def commit_of(rule: Rule, view: View, worker: jax.Array, asked: jax.Array) -> Commit:
+    """The commit that the last event of the worker brings, a message or its leaving; none unless `asked bool[]`."""
+    happens = asked & rule.commits(view, worker)
+    taken = jnp.ones_like(view.idle) if rule.takes is None else rule.takes(view, worker)
+    return Commit(happens, taken & happens)
+
+
+def with_commit(rule: Rule, view: View, worker: jax.Array, arrives: jax.Array, commit: Commit) -> View:
+    """The view after the commit, in which the rule has remembered the message, if `arrives bool[]`."""
+    view = view._replace(commits=view.commits + commit.happens.astype(jnp.int32))
+    memory = rule.remember(view, worker)
+    memory = jax.tree.map(lambda new, old: jnp.where(arrives, new, old), memory, view.memory)
+    return view._replace(memory=memory, num_uncommitted=jnp.where(commit.taken, 0, view.num_uncommitted))
+
+
+def may_begin(rule: Rule, view: View) -> jax.Array:
+    """bool[W]: who begins a turn now."""
+    return view.idle & view.alive & rule.ready(view)
+
+
+def pulls(rule: Rule, view: View, begins: jax.Array) -> jax.Array:
+    """bool[W]: who of those that begin receives the parameters first; nobody where they are exchanged at the end."""
+    return jnp.zeros_like(begins) if rule.exchanges else begins & rule.pulls(view)

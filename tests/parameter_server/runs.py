@@ -1,0 +1,63 @@
+"""Runs on the real clock in one process: a server, and its workers in threads."""
+
+import threading
+
+import jax
+import jax.numpy as jnp
+import optax
+
+from gcjax import engine, parameter_server, tasks
+
+NUM_WORKERS = 4
+KEY = jax.random.key(0)
+OPTIMIZER = optax.sgd(0.05)
+
+
+def setup(protocol, **fields):
+    task = tasks.linear_regression(num_chunks=NUM_WORKERS)
+    return parameter_server.Setup(task, protocol, OPTIMIZER, NUM_WORKERS, KEY, **fields)
+
+
+def throttle(worker, unit):
+    """Worker 1 is three times slower."""
+    return 0.006 if worker == 1 else 0.002
+
+
+def start_workers(address, protocol, workers=range(NUM_WORKERS), **arguments):
+    """The threads of the workers, and a dict that gets their reports, or the errors that they raise."""
+    results, wide = {}, jax.config.jax_enable_x64
+
+    def target(worker):
+        try:
+            with jax.enable_x64(wide):  # each thread has its own setting
+                results[worker] = parameter_server.work(
+                    setup(protocol), address, worker=worker, throttle=throttle, patience=5.0, **arguments
+                )
+        except (ValueError, OSError) as error:
+            results[worker] = error
+
+    threads = [threading.Thread(target=target, args=(worker,), daemon=True) for worker in workers]
+    for thread in threads:
+        thread.start()
+    return threads, results
+
+
+def live_run(protocol, num_commits=20, seconds=60.0, **limits):
+    """What the server returns, and the workers' reports."""
+    server = parameter_server.Server(setup(protocol), parameter_server.Limits(num_commits, seconds=seconds, **limits))
+    threads, results = start_workers(server.address, protocol)
+    run = server.run()
+    for thread in threads:
+        thread.join(10)
+    return run, results
+
+
+def replay(protocol, run):
+    """The run of the engine on the record."""
+    return engine.run(
+        setup(protocol).task,
+        protocol._replace(schedule=lambda durations, network: run.schedule),
+        OPTIMIZER,
+        jnp.ones(run.schedule.start.shape, run.schedule.start.dtype),
+        rng_key=KEY,
+    )

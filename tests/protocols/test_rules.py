@@ -1,0 +1,75 @@
+"""The rule by which a protocol is served gives the schedule that it is simulated by, and keeps its promise."""
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax import protocols, stragglers
+from gcjax.protocols import simulation
+from gcjax.protocols.conformance.structure import check_structure
+
+W = 4
+GROUPS = ((0, 2), (1, 3))
+PROTOCOLS = {
+    "asp": protocols.asp(),
+    "backup_workers": protocols.backup_workers(num_backup=1),
+    "bsp": protocols.bsp(),
+    "diloco": protocols.diloco(num_local_steps=3),
+    "dssp": protocols.dssp(lower=1, span=3),
+    "elastic_averaging": protocols.elastic_averaging(num_local_steps=2),
+    "grouped": protocols.grouped(groups=GROUPS),
+    "k_async": protocols.k_async(num_contributions=2),
+    "k_batch_async": protocols.k_batch_async(num_contributions=3),
+    "k_batch_sync": protocols.k_batch_sync(num_contributions=3),
+    "k_sync": protocols.k_sync(num_contributions=3),
+    "local_sgd": protocols.local_sgd(num_local_steps=3),
+    "progressive_groups": protocols.progressive_groups(num_rounds=2, no_delay=0.7),
+    "psp": protocols.psp(num_sampled=2, staleness=1, rng_key=jax.random.key(1)),
+    "ssp": protocols.ssp(staleness=1),
+    "staleness_aware": protocols.staleness_aware(num_contributions=2),
+    "worker_busy": protocols.worker_busy(),
+    "worker_busy eager": protocols.worker_busy(eager=True, trigger=1),
+}
+
+
+def contributions(schedule):
+    """Of each commit, by (worker, unit): time, version, work, weight."""
+    host = jax.device_get(schedule)
+    return [
+        {
+            (host.worker[e, c], host.unit[e, c]): (time, host.version[e, c], host.work[e, c], host.weight[e, c])
+            for c in np.flatnonzero(host.worker[e] >= 0)
+        }
+        for e, time in enumerate(host.time)
+        if np.isfinite(time)
+    ]
+
+
+@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+def test_a_rule_gives_the_schedule_of_its_protocol(name):
+    protocol = PROTOCOLS[name]
+    durations = stragglers.sample_durations(stragglers.exponential(), jax.random.key(3), 12, W)
+    by_rule = simulation.event_schedule(protocol.rule(W), durations, stragglers.Network())
+    check_structure(by_rule, protocol)
+    assert bool(protocols.check(by_rule, protocol.specification(W)))
+    expected, got = contributions(protocol(durations)), contributions(by_rule)
+    assert len(got) >= len(expected) > 2
+    for left, right in zip(expected, got, strict=False):
+        assert left.keys() == right.keys()
+        for key, values in left.items():
+            np.testing.assert_allclose(right[key], values, rtol=1e-5)
+
+
+REFUSED = {
+    "grouped": (protocols.grouped(groups=GROUPS, merge="change", num_local_steps=2), "server of each group"),
+    "progressive_groups": (protocols.progressive_groups(), "needs no_delay"),
+    "worker_busy overlap": (protocols.worker_busy(overlap=True), "compute while they send"),
+    "worker_busy eager": (protocols.worker_busy(eager=True), "needs the trigger"),
+}
+
+
+@pytest.mark.parametrize("name", sorted(REFUSED))
+def test_what_cannot_be_served_says_why(name):
+    protocol, why = REFUSED[name]
+    with pytest.raises(ValueError, match=why):
+        protocol.rule(W)
