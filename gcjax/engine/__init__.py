@@ -6,7 +6,7 @@ from gcjax.engine.checkpoint import Checkpoints, DamagedCheckpointWarning
 from gcjax.engine.coded_step import CodedInfo, coded_value_and_grad, shard_chunks
 from gcjax.engine.layout import MeshOptions, replicate
 from gcjax.engine.resume import Resume
-from gcjax.engine.run import run
+from gcjax.engine.run import replay, run
 from gcjax.engine.traffic import bytes_sent
 from gcjax.engine.validation import InexactWarning, check
 
@@ -25,6 +25,7 @@ __all__ = [
     "check",
     "coded_value_and_grad",
     "live",
+    "replay",
     "replicate",
     "run",
     "shard_chunks",

@@ -17,14 +17,14 @@ from gcjax import _validate
 from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.identity import run_identity
-from gcjax.engine.layout import MeshOptions, layout
+from gcjax.engine.layout import Layout, MeshOptions, layout
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
 from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions
 from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
-from gcjax.protocols.conformance.structure import check_structure
+from gcjax.protocols.conformance.structure import check_shapes, check_structure
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
@@ -112,20 +112,98 @@ def run(
     inputs = durations, rng_key, params, network, task.data, resume.run
     traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
     schedule, traced = _schedule_and_traced(protocol, durations, network, resume.run, traced)
-    max_commits, num_contributions = schedule.worker.shape
-    if wavefront_width is None:  # contributions to one commit are spread by themselves
-        wavefront_width = device_layout.spread().size if num_contributions == 1 else 1
     options = Options(
-        num_commits=num_commits, eval_every=min(eval_every or max(1, max_commits // 100), max_commits),
-        ring_size=_ring_size(ring_size, protocol, schedule, traced, resume.run), wavefront_width=wavefront_width,
-        layout=device_layout,
+        num_commits=num_commits, eval_every=_eval_every(eval_every, schedule),
+        ring_size=_ring_size(ring_size, protocol, schedule, traced, resume.run),
+        wavefront_width=_wavefront_width(wavefront_width, schedule, device_layout), layout=device_layout,
     )  # fmt: skip
     if resume.run is not None:
-        check_same_run(resume.run, 1 + -(-(num_commits or max_commits) // options.eval_every), device_layout.mesh)
+        max_commits = num_commits or schedule.time.shape[0]
+        check_same_run(resume.run, 1 + -(-max_commits // options.eval_every), device_layout.mesh)
     program = Program(task._replace(data=None), protocol, optimizer, options)
     source = None if protocol.adaptive is None else (durations, network)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=source)
     return (_traced_run if traced else _concrete_run)(program, arrays, resume, progress)
+
+
+def replay(
+    task: Task,
+    protocol: Protocol,
+    optimizer: optax.GradientTransformation,
+    schedule: Schedule,
+    *,
+    rng_key: jax.Array,
+    params: Any = None,
+    num_commits: int | None = None,
+    eval_every: int | None = None,
+    wavefront_width: int | None = None,
+    progress: Progress | None = None,
+    mesh: Mesh | MeshOptions | None = None,
+) -> Run:
+    """Trains by the record of another run, simulated or live, to the same parameters up to rounding.
+
+    A gradient depends only on the version that it reads, the worker and the unit, and all three are in the record: so
+    an asynchronous run on the real clock can be repeated, evaluated on the way, and looked into.
+
+    Args:
+      task: as in that run.
+      protocol: as in that run. It is not asked for a schedule, nor does it look at the loss: the record has what it did.
+      optimizer: as in that run.
+      schedule: the record, for example `gcjax.parameter_server.LiveRun.schedule`.
+      rng_key: as in that run.
+      params: the initial parameters; made by the task if None.
+      num_commits: stop after so many commits; all of the record if None.
+      eval_every: commits between two evaluations; a hundredth of the commits if None.
+      wavefront_width: as in `run`.
+      progress: as in `run`.
+      mesh: as in `run`.
+
+    Returns:
+      Parameters, trajectory, info and schedule.
+
+    Raises:
+      ValueError: for bad input, or if the record breaks a rule of records.
+
+    Example:
+      >>> task = gcjax.tasks.linear_regression(num_chunks=4)
+      >>> protocol, key = gcjax.protocols.ssp(staleness=1), jax.random.key(0)
+      >>> run = gcjax.engine.run(task, protocol, optax.sgd(0.1), jnp.ones((20, 4)), rng_key=key)
+      >>> again = gcjax.engine.replay(task, protocol, optax.sgd(0.1), run.schedule, rng_key=key)
+      >>> bool((again.params == run.params).all())
+      True
+    """
+    device_layout, protocol = layout(mesh), protocol._replace(adaptive=None)
+    _check_arguments(task, protocol, optimizer, num_commits=num_commits, eval_every=eval_every)
+    if not isinstance(schedule, Schedule):
+        raise ValueError(
+            f"replay needs the record of a run, a gcjax.protocols.Schedule; got {type(schedule).__name__}."
+        )
+    _validate.rng_key(rng_key)
+    check_shapes(schedule, schedule.start.shape)
+    check_structure(schedule, protocol)
+    check_versions(protocol.one_version, schedule)
+    schedule = jax.tree.map(jnp.asarray, schedule)
+    options = Options(
+        num_commits=num_commits, eval_every=_eval_every(eval_every, schedule),
+        ring_size=_ring_size(None, protocol, schedule, traced=False, run=None),
+        wavefront_width=_wavefront_width(wavefront_width, schedule, device_layout), layout=device_layout,
+    )  # fmt: skip
+    program = Program(task._replace(data=None), protocol, optimizer, options)
+    arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=None)
+    return _concrete_run(program, arrays, Resume(), progress)
+
+
+def _eval_every(eval_every: int | None, schedule: Schedule) -> int:
+    """The commits between two evaluations; a hundredth of the possible ones if it is not said."""
+    max_commits = schedule.time.shape[0]
+    return min(eval_every or max(1, max_commits // 100), max_commits)
+
+
+def _wavefront_width(width: int | None, schedule: Schedule, device_layout: Layout) -> int:
+    """The commits computed at once; if it is not said, one a device, or 1 where contributions are spread."""
+    if width is not None:
+        return width
+    return device_layout.spread().size if schedule.worker.shape[1] == 1 else 1
 
 
 def _schedule_and_traced(

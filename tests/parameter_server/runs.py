@@ -3,7 +3,6 @@
 import threading
 
 import jax
-import jax.numpy as jnp
 import optax
 
 from gcjax import engine, parameter_server, tasks
@@ -54,10 +53,4 @@ def live_run(protocol, num_commits=20, seconds=60.0, **limits):
 
 def replay(protocol, run):
     """The run of the engine on the record."""
-    return engine.run(
-        setup(protocol).task,
-        protocol._replace(schedule=lambda durations, network: run.schedule),
-        OPTIMIZER,
-        jnp.ones(run.schedule.start.shape, run.schedule.start.dtype),
-        rng_key=KEY,
-    )
+    return engine.replay(setup(protocol).task, protocol, OPTIMIZER, run.schedule, rng_key=KEY)
