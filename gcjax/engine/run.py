@@ -147,7 +147,7 @@ def replay(
 
     Args:
       task: as in that run.
-      protocol: as in that run. It is not asked for a schedule, nor does it look at the loss: the record has what it did.
+      protocol: as in that run. It is asked for no schedule and looks at no loss: the record has what it did.
       optimizer: as in that run.
       schedule: the record, for example `gcjax.parameter_server.LiveRun.schedule`.
       rng_key: as in that run.
