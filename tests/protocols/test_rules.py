@@ -45,9 +45,16 @@ def contributions(schedule):
     ]
 
 
-@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+ADAPTIVE = {  # by their first controls
+    "adacomm": protocols.adacomm(num_local_steps=3, seconds=5.0, num_windows=3),
+    "adsp": protocols.adsp(seconds=3.0, num_windows=3, min_interval=1.5),
+}
+SIMULATED = {**PROTOCOLS, **ADAPTIVE}
+
+
+@pytest.mark.parametrize("name", sorted(SIMULATED))
 def test_a_rule_gives_the_schedule_of_its_protocol(name):
-    protocol = PROTOCOLS[name]
+    protocol = SIMULATED[name]
     durations = stragglers.sample_durations(stragglers.exponential(), jax.random.key(3), 12, W)
     by_rule = simulation.event_schedule(protocol.rule(W), durations, stragglers.Network())
     check_structure(by_rule, protocol)
@@ -73,3 +80,9 @@ def test_what_cannot_be_served_says_why(name):
     protocol, why = REFUSED[name]
     with pytest.raises(ValueError, match=why):
         protocol.rule(W)
+
+
+def test_the_event_queue_does_not_stop_turns():
+    rule = protocols.stsyn(num_local_steps=2, num_waited=2).rule(W)
+    with pytest.raises(ValueError, match=r"does not simulate a rule whose turns the server stops"):
+        simulation.event_schedule(rule, np.ones((4, W), np.float32), stragglers.Network())

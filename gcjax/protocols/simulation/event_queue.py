@@ -72,6 +72,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             idle=zeros == 0,
             alive=zeros == 0,
             version=zeros - 1,
+            begin=jnp.zeros(num_workers, dtype),
             memory=queue.rule.memory(num_workers, dtype),
         ),
         phase=zeros,
@@ -189,7 +190,7 @@ class Queue(NamedTuple):
             begin=view.now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
         version = jnp.where(pulls, view.commits, view.version)
-        view = view._replace(idle=view.idle & ~begins, version=version)
+        view = view._replace(idle=view.idle & ~begins, version=version, begin=jnp.where(begins, view.now, view.begin))
         state = state._replace(horizon=horizon, current=current._replace(version=version), view=view)
         return self.begin_turns(state, begins, pulls)
 
@@ -205,10 +206,13 @@ class Queue(NamedTuple):
           pulled: bool[W], whose parameters were received for this turn.
         """
         old = state.current
-        if self.rule.plan is None:
-            plan = turn_of(self.work, old.first, ready, self.rule.units_of(state.view))
-        else:
+        if self.rule.plan is not None:
             plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
+        elif self.rule.turn_seconds is not None:
+            num_units = self.work.until(old.first, self.rule.turn_seconds(state.view))
+            plan = turn_of(self.work, old.first, ready, num_units)
+        else:
+            plan = turn_of(self.work, old.first, ready, self.rule.units_of(state.view))
         lacks_units = begins & (old.first + plan.num_units > self.work.num_units)
         horizon = jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
         computes = begins & ~lacks_units
