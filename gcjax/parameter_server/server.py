@@ -129,8 +129,8 @@ class Server:
         _check_security(address, security)
         if setup.protocol.code is not None and limits.non_finite == "skip":
             raise ValueError(
-                "non_finite='skip' is for protocols without a code: the sum of a code's round cannot be decoded without "
-                "what is skipped. Use non_finite='stop'."
+                "non_finite='skip' is for protocols without a code: the sum of a code's round cannot be decoded "
+                "without what is skipped. Use non_finite='stop'."
             )
         self._rule = setup.rule()
         self._fingerprint = fingerprint(setup)

@@ -104,7 +104,10 @@ def adsp(
     )
 
     def served(num_workers: int) -> Rule:
-        """The rule on the real clock: its memory are the rates. The time O of messages, not known before, is taken as 0."""
+        """The rule on the real clock: its memory are the rates.
+
+        The time O of messages is not known before the run, and is taken as 0.
+        """
 
         def turn_seconds(view: View) -> jax.Array:
             """float[]: the interval between two commits of a worker in this window."""

@@ -123,7 +123,7 @@ class Queue(NamedTuple):
     network: Network
 
     def step(self, state: State) -> State:
-        """The state after the next event: idle workers begin, if they may, and then the earliest phase ends.
+        """The state after the next event: idle workers begin, if they may, and then a phase ends or an alarm rings.
 
         The simulation stops if no phase ever ends, or if the next one ends after the horizon. A rule that needs
         everybody for each commit also stops it once a worker that owes a message never ends its unit.
@@ -131,14 +131,23 @@ class Queue(NamedTuple):
         state = self._with_begun_turns(state)
         phase_end = self.phase_ends(state)
         next_time, worker = phase_end.min(), jnp.argmin(phase_end).astype(jnp.int32)
+        alarm = self._alarm(state.view)
+        rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
         is_running = state.is_running & jnp.isfinite(next_time) & (next_time <= state.horizon)
         if self.rule.everybody:
             never_ends = jnp.isinf(phase_end) & (state.current.compute_start < next_time) & ~state.view.idle
             # What happens at this very moment is still dealt with.
             is_running &= (next_time == state.view.now) | ~(never_ends & (state.view.num_uncommitted == 0)).any()
         now = jnp.where(is_running, next_time, state.view.now)
-        state, arrives = self.at_event(state._replace(is_running=is_running), now, worker)
-        return self._with_message(state, worker, arrives)
+        # At an alarm nobody's phase ends.
+        state, arrives = self.at_event(state._replace(is_running=is_running & ~rings), now, worker)
+        state = state._replace(is_running=is_running)
+        return self._with_message(state, worker, arrives, rings & is_running)
+
+    def _alarm(self, view: View) -> jax.Array:
+        """float[] seconds: when to look again although nothing has happened; inf for never."""
+        alarm = jnp.asarray(jnp.inf if self.rule.alarm is None else self.rule.alarm(view), view.now.dtype)
+        return jnp.where(alarm > view.now, alarm, jnp.inf)
 
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends."""
@@ -228,17 +237,18 @@ class Queue(NamedTuple):
             current=current, horizon=horizon
         )
 
-    def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array) -> State:
-        """The state after the message of a worker has arrived, and after the commit that it may bring.
+    def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array, rings: jax.Array) -> State:
+        """The state after the message of a worker has arrived, and after the commit that it, or an alarm, may bring.
 
         The worker's turn ends, and it becomes idle. Where the rule does not say whose messages a commit takes, each
         takes all since the last one, so that the commit of a message is known on arrival; otherwise it is known when
-        it is taken. If not `arrives bool[]`, nothing changes.
+        it is taken. If neither `arrives bool[]` nor `rings bool[]`, the alarm, nothing changes.
         """
         current = state.current
         position = state.view.num_uncommitted.sum(dtype=jnp.int32)  # behind the others that are in no commit yet
         view = decisions.with_message(state.view, worker, arrives)
-        commit = decisions.commit_of(self.rule, view, worker, arrives)
+        asked = arrives | (rings & (view.num_uncommitted > 0).any())
+        commit = decisions.commit_of(self.rule, view, worker, asked)
         if self.rule.takes is None:
             current = current._replace(
                 commit=current.commit.at[worker].set(jnp.where(arrives, view.commits, current.commit[worker])),

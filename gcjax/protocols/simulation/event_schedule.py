@@ -37,8 +37,8 @@ def event_schedule(
       num_turns: J, at least the turns that a worker can make of its units; T if None.
 
     Raises:
-      ValueError: if the server stops turns, or a commit takes more than C messages, or there are more than E commits. Under `jit` the horizon is
-        NaN then, which the check of any schedule refuses.
+      ValueError: if the server stops turns, or a commit takes more than C messages, or there are more than E commits.
+        Under `jit` the horizon is NaN in the last two cases, which the check of any schedule refuses.
     """
     if rule.stop is not None:
         raise ValueError(

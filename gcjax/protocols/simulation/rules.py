@@ -11,7 +11,6 @@ import jax.numpy as jnp
 
 from gcjax.protocols.simulation.turns import Work
 
-
 MANY_UNITS = 1 << 30
 """The units of a turn that lasts until it is stopped."""
 
