@@ -139,9 +139,8 @@ class Queue(NamedTuple):
             # What happens at this very moment is still dealt with.
             is_running &= (next_time == state.view.now) | ~(never_ends & (state.view.num_uncommitted == 0)).any()
         now = jnp.where(is_running, next_time, state.view.now)
-        # At an alarm nobody's phase ends.
-        state, arrives = self.at_event(state._replace(is_running=is_running & ~rings), now, worker)
-        state = state._replace(is_running=is_running)
+        ends = is_running & ~rings  # at an alarm nobody's phase does
+        state, arrives = self.at_event(state._replace(is_running=is_running), now, worker, ends)
         return self._with_message(state, worker, arrives, rings & is_running)
 
     def _alarm(self, view: View) -> jax.Array:
@@ -153,13 +152,13 @@ class Queue(NamedTuple):
         """float[W]: when the phase of each worker ends."""
         return state.phase_end
 
-    def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
-        """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
+    def at_event(self, state: State, now: jax.Array, worker: jax.Array, ends: jax.Array) -> tuple[State, jax.Array]:
+        """The state at `now`, when the phase of this worker `ends bool[]`; and bool[], whether its message arrives so.
 
-        Here it always has: the one phase of a turn ends then. False once the simulation has stopped.
+        Here it always does: the one phase of a turn ends then.
         """
         del worker
-        return state._replace(view=state.view._replace(now=now)), state.is_running
+        return state._replace(view=state.view._replace(now=now)), ends
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
