@@ -71,6 +71,6 @@ def _zeros_like(params: Any, version_params: Any) -> Any:
 
 
 def _mean_of_units(staleness: Any, work: Any) -> Any:
-    """float[..., C]: the weight of each contribution to a commit of `work int32[..., C]` units, 1 / all units."""
+    """float[..., 1]: the weight of all contributions to a commit of `work int32[..., C]` units, 1 / all units."""
     del staleness
-    return (work > 0) / work.sum(axis=-1, keepdims=True).clip(1)
+    return 1 / work.sum(axis=-1, keepdims=True).clip(1)

@@ -86,7 +86,6 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
 
 
 def _mean_of_uploads(staleness: Any, work: Any) -> Any:
-    """float[..., C]: the weight of each contribution to a commit of `work int32[..., C]` steps, 1 / uploads."""
+    """float[..., 1]: the weight of all contributions to a commit of `work int32[..., C]` steps, 1 / uploads."""
     del staleness
-    num_uploads = (work > 0).sum(axis=-1, keepdims=True).clip(1)
-    return (work > 0) / num_uploads
+    return 1 / (work > 0).sum(axis=-1, keepdims=True).clip(1)

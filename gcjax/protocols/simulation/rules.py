@@ -134,7 +134,7 @@ class Rule(NamedTuple):
       everybody: whether each commit needs a message of everybody, so that there is none any more, and the run comes to
         a halt, once a worker that owes one never ends its unit.
       weight: of a contribution in its commit, a number, or `(staleness int32[..., C], work int32[..., C]) ->
-        float[..., C]`, from the commits since it was read and the units in it (0 where there is none).
+        float[..., C or 1]`, from the commits since it was read and the units in it (0 where there is none).
       num_contributions: C, the most messages that a commit can take.
       split: whether what a message has of the version before the one just read is a contribution of its own; C is then
         twice the messages.
