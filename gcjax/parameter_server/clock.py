@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Callable
+from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
@@ -22,6 +23,14 @@ class EventClock:
     def now(self) -> float:
         """Seconds, as the clock of the machine says."""
         return self._clock() + self._offset
+
+    def machine_time(self) -> float:
+        """Seconds by the clock of the machine itself, which shows the same for any other `EventClock` of it."""
+        return self._clock()
+
+    def of_machine_time(self, seconds: Any) -> Any:
+        """Seconds by this clock, of times by the clock of the machine."""
+        return np.asarray(seconds) + self._offset
 
     def event(self) -> float:
         """Seconds of an event that happens now."""

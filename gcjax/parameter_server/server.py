@@ -13,13 +13,16 @@ import jax
 import numpy as np
 
 from gcjax import _validate
-from gcjax.parameter_server import flight, turn_log, wire
+from gcjax.parameter_server import coded_record, flight, turn_log, wire
 from gcjax.parameter_server.clock import EventClock
+from gcjax.parameter_server.coded_rounds import CodedRounds
 from gcjax.parameter_server.setup import Setup, check_setup, differences, fingerprint
+from gcjax.parameter_server.stops import Stops
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
 from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.parameter_server.updates import Contribution, Updates
-from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, Decision, Waiting
+from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, UNIT, Decision, Waiting
+from gcjax.parameter_server.windows import Windows
 from gcjax.parameter_server.wire import Message
 from gcjax.protocols.schedule import Schedule
 
@@ -124,10 +127,19 @@ class Server:
         check_setup(setup)
         self._setup, self._limits = setup, limits.validated(setup.num_workers)
         _check_security(address, security)
+        if setup.protocol.code is not None and limits.non_finite == "skip":
+            raise ValueError(
+                "non_finite='skip' is for protocols without a code: the sum of a code's round cannot be decoded "
+                "without what is skipped. Use non_finite='stop'."
+            )
         self._rule = setup.rule()
         self._fingerprint = fingerprint(setup)
         self._waiting = Waiting(self._rule, setup.num_workers)
         self._updates = Updates(setup.protocol, setup.optimizer, self._rule.weight, setup.initial_params())
+        code = setup.protocol.code
+        self._coded = None if code is None else CodedRounds(code, self._updates.params)
+        self._stops, self._alarm = Stops(self._coded), math.inf
+        self._windows = Windows(setup.protocol.adaptive, limits.num_commits)
         self._log = TurnLog(setup.num_workers)
         self._clock = EventClock()
         self._pending: list[Contribution] = []
@@ -144,6 +156,9 @@ class Server:
         self._waiting.warm_up()
         self._updates.warm_up()
         num_bytes = self._updates.layout.num_bytes
+        if self._coded is not None:
+            self._coded.warm_up(self._updates.params)
+            num_bytes = max(num_bytes, self._coded.layout.num_bytes)
         self._listener = flight.listen(address, self._on_connection, max_bytes=num_bytes, security=security)
         self.address = self._listener.address
 
@@ -158,12 +173,18 @@ class Server:
         return LiveRun(
             params=self._updates.params,
             opt_state=self._updates.opt_state,
-            schedule=jax.device_get(turn_log.schedule_of(self._log, self._rule, end)),
+            schedule=jax.device_get(self._schedule(end)),
             loss=np.asarray(self._log.losses),
             memberships=tuple(self._memberships),
             service_seconds=np.asarray(self._service_seconds),
             num_refused=self._num_refused + self._listener.num_refused,
         )
+
+    def _schedule(self, end: float) -> Schedule:
+        """The record of the run, which has ended at `end` seconds."""
+        if self._coded is None:
+            return turn_log.schedule_of(self._log, self._rule, end)
+        return coded_record.schedule_of(self._log, self._setup.protocol.code.assignment, self._rule.weight, end)
 
     # What connections' threads do.
 
@@ -173,7 +194,7 @@ class Server:
             while not self._is_done.is_set():
                 message = connection.receive()
                 if message.kind == "ping":  # answered here: its time is to be short
-                    answer = {"kind": "pong", "now": self._clock.now(), "lease": self._limits.lease}
+                    answer = {"kind": "pong", "now": self._clock.machine_time(), "lease": self._limits.lease}
                     connection.send(Message(answer))
                 else:
                     self._events.put(_Event(connection, message))
@@ -189,12 +210,14 @@ class Server:
         return self._clock.now() >= self._limits.seconds or len(self._log.commit_times) >= self._limits.num_commits
 
     def _deal_with_next(self) -> None:
-        """Waits for the next event, or for the next lease to end, and deals with it."""
+        """Waits for the next event, or for the next lease or alarm, and deals with it."""
+        next_look = min(self._next_look, self._alarm, self._end_of_patience())
         try:
-            event = self._events.get(timeout=float(np.clip(self._next_look - self._clock.now(), 1e-3, 1.0)))
+            event = self._events.get(timeout=float(np.clip(next_look - self._clock.now(), 1e-3, 1.0)))
         except queue.Empty:
             event = None
         begin = self._clock.now()
+        self._look(begin)
         if begin >= self._next_look or event is None:
             self._end_leases(begin)
         if event is None:
@@ -220,6 +243,50 @@ class Server:
         next_end = min(heard, default=now) + self._limits.lease
         self._next_look = min(next_end, self._limits.seconds)
 
+    def _end_of_patience(self) -> float:
+        """Seconds, when who has been stopped and has not answered may be done without; inf if that is over, or none."""
+        end = self._stops.end_of_patience
+        return end if end > self._clock.now() else math.inf
+
+    def _look(self, now: float) -> None:
+        """Asks the rule if its alarm is due, and does without those who do not answer if the others are enough."""
+        if now >= self._alarm:
+            self._alarm = math.inf
+            self._look_again()
+        if now < self._stops.end_of_patience:
+            return
+        silent = np.asarray(self._waiting.view.stopped)
+        if silent.any() and self._waiting.would_stop_without(silent, self._clock.now()):
+            self._do_without(silent)
+
+    def _look_again(self) -> None:
+        """Asks the rule although nothing has happened."""
+        now = self._clock.event()
+        self._carry_out(self._decide(LOOK, 0, now), now)
+
+    def _do_without(self, workers: np.ndarray) -> None:
+        """Goes on without the push of workers, `bool[W]`, that have been stopped."""
+        if self._coded is None:
+            self._waiting.stop(np.asarray(self._waiting.view.stopped) & ~workers)
+        else:
+            self._waiting.forget_progress(workers)
+            self._drop_answers()
+        self._look_again()
+
+    def _drop_answers(self) -> None:
+        """Drops messages of a code that are worth nothing without those of somebody else; their turns go on."""
+        for contribution in self._pending:
+            self._log.replace_last(contribution.worker, send_start=math.inf, arrive=math.inf)
+        self._pending = []
+        self._waiting.go_on()
+
+    def _decide(self, kind: int, worker: int, now: float) -> Decision:
+        """What follows from an event, if the protocol has chosen anew at the end of each window before it."""
+        if self._setup.protocol.adaptive is not None:
+            memory = self._windows.controls_after(now, self._log, self._waiting.view.memory)
+            self._waiting.remember(memory)
+        return self._waiting.decide(kind, worker, now)
+
     def _hear(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker."""
         if message.kind == "ready":
@@ -230,6 +297,8 @@ class Server:
             return
         elif message.kind == "pull":
             self._send_exchange(worker)
+        elif message.kind == "unit":
+            self._note_unit(worker, message)
         elif message.kind == "push":
             self._take(worker, message)
         else:
@@ -285,7 +354,7 @@ class Server:
         for worker in workers:
             change = "came back" if self._log.turns[worker] else "joined"
             self._memberships.append(Membership(now, worker, change))
-            self._carry_out(self._waiting.decide(JOIN, worker, now), now)
+            self._carry_out(self._decide(JOIN, worker, now), now)
 
     def _leave(self, worker: int, why: str) -> None:
         """Puts a worker out: its turn is cut off, and nobody waits for it any more."""
@@ -293,24 +362,32 @@ class Server:
         self._memberships.append(Membership(now, worker, "left", why))
         if not self._waiting.idle[worker]:
             self._log.cut_off(worker, now)
-        self._carry_out(self._waiting.decide(LEAVE, worker, now), now)
+        if self._coded is not None and bool(self._waiting.view.stopped[worker]):
+            self._drop_answers()
+        self._carry_out(self._decide(LEAVE, worker, now), now)
 
     def _take(self, worker: int, message: Message) -> None:
-        """Takes a push."""
+        """Takes a push; one that answers no stop, or an earlier one, is none where turns are stopped."""
         header = message.header
+        if self._rule.stop is not None and not self._stops.is_answer(header, self._clock.now()):
+            return
         if not header["is_finite"]:
             self._skip(worker)
             return
-        tree = wire.from_bytes(message.body, self._updates.layout)
+        layout = self._updates.layout if self._coded is None else self._coded.layout
+        tree = wire.from_bytes(message.body, layout)
         now = self._clock.event()
         turn = self._log.turns[worker][-1]
         latest = turn.send_start if self._rule.exchanges else now
-        times = np.clip([header["compute_start"], *header["ends"], header["send_start"]], turn.begin, latest)
+        times = self._clock.of_machine_time([header["compute_start"], *header["ends"], header["send_start"]])
+        times = np.clip(times, turn.begin, latest)
         times = np.maximum.accumulate(times).tolist()
         send_start = turn.send_start if self._rule.exchanges else times[-1]
         turn = self._log.replace_last(
             worker, compute_start=times[0], ends=tuple(times[1:-1]), stop=times[-2], send_start=send_start, arrive=now
         )
+        if header["lost"]:
+            self._log.replace_last(worker, stop=send_start, lost=1)
         self._pending.append(
             Contribution(
                 worker=worker,
@@ -321,7 +398,20 @@ class Server:
                 tree=tree,
             )
         )
-        self._carry_out(self._waiting.decide(MESSAGE, worker, now), now)
+        self._carry_out(self._decide(MESSAGE, worker, now), now)
+
+    def _note_unit(self, worker: int, message: Message) -> None:
+        """Notes that a unit of a turn that will be stopped is done."""
+        now, header = self._clock.event(), message.header
+        turn = self._log.turns[worker][-1]
+        earliest = turn.ends[-1] if turn.ends else turn.begin
+        start, end = self._clock.of_machine_time([header["compute_start"], header["end"]])
+        start = turn.compute_start if turn.ends else float(np.clip(start, turn.begin, now))
+        end = float(np.clip(end, max(start, earliest), now))
+        if self._coded is not None:
+            self._coded.note_loss(worker, len(turn.ends), float(header["loss"]))
+        self._log.replace_last(worker, compute_start=start, ends=(*turn.ends, end))
+        self._carry_out(self._decide(UNIT, worker, now), now)
 
     def _skip(self, worker: int) -> None:
         """Drops a push that is not finite, or ends the run."""
@@ -335,37 +425,59 @@ class Server:
         self._memberships.append(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
         self._log.cut_off(worker, now)
         self._waiting.make_idle(worker)
-        self._carry_out(self._waiting.decide(LOOK, worker, now), now)
+        self._carry_out(self._decide(LOOK, worker, now), now)
 
     def _carry_out(self, decision: Decision, now: float) -> None:
-        """Does what the rule has decided: a commit, turns that are cut off, and turns that begin."""
+        """Does what the rule has decided: a commit, turns that are cut off, begin, or are stopped."""
+        self._alarm = float(decision.alarm)
         if decision.commits:
             self._commit(decision.taken, now)
         for cut_worker in np.flatnonzero(decision.cut):
             self._log.cut_off(int(cut_worker), now)
         for new_worker in np.flatnonzero(decision.begins):
             self._begin_turn(int(new_worker), decision, now)
+        if decision.stops:
+            self._stop(decision, now)
+
+    def _stop(self, decision: Decision, now: float) -> None:
+        """Stops the turns under way: whoever has done something that counts is asked for it."""
+        asked = self._stops.begin(decision.progress, decision.alive & ~decision.idle, now)
+        self._waiting.stop(asked)
+        for worker in np.flatnonzero(asked):
+            header = {**self._stops.request(int(worker)), "turn": self._turn_number(int(worker))}
+            self._send(int(worker), Message(header))
 
     def _commit(self, taken: np.ndarray, now: float) -> None:
         """Makes the commit of the messages of the workers `taken bool[W]`."""
         commit = len(self._log.commit_times)
         contributions = [c for c in self._pending if taken[c.worker]]
         self._pending = [c for c in self._pending if not taken[c.worker]]
+        messages = [(c.worker, c.turn) for c in contributions]
+        if self._coded is not None:
+            self._log.end_round(self._coded.plan.progress, now)
+            contributions = [self._coded.estimate(contributions, self._updates.params)]
         loss = self._updates.commit(contributions, commit)
-        self._log.commit(commit, [(c.worker, c.turn) for c in contributions], loss, now)
+        self._log.commit(commit, messages, loss, now)
 
     def _begin_turn(self, worker: int, decision: Decision, now: float) -> None:
         """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""
-        first = self._log.next_unit(worker)
-        self._log.turns[worker].append(Turn(first=first, version=int(decision.version[worker]), begin=now))
+        last_was_cut = bool(self._log.turns[worker]) and math.isinf(self._log.turns[worker][-1].arrive)
+        first, num_units = self._log.next_unit(worker), int(decision.num_units[worker])
+        if self._rule.aligned:
+            first = len(self._log.commit_times) * self._setup.protocol.round_units
+        turn = Turn(first=first, version=int(decision.version[worker]), begin=now, num_units=num_units)
+        self._log.turns[worker].append(turn)
         header = {
             "kind": "begin",
             "turn": self._turn_number(worker),
             "first": first,
-            "num_units": int(decision.num_units[worker]),
+            "num_units": num_units,
             "weight": 0.0 if callable(self._rule.weight) else float(self._rule.weight),
             "exchanges": self._rule.exchanges,
             "can_be_cut": self._rule.cuts is not None,
+            "seconds": float(decision.turn_seconds[worker]),
+            "until_stopped": self._rule.stop is not None,
+            "last_was_cut": last_was_cut,
         }
         self._send(worker, Message(header, self._updates.body if decision.pulls[worker] else None))
 

@@ -29,6 +29,9 @@ class Turn(NamedTuple):
       arrive: seconds; inf if nothing has arrived.
       commit: that the message is in; -1 for none.
       position: among the messages of the commit.
+      num_units: of the turn at most; 0 if it has no such number.
+      lost: the units that were begun and did not end.
+      num_sent: the units that were sent; None for all that ended, if the message has arrived.
     """
 
     first: int
@@ -41,16 +44,27 @@ class Turn(NamedTuple):
     arrive: float = math.inf
     commit: int = -1
     position: int = 0
+    num_units: int = 0
+    lost: int = 0
+    num_sent: int | None = None
 
     @property
     def num_begun(self) -> int:
         """The units that were begun; one at least, as whoever begins a turn begins a unit."""
-        return max(1, len(self.ends))
+        return max(1, len(self.ends) + self.lost)
 
     @property
     def work(self) -> int:
         """The units that were sent."""
+        if self.num_sent is not None:
+            return self.num_sent
         return len(self.ends) if math.isfinite(self.arrive) else 0
+
+    def ended(self, now: float) -> "Turn":
+        """The turn if it is over now: a unit that is under way is lost."""
+        if self.ends and len(self.ends) == self.num_units:
+            return self._replace(stop=self.ends[-1], lost=0)
+        return self._replace(stop=now, lost=1)
 
 
 class TurnLog:
@@ -74,7 +88,20 @@ class TurnLog:
 
     def cut_off(self, worker: int, now: float) -> None:
         """Ends the worker's turn; the unit that it has begun is lost."""
-        self.replace_last(worker, stop=now)
+        self.turns[worker][-1] = self.turns[worker][-1].ended(now)
+
+    def end_round(self, progress: np.ndarray, now: float) -> None:
+        """Ends the turns on the newest version, of which `progress int32[W]` units count.
+
+        Those of a worker without a message of its own count from when they ended.
+        """
+        for worker, turns in enumerate(self.turns):
+            num_units = int(progress[worker])
+            if not turns or turns[-1].version != len(self.commit_times) or not num_units:
+                continue
+            turn = turns[-1].ended(now)._replace(num_sent=num_units)
+            arrive = turn.arrive if math.isfinite(turn.arrive) else turn.ends[num_units - 1]
+            turns[-1] = turn._replace(arrive=arrive)
 
     def commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
         """Writes down a commit of messages, each a worker and the number of its turn."""
@@ -91,7 +118,7 @@ def schedule_of(log: TurnLog, rule: Rule, end: float) -> Schedule:
     dtype = jnp.result_type(float)
     horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
     work = Work.of(jnp.asarray(unit_seconds(log, num_units), dtype))
-    return rule_record(rule, _turns(log, num_units, dtype), work, jnp.asarray(log.commit_times, dtype), horizon)
+    return rule_record(rule, turns_of(log, num_units, dtype), work, jnp.asarray(log.commit_times, dtype), horizon)
 
 
 def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:
@@ -105,7 +132,7 @@ def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:
     return seconds
 
 
-def _turns(log: TurnLog, num_units: int, dtype: Any) -> Turns:
+def turns_of(log: TurnLog, num_units: int, dtype: Any) -> Turns:
     """The arrays [J, W] of all turns; those that do not exist come last, with T as first unit."""
     num_turns = max(1, *map(len, log.turns))
     shape = num_turns, len(log.turns)

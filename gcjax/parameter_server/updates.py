@@ -82,7 +82,7 @@ class Updates:
             return np.full(len(contributions), self._weight, np.float64)
         staleness = np.array([commit - c.version for c in contributions], np.int32)
         work = np.array([c.work for c in contributions], np.int32)
-        return np.asarray(self._weight(staleness, work), np.float64)
+        return np.broadcast_to(np.asarray(self._weight(staleness, work), np.float64), work.shape)
 
     def _applied(self, params: Any, opt_state: Any, gradient: Any, weight: jax.Array) -> tuple[Any, Any]:
         """Parameters and optimizer state after a step with the weighted gradient."""

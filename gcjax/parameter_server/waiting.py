@@ -13,8 +13,8 @@ import numpy as np
 from gcjax.protocols.simulation import decisions
 from gcjax.protocols.simulation.rules import Rule, View
 
-MESSAGE, LEAVE, JOIN, LOOK = range(4)
-"""What happens: a push of a worker arrives, the worker leaves, it joins, or nobody does anything."""
+MESSAGE, LEAVE, JOIN, LOOK, UNIT = range(5)
+"""What happens: a push of a worker arrives, the worker leaves, it joins, nobody does anything, or a unit is done."""
 
 
 class Decision(NamedTuple):
@@ -30,6 +30,10 @@ class Decision(NamedTuple):
       num_units: int32[W], the units of a turn that begins.
       alive: bool[W], who takes part now.
       idle: bool[W], who is between two turns now.
+      progress: int32[W], the units done of each one's last turn; 0 where it has left.
+      stops: bool[], whether the turns under way are to be stopped now.
+      alarm: float[] seconds, when to look again; inf for never.
+      turn_seconds: float[W], what a turn that begins is to fill; 0 where it is as many units as `num_units` says.
     """
 
     commits: np.ndarray
@@ -41,6 +45,10 @@ class Decision(NamedTuple):
     num_units: np.ndarray
     alive: np.ndarray
     idle: np.ndarray
+    progress: np.ndarray
+    stops: np.ndarray
+    alarm: np.ndarray
+    turn_seconds: np.ndarray
 
 
 class Waiting:
@@ -51,9 +59,10 @@ class Waiting:
         self.view = first_view(rule, num_workers)
         self.alive = self.idle = np.zeros(num_workers, bool)
         self._decide = jax.jit(partial(_decide, rule))
+        self._would_stop = jax.jit(partial(_would_stop, rule))
 
     def decide(self, kind: int, worker: int, now: float) -> Decision:
-        """What follows from an event of a worker; `kind` is `MESSAGE`, `LEAVE`, `JOIN` or `LOOK`, `now` seconds."""
+        """What follows from an event of a worker; `kind` is `MESSAGE`, `LEAVE`, ..., and `now` seconds."""
         self.view, decision = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
         decision = Decision(*jax.device_get(decision))
         self.alive, self.idle = decision.alive, decision.idle
@@ -61,11 +70,36 @@ class Waiting:
 
     def warm_up(self) -> None:
         """Compiles what is asked at each event."""
-        jax.block_until_ready(self._decide(self.view, np.int32(LOOK), np.int32(0), self.view.now.dtype.type(0)))
+        now = self.view.now.dtype.type(0)
+        jax.block_until_ready(self._decide(self.view, np.int32(LOOK), np.int32(0), now))
+        jax.block_until_ready(self._would_stop(self.view, self.alive, now))
 
     def make_idle(self, worker: int) -> None:
         """Ends the turn of a worker from which nothing will arrive."""
-        self.view = self.view._replace(idle=self.view.idle.at[worker].set(True))
+        idle, stopped = self.view.idle.at[worker].set(True), self.view.stopped.at[worker].set(False)
+        self.view = self.view._replace(idle=idle, stopped=stopped)
+
+    def stop(self, stopped: np.ndarray) -> None:
+        """Says who has been stopped, `bool[W]`, and owes a push."""
+        self.view = self.view._replace(stopped=jnp.asarray(stopped))
+
+    def go_on(self) -> None:
+        """Takes back that turns were stopped, and the pushes that this has brought: they go on."""
+        view, has_pushed = self.view, self.view.num_uncommitted > 0
+        self.view = view._replace(
+            stopped=jnp.zeros_like(view.stopped),
+            idle=view.idle & ~has_pushed,
+            clock=view.clock - view.num_uncommitted,
+            num_uncommitted=jnp.zeros_like(view.num_uncommitted),
+        )
+
+    def forget_progress(self, workers: np.ndarray) -> None:
+        """Counts no unit of these workers, `bool[W]`, until they report another one."""
+        self.view = self.view._replace(progress=jnp.where(workers, 0, self.view.progress))
+
+    def would_stop_without(self, workers: np.ndarray, now: float) -> bool:
+        """Whether turns would be stopped by now, had these workers, `bool[W]`, not done anything."""
+        return bool(self._would_stop(self.view, workers, self.view.now.dtype.type(now)))
 
     def remember(self, memory: Any) -> None:
         """Gives the rule another memory."""
@@ -83,7 +117,10 @@ def first_view(rule: Rule, num_workers: int) -> View:
         idle=zeros > 0,
         alive=zeros > 0,
         version=zeros - 1,
+        begin=jnp.zeros(num_workers, dtype),
         memory=rule.memory(num_workers, dtype),
+        progress=zeros,
+        stopped=zeros > 0,
     )
 
 
@@ -94,9 +131,11 @@ def _decide(
     view = _with_membership(view._replace(now=now), kind, worker)
     arrives = kind == MESSAGE
     view = decisions.with_message(view, worker, arrives)
-    asked = arrives | ((kind != JOIN) & (view.num_uncommitted > 0).any())
+    view = view._replace(stopped=view.stopped.at[worker].set(view.stopped[worker] & ~arrives))
+    asked = arrives | ((kind != JOIN) & (kind != UNIT) & (view.num_uncommitted > 0).any())
     commit = decisions.commit_of(rule, view, worker, asked)
     view = decisions.with_commit(rule, view, worker, arrives, commit)
+    view = _with_unit(rule, view, kind, worker)
     cut = jnp.zeros_like(view.idle)
     if rule.cuts is not None:
         cut = commit.happens & rule.cuts(view, worker) & view.alive & ~view.idle
@@ -104,9 +143,47 @@ def _decide(
     begins = decisions.may_begin(rule, view)
     pulls = decisions.pulls(rule, view, begins)
     num_units = jnp.broadcast_to(jnp.asarray(rule.units_of(view), jnp.int32), begins.shape)
-    view = view._replace(idle=view.idle & ~begins, version=jnp.where(pulls, view.commits, view.version))
+    seconds = jnp.zeros_like(view.begin) if rule.turn_seconds is None else rule.turn_seconds(view)
+    view = view._replace(
+        idle=view.idle & ~begins,
+        version=jnp.where(pulls, view.commits, view.version),
+        begin=jnp.where(begins, now, view.begin),
+        progress=jnp.where(begins, 0, view.progress),
+    )
+    stops, alarm = _stop_and_alarm(rule, view)
     decision = commit.happens, commit.taken, cut, begins, pulls, view.version, num_units, view.alive, view.idle
-    return view, decision
+    return view, (*decision, view.progress, stops, alarm, jnp.broadcast_to(seconds, begins.shape))
+
+
+def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> View:
+    """The view in which the worker has done one unit more of its turn, if that is what happens."""
+    is_unit = kind == UNIT
+    view = view._replace(progress=view.progress.at[worker].add(is_unit.astype(jnp.int32)))
+    memory = rule.remember_unit(view, worker)
+    return view._replace(memory=jax.tree.map(lambda new, old: jnp.where(is_unit, new, old), memory, view.memory))
+
+
+def _stop_and_alarm(rule: Rule, view: View) -> tuple[jax.Array, jax.Array]:
+    """bool[], whether the turns under way are to be stopped now; and float[] seconds, when to look again."""
+    stop = _stop_time(rule, view)
+    alarm = jnp.asarray(jnp.inf if rule.alarm is None else rule.alarm(view), view.now.dtype)
+    next_time = jnp.minimum(*(jnp.where(time > view.now, time, jnp.inf) for time in (stop, alarm)))
+    return stop <= view.now, next_time
+
+
+def _stop_time(rule: Rule, view: View) -> jax.Array:
+    """float[] seconds, when the turns under way are stopped, as far as is known; inf if it is not."""
+    if rule.stop is None:
+        return jnp.full((), jnp.inf, view.now.dtype)
+    is_under_way = ~view.stopped.any() & (view.num_uncommitted == 0).all() & (view.progress > 0).any()
+    return jnp.where(is_under_way, rule.stop(view), jnp.inf).astype(view.now.dtype)
+
+
+def _would_stop(rule: Rule, view: View, workers: jax.Array, now: jax.Array) -> jax.Array:
+    """bool[]: whether turns would be stopped by now if these workers, `bool[W]`, had not done anything."""
+    none = jnp.zeros_like(view.num_uncommitted)
+    progress = jnp.where(workers, 0, view.progress)
+    return _stop_time(rule, view._replace(now=now, progress=progress, stopped=none > 0, num_uncommitted=none)) <= now
 
 
 def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
@@ -125,4 +202,6 @@ def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
         idle=of_worker(view.idle, False, True),
         clock=of_worker(view.clock, view.clock[worker], clock),
         version=of_worker(view.version, view.version[worker], -1),
+        progress=of_worker(view.progress, 0, 0),
+        stopped=of_worker(view.stopped, False, False),
     )

@@ -2,11 +2,11 @@
 
 import contextlib
 import math
-import queue
 import threading
 import time
 import uuid
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -14,10 +14,11 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.parameter_server import clock, flight, wire
+from gcjax.parameter_server.inbox import Inbox
 from gcjax.parameter_server.setup import Setup, check_setup, fingerprint
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Refused, Security
 from gcjax.parameter_server.wire import Message
-from gcjax.parameter_server.worker_program import Program, Unit, worker_program
+from gcjax.parameter_server.worker_program import CodedProgram, Program, Unit, worker_program
 
 NUM_PINGS = 5
 POLL_SECONDS = 1e-3
@@ -98,6 +99,9 @@ class _Order(NamedTuple):
       weight: of the contribution where the worker needs it.
       exchanges: whether the parameters are asked for before the push.
       can_be_cut: whether the server may end it early.
+      seconds: if above 0, the turn is as many units as fill them, one at least, and not `num_units`.
+      until_stopped: whether the turn lasts until the server stops it, with a report of each unit.
+      last_was_cut: whether nothing of the turn before it counts.
     """
 
     turn: int
@@ -106,6 +110,9 @@ class _Order(NamedTuple):
     weight: float
     exchanges: bool
     can_be_cut: bool
+    seconds: float
+    until_stopped: bool
+    last_was_cut: bool
 
 
 class _Worker:
@@ -124,7 +131,7 @@ class _Worker:
         """Does what the server asks for; True once the run is done. Raises `Disconnected` if the server is gone."""
         self._count(num_connections=1)
         lease, offset = self._enter(connection)
-        inbox: queue.Queue[Message | None] = queue.Queue()
+        inbox = Inbox()
         threading.Thread(target=_receive_all, args=(connection, inbox), daemon=True).start()
         has_ended = threading.Event()
         threading.Thread(target=_send_signs_of_life, args=(connection, lease / 4, has_ended), daemon=True).start()
@@ -144,7 +151,7 @@ class _Worker:
         """Compiles what a turn takes, so that the first one takes no longer than others."""
         self._program.begin(jax.tree.map(np.asarray, self._setup.initial_params()))
         jax.block_until_ready(self._program.compute(0))
-        jax.block_until_ready(self._program.message(None, 0.0))
+        jax.block_until_ready(self._program.warm_message())
         self._program.cancel()
 
     def _enter(self, connection: Connection) -> tuple[float, float]:
@@ -173,12 +180,20 @@ class _Worker:
     def _take_turn(self, turns: "_Turns", message: Message) -> None:
         """Computes and pushes a turn, unless it is cut off; a later order then waits in the inbox."""
         order = _Order(**{name: message.header[name] for name in _Order._fields})
+        if order.last_was_cut:
+            self._program.cancel()
         turns.begin(message)
-        for unit in range(order.first, order.first + order.num_units):
+        if order.until_stopped:
+            num_units, num_pushes = turns.until_stopped(order, partial(self._throttle, self._worker))
+            self._count(num_units=num_units, num_pushes=num_pushes, num_cut_off=int(not num_pushes))
+            return
+        unit = order.first
+        while not turns.is_full(order):
             if not turns.compute(unit, self._throttle(self._worker, unit), can_be_cut=order.can_be_cut):
                 self._program.cancel()
                 self._count(num_cut_off=1)
                 return
+            unit += 1
             self._count(num_units=1)
         if turns.push(order):
             self._count(num_pushes=1)
@@ -196,7 +211,7 @@ class _Turns:
     def __init__(
         self,
         connection: Connection,
-        inbox: "queue.Queue[Message | None]",
+        inbox: "Inbox",
         program: Program,
         layout: wire.Layout,
         offset: float,
@@ -221,12 +236,68 @@ class _Turns:
         if not can_be_cut:
             jax.block_until_ready(result.loss)
             time.sleep(max(end - time.monotonic(), 0.0))
-        while not _is_ready(result.loss) or time.monotonic() < end:
-            if self._has_order(POLL_SECONDS):
-                return False
+        if self._is_interrupted(result, end):
+            return False
         self._units.append(result)
         self._ends.append(self._now())
-        return not (can_be_cut and self._has_order())
+        return not (can_be_cut and self._inbox.has_next())
+
+    def is_full(self, order: _Order) -> bool:
+        """Whether the turn has all its units."""
+        if order.seconds > 0:
+            return bool(self._ends) and self._ends[-1] - self._compute_start >= order.seconds
+        return len(self._units) == order.num_units
+
+    def until_stopped(self, order: _Order, throttle: Callable[[int], float]) -> tuple[int, int]:
+        """Computes and reports one unit after the other, and pushes when the server stops the turn.
+
+        Returns:
+          How many units there are, and how many pushes.
+        """
+        num_pushes = 0
+        for unit in range(order.first, order.first + order.num_units):
+            end = time.monotonic() + throttle(unit)
+            result = self._program.compute(unit)
+            while self._is_interrupted(result, end):
+                goes_on, num_new = self._answer(order, lost=1)
+                num_pushes += num_new
+                if not goes_on:
+                    return len(self._units), num_pushes
+            self._units.append(result)
+            self._ends.append(self._now())
+            self._report(order, float(result.loss))
+        goes_on = True
+        while goes_on:
+            self._inbox.has_next(None)
+            goes_on, num_new = self._answer(order, lost=0)
+            num_pushes += num_new
+        return len(self._units), num_pushes
+
+    def _report(self, order: _Order, loss: float) -> None:
+        """Tells the server that a unit is done."""
+        times = {"compute_start": self._compute_start, "end": self._ends[-1]}
+        self._connection.send(Message({"kind": "unit", "turn": order.turn, "loss": loss, **times}))
+
+    def _answer(self, order: _Order, *, lost: int) -> tuple[bool, int]:
+        """Deals with the message that is there: whether the turn goes on, and how many pushes there were.
+
+        `lost` are the units under way. What is not for this turn is left where it is.
+        """
+        message = self._inbox.get()
+        if message is None or message.kind != "stop":
+            self._inbox.put_back(message)
+            return False, 0
+        if message.header["turn"] != order.turn:
+            return True, 0
+        if isinstance(self._program, CodedProgram):
+            body = wire.to_bytes(self._program.message_of(message.header["units"], message.header["encode"]))
+            self._send_push({"turn": order.turn, "stop": message.header["stop"]}, body, lost)
+            return True, 1
+        if lost:
+            self._program.undo()
+        body = wire.to_bytes(self._program.message(None, order.weight))
+        self._send_push({"turn": order.turn, "stop": message.header["stop"]}, body, lost)
+        return False, 1
 
     def push(self, order: _Order) -> bool:
         """Sends what was computed; returns False if the turn was cut off while the parameters were asked for."""
@@ -235,36 +306,40 @@ class _Turns:
             self._connection.send(Message({"kind": "pull", "turn": order.turn}))
             answer = _next(self._inbox)
             if answer.kind != "params":
-                self._inbox.put(answer)
+                self._inbox.put_back(answer)
                 return False
             version_params = wire.from_bytes(answer.body, self._layout)
-        body = wire.to_bytes(self._program.message(version_params, order.weight))
+        self._send_push({"turn": order.turn}, wire.to_bytes(self._program.message(version_params, order.weight)), 0)
+        return True
+
+    def _send_push(self, header: dict[str, Any], body: np.ndarray, lost: int) -> None:
+        """Sends the bytes of a push, with what is known of its units; `lost` are those that were begun only."""
         losses, is_finite = zip(*jax.device_get(self._units), strict=True)
         header = {
+            **header,
             "kind": "push",
-            "turn": order.turn,
             "compute_start": self._compute_start,
-            "ends": self._ends,
+            "ends": list(self._ends),  # the message may be written later
+            "lost": lost,
             "loss": math.fsum(map(float, losses)) / len(losses),
             "is_finite": all(map(bool, is_finite)),
             "send_start": self._now(),
         }
         self._connection.send(Message(header, body))
-        return True
 
     def _now(self) -> float:
         """Seconds by the server's clock."""
         return time.monotonic() + self._offset
 
-    def _has_order(self, seconds: float = 0.0) -> bool:
-        """Whether an order has come, or comes within so many seconds; it ends the turn under way."""
-        if not self._inbox.qsize() and seconds > 0:
-            with contextlib.suppress(queue.Empty):
-                self._inbox.put(self._inbox.get(timeout=seconds))
-        return self._inbox.qsize() > 0
+    def _is_interrupted(self, result: Unit, end: float) -> bool:
+        """Waits until a unit is computed, and it is `end` seconds; whether a message comes before."""
+        while not _is_ready(result.loss) or time.monotonic() < end:
+            if self._inbox.has_next(POLL_SECONDS):
+                return True
+        return False
 
 
-def _receive_all(connection: Connection, inbox: "queue.Queue[Message | None]") -> None:
+def _receive_all(connection: Connection, inbox: Inbox) -> None:
     """Puts every message into the inbox, and `None` when the connection is lost."""
     try:
         while True:
@@ -273,11 +348,11 @@ def _receive_all(connection: Connection, inbox: "queue.Queue[Message | None]") -
         inbox.put(None)
 
 
-def _next(inbox: "queue.Queue[Message | None]") -> Message:
+def _next(inbox: Inbox) -> Message:
     """The next message; raises `Disconnected` if there is none any more."""
     message = inbox.get()
     if message is None:
-        inbox.put(None)
+        inbox.put_back(None)
         raise Disconnected("the server is gone.")
     return message
 

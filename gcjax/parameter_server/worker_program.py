@@ -7,7 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax.engine.gradients import unit_inputs
+from gcjax.codes.base import GradientCode
+from gcjax.engine.gradients import Chunks, chunk_batch, unit_inputs
+from gcjax.engine.messages import combined_rows, gradient_blocks
+from gcjax.parameter_server.coded_rounds import message_shape
 from gcjax.parameter_server.setup import Setup
 from gcjax.protocols.base import LocalWork
 
@@ -45,6 +48,13 @@ class GradientProgram:
         del version_params, weight
         return self._message
 
+    def warm_message(self) -> Any:
+        """As `message`, to compile it."""
+        return self._message
+
+    def undo(self) -> None:
+        """Gives up the last unit: a gradient is never stopped, since it is a turn of its own."""
+
     def cancel(self) -> None:
         """Gives up the turn: nothing is kept of a gradient."""
 
@@ -67,7 +77,7 @@ class LocalProgram:
         self._step, self._pull, self._push = jax.jit(self._stepped), jax.jit(local.pull), jax.jit(local.push)
         self._params = self._base = self._version_params = setup.initial_params()
         self._opt_state = jax.jit(self._optimizer.init)(self._params)
-        self._state_before = self._params, self._opt_state
+        self._state_before = self._last_state = self._params, self._opt_state
 
     def begin(self, version_params: Any) -> None:
         """Begins a turn, with reading these parameters if there are any."""
@@ -79,6 +89,7 @@ class LocalProgram:
 
     def compute(self, unit: int) -> Unit:
         """Takes the step on a unit, or begins to."""
+        self._last_state = self._params, self._opt_state
         at = self._version_params if self._local.gradients_at_version else self._params
         result, self._params, self._opt_state = self._step(
             self._params, self._opt_state, at, self._task.data, self._batch_key, jnp.int32(unit)
@@ -91,6 +102,14 @@ class LocalProgram:
         dtype = jnp.result_type(float)
         change, self._params = self._push(self._params, self._base, version_params, np.asarray(weight, dtype))
         return change
+
+    def warm_message(self) -> Any:
+        """As `message`, to compile it."""
+        return self.message(None, 0.0)
+
+    def undo(self) -> None:
+        """Gives up the last unit: the step on it is taken back."""
+        self._params, self._opt_state = self._last_state
 
     def cancel(self) -> None:
         """Gives up the turn: the local parameters are those from before it."""
@@ -107,11 +126,72 @@ class LocalProgram:
         return Unit(loss, _is_finite((loss, gradient))), optax.apply_updates(params, updates), opt_state
 
 
-Program = GradientProgram | LocalProgram
+class CodedProgram:
+    """A worker of a gradient code: the gradients of its chunks, which it combines once it knows how.
+
+    Letters: K chunks, L blocks of a gradient with d numbers, M messages.
+    """
+
+    def __init__(self, setup: Setup, code: GradientCode, worker: int) -> None:
+        """`worker`: its number."""
+        self._task, self._code, self._batch_key = setup.task, code, setup.batch_key
+        self._worker = worker
+        self._chunks = code.assignment.chunks[worker]
+        self._blocks_of, self._combine = jax.jit(self._loss_and_blocks), jax.jit(_combined)
+        shape, dtype = message_shape(code, jax.eval_shape(setup.task.init, setup.init_key))
+        self._zeros = jnp.zeros((code.num_blocks, shape[1]), dtype)
+        self._params: Any = None
+        self._blocks = [self._zeros] * code.assignment.load
+
+    def begin(self, version_params: Any) -> None:
+        """Begins a round, at new parameters if there are any."""
+        if version_params is not None:
+            self._params = version_params
+        self._blocks = [self._zeros] * self._code.assignment.load
+
+    def compute(self, unit: int) -> Unit:
+        """Computes a chunk, or begins to: unit r K + k is the k-th chunk of the worker in round r."""
+        round_number, slot = divmod(unit, self._code.assignment.load)
+        chunk = jnp.int32(max(self._chunks[slot], 0))
+        chunks = Chunks(self._task.data, self._batch_key, jnp.int32(round_number))
+        result, self._blocks[slot] = self._blocks_of(self._params, chunks, chunk)
+        return result
+
+    def message_of(self, num_chunks: int, encode: Any) -> jax.Array:
+        """float[M, ceil(d / L)]: the messages from the first chunks, with the coefficients `encode float[M, K, L]`."""
+        blocks = [x if k < num_chunks else self._zeros for k, x in enumerate(self._blocks)]
+        return self._combine(blocks, np.asarray(encode, self._zeros.dtype))
+
+    def warm_message(self) -> jax.Array:
+        """A message of zeros, to compile it."""
+        code = self._code
+        return self.message_of(0, np.zeros((code.num_messages, code.assignment.load, code.num_blocks)))
+
+    def cancel(self) -> None:
+        """Gives up the round: nothing is kept of it."""
+
+    def _loss_and_blocks(self, params: Any, chunks: Chunks, chunk: jax.Array) -> tuple[Unit, jax.Array]:
+        """The loss of a chunk, and the blocks float[L, ceil(d / L)] of its gradient."""
+        loss, gradient = jax.value_and_grad(self._task.loss)(params, *chunk_batch(self._task, chunks, chunk))
+        blocks = gradient_blocks(gradient, self._code.num_blocks).astype(self._zeros.dtype)
+        return Unit(loss, _is_finite((loss, gradient))), blocks
+
+
+def _combined(blocks: list[jax.Array], encode: jax.Array) -> jax.Array:
+    """float[M, width]: the sum of the chunks' blocks `float[L, width]`, by the coefficients `encode float[M, K, L]`."""
+    return sum(
+        (combined_rows(encode[:, k], rows) for k, rows in enumerate(blocks[1:], 1)),
+        combined_rows(encode[:, 0], blocks[0]),
+    )
+
+
+Program = GradientProgram | LocalProgram | CodedProgram
 
 
 def worker_program(setup: Setup, worker: int) -> Program:
     """The program of a worker of this setup."""
+    if setup.protocol.code is not None:
+        return CodedProgram(setup, setup.protocol.code, worker)
     local = setup.protocol.local
     return GradientProgram(setup, worker) if local is None else LocalProgram(setup, local, worker)
 

@@ -9,6 +9,7 @@ from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedu
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.observed_losses import mean_loss, window_of
 from gcjax.protocols.simulation.rounds import Round, fixed_units, rounds
+from gcjax.protocols.simulation.rules import Rule, round_begin, round_rule
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -79,10 +80,19 @@ def adacomm(*, num_local_steps: int, seconds: float, num_windows: int) -> Protoc
         seconds=float(seconds),
         num_windows=num_windows,
     )
+
+    def served(num_workers: int) -> Rule:
+        """The rule on the real clock: its memory are the local steps of each window."""
+        return round_rule(num_workers, num_units=1)._replace(
+            num_units=lambda view: view.memory[window_of(round_begin(view), seconds, num_windows)],
+            memory=lambda num_workers, dtype: initial(num_windows),
+        )
+
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,
         local=LocalWork(),
         adaptive=adaptive,
+        rule=served,
         specification=lambda num_workers: specifications.adacomm(num_workers, num_local_steps=num_local_steps),
     )

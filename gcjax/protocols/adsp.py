@@ -10,7 +10,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import Adaptive, LocalWork, Observed, Protocol, Schedule
 from gcjax.protocols.observed_losses import in_window, mean_loss, window_of
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, TurnPlan, turn_of
+from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, turn_of
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -102,10 +102,29 @@ def adsp(
     adaptive = Adaptive(
         initial=initial, schedule=schedule, next=search.next_rates, seconds=float(seconds), num_windows=num_windows
     )
+
+    def served(num_workers: int) -> Rule:
+        """The rule on the real clock: its memory are the rates.
+
+        The time O of messages is not known before the run, and is taken as 0.
+        """
+
+        def turn_seconds(view: View) -> jax.Array:
+            """float[]: the interval between two commits of a worker in this window."""
+            num_commits = view.memory.commits[window_of(view.now, seconds, num_windows)]
+            return jnp.maximum(min_interval, seconds / num_commits.astype(view.now.dtype))
+
+        return Rule(
+            weight=1.0 / num_workers,
+            memory=lambda num_workers, dtype: initial(num_windows),
+            turn_seconds=turn_seconds,
+        )
+
     return Protocol(
         lambda durations, network: schedule(durations, network, initial(num_windows)),
         local=LocalWork(),
         adaptive=adaptive,
+        rule=served,
         specification=lambda num_workers: specifications.adsp(num_workers),
     )
 

@@ -10,6 +10,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.simulation.rounds import Round, rounds, units_until
+from gcjax.protocols.simulation.rules import Rule, round_begin, stopped_rule
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -41,8 +42,15 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule of rounds; a worker's contribution has the weight 1 / units of all workers in the commit."""
         record = rounds(rule, durations, network, durations.shape[0])
-        units_in_commit = jnp.maximum(record.work.clip(0).sum(axis=1, keepdims=True), 1)  # [E, 1]
-        return record._replace(weight=jnp.where(record.worker >= 0, 1 / units_in_commit, 0).astype(record.weight.dtype))
+        weight = _mean_of_units(record.version, record.work.clip(0))
+        return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
+
+    def served(num_workers: int) -> Rule:
+        """The rule on the real clock: the server stops a round `seconds` after it has let the first worker begin.
+
+        A round in which nobody has done anything by then goes on until somebody has.
+        """
+        return stopped_rule(lambda view: round_begin(view) + seconds, num_workers)._replace(weight=_mean_of_units)
 
     # Adding up gradients of one version is a step of size 1 for each, judged at the version that was read. The steps
     # begin at zero, since a sum that begins at the parameters would lose what is small beside these.
@@ -51,6 +59,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
         schedule,
         max_staleness=lambda num_workers: 0,
         local=local,
+        rule=served,
         specification=lambda num_workers: specifications.anytime_minibatch(num_workers),
     )
 
@@ -59,3 +68,9 @@ def _zeros_like(params: Any, version_params: Any) -> Any:
     """Zeros like the parameters, from which the sum of the gradients begins."""
     del params
     return jax.tree.map(jnp.zeros_like, version_params)
+
+
+def _mean_of_units(staleness: Any, work: Any) -> Any:
+    """float[..., 1]: the weight of all contributions to a commit of `work int32[..., C]` units, 1 / all units."""
+    del staleness
+    return 1 / work.sum(axis=-1, keepdims=True).clip(1)

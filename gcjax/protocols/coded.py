@@ -12,6 +12,7 @@ from gcjax.codes.stopping import StoppingRule, decodable
 from gcjax.equality import comparable
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule, record
+from gcjax.protocols.simulation.rules import Rule, View, round_begin, stopped_rule
 from gcjax.protocols.simulation.stopped_rounds import by_unit, stopped_rounds, units_of_rounds
 from gcjax.stragglers.network import Network
 
@@ -64,12 +65,55 @@ def coded(code: GradientCode, *, stop: StoppingRule | None = None) -> Protocol:
         """The specification: no commit before the progress that has arrived can be decoded by `code`."""
         return specifications.coded(num_workers, decodable=_decodable(code))
 
+    def served(num_workers: int) -> Rule:
+        """The rule on the real clock: the server stops a round when the stopping rule holds, and has a plan made."""
+        if num_workers != code.assignment.num_workers:
+            raise ValueError(
+                f"the workers must be those of the code, {code.assignment.num_workers}; got {num_workers}."
+            )
+        return _served(code, rule)
+
     return Protocol(
         schedule,
         code,
         max_staleness=lambda num_workers: 0,
         round_units=code.assignment.load,
         specification=promise if rule.exact else None,
+        rule=served,
+    )
+
+
+def _served(code: GradientCode, rule: StoppingRule) -> Rule:
+    """The rule by which a server stops the rounds of a code.
+
+    It keeps in mind when each worker has done each of its chunks. A rule that does not wait for an exact decode also
+    stops the round when all who take part have done everything.
+    """
+    is_held = jnp.asarray(code.assignment.chunks >= 0)
+    loads = jnp.asarray(code.assignment.loads)
+    slot = jnp.arange(code.assignment.load)
+
+    def remember_unit(view: View, worker: jax.Array) -> jax.Array:
+        """float[W, K] seconds, when each chunk was done; this is the last one of the worker."""
+        return view.memory.at[worker, view.progress[worker] - 1].set(view.now)
+
+    def stop(view: View) -> jax.Array:
+        """float[] seconds, when the round stops, from the times at which chunks were done."""
+        begin = round_begin(view)
+        is_done = slot < view.progress[:, None]
+        finish = jnp.where(is_held, jnp.where(is_done, view.memory - begin, jnp.inf), 0)
+        seconds = rule.time(code, jax.lax.cummax(finish, axis=1))
+        holds = seconds <= view.now - begin
+        if rule.exact:
+            return jnp.where(holds & _decodable(code).whether(view.progress), view.now, jnp.inf)
+        holds |= ((view.progress == loads) | ~view.alive).all()
+        return jnp.where(holds, view.now, begin + seconds)
+
+    return stopped_rule(stop, code.assignment.num_workers, lambda view: loads)._replace(
+        memory=lambda num_workers, dtype: jnp.zeros(code.assignment.chunks.shape, dtype),
+        remember_unit=remember_unit,
+        weight=1.0 / code.assignment.num_chunks,
+        aligned=True,
     )
 
 

@@ -17,7 +17,7 @@ Letters: W workers, K units of a worker in a round, C workers of the code, T uni
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import NamedTuple, NoReturn
 
 import jax
 import jax.numpy as jnp
@@ -103,7 +103,17 @@ def protocol_of_rounds(
             read=by_unit(jnp.broadcast_to(version[:, None, None], units.shape), durations.shape[0], -1),
         )
 
-    return Protocol(schedule, code, max_staleness=lambda _: max_staleness, round_units=num_units)
+    return Protocol(schedule, code, max_staleness=lambda _: max_staleness, round_units=num_units, rule=_not_served)
+
+
+def _not_served(num_workers: int) -> NoReturn:
+    """Raises the error that a server does not run the jobs of these schemes."""
+    del num_workers
+    raise ValueError(
+        "sr_sgc and m_sgc cannot be served: their jobs last for several rounds, of which workers do tasks of several "
+        "versions in turn, and a worker of the server has one version at a time. Use coded(...), whose rounds are one "
+        "job each."
+    )
 
 
 def promise(

@@ -1,5 +1,7 @@
 """STSyn: straggler-tolerant local SGD (Zhu, Zhang, Wang 2022, arXiv 2210.03521)."""
 
+from typing import Any
+
 import jax
 import jax.numpy as jnp
 
@@ -8,6 +10,7 @@ from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.local_sgd import check_units
 from gcjax.protocols.simulation.rounds import Round, rounds, units_until
+from gcjax.protocols.simulation.rules import Rule, View, stopped_rule
 from gcjax.protocols.simulation.turns import Work
 from gcjax.stragglers.network import Network
 
@@ -54,14 +57,35 @@ def stsyn(*, num_local_steps: int, num_waited: int) -> Protocol:
         _validate.integer("num_waited", num_waited, minimum=1, maximum=durations.shape[1], hint=hint)
         check_units(durations, num_local_steps)
         record = rounds(rule, durations, network, durations.shape[0])
-        num_uploads = jnp.maximum((record.worker >= 0).sum(axis=1, keepdims=True), 1)
-        return record._replace(weight=jnp.where(record.worker >= 0, 1 / num_uploads, 0).astype(record.weight.dtype))
+        weight = _mean_of_uploads(record.version, jnp.where(record.worker >= 0, record.work, 0))
+        return record._replace(weight=jnp.where(record.worker >= 0, weight, 0).astype(record.weight.dtype))
+
+    def served(num_workers: int) -> Rule:
+        """The rule on the real clock: the server stops a round as soon as K workers have said that they took H steps.
+
+        Whoever has taken one by then uploads; where some have left, K is at most the number of the others.
+        """
+        _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
+
+        def stop(view: View) -> jax.Array:
+            """float[] seconds: now, if K workers have taken H steps."""
+            num_done = ((view.progress >= num_local_steps) & view.alive).sum()
+            return jnp.where(num_done >= jnp.minimum(num_waited, view.alive.sum()), view.now, jnp.inf)
+
+        return stopped_rule(stop, num_workers)._replace(weight=_mean_of_uploads)
 
     return Protocol(
         schedule,
         max_staleness=lambda num_workers: 0,
         local=LocalWork(),
+        rule=served,
         specification=lambda num_workers: specifications.stsyn(
             num_workers, num_local_steps=num_local_steps, num_waited=num_waited
         ),
     )
+
+
+def _mean_of_uploads(staleness: Any, work: Any) -> Any:
+    """float[..., 1]: the weight of all contributions to a commit of `work int32[..., C]` steps, 1 / uploads."""
+    del staleness
+    return 1 / (work > 0).sum(axis=-1, keepdims=True).clip(1)

@@ -45,9 +45,16 @@ def contributions(schedule):
     ]
 
 
-@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+ADAPTIVE = {  # by their first controls
+    "adacomm": protocols.adacomm(num_local_steps=3, seconds=5.0, num_windows=3),
+    "adsp": protocols.adsp(seconds=3.0, num_windows=3, min_interval=1.5),
+}
+SIMULATED = {**PROTOCOLS, **ADAPTIVE}
+
+
+@pytest.mark.parametrize("name", sorted(SIMULATED))
 def test_a_rule_gives_the_schedule_of_its_protocol(name):
-    protocol = PROTOCOLS[name]
+    protocol = SIMULATED[name]
     durations = stragglers.sample_durations(stragglers.exponential(), jax.random.key(3), 12, W)
     by_rule = simulation.event_schedule(protocol.rule(W), durations, stragglers.Network())
     check_structure(by_rule, protocol)
@@ -61,6 +68,9 @@ def test_a_rule_gives_the_schedule_of_its_protocol(name):
 
 
 REFUSED = {
+    "grouped elastic": (protocols.grouped(groups=GROUPS, merge="elastic"), "server of each group"),
+    "m_sgc": (protocols.m_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
+    "sr_sgc": (protocols.sr_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "grouped": (protocols.grouped(groups=GROUPS, merge="change", num_local_steps=2), "server of each group"),
     "progressive_groups": (protocols.progressive_groups(), "needs no_delay"),
     "worker_busy overlap": (protocols.worker_busy(overlap=True), "compute while they send"),
@@ -73,3 +83,9 @@ def test_what_cannot_be_served_says_why(name):
     protocol, why = REFUSED[name]
     with pytest.raises(ValueError, match=why):
         protocol.rule(W)
+
+
+def test_the_event_queue_does_not_stop_turns():
+    rule = protocols.stsyn(num_local_steps=2, num_waited=2).rule(W)
+    with pytest.raises(ValueError, match=r"does not simulate a rule whose turns the server stops"):
+        simulation.event_schedule(rule, np.ones((4, W), np.float32), stragglers.Network())

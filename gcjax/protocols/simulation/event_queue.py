@@ -72,6 +72,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             idle=zeros == 0,
             alive=zeros == 0,
             version=zeros - 1,
+            begin=jnp.zeros(num_workers, dtype),
             memory=queue.rule.memory(num_workers, dtype),
         ),
         phase=zeros,
@@ -122,7 +123,7 @@ class Queue(NamedTuple):
     network: Network
 
     def step(self, state: State) -> State:
-        """The state after the next event: idle workers begin, if they may, and then the earliest phase ends.
+        """The state after the next event: idle workers begin, if they may, and then a phase ends or an alarm rings.
 
         The simulation stops if no phase ever ends, or if the next one ends after the horizon. A rule that needs
         everybody for each commit also stops it once a worker that owes a message never ends its unit.
@@ -130,26 +131,34 @@ class Queue(NamedTuple):
         state = self._with_begun_turns(state)
         phase_end = self.phase_ends(state)
         next_time, worker = phase_end.min(), jnp.argmin(phase_end).astype(jnp.int32)
+        alarm = self._alarm(state.view)
+        rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
         is_running = state.is_running & jnp.isfinite(next_time) & (next_time <= state.horizon)
         if self.rule.everybody:
             never_ends = jnp.isinf(phase_end) & (state.current.compute_start < next_time) & ~state.view.idle
             # What happens at this very moment is still dealt with.
             is_running &= (next_time == state.view.now) | ~(never_ends & (state.view.num_uncommitted == 0)).any()
         now = jnp.where(is_running, next_time, state.view.now)
-        state, arrives = self.at_event(state._replace(is_running=is_running), now, worker)
-        return self._with_message(state, worker, arrives)
+        ends = is_running & ~rings  # at an alarm nobody's phase does
+        state, arrives = self.at_event(state._replace(is_running=is_running), now, worker, ends)
+        return self._with_message(state, worker, arrives, rings & is_running)
+
+    def _alarm(self, view: View) -> jax.Array:
+        """float[] seconds: when to look again although nothing has happened; inf for never."""
+        alarm = jnp.asarray(jnp.inf if self.rule.alarm is None else self.rule.alarm(view), view.now.dtype)
+        return jnp.where(alarm > view.now, alarm, jnp.inf)
 
     def phase_ends(self, state: State) -> jax.Array:
         """float[W]: when the phase of each worker ends."""
         return state.phase_end
 
-    def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
-        """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
+    def at_event(self, state: State, now: jax.Array, worker: jax.Array, ends: jax.Array) -> tuple[State, jax.Array]:
+        """The state at `now`, when the phase of this worker `ends bool[]`; and bool[], whether its message arrives so.
 
-        Here it always has: the one phase of a turn ends then. False once the simulation has stopped.
+        Here it always does: the one phase of a turn ends then.
         """
         del worker
-        return state._replace(view=state.view._replace(now=now)), state.is_running
+        return state._replace(view=state.view._replace(now=now)), ends
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
@@ -189,7 +198,7 @@ class Queue(NamedTuple):
             begin=view.now, compute_start=jnp.inf, stop=jnp.inf, send_start=jnp.inf, arrive=jnp.inf,
         )  # fmt: skip
         version = jnp.where(pulls, view.commits, view.version)
-        view = view._replace(idle=view.idle & ~begins, version=version)
+        view = view._replace(idle=view.idle & ~begins, version=version, begin=jnp.where(begins, view.now, view.begin))
         state = state._replace(horizon=horizon, current=current._replace(version=version), view=view)
         return self.begin_turns(state, begins, pulls)
 
@@ -205,10 +214,13 @@ class Queue(NamedTuple):
           pulled: bool[W], whose parameters were received for this turn.
         """
         old = state.current
-        if self.rule.plan is None:
-            plan = turn_of(self.work, old.first, ready, self.rule.units_of(state.view))
-        else:
+        if self.rule.plan is not None:
             plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
+        elif self.rule.turn_seconds is not None:
+            num_units = self.work.until(old.first, self.rule.turn_seconds(state.view))
+            plan = turn_of(self.work, old.first, ready, num_units)
+        else:
+            plan = turn_of(self.work, old.first, ready, self.rule.units_of(state.view))
         lacks_units = begins & (old.first + plan.num_units > self.work.num_units)
         horizon = jnp.where(lacks_units.any(), jnp.minimum(state.horizon, state.view.now), state.horizon)
         computes = begins & ~lacks_units
@@ -224,17 +236,18 @@ class Queue(NamedTuple):
             current=current, horizon=horizon
         )
 
-    def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array) -> State:
-        """The state after the message of a worker has arrived, and after the commit that it may bring.
+    def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array, rings: jax.Array) -> State:
+        """The state after the message of a worker has arrived, and after the commit that it, or an alarm, may bring.
 
         The worker's turn ends, and it becomes idle. Where the rule does not say whose messages a commit takes, each
         takes all since the last one, so that the commit of a message is known on arrival; otherwise it is known when
-        it is taken. If not `arrives bool[]`, nothing changes.
+        it is taken. If neither `arrives bool[]` nor `rings bool[]`, the alarm, nothing changes.
         """
         current = state.current
         position = state.view.num_uncommitted.sum(dtype=jnp.int32)  # behind the others that are in no commit yet
         view = decisions.with_message(state.view, worker, arrives)
-        commit = decisions.commit_of(self.rule, view, worker, arrives)
+        asked = arrives | (rings & (view.num_uncommitted > 0).any())
+        commit = decisions.commit_of(self.rule, view, worker, asked)
         if self.rule.takes is None:
             current = current._replace(
                 commit=current.commit.at[worker].set(jnp.where(arrives, view.commits, current.commit[worker])),

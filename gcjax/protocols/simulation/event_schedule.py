@@ -37,9 +37,14 @@ def event_schedule(
       num_turns: J, at least the turns that a worker can make of its units; T if None.
 
     Raises:
-      ValueError: if a commit takes more than C messages, or there are more than E commits. Under `jit` the horizon is
-        NaN then, which the check of any schedule refuses.
+      ValueError: if the server stops turns, or a commit takes more than C messages, or there are more than E commits.
+        Under `jit` the horizon is NaN in the last two cases, which the check of any schedule refuses.
     """
+    if rule.stop is not None:
+        raise ValueError(
+            "the event queue does not simulate a rule whose turns the server stops (Rule.stop). Give the protocol a "
+            "schedule of rounds, for example by gcjax.protocols.simulation.rounds."
+        )
     work = Work.of(durations)
     max_commits = work.num_units * work.num_workers if num_commits is None else num_commits
     # One commit more, to see whether there was room.

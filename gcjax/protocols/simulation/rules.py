@@ -11,6 +11,9 @@ import jax.numpy as jnp
 
 from gcjax.protocols.simulation.turns import Work
 
+MANY_UNITS = 1 << 30
+"""The units of a turn that lasts until it is stopped."""
+
 
 class View(NamedTuple):
     """What a rule may look at.
@@ -23,7 +26,10 @@ class View(NamedTuple):
       idle: bool[W], who is between two turns.
       alive: bool[W], who takes part: nobody waits for who does not.
       version: int32[W], the version that each worker has read last; -1 at first.
+      begin: float[W] seconds, when each worker's last turn began; 0 at first.
       memory: what the rule keeps in mind.
+      progress: int32[W], the units of its last turn that each worker has done, where the server stops turns; else None.
+      stopped: bool[W], whom the server has stopped and who has not pushed yet, where it stops turns; else None.
     """
 
     now: jax.Array
@@ -33,7 +39,10 @@ class View(NamedTuple):
     idle: jax.Array
     alive: jax.Array
     version: jax.Array
+    begin: jax.Array
     memory: Any
+    progress: Any = None
+    stopped: Any = None
 
 
 class TurnPlan(NamedTuple):
@@ -70,6 +79,12 @@ def all_have_pushed(view: View) -> jax.Array:
     """bool[]: whether everybody who is alive has a message that is in no commit yet, and there is one."""
     has_message = view.num_uncommitted > 0
     return (has_message | ~view.alive).all() & has_message.any()
+
+
+def round_begin(view: View) -> jax.Array:
+    """float[] seconds, when the first of those began who have a turn under way or a message in no commit; else now."""
+    takes_part = view.alive & (~view.idle | (view.num_uncommitted > 0))
+    return jnp.min(jnp.where(takes_part, view.begin, view.now))
 
 
 def _commit_on_each(view: View, worker: jax.Array) -> jax.Array:
@@ -119,12 +134,21 @@ class Rule(NamedTuple):
       everybody: whether each commit needs a message of everybody, so that there is none any more, and the run comes to
         a halt, once a worker that owes one never ends its unit.
       weight: of a contribution in its commit, a number, or `(staleness int32[..., C], work int32[..., C]) ->
-        float[..., C]`, from the commits since it was read and the units in it (0 where there is none).
+        float[..., C or 1]`, from the commits since it was read and the units in it (0 where there is none).
       num_contributions: C, the most messages that a commit can take.
       split: whether what a message has of the version before the one just read is a contribution of its own; C is then
         twice the messages.
       by_worker: whether all messages of a worker to a commit are one contribution, for each version that they are based
         on; C is then W times the versions.
+      alarm: `(view) -> float[]` seconds, when to look again, although nothing has happened: `commits` is then asked, if
+        there is a message in no commit; inf for never. A time that is over is no alarm.
+      stop: `(view) -> float[]` seconds, when the server stops all turns under way, as far as is known by now; inf if
+        it is not known. All who have done a unit then push what they have done. No turn is stopped before somebody has
+        done a unit, nor while a message is under way or in no commit. The event queue does not simulate it.
+      remember_unit: `(view, worker) -> memory`, after a unit of a turn that the server stops.
+      turn_seconds: `(view) -> float[W]`, if a turn is as many units as fill so many seconds, one at least; instead of
+        `num_units`.
+      aligned: whether the turns after `e` commits begin with unit `e * num_units`: what was not done is skipped.
     """
 
     commits: Callable[[View, jax.Array], jax.Array] = _commit_on_each
@@ -142,6 +166,11 @@ class Rule(NamedTuple):
     num_contributions: int = 1
     split: bool = False
     by_worker: bool = False
+    alarm: Callable[[View], jax.Array] | None = None
+    stop: Callable[[View], jax.Array] | None = None
+    remember_unit: Callable[[View, jax.Array], Any] = _unchanged_memory
+    turn_seconds: Callable[[View], jax.Array] | None = None
+    aligned: bool = False
 
     def units_of(self, view: View) -> Any:
         """The units of a turn that begins now: int, or int32[W]."""
@@ -158,6 +187,25 @@ def round_rule(num_workers: int, num_units: int) -> Rule:
         weight=1.0 / num_workers,
         num_contributions=num_workers,
         by_worker=True,
+    )
+
+
+def stopped_rule(stop: Callable[[View], jax.Array], num_workers: int, num_units: Any = MANY_UNITS) -> Rule:
+    """The rule of rounds that the server stops: a commit takes what all have pushed whom it has stopped.
+
+    Args:
+      stop: `(view) -> float[]` seconds, as in `Rule`.
+      num_workers: W.
+      num_units: the most units of a turn.
+    """
+    return Rule(
+        commits=lambda view, worker: ~view.stopped.any(),
+        ready=lambda view: jnp.broadcast_to(~view.stopped.any() & (view.num_uncommitted == 0).all(), view.idle.shape),
+        num_units=num_units,
+        cuts=all_under_way,
+        num_contributions=num_workers,
+        by_worker=True,
+        stop=stop,
     )
 
 

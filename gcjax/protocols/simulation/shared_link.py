@@ -33,15 +33,15 @@ class SharedQueue(Queue):
             transfers, state.view.now + state.remaining_transfer * self._transfer_seconds(state), state.phase_end
         )
 
-    def at_event(self, state: State, now: jax.Array, worker: jax.Array) -> tuple[State, jax.Array]:
-        """The state at `now`, when the phase of this worker ends; and bool[], whether its message has arrived so.
+    def at_event(self, state: State, now: jax.Array, worker: jax.Array, ends: jax.Array) -> tuple[State, jax.Array]:
+        """The state at `now`, when the phase of this worker `ends bool[]`; and bool[], whether its message arrives so.
 
-        If it has not, the worker goes on to its next phase.
+        If it does not, the worker goes on to its next phase.
         """
         state = self._with_transfers_until(state, now)
         state = state._replace(view=state.view._replace(now=now))
-        arrives = state.is_running & (state.phase[worker] == ARRIVING)
-        return self._with_next_phase(state, worker, state.is_running & ~arrives), arrives
+        arrives = ends & (state.phase[worker] == ARRIVING)
+        return self._with_next_phase(state, worker, ends & ~arrives), arrives
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""

@@ -1,0 +1,47 @@
+"""The record of live rounds of a gradient code: the same as that of simulated ones.
+
+Letters: W workers, K units of a worker in a round, E commits, T units of a worker.
+"""
+
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.codes.base import Assignment
+from gcjax.parameter_server.turn_log import TurnLog, turns_of, unit_seconds
+from gcjax.protocols.schedule import Schedule, record
+from gcjax.protocols.simulation.turns import Work, units_of
+
+
+def schedule_of(log: TurnLog, assignment: Assignment, weight: float, end: float) -> Schedule:
+    """The record of a run that has ended at `end` seconds: commit r takes the progress of everybody in round r.
+
+    Round r has the units r K, ..., r K + K - 1 of every worker.
+    """
+    dtype, num_commits, load = jnp.result_type(float), len(log.commit_times), assignment.load
+    num_units = (num_commits + 1) * load
+    turns = turns_of(log, num_units, dtype)
+    work = Work.of(jnp.asarray(unit_seconds(log, num_units), dtype))
+    horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
+    timeline, read, _ = units_of(turns, work, horizon)
+    progress = _progress(log)
+    return record(
+        timeline,
+        time=jnp.asarray(log.commit_times, dtype),
+        worker=jnp.asarray(np.where(progress >= 0, np.arange(assignment.num_workers), -1)),
+        unit=jnp.arange(num_commits, dtype=jnp.int32)[:, None] * load,
+        work=jnp.asarray(progress),
+        weight=weight,
+        read=read,
+    )
+
+
+def _progress(log: TurnLog) -> Any:
+    """int32[E, W]: the units of each worker in each commit; -1 where it was not in the round."""
+    progress = np.full((len(log.commit_times), len(log.turns)), -1, np.int32)
+    for worker, turns in enumerate(log.turns):
+        for turn in turns:
+            if turn.version < len(log.commit_times):
+                progress[turn.version, worker] = turn.num_sent or 0
+    return progress

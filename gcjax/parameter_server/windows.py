@@ -1,0 +1,48 @@
+"""Protocols that look at the loss, on the real clock: at the end of each window they choose anew.
+
+Letters: E commits.
+"""
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.parameter_server.turn_log import TurnLog
+from gcjax.protocols.base import Adaptive, Observed
+
+
+class Windows:
+    """The windows of a protocol; `None` for one that does not look at the loss."""
+
+    def __init__(self, adaptive: Adaptive | None, num_commits: int) -> None:
+        """`num_commits`: E, the most commits of the run."""
+        self._adaptive, self._num_commits = adaptive, num_commits
+        self._window = 0
+        if adaptive is not None:
+            self._next = jax.jit(adaptive.next)
+            self.controls_after(math.inf, TurnLog(0), adaptive.initial(adaptive.num_windows), last=1)
+            self._window = 0
+
+    def controls_after(self, now: float, log: TurnLog, controls: Any, last: int | None = None) -> Any:
+        """The controls that hold at `now` seconds, for the commits of the log; of at most `last` windows more."""
+        adaptive = self._adaptive
+        if adaptive is None:
+            return controls
+        num_windows = adaptive.num_windows - 1 if last is None else last
+        while self._window < num_windows and now > (end := (self._window + 1) * adaptive.seconds):
+            controls = self._next(controls, self._observed(log, end))
+            self._window += 1
+        return controls
+
+    def _observed(self, log: TurnLog, end: float) -> Observed:
+        """What the protocol sees at the end of a window."""
+        dtype, rest = jnp.result_type(float), self._num_commits - len(log.losses)
+        return Observed(
+            window=np.int32(self._window),
+            end=np.asarray(end, dtype),
+            time=np.asarray(log.commit_times + [math.inf] * rest, dtype),
+            loss=np.asarray(log.losses + [math.nan] * rest, dtype),
+        )

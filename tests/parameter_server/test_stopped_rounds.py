@@ -1,0 +1,107 @@
+"""Rounds that the server stops: they keep their promise, can be replayed, and wait for nobody who is not needed."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax import codes, parameter_server, protocols
+from gcjax.codes import assignments, stopping
+from gcjax.parameter_server import worker as worker_module
+from tests.parameter_server.runs import assert_kept_and_replayed, live_run, setup
+
+CYCLIC = codes.partial(assignments.cyclic(4, load=2))
+BLOCKS = codes.partial(assignments.cyclic(4, load=3), num_blocks=2, rng_key=jax.random.key(2))
+PROTOCOLS = {
+    "anytime_minibatch": protocols.anytime_minibatch(seconds=0.01),
+    "coded": protocols.coded(CYCLIC),
+    "coded all workers": protocols.coded(CYCLIC, stop=stopping.all_workers()),
+    "coded deadline": protocols.coded(CYCLIC, stop=stopping.deadline(0.006)),
+    "coded first of": protocols.coded(CYCLIC, stop=stopping.first_of(stopping.deadline(0.02), stopping.fastest(2))),
+    "coded in blocks": protocols.coded(BLOCKS),
+    "coded whole workers": protocols.coded(codes.cyclic_mds(4, num_stragglers=1)),
+    "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
+}
+CASES = [name if name == "coded" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(PROTOCOLS)]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_a_live_run_is_what_was_promised_and_can_be_replayed(name):
+    with jax.enable_x64(True):
+        run, reports = live_run(PROTOCOLS[name])
+        assert len(run.loss) == 20 and run.num_refused == 0 and len(reports) == 4
+        assert_kept_and_replayed(PROTOCOLS[name], run)
+
+
+def hanging_from(first_unit):
+    """A throttle that lets worker 2 hang from this unit on, and what ends that."""
+    is_over = threading.Event()
+
+    def throttle(worker, unit):
+        """2 ms; worker 2 waits until the run is over."""
+        if worker == 2 and unit >= first_unit:
+            is_over.wait(60)
+        return 0.002
+
+    return {"throttle": throttle, "on_end": is_over.set}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first_unit", [9, 10, 11])
+def test_nobody_waits_for_a_worker_that_hangs(first_unit):
+    """Unit 9 is the first chunk of round 3; before unit 10 or 11 the worker has reported one, and may be asked."""
+    protocol = protocols.coded(codes.partial(assignments.cyclic(4, load=3)))
+    with jax.enable_x64(True):
+        run, _ = live_run(protocol, num_commits=12, **hanging_from(first_unit))
+        assert len(run.loss) == 12 and not [m for m in run.memberships if m.change == "left"]
+        assert (run.schedule.work[4:, 2] == 0).all()
+        assert_kept_and_replayed(protocol, run)
+
+
+@pytest.mark.slow
+def test_local_steps_of_a_worker_that_hangs_are_left_out():
+    protocol = PROTOCOLS["stsyn"]
+    with jax.enable_x64(True):
+        run, _ = live_run(protocol, num_commits=12, **hanging_from(1))
+        assert len(run.loss) == 12
+        assert_kept_and_replayed(protocol, run)
+
+
+@pytest.mark.slow
+def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypatch):
+    num_left, answer = 0, worker_module._Turns._answer
+
+    def leave_first(self, order, *, lost):
+        """The connection is lost instead of the first two answers of worker 2."""
+        nonlocal num_left
+        if self._program._worker == 2 and num_left < 2 and self._inbox.queue[0].kind == "stop":
+            num_left += 1
+            raise parameter_server.Disconnected("lost by the test")
+        return answer(self, order, lost=lost)
+
+    monkeypatch.setattr(worker_module._Turns, "_answer", leave_first)
+    protocol = PROTOCOLS["coded"]
+    with jax.enable_x64(True):
+        run, reports = live_run(protocol, num_commits=100)
+        assert len(run.loss) == 100 and num_left == 2 and reports[2].num_connections == 3
+        assert sum(m.change == "left" for m in run.memberships) == 2
+        assert_kept_and_replayed(protocol, run)
+
+
+def test_a_plan_asks_only_those_whose_messages_are_needed():
+    server = parameter_server.Server(setup(PROTOCOLS["coded"]), parameter_server.Limits(1))
+    asked = server._stops.begin(np.array([2, 0, 2, 0], np.int32), np.ones(4, bool), now=1.0)
+    server._end()
+    assert asked.tolist() == [True, False, True, False]
+    assert server._stops.request(0)["units"] == 2 and np.shape(server._stops.request(0)["encode"]) == (1, 2, 1)
+
+
+def test_nothing_of_a_coded_round_can_be_skipped():
+    with pytest.raises(ValueError, match="without a code"):
+        parameter_server.Server(setup(PROTOCOLS["coded"]), parameter_server.Limits(1, non_finite="skip"))
+
+
+def test_a_code_is_served_to_its_own_workers():
+    with pytest.raises(ValueError, match="the workers must be those of the code, 4; got 3"):
+        PROTOCOLS["coded"].rule(3)

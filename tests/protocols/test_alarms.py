@@ -1,0 +1,110 @@
+"""Rules with an alarm: the event queue, held against a simulation in plain Python, and the real clock."""
+
+import heapq
+import math
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from gcjax import protocols, stragglers
+from gcjax.protocols.conformance.structure import check_structure
+from gcjax.protocols.simulation import Rule, all_have_pushed, event_schedule
+from gcjax.stragglers import Network
+from tests.parameter_server.runs import assert_kept_and_replayed, live_run
+
+W = 4
+
+
+class First(NamedTuple):
+    """The first message after `commits` commits came at `time`."""
+
+    time: jax.Array
+    commits: jax.Array
+
+
+def grace_rule(grace, num_workers):
+    """A commit takes all messages, once everybody has one, or `grace` seconds after the first; then they begin anew."""
+
+    def end(view):
+        return jnp.where(view.memory.commits == view.commits, view.memory.time + grace, jnp.inf)
+
+    def remember(view, worker):
+        is_first = view.num_uncommitted.sum() == 1  # those of the commit that a message has brought still count
+        time = jnp.where(is_first, view.now, view.memory.time)
+        return First(time, jnp.where(is_first, view.commits, view.memory.commits))
+
+    return Rule(
+        commits=lambda view, worker: all_have_pushed(view) | (view.now >= end(view)),
+        ready=lambda view: view.num_uncommitted == 0,
+        memory=lambda num_workers, dtype: First(jnp.zeros((), dtype), jnp.int32(-1)),
+        remember=remember,
+        alarm=end,
+        weight=1.0 / num_workers,
+        num_contributions=num_workers,
+    )
+
+
+def commits_in_python(durations, grace):
+    """Of each commit its time and the units (worker, unit, version) in it, until the units of a worker run out."""
+    num_units, num_workers = durations.shape
+    queue = [(durations[0, w], w, 0, 0) for w in range(num_workers)]
+    heapq.heapify(queue)
+    waiting, commits, end = [], [], math.inf
+    while queue or waiting:
+        now = min(queue[0][0] if queue else math.inf, end)
+        if queue and queue[0][0] == now:
+            _, worker, unit, version = heapq.heappop(queue)
+            if not waiting:
+                end = now + grace
+            waiting.append((worker, unit, version))
+        if len(waiting) == num_workers or now >= end:
+            commits.append((now, sorted(waiting)))
+            for worker, unit, _ in waiting:
+                if unit + 1 == num_units:
+                    return commits
+                heapq.heappush(queue, (now + durations[unit + 1, worker], worker, unit + 1, len(commits)))
+            waiting, end = [], math.inf
+    return commits
+
+
+@pytest.mark.parametrize("grace", [0.25, 1.0, 50.0])
+def test_a_grace_window_is_that_of_plain_python(grace):
+    durations = stragglers.sample_durations(stragglers.exponential(), jax.random.key(5), 30, W)
+    schedule = jax.device_get(event_schedule(grace_rule(grace, W), durations, Network()))
+    check_structure(schedule)
+    expected = commits_in_python(np.asarray(durations), np.float32(grace))
+    num_commits = int(np.isfinite(schedule.time).sum())
+    assert num_commits == len(expected) > 5
+    for e, (time, units) in enumerate(expected):
+        np.testing.assert_allclose(schedule.time[e], time, rtol=1e-5)
+        columns = schedule.worker[e] >= 0
+        got = zip(schedule.worker[e], schedule.unit[e], schedule.version[e], strict=True)
+        assert sorted(x for x, used in zip(got, columns, strict=True) if used) == units
+
+
+def test_an_alarm_rings_while_transfers_share_a_link():
+    """Both receive until 1 s; worker 0 arrives at 3 s; half a second later worker 1 is on its way, and goes on."""
+    durations = jnp.array([[1.0, 2.0], [1.0, 2.0], [1.0, 2.0]])
+    network = Network(upload=1.0, server=0.5)
+    schedule = jax.device_get(event_schedule(grace_rule(0.5, 2), durations, network))
+    assert schedule.time[0] == 3.5 and schedule.worker[0].tolist() == [0, -1]
+    assert schedule.finish[0].tolist() == [3.0, 4.0]
+
+
+@pytest.mark.slow
+def test_a_grace_window_on_the_real_clock():
+    protocol = protocols.Protocol(
+        lambda durations, network: event_schedule(grace_rule(0.004, durations.shape[1]), durations, network),
+        one_version=False,
+        rule=lambda num_workers: grace_rule(0.004, num_workers),
+    )
+    with jax.enable_x64(True):
+        run, _ = live_run(protocol)
+        assert_kept_and_replayed(protocol, run)
+        first = np.where(run.schedule.worker >= 0, run.schedule.finish[run.schedule.unit, run.schedule.worker], np.inf)
+        is_whole = (run.schedule.worker >= 0).all(axis=1)
+        assert not is_whole.all()
+        assert (is_whole | (run.schedule.time - first.min(axis=1) >= 0.004)).all()
