@@ -140,7 +140,7 @@ class Server:
         self._early: list[int] = []  # workers that are there before all begin
         self._has_begun = False
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._is_done = threading.Event()
+        self._is_done, self._is_stopped = threading.Event(), False
         self._waiting.warm_up()
         self._updates.warm_up()
         num_bytes = self._updates.layout.num_bytes
@@ -165,6 +165,10 @@ class Server:
             num_refused=self._num_refused + self._listener.num_refused,
         )
 
+    def stop(self) -> None:
+        """Ends the run within a second, as if the time were over; any thread may call it."""
+        self._is_stopped = True
+
     # What connections' threads do.
 
     def _on_connection(self, connection: Connection) -> None:
@@ -174,7 +178,7 @@ class Server:
                 message = connection.receive()
                 if message.kind == "ping":  # answered here: its time is to be short
                     answer = {"kind": "pong", "now": self._clock.now(), "lease": self._limits.lease}
-                    connection.send(Message(answer))
+                    connection.send(Message({**answer, "identity": self._setup.identity}))
                 else:
                     self._events.put(_Event(connection, message))
         except Disconnected:
@@ -186,7 +190,8 @@ class Server:
 
     def _is_over(self) -> bool:
         """Whether all commits are made, or the time is over."""
-        return self._clock.now() >= self._limits.seconds or len(self._log.commit_times) >= self._limits.num_commits
+        is_late = self._is_stopped or self._clock.now() >= self._limits.seconds
+        return is_late or len(self._log.commit_times) >= self._limits.num_commits
 
     def _deal_with_next(self) -> None:
         """Waits for the next event, or for the next lease to end, and deals with it."""
