@@ -117,8 +117,8 @@ def with_ended_turns(state: State, has_ended: jax.Array, worker: jax.Array) -> S
 class Queue(NamedTuple):
     """The steps of the event queue, where every transfer has a link of its own: its length is known when it begins.
 
-    Workers begin, if they may; then the next event is dealt with. A server that takes time for each message deals with
-    the next one when it is free, in the order of arrival, and what it answers leaves when it has dealt with the message.
+    Workers begin, if they may; then the next event is dealt with. A server that takes time for a message deals with the
+    next one when it is free, in the order of arrival, and what it answers leaves when it has dealt with the message.
     """
 
     rule: Rule
