@@ -71,6 +71,7 @@ class Limits(NamedTuple):
     Attributes:
       num_commits: that are made at most.
       seconds: after which it ends, from the moment that all begin, or until then from the first; inf for never.
+      join_seconds: after which it ends if not enough have joined; `seconds` if None.
       lease: seconds for which a worker of which nothing is heard still takes part.
       min_workers: so many must have joined before anybody begins; all W if None.
       non_finite: what a gradient that is not finite leads to: "stop" ends the run with an error, "skip" drops it.
@@ -81,6 +82,7 @@ class Limits(NamedTuple):
     lease: float = 5.0
     min_workers: int | None = None
     non_finite: str = "stop"
+    join_seconds: float | None = None
 
     def validated(self, num_workers: int) -> "Limits":
         """The same, if the numbers are in their ranges."""
@@ -90,6 +92,8 @@ class Limits(NamedTuple):
         if self.min_workers is not None:
             _validate.integer("min_workers", self.min_workers, minimum=1, maximum=num_workers)
         _validate.choice("non_finite", self.non_finite, NON_FINITE)
+        if self.join_seconds is not None:
+            _validate.single_number("join_seconds", self.join_seconds, above=True)
         return self._replace(min_workers=self.min_workers or num_workers)
 
 
@@ -190,7 +194,9 @@ class Server:
 
     def _is_over(self) -> bool:
         """Whether all commits are made, or the time is over."""
-        is_late = self._is_stopped or self._clock.now() >= self._limits.seconds
+        waits = not self._has_begun and self._limits.join_seconds is not None
+        seconds = self._limits.join_seconds if waits else self._limits.seconds
+        is_late = self._is_stopped or self._clock.now() >= (seconds or math.inf)
         return is_late or len(self._log.commit_times) >= self._limits.num_commits
 
     def _deal_with_next(self) -> None:
@@ -223,7 +229,7 @@ class Server:
                 self._leave(worker, f"nothing was heard of it for {silence:.2f} s")
         heard = [member.last_heard for worker, member in self._members.items() if self._waiting.alive[worker]]
         next_end = min(heard, default=now) + self._limits.lease
-        self._next_look = min(next_end, self._limits.seconds)
+        self._next_look = min(next_end, self._limits.seconds if self._has_begun else now + 1.0)
 
     def _hear(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker."""
