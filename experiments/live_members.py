@@ -9,7 +9,7 @@ import os
 import signal
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -100,12 +100,22 @@ def take_part(cases: Sequence[Case], place: Place, *, pace: float, stop_seconds:
         case = next((case for case in cases if case.setup.identity == identity), None)
         if case is None:
             raise ValueError(f"server and workers must have the same config; the server runs {identity!r}.")
-        with contextlib.ExitStack() as stack:
+        with contextlib.ExitStack() as stack, _ended_meanwhile(place, identity):
             throttle = Throttle(case.scenario, stack, pace=pace, stop_seconds=stop_seconds)
             parameter_server.work(
                 case.setup, place.address, worker=place.worker, throttle=throttle, security=place.security,
                 patience=place.patience,
             )  # fmt: skip
+
+
+@contextlib.contextmanager
+def _ended_meanwhile(place: Place, identity: str) -> Iterator[None]:
+    """Lets it pass if a worker that has lost its server is refused by that of the next run."""
+    try:
+        yield
+    except parameter_server.Refused:
+        if _identity(place) == identity:
+            raise
 
 
 class Throttle:

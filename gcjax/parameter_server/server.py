@@ -398,6 +398,9 @@ class Server:
         self._is_done.set()
         for worker in self._members:
             self._send(worker, Message({"kind": "end"}))
+        for member in self._members.values():
+            if member.connection is not None:
+                member.connection.close()  # once that is written
         self._listener.close()
 
     def _turn_number(self, worker: int) -> int:
