@@ -54,8 +54,8 @@ class Waiting:
 
     def decide(self, kind: int, worker: int, now: float) -> Decision:
         """What follows from an event of a worker; `kind` is `MESSAGE`, `LEAVE`, `JOIN` or `LOOK`, `now` seconds."""
-        self.view, decision = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
-        decision = Decision(*jax.device_get(decision))
+        self.view, rows = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
+        decision = _unpacked(np.asarray(rows))
         self.alive, self.idle = decision.alive, decision.idle
         return decision
 
@@ -89,8 +89,8 @@ def first_view(rule: Rule, num_workers: int) -> View:
 
 def _decide(
     rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array
-) -> tuple[View, tuple[jax.Array, ...]]:
-    """The view after an event of the worker, and the fields of the `Decision`."""
+) -> tuple[View, jax.Array]:
+    """The view after an event of the worker, and the fields of the `Decision` as the rows of int32[fields, W]."""
     view = _with_membership(view._replace(now=now), kind, worker)
     arrives = kind == MESSAGE
     view = decisions.with_message(view, worker, arrives)
@@ -106,7 +106,15 @@ def _decide(
     num_units = jnp.broadcast_to(jnp.asarray(rule.units_of(view), jnp.int32), begins.shape)
     view = view._replace(idle=view.idle & ~begins, version=jnp.where(pulls, view.commits, view.version))
     decision = commit.happens, commit.taken, cut, begins, pulls, view.version, num_units, view.alive, view.idle
-    return view, decision
+    # One array, since each that is read by the host costs a transfer of its own.
+    return view, jnp.stack([jnp.broadcast_to(x, begins.shape).astype(jnp.int32) for x in decision])
+
+
+def _unpacked(rows: np.ndarray) -> Decision:
+    """The decision from its rows, int32[fields, W]."""
+    fields = Decision(*rows)
+    is_true = Decision(*(rows != 0))
+    return is_true._replace(commits=is_true.commits[0], version=fields.version, num_units=fields.num_units)
 
 
 def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
