@@ -131,11 +131,15 @@ class _Worker:
         try:
             turns = _Turns(connection, inbox, self._program, layout, offset)
             while (message := _next(inbox)).kind != "end":
+                if message.kind == "refused":  # it can come after the answers to all pings
+                    raise Refused(message.header["why"])
                 if message.kind == "begin":
                     self._take_turn(turns, message)
             return True
         except Disconnected:
             self._program.cancel()
+            if _has_end(inbox):  # the run was done while a turn was under way
+                return True
             raise
         finally:
             has_ended.set()
@@ -280,6 +284,15 @@ def _next(inbox: "queue.Queue[Message | None]") -> Message:
         inbox.put(None)
         raise Disconnected("the server is gone.")
     return message
+
+
+def _has_end(inbox: "queue.Queue[Message | None]") -> bool:
+    """Whether the server has said that the run is done, in what is left of a connection that is lost."""
+    with contextlib.suppress(queue.Empty):
+        while (message := inbox.get(timeout=1.0)) is not None:
+            if message.kind == "end":
+                return True
+    return False
 
 
 def _send_signs_of_life(connection: Connection, seconds: float, has_ended: threading.Event) -> None:
