@@ -205,9 +205,7 @@ def _served(
         if case.scheme_name == options.calibrated_by:
             measured = parameter_server.calibration(run) if _is_complete(run) else None
         row = {**_measured_row(case, run, options), **_predicted_row(case, run, measured, options)}
-        progress.show(
-            f"{case.label}: {_seconds_text(row['reach'])} to the target, predicted {_seconds_text(row['predicted'])}"
-        )
+        progress.show("; ".join(_cells([row])[0]))
         yield row
 
 
