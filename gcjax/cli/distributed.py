@@ -53,6 +53,10 @@ def group(options: argparse.Namespace) -> contextlib.AbstractContextManager[None
     from gcjax import processes
 
     values = group_options(options)
+    if options.distributed and processes.are_apart(options.config, options.bindings):
+        if values.pop("lost_after", None) is not None:
+            raise ValueError("Processes that are apart do not lose each other; leave out --lost-after.")
+        return _with_stdout_of_first_only(processes.apart(**values))
     if options.distributed:
         return _with_stdout_of_first_only(processes.group(**values))
     if values:

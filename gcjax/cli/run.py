@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import shlex
+import tempfile
 from pathlib import Path
 
 from gcjax import interrupts, saved_progress
@@ -93,6 +94,9 @@ def _locked_out_folder(options: argparse.Namespace, lock_stack: contextlib.ExitS
     """The output folder: chosen, made and locked by process 0, known to all; closing the stack releases the lock."""
     from gcjax import processes
     from gcjax.cli import run_folders
+
+    if processes.place_apart() is not None and not processes.is_first():  # it writes nothing that is kept
+        return Path(lock_stack.enter_context(tempfile.TemporaryDirectory()))
 
     def make_folder() -> list[str]:
         """[path as given, absolute path] of the folder that the command's `options` ask for, in process 0; else []."""

@@ -19,6 +19,8 @@ from gcjax.config.arguments import with_checked_arguments
 from gcjax.config.config_files import existing_file
 from gcjax.progress import Progress
 
+PROCESSES = ("group", "apart")
+
 
 def experiment(function: registry.Factory) -> registry.Factory:
     """Makes a function known to config files as an experiment; from Python it can be called as it is."""
@@ -56,17 +58,20 @@ def mesh(*, axes: Sequence[str] = ("workers",), sizes: Sequence[int] = (-1,)) ->
 
 
 @gin.configurable(module="gcjax", denylist=("out", "progress"))
-def run(experiment: Callable[..., Any], *, out: Path, progress: Progress) -> Any:
+def run(experiment: Callable[..., Any], *, processes: str = "group", out: Path, progress: Progress) -> Any:
     """Runs the experiment that the config file names.
 
     Args:
       experiment: the function to call; bound by `run.experiment = @name`.
+      processes: what several processes are: "group", one program with collectives; or "apart", if the experiment says
+        itself how they talk (`gcjax.processes.apart`). The file itself must say so, not one that it includes.
       out: the folder that the experiment writes; it exists and is empty.
       progress: tells a person how far it is.
 
     Raises:
-      ValueError: if the experiment is none, or the config lacks something that it needs.
+      ValueError: if the experiment is none, or processes are neither, or the config lacks something that it needs.
     """
+    _validate.choice("run.processes", processes, PROCESSES)
     try:
         inspect.signature(experiment).bind_partial(out=out, progress=progress)
     except (TypeError, ValueError):

@@ -1,19 +1,39 @@
 """A parameter server: any protocol that has a rule, on the real clock, with workers that come and go."""
 
+from gcjax.parameter_server.calibration import (
+    Calibration,
+    calibration,
+    fitted_links,
+    predicted_times,
+    sampled_durations,
+    time_errors,
+)
+from gcjax.parameter_server.launch import Processes, WorkerError, local_run, processes, workers
 from gcjax.parameter_server.server import Limits, LiveRun, Membership, Server
 from gcjax.parameter_server.setup import Setup
 from gcjax.parameter_server.transport import Disconnected, Refused, Security
 from gcjax.parameter_server.worker import Report, work
 
 __all__ = [
+    "Calibration",
     "Disconnected",
     "Limits",
     "LiveRun",
     "Membership",
+    "Processes",
     "Refused",
     "Report",
     "Security",
     "Server",
     "Setup",
+    "WorkerError",
+    "calibration",
+    "fitted_links",
+    "local_run",
+    "predicted_times",
+    "processes",
+    "sampled_durations",
+    "time_errors",
     "work",
+    "workers",
 ]

@@ -74,6 +74,7 @@ class Limits(NamedTuple):
     Attributes:
       num_commits: that are made at most.
       seconds: after which it ends, from the moment that all begin, or until then from the first; inf for never.
+      join_seconds: after which it ends if not enough have joined; `seconds` if None.
       lease: seconds for which a worker of which nothing is heard still takes part.
       min_workers: so many must have joined before anybody begins; all W if None.
       non_finite: what a gradient that is not finite leads to: "stop" ends the run with an error, "skip" drops it.
@@ -84,6 +85,7 @@ class Limits(NamedTuple):
     lease: float = 5.0
     min_workers: int | None = None
     non_finite: str = "stop"
+    join_seconds: float | None = None
 
     def validated(self, num_workers: int) -> "Limits":
         """The same, if the numbers are in their ranges."""
@@ -93,6 +95,8 @@ class Limits(NamedTuple):
         if self.min_workers is not None:
             _validate.integer("min_workers", self.min_workers, minimum=1, maximum=num_workers)
         _validate.choice("non_finite", self.non_finite, NON_FINITE)
+        if self.join_seconds is not None:
+            _validate.single_number("join_seconds", self.join_seconds, above=True)
         return self._replace(min_workers=self.min_workers or num_workers)
 
 
@@ -152,7 +156,7 @@ class Server:
         self._early: list[int] = []  # workers that are there before all begin
         self._has_begun = False
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._is_done = threading.Event()
+        self._is_done, self._is_stopped = threading.Event(), False
         self._waiting.warm_up()
         self._updates.warm_up()
         num_bytes = self._updates.layout.num_bytes
@@ -182,9 +186,14 @@ class Server:
 
     def _schedule(self, end: float) -> Schedule:
         """The record of the run, which has ended at `end` seconds."""
-        if self._coded is None:
+        code = self._setup.protocol.code
+        if code is None:
             return turn_log.schedule_of(self._log, self._rule, end)
-        return coded_record.schedule_of(self._log, self._setup.protocol.code.assignment, self._rule.weight, end)
+        return coded_record.schedule_of(self._log, code.assignment, self._rule.weight, end)
+
+    def stop(self) -> None:
+        """Ends the run within a second, as if the time were over; any thread may call it."""
+        self._is_stopped = True
 
     # What connections' threads do.
 
@@ -195,7 +204,7 @@ class Server:
                 message = connection.receive()
                 if message.kind == "ping":  # answered here: its time is to be short
                     answer = {"kind": "pong", "now": self._clock.machine_time(), "lease": self._limits.lease}
-                    connection.send(Message(answer))
+                    connection.send(Message({**answer, "identity": self._setup.identity}))
                 else:
                     self._events.put(_Event(connection, message))
         except Disconnected:
@@ -207,7 +216,10 @@ class Server:
 
     def _is_over(self) -> bool:
         """Whether all commits are made, or the time is over."""
-        return self._clock.now() >= self._limits.seconds or len(self._log.commit_times) >= self._limits.num_commits
+        waits = not self._has_begun and self._limits.join_seconds is not None
+        seconds = self._limits.join_seconds if waits else self._limits.seconds
+        is_late = self._is_stopped or self._clock.now() >= (seconds or math.inf)
+        return is_late or len(self._log.commit_times) >= self._limits.num_commits
 
     def _deal_with_next(self) -> None:
         """Waits for the next event, or for the next lease or alarm, and deals with it."""
@@ -241,7 +253,7 @@ class Server:
                 self._leave(worker, f"nothing was heard of it for {silence:.2f} s")
         heard = [member.last_heard for worker, member in self._members.items() if self._waiting.alive[worker]]
         next_end = min(heard, default=now) + self._limits.lease
-        self._next_look = min(next_end, self._limits.seconds)
+        self._next_look = min(next_end, self._limits.seconds if self._has_begun else now + 1.0)
 
     def _end_of_patience(self) -> float:
         """Seconds, when who has been stopped and has not answered may be done without; inf if that is over, or none."""
@@ -499,6 +511,9 @@ class Server:
         self._is_done.set()
         for worker in self._members:
             self._send(worker, Message({"kind": "end"}))
+        for member in self._members.values():
+            if member.connection is not None:
+                member.connection.close()  # once that is written
         self._listener.close()
 
     def _turn_number(self, worker: int) -> int:

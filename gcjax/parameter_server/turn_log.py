@@ -6,6 +6,7 @@ Letters: T units of a worker, W workers, J turns of a worker, E commits.
 import math
 from typing import Any, NamedTuple
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
@@ -117,8 +118,14 @@ def schedule_of(log: TurnLog, rule: Rule, end: float) -> Schedule:
     num_units = max(1, *(log.next_unit(worker) for worker in range(len(log.turns))))
     dtype = jnp.result_type(float)
     horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
-    work = Work.of(jnp.asarray(unit_seconds(log, num_units), dtype))
-    return rule_record(rule, turns_of(log, num_units, dtype), work, jnp.asarray(log.commit_times, dtype), horizon)
+
+    @jax.jit  # as one program, which is compiled sooner than its operations one by one
+    def record(turns: Turns, seconds: jax.Array, time: jax.Array) -> Schedule:
+        """The record of the turns, from the seconds of the units and the times of the commits."""
+        return rule_record(rule, turns, Work.of(seconds), time, horizon)
+
+    seconds, times = (jnp.asarray(x, dtype) for x in (unit_seconds(log, num_units), log.commit_times))
+    return record(turns_of(log, num_units, dtype), seconds, times)
 
 
 def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:

@@ -63,8 +63,8 @@ class Waiting:
 
     def decide(self, kind: int, worker: int, now: float) -> Decision:
         """What follows from an event of a worker; `kind` is `MESSAGE`, `LEAVE`, ..., and `now` seconds."""
-        self.view, decision = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
-        decision = Decision(*jax.device_get(decision))
+        self.view, rows = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
+        decision = _unpacked(*jax.device_get(rows))
         self.alive, self.idle = decision.alive, decision.idle
         return decision
 
@@ -126,8 +126,8 @@ def first_view(rule: Rule, num_workers: int) -> View:
 
 def _decide(
     rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array
-) -> tuple[View, tuple[jax.Array, ...]]:
-    """The view after an event of the worker, and the fields of the `Decision`."""
+) -> tuple[View, tuple[jax.Array, jax.Array | None]]:
+    """The view after an event of the worker, and the fields of the `Decision` as the rows of int32[fields, W]."""
     view = _with_membership(view._replace(now=now), kind, worker)
     arrives = kind == MESSAGE
     view = decisions.with_message(view, worker, arrives)
@@ -152,7 +152,23 @@ def _decide(
     )
     stops, alarm = _stop_and_alarm(rule, view)
     decision = commit.happens, commit.taken, cut, begins, pulls, view.version, num_units, view.alive, view.idle
-    return view, (*decision, view.progress, stops, alarm, jnp.broadcast_to(seconds, begins.shape))
+    # As few arrays as can be, since each that is read by the host costs a transfer of its own.
+    integers = jnp.stack(
+        [jnp.broadcast_to(x, begins.shape).astype(jnp.int32) for x in (*decision, view.progress, stops)]
+    )
+    if rule.alarm is None and rule.stop is None and rule.turn_seconds is None:
+        return view, (integers, None)
+    return view, (integers, jnp.stack([jnp.broadcast_to(x, begins.shape) for x in (alarm, seconds)]))
+
+
+def _unpacked(integers: np.ndarray, floats: np.ndarray | None) -> Decision:
+    """The decision from its rows: int32[fields, W], and float[2, W] or None where there is no time in it."""
+    num_workers = integers.shape[1]
+    times = np.stack([np.full(num_workers, np.inf), np.zeros(num_workers)]) if floats is None else floats
+    rows = dict(zip(Decision._fields, integers, strict=False))
+    masks = {name: rows[name] != 0 for name in ("taken", "cut", "begins", "pulls", "alive", "idle")}
+    single = {name: rows[name][0] != 0 for name in ("commits", "stops")}
+    return Decision(**{**rows, **masks, **single}, alarm=times[0, 0], turn_seconds=times[1])
 
 
 def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> View:

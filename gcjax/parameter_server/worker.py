@@ -138,11 +138,15 @@ class _Worker:
         try:
             turns = _Turns(connection, inbox, self._program, layout, offset)
             while (message := _next(inbox)).kind != "end":
+                if message.kind == "refused":  # it can come after the answers to all pings
+                    raise Refused(message.header["why"])
                 if message.kind == "begin":
                     self._take_turn(turns, message)
             return True
         except Disconnected:
             self._program.cancel()
+            if _has_end(inbox):  # the run was done while a turn was under way
+                return True
             raise
         finally:
             has_ended.set()
@@ -301,6 +305,7 @@ class _Turns:
 
     def push(self, order: _Order) -> bool:
         """Sends what was computed; returns False if the turn was cut off while the parameters were asked for."""
+        assert not isinstance(self._program, CodedProgram)  # its pushes are answers to the end of a round
         version_params = None
         if order.exchanges:
             self._connection.send(Message({"kind": "pull", "turn": order.turn}))
@@ -355,6 +360,14 @@ def _next(inbox: Inbox) -> Message:
         inbox.put_back(None)
         raise Disconnected("the server is gone.")
     return message
+
+
+def _has_end(inbox: Inbox) -> bool:
+    """Whether the server has said that the run is done, in what is left of a connection that is lost."""
+    while inbox.has_next(1.0) and (message := inbox.get()) is not None:
+        if message.kind == "end":
+            return True
+    return False
 
 
 def _send_signs_of_life(connection: Connection, seconds: float, has_ended: threading.Event) -> None:

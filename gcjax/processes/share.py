@@ -11,6 +11,8 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
+from gcjax.processes.apart import place_apart
+
 
 class SharedError(ValueError):
     """An error that every process of the group raises at the same place."""
@@ -18,6 +20,9 @@ class SharedError(ValueError):
 
 def is_first() -> bool:
     """Whether this process is the one that writes and prints; true in a single process."""
+    place = place_apart()
+    if place is not None:
+        return place.rendezvous.process_id == 0
     return not jax.distributed.is_initialized() or jax.process_index() == 0
 
 

@@ -5,7 +5,7 @@ Letters: T units sampled per worker, W workers, E commits (server updates), C co
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -154,15 +154,44 @@ class Protocol(NamedTuple):
         """
         durations = _validate.durations(durations)
         network = checked_network(network, durations.shape[1])
-        schedule = compiled_schedule(self.schedule, durations, network)
+        schedule = compiled_schedule(self.simulation(network), durations, network)
         try:
             check_schedule(schedule, self, durations)
         except ValueError:
             is_known = isinstance(schedule, Schedule) and not _validate.is_traced(schedule.horizon)
             if is_known and np.isnan(schedule.horizon).any():
-                self.schedule(durations, network)  # not compiled, it says what there was no room for
+                self.simulation(network)(durations, network)  # not compiled, it says what there was no room for
             raise
         return schedule
+
+    def simulation(self, network: Network) -> Callable[[jax.Array, Network], Schedule]:
+        """The pure function `(durations, network) -> Schedule` for a network of this kind.
+
+        It is `schedule`, but a server that takes time for each message is simulated by the event queue if there is a
+        rule.
+        """
+        if network.service is None or self.rule is None or self.adaptive is not None:
+            return self.schedule
+        return cast(Callable[[jax.Array, Network], Schedule], _QueueSimulation(self.schedule, self.rule))
+
+
+class _QueueSimulation(NamedTuple):
+    """The schedule of a rule by the event queue, or `schedule` where there is none; equal for equal functions."""
+
+    schedule: Callable[[jax.Array, Network], Schedule]
+    rule: Callable[[int], Rule]
+
+    def __call__(self, durations: jax.Array, network: Network) -> Schedule:
+        """The schedule of these durations."""
+        from gcjax.protocols.simulation.event_schedule import event_schedule
+
+        try:
+            rule = self.rule(durations.shape[1])
+        except ValueError:  # the rule says why it cannot be one
+            return self.schedule(durations, network)
+        if rule.stop is not None:  # the event queue does not simulate rounds that the server stops
+            return self.schedule(durations, network)
+        return event_schedule(rule, durations, network)
 
 
 def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:

@@ -198,7 +198,7 @@ def _of_members(network: Network, worker: jax.Array, num_workers: int) -> Networ
         return jnp.broadcast_to(jnp.asarray(value), (num_workers,))[worker]
 
     latency, upload, download = map(of_members, (network.latency, network.upload, network.download))
-    return Network(latency, upload, download, network.server)
+    return Network(latency, upload, download, network.server, network.service)
 
 
 def _timeline(rounds: _Rounds, begin: jax.Array, group_of: np.ndarray, num_units: int, horizon: jax.Array) -> Timeline:

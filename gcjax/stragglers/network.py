@@ -20,7 +20,7 @@ WorkerValues = float | jax.Array | Sequence[float]
 
 
 class Network(NamedTuple):
-    """Time between a worker and the server; each entry but `server` a number or f32[W], one a worker.
+    """Time between a worker and the server; each entry but `server` and `service` a number or f32[W], one a worker.
 
     A message of the size of a full gradient (or of all parameters) is the unit of size. The default network is
     instantaneous. `Links` makes one of bandwidths in bytes a second.
@@ -31,20 +31,24 @@ class Network(NamedTuple):
       download: seconds that the transfer of the parameters takes on the worker's own link.
       server: seconds that a full gradient takes on the server's link, which all transfers of one direction share in
         equal parts at any time; None where each transfer has a link of its own.
+      service: seconds for which the server is busy with each message towards it, one after the other in the order of
+        their arrival; what it sends in answer leaves after that. Exact under protocols with a rule, which the event
+        queue then simulates. Under the others it is added to the latency of what is sent to the server, and messages
+        do not wait for each other. None for a server that takes no time.
     """
 
     latency: Seconds = 0.0
     upload: Seconds = 0.0
     download: Seconds = 0.0
     server: Seconds | None = None
+    service: Seconds | None = None
 
     def validated(self, num_workers: int | None = None) -> "Network":
         """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker."""
-        fields = self._asdict()
-        if self.server is None:
-            del fields["server"]
+        fields = {name: value for name, value in self._asdict().items() if name not in OPTIONAL or value is not None}
         network = self._replace(**{name: _valid_seconds(name, value) for name, value in fields.items()})
         _check_one_link("server", network.server)
+        _check_service(network)
         for name in ("latency", "upload", "download"):
             shape = np.shape(getattr(network, name))
             if num_workers is not None and shape not in ((), (num_workers,)):
@@ -59,8 +63,9 @@ class Network(NamedTuple):
         return self
 
     def send_seconds(self, fraction: Seconds = 1.0) -> Seconds:
-        """Seconds for sending `fraction` of a full gradient while nobody else sends."""
-        return self.latency + fraction * (self.upload if self.server is None else jnp.maximum(self.upload, self.server))
+        """Seconds for sending `fraction` of a full gradient while nobody else sends, and for the server to take it."""
+        link_seconds = self.upload if self.server is None else jnp.maximum(self.upload, self.server)
+        return self.latency + fraction * link_seconds + (0.0 if self.service is None else self.service)
 
     def receive_seconds(self) -> Seconds:
         """Seconds for receiving the parameters while nobody else receives."""
@@ -73,7 +78,8 @@ class Network(NamedTuple):
           ready: float[W], when each worker begins to send; inf if it does not.
           size: float[W] or a number, in full gradients.
         """
-        return self._arrivals(ready, size, self.upload)
+        arrivals = self._arrivals(ready, size, self.upload)
+        return arrivals if self.service is None else arrivals + jnp.asarray(self.service, ready.dtype)
 
     def received(self, ready: jax.Array) -> jax.Array:
         """float[W]: when the parameters have arrived at workers that ask for them at `ready float[W]`."""
@@ -89,6 +95,10 @@ class Network(NamedTuple):
         return shared_arrivals(ready, size, link_seconds, jnp.asarray(self.server, ready.dtype)) + latency
 
 
+OPTIONAL = ("server", "service")
+"""The entries of a network that can be None."""
+
+
 class Links(NamedTuple):
     """A network by its bandwidths; the sizes of messages come from the model and the code.
 
@@ -99,6 +109,7 @@ class Links(NamedTuple):
       server: bytes a second of the server's link, in each direction.
       shared: whether all transfers of one direction share the server's link in equal parts at any time; otherwise
         each transfer can have all of it.
+      service: as in `Network`.
     """
 
     latency: Seconds = 0.0
@@ -106,6 +117,7 @@ class Links(NamedTuple):
     download: Seconds = np.inf
     server: float = np.inf
     shared: bool = True
+    service: Seconds | None = None
 
     def of(self, params: Any) -> Network:
         """The network for a model.
@@ -118,13 +130,18 @@ class Links(NamedTuple):
         upload, download = (jnp.asarray(size / np.asarray(rate)) for rate in (self.upload, self.download))
         server_seconds = size / self.server
         if self.shared and server_seconds > 0:
-            return Network(self.latency, upload, download, server_seconds)
+            return Network(self.latency, upload, download, server_seconds, self.service)
         # Without sharing, a transfer is as slow as the slower of both links.
-        return Network(self.latency, jnp.maximum(upload, server_seconds), jnp.maximum(download, server_seconds))
+        upload, download = jnp.maximum(upload, server_seconds), jnp.maximum(download, server_seconds)
+        return Network(self.latency, upload, download, service=self.service)
 
 
 def constant_network(
-    latency: WorkerValues = 0.0, upload: WorkerValues = 0.0, download: WorkerValues = 0.0, server: float | None = None
+    latency: WorkerValues = 0.0,
+    upload: WorkerValues = 0.0,
+    download: WorkerValues = 0.0,
+    server: float | None = None,
+    service: float | None = None,
 ) -> Network:
     """A network whose times do not change.
 
@@ -134,13 +151,15 @@ def constant_network(
       download: seconds that the parameters take towards a worker, besides the latency; a number, or one for each.
       server: seconds that a full gradient takes on the server's link, which concurrent transfers share; None if they
         do not share one.
+      service: seconds for which the server is busy with each message towards it; None for a server that takes no time.
 
     Raises:
-      ValueError: if a value is negative or NaN, or the shared link is given more than one.
+      ValueError: if a value is negative or NaN, or the server is given more than one, or both a link that is shared and
+        a time of service.
     """
     worker_links = {"latency": latency, "upload": upload, "download": download}
     return Network(
-        **{name: _valid_seconds(name, value) for name, value in worker_links.items()}, server=server
+        **{name: _valid_seconds(name, value) for name, value in worker_links.items()}, server=server, service=service
     ).validated()
 
 
@@ -188,6 +207,19 @@ def _check_one_link(name: str, value: Any) -> None:
     """Raises `ValueError` for several values of the one link that all share."""
     if value is not None and np.shape(value) != ():
         raise ValueError(f"{name} must be one number, since all workers share the server's link; got {value!r}.")
+
+
+def _check_service(network: Network) -> None:
+    """Raises `ValueError` unless the time of service is one, and there is no shared link besides."""
+    if network.service is None:
+        return
+    if np.shape(network.service) != ():
+        raise ValueError(f"service must be one number, since all workers share the server; got {network.service!r}.")
+    if network.server is not None:
+        raise ValueError(
+            f"a server must have a link that is shared or a time of service; got server={network.server!r} and "
+            f"service={network.service!r}. Leave one out."
+        )
 
 
 def _valid_seconds(name: str, value: Any) -> Any:

@@ -102,7 +102,7 @@ def test_the_list_names_all_but_those_to_include(gcjax):
 @pytest.mark.parametrize(
     ("arguments", "match"),
     [
-        (["x", "--config", "protocls"], "no config 'protocls' to begin with. Did you mean protocols?"),
+        (["x", "--config", "protocls"], "no config 'protocls' to begin with. Did you mean protocols or"),
         ([], "either a DIR to write or --list"),
         (["x", "--list"], "either a DIR to write or --list"),
         (["/dev/null/x"], "DIR must be one that can be written; /dev/null/x cannot"),

@@ -291,7 +291,7 @@ def test_four_processes_with_a_slow_one_keep_their_round_time_and_their_loss(tmp
     folder = tmp_path / "out"
     bindings = ("live.num_rounds = 20", "live.stop_seconds = 1.0")
     command = ["-m", "experiments.live", "--out", str(folder)]
-    (printed,) = outputs([start([*command, *(p for b in bindings for p in ("--set", b))])], timeout=280)
+    (printed,) = outputs([start([*command, *(p for b in bindings for p in ("--set", b))])], timeout=900)
     assert "coded, one slow: slow workers:\n  worker 1: 3.0 times slower since round 0" in printed
     rows = {(row["scheme"], row["scenario"]): row for row in json.loads((folder / "live.json").read_text())}
     for scheme, most in (("coded", 1.3), ("uncoded", 3.3)):

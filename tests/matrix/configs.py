@@ -78,6 +78,7 @@ BINDINGS = {
 
 SKIPPED = {
     "live": "it is a job of several processes: tests/experiments/test_live.py",
+    "live/protocols": "it is a job of several processes: tests/experiments/test_live_protocols.py",
     "worker_busy/cifar10": "its data is not here: tests/tasks/test_cifar.py makes some",
 }
 """Name of a config -> why it is not run."""

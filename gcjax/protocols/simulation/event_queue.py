@@ -36,6 +36,7 @@ class State(NamedTuple):
       time: float[E] seconds of the commits; inf for those that have not happened.
       horizon: float[] seconds, when the first worker would begin a unit that was not sampled; inf if none has so far.
       is_running: bool[], whether the simulation goes on.
+      free: float[] seconds, when the server has dealt with the last message.
     """
 
     view: View
@@ -49,6 +50,7 @@ class State(NamedTuple):
     time: jax.Array
     horizon: jax.Array
     is_running: jax.Array
+    free: jax.Array
 
 
 def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
@@ -88,6 +90,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
         time=jnp.full(num_commits, jnp.inf, dtype),
         horizon=jnp.full((), jnp.inf, dtype),
         is_running=jnp.ones((), bool),
+        free=jnp.zeros((), dtype),
     )
 
 
@@ -115,7 +118,8 @@ def with_ended_turns(state: State, has_ended: jax.Array, worker: jax.Array) -> S
 class Queue(NamedTuple):
     """The steps of the event queue, where every transfer has a link of its own: its length is known when it begins.
 
-    Workers begin, if they may; then the next event is dealt with.
+    Workers begin, if they may; then the next event is dealt with. A server that takes time for a message deals with the
+    next one when it is free, in the order of arrival, and what it answers leaves when it has dealt with the message.
     """
 
     rule: Rule
@@ -130,8 +134,9 @@ class Queue(NamedTuple):
         """
         state = self._with_begun_turns(state)
         phase_end = self.phase_ends(state)
-        next_time, worker = phase_end.min(), jnp.argmin(phase_end).astype(jnp.int32)
-        alarm = self._alarm(state.view)
+        # The server takes the message that has come first, also if several wait for it.
+        worker = jnp.argmin(phase_end if self.network.service is None else state.phase_end).astype(jnp.int32)
+        alarm, next_time = self._alarm(state.view), phase_end.min()
         rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
         is_running = state.is_running & jnp.isfinite(next_time) & (next_time <= state.horizon)
         if self.rule.everybody:
@@ -149,20 +154,25 @@ class Queue(NamedTuple):
         return jnp.where(alarm > view.now, alarm, jnp.inf)
 
     def phase_ends(self, state: State) -> jax.Array:
-        """float[W]: when the phase of each worker ends."""
-        return state.phase_end
+        """float[W]: when the phase of each worker ends: the server deals with its message, which has come before."""
+        return state.phase_end if self.network.service is None else jnp.maximum(state.phase_end, state.free)
 
     def at_event(self, state: State, now: jax.Array, worker: jax.Array, ends: jax.Array) -> tuple[State, jax.Array]:
         """The state at `now`, when the phase of this worker `ends bool[]`; and bool[], whether its message arrives so.
 
         Here it always does: the one phase of a turn ends then.
         """
-        del worker
+        if self.network.service is not None:
+            free = now + jnp.asarray(self.network.service, now.dtype)
+            arrive = state.current.arrive.at[worker].set(jnp.where(ends, now, state.current.arrive[worker]))
+            state = state._replace(
+                free=jnp.where(ends, free, state.free), current=state.current._replace(arrive=arrive)
+            )
         return state._replace(view=state.view._replace(now=now)), ends
 
     def begin_turns(self, state: State, begins: jax.Array, pulls: jax.Array) -> State:
         """The state in which the workers of `begins bool[W]` begin a turn: `pulls bool[W]` by receiving parameters."""
-        now = state.view.now
+        now = state.view.now if self.network.service is None else jnp.maximum(state.view.now, state.free)
         ready = jnp.where(pulls, now + self.message_seconds(self.network.download), now)
         return self.compute(state, begins, ready, pulls)
 

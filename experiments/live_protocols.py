@@ -1,0 +1,349 @@
+"""Protocols on the real clock: a parameter server and its workers, of which one is slow, is stopped, or is killed.
+
+    gcjax run configs/live/protocols.gin                         # a server and four workers on this machine
+    python -m experiments.live_protocols                         # the same
+    gcjax run configs/live/protocols.gin --distributed --coordinator HOST:PORT --num-processes 5 --process-id I
+
+With --distributed process 0 serves and each of the others is a worker.
+
+Several processes on two cores would slow each other down, so a worker is paced: a unit takes so many seconds at least,
+which stands for devices of that speed. All else is real: the clocks, the messages, the training, the signals.
+"""
+
+import contextlib
+import hashlib
+import math
+import os
+import secrets
+import socket
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+
+from experiments import live_members
+from experiments.live_members import KILL, STOP, Case, Place, Scenario
+from gcjax import _validate, analysis, config, engine, files, parameter_server, processes, protocols
+from gcjax.parameter_server import Limits, LiveRun
+from gcjax.progress import Progress
+from gcjax.stragglers import Network
+from gcjax.tables import RichTable, markdown_table, rich_table
+from gcjax.tasks import Task
+
+SCENARIOS = {
+    "nobody slow": Scenario(),
+    "one slow": Scenario(slowdown=3.0),
+    "one stopped": Scenario(event=STOP),
+    "one killed": Scenario(event=KILL),
+}
+HEADS = (
+    "what happens", "scheme", "commits", "time to {target:g}", "predicted", "error of commit times", "promise",
+    "replay differs by", "left", "load",
+)  # fmt: skip
+NOTES = """\
+- Seconds on the clock from the moment that all begin to {metric} {target:g}; a dash: not within {seconds:g} s. It is
+  that of the commit at which a replay of the record gets there. `predicted`: what the simulator says, from the
+  durations, messages and service times measured under {calibrated_by} where the same happens; not where a worker has
+  left, since nobody leaves in the simulator.
+- The error of commit times is that of the prediction, in percent of the measured time: the mean over all commits but
+  the first five, ± their standard deviation.
+- Promise: whether the record keeps to the protocol's specification. Replay: the largest difference of a parameter
+  between the server and the engine on the record, over the largest parameter.
+- Load: processes that wanted a core in the last minute, of {cores} cores. Units are paced to {pace:g} s.
+"""
+
+
+class _Options(NamedTuple):
+    """What all runs share: the arguments of `live_protocols` of these names."""
+
+    target: analysis.Target
+    seconds: float
+    lease: float
+    patience: float
+    num_commits: int
+    calibrated_by: str
+    pace: float
+
+
+@config.experiment
+def live_protocols(
+    schemes: Mapping[str, protocols.Protocol],
+    *,
+    task: Task,
+    optimizer: optax.GradientTransformation,
+    scenarios: Sequence[str] = tuple(SCENARIOS),
+    calibrated_by: str = "ASP",
+    num_workers: int = 4,
+    target: float = 0.95,
+    metric: str = "accuracy",
+    seconds: float = 5.0,
+    num_commits: int = 5000,
+    pace: float = 0.02,
+    stop_seconds: float = 2.0,
+    lease: float = 5.0,
+    patience: float = 120.0,
+    seed: int = 0,
+    out: Path,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Trains under each scheme in each scenario, with a parameter server and workers that are processes.
+
+    The folder: `results.parquet` (a row for each run), `summary.md`, `run.json`, `operative.gin`, and the times of
+    each run's units as `SCENARIO/SCHEME.csv`, which `gcjax.stragglers.replay` takes.
+
+    Args:
+      schemes: name -> protocol, each with a rule.
+      task: what is trained.
+      optimizer: of all schemes.
+      scenarios: what happens; names of `SCENARIOS`.
+      calibrated_by: the scheme whose run in a scenario gives what the others' times are predicted from.
+      num_workers: W.
+      target: the value of the metric that is to be reached.
+      metric: of the task.
+      seconds: of each run, from the moment that all begin.
+      num_commits: after which a run ends, too.
+      pace: seconds that a unit takes at least.
+      stop_seconds: how long a worker is stopped.
+      lease: seconds for which a worker of which nothing is heard still takes part.
+      patience: seconds for which workers and server wait for each other.
+      seed: of all randomness.
+      out: the folder to write.
+      progress: tells a person how far it is.
+
+    Returns:
+      A row for each run; none in a process that works.
+
+    Raises:
+      ValueError: if the calibrating scheme is none of them, or there is no such scenario, or processes are too few.
+    """
+    _validate.choice("calibrated_by", calibrated_by, schemes)
+    goal = analysis.target(metric, target, jax.eval_shape(task.metrics, jax.eval_shape(task.init, jax.random.key(0)),
+                           task.data))  # fmt: skip
+    names = [calibrated_by, *(name for name in schemes if name != calibrated_by)]
+    cases = [
+        _case(
+            name, schemes[name], _validate.choice("scenario", scenario, SCENARIOS), task, optimizer, num_workers, seed
+        )
+        for scenario in scenarios
+        for name in names
+    ]
+    options = _Options(goal, seconds, lease, patience, num_commits, calibrated_by, pace)
+    worker = live_members.place()
+    if worker is not None:
+        live_members.take_part(cases, worker, pace=pace, stop_seconds=stop_seconds)
+        return []
+    with _workers(num_workers, patience) as server_place:
+        if server_place is None:
+            return []
+        rows = list(_served(cases, server_place, options, out, progress))
+    _write(out, rows, options, progress, stop_seconds)
+    return rows
+
+
+def _case(
+    scheme_name: str, protocol: protocols.Protocol, scenario_name: str, task: Task,
+    optimizer: optax.GradientTransformation, num_workers: int, seed: int,
+) -> Case:  # fmt: skip
+    """A scheme in a scenario."""
+    digest = hashlib.sha256(config.text().encode()).hexdigest()[:12]
+    identity = f"{scheme_name}, {scenario_name} ({digest})"
+    setup = parameter_server.Setup(task, protocol, optimizer, num_workers, config.key(seed=seed), identity)
+    return Case(scheme_name, scenario_name, SCENARIOS[scenario_name], setup)
+
+
+@contextlib.contextmanager
+def _workers(num_workers: int, patience: float) -> Iterator[Place | None]:
+    """Starts the workers that are to be on this machine; gives the place of the server, or None if that is elsewhere.
+
+    Started alone, it starts all of them. One of several processes starts its own, and starts it again if it is killed.
+    """
+    apart = processes.place_apart()
+    if apart is None:
+        address, token = _free_address(), secrets.token_hex()
+        numbers: list[int] = list(range(num_workers))
+    else:
+        address, token = apart.rendezvous.address, apart.secret
+        numbers = [apart.rendezvous.process_id - 1] if apart.rendezvous.process_id else []
+        if apart.rendezvous.num_processes != num_workers + 1:
+            raise ValueError(
+                f"there must be a process for the server and one for each of {num_workers} workers; got "
+                f"num-processes={apart.rendezvous.num_processes}. Set live_protocols.num_workers, or start others."
+            )
+    common = {"text": config.text(), "address": address, "token": token, "patience": patience}
+    arguments = {number: {**common, "worker": number} for number in numbers}
+    listen = address if apart is None else apart.listen
+    is_server = apart is None or processes.is_first()
+    with parameter_server.processes(live_members.member, arguments, restart=True, on_error=_stop) as children:
+        yield Place(-1, listen, token, patience) if is_server else None
+        if not is_server:
+            while not children.join(60.0):
+                pass
+
+
+_servers: list[parameter_server.Server] = []
+
+
+def _stop() -> None:
+    """Ends the run of the server, since a worker has ended with an error."""
+    for server in _servers:
+        server.stop()
+
+
+def _served(
+    cases: Sequence[Case], place: Place, options: _Options, out: Path, progress: Progress
+) -> Iterator[dict[str, Any]]:
+    """The row of each case, after its run."""
+    measured: parameter_server.Calibration | None = None
+    for number, case in enumerate(cases):
+        progress.update(case.label, number / len(cases))
+        run = _run(case, place, options)
+        if case.scheme_name == options.calibrated_by:
+            measured = parameter_server.calibration(run) if _is_complete(run) else None
+        row = {**_measured_row(case, run, options), **_predicted_row(case, run, measured, options)}
+        progress.show("; ".join(_cells([row])[0]))
+        yield row
+
+
+def _run(case: Case, place: Place, options: _Options) -> LiveRun:
+    """Serves a case."""
+    limits = Limits(options.num_commits, options.seconds, lease=options.lease, join_seconds=options.patience)
+    server = parameter_server.Server(case.setup, limits, address=place.address, security=place.security)
+    _servers[:] = [server]
+    run = server.run()
+    if not len(run.loss):
+        raise ValueError(f"{case.label}: there must be a commit within {options.seconds:g} s; there was none.")
+    return run
+
+
+def _is_complete(run: LiveRun) -> bool:
+    """Whether nobody has left."""
+    return not any(change.change == "left" for change in run.memberships)
+
+
+def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]:
+    """What a run took and reached, by column."""
+    setup, protocol = case.setup, case.setup.protocol
+    replay = _trained(case, protocol._replace(schedule=lambda durations, network: run.schedule),
+                      jnp.ones(run.schedule.start.shape), None)  # fmt: skip
+    assert protocol.specification is not None
+    conformance = protocols.check(run.schedule, protocol.specification(setup.num_workers))
+    times = np.asarray(run.schedule.time)
+    return {
+        "scheme": case.scheme_name,
+        "scenario": case.scenario_name,
+        "num_commits": len(run.loss),
+        "seconds": float(times[-1]),
+        "reach": _reach(replay, options.target),
+        "keeps": bool(conformance),
+        "conformance": str(conformance),
+        "replay_difference": _difference(run.params, replay.params),
+        "num_left": sum(change.change == "left" for change in run.memberships),
+        "service_seconds": float(np.median(run.service_seconds)),
+        "load": os.getloadavg()[0],
+    }
+
+
+def _predicted_row(
+    case: Case, run: LiveRun, measured: parameter_server.Calibration | None, options: _Options
+) -> dict[str, Any]:
+    """What the simulator says from what was measured; NaN if it cannot say anything."""
+    if measured is None or not _is_complete(run):
+        return {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan}
+    num_units, key = int(1.2 * len(run.schedule.start)) + 10, case.setup.rng_key
+    durations = parameter_server.sampled_durations(measured, key, num_units)
+    simulated = _trained(case, case.setup.protocol, durations, measured.network)
+    times = np.asarray(simulated.schedule.time)
+    errors = parameter_server.time_errors(np.asarray(run.schedule.time), times[np.isfinite(times)])
+    return {
+        "predicted": _reach(simulated, options.target),
+        "error_mean": float(errors.mean()) if errors.size else math.nan,
+        "error_std": float(errors.std()) if errors.size else math.nan,
+    }
+
+
+def _trained(case: Case, protocol: protocols.Protocol, durations: jax.Array, network: Network | None) -> engine.Run:
+    """The run of the engine."""
+    setup = case.setup
+    return engine.run(
+        setup.task, protocol, setup.optimizer, durations, rng_key=setup.rng_key, network=network, eval_every=2
+    )
+
+
+def _reach(run: engine.Run, target: analysis.Target) -> float:
+    """Seconds to the target; inf if it was not reached."""
+    times, values = np.asarray(run.trajectory.time), np.asarray(run.trajectory.metrics[target.metric])
+    return analysis.time_to_target(times, values, target.value, higher_is_better=target.higher_is_better)
+
+
+def _difference(one: Any, other: Any) -> float:
+    """The largest difference of two parameters, over the largest parameter."""
+    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
+    arrays = [(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in pairs]
+    return float(max(np.abs(x - y).max() for x, y in arrays) / max(np.abs(y).max() for _, y in arrays))
+
+
+def _write(out: Path, rows: list[dict[str, Any]], options: _Options, progress: Progress, stop_seconds: float) -> None:
+    """Writes the tables."""
+    goal, cores = options.target, len(os.sched_getaffinity(0))
+    notes = NOTES.format(metric=goal.metric, target=goal.value, cores=cores, **{
+        name: getattr(options, name) for name in ("seconds", "calibrated_by", "pace")})  # fmt: skip
+    happens = f"One worker is three times slower, or is stopped for {stop_seconds:g} s, or is killed and started again."
+    heads = [head.format(target=goal.value) for head in HEADS]
+    page = ["# Protocols on the real clock", happens, markdown_table(heads, _cells(rows), keys=2), notes]
+    analysis.write_page(out, "\n\n".join(page), {"target": goal.value, "metric": goal.metric, "cores": cores})
+    files.write_table(out / "results.parquet", {name: [row[name] for row in rows] for name in rows[0]})
+    progress.show(table(rows, goal.value))
+
+
+def table(rows: list[dict[str, Any]], target: float) -> RichTable:
+    """The rows for a person."""
+    heads = [head.format(target=target) for head in HEADS]
+    return rich_table("seconds on the clock", heads, _cells(rows), keys=2)
+
+
+def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
+    """The text of each row, by HEADS."""
+    return [
+        [
+            row["scenario"],
+            row["scheme"],
+            str(row["num_commits"]),
+            _seconds_text(row["reach"]),
+            _seconds_text(row["predicted"]),
+            "-"
+            if math.isnan(row["error_mean"])
+            else f"{100 * row['error_mean']:+.1f} ± {100 * row['error_std']:.1f} %",
+            "kept" if row["keeps"] else "broken",
+            f"{row['replay_difference']:.0e}",
+            str(row["num_left"]),
+            f"{row['load']:.1f}",
+        ]
+        for row in rows
+    ]
+
+
+def _seconds_text(seconds: float) -> str:
+    """Seconds, or a dash if there is no such number."""
+    return f"{seconds:.2f} s" if math.isfinite(seconds) else "-"
+
+
+def _free_address() -> str:
+    """An address of this machine that nobody listens at."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return f"127.0.0.1:{free.getsockname()[1]}"
+
+
+def main() -> None:
+    """Becomes `gcjax run` with this experiment's config, and the options that were given."""
+    arguments = [sys.executable, "-m", "gcjax", "run", "configs/live/protocols.gin", *sys.argv[1:]]
+    os.execv(sys.executable, arguments)
+
+
+if __name__ == "__main__":
+    main()

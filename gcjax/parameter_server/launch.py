@@ -1,0 +1,296 @@
+"""Workers as processes of this machine, beside a server in this one.
+
+A process gets the name of a function and its arguments, from which it makes what it needs itself: arrays do not go from
+one process to another.
+"""
+
+import contextlib
+import json
+import multiprocessing
+import os
+import signal
+import sys
+import threading
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from multiprocessing import connection as pipes
+from multiprocessing.reduction import ForkingPickler
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax import _validate
+from gcjax.parameter_server.server import Limits, LiveRun, Server
+from gcjax.parameter_server.setup import Setup
+from gcjax.parameter_server.transport import NO_SECURITY, Security
+from gcjax.parameter_server.worker import Throttle, work
+
+MAX_ARGUMENT_BYTES = 1 << 16
+"""What the arguments of a process may take."""
+
+END_SECONDS = 10.0
+"""How long processes that are told that a run is done may take to end before they are ended."""
+
+_MISUSE = "put it into a module, and give numbers and text from which it makes the rest"
+
+
+class WorkerError(RuntimeError):
+    """A worker process has ended with an error; the text has its number and what it said."""
+
+
+class _Child(NamedTuple):
+    """A process, and the end of a pipe on which it says how it ended."""
+
+    process: Any
+    reader: Any
+
+
+class Processes:
+    """Processes by number; made by `processes`."""
+
+    def __init__(
+        self,
+        target: Callable[..., Any],
+        arguments: Mapping[int, Mapping[str, Any]],
+        *,
+        restart: bool,
+        on_error: Callable[[], None],
+    ) -> None:
+        """Starts them; arguments as in `processes`."""
+        self.results: dict[int, Any] = {}
+        self.num_restarts = 0
+        self._target, self._arguments, self._restart, self._on_error = target, arguments, restart, on_error
+        self._errors: list[str] = []
+        self._is_ending = threading.Event()
+        self._changes = threading.Lock()
+        self._children = {number: self._started(number) for number in arguments}
+        self._watcher = threading.Thread(target=self._watch, daemon=True)
+        self._watcher.start()
+
+    def send_signal(self, number: int, signal_number: int) -> None:
+        """Sends a signal such as `signal.SIGKILL` to a process."""
+        with self._changes:
+            pid = self._children[number].process.pid
+        os.kill(pid, signal_number)
+
+    def join(self, seconds: float) -> bool:
+        """Waits until all have ended, so many seconds at most; returns whether they have."""
+        self._watcher.join(seconds)
+        return not self._watcher.is_alive()
+
+    def end(self) -> None:
+        """Ends all that are left."""
+        self._is_ending.set()
+        with self._changes:
+            children = list(self._children.values())
+        for child in children:
+            child.process.kill()  # also one that is stopped
+        for child in children:
+            child.process.join()
+        self._watcher.join()
+
+    def check(self) -> None:
+        """Raises a `WorkerError` with the first error, if there was one."""
+        if self._errors:
+            raise WorkerError(self._errors[0])
+
+    def _started(self, number: int) -> _Child:
+        """A new process with this number."""
+        context = multiprocessing.get_context("spawn")
+        reader, writer = context.Pipe(duplex=False)
+        arguments = dict(self._arguments[number])
+        values = self._target, arguments, writer, jnp.result_type(float) == jnp.float64
+        process = context.Process(target=_main, args=values, name=f"worker-{number}", daemon=True)
+        process.start()
+        writer.close()
+        return _Child(process, reader)
+
+    def _watch(self) -> None:
+        """Waits for processes to end, until none is left."""
+        left = dict(self._children)
+        while left:
+            ended = pipes.wait([child.process.sentinel for child in left.values()], timeout=0.5)
+            for number in [number for number, child in left.items() if child.process.sentinel in ended]:
+                child = left.pop(number)
+                if self._has_to_start_again(number, child):
+                    with self._changes:
+                        if not self._is_ending.is_set():
+                            self._children[number] = left[number] = self._started(number)
+                            self.num_restarts += 1
+
+    def _has_to_start_again(self, number: int, child: _Child) -> bool:
+        """Takes what a process that has ended has said; returns whether another one is to take its place."""
+        child.process.join()
+        kind, value = _last_words(child.reader)
+        if kind == "result":
+            self.results[number] = value
+        if kind != "" or child.process.exitcode < 0:  # it ended by itself, or by a signal
+            error = value if kind == "error" else ""
+        else:
+            error = f"it ended with status {child.process.exitcode}\n"
+        if error and not self._is_ending.is_set():
+            self._errors.append(f"worker {number}: {error}")
+            sys.stderr.write(f"worker {number}: {error}")
+            self._on_error()
+        return self._restart and child.process.exitcode < 0
+
+
+@contextlib.contextmanager
+def processes(
+    target: Callable[..., Any],
+    arguments: Mapping[int, Mapping[str, Any]],
+    *,
+    restart: bool = False,
+    on_error: Callable[[], None] = lambda: None,
+) -> Iterator[Processes]:
+    """Processes of this machine that call a function each; they are ended whatever happens.
+
+    They use the processor (or what `JAX_PLATFORMS` says), and floats as wide as here. If this process is killed, they
+    end too.
+
+    Args:
+      target: a function that can be imported by its name; returns what JSON can hold.
+      arguments: those of each process, by its number.
+      restart: whether one that is ended by a signal is started again.
+      on_error: called, in another thread, once a process ends with an error, which is then on stderr.
+
+    Raises:
+      ValueError: if the function cannot be imported, or the arguments are large.
+      WorkerError: at the end, if one has ended with an error.
+    """
+    _check_arguments(target, arguments)
+    children = Processes(target, arguments, restart=restart, on_error=on_error)
+    try:
+        yield children
+        children.join(END_SECONDS)
+    finally:
+        children.end()
+    children.check()
+
+
+def workers(
+    make_setup: Callable[..., Setup],
+    address: str,
+    numbers: Mapping[int, Any] | range | tuple[int, ...],
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    throttle: Throttle | None = None,
+    security: Security = NO_SECURITY,
+    patience: float = 60.0,
+    restart: bool = False,
+    on_error: Callable[[], None] = lambda: None,
+) -> contextlib.AbstractContextManager[Processes]:
+    """Workers as processes of this machine; `results` of what is entered are their reports, as dicts.
+
+    Args:
+      make_setup: a function that can be imported by its name; `make_setup(**arguments)` is the setup.
+      address: HOST:PORT of the server.
+      numbers: of the workers.
+      arguments: numbers and text.
+      throttle: as in `work`; a function that can be imported by its name.
+      security: the token and the certificate of the server.
+      patience: seconds for which a server that does not answer is looked for.
+      restart: whether a worker that is ended by a signal is started again.
+      on_error: called, in another thread, once a worker ends with an error.
+
+    Raises:
+      ValueError: if a function cannot be imported, or the arguments are large.
+      WorkerError: at the end, if a worker has ended with an error.
+    """
+    common = {
+        "make_setup": make_setup, "arguments": dict(arguments or {}), "address": address, "throttle": throttle,
+        "security": security, "patience": patience,
+    }  # fmt: skip
+    of_each = {number: {**common, "worker": number} for number in numbers}
+    return processes(_work, of_each, restart=restart, on_error=on_error)
+
+
+def local_run(
+    make_setup: Callable[..., Setup],
+    limits: Limits,
+    *,
+    arguments: Mapping[str, Any] | None = None,
+    throttle: Throttle | None = None,
+    restart: bool = False,
+) -> LiveRun:
+    """A run with the server in this process, and all its workers in processes of this machine.
+
+    Args:
+      make_setup: a function that can be imported by its name; `make_setup(**arguments)` is the setup.
+      limits: when the run ends.
+      arguments: numbers and text.
+      throttle: as in `work`; a function that can be imported by its name.
+      restart: whether a worker that is ended by a signal is started again.
+
+    Raises:
+      ValueError: for bad input.
+      WorkerError: if a worker has ended with an error, which ends the run.
+    """
+    setup = make_setup(**dict(arguments or {}))
+    server = Server(setup, limits)
+    numbers = range(setup.num_workers)
+    options: dict[str, Any] = {"arguments": arguments, "throttle": throttle, "restart": restart}
+    with workers(make_setup, server.address, numbers, on_error=server.stop, **options):
+        return server.run()
+
+
+def _work(
+    make_setup: Callable[..., Setup], arguments: Mapping[str, Any], address: str, worker: int, **options: Any
+) -> dict[str, int]:
+    """The report of a worker."""
+    return work(make_setup(**arguments), address, worker=worker, **options)._asdict()
+
+
+def _main(target: Callable[..., Any], arguments: Mapping[str, Any], writer: Any, wide: bool) -> None:
+    """What a process does: calls the target, and says how that ended."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that has started this one
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    jax.config.update("jax_enable_x64", wide)
+    # JAX would look at all of a machine's accelerators from each process.
+    jax.config.update("jax_platforms", os.environ.get("JAX_PLATFORMS") or "cpu")
+    try:
+        words = "result", target(**arguments)
+    except (ValueError, OSError) as error:  # what a user can change
+        words = "error", f"{error}\n"
+    except Exception:
+        words = "error", traceback.format_exc()
+    writer.send_bytes(json.dumps(words).encode())
+    writer.close()
+
+
+def _end_with_parent() -> None:
+    """Ends this process once the one that has started it is gone."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        time.sleep(0.1)
+        os._exit(1)
+
+
+def _last_words(reader: Any) -> tuple[str, Any]:
+    """What a process has said at its end: "result" or "error", and which; "" twice if it has said nothing."""
+    try:
+        kind, value = json.loads(reader.recv_bytes())
+        return kind, value
+    except (EOFError, OSError):
+        return "", ""
+    finally:
+        reader.close()
+
+
+def _check_arguments(target: Callable[..., Any], arguments: Mapping[int, Mapping[str, Any]]) -> None:
+    """Raises a `ValueError` if something cannot go to a process, or is better made there."""
+    for number, values in arguments.items():
+        _validate.integer("the number of a process", number, minimum=0)
+        try:
+            num_bytes = len(ForkingPickler.dumps((target, dict(values))))
+        except (AttributeError, TypeError, ValueError, ImportError) as error:
+            raise ValueError(f"a function of a process must be one that can be imported; {error}: {_MISUSE}.") from None
+        except Exception as error:  # pickle.PicklingError, whose module is not to be imported
+            raise ValueError(f"a process must be told what it can make itself; {error}: {_MISUSE}.") from None
+        if num_bytes > MAX_ARGUMENT_BYTES:
+            raise ValueError(
+                f"the arguments of a process must take at most {MAX_ARGUMENT_BYTES} bytes; got {num_bytes}: {_MISUSE}."
+            )

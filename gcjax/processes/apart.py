@@ -1,0 +1,84 @@
+"""Processes of an experiment that says itself how they talk: without collectives, and the end of one ends no other.
+
+A config asks for them by `run.processes = 'apart'`.
+"""
+
+import os
+import re
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from gcjax.processes.rendezvous import Rendezvous, rendezvous
+from gcjax.processes.secret import secret
+
+_BINDING = re.compile(r"""^\s*run\.processes\s*=\s*(['"])apart\1""", re.MULTILINE)
+
+
+class Apart(NamedTuple):
+    """The place of this process.
+
+    Attributes:
+      rendezvous: where process 0 is reached, and which process this is.
+      listen: HOST:PORT at which process 0 listens.
+      secret: that all processes know; empty for none.
+    """
+
+    rendezvous: Rendezvous
+    listen: str
+    secret: str
+
+
+_places: list[Apart] = []
+
+
+@contextmanager
+def apart(
+    *,
+    coordinator: str | None = None,
+    num_processes: int | None = None,
+    process_id: int | None = None,
+    timeout: float = 60.0,
+    secret_file: str | os.PathLike[str] | None = None,
+    no_secret: bool = False,
+    bind: str | None = None,
+) -> Iterator[None]:
+    """Runs its block in one of several processes, which know nothing of each other but where process 0 is.
+
+    Args:
+      coordinator: HOST:PORT of process 0; detected if None, as in `gcjax.processes.group`.
+      num_processes: how many there are.
+      process_id: which one this is.
+      timeout: seconds that the detection may take.
+      secret_file: a file with the secret that all know; by default that of `GCJAX_SECRET` or `GCJAX_SECRET_FILE`.
+      no_secret: go without one, also where others can reach process 0.
+      bind: the host that process 0 listens at, if it is not that of the coordinator.
+
+    Raises:
+      ValueError: if the place is not known, or the secret is missing or too short.
+    """
+    place = rendezvous(coordinator, num_processes, process_id, timeout)
+    text = secret(place, file=secret_file, no_secret=no_secret).decode("latin-1")
+    _places.append(Apart(place, f"{bind or place.host}:{place.port}", text))
+    try:
+        yield
+    finally:
+        _places.pop()
+
+
+def place_apart() -> Apart | None:
+    """The place of this process, if it is in a block of `apart`."""
+    return _places[-1] if _places else None
+
+
+def are_apart(config: str | Path, bindings: Sequence[str] = ()) -> bool:
+    """Whether a config file, or one of the single bindings, asks for processes apart; included files are not read.
+
+    It is read as text, since nothing may be imported before a group of processes is there.
+    """
+    try:
+        text = Path(config).read_text(errors="replace")
+    except OSError:
+        return False  # whoever loads it says what is wrong
+    return any(_BINDING.search(part) for part in (text, *bindings))

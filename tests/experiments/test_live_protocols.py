@@ -1,0 +1,116 @@
+"""The experiment on the real clock: what happens to a worker, what is written, and that it runs."""
+
+import contextlib
+import json
+import math
+import os
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from experiments import live_members, live_protocols
+from gcjax import analysis, cli, files
+from gcjax.progress import silent
+
+ROOT = Path(__file__).parents[2]
+CONFIG = "configs/live/protocols.gin"
+SMALL = ("live_protocols.seconds = 2.0", "live_protocols.pace = 0.01", "num_workers = 2", "grouped.groups = None")
+
+
+def row(scheme, scenario, reach, **fields):
+    return {
+        "scheme": scheme, "scenario": scenario, "num_commits": 200, "seconds": 5.0, "reach": reach, "predicted": 1.25,
+        "error_mean": -0.02, "error_std": 0.011, "keeps": True, "conformance": "", "replay_difference": 2e-7,
+        "num_left": 0, "service_seconds": 1e-3, "load": 3.14, **fields,
+    }  # fmt: skip
+
+
+def options():
+    return live_protocols._Options(analysis.Target("accuracy", 0.95, True), 5.0, 5.0, 60.0, 100, "ASP", 0.02)
+
+
+def test_the_table_says_what_was_measured_and_what_was_predicted(tmp_path):
+    gone = {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan, "num_left": 1, "keeps": False}
+    rows = [row("ASP", "one slow", 1.2), row("BSP", "one killed", math.inf, **gone)]
+    live_protocols._write(tmp_path, rows, options(), silent(), 2.0)
+    page = (tmp_path / "summary.md").read_text()
+    assert "| one slow | ASP | 200 | 1.20 s | 1.25 s | -2.0 ± 1.1 % | kept | 2e-07 | 0 | 3.1 |" in page
+    assert "| one killed | BSP | 200 | - | - | - | broken | 2e-07 | 1 | 3.1 |" in page
+    assert "time to 0.95" in page and "Units are paced to 0.02 s" in page
+    assert files.read_table(tmp_path / "results.parquet").column("reach").to_pylist() == [1.2, math.inf]
+
+
+def throttle(scenario, calls):
+    @contextlib.contextmanager
+    def interrupt(**arguments):
+        calls.append(arguments)
+        yield
+
+    stack = contextlib.ExitStack()
+    return live_members.Throttle(scenario, stack, pace=0.5, stop_seconds=2.0, interrupt=interrupt)
+
+
+def test_what_happens_to_a_worker_happens_at_a_unit(monkeypatch):
+    calls = []
+    slow = throttle(live_protocols.SCENARIOS["one slow"], calls)
+    assert [slow(1, 0), slow(0, 0), slow(1, 99)] == [1.5, 0.5, 1.5] and not calls
+    stopped = throttle(live_protocols.SCENARIOS["one stopped"], calls)
+    for unit in range(30):
+        assert stopped(1, unit) == stopped(2, unit) == 0.5
+        assert len(calls) == (unit >= live_members.EVENT_UNIT)
+    assert calls == [{"stopped": 2.0, "running": 0.0, "times": 1}]
+    monkeypatch.setattr(os, "kill", lambda pid, number: calls.append((pid, number)))
+    killed = throttle(live_protocols.SCENARIOS["one killed"], calls)
+    killed(1, 0), killed(1, 8), killed(1, 12), killed(1, 13)  # a unit can be passed over
+    assert calls[1:] == [(os.getpid(), signal.SIGKILL)]
+    later = throttle(live_protocols.SCENARIOS["one killed"], calls)
+    later(1, 9), later(1, 10)  # a process that has come in the place of another one
+    assert len(calls) == 2
+
+
+def bindings(*more):
+    return [word for binding in (*SMALL, *more) for word in ("--set", binding)]
+
+
+@pytest.mark.slow
+def test_it_runs_with_processes_of_its_own(tmp_path):
+    more = (
+        "live_protocols.schemes = {'ASP': @asp(), 'BSP': @bsp()}",
+        "live_protocols.scenarios = ('one slow', 'one killed')",
+    )
+    assert cli.main(["run", str(ROOT / CONFIG), "--no-cache", "--out", str(tmp_path / "out"), *bindings(*more)]) == 0
+    table = files.read_table(tmp_path / "out" / "results.parquet").to_pylist()
+    assert [(row["scenario"], row["scheme"]) for row in table] == [
+        (scenario, scheme) for scenario in ("one slow", "one killed") for scheme in ("ASP", "BSP")
+    ]
+    assert all(row["keeps"] and row["replay_difference"] < 1e-4 for row in table), table
+    assert [row["num_left"] for row in table] == [0, 0, 1, 1]
+    assert math.isfinite(table[1]["error_mean"]) and math.isnan(table[3]["error_mean"])
+    assert json.loads((tmp_path / "out" / "run.json").read_text())["target"] == 0.95
+
+
+@pytest.mark.slow
+def test_each_process_can_be_started_by_itself(tmp_path):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    more = "live_protocols.schemes = {'ASP': @asp()}", "live_protocols.scenarios = ('one killed',)"
+    command = [sys.executable, "-m", "gcjax", "run", CONFIG, "--no-cache", *bindings(*more), "--distributed"]
+    command += ["--coordinator", address, "--num-processes", "3"]
+    outs = [["--out", str(tmp_path / "out")], [], []]
+    children = [
+        subprocess.Popen([*command, "--process-id", str(i), *outs[i]], cwd=ROOT, stdout=subprocess.PIPE, text=True)
+        for i in range(3)
+    ]
+    try:
+        printed = [child.communicate(timeout=200)[0] for child in children]
+    finally:
+        for child in children:
+            child.kill()
+    assert [child.returncode for child in children] == [0, 0, 0]
+    assert printed[1:] == ["", ""] and "one killed" in (tmp_path / "out" / "summary.md").read_text()
+    assert files.read_table(tmp_path / "out" / "results.parquet").column("num_left").to_pylist() == [1]

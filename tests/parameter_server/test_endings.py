@@ -1,0 +1,61 @@
+"""How a worker learns that a run is done, or that it is not wanted."""
+
+import threading
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax import protocols
+from gcjax.parameter_server import Disconnected, Refused, wire
+from gcjax.parameter_server.wire import Message
+from gcjax.parameter_server.worker import _Worker
+from tests.parameter_server.runs import setup
+
+
+class Connection:
+    """Says what it is told to; after its last message it is lost, and nothing can be sent but pings and hello."""
+
+    def __init__(self, *messages):
+        self.messages, self.sent, self.is_lost = list(messages), [], threading.Event()
+
+    def send(self, message):
+        if message.kind == "push":
+            self.is_lost.wait(5)
+            raise Disconnected("gone")
+        self.sent.append(message.kind)
+
+    def receive(self):
+        if "ready" not in self.sent:
+            return Message({"kind": "pong", "now": 0.0, "lease": 1000.0})
+        if not self.messages:
+            self.is_lost.set()
+            raise Disconnected("gone")
+        return self.messages.pop(0)
+
+    def close(self):
+        pass
+
+
+def served(*messages):
+    layout = wire.layout_of(jax.eval_shape(SETUP.task.init, SETUP.init_key))
+    return _Worker(SETUP, 0, lambda worker, unit: 0.0).serve(Connection(*messages), layout)
+
+
+SETUP = setup(protocols.asp())
+
+
+def begin():
+    header = {"turn": 0, "first": 0, "num_units": 1, "weight": 1.0, "exchanges": False, "can_be_cut": False}
+    return Message({"kind": "begin", **header}, wire.to_bytes(jax.tree.map(np.asarray, SETUP.initial_params())))
+
+
+def test_a_run_that_is_done_while_a_turn_is_under_way_is_done():
+    assert served(begin(), Message({"kind": "end"}))
+    with pytest.raises(Disconnected):
+        served(begin())
+
+
+def test_a_refusal_that_comes_late_is_one():
+    with pytest.raises(Refused, match="something else"):
+        served(Message({"kind": "refused", "why": "the server runs something else"}))

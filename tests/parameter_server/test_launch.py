@@ -1,0 +1,158 @@
+"""Workers as processes of this machine: they do their work, their errors are shown, and none is left behind."""
+
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from gcjax import parameter_server, protocols
+from gcjax.parameter_server import launch
+from tests.parameter_server.runs import NUM_WORKERS, replay, setup
+
+
+def ssp_setup():
+    return setup(protocols.ssp(staleness=2))
+
+
+def asp_setup():
+    return setup(protocols.asp())
+
+
+def paced(worker, unit):
+    return 0.01
+
+
+def killed_once(worker, unit):
+    """Worker 1 is killed in its fifth unit; the process after it begins with a later one."""
+    if worker == 1 and unit == 5:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return 0.02
+
+
+def one_number(number):
+    return {"number": number, "pid": os.getpid()}
+
+
+def nothing_to_find():
+    raise ValueError("there is nothing to find")
+
+
+def endless():
+    time.sleep(1000)
+
+
+def is_alive(pid):
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    return True
+
+
+def test_processes_return_what_they_have_made():
+    with launch.processes(one_number, {3: {"number": 30}}) as children:
+        assert children.join(60)
+    assert children.results[3]["number"] == 30 and children.results[3]["pid"] != os.getpid()
+
+
+def test_an_error_is_shown_and_raised(capsys):
+    calls = []
+    with (
+        pytest.raises(launch.WorkerError, match="worker 2: there is nothing to find"),
+        launch.processes(nothing_to_find, {2: {}}, on_error=lambda: calls.append(1)) as children,
+    ):
+        assert children.join(60)
+    assert "worker 2: there is nothing to find" in capsys.readouterr().err and calls == [1]
+
+
+def test_none_is_left_behind_when_this_one_raises():
+    with pytest.raises(ZeroDivisionError), launch.processes(endless, {0: {}, 1: {}}) as children:
+        pids = [child.process.pid for child in children._children.values()]
+        children.send_signal(0, signal.SIGSTOP)  # one that is stopped is ended too
+        assert all(map(is_alive, pids))
+        _ = 1 / 0
+    assert not any(map(is_alive, pids))
+
+
+PARENT = """
+import os, signal
+from gcjax.parameter_server import launch
+from tests.parameter_server import test_launch
+if __name__ == "__main__":
+    with launch.processes(test_launch.endless, {0: {}}) as children:
+        print(children._children[0].process.pid, flush=True)
+        os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+@pytest.mark.slow
+def test_none_is_left_behind_when_this_one_is_killed(tmp_path):
+    script = tmp_path / "parent.py"
+    script.write_text(PARENT)
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    done = subprocess.run([sys.executable, script], env=environment, stdout=subprocess.PIPE, text=True, timeout=60)
+    assert done.returncode == -signal.SIGKILL
+    deadline = time.monotonic() + 60
+    while is_alive(int(done.stdout)) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert not is_alive(int(done.stdout))
+
+
+@pytest.mark.parametrize(
+    ("target", "arguments", "words"),
+    [
+        (lambda: 0, {}, "must be one that can be imported|told what it can make itself"),
+        (one_number, {"number": np.zeros(100_000)}, "must take at most 65536 bytes; got 8"),
+    ],
+)
+def test_what_cannot_go_to_a_process_is_refused(target, arguments, words):
+    with pytest.raises(ValueError, match=words), launch.processes(target, {0: arguments}):
+        pass
+
+
+@pytest.mark.slow
+def test_a_run_with_processes_can_be_replayed():
+    limits = parameter_server.Limits(30, seconds=60.0)
+    run = launch.local_run(ssp_setup, limits, throttle=paced)
+    assert len(run.loss) == 30
+    assert protocols.check(run.schedule, protocols.ssp(staleness=2).specification(NUM_WORKERS))
+    chex.assert_trees_all_close(run.params, replay(protocols.ssp(staleness=2), run).params, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_killed_is_started_again():
+    limits = parameter_server.Limits(10**6, seconds=100.0, lease=5.0)
+    server = parameter_server.Server(asp_setup(), limits)
+
+    def stop_after_the_return():
+        while not any(change.change == "came back" for change in server._memberships):
+            time.sleep(0.05)
+        time.sleep(1.0)
+        server.stop()
+
+    threading.Thread(target=stop_after_the_return, daemon=True).start()
+    numbers = range(NUM_WORKERS)
+    with launch.workers(asp_setup, server.address, numbers, throttle=killed_once, restart=True) as children:
+        run = server.run()
+    assert children.num_restarts == 1
+    changes = [(change.worker, change.change) for change in run.memberships if change.worker == 1]
+    assert changes == [(1, "joined"), (1, "left"), (1, "came back")]
+    record = jax.device_get(run.schedule)
+    assert record.unit[record.worker == 1].max() > 6 and 5 not in record.unit[record.worker == 1]
+
+
+@pytest.mark.slow
+def test_an_error_of_a_worker_ends_the_run():
+    with pytest.raises(launch.WorkerError, match=r"worker \d: boom"):
+        launch.local_run(ssp_setup, parameter_server.Limits(10, seconds=60.0), throttle=broken)
+
+
+def broken(worker, unit):
+    raise ValueError("boom")
