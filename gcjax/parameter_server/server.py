@@ -54,6 +54,7 @@ class LiveRun(NamedTuple):
       memberships: who came and went, in order of time.
       service_seconds: float64[messages], what the server took for each push.
       num_refused: calls and messages that were refused.
+      num_late: pushes that came when their turn had been cut off; they are in no commit.
     """
 
     params: Any
@@ -63,6 +64,7 @@ class LiveRun(NamedTuple):
     memberships: tuple[Membership, ...]
     service_seconds: np.ndarray
     num_refused: int
+    num_late: int = 0
 
 
 class Limits(NamedTuple):
@@ -133,12 +135,13 @@ class Server:
         self._pending: list[Contribution] = []
         self._members: dict[int, _Member] = {}
         self._workers: dict[int, int] = {}  # by the id of a connection
+        self._incarnations: dict[int, str] = {}  # of the process that took a worker's last turns
         self._memberships: list[Membership] = []
         self._service_seconds: list[float] = []
-        self._num_refused = 0
+        self._num_refused = self._num_late = 0
         self._next_look = math.inf
         self._early: list[int] = []  # workers that are there before all begin
-        self._has_begun = False
+        self._has_begun = self._is_stopped = False
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._is_done = threading.Event()
         self._waiting.warm_up()
@@ -163,7 +166,32 @@ class Server:
             memberships=tuple(self._memberships),
             service_seconds=np.asarray(self._service_seconds),
             num_refused=self._num_refused + self._listener.num_refused,
+            num_late=self._num_late,
         )
+
+    @property
+    def setup(self) -> Setup:
+        """What is trained."""
+        return self._setup
+
+    @property
+    def num_commits(self) -> int:
+        """The commits so far."""
+        return len(self._log.commit_times)
+
+    @property
+    def num_late(self) -> int:
+        """The pushes so far that came when their turn had been cut off."""
+        return self._num_late
+
+    @property
+    def memberships(self) -> tuple[Membership, ...]:
+        """Who came and went so far."""
+        return tuple(self._memberships)
+
+    def stop(self) -> None:
+        """Ends the run after the event that is being dealt with; from any thread."""
+        self._is_stopped = True
 
     # What connections' threads do.
 
@@ -185,7 +213,9 @@ class Server:
     # What the server's thread does.
 
     def _is_over(self) -> bool:
-        """Whether all commits are made, or the time is over."""
+        """Whether all commits are made, the time is over, or somebody has stopped it."""
+        if self._is_stopped:
+            return True
         return self._clock.now() >= self._limits.seconds or len(self._log.commit_times) >= self._limits.num_commits
 
     def _deal_with_next(self) -> None:
@@ -222,11 +252,12 @@ class Server:
 
     def _hear(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker."""
+        self._num_late += message.kind == "push" and not self._is_under_way(worker, message)
         if message.kind == "ready":
             self._join(worker)
         elif not self._waiting.alive[worker] and worker not in self._early:
             self._join(worker)  # it was silent for too long, and what it sends now is of a turn that was cut off
-        elif message.kind == "alive" or message.header.get("turn") != self._turn_number(worker):
+        elif message.kind == "alive" or not self._is_under_way(worker, message):
             return
         elif message.kind == "pull":
             self._send_exchange(worker)
@@ -238,7 +269,7 @@ class Server:
     def _greet(self, connection: Connection, message: Message) -> None:
         """Lets in a worker that runs the same, and tells any other one why not."""
         header = message.header
-        why, worker = "", header.get("worker")
+        why, worker, may_try_again = "", header.get("worker"), False
         if message.kind != "hello" or not isinstance(worker, int) or not 0 <= worker < self._setup.num_workers:
             worker = -1
             why = f"a worker must say its number, 0, ..., {self._setup.num_workers - 1}; got {worker!r}."
@@ -246,10 +277,14 @@ class Server:
             why = f"server and worker must run the same; they differ in\n{different}"
         elif self._waiting.alive[worker] and self._members[worker].incarnation != header.get("incarnation"):
             why = f"worker {worker} is there already. Give each process another number."
+            may_try_again = True  # it may have ended, and its lease not yet
         if why:
             self._num_refused += 1
-            connection.send(Message({"kind": "refused", "why": why}))
+            connection.send(Message({"kind": "refused", "why": why, "may_try_again": may_try_again}))
             return
+        if worker in self._members and self._members[worker].incarnation != header.get("incarnation"):
+            why = f"another process has taken the number {worker} meanwhile."
+            self._send(worker, Message({"kind": "refused", "why": why}))
         self._members[worker] = _Member(connection, str(header.get("incarnation")), self._clock.now())
         self._workers[id(connection)] = worker
 
@@ -284,8 +319,19 @@ class Server:
         """Lets workers take part from this moment on."""
         for worker in workers:
             change = "came back" if self._log.turns[worker] else "joined"
-            self._memberships.append(Membership(now, worker, change))
+            self._memberships.append(Membership(now, worker, change, self._meet_again(worker)))
             self._carry_out(self._waiting.decide(JOIN, worker, now), now)
+
+    def _meet_again(self, worker: int) -> str:
+        """Notes what a worker has kept of its earlier turns; says it where that is not all that it needs."""
+        last, incarnation = self._log.last_arrived(worker), self._members[worker].incarnation
+        is_same, self._incarnations[worker] = self._incarnations.get(worker) == incarnation, incarnation
+        if self._setup.protocol.local is None or last < 0:
+            return ""
+        if is_same:  # it has its own parameters and its optimizer state as they were after that turn
+            self._waiting.has_read(worker, self._log.turns[worker][last].version)
+            return ""
+        return "another process: its own parameters and its optimizer state begin anew, and not in a replay"
 
     def _leave(self, worker: int, why: str) -> None:
         """Puts a worker out: its turn is cut off, and nobody waits for it any more."""
@@ -366,6 +412,7 @@ class Server:
             "weight": 0.0 if callable(self._rule.weight) else float(self._rule.weight),
             "exchanges": self._rule.exchanges,
             "can_be_cut": self._rule.cuts is not None,
+            "last_taken": self._log.last_arrived(worker),
         }
         self._send(worker, Message(header, self._updates.body if decision.pulls[worker] else None))
 
@@ -388,6 +435,11 @@ class Server:
         for worker in self._members:
             self._send(worker, Message({"kind": "end"}))
         self._listener.close()
+
+    def _is_under_way(self, worker: int, message: Message) -> bool:
+        """Whether a message belongs to the turn that the worker is in, and not to one that was cut off."""
+        is_in_turn = bool(self._waiting.alive[worker] and not self._waiting.idle[worker])
+        return is_in_turn and message.header.get("turn") == self._turn_number(worker)
 
     def _turn_number(self, worker: int) -> int:
         """The number of the worker's last turn; -1 if there is none."""

@@ -67,6 +67,11 @@ class TurnLog:
         last = self.turns[worker][-1] if self.turns[worker] else None
         return 0 if last is None else last.first + last.num_begun
 
+    def last_arrived(self, worker: int) -> int:
+        """The number of the worker's last turn whose message has arrived; -1 if there is none."""
+        numbers = range(len(self.turns[worker]) - 1, -1, -1)
+        return next((number for number in numbers if math.isfinite(self.turns[worker][number].arrive)), -1)
+
     def replace_last(self, worker: int, **fields: Any) -> Turn:
         """The worker's last turn, with other fields."""
         self.turns[worker][-1] = turn = self.turns[worker][-1]._replace(**fields)

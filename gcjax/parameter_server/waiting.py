@@ -67,6 +67,10 @@ class Waiting:
         """Ends the turn of a worker from which nothing will arrive."""
         self.view = self.view._replace(idle=self.view.idle.at[worker].set(True))
 
+    def has_read(self, worker: int, version: int) -> None:
+        """Says which version a worker that joins has read last; -1 for none, and so it is if nothing is said."""
+        self.view = self.view._replace(version=self.view.version.at[worker].set(version))
+
     def remember(self, memory: Any) -> None:
         """Gives the rule another memory."""
         self.view = self.view._replace(memory=memory)
@@ -110,10 +114,13 @@ def _decide(
 
 
 def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
-    """The view in which the worker has left, or joined: as slow as the slowest of the others, with no version."""
+    """The view in which the worker has left, or joined: as slow as the slowest of the others, with no version.
+
+    If there are no others, it is as fast as the fastest that has left: none of these then has to wait for it.
+    """
     leaves, joins = kind == LEAVE, kind == JOIN
     slowest = jnp.min(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
-    clock = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock[worker])
+    clock = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock.max())
 
     def of_worker(values: jax.Array, if_left: Any, if_joined: Any) -> jax.Array:
         """[W]: the values, another one for this worker if it has left or joined."""
@@ -124,5 +131,5 @@ def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
         alive=of_worker(view.alive, False, True),
         idle=of_worker(view.idle, False, True),
         clock=of_worker(view.clock, view.clock[worker], clock),
-        version=of_worker(view.version, view.version[worker], -1),
+        version=of_worker(view.version, -1, view.version[worker]),
     )

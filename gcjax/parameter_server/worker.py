@@ -98,6 +98,7 @@ class _Order(NamedTuple):
       weight: of the contribution where the worker needs it.
       exchanges: whether the parameters are asked for before the push.
       can_be_cut: whether the server may end it early.
+      last_taken: the number of the last turn whose push the server has taken; -1 for none.
     """
 
     turn: int
@@ -106,6 +107,7 @@ class _Order(NamedTuple):
     weight: float
     exchanges: bool
     can_be_cut: bool
+    last_taken: int
 
 
 class _Worker:
@@ -118,6 +120,7 @@ class _Worker:
         self._incarnation = uuid.uuid4().hex
         self._program: Program = worker_program(setup, worker)
         self._fingerprint = fingerprint(setup)
+        self._last_pushed = -1  # the number of a turn
         self._warm_up()
 
     def serve(self, connection: Connection, layout: wire.Layout) -> bool:
@@ -131,6 +134,8 @@ class _Worker:
         try:
             turns = _Turns(connection, inbox, self._program, layout, offset)
             while (message := _next(inbox)).kind != "end":
+                if message.kind == "refused":
+                    raise Refused(message.header["why"])
                 if message.kind == "begin":
                     self._take_turn(turns, message)
             return True
@@ -165,7 +170,7 @@ class _Worker:
             connection.send(Message({"kind": "ping"}))
             answer = connection.receive()
             if answer.kind == "refused":
-                raise Refused(answer.header["why"])
+                raise (Disconnected if answer.header["may_try_again"] else Refused)(answer.header["why"])
             exchanges.append((sent, float(answer.header["now"]), time.monotonic()))
         connection.send(Message({"kind": "ready"}))
         return float(answer.header["lease"]), clock.offset(exchanges)
@@ -173,6 +178,8 @@ class _Worker:
     def _take_turn(self, turns: "_Turns", message: Message) -> None:
         """Computes and pushes a turn, unless it is cut off; a later order then waits in the inbox."""
         order = _Order(**{name: message.header[name] for name in _Order._fields})
+        if order.last_taken != self._last_pushed:
+            self._program.cancel()  # what was pushed came too late, and is in no commit
         turns.begin(message)
         for unit in range(order.first, order.first + order.num_units):
             if not turns.compute(unit, self._throttle(self._worker, unit), can_be_cut=order.can_be_cut):
@@ -181,6 +188,7 @@ class _Worker:
                 return
             self._count(num_units=1)
         if turns.push(order):
+            self._last_pushed = order.turn
             self._count(num_pushes=1)
         else:
             self._program.cancel()
