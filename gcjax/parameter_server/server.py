@@ -21,26 +21,11 @@ from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.parameter_server.updates import Contribution, Updates
 from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, Decision, Waiting
 from gcjax.parameter_server.wire import Message
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 
 NON_FINITE = ("stop", "skip")
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
-
-
-class Membership(NamedTuple):
-    """A change in who takes part.
-
-    Attributes:
-      time: seconds.
-      worker: its number.
-      change: "joined", "left", "came back", "skipped" (numbers that are not finite).
-      why: in words.
-    """
-
-    time: float
-    worker: int
-    change: str
-    why: str = ""
 
 
 class LiveRun(NamedTuple):
