@@ -7,20 +7,23 @@ import contextlib
 import math
 import queue
 import threading
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from gcjax import _validate
-from gcjax.parameter_server import flight, turn_log, wire
+from gcjax.parameter_server import flight, turn_log, wire, written_log
 from gcjax.parameter_server.clock import EventClock
+from gcjax.parameter_server.recovery import Checkpoints, Parameters, replayed
 from gcjax.parameter_server.setup import Setup, check_setup, differences, fingerprint
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
 from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.parameter_server.updates import Contribution, Updates
 from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, Decision, Waiting
 from gcjax.parameter_server.wire import Message
+from gcjax.parameter_server.written_log import WrittenLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 
@@ -105,9 +108,29 @@ class Server:
     """Listens from the moment it is made; `run` serves until the run is done."""
 
     def __init__(
-        self, setup: Setup, limits: Limits, *, address: str = "127.0.0.1:0", security: Security = NO_SECURITY
+        self,
+        setup: Setup,
+        limits: Limits,
+        *,
+        address: str = "127.0.0.1:0",
+        security: Security = NO_SECURITY,
+        checkpoints: str | Path | None = None,
+        checkpoint_every: int = 100,
     ) -> None:
-        """Raises a `ValueError` if the protocol cannot be served, or nobody can listen at the address."""
+        """Listens at an address; goes on with the run that a folder has.
+
+        Args:
+          setup: what is trained.
+          limits: when the run ends.
+          address: HOST:PORT; port 0 for any free one.
+          security: the token and the certificate.
+          checkpoints: a folder for the log and the checkpoints, with which a server that was killed is started again.
+          checkpoint_every: commits between two checkpoints. After the last one they are computed again at a start.
+
+        Raises:
+          ValueError: if the protocol cannot be served, nobody can listen at the address, or the folder is of another
+            setup.
+        """
         check_setup(setup)
         self._setup, self._limits = setup, limits.validated(setup.num_workers)
         _check_security(address, security)
@@ -115,13 +138,11 @@ class Server:
         self._fingerprint = fingerprint(setup)
         self._waiting = Waiting(self._rule, setup.num_workers)
         self._updates = Updates(setup.protocol, setup.optimizer, self._rule.weight, setup.initial_params())
-        self._log = TurnLog(setup.num_workers)
+        self._log, self._checkpoints = TurnLog(setup.num_workers), None
         self._clock = EventClock()
         self._pending: list[Contribution] = []
         self._members: dict[int, _Member] = {}
         self._workers: dict[int, int] = {}  # by the id of a connection
-        self._incarnations: dict[int, str] = {}  # of the process that took a worker's last turns
-        self._memberships: list[Membership] = []
         self._service_seconds: list[float] = []
         self._num_refused = self._num_late = 0
         self._next_look = math.inf
@@ -129,6 +150,8 @@ class Server:
         self._has_begun = self._is_stopped = False
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._is_done = threading.Event()
+        if checkpoints is not None:
+            self._recover(Path(checkpoints), checkpoint_every)
         self._waiting.warm_up()
         self._updates.warm_up()
         num_bytes = self._updates.layout.num_bytes
@@ -140,6 +163,7 @@ class Server:
         try:
             while not self._is_over():
                 self._deal_with_next()
+            self._save(is_last=True)
         finally:
             self._end()
         end = max([self._clock.now(), *self._log.commit_times[-1:]])
@@ -148,7 +172,7 @@ class Server:
             opt_state=self._updates.opt_state,
             schedule=jax.device_get(turn_log.schedule_of(self._log, self._rule, end)),
             loss=np.asarray(self._log.losses),
-            memberships=tuple(self._memberships),
+            memberships=tuple(self._log.memberships),
             service_seconds=np.asarray(self._service_seconds),
             num_refused=self._num_refused + self._listener.num_refused,
             num_late=self._num_late,
@@ -172,11 +196,25 @@ class Server:
     @property
     def memberships(self) -> tuple[Membership, ...]:
         """Who came and went so far."""
-        return tuple(self._memberships)
+        return tuple(self._log.memberships)
 
     def stop(self) -> None:
         """Ends the run after the event that is being dealt with; from any thread."""
         self._is_stopped = True
+
+    def _recover(self, folder: Path, checkpoint_every: int) -> None:
+        """Goes on with what a folder has, and writes there from now on."""
+        _validate.integer("checkpoint_every", checkpoint_every, minimum=1)
+        self._checkpoints = Checkpoints(folder, checkpoint_every)
+        file, num_workers = folder / written_log.NAME, self._setup.num_workers
+        self._log = log = WrittenLog(file, num_workers, self._fingerprint, lambda: self._waiting.view)
+        self._waiting.view = log.restored(self._waiting.view)
+        self._has_begun = any(log.turns)
+        self._clock = EventClock(begin=log.last_time)
+        if log.commit_times:
+            now = Parameters(self._updates.params, self._updates.opt_state)
+            kept = self._checkpoints.read(len(log.commit_times), now)
+            self._updates.params, self._updates.opt_state = kept or replayed(self._setup, log)
 
     # What connections' threads do.
 
@@ -304,13 +342,14 @@ class Server:
         """Lets workers take part from this moment on."""
         for worker in workers:
             change = "came back" if self._log.turns[worker] else "joined"
-            self._memberships.append(Membership(now, worker, change, self._meet_again(worker)))
+            membership = Membership(now, worker, change, self._meet_again(worker))
+            self._log.member(membership, self._members[worker].incarnation)
             self._carry_out(self._waiting.decide(JOIN, worker, now), now)
 
     def _meet_again(self, worker: int) -> str:
         """Notes what a worker has kept of its earlier turns; says it where that is not all that it needs."""
         last, incarnation = self._log.last_arrived(worker), self._members[worker].incarnation
-        is_same, self._incarnations[worker] = self._incarnations.get(worker) == incarnation, incarnation
+        is_same = self._log.incarnations.get(worker) == incarnation
         if self._setup.protocol.local is None or last < 0:
             return ""
         if is_same:  # it has its own parameters and its optimizer state as they were after that turn
@@ -321,7 +360,7 @@ class Server:
     def _leave(self, worker: int, why: str) -> None:
         """Puts a worker out: its turn is cut off, and nobody waits for it any more."""
         now = self._clock.event()
-        self._memberships.append(Membership(now, worker, "left", why))
+        self._log.member(Membership(now, worker, "left", why))
         if not self._waiting.idle[worker]:
             self._log.cut_off(worker, now)
         self._carry_out(self._waiting.decide(LEAVE, worker, now), now)
@@ -363,7 +402,7 @@ class Server:
                 "not. Use a smaller step, or non_finite='skip' to go on without it."
             )
         now = self._clock.event()
-        self._memberships.append(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
+        self._log.member(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
         self._log.cut_off(worker, now)
         self._waiting.make_idle(worker)
         self._carry_out(self._waiting.decide(LOOK, worker, now), now)
@@ -384,11 +423,18 @@ class Server:
         self._pending = [c for c in self._pending if not taken[c.worker]]
         loss = self._updates.commit(contributions, commit)
         self._log.commit(commit, [(c.worker, c.turn) for c in contributions], loss, now)
+        self._save()
+
+    def _save(self, *, is_last: bool = False) -> None:
+        """Writes a checkpoint, if there are to be any and it is time for one."""
+        if self._checkpoints is not None:
+            parameters = Parameters(self._updates.params, self._updates.opt_state)
+            self._checkpoints.save(len(self._log.commit_times), parameters, is_last=is_last)
 
     def _begin_turn(self, worker: int, decision: Decision, now: float) -> None:
         """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""
         first = self._log.next_unit(worker)
-        self._log.turns[worker].append(Turn(first=first, version=int(decision.version[worker]), begin=now))
+        self._log.begin(worker, Turn(first=first, version=int(decision.version[worker]), begin=now))
         header = {
             "kind": "begin",
             "turn": self._turn_number(worker),

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.event_schedule import rule_record
 from gcjax.protocols.simulation.rules import Rule
@@ -54,18 +55,30 @@ class Turn(NamedTuple):
 
 
 class TurnLog:
-    """The turns of all workers and the times of the commits."""
+    """The turns of all workers, the times of the commits, who came and went, and who took a worker's last turns."""
 
     def __init__(self, num_workers: int) -> None:
         """Nothing has happened yet."""
         self.turns: list[list[Turn]] = [[] for _ in range(num_workers)]
         self.commit_times: list[float] = []
         self.losses: list[float] = []
+        self.memberships: list[Membership] = []
+        self.incarnations: dict[int, str] = {}
 
     def next_unit(self, worker: int) -> int:
         """The unit after those that the worker has begun."""
         last = self.turns[worker][-1] if self.turns[worker] else None
         return 0 if last is None else last.first + last.num_begun
+
+    def begin(self, worker: int, turn: Turn) -> None:
+        """Writes down that a worker begins a turn."""
+        self.turns[worker].append(turn)
+
+    def member(self, membership: Membership, incarnation: str = "") -> None:
+        """Writes down who came or went, and which process it is."""
+        self.memberships.append(membership)
+        if incarnation:
+            self.incarnations[membership.worker] = incarnation
 
     def last_arrived(self, worker: int) -> int:
         """The number of the worker's last turn whose message has arrived; -1 if there is none."""

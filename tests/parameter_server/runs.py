@@ -42,9 +42,14 @@ def start_workers(address, protocol, workers=range(NUM_WORKERS), **arguments):
     return threads, results
 
 
-def live_run(protocol, num_commits=20, seconds=60.0, **limits):
+def live_run(protocol, num_commits=20, seconds=60.0, checkpoints=None, checkpoint_every=100, **limits):
     """What the server returns, and the workers' reports."""
-    server = parameter_server.Server(setup(protocol), parameter_server.Limits(num_commits, seconds=seconds, **limits))
+    server = parameter_server.Server(
+        setup(protocol),
+        parameter_server.Limits(num_commits, seconds=seconds, **limits),
+        checkpoints=checkpoints,
+        checkpoint_every=checkpoint_every,
+    )
     threads, results = start_workers(server.address, protocol)
     run = server.run()
     for thread in threads:
