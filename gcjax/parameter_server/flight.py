@@ -22,6 +22,8 @@ SCHEMA = pa.schema([("bytes", pa.uint8())])
 COMMAND = f"gcjax-parameter-server-{wire.FORMAT}".encode()
 PART_BYTES = 1 << 30
 """The bytes of a record batch at most: a message of more has several. gRPC takes less than 2 GiB."""
+CLOSE_SECONDS = 2.0
+"""For which a worker may go on once it was told that the run is done."""
 _AUTHORIZATION = "authorization"
 
 
@@ -133,8 +135,10 @@ class Server(flight.FlightServerBase):
             connection.close()
 
     def close(self) -> None:
-        """Ends it and all its connections."""
-        self.shutdown()
+        """Ends it and all its connections; a worker that does not hang up is left behind."""
+        closing = threading.Thread(target=self.shutdown, daemon=True)  # it waits for whoever has not hung up
+        closing.start()
+        closing.join(timeout=CLOSE_SECONDS)
 
     def _check(self, command: bytes) -> None:
         """Raises an error unless the command is that of this format."""

@@ -7,15 +7,17 @@ import contextlib
 import math
 import queue
 import threading
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from gcjax import _validate
-from gcjax.parameter_server import coded_record, flight, turn_log, wire
+from gcjax.parameter_server import coded_record, flight, turn_log, wire, written_log
 from gcjax.parameter_server.clock import EventClock
 from gcjax.parameter_server.coded_rounds import CodedRounds
+from gcjax.parameter_server.recovery import Checkpoints, Parameters, replayed
 from gcjax.parameter_server.setup import Setup, check_setup, differences, fingerprint
 from gcjax.parameter_server.stops import Stops
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
@@ -24,26 +26,12 @@ from gcjax.parameter_server.updates import Contribution, Updates
 from gcjax.parameter_server.waiting import JOIN, LEAVE, LOOK, MESSAGE, UNIT, Decision, Waiting
 from gcjax.parameter_server.windows import Windows
 from gcjax.parameter_server.wire import Message
+from gcjax.parameter_server.written_log import WrittenLog
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 
 NON_FINITE = ("stop", "skip")
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
-
-
-class Membership(NamedTuple):
-    """A change in who takes part.
-
-    Attributes:
-      time: seconds.
-      worker: its number.
-      change: "joined", "left", "came back", "skipped" (numbers that are not finite).
-      why: in words.
-    """
-
-    time: float
-    worker: int
-    change: str
-    why: str = ""
 
 
 class LiveRun(NamedTuple):
@@ -57,6 +45,7 @@ class LiveRun(NamedTuple):
       memberships: who came and went, in order of time.
       service_seconds: float64[messages], what the server took for each push.
       num_refused: calls and messages that were refused.
+      num_late: pushes that came when their turn had been cut off; they are in no commit.
     """
 
     params: Any
@@ -66,6 +55,7 @@ class LiveRun(NamedTuple):
     memberships: tuple[Membership, ...]
     service_seconds: np.ndarray
     num_refused: int
+    num_late: int = 0
 
 
 class Limits(NamedTuple):
@@ -125,9 +115,29 @@ class Server:
     """Listens from the moment it is made; `run` serves until the run is done."""
 
     def __init__(
-        self, setup: Setup, limits: Limits, *, address: str = "127.0.0.1:0", security: Security = NO_SECURITY
+        self,
+        setup: Setup,
+        limits: Limits,
+        *,
+        address: str = "127.0.0.1:0",
+        security: Security = NO_SECURITY,
+        checkpoints: str | Path | None = None,
+        checkpoint_every: int = 100,
     ) -> None:
-        """Raises a `ValueError` if the protocol cannot be served, or nobody can listen at the address."""
+        """Listens at an address; goes on with the run that a folder has.
+
+        Args:
+          setup: what is trained.
+          limits: when the run ends.
+          address: HOST:PORT; port 0 for any free one.
+          security: the token and the certificate.
+          checkpoints: a folder for the log and the checkpoints, with which a server that was killed is started again.
+          checkpoint_every: commits between two checkpoints. After the last one they are computed again at a start.
+
+        Raises:
+          ValueError: if the protocol cannot be served, nobody can listen at the address, or the folder is of another
+            setup.
+        """
         check_setup(setup)
         self._setup, self._limits = setup, limits.validated(setup.num_workers)
         _check_security(address, security)
@@ -145,18 +155,20 @@ class Server:
         self._stops, self._alarm = Stops(self._coded), math.inf
         self._windows = Windows(setup.protocol.adaptive, limits.num_commits)
         self._log = TurnLog(setup.num_workers)
+        self._checkpoints: Checkpoints | None = None
         self._clock = EventClock()
         self._pending: list[Contribution] = []
         self._members: dict[int, _Member] = {}
         self._workers: dict[int, int] = {}  # by the id of a connection
-        self._memberships: list[Membership] = []
         self._service_seconds: list[float] = []
-        self._num_refused = 0
+        self._num_refused = self._num_late = 0
         self._next_look = math.inf
         self._early: list[int] = []  # workers that are there before all begin
-        self._has_begun = False
+        self._has_begun = self._is_stopped = False
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
-        self._is_done, self._is_stopped = threading.Event(), False
+        self._is_done = threading.Event()
+        if checkpoints is not None:
+            self._recover(Path(checkpoints), checkpoint_every)
         self._waiting.warm_up()
         self._updates.warm_up()
         num_bytes = self._updates.layout.num_bytes
@@ -171,6 +183,7 @@ class Server:
         try:
             while not self._is_over():
                 self._deal_with_next()
+            self._save(is_last=True)
         finally:
             self._end()
         end = max([self._clock.now(), *self._log.commit_times[-1:]])
@@ -179,9 +192,10 @@ class Server:
             opt_state=self._updates.opt_state,
             schedule=jax.device_get(self._schedule(end)),
             loss=np.asarray(self._log.losses),
-            memberships=tuple(self._memberships),
+            memberships=tuple(self._log.memberships),
             service_seconds=np.asarray(self._service_seconds),
             num_refused=self._num_refused + self._listener.num_refused,
+            num_late=self._num_late,
         )
 
     def _schedule(self, end: float) -> Schedule:
@@ -191,9 +205,46 @@ class Server:
             return turn_log.schedule_of(self._log, self._rule, end)
         return coded_record.schedule_of(self._log, code.assignment, self._rule.weight, end)
 
+    @property
+    def setup(self) -> Setup:
+        """What is trained."""
+        return self._setup
+
+    @property
+    def num_commits(self) -> int:
+        """The commits so far."""
+        return len(self._log.commit_times)
+
+    @property
+    def num_late(self) -> int:
+        """The pushes so far that came when their turn had been cut off."""
+        return self._num_late
+
+    @property
+    def memberships(self) -> tuple[Membership, ...]:
+        """Who came and went so far."""
+        return tuple(self._log.memberships)
+
     def stop(self) -> None:
         """Ends the run within a second, as if the time were over; any thread may call it."""
         self._is_stopped = True
+
+    def _recover(self, folder: Path, checkpoint_every: int) -> None:
+        """Goes on with what a folder has, and writes there from now on."""
+        _validate.integer("checkpoint_every", checkpoint_every, minimum=1)
+        self._checkpoints = checkpoints = Checkpoints(folder, checkpoint_every)
+        file, num_workers = folder / written_log.NAME, self._setup.num_workers
+        self._log = log = WrittenLog(file, num_workers, self._fingerprint, lambda: self._waiting.view)
+        self._waiting.view = log.restored(self._waiting.view)
+        self._has_begun = any(log.turns)
+        self._clock = EventClock(begin=log.last_time)
+        if log.commit_times:
+            now = Parameters(self._updates.params, self._updates.opt_state)
+            kept = checkpoints.read(len(log.commit_times), now)
+            self._updates.params, self._updates.opt_state = kept or replayed(
+                self._setup, self._schedule(log.commit_times[-1])
+            )
+            self._windows.go_on_at(log.commit_times[-1])
 
     # What connections' threads do.
 
@@ -215,7 +266,7 @@ class Server:
     # What the server's thread does.
 
     def _is_over(self) -> bool:
-        """Whether all commits are made, or the time is over."""
+        """Whether all commits are made, the time is over, or somebody has stopped it."""
         waits = not self._has_begun and self._limits.join_seconds is not None
         seconds = self._limits.join_seconds if waits else self._limits.seconds
         is_late = self._is_stopped or self._clock.now() >= (seconds or math.inf)
@@ -301,11 +352,12 @@ class Server:
 
     def _hear(self, worker: int, message: Message) -> None:
         """Deals with a message of a worker."""
+        self._num_late += message.kind == "push" and not self._is_under_way(worker, message)
         if message.kind == "ready":
             self._join(worker)
         elif not self._waiting.alive[worker] and worker not in self._early:
             self._join(worker)  # it was silent for too long, and what it sends now is of a turn that was cut off
-        elif message.kind == "alive" or message.header.get("turn") != self._turn_number(worker):
+        elif message.kind == "alive" or not self._is_under_way(worker, message):
             return
         elif message.kind == "pull":
             self._send_exchange(worker)
@@ -319,7 +371,7 @@ class Server:
     def _greet(self, connection: Connection, message: Message) -> None:
         """Lets in a worker that runs the same, and tells any other one why not."""
         header = message.header
-        why, worker = "", header.get("worker")
+        why, worker, may_try_again = "", header.get("worker"), False
         if message.kind != "hello" or not isinstance(worker, int) or not 0 <= worker < self._setup.num_workers:
             worker = -1
             why = f"a worker must say its number, 0, ..., {self._setup.num_workers - 1}; got {worker!r}."
@@ -327,10 +379,14 @@ class Server:
             why = f"server and worker must run the same; they differ in\n{different}"
         elif self._waiting.alive[worker] and self._members[worker].incarnation != header.get("incarnation"):
             why = f"worker {worker} is there already. Give each process another number."
+            may_try_again = True  # it may have ended, and its lease not yet
         if why:
             self._num_refused += 1
-            connection.send(Message({"kind": "refused", "why": why}))
+            connection.send(Message({"kind": "refused", "why": why, "may_try_again": may_try_again}))
             return
+        if worker in self._members and self._members[worker].incarnation != header.get("incarnation"):
+            why = f"another process has taken the number {worker} meanwhile."
+            self._send(worker, Message({"kind": "refused", "why": why}))
         self._members[worker] = _Member(connection, str(header.get("incarnation")), self._clock.now())
         self._workers[id(connection)] = worker
 
@@ -365,13 +421,25 @@ class Server:
         """Lets workers take part from this moment on."""
         for worker in workers:
             change = "came back" if self._log.turns[worker] else "joined"
-            self._memberships.append(Membership(now, worker, change))
+            membership = Membership(now, worker, change, self._meet_again(worker))
+            self._log.member(membership, self._members[worker].incarnation)
             self._carry_out(self._decide(JOIN, worker, now), now)
+
+    def _meet_again(self, worker: int) -> str:
+        """Notes what a worker has kept of its earlier turns; says it where that is not all that it needs."""
+        last, incarnation = self._log.last_arrived(worker), self._members[worker].incarnation
+        is_same = self._log.incarnations.get(worker) == incarnation
+        if self._setup.protocol.local is None or last < 0:
+            return ""
+        if is_same:  # it has its own parameters and its optimizer state as they were after that turn
+            self._waiting.has_read(worker, self._log.turns[worker][last].version)
+            return ""
+        return "another process: its own parameters and its optimizer state begin anew, and not in a replay"
 
     def _leave(self, worker: int, why: str) -> None:
         """Puts a worker out: its turn is cut off, and nobody waits for it any more."""
         now = self._clock.event()
-        self._memberships.append(Membership(now, worker, "left", why))
+        self._log.member(Membership(now, worker, "left", why))
         if not self._waiting.idle[worker]:
             self._log.cut_off(worker, now)
         if self._coded is not None and bool(self._waiting.view.stopped[worker]):
@@ -434,7 +502,7 @@ class Server:
                 "not. Use a smaller step, or non_finite='skip' to go on without it."
             )
         now = self._clock.event()
-        self._memberships.append(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
+        self._log.member(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
         self._log.cut_off(worker, now)
         self._waiting.make_idle(worker)
         self._carry_out(self._decide(LOOK, worker, now), now)
@@ -470,15 +538,21 @@ class Server:
             contributions = [self._coded.estimate(contributions, self._updates.params)]
         loss = self._updates.commit(contributions, commit)
         self._log.commit(commit, messages, loss, now)
+        self._save()
+
+    def _save(self, *, is_last: bool = False) -> None:
+        """Writes a checkpoint, if there are to be any and it is time for one."""
+        if self._checkpoints is not None:
+            parameters = Parameters(self._updates.params, self._updates.opt_state)
+            self._checkpoints.save(len(self._log.commit_times), parameters, is_last=is_last)
 
     def _begin_turn(self, worker: int, decision: Decision, now: float) -> None:
         """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""
-        last_was_cut = bool(self._log.turns[worker]) and math.isinf(self._log.turns[worker][-1].arrive)
         first, num_units = self._log.next_unit(worker), int(decision.num_units[worker])
         if self._rule.aligned:
             first = len(self._log.commit_times) * self._setup.protocol.round_units
         turn = Turn(first=first, version=int(decision.version[worker]), begin=now, num_units=num_units)
-        self._log.turns[worker].append(turn)
+        self._log.begin(worker, turn)
         header = {
             "kind": "begin",
             "turn": self._turn_number(worker),
@@ -489,7 +563,7 @@ class Server:
             "can_be_cut": self._rule.cuts is not None,
             "seconds": float(decision.turn_seconds[worker]),
             "until_stopped": self._rule.stop is not None,
-            "last_was_cut": last_was_cut,
+            "last_taken": self._log.last_arrived(worker),
         }
         self._send(worker, Message(header, self._updates.body if decision.pulls[worker] else None))
 
@@ -515,6 +589,11 @@ class Server:
             if member.connection is not None:
                 member.connection.close()  # once that is written
         self._listener.close()
+
+    def _is_under_way(self, worker: int, message: Message) -> bool:
+        """Whether a message belongs to the turn that the worker is in, and not to one that was cut off."""
+        is_in_turn = bool(self._waiting.alive[worker] and not self._waiting.idle[worker])
+        return is_in_turn and message.header.get("turn") == self._turn_number(worker)
 
     def _turn_number(self, worker: int) -> int:
         """The number of the worker's last turn; -1 if there is none."""

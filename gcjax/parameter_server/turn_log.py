@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.event_schedule import rule_record
 from gcjax.protocols.simulation.rules import Rule
@@ -69,18 +70,35 @@ class Turn(NamedTuple):
 
 
 class TurnLog:
-    """The turns of all workers and the times of the commits."""
+    """The turns of all workers, the times of the commits, who came and went, and who took a worker's last turns."""
 
     def __init__(self, num_workers: int) -> None:
         """Nothing has happened yet."""
         self.turns: list[list[Turn]] = [[] for _ in range(num_workers)]
         self.commit_times: list[float] = []
         self.losses: list[float] = []
+        self.memberships: list[Membership] = []
+        self.incarnations: dict[int, str] = {}
 
     def next_unit(self, worker: int) -> int:
         """The unit after those that the worker has begun."""
         last = self.turns[worker][-1] if self.turns[worker] else None
         return 0 if last is None else last.first + last.num_begun
+
+    def begin(self, worker: int, turn: Turn) -> None:
+        """Writes down that a worker begins a turn."""
+        self.turns[worker].append(turn)
+
+    def member(self, membership: Membership, incarnation: str = "") -> None:
+        """Writes down who came or went, and which process it is."""
+        self.memberships.append(membership)
+        if incarnation:
+            self.incarnations[membership.worker] = incarnation
+
+    def last_arrived(self, worker: int) -> int:
+        """The number of the worker's last turn whose message has arrived; -1 if there is none."""
+        numbers = range(len(self.turns[worker]) - 1, -1, -1)
+        return next((number for number in numbers if math.isfinite(self.turns[worker][number].arrive)), -1)
 
     def replace_last(self, worker: int, **fields: Any) -> Turn:
         """The worker's last turn, with other fields."""
@@ -89,7 +107,8 @@ class TurnLog:
 
     def cut_off(self, worker: int, now: float) -> None:
         """Ends the worker's turn; the unit that it has begun is lost."""
-        self.turns[worker][-1] = self.turns[worker][-1].ended(now)
+        turn = self.turns[worker][-1].ended(now)
+        self.replace_last(worker, stop=turn.stop, lost=turn.lost)
 
     def end_round(self, progress: np.ndarray, now: float) -> None:
         """Ends the turns on the newest version, of which `progress int32[W]` units count.
@@ -100,9 +119,9 @@ class TurnLog:
             num_units = int(progress[worker])
             if not turns or turns[-1].version != len(self.commit_times) or not num_units:
                 continue
-            turn = turns[-1].ended(now)._replace(num_sent=num_units)
+            turn = turns[-1].ended(now)
             arrive = turn.arrive if math.isfinite(turn.arrive) else turn.ends[num_units - 1]
-            turns[-1] = turn._replace(arrive=arrive)
+            self.replace_last(worker, stop=turn.stop, lost=turn.lost, num_sent=num_units, arrive=arrive)
 
     def commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
         """Writes down a commit of messages, each a worker and the number of its turn."""

@@ -101,6 +101,10 @@ class Waiting:
         """Whether turns would be stopped by now, had these workers, `bool[W]`, not done anything."""
         return bool(self._would_stop(self.view, workers, self.view.now.dtype.type(now)))
 
+    def has_read(self, worker: int, version: int) -> None:
+        """Says which version a worker that joins has read last; -1 for none, and so it is if nothing is said."""
+        self.view = self.view._replace(version=self.view.version.at[worker].set(version))
+
     def remember(self, memory: Any) -> None:
         """Gives the rule another memory."""
         self.view = self.view._replace(memory=memory)
@@ -203,10 +207,13 @@ def _would_stop(rule: Rule, view: View, workers: jax.Array, now: jax.Array) -> j
 
 
 def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
-    """The view in which the worker has left, or joined: as slow as the slowest of the others, with no version."""
+    """The view in which the worker has left, or joined: as slow as the slowest of the others, with no version.
+
+    If there are no others, it is as fast as the fastest that has left: none of these then has to wait for it.
+    """
     leaves, joins = kind == LEAVE, kind == JOIN
     slowest = jnp.min(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
-    clock = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock[worker])
+    clock = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock.max())
 
     def of_worker(values: jax.Array, if_left: Any, if_joined: Any) -> jax.Array:
         """[W]: the values, another one for this worker if it has left or joined."""
@@ -217,7 +224,7 @@ def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
         alive=of_worker(view.alive, False, True),
         idle=of_worker(view.idle, False, True),
         clock=of_worker(view.clock, view.clock[worker], clock),
-        version=of_worker(view.version, view.version[worker], -1),
+        version=of_worker(view.version, -1, view.version[worker]),
         progress=of_worker(view.progress, 0, 0),
         stopped=of_worker(view.stopped, False, False),
     )

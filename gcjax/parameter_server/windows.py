@@ -36,6 +36,11 @@ class Windows:
             self._window += 1
         return controls
 
+    def go_on_at(self, now: float) -> None:
+        """Takes the windows that have ended by `now` seconds as dealt with: for a run that goes on."""
+        if self._adaptive is not None:
+            self._window = min(int(now // self._adaptive.seconds), self._adaptive.num_windows - 1)
+
     def _observed(self, log: TurnLog, end: float) -> Observed:
         """What the protocol sees at the end of a window."""
         dtype, rest = jnp.result_type(float), self._num_commits - len(log.losses)

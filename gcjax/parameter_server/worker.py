@@ -101,7 +101,7 @@ class _Order(NamedTuple):
       can_be_cut: whether the server may end it early.
       seconds: if above 0, the turn is as many units as fill them, one at least, and not `num_units`.
       until_stopped: whether the turn lasts until the server stops it, with a report of each unit.
-      last_was_cut: whether nothing of the turn before it counts.
+      last_taken: the number of the last turn whose push the server has taken; -1 for none.
     """
 
     turn: int
@@ -112,7 +112,7 @@ class _Order(NamedTuple):
     can_be_cut: bool
     seconds: float
     until_stopped: bool
-    last_was_cut: bool
+    last_taken: int
 
 
 class _Worker:
@@ -125,6 +125,7 @@ class _Worker:
         self._incarnation = uuid.uuid4().hex
         self._program: Program = worker_program(setup, worker)
         self._fingerprint = fingerprint(setup)
+        self._last_pushed = -1  # the number of a turn
         self._warm_up()
 
     def serve(self, connection: Connection, layout: wire.Layout) -> bool:
@@ -176,7 +177,7 @@ class _Worker:
             connection.send(Message({"kind": "ping"}))
             answer = connection.receive()
             if answer.kind == "refused":
-                raise Refused(answer.header["why"])
+                raise (Disconnected if answer.header["may_try_again"] else Refused)(answer.header["why"])
             exchanges.append((sent, float(answer.header["now"]), time.monotonic()))
         connection.send(Message({"kind": "ready"}))
         return float(answer.header["lease"]), clock.offset(exchanges)
@@ -184,12 +185,16 @@ class _Worker:
     def _take_turn(self, turns: "_Turns", message: Message) -> None:
         """Computes and pushes a turn, unless it is cut off; a later order then waits in the inbox."""
         order = _Order(**{name: message.header[name] for name in _Order._fields})
-        if order.last_was_cut:
-            self._program.cancel()
+        if order.last_taken != self._last_pushed:
+            self._program.cancel()  # what was pushed came too late, and is in no commit
         turns.begin(message)
         if order.until_stopped:
             num_units, num_pushes = turns.until_stopped(order, partial(self._throttle, self._worker))
             self._count(num_units=num_units, num_pushes=num_pushes, num_cut_off=int(not num_pushes))
+            if num_pushes:
+                self._last_pushed = order.turn
+            else:
+                self._program.cancel()
             return
         unit = order.first
         while not turns.is_full(order):
@@ -200,6 +205,7 @@ class _Worker:
             unit += 1
             self._count(num_units=1)
         if turns.push(order):
+            self._last_pushed = order.turn
             self._count(num_pushes=1)
         else:
             self._program.cancel()

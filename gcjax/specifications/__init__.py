@@ -21,6 +21,7 @@ from gcjax.specifications.first_arrivals import (
 )
 from gcjax.specifications.groups import adsp, asp, grouped, progressive_groups
 from gcjax.specifications.m_sgc import m_sgc
+from gcjax.specifications.members import with_members
 from gcjax.specifications.model_checking import Finding, Result, check, states_per_second
 from gcjax.specifications.reachability import Exploration, Step, explore, shown
 from gcjax.specifications.rounds import adacomm, anytime_minibatch, diloco, local_sgd, stsyn
@@ -97,6 +98,7 @@ __all__ = [
     "staleness_aware",
     "states_per_second",
     "stsyn",
+    "with_members",
     "worker_busy",
     "worker_busy_eager",
     "worker_busy_pushes",

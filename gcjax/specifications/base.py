@@ -111,6 +111,12 @@ def unchanged(state: State) -> State:
     return state
 
 
+def unchanged_by_joining(state: State, worker: jax.Array) -> State:
+    """Leaves everything as it is; where a worker may go on as it was when it left."""
+    del worker
+    return state
+
+
 class Specification(NamedTuple):
     """A protocol as programs, guarantees and a property.
 
@@ -132,6 +138,9 @@ class Specification(NamedTuple):
         clocks from elsewhere, and forgets what no guarantee, program or property distinguishes.
       replay: `(state, events) -> states` in numpy, arrays with an entry for each event: the states before them if the
         first one happens in this state; where they can be counted, so that long runs need not be replayed step by step.
+      members: pure function `alive bool[W] -> Specification`, the same if only these workers take part; None if it is
+        not said what is promised then. Its states may have more fields, the same for all `alive`.
+      joined: pure function `(state, worker) -> state`, what a worker's joining changes; asked of `members`.
     """
 
     name: str
@@ -148,6 +157,8 @@ class Specification(NamedTuple):
     explored: Callable[[State], jax.Array] = always
     canonicalise: Callable[[State], State] = unchanged
     replay: Callable[[State, Event], State] | None = None
+    members: Callable[[Any], Any] | None = None
+    joined: Callable[[State, jax.Array], State] = unchanged_by_joining
 
     def __eq__(self, other: object) -> bool:
         """Whether both have the same states and were made from equal arguments."""

@@ -6,6 +6,7 @@ the slowest, which loses nothing, since all rules are about differences.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +17,7 @@ from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.specifications.base import Action, Numbers, Role, Specification, check_num_workers, is_own_entry, zeros
 from gcjax.specifications.events import BEGIN, KINDS, UNIT, Event
+from gcjax.specifications.rounds import averaging_with_members
 
 Newest = Callable[[jax.Array], jax.Array]
 """`clock int[W] -> int[]`: the commits so far."""
@@ -38,7 +40,8 @@ def ssp(num_workers: int = 3, *, staleness: int = 2) -> Specification:
       num_workers: W.
       staleness: s.
     """
-    return bounded_staleness("ssp", num_workers, program_staleness=staleness, promised_staleness=staleness)
+    specification = bounded_staleness("ssp", num_workers, program_staleness=staleness, promised_staleness=staleness)
+    return specification._replace(members=partial(_bounded_with_members, num_workers, staleness))
 
 
 @comparable
@@ -51,7 +54,10 @@ def bsp(num_workers: int = 3, *, staleness: int = 0) -> Specification:
       num_workers: W.
       staleness: s of the guarantee; the program is that of BSP.
     """
-    return bounded_staleness("bsp", num_workers, program_staleness=0, promised_staleness=staleness, newest=jnp.min)
+    specification = bounded_staleness(
+        "bsp", num_workers, program_staleness=0, promised_staleness=staleness, newest=jnp.min
+    )
+    return specification._replace(members=partial(averaging_with_members, "bsp", num_workers, 1))
 
 
 def push_event(newest: Newest) -> dict[str, Any]:
@@ -136,6 +142,63 @@ def bounded_staleness(
 def clocks_from_slowest(state: Clocks) -> Clocks:
     """The state with clocks counted from the slowest, whose clock is then 0."""
     return Clocks(state.clock - state.clock.min())
+
+
+class MemberClocks(NamedTuple):
+    """Clocks where workers leave and join, so that they are no longer the numbers of pushes.
+
+    Attributes:
+      clock: int[W]; who joins is as slow as the slowest.
+      pushed: int[W], the units that each worker has pushed.
+      version: int[], the commits so far, one for each push.
+    """
+
+    clock: Numbers
+    pushed: Numbers
+    version: Numbers
+
+
+def _bounded_with_members(num_workers: int, staleness: int, alive: jax.Array) -> Specification:
+    """SSP if the workers `alive bool[W]` take part: nobody is more than s + 1 units ahead of anybody of them."""
+
+    def slowest(clock: jax.Array) -> jax.Array:
+        """int[]: the least clock of those who take part; of nobody, a large number."""
+        return jnp.min(jnp.where(alive, clock, np.iinfo(np.int32).max))
+
+    def push(state: MemberClocks, worker: jax.Array) -> tuple[MemberClocks, jax.Array]:
+        """The state with one unit more of the worker, and whether it may push."""
+        after = MemberClocks(state.clock.at[worker].add(1), state.pushed.at[worker].add(1), state.version + 1)
+        return after, state.clock[worker] <= slowest(state.clock) + staleness
+
+    def guarantee(before: MemberClocks, after: MemberClocks, worker: jax.Array) -> jax.Array:
+        """bool[]: whether the worker pushes one unit, at most s ahead of the slowest who takes part."""
+        has_pushed = (after.clock[worker] == before.clock[worker] + 1) & (after.version == before.version + 1)
+        return has_pushed & (before.clock[worker] <= slowest(before.clock) + staleness)
+
+    def matches(before: MemberClocks, after: MemberClocks, event: Event) -> jax.Array:
+        """bool[]: whether a step is the event's unit, begun with the newest version from before the step."""
+        pushes = (event.unit == before.pushed[event.worker]) & (after.version == before.version + 1)
+        return pushes & (event.version == before.version)
+
+    def joined(state: MemberClocks, worker: jax.Array) -> MemberClocks:
+        """The state in which the worker is as slow as the slowest; as fast as the fastest, if nobody takes part."""
+        at_least = jnp.where(jnp.any(alive), slowest(state.clock), state.clock.max())
+        return state._replace(clock=state.clock.at[worker].max(at_least))
+
+    def own_entries(worker: Any) -> MemberClocks:
+        """What the worker may change."""
+        return MemberClocks(*(is_own_entry(num_workers, worker),) * 2, True)
+
+    return Specification(
+        f"ssp({num_workers} workers, staleness {staleness})",
+        num_workers,
+        initial=MemberClocks(zeros(num_workers), zeros(num_workers), np.int32(0)),
+        sizes=MemberClocks(zeros(num_workers) + staleness + 2, zeros(num_workers) + 1, 1),
+        worker=Role((Action("push", push, event=UNIT, matches=matches, enabled_at=BEGIN),), own_entries, guarantee),
+        claim=f"nobody is more than {staleness + 1} ahead of anybody",
+        invariant=lambda state: (~alive | (state.clock - slowest(state.clock) <= staleness + 1)).all(),
+        joined=joined,
+    )
 
 
 class Cached(NamedTuple):

@@ -18,7 +18,11 @@ MESSAGE = "message"
 """A message has arrived, whether it is in a commit or not."""
 COMMIT = "commit"
 """The server commits."""
-KINDS = (BEGIN, STEP, UNIT, SEND, MESSAGE, COMMIT)
+LEAVE = "leave"
+"""A worker takes part no longer; the turn that it is in is lost."""
+JOIN = "join"
+"""A worker takes part from now on, for the first time or again."""
+KINDS = (BEGIN, STEP, UNIT, SEND, MESSAGE, COMMIT, LEAVE, JOIN)
 
 
 class Event(NamedTuple):

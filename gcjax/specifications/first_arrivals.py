@@ -5,7 +5,8 @@ version that a worker works on is, is one bit, since no rule asks for more: stal
 off.
 """
 
-from typing import NamedTuple
+from functools import partial
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -115,16 +116,29 @@ def _with_cancelling(name: str, num_workers: int, count: int, *, one_per_worker:
     `one_per_worker`: whether the K pushes are of K different workers.
     """
     _check_num_contributions(num_workers, count, one_per_worker)
+    members = partial(_cancelling_with_members, name, num_workers, count, one_per_worker)
+    return members(zeros(num_workers) == 0)._replace(members=members)
+
+
+def _cancelling_with_members(
+    name: str, num_workers: int, count: int, one_per_worker: bool, alive: Any
+) -> Specification:
+    """The same if the workers `alive bool[W]` take part."""
     contents = f"one gradient each of {count} workers" if one_per_worker else f"{count} gradient{'s' * (count > 1)}"
     return rounds(
         f"{name}({num_workers} workers, takes {count})",
         num_workers,
         max_work=1 if one_per_worker else count,
         room=lambda state: state.work.sum() < count,
-        enough=lambda state: state.work.sum() == count,
+        enough=lambda state: (state.work.sum() == count) | (one_per_worker & _all_have_pushed(state, alive)),
         within=lambda state: (state.work.sum() <= count) & (~np.bool_(one_per_worker) | (state.work <= 1).all()),
         claim=f"a commit takes {contents}, on the version that it replaces",
     )
+
+
+def _all_have_pushed(state: Any, alive: Any) -> Any:
+    """bool[]: whether all of `alive bool[W]` have pushed, who may be fewer than K, and anybody has."""
+    return ((state.work > 0) | ~alive).all() & (state.work > 0).any()
 
 
 def _without_cancelling(
@@ -135,7 +149,17 @@ def _without_cancelling(
     `one_per_worker`: whether the K pushes are of K different workers, who then wait for the commit.
     """
     _check_num_contributions(num_workers, count, one_per_worker)
-    program = _Program(num_contributions=count, one_per_worker=one_per_worker, may_wait=may_wait or one_per_worker)
+    members = partial(_taking_with_members, name, num_workers, count, one_per_worker, may_wait)
+    return members(zeros(num_workers) == 0)._replace(members=members)
+
+
+def _taking_with_members(
+    name: str, num_workers: int, count: int, one_per_worker: bool, may_wait: bool, alive: Any
+) -> Specification:
+    """The same if the workers `alive bool[W]` take part."""
+    program = _Program(
+        num_contributions=count, one_per_worker=one_per_worker, may_wait=may_wait or one_per_worker, alive=alive
+    )
     contents = f"{count} gradient{'s' * (count > 1)}"
     if one_per_worker:
         contents = f"one gradient each of {count} workers, who then read a newer version"
@@ -164,11 +188,20 @@ def _without_cancelling(
 
 
 class _Program(NamedTuple):
-    """Workers and a server that commits K pushes, if `one_per_worker` of K different workers; nobody is cut off."""
+    """Workers and a server that commits K pushes, if `one_per_worker` of K different workers; nobody is cut off.
+
+    Of different workers it takes fewer once all who take part, `alive bool[W]`, have pushed.
+    """
 
     num_contributions: int
     one_per_worker: bool
     may_wait: bool
+    alive: Any
+
+    def is_full(self, state: Arrivals) -> jax.Array:
+        """bool[]: whether there are as many pushes as a commit takes."""
+        is_full = state.work.sum() == self.num_contributions
+        return is_full | (self.one_per_worker & _all_have_pushed(state, self.alive))
 
     @property
     def max_work(self) -> int:
@@ -201,19 +234,15 @@ class _Program(NamedTuple):
     def commit(self, state: Arrivals, server: jax.Array) -> tuple[Arrivals, jax.Array]:
         """The state after a commit of all pushes, and whether there are K."""
         after = state._replace(version=state.version + 1, work=jnp.zeros_like(state.work))
-        return after, state.work.sum() >= self.num_contributions
+        return after, self.is_full(state)
 
     def server_rule(self, before: Arrivals, after: Arrivals, server: jax.Array) -> jax.Array:
         """bool[]: whether the server commits exactly K pushes."""
-        return (
-            (after.version == before.version + 1)
-            & (after.work == 0).all()
-            & (before.work.sum() == self.num_contributions)
-        )
+        return (after.version == before.version + 1) & (after.work == 0).all() & self.is_full(before)
 
     def step_property(self, before: Arrivals, after: Arrivals, component: jax.Array) -> jax.Array:
         """bool[]: whether a commit takes K pushes; if one of each worker, also whether who begins reads a new one."""
-        is_complete = (before.work.sum() == self.num_contributions) & (before.work <= self.max_work).all()
+        is_complete = self.is_full(before) & (before.work <= self.max_work).all()
         commits_k = is_complete | (after.version == before.version)
         begins = after.busy > before.busy
         return commits_k & (~begins | (after.read > before.read)).all() if self.one_per_worker else commits_k

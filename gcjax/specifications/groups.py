@@ -127,7 +127,13 @@ def _single_workers(name: str, num_workers: int, *, exact: bool = True) -> Speci
     """The specification of groups of one worker each, which push after one unit, or after one or more if not exact."""
     check_num_workers(num_workers)
     grouping = Grouping(np.arange(num_workers)[None], 1, exact=exact, waits=False)
-    return _groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
+    specification = _groups_specification(f"{name}({num_workers} workers)", num_workers, grouping)
+
+    def joined(state: Groups, worker: jax.Array) -> Groups:
+        """The state in which the worker must read before it does a unit."""
+        return state._replace(has_pushed=state.has_pushed.at[worker].set(1), work=state.work.at[worker].set(0))
+
+    return specification._replace(members=lambda alive: specification._replace(joined=joined))
 
 
 def _contiguous_groups(workers: Sequence[int], num_groups: int) -> list[list[int]]:

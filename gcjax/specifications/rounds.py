@@ -6,6 +6,7 @@ since no rule asks how old.
 """
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -94,11 +95,23 @@ def diloco(num_workers: int = 3, *, num_local_steps: int = 2) -> Specification:
 def _averaging_rounds(name: str, num_workers: int, num_local_steps: int) -> Specification:
     """Rounds of H steps of everybody; the server commits when all have taken them."""
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
+    specification = averaging_with_members(name, num_workers, num_local_steps, zeros(num_workers) == 0)
+    return specification._replace(members=partial(averaging_with_members, name, num_workers, num_local_steps))
+
+
+def averaging_with_members(name: str, num_workers: int, num_local_steps: int, alive: Any) -> Specification:
+    """Rounds of H steps of everybody who takes part, `alive bool[W]`; of who has left, what has arrived before."""
+
+    def enough(state: Rounds) -> jax.Array:
+        """bool[]: whether all who take part have taken their steps, and anybody has."""
+        is_done = state.work == num_local_steps
+        return (is_done | ~alive).all() & is_done.any()
+
     return rounds(
         f"{name}({num_workers} workers, {num_local_steps} steps)",
         num_workers,
         max_work=num_local_steps,
-        enough=lambda state: (state.work == num_local_steps).all(),
+        enough=enough,
         claim=f"a commit takes {num_local_steps} steps of everybody, from the version that it replaces",
     )
 

@@ -11,7 +11,7 @@ before a commit as the second.
 
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -61,21 +61,37 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
       overlap: whether communication and computing overlap.
     """
     check_num_workers(num_workers)
+    specification = _with_members(num_workers, overlap, zeros(num_workers) == 0)
+    if overlap:
+        return specification
+    return specification._replace(members=partial(_with_members, num_workers, overlap))
+
+
+def _with_members(num_workers: int, overlap: bool, alive: Any) -> Specification:
+    """WBSP if the workers `alive bool[W]` take part: they all are in each commit."""
+
+    def all_have_pushed(state: Busy) -> jax.Array:
+        """bool[]: whether all who take part have pushed, and anybody has."""
+        return ((state.work > 0) | ~alive).all() & (state.work > 0).any()
 
     def commit(state: Busy, server: jax.Array) -> tuple[Busy, jax.Array]:
         """The state after a commit of all pushes, with which a round begins, and whether everybody has pushed."""
         new_version = state.version + 1
         after = state._replace(version=new_version, start=new_version, work=jnp.zeros_like(state.work))
-        return after, (state.work > 0).all()
+        return after, all_have_pushed(state)
 
     def server_rule(before: Busy, after: Busy, server: jax.Array) -> jax.Array:
         """bool[]: whether the server makes the next version of at least one push of everybody, and begins a round."""
         begins_round = (after.version == before.version + 1) & (after.start == after.version)
-        return begins_round & (before.work >= 1).all() & (after.work == 0).all()
+        return begins_round & all_have_pushed(before) & (after.work == 0).all()
 
     def step_property(before: Busy, after: Busy, component: jax.Array) -> jax.Array:
         """bool[]: whether everybody is in each commit."""
-        return (after.version == before.version) | (before.work >= 1).all()
+        return (after.version == before.version) | all_have_pushed(before)
+
+    def joined(state: Busy, worker: jax.Array) -> Busy:
+        """The state in which the worker is in no local step."""
+        return state._replace(busy=state.busy.at[worker].set(0))
 
     server = Role(
         (Action("commit", commit, COMMIT, _commits_all_that_has_arrived),),
@@ -95,7 +111,11 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
         f"worker_busy({num_workers} workers{', overlap' * overlap})", num_workers, role, overlap
     )
     return specification._replace(
-        server=server, num_servers=1, step_property=step_property, replay=partial(_replay_counts, overlap)
+        server=server,
+        num_servers=1,
+        step_property=step_property,
+        replay=partial(_replay_counts, overlap),
+        joined=joined,
     )
 
 

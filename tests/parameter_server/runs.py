@@ -43,9 +43,23 @@ def start_workers(address, protocol, workers=range(NUM_WORKERS), throttle=thrott
     return threads, results
 
 
-def live_run(protocol, num_commits=20, seconds=60.0, throttle=throttle, on_end=lambda: None, **limits):
+def live_run(
+    protocol,
+    num_commits=20,
+    seconds=60.0,
+    throttle=throttle,
+    on_end=lambda: None,
+    checkpoints=None,
+    checkpoint_every=100,
+    **limits,
+):
     """What the server returns, and the workers' reports; `on_end` is called once the server has ended."""
-    server = parameter_server.Server(setup(protocol), parameter_server.Limits(num_commits, seconds=seconds, **limits))
+    server = parameter_server.Server(
+        setup(protocol),
+        parameter_server.Limits(num_commits, seconds=seconds, **limits),
+        checkpoints=checkpoints,
+        checkpoint_every=checkpoint_every,
+    )
     threads, results = start_workers(server.address, protocol, throttle=throttle)
     run = server.run()
     on_end()

@@ -23,12 +23,16 @@ class Events(NamedTuple):
       late: bool, whether it uses what was not there yet: a unit that arrives after its commit, a version that is read
         before it is made, a commit before the one in front of it.
       num_workers: W.
+      absent: bool, whether it is of a turn in which the worker did not take part, or left; None where all always do.
+      unit: int32, the units where those in `event` are without the lost ones; None if they are the same.
     """
 
     event: Event
     time: np.ndarray
     late: np.ndarray
     num_workers: int
+    absent: np.ndarray | None = None
+    unit: np.ndarray | None = None
 
 
 def events(schedule: Schedule, kinds: Collection[str] = KINDS) -> Events:

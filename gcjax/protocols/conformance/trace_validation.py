@@ -6,6 +6,7 @@ that keep to its guarantees have its property, and here it is checked that this 
 Letters: W workers.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
@@ -14,12 +15,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.protocols.conformance.events import Events, events
+from gcjax.protocols.conformance.memberships import Membership, events_with_members
 from gcjax.protocols.schedule import Schedule
-from gcjax.specifications import Specification, shown
+from gcjax.specifications import Specification, shown, with_members
 from gcjax.specifications.base import Action, Relation
 from gcjax.specifications.events import COMMIT, KINDS, Event
 
-VIOLATIONS = ("arrival", "guarantee", "property")
+VIOLATIONS = ("arrival", "guarantee", "property", "membership")
 BLOCK = 1 << 20  # numbers in an array of a block, more or less
 MIN_SIZE = 64  # events that are replayed at once
 
@@ -34,7 +36,7 @@ class Conformance(NamedTuple):
     Attributes:
       specification: what it was held against.
       events: the steps that were looked at.
-      violated: what the first bad one breaks: "guarantee", "property" or "arrival"; empty if there is none.
+      violated: what the first bad one breaks: "guarantee", "property", "arrival" or "membership"; empty if none.
       time: float seconds, when it happened.
       actor: the worker, or the server.
       action: what it did.
@@ -65,12 +67,15 @@ class Conformance(NamedTuple):
             "guarantee": f"is not a step that the {self.actor.split()[0]} guarantees",
             "property": f"breaks the property: {self.specification.claim}",
             "arrival": "uses what was not there yet",
+            "membership": "is of a turn in which the worker did not take part, or not throughout",
         }[self.violated]
         what = f"{self.actor}: {self.action} {self.unit} at {self.time:g} s {why}, in {self.specification.name}."
         return f"{what}\n  before: {shown(self.before)}\n  after:  {shown(self.after)}"
 
 
-def check(schedule: Schedule, specification: Specification) -> Conformance:
+def check(
+    schedule: Schedule, specification: Specification, *, memberships: Sequence[Membership] | None = None
+) -> Conformance:
     """Whether a record keeps to a specification.
 
     The events of the record are replayed, one after the other: each must be a step that an action of the specification
@@ -81,10 +86,12 @@ def check(schedule: Schedule, specification: Specification) -> Conformance:
     Args:
       schedule: of one run.
       specification: of the same number of workers, for example `gcjax.specifications.ssp(8)`.
+      memberships: who joined and left when, in order of time, for example those of a live run: then nobody takes part
+        who has not joined, and what is promised is promised of those who take part. If None, all do from the beginning.
 
     Raises:
       ValueError: if the numbers of workers differ, or the schedule is of a batch, or the specification does not say
-        which events its actions stand for.
+        which events its actions stand for, or not what it promises if workers leave and join.
 
     Example:
       >>> schedule = gcjax.protocols.bsp()(jnp.ones((3, 2)))
@@ -92,7 +99,10 @@ def check(schedule: Schedule, specification: Specification) -> Conformance:
       >>> bool(result)
       True
     """
-    trace = events(schedule, _kinds(specification))
+    if memberships is not None:
+        specification = with_members(specification)
+    kinds = _kinds(specification)
+    trace = events(schedule, kinds) if memberships is None else events_with_members(schedule, kinds, memberships)
     if trace.num_workers != specification.num_workers:
         raise ValueError(
             f"the specification must have as many workers as the schedule; {specification.name} has "
@@ -104,7 +114,11 @@ def check(schedule: Schedule, specification: Specification) -> Conformance:
     for first in range(0, trace.time.size, size):
         block = jax.tree.map(lambda x, first=first: x[first : first + size], trace.event)
         states = programs.states(state, block)
-        violations = np.c_[trace.late[first : first + size], programs.violations(states, block)]
+        violations = np.c_[
+            trace.late[first : first + size],
+            programs.violations(states, block),
+            trace.absent[first : first + size] if trace.absent is not None else np.zeros(block.kind.size, bool),
+        ]
         if violations.any():
             index = int(np.flatnonzero(violations.any(axis=1))[0])
             violation = VIOLATIONS[int(np.flatnonzero(violations[index])[0])]
@@ -313,7 +327,7 @@ def _counterexample(
         time=float(trace.time[index]),
         actor=specification.component_name(int(step.component)),
         action=kind,
-        unit=int(event.commit if kind == COMMIT else event.unit),
+        unit=int(event.commit if kind == COMMIT else event.unit if trace.unit is None else trace.unit[index]),
         before=state,
         after=_integers(step.after),
     )

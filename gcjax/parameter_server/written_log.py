@@ -1,0 +1,218 @@
+"""What happened, also on the disk: a line of JSON for each change, written before anybody acts on it.
+
+A server that is killed and started again reads its log. Commits stay; turns that were under way, and pushes that were
+in no commit yet, are lost, since gradients are not in the log.
+
+Letters: W workers.
+"""
+
+import json
+import math
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import jax
+import numpy as np
+
+from gcjax.parameter_server.setup import differences
+from gcjax.parameter_server.turn_log import Turn, TurnLog
+from gcjax.protocols.conformance.memberships import Membership
+from gcjax.protocols.simulation.rules import View
+
+NAME = "events.jsonl"
+
+
+class WrittenLog(TurnLog):
+    """A `TurnLog` that is in a file, too.
+
+    Attributes:
+      view: `() -> View`, what the rule knows now; it is written with each commit.
+      last_time: seconds, of the last line that the file had when it was opened.
+    """
+
+    def __init__(self, file: Path, num_workers: int, fingerprint: dict[str, str], view: Callable[[], View]) -> None:
+        """Reads what the file has, and goes on at its end.
+
+        Raises:
+          ValueError: if the file is of another setup, with the differences, or is no log.
+        """
+        super().__init__(num_workers)
+        self.view, self.last_time = view, 0.0
+        self._file: Any = None
+        self._view_lines: dict[str, Any] | None = None
+        lines = _whole_lines(file)
+        if lines:
+            _check_first(file, lines[0], fingerprint)
+            for number, line in enumerate(lines[1:], start=2):
+                self._read(file, number, line)
+        file.parent.mkdir(parents=True, exist_ok=True)
+        self._file = file.open("a")
+        if lines:
+            self._lose_what_was_under_way()
+        else:
+            self._write({"fingerprint": fingerprint})
+
+    def begin(self, worker: int, turn: Turn) -> None:
+        """Writes down that a worker begins a turn."""
+        super().begin(worker, turn)
+        self._write_turn(worker, len(self.turns[worker]) - 1, turn._asdict())
+
+    def replace_last(self, worker: int, **fields: Any) -> Turn:
+        """The worker's last turn, with other fields."""
+        turn = super().replace_last(worker, **fields)
+        self._write_turn(worker, len(self.turns[worker]) - 1, fields)
+        return turn
+
+    def commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:
+        """Writes down a commit of messages, each a worker and the number of its turn."""
+        super().commit(commit, messages, loss, now)
+        self._write({"commit": commit, "messages": messages, "loss": loss, "time": now, "view": _as_json(self.view())})
+
+    def member(self, membership: Membership, incarnation: str = "") -> None:
+        """Writes down who came or went, and which process it is."""
+        super().member(membership, incarnation)
+        self._write({"member": list(membership), "incarnation": incarnation})
+
+    def restored(self, view: View) -> View:
+        """A view of which nobody takes part yet, as it was after the last commit, without the pushes that are lost."""
+        if self._view_lines is None:
+            return view
+        arrays = _from_json(self._view_lines, view)
+        num_pushed = np.asarray(arrays.clock) - np.asarray(arrays.num_uncommitted)
+        return view._replace(
+            now=arrays.now, commits=arrays.commits, clock=jax.numpy.asarray(num_pushed), memory=arrays.memory
+        )
+
+    def close(self) -> None:
+        """Closes the file."""
+        self._file.close()
+
+    def _lose_what_was_under_way(self) -> None:
+        """Ends the turns that are in no commit, and puts out all workers: nobody is connected to this server yet."""
+        alive = {worker for worker in range(len(self.turns)) if self._takes_part(worker)}
+        now = self.last_time + 1e-3
+        for worker, turns in enumerate(self.turns):
+            numbers = [number for number, turn in enumerate(turns) if turn.commit < 0 and _may_arrive(turn)]
+            for number in numbers:
+                stop = min(turns[number].stop, now)
+                fields: dict[str, Any] = {"stop": stop, "send_start": math.inf, "arrive": math.inf}
+                turns[number] = turns[number]._replace(**fields)
+                self._write_turn(worker, number, fields)
+            if len(numbers) > 1:  # a worker goes back by one turn only
+                self.incarnations[worker] = "of which not all is in a commit"
+        for worker in sorted(alive):
+            self.member(Membership(now, worker, "left", "the server was started again"))
+        self.last_time = now
+
+    def _takes_part(self, worker: int) -> bool:
+        """Whether the worker's last change was that it joined or came back."""
+        changes = [m.change for m in self.memberships if m.worker == worker and m.change != "skipped"]
+        return bool(changes) and changes[-1] != "left"
+
+    def _write_turn(self, worker: int, number: int, fields: dict[str, Any]) -> None:
+        """Writes fields of a turn."""
+        self._write({"turn": [worker, number], "fields": fields})
+
+    def _write(self, line: dict[str, Any]) -> None:
+        """Writes a line, which the machine has when this returns."""
+        try:
+            self._file.write(json.dumps(line) + "\n")
+            self._file.flush()
+        except OSError as error:
+            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", NAME) from error
+
+    def _read(self, file: Path, number: int, text: bytes) -> None:
+        """Does what a line says."""
+        try:
+            line = json.loads(text)
+            if "turn" in line:
+                worker, index = line["turn"]
+                self._read_turn(worker, index, line["fields"])
+            elif "commit" in line:
+                super().commit(line["commit"], line["messages"], line["loss"], line["time"])
+                self._view_lines = line["view"]
+                self.last_time = max(self.last_time, line["time"])
+            else:
+                membership = Membership(*line["member"])
+                super().member(membership, line["incarnation"])
+                self.last_time = max(self.last_time, membership.time)
+        except (ValueError, KeyError, TypeError, IndexError):
+            raise ValueError(
+                f"the log {file} must be as it was written; line {number} is not. Take another folder, or a copy of it."
+            ) from None
+
+    def _read_turn(self, worker: int, number: int, fields: dict[str, Any]) -> None:
+        """Takes over a turn that begins, or new fields of one."""
+        fields = {name: tuple(value) if name == "ends" else value for name, value in fields.items()}
+        if number == len(self.turns[worker]):
+            self.turns[worker].append(Turn(**fields))
+        else:
+            self.turns[worker][number] = self.turns[worker][number]._replace(**fields)
+        times = [fields.get(name, 0.0) for name in ("begin", "stop", "send_start", "arrive")]
+        self.last_time = max(self.last_time, *(time for time in times if math.isfinite(time)))
+
+
+def _may_arrive(turn: Turn) -> bool:
+    """Whether a turn has arrived, or is under way."""
+    return math.isfinite(turn.arrive) or not math.isfinite(turn.stop)
+
+
+def _whole_lines(file: Path) -> list[bytes]:
+    """The lines of a file, if there is one, without a last one that was not written to its end, which is cut away."""
+    if not file.is_file():
+        return []
+    content = file.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    lines = whole.splitlines()
+    if lines and not _is_json(lines[-1]):
+        whole = whole[: len(whole) - len(lines.pop()) - 1]
+    if len(whole) < len(content):
+        os.truncate(file, len(whole))
+    return lines
+
+
+def _is_json(text: bytes) -> bool:
+    """Whether a line is an object in JSON."""
+    try:
+        return isinstance(json.loads(text), dict)
+    except ValueError:
+        return False
+
+
+def _check_first(file: Path, text: bytes, fingerprint: dict[str, str]) -> None:
+    """Raises an error unless the first line is that of a log of this setup."""
+    logged = json.loads(text).get("fingerprint") if _is_json(text) else None
+    if not isinstance(logged, dict):
+        raise ValueError(f"the log {file} must begin with what is trained; it does not. Take another folder.")
+    if different := differences(fingerprint, logged):
+        raise ValueError(
+            f"a server must go on with what it began; the log {file} differs in\n"
+            f"{different.replace(' here', ' in the log')}\nTake another folder, or the same setup."
+        )
+
+
+def _as_json(view: View) -> dict[str, Any]:
+    """The numbers of a view, leaf by leaf."""
+    leaves, _ = jax.tree.flatten(view)
+    return {"leaves": [np.asarray(_numbers(x)).tolist() for x in jax.device_get(leaves)]}
+
+
+def _from_json(lines: dict[str, Any], like: View) -> View:
+    """The view of these numbers, with shapes and dtypes of another one."""
+    leaves, structure = jax.tree.flatten(like)
+    values = [_array(x, leaf) for x, leaf in zip(lines["leaves"], leaves, strict=True)]
+    return jax.tree.unflatten(structure, values)
+
+
+def _numbers(leaf: Any) -> Any:
+    """The numbers of an array, which may be one of random keys."""
+    return jax.random.key_data(leaf) if jax.numpy.issubdtype(leaf.dtype, jax.dtypes.prng_key) else leaf
+
+
+def _array(values: Any, like: jax.Array) -> jax.Array:
+    """The array of these numbers, of the same dtype as another one."""
+    if jax.numpy.issubdtype(like.dtype, jax.dtypes.prng_key):
+        return jax.random.wrap_key_data(jax.numpy.asarray(values, jax.numpy.uint32), impl=jax.random.key_impl(like))
+    return jax.numpy.asarray(values, like.dtype)

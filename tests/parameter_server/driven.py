@@ -1,0 +1,198 @@
+"""A server without threads: each event is dealt with before the next one, and workers compute when they are told to."""
+
+import contextlib
+import json
+from functools import lru_cache
+from typing import Any
+
+import chex
+import jax
+import numpy as np
+import optax
+
+from gcjax import parameter_server, protocols
+from gcjax.engine.gradients import unit_inputs
+from gcjax.parameter_server import flight, wire
+from gcjax.parameter_server.server import _Event
+from gcjax.parameter_server.setup import fingerprint
+from gcjax.parameter_server.wire import Message
+from gcjax.parameter_server.worker_program import worker_program
+from gcjax.protocols.conformance.structure import check_structure
+from tests.parameter_server.runs import NUM_WORKERS, OPTIMIZER, replay, setup
+from tests.protocols.test_rules import PROTOCOLS
+
+
+class Connection:
+    """What the server sends to a worker, in a list."""
+
+    def __init__(self):
+        self.sent = []
+
+    def send(self, message):
+        self.sent.append(Message(json.loads(json.dumps(message.header)), message.body))
+
+    def close(self):
+        pass
+
+
+class Listener:
+    """Nobody connects to it."""
+
+    address, num_refused = "nowhere", 0
+
+    def close(self):
+        pass
+
+
+@lru_cache
+def _gradient_program(name, worker):
+    return worker_program(setup(PROTOCOLS[name]), worker)
+
+
+@lru_cache
+def _fingerprint(name):
+    return fingerprint(setup(PROTOCOLS[name]))
+
+
+class Driven:
+    """A run of a protocol, event by event."""
+
+    def __init__(self, name, monkeypatch, *, num_commits=10_000, **limits):
+        monkeypatch.setattr(flight, "listen", lambda *args, **options: Listener())
+        self.name, self.setup = name, setup(PROTOCOLS[name])
+        limits = parameter_server.Limits(num_commits, **{"min_workers": 1, "lease": 1000.0, **limits})
+        self.server = parameter_server.Server(self.setup, limits)
+        self.layout = self.server._updates.layout
+        self.connections: dict[int, Connection] = {}
+        self.pushed: dict[int, list[Any]] = {worker: [] for worker in range(NUM_WORKERS)}
+        is_local = PROTOCOLS[name].local is not None
+        self.programs = {
+            worker: worker_program(self.setup, worker) if is_local else _gradient_program(name, worker)
+            for worker in range(NUM_WORKERS)
+        }
+
+    def deal(self, connection, message):
+        self.server._events.put(_Event(connection, message))
+        self.server._deal_with_next()
+
+    def join(self, worker):
+        """The worker connects, if it is not there."""
+        if worker in self.connections:
+            return
+        connection = self.connections[worker] = Connection()
+        hello = {"kind": "hello", "worker": worker, "incarnation": str(worker), "fingerprint": _fingerprint(self.name)}
+        self.deal(connection, Message(hello))
+        self.deal(connection, Message({"kind": "ready"}))
+
+    def leave(self, worker):
+        """The worker's connection is lost, if it has one."""
+        if worker in self.connections:
+            self.deal(self.connections.pop(worker), None)
+
+    def silence(self, worker):
+        """Nothing is heard of the worker for longer than its lease; its connection stays."""
+        server = self.server
+        if worker in self.connections and server._waiting.alive[worker]:
+            now = server._clock.now()
+            silent = server._members[worker]._replace(last_heard=now - server._limits.lease)
+            others = {w: member._replace(last_heard=now) for w, member in server._members.items()}
+            server._members = {**others, worker: silent}
+            server._end_leases(now)
+
+    def orders(self, worker):
+        """The orders of the worker's connection that it has not answered."""
+        connection = self.connections.get(worker)
+        return [m for m in connection.sent if m.kind == "begin"] if connection else []
+
+    def push(self, worker, is_finite=True):
+        """The worker computes what it was told last, and pushes it."""
+        orders = self.orders(worker)
+        if not orders:
+            return
+        order, connection, program = orders[-1], self.connections[worker], self.programs[worker]
+        done = self.pushed[worker]
+        if order.header["last_taken"] != (done[-1].header["turn"] if done else -1):
+            program.cancel()
+        for message in orders:  # parameters that came with an order that was cut off are not the newest ones
+            connection.sent.remove(message)
+        params = [m.body for m in orders if m.body is not None]
+        program.begin(wire.from_bytes(params[-1], self.layout) if params else None)
+        first, count = order.header["first"], order.header["num_units"]
+        losses = [float(program.compute(unit).loss) for unit in range(first, first + count)]
+        version_params = None
+        if order.header["exchanges"]:
+            self.deal(connection, Message({"kind": "pull", "turn": order.header["turn"]}))
+            answers = [m for m in connection.sent if m.kind == "params"]
+            if not answers:
+                program.cancel()
+                return
+            connection.sent.remove(answers[-1])
+            version_params = wire.from_bytes(answers[-1].body, self.layout)
+        body = wire.to_bytes(program.message(version_params, order.header["weight"]))
+        now = self.server._clock.now()
+        header = {"kind": "push", "turn": order.header["turn"], "loss": float(np.mean(losses)), "is_finite": is_finite}
+        times = {"compute_start": now, "ends": [now] * count, "send_start": now}
+        message = Message({**header, **times}, body)
+        self.pushed[worker].append(message)
+        self.deal(connection, message)
+
+    def repeat(self, worker, back=1):
+        """The worker sends an old push again."""
+        if worker in self.connections and len(self.pushed[worker]) >= back:
+            self.deal(self.connections[worker], self.pushed[worker][-back])
+
+    def end(self):
+        self.server.stop()
+        return self.server.run()
+
+
+def problems(name, run):
+    """By name, what finds that a run is not what it must be: "structure", "promise", "replay"."""
+    found, protocol = {}, PROTOCOLS[name]
+    with _reported(found, "structure"):
+        check_structure(run.schedule, protocol)
+    specification = protocol.specification(NUM_WORKERS)
+    if specification.members is not None:
+        with _reported(found, "promise"):
+            kept = protocols.check(run.schedule, specification, memberships=run.memberships)
+            assert kept, str(kept)
+    with _reported(found, "replay"):
+        params = replay(protocol, run).params if protocol.local else plain_replay(name, run.schedule)
+        chex.assert_trees_all_close(run.params, params, rtol=1e-9, atol=1e-12)
+    return found
+
+
+@contextlib.contextmanager
+def _reported(found, name):
+    """Puts an error of the block into the dict."""
+    try:
+        yield
+    except (ValueError, AssertionError) as error:
+        found[name] = str(error)[:600]
+
+
+@lru_cache
+def _gradient():
+    """The gradient on a unit of a worker."""
+    task, key = setup(PROTOCOLS["asp"]).task, setup(PROTOCOLS["asp"]).batch_key
+
+    def gradient(params, worker, unit):
+        return jax.grad(task.loss)(params, *unit_inputs(task, task.data, key, worker, unit))
+
+    return jax.jit(gradient)
+
+
+def plain_replay(name, schedule):
+    """The parameters that the record leads to, commit by commit, where workers push gradients."""
+    versions, one = [setup(PROTOCOLS[name]).initial_params()], setup(PROTOCOLS[name])
+    state, host = OPTIMIZER.init(versions[0]), jax.device_get(schedule)
+    for commit in range(int(np.isfinite(host.time).sum())):
+        total = jax.tree.map(np.zeros_like, versions[0])
+        for c in np.flatnonzero(host.worker[commit] >= 0):
+            worker, unit, weight = (x[commit, c] for x in (host.worker, host.unit, host.weight))
+            at = versions[host.version[commit, c]]
+            gradient = _gradient()(at, np.int32(worker), np.int32(unit))
+            total = jax.tree.map(lambda x, y, weight=weight: x + weight * np.asarray(y), total, gradient)
+        updates, state = one.optimizer.update(total, state, versions[-1])
+        versions.append(optax.apply_updates(versions[-1], updates))
+    return versions[-1]

@@ -1,0 +1,152 @@
+"""Workers that are killed, stopped, started again, or join later: the run goes on, and nothing counts twice."""
+
+import signal
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from gcjax import parameter_server
+from gcjax.protocols.conformance.structure import check_structure
+from tests.parameter_server.processes import Served, Workers, process_setup
+from tests.parameter_server.runs import replay, setup
+from tests.protocols.test_rules import PROTOCOLS
+
+LEASE = 1.0
+
+
+def limits(num_commits=10_000, **fields):
+    return parameter_server.Limits(num_commits, **{"seconds": 60.0, "lease": LEASE, **fields})
+
+
+def check_run(name, run):
+    """Nothing is committed twice, and a replay gives the same parameters."""
+    check_structure(run.schedule, PROTOCOLS[name])
+    used = [
+        (int(worker), int(unit) + offset)
+        for worker, unit, work in zip(*(np.ravel(x) for x in run.schedule[1:4]), strict=True)
+        for offset in range(work if worker >= 0 else 0)
+    ]
+    assert len(used) == len(set(used)) > 0
+    chex.assert_trees_all_close(run.params, replay(PROTOCOLS[name], run).params, rtol=1e-4, atol=1e-6)
+
+
+def finish(served):
+    """Ends the run soon."""
+    served.server.stop()
+    return served.end()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bsp", "ssp", "local_sgd"])
+def test_a_killed_worker_is_waited_for_no_longer_and_can_be_started_again(name):
+    served = Served(process_setup(name, {}), limits())
+    with Workers(served.server.address, name) as workers:
+        workers.start(0, 1, 2, 3)
+        served.wait_for_commits(10)
+        workers.kill(2)
+        served.wait_for(lambda: served.changes(2) == ["joined", "left"])
+        served.wait_for_commits(10)
+        workers.start(2)
+        served.wait_for(lambda: served.changes(2)[-1] == "came back")
+        served.wait_for_commits(20)
+        run = finish(served)
+    check_run(name, run)
+    left, back = (m.time for m in run.memberships if m.worker == 2 and m.change != "joined")
+    starts = np.asarray(run.schedule.start)[:, 2]
+    assert not ((starts > left) & (starts < back)).any()
+    later = np.asarray(run.schedule.time) > back
+    assert (np.asarray(run.schedule.worker)[later] == 2).any()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["asp", "worker_busy"])
+def test_a_stopped_worker_is_put_out_and_its_old_push_is_refused(name):
+    served = Served(process_setup(name, {}), limits())
+    with Workers(served.server.address, name, unit_seconds=0.2) as workers:
+        workers.start(0, 1, 2, 3)
+        served.wait_for_commits(3)
+        while served.server.num_commits < 10_000 and not served.server.num_late:
+            workers.send(1, signal.SIGSTOP)
+            count = served.changes(1).count("left")
+            served.wait_for(lambda count=count: served.changes(1).count("left") > count)
+            served.wait_for_commits(3)
+            workers.send(1, signal.SIGCONT)
+            served.wait_for(lambda: served.changes(1)[-1] == "came back")
+            served.wait_for_commits(6)
+        run = finish(served)
+    check_run(name, run)
+    assert run.num_late >= 1
+    assert any("nothing was heard" in m.why for m in run.memberships)
+
+
+@pytest.mark.slow
+def test_another_worker_joins_later():
+    served = Served(process_setup("ssp", {}), limits(min_workers=2))
+    with Workers(served.server.address, "ssp") as workers:
+        workers.start(0, 1)
+        served.wait_for_commits(20)
+        workers.start(3)
+        served.wait_for(lambda: served.changes(3) == ["joined"])
+        served.wait_for_commits(20)
+        run = finish(served)
+    check_run("ssp", run)
+    joined = next(m.time for m in run.memberships if m.worker == 3)
+    assert joined > 0 and np.isinf(np.asarray(run.schedule.start)[:, 2]).all()
+    assert np.asarray(run.schedule.start)[0, 3] >= joined
+
+
+class Scripted:
+    """A worker without a process: what it receives is looked at, and what it sends is what the test says."""
+
+    def __init__(self, server, worker, incarnation="first"):
+        from gcjax.parameter_server import flight, wire
+        from gcjax.parameter_server.setup import fingerprint
+
+        self.wire, self.worker = wire, worker
+        self.connection = flight.connect(server.address, max_bytes=1 << 20)
+        self.send("hello", worker=worker, incarnation=incarnation, fingerprint=fingerprint(server.setup))
+        self.send("ready")
+
+    def send(self, kind, body=None, **header):
+        self.connection.send(self.wire.Message({"kind": kind, **header}, body))
+
+    def receive(self, kind):
+        """The next message of this kind."""
+        while (message := self.connection.receive()).kind != kind:
+            pass
+        return message
+
+    def push(self, order, value=1.0):
+        """Answers an order with a gradient that is one number everywhere."""
+        body = self.wire.to_bytes(jax.tree.map(lambda x: np.full(x.shape, value, x.dtype), shapes()))
+        times = {"compute_start": 0.0, "ends": [0.0] * order.header["num_units"], "send_start": 0.0}
+        self.send("push", body, turn=order.header["turn"], loss=1.0, is_finite=True, **times)
+
+
+def shapes():
+    task = setup(PROTOCOLS["asp"]).task
+    return jax.eval_shape(task.init, jax.random.key(0))
+
+
+def test_a_silent_worker_is_put_out_and_a_push_of_its_old_turn_is_in_no_commit():
+    served = Served(setup(PROTOCOLS["asp"]), limits(3, lease=0.3, min_workers=1))
+    worker = Scripted(served.server, 1)
+    first = worker.receive("begin")
+    served.wait_for(lambda: served.changes(1) == ["joined", "left"])
+    worker.push(first)
+    second = worker.receive("begin")
+    assert served.changes(1)[-1] == "came back" and served.server.num_commits == 0
+    assert second.header["turn"] == 1 and second.header["first"] == 1 and second.header["last_taken"] == -1
+    worker.push(first)
+    worker.push(second)
+    worker.push(second)
+    third = worker.receive("begin")
+    assert third.header["last_taken"] == 1
+    worker.push(third)
+    worker.push(worker.receive("begin"))
+    run = served.end()  # although the worker has not hung up
+    assert run.num_late >= 2 and len(run.loss) == 3
+    np.testing.assert_array_equal(run.schedule.unit[:, 0], [1, 2, 3])
+    worker.connection.close()

@@ -1,0 +1,173 @@
+"""A server that is killed and started again with its folder: the run goes on, and nothing committed is lost."""
+
+import errno
+import json
+import multiprocessing
+import os
+import signal
+import socket
+import time
+
+import chex
+import jax
+import numpy as np
+import pytest
+
+from gcjax import parameter_server, protocols
+from gcjax.parameter_server import recovery
+from gcjax.parameter_server.turn_log import Turn
+from gcjax.parameter_server.waiting import first_view
+from gcjax.parameter_server.written_log import NAME, WrittenLog
+from gcjax.protocols.conformance.memberships import Membership
+from gcjax.protocols.conformance.structure import check_structure
+from tests.parameter_server.processes import Workers, process_setup
+from tests.parameter_server.runs import live_run, replay, setup
+from tests.protocols.test_rules import PROTOCOLS
+
+FINGERPRINT = {"gcjax": "1", "data": "a"}
+
+
+def written_log(folder, fingerprint=FINGERPRINT):
+    rule = PROTOCOLS["bsp"].rule(2)
+    return WrittenLog(folder / NAME, 2, fingerprint, lambda: first_view(rule, 2))
+
+
+def filled_log(folder):
+    """A log of a commit of two pushes, after which one worker has pushed, and the other one is under way."""
+    log = written_log(folder)
+    for worker in range(2):
+        log.member(Membership(0.0, worker, "joined"), f"process {worker}")
+        log.begin(worker, Turn(first=0, version=0, begin=0.0))
+    for worker in range(2):
+        end = 1.0 + worker
+        log.replace_last(worker, compute_start=0.0, ends=(end,), stop=end, send_start=end, arrive=end)
+    log.commit(0, [(0, 0), (1, 0)], 0.5, 2.0)
+    for worker in range(2):
+        log.begin(worker, Turn(first=1, version=1, begin=2.0))
+    log.replace_last(0, compute_start=2.0, ends=(3.0,), stop=3.0, send_start=3.0, arrive=3.0)
+    log.close()
+    return log
+
+
+def test_a_log_is_read_again_without_what_is_in_no_commit(tmp_path):
+    before, after = filled_log(tmp_path), written_log(tmp_path)
+    assert after.commit_times == [2.0] and after.losses == [0.5]
+    assert [turns[0] for turns in after.turns] == [turns[0] for turns in before.turns]
+    assert [turns[1].work for turns in after.turns] == [0, 0] and [after.next_unit(w) for w in range(2)] == [2, 2]
+    assert [(m.worker, m.change) for m in after.memberships] == [(0, "joined"), (1, "joined"), (0, "left"), (1, "left")]
+    assert after.incarnations == {0: "process 0", 1: "process 1"}
+    after.close()
+    once_more = written_log(tmp_path)
+    assert once_more.turns == after.turns and once_more.memberships == after.memberships
+
+
+def test_a_last_line_that_is_not_whole_is_dropped(tmp_path):
+    filled_log(tmp_path)
+    file = tmp_path / NAME
+    whole = file.read_bytes()
+    for damaged in (whole[:-5], whole + b'{"turn": [0, 1', whole + b"garbage\n"):
+        file.write_bytes(damaged)
+        log = written_log(tmp_path)
+        log.close()
+        assert log.commit_times == [2.0] and all(json.loads(line) for line in file.read_text().splitlines())
+
+
+def test_another_line_that_is_damaged_and_a_log_of_another_setup_are_refused(tmp_path):
+    filled_log(tmp_path)
+    with pytest.raises(ValueError, match=r"data: b at the server, a in the log"):
+        written_log(tmp_path, {"gcjax": "1", "data": "b"})
+    file = tmp_path / NAME
+    lines = file.read_text().splitlines()
+    file.write_text("\n".join([*lines[:2], "garbage", *lines[3:]]) + "\n")
+    with pytest.raises(ValueError, match="line 3 is not"):
+        written_log(tmp_path)
+    file.write_text("garbage\n{}\n")
+    with pytest.raises(ValueError, match="must begin with what is trained"):
+        written_log(tmp_path)
+
+
+def test_a_disk_that_is_full_is_said(tmp_path, monkeypatch):
+    def full(*arguments):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    checkpoints = recovery.Checkpoints(tmp_path, 1)
+    monkeypatch.setattr("gcjax.engine.checkpoint_files.save", full)
+    with pytest.raises(OSError, match=r"commit 1 must be written.*No space left.*is in the log"):
+        checkpoints.save(1, recovery.Parameters({"w": jax.numpy.ones(3)}, ()))
+    from gcjax.cli import machine_errors
+
+    with pytest.raises(OSError, match="No space left") as raised:
+        checkpoints.save(1, recovery.Parameters({"w": jax.numpy.ones(3)}, ()))
+    assert "no space left" in machine_errors.sentence(raised.value)
+
+
+@pytest.mark.slow
+def test_a_server_goes_on_where_another_one_has_ended(tmp_path):
+    """With the checkpoint of the last commit, and also without it, by a replay."""
+    protocol = PROTOCOLS["ssp"]
+    first, _ = live_run(protocol, 8, checkpoints=tmp_path, checkpoint_every=3)
+    server = parameter_server.Server(setup(protocol), parameter_server.Limits(9), checkpoints=tmp_path)
+    chex.assert_trees_all_equal(jax.device_get(server._updates.params), jax.device_get(first.params))
+    again = recovery.replayed(setup(protocol), server._log)
+    chex.assert_trees_all_close(again.params, first.params, rtol=1e-5)
+    server._end()
+    with pytest.raises(ValueError, match="number of workers"):
+        parameter_server.Server(
+            setup(protocol)._replace(num_workers=3), parameter_server.Limits(9), checkpoints=tmp_path
+        )
+
+
+def free_port():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        return listener.getsockname()[1]
+
+
+def _serve(protocol, port, folder, queue):
+    """What the process of a server does."""
+    limits = parameter_server.Limits(60, seconds=100.0, lease=2.0)
+    server = parameter_server.Server(
+        process_setup(protocol, {}), limits, address=f"127.0.0.1:{port}", checkpoints=folder, checkpoint_every=7
+    )
+    run = server.run()
+    queue.put(jax.device_get((run.params, run.schedule, run.memberships, run.loss)))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["bsp", "ssp", "local_sgd"])
+def test_a_killed_server_is_started_again_and_the_workers_come_back(name, tmp_path):
+    port, context = free_port(), multiprocessing.get_context("spawn")
+    queue = context.Queue()
+
+    def num_commits():
+        file = tmp_path / NAME
+        return file.read_bytes().count(b'"commit": ') if file.is_file() else 0
+
+    def start():
+        process = context.Process(target=_serve, args=(name, port, tmp_path, queue), daemon=True)
+        process.start()
+        return process
+
+    server = start()
+    with Workers(f"127.0.0.1:{port}", name, unit_seconds=0.05) as workers:
+        workers.start(0, 1, 2, 3)
+        committed = []
+        for goal in (12, 30):
+            end = time.monotonic() + 60
+            while num_commits() < goal:
+                assert time.monotonic() < end and server.is_alive()
+                time.sleep(0.02)
+            os.kill(server.pid, signal.SIGKILL)
+            server.join(10)
+            lines = (tmp_path / NAME).read_text().splitlines()
+            committed += [line for line in lines if line.startswith('{"commit"') and line not in committed]
+            server = start()
+        params, schedule, memberships, loss = queue.get(timeout=90)
+    protocol, lines = PROTOCOLS[name], (tmp_path / NAME).read_text().splitlines()
+    assert len(loss) == 60 and set(committed) <= set(lines)
+    check_structure(schedule, protocol)
+    kept = protocols.check(schedule, protocol.specification(4), memberships=memberships)
+    assert kept, str(kept)
+    assert sum("started again" in m.why for m in memberships) >= 2
+    run = parameter_server.LiveRun(params, None, schedule, np.asarray(loss), memberships, np.zeros(0), 0)
+    chex.assert_trees_all_close(params, replay(protocol, run).params, rtol=1e-4, atol=1e-6)

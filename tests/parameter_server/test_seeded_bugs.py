@@ -1,0 +1,208 @@
+"""Bugs put into the server on purpose: each is found by the rules of records, by the promise, or by the replay.
+
+bug                                            structure  promise  replay
+a worker may be one unit further ahead                    x
+a push that has arrived is left out of a commit           x
+a push that a commit has is not applied                            x
+a commit is applied twice                                          x
+a push is in two commits                       x
+a commit takes K - 1 pushes                               x
+parameters of an older version are sent                            x
+a worker is put out, and nobody writes it down            x
+a push of a turn that was cut off is taken                         x
+weights are one per cent too large                                 x
+pushes of a worker count twice for its clock              x
+a commit is written down before its push       x
+"""
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax import protocols
+from gcjax.parameter_server import server as server_module
+from gcjax.parameter_server import waiting
+from gcjax.parameter_server.server import Server
+from gcjax.parameter_server.setup import Setup
+from gcjax.parameter_server.turn_log import TurnLog
+from gcjax.parameter_server.updates import Updates
+from gcjax.protocols.simulation import decisions
+from tests.parameter_server.driven import Driven, problems
+from tests.parameter_server.runs import NUM_WORKERS
+
+
+def a_worker_may_be_one_unit_further_ahead(patch):
+    patch.setattr(Setup, "rule", lambda setup: protocols.ssp(staleness=2).rule(NUM_WORKERS))
+
+
+def a_push_is_left_out_of_a_commit(patch):
+    commit = Server._commit
+
+    def lossy(server, taken, now):
+        server._pending = server._pending[:-1] if server.num_commits == 2 else server._pending
+        commit(server, taken, now)
+
+    patch.setattr(Server, "_commit", lossy)
+
+
+def a_push_is_not_applied(patch):
+    commit = Updates.commit
+    patch.setattr(Updates, "commit", lambda updates, those, number: commit(updates, those[number == 2 :], number))
+
+
+def a_commit_is_applied_twice(patch):
+    commit = Updates.commit
+
+    def twice(updates, those, number):
+        if number == 2:
+            commit(updates, those, number)
+        return commit(updates, those, number)
+
+    patch.setattr(Updates, "commit", twice)
+
+
+def a_push_is_in_two_commits(patch):
+    commit = Server._commit
+
+    def keeping(server, taken, now):
+        kept = server._pending[:1] if server.num_commits == 2 else []
+        commit(server, taken, now)
+        server._pending += kept
+
+    patch.setattr(Server, "_commit", keeping)
+    written = TurnLog.commit
+
+    def write(log, commit, messages, loss, now):
+        written(log, commit, messages, loss, now)
+        log.of_commits = [*getattr(log, "of_commits", []), messages]
+
+    patch.setattr(TurnLog, "commit", write)
+    schedule_of = server_module.turn_log.schedule_of
+
+    def as_committed(log, rule, end):
+        """The record, from what each commit says that it has."""
+        schedule = jax.device_get(schedule_of(log, rule, end))
+        worker, unit, work = (np.array(x) for x in (schedule.worker, schedule.unit, schedule.work))
+        for commit, messages in enumerate(log.of_commits):
+            for worker_number, turn in messages:
+                if worker_number not in worker[commit]:
+                    column = np.flatnonzero(worker[commit] < 0)[0]
+                    worker[commit, column] = worker_number
+                    unit[commit, column] = log.turns[worker_number][turn].first
+                    work[commit, column] = 1
+                elif messages.count([worker_number, turn]) == 0:
+                    column = np.flatnonzero(worker[commit] == worker_number)[0]
+                    unit[commit, column] = min(unit[commit, column], log.turns[worker_number][turn].first)
+        return schedule._replace(worker=worker, unit=unit, work=work)
+
+    patch.setattr(server_module.turn_log, "schedule_of", as_committed)
+
+
+def a_commit_takes_one_push_too_few(patch):
+    patch.setattr(Setup, "rule", lambda setup: protocols.k_sync(num_contributions=2).rule(NUM_WORKERS))
+
+
+def parameters_of_an_older_version_are_sent(patch):
+    body = Updates.body.fget
+
+    def old_body(updates):
+        updates.bodies = [*getattr(updates, "bodies", []), body(updates)]
+        return updates.bodies[max(len(updates.bodies) - 7, 0)]
+
+    patch.setattr(Updates, "body", property(old_body))
+
+
+def nobody_writes_down_who_is_put_out(patch):
+    member = TurnLog.member
+    patch.setattr(
+        TurnLog, "member", lambda log, change, *process: change.change == "left" or member(log, change, *process)
+    )
+
+
+def a_push_of_a_turn_that_was_cut_off_is_taken(patch):
+    patch.setattr(
+        Server,
+        "_is_under_way",
+        lambda server, worker, message: bool(server._waiting.alive[worker] and not server._waiting.idle[worker]),
+    )
+
+
+def weights_are_too_large(patch):
+    weights = Updates.weights
+    patch.setattr(Updates, "weights", lambda *args: 1.01 * weights(*args))
+
+
+def pushes_of_a_worker_count_twice(patch):
+    with_message = decisions.with_message
+
+    def twice(view, worker, arrives):
+        view = with_message(view, worker, arrives)
+        return view._replace(clock=view.clock.at[worker].add((arrives & (worker == 3)).astype(view.clock.dtype)))
+
+    patch.setattr(waiting.decisions, "with_message", twice)
+
+
+def a_commit_is_written_before_its_push(patch):
+    commit = TurnLog.commit
+
+    def early(log, number, messages, loss, now):
+        earlier = [turn.begin for turns in log.turns for turn in turns]
+        commit(log, number, messages, loss, (now + max(earlier)) / 2)
+
+    patch.setattr(TurnLog, "commit", early)
+
+
+BUGS = {
+    a_worker_may_be_one_unit_further_ahead: ("ssp", "promise"),
+    a_push_is_left_out_of_a_commit: ("bsp", "promise"),
+    a_push_is_not_applied: ("bsp", "replay"),
+    a_commit_is_applied_twice: ("ssp", "replay"),
+    a_push_is_in_two_commits: ("k_async", "structure"),
+    a_commit_takes_one_push_too_few: ("k_sync", "promise"),
+    parameters_of_an_older_version_are_sent: ("bsp", "replay"),
+    nobody_writes_down_who_is_put_out: ("bsp", "promise"),
+    a_push_of_a_turn_that_was_cut_off_is_taken: ("ssp", "replay"),
+    weights_are_too_large: ("bsp", "replay"),
+    pushes_of_a_worker_count_twice: ("ssp", "promise"),
+    a_commit_is_written_before_its_push: ("ssp", "structure"),
+}
+QUICK = (a_commit_is_applied_twice, a_worker_may_be_one_unit_further_ahead)
+CASES = [bug if bug in QUICK else pytest.param(bug, marks=pytest.mark.slow) for bug in BUGS]
+
+
+def scripted(name, monkeypatch):
+    """A run in which the first workers are ahead, one leaves and comes back, and old pushes are sent again."""
+    run = Driven(name, monkeypatch, min_workers=NUM_WORKERS)
+    for worker in range(NUM_WORKERS):
+        run.join(worker)
+    for _ in range(4):
+        for worker in (0, 0, 0, 1, 2, 3, 0, 1, 2):
+            run.push(worker)
+    run.leave(1)
+    for worker in (0, 2, 3, 0, 2, 3):
+        run.push(worker)
+    run.join(1)
+    run.silence(2)
+    run.push(0)
+    run.repeat(2)  # it comes back
+    run.repeat(2)
+    for _ in range(2):
+        for worker in range(NUM_WORKERS):
+            run.push(worker)
+    return run.end()
+
+
+@pytest.mark.parametrize("name", sorted({name for name, _ in BUGS.values()}))
+def test_without_a_bug_nothing_is_found(name, monkeypatch):
+    with jax.enable_x64(True):
+        run = scripted(name, monkeypatch)
+        assert len(run.loss) >= 6 and {m.change for m in run.memberships} == {"joined", "left", "came back"}
+        assert problems(name, run) == {}
+
+
+@pytest.mark.parametrize("bug", CASES, ids=lambda bug: bug.__name__)
+def test_a_bug_is_found(bug, monkeypatch):
+    name, finder = BUGS[bug]
+    bug(monkeypatch)
+    with jax.enable_x64(True):
+        assert finder in problems(name, scripted(name, monkeypatch))
