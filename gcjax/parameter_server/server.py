@@ -30,6 +30,11 @@ from gcjax.parameter_server.written_log import WrittenLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 
+FIELDS = {
+    "push": ("compute_start", "ends", "is_finite", "loss", "lost", "send_start"),
+    "unit": ("compute_start", "end", "loss"),
+}
+"""What a message must say, by its kind; one that does not is refused."""
 NON_FINITE = ("stop", "skip")
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 
@@ -359,6 +364,8 @@ class Server:
             self._join(worker)  # it was silent for too long, and what it sends now is of a turn that was cut off
         elif message.kind == "alive" or not self._is_under_way(worker, message):
             return
+        elif any(name not in message.header for name in FIELDS.get(message.kind, ())):
+            self._num_refused += 1
         elif message.kind == "pull":
             self._send_exchange(worker)
         elif message.kind == "unit":

@@ -8,9 +8,9 @@ Letters: W workers.
 """
 
 from collections import namedtuple
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -37,7 +37,7 @@ def with_members(specification: Specification) -> Specification:
             "gcjax.protocols.check without memberships, for a run in which all stay."
         )
     nobody = specification.members(zeros(specification.num_workers) > 0)
-    inside = _Inside(specification, _state_type(type(nobody.initial)))
+    inside = _Inside(specification, _state_type(cast(Hashable, type(nobody.initial))))
     alive = {"alive": zeros(specification.num_workers)}
     return Specification(
         specification.name,
@@ -60,7 +60,7 @@ def with_members(specification: Specification) -> Specification:
 @lru_cache
 def _state_type(inner: type) -> type:
     """The type of states like `inner`, with the field `alive` behind the others."""
-    return namedtuple(f"{inner.__name__}WithMembers", (*inner._fields, "alive"))  # type: ignore[attr-defined,misc]
+    return namedtuple(f"{inner.__name__}WithMembers", (*inner._fields, "alive"))  # type: ignore[attr-defined]
 
 
 class _Inside(NamedTuple):

@@ -122,7 +122,7 @@ class Scripted:
         """Answers an order with a gradient that is one number everywhere."""
         body = self.wire.to_bytes(jax.tree.map(lambda x: np.full(x.shape, value, x.dtype), shapes()))
         times = {"compute_start": 0.0, "ends": [0.0] * order.header["num_units"], "send_start": 0.0}
-        self.send("push", body, turn=order.header["turn"], loss=1.0, is_finite=True, **times)
+        self.send("push", body, turn=order.header["turn"], loss=1.0, lost=0, is_finite=True, **times)
 
 
 def shapes():
@@ -149,4 +149,15 @@ def test_a_silent_worker_is_put_out_and_a_push_of_its_old_turn_is_in_no_commit()
     run = served.end()  # although the worker has not hung up
     assert run.num_late >= 2 and len(run.loss) == 3
     np.testing.assert_array_equal(run.schedule.unit[:, 0], [1, 2, 3])
+    worker.connection.close()
+
+
+def test_a_push_that_lacks_a_field_is_refused():
+    served = Served(setup(PROTOCOLS["asp"]), limits(1, min_workers=1))
+    worker = Scripted(served.server, 0)
+    order = worker.receive("begin")
+    worker.send("push", turn=order.header["turn"], loss=1.0)
+    worker.push(order)
+    run = served.end()
+    assert run.num_refused == 1 and len(run.loss) == 1
     worker.connection.close()
