@@ -44,6 +44,7 @@ IDENTITIES: dict[str, tuple[Make, Make, bool]] = {
 def _queued_ssp(staleness: int) -> Protocol:
     """SSP by its waiting rule, in the event queue."""
     rule = protocols.ssp(staleness=staleness).rule
+    assert rule is not None
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule by the event queue, also where messages do not get in each other's way."""

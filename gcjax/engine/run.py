@@ -133,8 +133,8 @@ def _schedule_and_traced(
 ) -> tuple[Schedule, bool]:
     """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced."""
     if run is None:
-        schedule = protocol.simulation(network)
-        simulate = schedule if traced else partial(compiled_schedule, schedule)
+        simulation = protocol.simulation(network)
+        simulate = simulation if traced else partial(compiled_schedule, simulation)
         schedule = simulate(durations, network)
         check_schedule(schedule, protocol, durations)
     else:

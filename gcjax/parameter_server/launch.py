@@ -19,6 +19,7 @@ from multiprocessing.reduction import ForkingPickler
 from typing import Any, NamedTuple
 
 import jax
+import jax.numpy as jnp
 
 from gcjax import _validate
 from gcjax.parameter_server.server import Limits, LiveRun, Server
@@ -100,7 +101,7 @@ class Processes:
         context = multiprocessing.get_context("spawn")
         reader, writer = context.Pipe(duplex=False)
         arguments = dict(self._arguments[number])
-        values = self._target, arguments, writer, bool(jax.config.jax_enable_x64)
+        values = self._target, arguments, writer, jnp.result_type(float) == jnp.float64
         process = context.Process(target=_main, args=values, name=f"worker-{number}", daemon=True)
         process.start()
         writer.close()

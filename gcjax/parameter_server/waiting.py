@@ -87,9 +87,7 @@ def first_view(rule: Rule, num_workers: int) -> View:
     )
 
 
-def _decide(
-    rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array
-) -> tuple[View, jax.Array]:
+def _decide(rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array) -> tuple[View, jax.Array]:
     """The view after an event of the worker, and the fields of the `Decision` as the rows of int32[fields, W]."""
     view = _with_membership(view._replace(now=now), kind, worker)
     arrives = kind == MESSAGE

@@ -5,7 +5,7 @@ Letters: T units sampled per worker, W workers, E commits (server updates), C co
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import jax.numpy as jnp
@@ -172,7 +172,7 @@ class Protocol(NamedTuple):
         """
         if network.service is None or self.rule is None or self.adaptive is not None:
             return self.schedule
-        return _QueueSimulation(self.schedule, self.rule)
+        return cast(Callable[..., Schedule], _QueueSimulation(self.schedule, self.rule))
 
 
 class _QueueSimulation(NamedTuple):
