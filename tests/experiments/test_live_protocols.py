@@ -13,12 +13,17 @@ from pathlib import Path
 import pytest
 
 from experiments import live_members, live_protocols
-from gcjax import analysis, cli, files
+from gcjax import analysis, cli, files, parameter_server
 from gcjax.progress import silent
 
 ROOT = Path(__file__).parents[2]
 CONFIG = "configs/live/protocols.gin"
-SMALL = ("live_protocols.seconds = 2.0", "live_protocols.pace = 0.01", "num_workers = 2", "grouped.groups = None")
+SMALL = (
+    "live_protocols.seconds = 2.0",
+    "live_protocols.pace = 0.01",
+    "num_workers = 2",
+    "live_protocols.patience = 60.0",
+)
 
 
 def row(scheme, scenario, reach, **fields):
@@ -70,6 +75,16 @@ def test_what_happens_to_a_worker_happens_at_a_unit(monkeypatch):
     later = throttle(live_protocols.SCENARIOS["one killed"], calls)
     later(1, 9), later(1, 10)  # a process that has come in the place of another one
     assert len(calls) == 2
+
+
+def test_a_worker_that_comes_too_late_is_done(monkeypatch):
+    place = live_members.Place(0, "127.0.0.1:1", "", 0.1)
+    setup = parameter_server.Setup(None, None, None, 2, None, "a run")
+    cases = [live_members.Case("ASP", "one killed", live_members.Scenario(), setup)]
+    with pytest.raises(parameter_server.Disconnected, match="waited for for 0.1 s"):
+        live_members.take_part(cases, place, pace=0.1, stop_seconds=1.0)
+    monkeypatch.setattr(parameter_server, "is_restarted", lambda: True)
+    live_members.take_part(cases, place, pace=0.1, stop_seconds=1.0)
 
 
 def bindings(*more):
