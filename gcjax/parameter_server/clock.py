@@ -23,6 +23,14 @@ class EventClock:
         """Seconds, as the clock of the machine says."""
         return self._clock() + self._offset
 
+    def reading(self) -> float:
+        """What the clock of the machine shows, which does not change when a run begins."""
+        return self._clock()
+
+    def seconds(self, reading: np.ndarray) -> np.ndarray:
+        """Seconds of moments at which the clock of the machine showed this."""
+        return reading + self._offset
+
     def event(self) -> float:
         """Seconds of an event that happens now."""
         seconds = self._type(self.now())

@@ -181,7 +181,7 @@ class Server:
             while not self._is_done.is_set():
                 message = connection.receive()
                 if message.kind == "ping":  # answered here: its time is to be short
-                    answer = {"kind": "pong", "now": self._clock.now(), "lease": self._limits.lease}
+                    answer = {"kind": "pong", "now": self._clock.reading(), "lease": self._limits.lease}
                     connection.send(Message({**answer, "identity": self._setup.identity}))
                 else:
                     self._events.put(_Event(connection, message))
@@ -316,7 +316,8 @@ class Server:
         now = self._clock.event()
         turn = self._log.turns[worker][-1]
         latest = turn.send_start if self._rule.exchanges else now
-        times = np.clip([header["compute_start"], *header["ends"], header["send_start"]], turn.begin, latest)
+        readings = np.asarray([header["compute_start"], *header["ends"], header["send_start"]], np.float64)
+        times = np.clip(self._clock.seconds(readings), turn.begin, latest)
         times = np.maximum.accumulate(times).tolist()
         send_start = turn.send_start if self._rule.exchanges else times[-1]
         turn = self._log.replace_last(
