@@ -170,7 +170,8 @@ def rounds() -> list[Row]:
     )
     schedule = jax.device_get(run.schedule)
     walls = np.diff(schedule.time)
-    slowest = (schedule.compute_end - schedule.compute_start).max(axis=1)[1 : len(walls) + 1]
+    units = slice(1, len(walls) + 1)
+    slowest = (schedule.compute_end[units] - schedule.compute_start[units]).max(axis=1)
     value = float(np.median(walls / slowest))
     note = f"round {1000 * np.median(walls):.1f} ms, slowest worker {1000 * np.median(slowest):.1f} ms"
     return [

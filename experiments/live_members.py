@@ -96,7 +96,12 @@ def take_part(cases: Sequence[Case], place: Place, *, pace: float, stop_seconds:
     """
     identity = ""
     while identity != cases[-1].setup.identity:
-        identity = _next_identity(place, identity)
+        try:
+            identity = _next_identity(place, identity)
+        except parameter_server.Disconnected:
+            if parameter_server.is_restarted():
+                return  # all runs were done before this process was there
+            raise
         case = next((case for case in cases if case.setup.identity == identity), None)
         if case is None:
             raise ValueError(f"server and workers must have the same config; the server runs {identity!r}.")

@@ -8,7 +8,7 @@ from gcjax.parameter_server.calibration import (
     sampled_durations,
     time_errors,
 )
-from gcjax.parameter_server.launch import Processes, WorkerError, local_run, processes, workers
+from gcjax.parameter_server.launch import Processes, WorkerError, is_restarted, local_run, processes, workers
 from gcjax.parameter_server.server import Limits, LiveRun, Membership, Server
 from gcjax.parameter_server.setup import Setup
 from gcjax.parameter_server.transport import Disconnected, Refused, Security
@@ -29,6 +29,7 @@ __all__ = [
     "WorkerError",
     "calibration",
     "fitted_links",
+    "is_restarted",
     "local_run",
     "predicted_times",
     "processes",

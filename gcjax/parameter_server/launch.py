@@ -36,6 +36,14 @@ END_SECONDS = 10.0
 _MISUSE = "put it into a module, and give numbers and text from which it makes the rest"
 
 
+_restarted: list[bool] = []
+
+
+def is_restarted() -> bool:
+    """Whether this process was started in the place of one that was ended by a signal."""
+    return any(_restarted)
+
+
 class WorkerError(RuntimeError):
     """A worker process has ended with an error; the text has its number and what it said."""
 
@@ -65,6 +73,7 @@ class Processes:
         self._errors: list[str] = []
         self._is_ending = threading.Event()
         self._changes = threading.Lock()
+        self._begun: set[int] = set()
         self._children = {number: self._started(number) for number in arguments}
         self._watcher = threading.Thread(target=self._watch, daemon=True)
         self._watcher.start()
@@ -101,7 +110,8 @@ class Processes:
         context = multiprocessing.get_context("spawn")
         reader, writer = context.Pipe(duplex=False)
         arguments = dict(self._arguments[number])
-        values = self._target, arguments, writer, jnp.result_type(float) == jnp.float64
+        values = self._target, arguments, writer, jnp.result_type(float) == jnp.float64, number in self._begun
+        self._begun.add(number)
         process = context.Process(target=_main, args=values, name=f"worker-{number}", daemon=True)
         process.start()
         writer.close()
@@ -243,8 +253,9 @@ def _work(
     return work(make_setup(**arguments), address, worker=worker, **options)._asdict()
 
 
-def _main(target: Callable[..., Any], arguments: Mapping[str, Any], writer: Any, wide: bool) -> None:
+def _main(target: Callable[..., Any], arguments: Mapping[str, Any], writer: Any, wide: bool, restarted: bool) -> None:
     """What a process does: calls the target, and says how that ended."""
+    _restarted.append(restarted)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that has started this one
     threading.Thread(target=_end_with_parent, daemon=True).start()
     jax.config.update("jax_enable_x64", wide)

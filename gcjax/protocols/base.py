@@ -172,7 +172,7 @@ class Protocol(NamedTuple):
         """
         if network.service is None or self.rule is None or self.adaptive is not None:
             return self.schedule
-        return cast(Callable[[jax.Array, Network], Schedule], _QueueSimulation(self.schedule, self.rule))
+        return cast(Callable[..., Schedule], _QueueSimulation(self.schedule, self.rule))
 
 
 class _QueueSimulation(NamedTuple):

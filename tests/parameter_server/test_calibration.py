@@ -1,11 +1,14 @@
 """From a record back to what made it: units, messages and the server's time."""
 
+import threading
+
 import jax
 import numpy as np
 import pytest
 
 from gcjax import parameter_server, protocols, stragglers
 from gcjax.parameter_server.calibration import fitted_links, predicted_times, time_errors
+from tests.parameter_server.runs import setup, start_workers
 
 NUM_WORKERS = 3
 SERVICE = 0.01
@@ -59,6 +62,16 @@ def test_latency_and_bandwidth_from_two_sizes():
         np.testing.assert_allclose(links.latency, 0.05, rtol=1e-4)
         network = links.of(2_000_000)
         np.testing.assert_allclose(network.send_seconds(), 0.45 + SERVICE, rtol=1e-4)
+
+
+def test_units_take_as_long_as_they_do_also_if_all_begin_late():
+    """The server's clock begins anew with the first worker's turn, after the workers have looked at it."""
+    server = parameter_server.Server(setup(protocols.bsp()), parameter_server.Limits(10, seconds=30.0))
+    start_workers(server.address, protocols.bsp(), workers=range(3))
+    threading.Timer(1.0, start_workers, (server.address, protocols.bsp(), (3,))).start()
+    measured = parameter_server.calibration(server.run())
+    assert np.nanmin(measured.durations) >= 0.002 and np.nanmin(measured.durations[:, 1]) >= 0.006
+    assert (measured.receive_seconds < 0.5).all()
 
 
 def test_what_is_too_little_is_refused():

@@ -40,6 +40,12 @@ def one_number(number):
     return {"number": number, "pid": os.getpid()}
 
 
+def killed_at_first():
+    if not parameter_server.is_restarted():
+        os.kill(os.getpid(), signal.SIGKILL)
+    return "alive"
+
+
 def nothing_to_find():
     raise ValueError("there is nothing to find")
 
@@ -70,6 +76,12 @@ def test_an_error_is_shown_and_raised(capsys):
     ):
         assert children.join(60)
     assert "worker 2: there is nothing to find" in capsys.readouterr().err and calls == [1]
+
+
+def test_a_process_knows_that_it_was_started_again():
+    with launch.processes(killed_at_first, {0: {}}, restart=True) as children:
+        assert children.join(100)
+    assert children.results == {0: "alive"} and children.num_restarts == 1
 
 
 def test_none_is_left_behind_when_this_one_raises():
