@@ -182,9 +182,10 @@ class Server:
 
     def _schedule(self, end: float) -> Schedule:
         """The record of the run, which has ended at `end` seconds."""
-        if self._coded is None:
+        code = self._setup.protocol.code
+        if code is None:
             return turn_log.schedule_of(self._log, self._rule, end)
-        return coded_record.schedule_of(self._log, self._setup.protocol.code.assignment, self._rule.weight, end)
+        return coded_record.schedule_of(self._log, code.assignment, self._rule.weight, end)
 
     # What connections' threads do.
 

@@ -8,7 +8,6 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.protocols.base import Adaptive, Observed
@@ -41,8 +40,8 @@ class Windows:
         """What the protocol sees at the end of a window."""
         dtype, rest = jnp.result_type(float), self._num_commits - len(log.losses)
         return Observed(
-            window=np.int32(self._window),
-            end=np.asarray(end, dtype),
-            time=np.asarray(log.commit_times + [math.inf] * rest, dtype),
-            loss=np.asarray(log.losses + [math.nan] * rest, dtype),
+            window=jnp.asarray(self._window, jnp.int32),
+            end=jnp.asarray(end, dtype),
+            time=jnp.asarray(log.commit_times + [math.inf] * rest, dtype),
+            loss=jnp.asarray(log.losses + [math.nan] * rest, dtype),
         )

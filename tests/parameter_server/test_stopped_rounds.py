@@ -1,9 +1,11 @@
 """Rounds that the server stops: they keep their promise, can be replayed, and wait for nobody who is not needed."""
 
 import threading
+import time
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from gcjax import codes, parameter_server, protocols
@@ -22,6 +24,9 @@ PROTOCOLS = {
     "coded in blocks": protocols.coded(BLOCKS),
     "coded whole workers": protocols.coded(codes.cyclic_mds(4, num_stragglers=1)),
     "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
+    "stsyn momentum": protocols.stsyn(num_local_steps=2, num_waited=2)._replace(
+        local=protocols.LocalWork(optimizer=optax.sgd(0.05, momentum=0.9))
+    ),
 }
 CASES = [name if name == "coded" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(PROTOCOLS)]
 
@@ -65,6 +70,22 @@ def test_local_steps_of_a_worker_that_hangs_are_left_out():
     with jax.enable_x64(True):
         run, _ = live_run(protocol, num_commits=12, **hanging_from(1))
         assert len(run.loss) == 12
+        assert_kept_and_replayed(protocol, run)
+
+
+@pytest.mark.slow
+def test_a_push_that_comes_too_late_leaves_nothing_behind():
+    """Worker 2 hangs for a while after some of its units, so that others go on without what it has done."""
+
+    def throttle(worker, unit):
+        """2 ms; now and then worker 2 answers nothing for 100 ms."""
+        time.sleep(0.1 if worker == 2 and unit % 5 == 4 else 0)
+        return 0.002
+
+    protocol = PROTOCOLS["stsyn momentum"]
+    with jax.enable_x64(True):
+        run, reports = live_run(protocol, num_commits=60, throttle=throttle)
+        assert reports[2].num_pushes > (run.schedule.worker == 2).sum() > 0
         assert_kept_and_replayed(protocol, run)
 
 
