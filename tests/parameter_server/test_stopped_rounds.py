@@ -1,5 +1,6 @@
 """Rounds that the server stops: they keep their promise, can be replayed, and wait for nobody who is not needed."""
 
+import itertools
 import threading
 import time
 
@@ -75,16 +76,17 @@ def test_local_steps_of_a_worker_that_hangs_are_left_out():
 
 @pytest.mark.slow
 def test_a_push_that_comes_too_late_leaves_nothing_behind():
-    """Worker 2 hangs for a while after some of its units, so that others go on without what it has done."""
+    """Worker 2 hangs now and then, also after units that it has reported; the others go on without these."""
+    calls = itertools.count()
 
     def throttle(worker, unit):
-        """2 ms; now and then worker 2 answers nothing for 100 ms."""
-        time.sleep(0.1 if worker == 2 and unit % 5 == 4 else 0)
+        """2 ms; before each twelfth unit worker 2 answers nothing for 100 ms."""
+        time.sleep(0.1 if worker == 2 and next(calls) % 12 == 11 else 0)
         return 0.002
 
     protocol = PROTOCOLS["stsyn momentum"]
     with jax.enable_x64(True):
-        run, reports = live_run(protocol, num_commits=60, throttle=throttle)
+        run, reports = live_run(protocol, num_commits=80, throttle=throttle)
         assert reports[2].num_pushes > (run.schedule.worker == 2).sum() > 0
         assert_kept_and_replayed(protocol, run)
 
