@@ -11,6 +11,7 @@ import pytest
 
 from gcjax import codes, parameter_server, protocols
 from gcjax.codes import assignments, stopping
+from gcjax.parameter_server import stops
 from gcjax.parameter_server import worker as worker_module
 from tests.parameter_server.runs import assert_kept_and_replayed, live_run, setup
 
@@ -104,6 +105,7 @@ def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypa
         return answer(self, order, lost=lost)
 
     monkeypatch.setattr(worker_module._Turns, "_answer", leave_first)
+    monkeypatch.setattr(stops, "MIN_PATIENCE", 1e6)  # who has not left is waited for
     protocol = PROTOCOLS["coded"]
     with jax.enable_x64(True):
         run, reports = live_run(protocol, num_commits=100)
