@@ -15,6 +15,11 @@ class Inbox(queue.Queue[Message | None]):
                 self.not_empty.wait_for(self._qsize, seconds)
             return self._qsize() > 0
 
+    def has_order(self) -> bool:
+        """Whether another turn is to begin, or nothing is to be done any more: the turn before it is cut off."""
+        with self.mutex:
+            return any(message is None or message.kind in ("begin", "end") for message in self.queue)
+
     def put_back(self, message: Message | None) -> None:
         """Puts a message in front of all others."""
         with self.not_empty:

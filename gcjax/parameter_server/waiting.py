@@ -76,8 +76,12 @@ class Waiting:
 
     def make_idle(self, worker: int) -> None:
         """Ends the turn of a worker from which nothing will arrive."""
-        idle, stopped = self.view.idle.at[worker].set(True), self.view.stopped.at[worker].set(False)
-        self.view = self.view._replace(idle=idle, stopped=stopped)
+        view = self.view
+        self.view = view._replace(
+            idle=view.idle.at[worker].set(True),
+            stopped=view.stopped.at[worker].set(False),
+            version=view.version.at[worker].set(-1),  # what it has read for this turn, it has lost with it
+        )
 
     def stop(self, stopped: np.ndarray) -> None:
         """Says who has been stopped, `bool[W]`, and owes a push."""
@@ -143,7 +147,7 @@ def _decide(
     cut = jnp.zeros_like(view.idle)
     if rule.cuts is not None:
         cut = commit.happens & rule.cuts(view, worker) & view.alive & ~view.idle
-    view = view._replace(idle=view.idle | cut)
+    view = view._replace(idle=view.idle | cut, version=jnp.where(cut, -1, view.version))
     begins = decisions.may_begin(rule, view)
     pulls = decisions.pulls(rule, view, begins)
     num_units = jnp.broadcast_to(jnp.asarray(rule.units_of(view), jnp.int32), begins.shape)

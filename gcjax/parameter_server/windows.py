@@ -45,7 +45,7 @@ class Windows:
         """What the protocol sees at the end of a window."""
         dtype, rest = jnp.result_type(float), self._num_commits - len(log.losses)
         return Observed(
-            window=jnp.int32(self._window),
+            window=jnp.asarray(self._window, jnp.int32),
             end=jnp.asarray(end, dtype),
             time=jnp.asarray(log.commit_times + [math.inf] * rest, dtype),
             loss=jnp.asarray(log.losses + [math.nan] * rest, dtype),

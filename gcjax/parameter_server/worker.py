@@ -141,7 +141,9 @@ class _Worker:
             while (message := _next(inbox)).kind != "end":
                 if message.kind == "refused":  # it can come after the answers to all pings
                     raise Refused(message.header["why"])
-                if message.kind == "begin":
+                if message.kind == "begin" and inbox.has_order():
+                    self._count(num_cut_off=1)
+                elif message.kind == "begin":
                     self._take_turn(turns, message)
             return True
         except Disconnected:
@@ -299,15 +301,15 @@ class _Turns:
             return False, 0
         if message.header["turn"] != order.turn:
             return True, 0
-        if isinstance(self._program, CodedProgram):
-            body = wire.to_bytes(self._program.message_of(message.header["units"], message.header["encode"]))
-            self._send_push({"turn": order.turn, "stop": message.header["stop"]}, body, lost)
-            return True, 1
-        if lost:
-            self._program.undo()
-        body = wire.to_bytes(self._program.message(None, order.weight))
-        self._send_push({"turn": order.turn, "stop": message.header["stop"]}, body, lost)
-        return False, 1
+        program, is_coded = self._program, isinstance(self._program, CodedProgram)
+        if isinstance(program, CodedProgram):
+            tree = program.message_of(message.header["units"], message.header["encode"])
+        else:
+            if lost:
+                program.undo()
+            tree = program.message(None, order.weight)
+        self._send_push({"turn": order.turn, "stop": message.header["stop"]}, wire.to_bytes(tree), lost)
+        return is_coded, 1
 
     def push(self, order: _Order) -> bool:
         """Sends what was computed; returns False if the turn was cut off while the parameters were asked for."""
@@ -320,6 +322,7 @@ class _Turns:
                 self._inbox.put_back(answer)
                 return False
             version_params = wire.from_bytes(answer.body, self._layout)
+        assert not isinstance(self._program, CodedProgram)  # whose turns are stopped
         self._send_push({"turn": order.turn}, wire.to_bytes(self._program.message(version_params, order.weight)), 0)
         return True
 

@@ -1,13 +1,17 @@
 """Rounds that the server stops: they keep their promise, can be replayed, and wait for nobody who is not needed."""
 
+import itertools
 import threading
+import time
 
 import jax
 import numpy as np
+import optax
 import pytest
 
 from gcjax import codes, parameter_server, protocols
 from gcjax.codes import assignments, stopping
+from gcjax.parameter_server import stops
 from gcjax.parameter_server import worker as worker_module
 from tests.parameter_server.runs import assert_kept_and_replayed, live_run, setup
 
@@ -22,6 +26,9 @@ PROTOCOLS = {
     "coded in blocks": protocols.coded(BLOCKS),
     "coded whole workers": protocols.coded(codes.cyclic_mds(4, num_stragglers=1)),
     "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
+    "stsyn momentum": protocols.stsyn(num_local_steps=2, num_waited=2)._replace(
+        local=protocols.LocalWork(optimizer=optax.sgd(0.05, momentum=0.9))
+    ),
 }
 CASES = [name if name == "coded" else pytest.param(name, marks=pytest.mark.slow) for name in sorted(PROTOCOLS)]
 
@@ -69,6 +76,23 @@ def test_local_steps_of_a_worker_that_hangs_are_left_out():
 
 
 @pytest.mark.slow
+def test_a_push_that_comes_too_late_leaves_nothing_behind():
+    """Worker 2 hangs now and then, also after units that it has reported; the others go on without these."""
+    calls = itertools.count()
+
+    def throttle(worker, unit):
+        """2 ms; before each twelfth unit worker 2 answers nothing for 100 ms."""
+        time.sleep(0.1 if worker == 2 and next(calls) % 12 == 11 else 0)
+        return 0.002
+
+    protocol = PROTOCOLS["stsyn momentum"]
+    with jax.enable_x64(True):
+        run, reports = live_run(protocol, num_commits=80, throttle=throttle)
+        assert reports[2].num_pushes > (run.schedule.worker == 2).sum() > 0
+        assert_kept_and_replayed(protocol, run)
+
+
+@pytest.mark.slow
 def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypatch):
     num_left, answer = 0, worker_module._Turns._answer
 
@@ -81,6 +105,7 @@ def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypa
         return answer(self, order, lost=lost)
 
     monkeypatch.setattr(worker_module._Turns, "_answer", leave_first)
+    monkeypatch.setattr(stops, "MIN_PATIENCE", 1e6)  # who has not left is waited for
     protocol = PROTOCOLS["coded"]
     with jax.enable_x64(True):
         run, reports = live_run(protocol, num_commits=100)
