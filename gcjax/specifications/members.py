@@ -19,6 +19,7 @@ from gcjax.specifications.base import Action, Numbers, Role, Specification, Stat
 from gcjax.specifications.events import JOIN, LEAVE, Event
 
 
+@lru_cache(maxsize=32)
 def with_members(specification: Specification) -> Specification:
     """The specification for workers that leave and join; its first state has none yet.
 
