@@ -139,7 +139,8 @@ class Server:
         self._fingerprint = fingerprint(setup)
         self._waiting = Waiting(self._rule, setup.num_workers)
         self._updates = Updates(setup.protocol, setup.optimizer, self._rule.weight, setup.initial_params())
-        self._log, self._checkpoints = TurnLog(setup.num_workers), None
+        self._log = TurnLog(setup.num_workers)
+        self._checkpoints: Checkpoints | None = None
         self._clock = EventClock()
         self._pending: list[Contribution] = []
         self._members: dict[int, _Member] = {}

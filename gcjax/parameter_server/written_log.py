@@ -97,7 +97,7 @@ class WrittenLog(TurnLog):
             numbers = [number for number, turn in enumerate(turns) if turn.commit < 0 and _may_arrive(turn)]
             for number in numbers:
                 stop = min(turns[number].stop, now)
-                fields = {"stop": stop, "send_start": math.inf, "arrive": math.inf}
+                fields: dict[str, Any] = {"stop": stop, "send_start": math.inf, "arrive": math.inf}
                 turns[number] = turns[number]._replace(**fields)
                 self._write_turn(worker, number, fields)
             if len(numbers) > 1:  # a worker goes back by one turn only
@@ -128,7 +128,8 @@ class WrittenLog(TurnLog):
         try:
             line = json.loads(text)
             if "turn" in line:
-                self._read_turn(*line["turn"], line["fields"])
+                worker, turn = line["turn"]
+                self._read_turn(worker, turn, line["fields"])
             elif "commit" in line:
                 super().commit(line["commit"], line["messages"], line["loss"], line["time"])
                 self._view_lines = line["view"]

@@ -59,9 +59,9 @@ def with_members(specification: Specification) -> Specification:
 
 
 @lru_cache
-def _state_type(inner: type) -> type:
+def _state_type(inner: Any) -> Any:
     """The type of states like `inner`, with the field `alive` behind the others."""
-    return namedtuple(f"{inner.__name__}WithMembers", (*inner._fields, "alive"))  # type: ignore[attr-defined,misc]
+    return namedtuple(f"{inner.__name__}WithMembers", (*inner._fields, "alive"))
 
 
 class _Inside(NamedTuple):
