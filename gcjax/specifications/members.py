@@ -38,7 +38,7 @@ def with_members(specification: Specification) -> Specification:
             "gcjax.protocols.check without memberships, for a run in which all stay."
         )
     nobody = specification.members(zeros(specification.num_workers) > 0)
-    inside = _Inside(specification, _state_type(type(nobody.initial)))
+    inside = _Inside(specification, _state_type(type(nobody.initial).__name__, type(nobody.initial)._fields))
     alive = {"alive": zeros(specification.num_workers)}
     return Specification(
         specification.name,
@@ -59,9 +59,9 @@ def with_members(specification: Specification) -> Specification:
 
 
 @lru_cache
-def _state_type(inner: Any) -> Any:
-    """The type of states like `inner`, with the field `alive` behind the others."""
-    return namedtuple(f"{inner.__name__}WithMembers", (*inner._fields, "alive"))
+def _state_type(name: str, fields: tuple[str, ...]) -> Any:
+    """The type of states like another one, with the field `alive` behind the others."""
+    return namedtuple(f"{name}WithMembers", (*fields, "alive"))
 
 
 class _Inside(NamedTuple):
