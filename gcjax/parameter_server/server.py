@@ -35,7 +35,7 @@ FIELDS = {
     "unit": ("compute_start", "end", "loss"),
 }
 """What a message must say, by its kind; one that does not is refused."""
-NON_FINITE = ("stop", "skip")
+NON_FINITE = ("stop", "skip", "refuse")
 LOOPBACK = ("127.", "localhost", "[::1]", "::1")
 
 
@@ -72,7 +72,8 @@ class Limits(NamedTuple):
       join_seconds: after which it ends if not enough have joined; `seconds` if None.
       lease: seconds for which a worker of which nothing is heard still takes part.
       min_workers: so many must have joined before anybody begins; all W if None.
-      non_finite: what a gradient that is not finite leads to: "stop" ends the run with an error, "skip" drops it.
+      non_finite: what a gradient that is not finite leads to: "stop" ends the run with an error, "skip" drops it,
+        "refuse" puts out the worker, which ends with the error, while the others go on.
     """
 
     num_commits: int
@@ -377,6 +378,8 @@ class Server:
 
     def _greet(self, connection: Connection, message: Message) -> None:
         """Lets in a worker that runs the same, and tells any other one why not."""
+        if message.kind == "alive":
+            return  # of a worker that was refused, and does not know it yet
         header = message.header
         why, worker, may_try_again = "", header.get("worker"), False
         if message.kind != "hello" or not isinstance(worker, int) or not 0 <= worker < self._setup.num_workers:
@@ -508,11 +511,23 @@ class Server:
                 f"gradients must be finite; that of worker {worker} on unit {turn.first} at version {turn.version} is "
                 "not. Use a smaller step, or non_finite='skip' to go on without it."
             )
+        if self._limits.non_finite == "refuse":
+            self._refuse(worker, f"gradients must be finite; unit {turn.first} at version {turn.version} is not.")
+            return
         now = self._clock.event()
         self._log.member(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
         self._log.cut_off(worker, now)
         self._waiting.make_idle(worker)
         self._carry_out(self._decide(LOOK, worker, now), now)
+
+    def _refuse(self, worker: int, why: str) -> None:
+        """Puts a worker out for good, and tells it why."""
+        self._num_refused += 1
+        self._send(worker, Message({"kind": "refused", "why": why}))
+        self._leave(worker, why)
+        connection = self._members[worker].connection
+        if connection is not None:
+            self._disconnect(connection, worker)
 
     def _carry_out(self, decision: Decision, now: float) -> None:
         """Does what the rule has decided: a commit, turns that are cut off, begin, or are stopped."""

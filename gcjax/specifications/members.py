@@ -8,9 +8,9 @@ Letters: W workers.
 """
 
 from collections import namedtuple
-from collections.abc import Callable, Hashable
+from collections.abc import Callable
 from functools import lru_cache, partial
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,7 @@ from gcjax.specifications.base import Action, Numbers, Role, Specification, Stat
 from gcjax.specifications.events import JOIN, LEAVE, Event
 
 
+@lru_cache(maxsize=32)
 def with_members(specification: Specification) -> Specification:
     """The specification for workers that leave and join; its first state has none yet.
 
@@ -37,7 +38,7 @@ def with_members(specification: Specification) -> Specification:
             "gcjax.protocols.check without memberships, for a run in which all stay."
         )
     nobody = specification.members(zeros(specification.num_workers) > 0)
-    inside = _Inside(specification, _state_type(cast(Hashable, type(nobody.initial))))
+    inside = _Inside(specification, _state_type(type(nobody.initial).__name__, type(nobody.initial)._fields))
     alive = {"alive": zeros(specification.num_workers)}
     return Specification(
         specification.name,
@@ -58,9 +59,9 @@ def with_members(specification: Specification) -> Specification:
 
 
 @lru_cache
-def _state_type(inner: type) -> type:
-    """The type of states like `inner`, with the field `alive` behind the others."""
-    return namedtuple(f"{inner.__name__}WithMembers", (*inner._fields, "alive"))  # type: ignore[attr-defined]
+def _state_type(name: str, fields: tuple[str, ...]) -> Any:
+    """The type of states like another one, with the field `alive` behind the others."""
+    return namedtuple(f"{name}WithMembers", (*fields, "alive"))
 
 
 class _Inside(NamedTuple):

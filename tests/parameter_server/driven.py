@@ -2,22 +2,25 @@
 
 import contextlib
 import json
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any
 
 import chex
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 
 from gcjax import parameter_server, protocols
 from gcjax.engine.gradients import unit_inputs
-from gcjax.parameter_server import flight, wire
+from gcjax.parameter_server import flight, turn_log, wire
 from gcjax.parameter_server.server import _Event
 from gcjax.parameter_server.setup import fingerprint
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.protocols.conformance.structure import check_structure
+from gcjax.protocols.simulation.event_schedule import rule_record
+from gcjax.protocols.simulation.turns import FLOATS, Work
 from tests.parameter_server.runs import NUM_WORKERS, OPTIMIZER, replay, setup
 from tests.protocols.test_rules import PROTOCOLS
 
@@ -54,11 +57,40 @@ def _fingerprint(name):
     return fingerprint(setup(PROTOCOLS[name]))
 
 
+SIZES = {"units": 160, "turns": 64, "commits": 64}
+
+
+@lru_cache
+def _record(name):
+    """The program that writes down turns of the protocol."""
+    return jax.jit(partial(rule_record, PROTOCOLS[name].rule(NUM_WORKERS)))
+
+
+def padded_schedule_of(name, log, rule, end):
+    """What `turn_log.schedule_of` gives, in arrays of the same sizes for all runs, so that they are compiled once."""
+    dtype, num_units = jnp.result_type(float), SIZES["units"]
+    turns = turn_log._turns(log, num_units, dtype)
+    more = SIZES["turns"] - turns.first.shape[0]
+    fill = {"first": num_units, "commit": -1, "version": -1, **dict.fromkeys(FLOATS, np.inf)}
+    turns = turns._replace(
+        **{
+            field: np.pad(np.asarray(values), ((0, more), (0, 0)), constant_values=fill.get(field, 0))
+            for field, values in turns._asdict().items()
+        }
+    )
+    times = np.full(SIZES["commits"], np.inf, dtype)
+    times[: len(log.commit_times)] = log.commit_times
+    horizon = np.asarray(max([end, *log.commit_times]), dtype)
+    work = Work.of(np.asarray(turn_log.unit_seconds(log, num_units), dtype))
+    return _record(name)(turns, work, times, horizon)
+
+
 class Driven:
     """A run of a protocol, event by event."""
 
     def __init__(self, name, monkeypatch, *, num_commits=10_000, **limits):
         monkeypatch.setattr(flight, "listen", lambda *args, **options: Listener())
+        monkeypatch.setattr(turn_log, "schedule_of", partial(padded_schedule_of, name))
         self.name, self.setup = name, setup(PROTOCOLS[name])
         limits = parameter_server.Limits(num_commits, **{"min_workers": 1, "lease": 1000.0, **limits})
         self.server = parameter_server.Server(self.setup, limits)
@@ -130,7 +162,13 @@ class Driven:
             version_params = wire.from_bytes(answers[-1].body, self.layout)
         body = wire.to_bytes(program.message(version_params, order.header["weight"]))
         now = self.server._clock.now()
-        header = {"kind": "push", "turn": order.header["turn"], "loss": float(np.mean(losses)), "is_finite": is_finite}
+        header = {
+            "kind": "push",
+            "turn": order.header["turn"],
+            "loss": float(np.mean(losses)),
+            "is_finite": is_finite,
+            "lost": 0,
+        }
         times = {"compute_start": now, "ends": [now] * count, "send_start": now}
         message = Message({**header, **times}, body)
         self.pushed[worker].append(message)

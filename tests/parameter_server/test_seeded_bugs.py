@@ -16,11 +16,9 @@ a commit is written down before its push       x
 """
 
 import jax
-import numpy as np
 import pytest
 
 from gcjax import protocols
-from gcjax.parameter_server import server as server_module
 from gcjax.parameter_server import waiting
 from gcjax.parameter_server.server import Server
 from gcjax.parameter_server.setup import Setup
@@ -70,32 +68,6 @@ def a_push_is_in_two_commits(patch):
         server._pending += kept
 
     patch.setattr(Server, "_commit", keeping)
-    written = TurnLog.commit
-
-    def write(log, commit, messages, loss, now):
-        written(log, commit, messages, loss, now)
-        log.of_commits = [*getattr(log, "of_commits", []), messages]
-
-    patch.setattr(TurnLog, "commit", write)
-    schedule_of = server_module.turn_log.schedule_of
-
-    def as_committed(log, rule, end):
-        """The record, from what each commit says that it has."""
-        schedule = jax.device_get(schedule_of(log, rule, end))
-        worker, unit, work = (np.array(x) for x in (schedule.worker, schedule.unit, schedule.work))
-        for commit, messages in enumerate(log.of_commits):
-            for worker_number, turn in messages:
-                if worker_number not in worker[commit]:
-                    column = np.flatnonzero(worker[commit] < 0)[0]
-                    worker[commit, column] = worker_number
-                    unit[commit, column] = log.turns[worker_number][turn].first
-                    work[commit, column] = 1
-                elif messages.count([worker_number, turn]) == 0:
-                    column = np.flatnonzero(worker[commit] == worker_number)[0]
-                    unit[commit, column] = min(unit[commit, column], log.turns[worker_number][turn].first)
-        return schedule._replace(worker=worker, unit=unit, work=work)
-
-    patch.setattr(server_module.turn_log, "schedule_of", as_committed)
 
 
 def a_commit_takes_one_push_too_few(patch):
@@ -157,16 +129,16 @@ BUGS = {
     a_push_is_left_out_of_a_commit: ("bsp", "promise"),
     a_push_is_not_applied: ("bsp", "replay"),
     a_commit_is_applied_twice: ("ssp", "replay"),
-    a_push_is_in_two_commits: ("k_async", "structure"),
+    a_push_is_in_two_commits: ("k_async", "promise", "replay"),
     a_commit_takes_one_push_too_few: ("k_sync", "promise"),
     parameters_of_an_older_version_are_sent: ("bsp", "replay"),
     nobody_writes_down_who_is_put_out: ("bsp", "promise"),
     a_push_of_a_turn_that_was_cut_off_is_taken: ("ssp", "replay"),
     weights_are_too_large: ("bsp", "replay"),
     pushes_of_a_worker_count_twice: ("ssp", "promise"),
-    a_commit_is_written_before_its_push: ("ssp", "structure"),
+    a_commit_is_written_before_its_push: ("ssp", "structure", "promise"),
 }
-QUICK = (a_commit_is_applied_twice, a_worker_may_be_one_unit_further_ahead)
+QUICK = (a_commit_is_applied_twice,)
 CASES = [bug if bug in QUICK else pytest.param(bug, marks=pytest.mark.slow) for bug in BUGS]
 
 
@@ -192,7 +164,9 @@ def scripted(name, monkeypatch):
     return run.end()
 
 
-@pytest.mark.parametrize("name", sorted({name for name, _ in BUGS.values()}))
+@pytest.mark.parametrize(
+    "name", [pytest.param(n, marks=pytest.mark.slow) for n in ("bsp", "k_async", "k_sync")] + ["ssp"]
+)
 def test_without_a_bug_nothing_is_found(name, monkeypatch):
     with jax.enable_x64(True):
         run = scripted(name, monkeypatch)
@@ -202,7 +176,8 @@ def test_without_a_bug_nothing_is_found(name, monkeypatch):
 
 @pytest.mark.parametrize("bug", CASES, ids=lambda bug: bug.__name__)
 def test_a_bug_is_found(bug, monkeypatch):
-    name, finder = BUGS[bug]
+    name, *finders = BUGS[bug]
     bug(monkeypatch)
     with jax.enable_x64(True):
-        assert finder in problems(name, scripted(name, monkeypatch))
+        found = problems(name, scripted(name, monkeypatch))
+    assert set(found) == set(finders)

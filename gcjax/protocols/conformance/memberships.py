@@ -71,10 +71,11 @@ def _check(memberships: Sequence[Membership], num_workers: int) -> None:
 
 
 def _with_begins_in_order(trace: Events) -> Events:
-    """The events where begins with no other event in between are in order of time: others may leave and join there."""
-    is_begin = trace.event.kind == KINDS.index(BEGIN)
-    stretch = np.cumsum(~is_begin) * 2 + is_begin  # another number for each event that is no begin, and after it
-    order = np.lexsort((np.where(is_begin, trace.time, 0), stretch))
+    """The events where begins are in order of time, too: others may leave and join between them.
+
+    And a commit that a worker's leaving brings is not that of the push before it.
+    """
+    order = np.argsort(trace.time, kind="stable")
     event = Event(*(np.asarray(values)[order] for values in trace.event))
     return trace._replace(event=event, time=trace.time[order], late=trace.late[order])
 
@@ -82,8 +83,7 @@ def _with_begins_in_order(trace: Events) -> Events:
 def _with_changes(trace: Events, memberships: Sequence[Membership]) -> Events:
     """The events with those of leaving and joining, which come before all others of their moment."""
     assert trace.absent is not None and trace.unit is not None
-    time = np.maximum.accumulate(trace.time)
-    place = np.searchsorted(time, [m.time for m in memberships], side="left")
+    place = np.searchsorted(trace.time, [m.time for m in memberships], side="left")
     columns = {name: np.zeros(len(memberships), np.int32) for name in Event._fields}
     columns["kind"] = np.array([KINDS.index(CHANGES[m.change]) for m in memberships], np.int32)
     columns["worker"] = np.array([m.worker for m in memberships], np.int32)

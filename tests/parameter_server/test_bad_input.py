@@ -1,0 +1,181 @@
+"""What is wrong at one side is said there, and strangers change nothing for the others."""
+
+import contextlib
+import itertools
+import json
+import socket
+import threading
+import time
+
+import jax
+import numpy as np
+import pyarrow as pa
+import pyarrow.flight
+import pytest
+
+from gcjax import parameter_server, protocols, tasks
+from gcjax.parameter_server import Limits, Refused, Security, flight, wire, worker_program
+from tests.parameter_server.driven import Driven
+from tests.parameter_server.processes import Served
+from tests.parameter_server.runs import setup, start_workers
+from tests.protocols.test_rules import PROTOCOLS
+
+ASP = PROTOCOLS["asp"]
+TOKEN = "secret"
+
+
+@pytest.fixture(scope="module")
+def served():
+    limits = Limits(5, seconds=60.0, min_workers=1)
+    served = Served(setup(ASP), limits, security=Security(token=TOKEN))
+    yield served
+    served.server.stop()
+    served.thread.join(10)
+
+
+def work(served, other_setup, **arguments):
+    arguments = {"worker": 0, "patience": 0.5, "security": Security(token=TOKEN), **arguments}
+    return parameter_server.work(other_setup, served.server.address, **arguments)
+
+
+def test_another_setup_is_refused_with_the_differences(served):
+    one = setup(ASP)
+    others = {
+        r"model.*\[16\] at the server, .*\[7\] here": one._replace(
+            task=tasks.linear_regression(num_chunks=4, num_features=7)
+        ),
+        "data: ": one._replace(task=tasks.linear_regression(num_chunks=4, noise=0.7)),
+        "random key: ": one._replace(rng_key=jax.random.key(9)),
+        "identity:  at the server, other here": one._replace(identity="other"),
+        "number of workers: 4 at the server, 5 here": one._replace(num_workers=5),
+    }
+    for message, other in others.items():
+        with pytest.raises(Refused, match=message) as raised:
+            work(served, other)
+        assert "must run the same" in str(raised.value)
+
+
+def test_a_wrong_token_is_refused(served):
+    before = served.server._listener.num_refused
+    for security in (Security(token="other"), Security()):
+        with pytest.raises(Refused, match="token must be that of the server"):
+            work(served, setup(ASP), security=security)
+    with pytest.raises(pyarrow.flight.FlightUnauthenticatedError):
+        list(client(served).list_flights())
+    assert served.server._listener.num_refused >= before + 3
+
+
+def client(served):
+    return pyarrow.flight.connect(f"grpc://{served.server.address}")
+
+
+def options():
+    return pyarrow.flight.FlightCallOptions(timeout=5, headers=[(b"authorization", f"Bearer {TOKEN}".encode())])
+
+
+def test_a_format_from_the_future_is_refused(served):
+    with pytest.raises(pa.ArrowInvalid, match=f"same format, gcjax-parameter-server-{wire.FORMAT}; got .*99"):
+        list(client(served).do_action(pyarrow.flight.Action("hello", b"gcjax-parameter-server-99"), options()))
+
+
+def exchange(served, *headers):
+    """The error that ends a connection which sends these headers."""
+    descriptor = pyarrow.flight.FlightDescriptor.for_command(flight.COMMAND)
+    writer, reader = client(served).do_exchange(descriptor, options())
+    writer.begin(flight.SCHEMA)
+    for header in headers:
+        writer.write_metadata(header)
+    with pytest.raises((pa.ArrowException, OSError)) as raised:
+        while True:
+            reader.read_chunk()
+    with contextlib.suppress(pa.ArrowException, OSError):
+        writer.close()
+    return str(raised.value)
+
+
+def test_more_bytes_than_the_model_has_are_refused(served):
+    header = json.dumps({"kind": "push", "bytes": 10**9}).encode()
+    assert "at most" in exchange(served, header) and "1000000000" in exchange(served, header)
+    assert "header in JSON" in exchange(served, b"\xff\xfe")
+    assert "its kind and its bytes" in exchange(served, b"[]")
+    with pytest.raises(ValueError, match=r"must have 40 bytes; the message has 44"):
+        wire.from_bytes(np.zeros(44, np.uint8), wire.layout_of(jax.ShapeDtypeStruct((10,), np.float32)))
+
+
+def test_bytes_of_a_stranger_end_no_run(served):
+    host, port = served.server.address.rsplit(":", 1)
+    for content in (b"\x00" * 1000, b"GET / HTTP/1.1\r\n\r\n", np.random.default_rng(0).bytes(5000)):
+        with socket.create_connection((host, int(port)), timeout=5) as stranger:
+            stranger.sendall(content)
+    assert served.thread.is_alive()
+    threads, results = start_workers(served.server.address, ASP, [0, 1], security=Security(token=TOKEN))
+    run = served.end()
+    for thread in threads:
+        thread.join(10)
+    assert len(run.loss) == 5 and all(result.num_pushes for result in results.values())
+    assert {m.worker for m in run.memberships} == {0, 1}
+
+
+def test_a_port_that_is_in_use_is_said():
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        listener.listen()
+        address = f"127.0.0.1:{listener.getsockname()[1]}"
+        with pytest.raises(ValueError, match="free port"):
+            parameter_server.Server(setup(ASP), Limits(1), address=address)
+
+
+def test_who_pushes_numbers_that_are_not_finite_is_told_and_the_others_go_on(monkeypatch):
+    run = Driven("bsp", monkeypatch, non_finite="refuse", min_workers=2)
+    run.join(0)
+    run.join(1)
+    run.push(0)
+    refused = run.connections[1]
+    run.push(1, is_finite=False)
+    run.push(0)
+    run.push(0)
+    result = run.end()
+    (message,) = [m for m in refused.sent if m.kind == "refused"]
+    assert "must be finite; unit 0 at version 0" in message.header["why"]
+    assert len(result.loss) == 3 and result.num_refused == 1
+    assert [m.change for m in result.memberships] == ["joined", "joined", "left"]
+    assert protocols.check(result.schedule, PROTOCOLS["bsp"].specification(4), memberships=result.memberships)
+
+
+@pytest.mark.slow
+def test_a_worker_that_is_told_so_ends_with_the_error(monkeypatch):
+    finite = worker_program._is_finite
+    monkeypatch.setattr(
+        worker_program,
+        "_is_finite",
+        lambda tree: finite(tree) & (threading.current_thread().name != "bad"),
+    )
+    served = Served(setup(ASP), Limits(10, seconds=60.0, min_workers=2, non_finite="refuse"))
+    errors = []
+
+    def bad():
+        with pytest.raises(Refused, match="must be finite") as raised:
+            work(served, setup(ASP), worker=2)
+        errors.append(raised.value)
+
+    thread = threading.Thread(target=bad, name="bad", daemon=True)
+    thread.start()
+    start_workers(served.server.address, ASP, [0])
+    run = served.end()
+    thread.join(10)
+    assert errors and len(run.loss) == 10
+
+
+def test_a_clock_that_jumps_changes_nothing(monkeypatch):
+    jumps = itertools.cycle([0.0, 1e9, -1e9, 3600.0])
+    clock = time.time
+    monkeypatch.setattr(time, "time", lambda: clock() + next(jumps))
+    run = Driven("asp", monkeypatch, min_workers=2, lease=5.0, seconds=600.0)
+    for worker in (0, 1):
+        run.join(worker)
+    for _ in range(3):
+        run.push(0)
+        run.push(1)
+    result = run.end()
+    assert [m.change for m in result.memberships] == ["joined", "joined"] and len(result.loss) == 6
+    assert (np.diff(result.schedule.time) > 0).all() and result.schedule.time[-1] < 600
