@@ -15,7 +15,7 @@ from gcjax import parameter_server, protocols
 from gcjax.engine.gradients import unit_inputs
 from gcjax.parameter_server import flight, turn_log, wire
 from gcjax.parameter_server.server import _Event
-from gcjax.parameter_server.setup import fingerprint
+from gcjax.parameter_server.training_setup import fingerprint
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.protocols.conformance.structure import check_structure
@@ -69,7 +69,7 @@ def _record(name):
 def padded_schedule_of(name, log, rule, end):
     """What `turn_log.schedule_of` gives, in arrays of the same sizes for all runs, so that they are compiled once."""
     dtype, num_units = jnp.result_type(float), SIZES["units"]
-    turns = turn_log._turns(log, num_units, dtype)
+    turns = turn_log.turns_of(log, num_units, dtype)
     more = SIZES["turns"] - turns.first.shape[0]
     fill = {"first": num_units, "commit": -1, "version": -1, **dict.fromkeys(FLOATS, np.inf)}
     turns = turns._replace(

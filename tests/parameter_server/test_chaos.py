@@ -22,7 +22,7 @@ from tests.protocols.test_rules import PROTOCOLS
 TIMES = int(os.environ.get("GCJAX_FUZZ", "1"))
 KINDS = ("push", "push", "push", "push", "join", "leave", "silence", "repeat")
 EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, NUM_WORKERS - 1)), max_size=40)
-QUICK = ("asp",)
+QUICK = ()
 
 
 def driven(name, events, monkeypatch, **limits):
