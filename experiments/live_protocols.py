@@ -22,7 +22,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import optax
 
@@ -31,7 +30,6 @@ from experiments.live_members import KILL, STOP, Case, Place, Scenario
 from gcjax import _validate, analysis, config, engine, files, parameter_server, processes, protocols
 from gcjax.parameter_server import Limits, LiveRun
 from gcjax.progress import Progress
-from gcjax.stragglers import Network
 from gcjax.tables import RichTable, markdown_table, rich_table
 from gcjax.tasks import Task
 
@@ -56,6 +54,8 @@ NOTES = """\
   between the server and the engine on the record, over the largest parameter.
 - Load: processes that wanted a core in the last minute, of {cores} cores. Units are paced to {pace:g} s.
 """
+EVAL_EVERY = 2
+"""Commits between two looks at the metrics."""
 
 
 class _Options(NamedTuple):
@@ -228,10 +228,13 @@ def _is_complete(run: LiveRun) -> bool:
 def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]:
     """What a run took and reached, by column."""
     setup, protocol = case.setup, case.setup.protocol
-    replay = _trained(case, protocol._replace(schedule=lambda durations, network: run.schedule),
-                      jnp.ones(run.schedule.start.shape), None)  # fmt: skip
+    replay = engine.replay(
+        setup.task, protocol, setup.optimizer, run.schedule, rng_key=setup.rng_key, eval_every=EVAL_EVERY
+    )
     assert protocol.specification is not None
-    conformance = protocols.check(run.schedule, protocol.specification(setup.num_workers))
+    specification = protocol.specification(setup.num_workers)
+    has_members = not _is_complete(run) and specification.members is not None
+    conformance = protocols.check(run.schedule, specification, memberships=run.memberships if has_members else None)
     times = np.asarray(run.schedule.time)
     return {
         "scheme": case.scheme_name,
@@ -256,7 +259,11 @@ def _predicted_row(
         return {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan}
     num_units, key = int(1.2 * len(run.schedule.start)) + 10, case.setup.rng_key
     durations = parameter_server.sampled_durations(measured, key, num_units)
-    simulated = _trained(case, case.setup.protocol, durations, measured.network)
+    setup = case.setup
+    simulated = engine.run(
+        setup.task, setup.protocol, setup.optimizer, durations, rng_key=setup.rng_key, network=measured.network,
+        eval_every=EVAL_EVERY,
+    )  # fmt: skip
     times = np.asarray(simulated.schedule.time)
     errors = parameter_server.time_errors(np.asarray(run.schedule.time), times[np.isfinite(times)])
     return {
@@ -264,14 +271,6 @@ def _predicted_row(
         "error_mean": float(errors.mean()) if errors.size else math.nan,
         "error_std": float(errors.std()) if errors.size else math.nan,
     }
-
-
-def _trained(case: Case, protocol: protocols.Protocol, durations: jax.Array, network: Network | None) -> engine.Run:
-    """The run of the engine."""
-    setup = case.setup
-    return engine.run(
-        setup.task, protocol, setup.optimizer, durations, rng_key=setup.rng_key, network=network, eval_every=2
-    )
 
 
 def _reach(run: engine.Run, target: analysis.Target) -> float:
