@@ -10,7 +10,7 @@ from gcjax.parameter_server.calibration import (
 )
 from gcjax.parameter_server.launch import Processes, WorkerError, is_restarted, local_run, processes, workers
 from gcjax.parameter_server.server import Limits, LiveRun, Membership, Server
-from gcjax.parameter_server.training_setup import Setup
+from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.transport import Disconnected, Refused, Security
 from gcjax.parameter_server.worker import Report, work
 

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 
 from gcjax import _validate
 from gcjax.parameter_server.server import Limits, LiveRun, Server
-from gcjax.parameter_server.training_setup import Setup
+from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.transport import NO_SECURITY, Security
 from gcjax.parameter_server.worker import Throttle, work
 

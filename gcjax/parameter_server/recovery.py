@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from gcjax.parameter_server.training_setup import Setup
+from gcjax.parameter_server.setups import Setup
 from gcjax.protocols.schedule import Schedule
 
 FOLDER = "checkpoints"

@@ -18,8 +18,8 @@ from gcjax.parameter_server import coded_record, flight, turn_log, wire, written
 from gcjax.parameter_server.clock import EventClock
 from gcjax.parameter_server.coded_rounds import CodedRounds
 from gcjax.parameter_server.recovery import Checkpoints, Parameters, replayed
+from gcjax.parameter_server.setups import Setup, check_setup, differences, fingerprint
 from gcjax.parameter_server.stops import Stops
-from gcjax.parameter_server.training_setup import Setup, check_setup, differences, fingerprint
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
 from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.parameter_server.updates import Contribution, Updates

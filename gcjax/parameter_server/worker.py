@@ -15,7 +15,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.parameter_server import clock, flight, wire
 from gcjax.parameter_server.inbox import Inbox
-from gcjax.parameter_server.training_setup import Setup, check_setup, fingerprint
+from gcjax.parameter_server.setups import Setup, check_setup, fingerprint
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Refused, Security
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import CodedProgram, Program, Unit, worker_program

@@ -11,7 +11,7 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine.gradients import Chunks, chunk_batch, unit_inputs
 from gcjax.engine.messages import combined_rows, gradient_blocks
 from gcjax.parameter_server.coded_rounds import message_shape
-from gcjax.parameter_server.training_setup import Setup
+from gcjax.parameter_server.setups import Setup
 from gcjax.protocols.base import LocalWork
 
 

@@ -16,7 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from gcjax.parameter_server.training_setup import differences
+from gcjax.parameter_server.setups import differences
 from gcjax.parameter_server.turn_log import Turn, TurnLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.simulation.rules import View

@@ -15,7 +15,7 @@ from gcjax import parameter_server, protocols
 from gcjax.engine.gradients import unit_inputs
 from gcjax.parameter_server import flight, turn_log, wire
 from gcjax.parameter_server.server import _Event
-from gcjax.parameter_server.training_setup import fingerprint
+from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.protocols.conformance.structure import check_structure

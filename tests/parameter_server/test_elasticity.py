@@ -102,7 +102,7 @@ class Scripted:
 
     def __init__(self, server, worker, incarnation="first"):
         from gcjax.parameter_server import flight, wire
-        from gcjax.parameter_server.training_setup import fingerprint
+        from gcjax.parameter_server.setups import fingerprint
 
         self.wire, self.worker = wire, worker
         self.connection = flight.connect(server.address, max_bytes=1 << 20)

@@ -21,7 +21,7 @@ import pytest
 from gcjax import protocols
 from gcjax.parameter_server import waiting
 from gcjax.parameter_server.server import Server
-from gcjax.parameter_server.training_setup import Setup
+from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.parameter_server.updates import Updates
 from gcjax.protocols.simulation import decisions
