@@ -81,7 +81,7 @@ def pusher(num_params: int, address: str, worker: int) -> int:
     with contextlib.suppress(Disconnected):
         while (order := connection.receive()).kind != "end":
             header = {"kind": "push", "turn": order.header["turn"], "compute_start": now, "ends": [now], "loss": 0.0,
-                      "is_finite": True, "send_start": now}  # fmt: skip
+                      "is_finite": True, "lost": 0, "send_start": now}  # fmt: skip
             connection.send(Message(header, body))
             count += 1
     connection.close()
