@@ -50,7 +50,8 @@ NOTES = """\
   left, since nobody leaves in the simulator.
 - The error of commit times is that of the prediction, in percent of the measured time: the mean over all commits but
   the first five, ± their standard deviation.
-- Promise: whether the record keeps to the protocol's specification. Replay: the largest difference of a parameter
+- Promise: whether the record keeps to the protocol's specification; a dash: it does not say what it promises if workers
+  leave. Replay, in the type of the run: the largest difference of a parameter
   between the server and the engine on the record, over the largest parameter.
 - Load: processes that wanted a core in the last minute, of {cores} cores. Units are paced to {pace:g} s.
 """
@@ -233,8 +234,9 @@ def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]
     )
     assert protocol.specification is not None
     specification = protocol.specification(setup.num_workers)
-    has_members = not _is_complete(run) and specification.members is not None
-    conformance = protocols.check(run.schedule, specification, memberships=run.memberships if has_members else None)
+    is_said = _is_complete(run) or specification.members is not None
+    memberships = None if _is_complete(run) else run.memberships
+    conformance = protocols.check(run.schedule, specification, memberships=memberships) if is_said else None
     times = np.asarray(run.schedule.time)
     return {
         "scheme": case.scheme_name,
@@ -242,8 +244,8 @@ def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]
         "num_commits": len(run.loss),
         "seconds": float(times[-1]),
         "reach": _reach(replay, options.target),
-        "keeps": bool(conformance),
-        "conformance": str(conformance),
+        "promise": "-" if conformance is None else "kept" if conformance else "broken",
+        "conformance": "" if conformance is None else str(conformance),
         "replay_difference": _difference(run.params, replay.params),
         "num_left": sum(change.change == "left" for change in run.memberships),
         "service_seconds": float(np.median(run.service_seconds)),
@@ -317,7 +319,7 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
             "-"
             if math.isnan(row["error_mean"])
             else f"{100 * row['error_mean']:+.1f} ± {100 * row['error_std']:.1f} %",
-            "kept" if row["keeps"] else "broken",
+            row["promise"],
             f"{row['replay_difference']:.0e}",
             str(row["num_left"]),
             f"{row['load']:.1f}",

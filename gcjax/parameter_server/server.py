@@ -363,14 +363,15 @@ class Server:
             self._join(worker)
         elif not self._waiting.alive[worker] and worker not in self._early:
             self._join(worker)  # it was silent for too long, and what it sends now is of a turn that was cut off
-        elif message.kind == "alive" or not self._is_under_way(worker, message):
-            return
         elif any(name not in message.header for name in FIELDS.get(message.kind, ())):
             self._num_refused += 1
+        elif message.kind == "unit" and self._is_of_round(worker, message):
+            self._note_unit(worker, message)
+            self._look(self._clock.now())  # it may be enough without somebody who does not answer
+        elif message.kind == "alive" or not self._is_under_way(worker, message):
+            return
         elif message.kind == "pull":
             self._send_exchange(worker)
-        elif message.kind == "unit":
-            self._note_unit(worker, message)
         elif message.kind == "push":
             self._take(worker, message)
         else:
@@ -616,6 +617,14 @@ class Server:
         """Whether a message belongs to the turn that the worker is in, and not to one that was cut off."""
         is_in_turn = bool(self._waiting.alive[worker] and not self._waiting.idle[worker])
         return is_in_turn and message.header.get("turn") == self._turn_number(worker)
+
+    def _is_of_round(self, worker: int, message: Message) -> bool:
+        """Whether a unit belongs to the turn that the worker is in, or to one of a code that it has been asked for.
+
+        A worker of a code goes on after its answer, since somebody else may not answer.
+        """
+        has_answered = self._coded is not None and message.header.get("turn") == self._turn_number(worker)
+        return has_answered or self._is_under_way(worker, message)
 
     def _turn_number(self, worker: int) -> int:
         """The number of the worker's last turn; -1 if there is none."""

@@ -41,15 +41,15 @@ def test_a_live_run_is_what_was_promised_and_can_be_replayed(name):
         assert_kept_and_replayed(PROTOCOLS[name], run)
 
 
-def hanging_from(first_unit):
-    """A throttle that lets worker 2 hang from this unit on, and what ends that."""
+def hanging_from(first_unit, *, odd_seconds=0.002):
+    """A throttle that lets worker 2 hang from this unit on, and what ends that; odd units take `odd_seconds`."""
     is_over = threading.Event()
 
     def throttle(worker, unit):
-        """2 ms; worker 2 waits until the run is over."""
+        """Worker 2 waits until the run is over."""
         if worker == 2 and unit >= first_unit:
             is_over.wait(60)
-        return 0.002
+        return odd_seconds if unit % 2 else 0.002
 
     return {"throttle": throttle, "on_end": is_over.set}
 
@@ -130,3 +130,14 @@ def test_nothing_of_a_coded_round_can_be_skipped():
 def test_a_code_is_served_to_its_own_workers():
     with pytest.raises(ValueError, match="the workers must be those of the code, 4; got 3"):
         PROTOCOLS["coded"].rule(3)
+
+
+@pytest.mark.slow
+def test_the_others_go_on_until_they_are_enough_without_a_worker_that_does_not_answer():
+    """After one chunk each all four are asked; worker 2 hangs then, and the others need their second chunks."""
+    protocol = PROTOCOLS["coded"]
+    with jax.enable_x64(True):
+        run, _ = live_run(protocol, num_commits=12, seconds=20.0, **hanging_from(7, odd_seconds=0.1))
+        assert len(run.loss) == 12 and not [m for m in run.memberships if m.change == "left"]
+        assert (run.schedule.work[4:, 2] == 0).all() and (run.schedule.work[4:, [0, 1, 3]].sum(axis=1) >= 4).all()
+        assert_kept_and_replayed(protocol, run)
