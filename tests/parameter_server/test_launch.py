@@ -144,7 +144,7 @@ def test_a_worker_that_is_killed_is_started_again():
     server = parameter_server.Server(asp_setup(), limits)
 
     def stop_after_the_return():
-        while not any(change.change == "came back" for change in server._memberships):
+        while not any(change.change == "came back" for change in server.memberships):
             time.sleep(0.05)
         time.sleep(1.0)
         server.stop()

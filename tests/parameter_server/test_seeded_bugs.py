@@ -6,7 +6,7 @@ a push that has arrived is left out of a commit           x
 a push that a commit has is not applied                            x
 a commit is applied twice                                          x
 a push is in two commits                       x
-a commit takes K - 1 pushes                               x
+a commit takes K - 1 pushes                               x                                              x
 parameters of an older version are sent                            x
 a worker is put out, and nobody writes it down            x
 a push of a turn that was cut off is taken                         x
@@ -130,7 +130,7 @@ BUGS = {
     a_push_is_not_applied: ("bsp", "replay"),
     a_commit_is_applied_twice: ("ssp", "replay"),
     a_push_is_in_two_commits: ("k_async", "promise", "replay"),
-    a_commit_takes_one_push_too_few: ("k_sync", "promise"),
+    a_commit_takes_one_push_too_few: ("k_sync", "promise", "replay"),
     parameters_of_an_older_version_are_sent: ("bsp", "replay"),
     nobody_writes_down_who_is_put_out: ("bsp", "promise"),
     a_push_of_a_turn_that_was_cut_off_is_taken: ("ssp", "replay"),
