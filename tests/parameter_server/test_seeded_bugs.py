@@ -6,7 +6,7 @@ a push that has arrived is left out of a commit           x
 a push that a commit has is not applied                            x
 a commit is applied twice                                          x
 a push is in two commits                       x
-a commit takes K - 1 pushes                               x                                              x
+a commit takes K - 1 pushes                               x        x
 parameters of an older version are sent                            x
 a worker is put out, and nobody writes it down            x
 a push of a turn that was cut off is taken                         x
