@@ -322,7 +322,6 @@ class _Turns:
                 self._inbox.put_back(answer)
                 return False
             version_params = wire.from_bytes(answer.body, self._layout)
-        assert not isinstance(self._program, CodedProgram)  # whose turns are stopped
         self._send_push({"turn": order.turn}, wire.to_bytes(self._program.message(version_params, order.weight)), 0)
         return True
 
