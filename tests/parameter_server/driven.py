@@ -48,12 +48,12 @@ class Listener:
 
 
 @lru_cache
-def _gradient_program(name, worker):
+def _gradient_program(name, worker, is_x64):
     return worker_program(setup(PROTOCOLS[name]), worker)
 
 
 @lru_cache
-def _fingerprint(name):
+def _fingerprint(name, is_x64):
     return fingerprint(setup(PROTOCOLS[name]))
 
 
@@ -99,7 +99,9 @@ class Driven:
         self.pushed: dict[int, list[Any]] = {worker: [] for worker in range(NUM_WORKERS)}
         is_local = PROTOCOLS[name].local is not None
         self.programs = {
-            worker: worker_program(self.setup, worker) if is_local else _gradient_program(name, worker)
+            worker: worker_program(self.setup, worker)
+            if is_local
+            else _gradient_program(name, worker, jax.config.jax_enable_x64)
             for worker in range(NUM_WORKERS)
         }
 
@@ -112,7 +114,12 @@ class Driven:
         if worker in self.connections:
             return
         connection = self.connections[worker] = Connection()
-        hello = {"kind": "hello", "worker": worker, "incarnation": str(worker), "fingerprint": _fingerprint(self.name)}
+        hello = {
+            "kind": "hello",
+            "worker": worker,
+            "incarnation": str(worker),
+            "fingerprint": _fingerprint(self.name, jax.config.jax_enable_x64),
+        }
         self.deal(connection, Message(hello))
         self.deal(connection, Message({"kind": "ready"}))
 

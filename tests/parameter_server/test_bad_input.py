@@ -195,16 +195,15 @@ FLAWS = {
 
 @pytest.mark.parametrize("flaw", FLAWS)
 def test_a_push_that_is_not_complete_is_refused_and_the_run_goes_on(monkeypatch, flaw):
-    with jax.enable_x64(True):
-        run = Driven("asp", monkeypatch)
-        run.join(0)
-        run.join(1)
-        run.push(0)
-        good = run.pushed[0][-1]
-        (order,) = run.orders(0)
-        header, body = FLAWS[flaw]({**good.header, "turn": order.header["turn"]}, good.body)
-        run.deal(run.connections[0], wire.Message(header, body))
-        run.push(1)
-        result = run.end()
+    run = Driven("asp", monkeypatch)
+    run.join(0)
+    run.join(1)
+    run.push(0)
+    good = run.pushed[0][-1]
+    (order,) = run.orders(0)
+    header, body = FLAWS[flaw]({**good.header, "turn": order.header["turn"]}, good.body)
+    run.deal(run.connections[0], wire.Message(header, body))
+    run.push(1)
+    result = run.end()
     assert result.num_refused == 1
     assert len(result.loss) == 2
