@@ -210,7 +210,7 @@ def _later(server: Server, action: Any, moments: list[float]) -> Iterator[None]:
     """Does something once the server has made 50 commits; `moments` gets the time on the server's clock."""
 
     def wait() -> None:
-        while len(server._log.commit_times) < 50:
+        while server.num_commits < 50:
             time.sleep(0.01)
         moments.append(server._clock.now())
         action()

@@ -9,7 +9,8 @@ from gcjax.parameter_server.calibration import (
     time_errors,
 )
 from gcjax.parameter_server.launch import Processes, WorkerError, is_restarted, local_run, processes, workers
-from gcjax.parameter_server.server import Limits, LiveRun, Membership, Server
+from gcjax.parameter_server.limits import Limits
+from gcjax.parameter_server.server import LiveRun, Membership, Server
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.transport import Disconnected, Refused, Security
 from gcjax.parameter_server.worker import Report, work

@@ -16,8 +16,13 @@ class EventClock:
 
     def __init__(self, clock: Clock = time.monotonic, *, begin: float = 0.0) -> None:
         """Shows `begin` seconds now."""
-        self._clock, self._offset = clock, begin - clock()
+        self._clock = clock
         self._type = np.dtype(jnp.result_type(float)).type
+        self.restart(begin)
+
+    def restart(self, begin: float = 0.0) -> None:
+        """Shows `begin` seconds from now on, whatever it has shown before."""
+        self._offset = begin - self._clock()
         self._last = self._type(begin)
 
     def now(self) -> float:

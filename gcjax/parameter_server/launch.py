@@ -22,7 +22,8 @@ import jax
 import jax.numpy as jnp
 
 from gcjax import _validate
-from gcjax.parameter_server.server import Limits, LiveRun, Server
+from gcjax.parameter_server.limits import Limits
+from gcjax.parameter_server.server import LiveRun, Server
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.transport import NO_SECURITY, Security
 from gcjax.parameter_server.worker import Throttle, work

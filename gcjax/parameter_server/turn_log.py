@@ -85,6 +85,10 @@ class TurnLog:
         last = self.turns[worker][-1] if self.turns[worker] else None
         return 0 if last is None else last.first + last.num_begun
 
+    def turn_number(self, worker: int) -> int:
+        """The number of the worker's last turn; -1 if there is none."""
+        return len(self.turns[worker]) - 1
+
     def begin(self, worker: int, turn: Turn) -> None:
         """Writes down that a worker begins a turn."""
         self.turns[worker].append(turn)
@@ -97,7 +101,7 @@ class TurnLog:
 
     def last_arrived(self, worker: int) -> int:
         """The number of the worker's last turn whose message has arrived; -1 if there is none."""
-        numbers = range(len(self.turns[worker]) - 1, -1, -1)
+        numbers = range(self.turn_number(worker), -1, -1)
         return next((number for number in numbers if math.isfinite(self.turns[worker][number].arrive)), -1)
 
     def replace_last(self, worker: int, **fields: Any) -> Turn:

@@ -5,7 +5,8 @@ has their bytes only, and its size is known before it comes.
 """
 
 import json
-from collections.abc import Mapping
+import math
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -121,3 +122,39 @@ def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
     if not 0 <= header["bytes"] <= max_bytes:
         raise ValueError(f"a message of this run has at most {max_bytes} bytes; this one announces {header['bytes']}.")
     return header
+
+
+def is_complete(message: Message, num_bytes: int) -> bool:
+    """Whether a message of a worker says all that one of its kind must, and a push has as many bytes as it must."""
+    fields = _FIELDS.get(message.kind, {})
+    has_fields = all(name in message.header and is_valid(message.header[name]) for name, is_valid in fields.items())
+    return has_fields and (message.kind != "push" or (message.body is not None and message.body.size == num_bytes))
+
+
+def _is_number(value: Any) -> bool:
+    """Whether it is a number; the loss may be one that is not finite."""
+    return isinstance(value, int | float) and not isinstance(value, bool)
+
+
+def _is_time(value: Any) -> bool:
+    """Whether it is a number of seconds."""
+    return _is_number(value) and math.isfinite(value)
+
+
+def _are_times(value: Any) -> bool:
+    """Whether it is a list of seconds, one at least."""
+    return isinstance(value, list) and bool(value) and all(map(_is_time, value))
+
+
+_FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
+    "push": {
+        "compute_start": _is_time,
+        "ends": _are_times,
+        "is_finite": lambda value: isinstance(value, bool),
+        "loss": _is_number,
+        "lost": _is_number,
+        "send_start": _is_time,
+    },
+    "unit": {"compute_start": _is_time, "end": _is_time, "loss": _is_number},
+}
+"""What a message of a worker must say, by its kind; one that does not is refused."""

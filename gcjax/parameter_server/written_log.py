@@ -57,12 +57,12 @@ class WrittenLog(TurnLog):
     def begin(self, worker: int, turn: Turn) -> None:
         """Writes down that a worker begins a turn."""
         super().begin(worker, turn)
-        self._write_turn(worker, len(self.turns[worker]) - 1, turn._asdict())
+        self._write_turn(worker, self.turn_number(worker), turn._asdict())
 
     def replace_last(self, worker: int, **fields: Any) -> Turn:
         """The worker's last turn, with other fields."""
         turn = super().replace_last(worker, **fields)
-        self._write_turn(worker, len(self.turns[worker]) - 1, fields)
+        self._write_turn(worker, self.turn_number(worker), fields)
         return turn
 
     def commit(self, commit: int, messages: list[tuple[int, int]], loss: float, now: float) -> None:

@@ -48,12 +48,12 @@ class Listener:
 
 
 @lru_cache
-def _gradient_program(name, worker):
+def _gradient_program(name, worker, is_x64):
     return worker_program(setup(PROTOCOLS[name]), worker)
 
 
 @lru_cache
-def _fingerprint(name):
+def _fingerprint(name, is_x64):
     return fingerprint(setup(PROTOCOLS[name]))
 
 
@@ -94,12 +94,14 @@ class Driven:
         self.name, self.setup = name, setup(PROTOCOLS[name])
         limits = parameter_server.Limits(num_commits, **{"min_workers": 1, "lease": 1000.0, **limits})
         self.server = parameter_server.Server(self.setup, limits)
-        self.layout = self.server._updates.layout
+        self.layout = self.server._commits.updates.layout
         self.connections: dict[int, Connection] = {}
         self.pushed: dict[int, list[Any]] = {worker: [] for worker in range(NUM_WORKERS)}
         is_local = PROTOCOLS[name].local is not None
         self.programs = {
-            worker: worker_program(self.setup, worker) if is_local else _gradient_program(name, worker)
+            worker: worker_program(self.setup, worker)
+            if is_local
+            else _gradient_program(name, worker, jax.config.jax_enable_x64)
             for worker in range(NUM_WORKERS)
         }
 
@@ -112,7 +114,12 @@ class Driven:
         if worker in self.connections:
             return
         connection = self.connections[worker] = Connection()
-        hello = {"kind": "hello", "worker": worker, "incarnation": str(worker), "fingerprint": _fingerprint(self.name)}
+        hello = {
+            "kind": "hello",
+            "worker": worker,
+            "incarnation": str(worker),
+            "fingerprint": _fingerprint(self.name, jax.config.jax_enable_x64),
+        }
         self.deal(connection, Message(hello))
         self.deal(connection, Message({"kind": "ready"}))
 
@@ -124,11 +131,10 @@ class Driven:
     def silence(self, worker):
         """Nothing is heard of the worker for longer than its lease; its connection stays."""
         server = self.server
-        if worker in self.connections and server._waiting.alive[worker]:
+        if worker in self.connections and server._coordinator.waiting.alive[worker]:
             now = server._clock.now()
-            silent = server._members[worker]._replace(last_heard=now - server._limits.lease)
-            others = {w: member._replace(last_heard=now) for w, member in server._members.items()}
-            server._members = {**others, worker: silent}
+            server._members.hear_all(now)
+            server._members.hear(worker, now - server._limits.lease)
             server._end_leases(now)
 
     def orders(self, worker):

@@ -180,3 +180,30 @@ def test_a_clock_that_jumps_changes_nothing(monkeypatch):
     assert [m.change for m in result.memberships] == ["joined", "joined"] and len(result.loss) == 6
     time_of_commits = result.schedule.time[:6]
     assert (np.diff(time_of_commits) > 0).all() and time_of_commits[-1] < 600
+
+
+FLAWS = {
+    "a byte too few": lambda header, body: (header, body[:-1]),
+    "no bytes": lambda header, body: (header, None),
+    "no ends": lambda header, body: ({**header, "ends": []}, body),
+    "ends in words": lambda header, body: ({**header, "ends": ["soon"]}, body),
+    "an end that never comes": lambda header, body: ({**header, "ends": [float("inf")]}, body),
+    "no loss": lambda header, body: ({name: value for name, value in header.items() if name != "loss"}, body),
+    "a loss in words": lambda header, body: ({**header, "loss": "none"}, body),
+}
+
+
+@pytest.mark.parametrize("flaw", FLAWS)
+def test_a_push_that_is_not_complete_is_refused_and_the_run_goes_on(monkeypatch, flaw):
+    run = Driven("asp", monkeypatch)
+    run.join(0)
+    run.join(1)
+    run.push(0)
+    good = run.pushed[0][-1]
+    (order,) = run.orders(0)
+    header, body = FLAWS[flaw]({**good.header, "turn": order.header["turn"]}, good.body)
+    run.deal(run.connections[0], wire.Message(header, body))
+    run.push(1)
+    result = run.end()
+    assert result.num_refused == 1
+    assert len(result.loss) == 2

@@ -20,7 +20,8 @@ import pytest
 
 from gcjax import protocols
 from gcjax.parameter_server import waiting
-from gcjax.parameter_server.server import Server
+from gcjax.parameter_server.commits import Commits
+from gcjax.parameter_server.coordinator import Coordinator
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.parameter_server.updates import Updates
@@ -34,13 +35,13 @@ def a_worker_may_be_one_unit_further_ahead(patch):
 
 
 def a_push_is_left_out_of_a_commit(patch):
-    commit = Server._commit
+    commit = Commits.commit
 
-    def lossy(server, taken, now):
-        server._pending = server._pending[:-1] if server.num_commits == 2 else server._pending
-        commit(server, taken, now)
+    def lossy(commits, taken, now):
+        commits._pending = commits._pending[:-1] if commits.count == 2 else commits._pending
+        commit(commits, taken, now)
 
-    patch.setattr(Server, "_commit", lossy)
+    patch.setattr(Commits, "commit", lossy)
 
 
 def a_push_is_not_applied(patch):
@@ -60,14 +61,14 @@ def a_commit_is_applied_twice(patch):
 
 
 def a_push_is_in_two_commits(patch):
-    commit = Server._commit
+    commit = Commits.commit
 
-    def keeping(server, taken, now):
-        kept = server._pending[:1] if server.num_commits == 2 else []
-        commit(server, taken, now)
-        server._pending += kept
+    def keeping(commits, taken, now):
+        kept = commits._pending[:1] if commits.count == 2 else []
+        commit(commits, taken, now)
+        commits._pending += kept
 
-    patch.setattr(Server, "_commit", keeping)
+    patch.setattr(Commits, "commit", keeping)
 
 
 def a_commit_takes_one_push_too_few(patch):
@@ -92,11 +93,10 @@ def nobody_writes_down_who_is_put_out(patch):
 
 
 def a_push_of_a_turn_that_was_cut_off_is_taken(patch):
-    patch.setattr(
-        Server,
-        "_is_under_way",
-        lambda server, worker, message: bool(server._waiting.alive[worker] and not server._waiting.idle[worker]),
-    )
+    def is_in_turn(coordinator, worker, message):
+        return bool(coordinator.waiting.alive[worker] and not coordinator.waiting.idle[worker])
+
+    patch.setattr(Coordinator, "_is_under_way", is_in_turn)
 
 
 def weights_are_too_large(patch):

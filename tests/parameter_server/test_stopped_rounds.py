@@ -116,10 +116,12 @@ def test_a_worker_that_leaves_after_the_stop_does_not_hold_up_the_round(monkeypa
 
 def test_a_plan_asks_only_those_whose_messages_are_needed():
     server = parameter_server.Server(setup(PROTOCOLS["coded"]), parameter_server.Limits(1))
-    asked = server._stops.begin(np.array([2, 0, 2, 0], np.int32), np.ones(4, bool), now=1.0)
-    server._end()
+    asked = server._coordinator._stops.begin(np.array([2, 0, 2, 0], np.int32), np.ones(4, bool), now=1.0)
+    server.close()
     assert asked.tolist() == [True, False, True, False]
-    assert server._stops.request(0)["units"] == 2 and np.shape(server._stops.request(0)["encode"]) == (1, 2, 1)
+    assert server._coordinator._stops.request(0)["units"] == 2 and np.shape(
+        server._coordinator._stops.request(0)["encode"]
+    ) == (1, 2, 1)
 
 
 def test_nothing_of_a_coded_round_can_be_skipped():

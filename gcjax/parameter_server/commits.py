@@ -1,0 +1,126 @@
+"""What the server has to lose: the parameters, the pushes that are in no commit yet, and the record.
+
+Letters: W workers, E commits.
+"""
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from gcjax.parameter_server import coded_record, turn_log, wire, written_log
+from gcjax.parameter_server.coded_rounds import CodedRounds
+from gcjax.parameter_server.recovery import Checkpoints, Parameters, replayed
+from gcjax.parameter_server.setups import Setup
+from gcjax.parameter_server.turn_log import TurnLog
+from gcjax.parameter_server.updates import Contribution, Updates
+from gcjax.parameter_server.written_log import WrittenLog
+from gcjax.protocols.schedule import Schedule
+from gcjax.protocols.simulation.rules import View
+
+
+class Commits:
+    """The commits of a run.
+
+    Attributes:
+      log: what happened.
+      updates: the parameters.
+      coded: the rounds of the code; None for a protocol without one.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        """Nothing has happened yet."""
+        self._setup, self._rule = setup, setup.rule()
+        self.updates = Updates(setup.protocol, setup.optimizer, self._rule.weight, setup.initial_params())
+        code = setup.protocol.code
+        self.coded = None if code is None else CodedRounds(code, self.updates.params)
+        self.log = TurnLog(setup.num_workers)
+        self._pending: list[Contribution] = []
+        self._checkpoints: Checkpoints | None = None
+
+    @property
+    def count(self) -> int:
+        """E, so far."""
+        return len(self.log.commit_times)
+
+    @property
+    def layout(self) -> wire.Layout:
+        """Of the arrays of a push."""
+        return self.updates.layout if self.coded is None else self.coded.layout
+
+    @property
+    def parameters(self) -> Parameters:
+        """After the last commit."""
+        return Parameters(self.updates.params, self.updates.opt_state)
+
+    def warm_up(self) -> None:
+        """Compiles what a commit takes."""
+        self.updates.warm_up()
+        if self.coded is not None:
+            self.coded.warm_up(self.updates.params)
+
+    def recover(
+        self, folder: Path, checkpoint_every: int, fingerprint: dict[str, str], view: Callable[[], View]
+    ) -> float:
+        """Goes on with what a folder has, and writes there from now on.
+
+        Args:
+          folder: with the log and the checkpoints, or for them.
+          checkpoint_every: commits between two checkpoints.
+          fingerprint: of the setup.
+          view: `() -> View`, what the rule knows now.
+
+        Returns:
+          Seconds of the last event in the log; 0 if there is none.
+        """
+        self._checkpoints = Checkpoints(folder, checkpoint_every)
+        self.log = log = WrittenLog(folder / written_log.NAME, self._setup.num_workers, fingerprint, view)
+        if log.commit_times:
+            kept = self._checkpoints.read(self.count, self.parameters)
+            parameters = kept or replayed(self._setup, self.schedule(log.commit_times[-1]))
+            self.updates.params, self.updates.opt_state = parameters
+        return log.last_time
+
+    def restored_view(self, view: View) -> View:
+        """The view after the last commit that the log has; the one that is given if it has none."""
+        return self.log.restored(view) if isinstance(self.log, WrittenLog) else view
+
+    def add(self, worker: int, loss: float, tree: Any) -> None:
+        """Takes the push of the worker's last turn, which waits for its commit."""
+        turn, number = self.log.turns[worker][-1], self.log.turn_number(worker)
+        work = len(turn.ends)
+        self._pending.append(
+            Contribution(worker=worker, turn=number, version=turn.version, work=work, loss=loss, tree=tree)
+        )
+
+    def commit(self, taken: np.ndarray, now: float) -> None:
+        """Commits the pushes of the workers `taken bool[W]`."""
+        contributions = [c for c in self._pending if taken[c.worker]]
+        self._pending = [c for c in self._pending if not taken[c.worker]]
+        messages = [(c.worker, c.turn) for c in contributions]
+        if self.coded is not None:
+            self.log.end_round(self.coded.plan.progress, now)
+            contributions = [self.coded.estimate(contributions, self.updates.params)]
+        loss = self.updates.commit(contributions, self.count)
+        self.log.commit(self.count, messages, loss, now)
+        self.save()
+
+    def drop_pending(self) -> None:
+        """Drops the pushes that are in no commit, as if they had not arrived."""
+        for contribution in self._pending:
+            self.log.replace_last(contribution.worker, send_start=math.inf, arrive=math.inf)
+        self._pending = []
+
+    def save(self, *, is_last: bool = False) -> None:
+        """Writes a checkpoint, if there are to be any and it is time for one."""
+        if self._checkpoints is not None:
+            self._checkpoints.save(self.count, self.parameters, is_last=is_last)
+
+    def schedule(self, end: float) -> Schedule:
+        """The record of the run, which has ended at `end` seconds."""
+        code = self._setup.protocol.code
+        if code is None:
+            return turn_log.schedule_of(self.log, self._rule, end)
+        return coded_record.schedule_of(self.log, code.assignment, self._rule.weight, end)

@@ -1,0 +1,129 @@
+"""The workers at the server: who is connected, what was heard of each when, and what each is told.
+
+Letters: W workers.
+"""
+
+import contextlib
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.parameter_server.setups import Setup, differences, fingerprint
+from gcjax.parameter_server.transport import Connection, Disconnected
+from gcjax.parameter_server.wire import Message
+
+
+class Member(NamedTuple):
+    """A worker that is connected, or has been.
+
+    Attributes:
+      connection: None while it has none.
+      incarnation: which process it is.
+      last_heard: seconds.
+    """
+
+    connection: Connection | None
+    incarnation: str
+    last_heard: float
+
+
+class Members:
+    """The workers that have said who they are.
+
+    Attributes:
+      num_refused: messages and workers that were not let in.
+    """
+
+    def __init__(self, setup: Setup) -> None:
+        """Nobody is connected yet. Whoever comes must run this setup."""
+        self.num_refused = 0
+        self.fingerprint = fingerprint(setup)
+        self._num_workers = setup.num_workers
+        self._members: dict[int, Member] = {}
+        self._workers: dict[int, int] = {}  # by the id of a connection
+
+    def __getitem__(self, worker: int) -> Member:
+        """The worker of this number, which has been connected."""
+        return self._members[worker]
+
+    def worker_of(self, connection: Connection) -> int | None:
+        """The number of the worker with this connection; None if it has not been let in."""
+        return self._workers.get(id(connection))
+
+    def is_current(self, worker: int, connection: Connection) -> bool:
+        """Whether the connection is the worker's, and not one of a process that was replaced."""
+        return self._members[worker].connection is connection
+
+    def greet(self, connection: Connection, message: Message, alive: np.ndarray, now: float) -> None:
+        """Lets in a worker that runs the same, and tells any other one why not; `alive bool[W]` says who takes part."""
+        if message.kind == "alive":
+            return  # of a worker that was refused, and does not know it yet
+        worker, incarnation = message.header.get("worker"), message.header.get("incarnation")
+        why, may_try_again = self._why_not(message, alive)
+        if why or not isinstance(worker, int):
+            self.num_refused += 1
+            connection.send(Message({"kind": "refused", "why": why, "may_try_again": may_try_again}))
+            return
+        if worker in self._members and self._members[worker].incarnation != incarnation:
+            why = f"another process has taken the number {worker} meanwhile."
+            self.send(worker, Message({"kind": "refused", "why": why}))
+        self._members[worker] = Member(connection, str(incarnation), now)
+        self._workers[id(connection)] = worker
+
+    def _why_not(self, message: Message, alive: np.ndarray) -> tuple[str, bool]:
+        """Why the sender is not let in, empty if it is; and whether it may try again."""
+        header, worker = message.header, message.header.get("worker")
+        is_number = isinstance(worker, int) and not isinstance(worker, bool) and 0 <= worker < self._num_workers
+        if message.kind != "hello" or not isinstance(worker, int) or not is_number:
+            return f"a worker must say its number, 0, ..., {self._num_workers - 1}; got {worker!r}.", False
+        theirs = header.get("fingerprint")
+        if different := differences(self.fingerprint, theirs if isinstance(theirs, dict) else {}):
+            return f"server and worker must run the same; they differ in\n{different}", False
+        if alive[worker] and self._members[worker].incarnation != header.get("incarnation"):
+            # It may have ended, and its lease not yet.
+            return f"worker {worker} is there already. Give each process another number.", True
+        return "", False
+
+    def hear(self, worker: int, now: float) -> None:
+        """Notes that something was heard of a worker."""
+        self._members[worker] = self._members[worker]._replace(last_heard=now)
+
+    def hear_all(self, now: float) -> None:
+        """Notes that something was heard of everybody."""
+        for worker in self._members:
+            self.hear(worker, now)
+
+    def silence(self, alive: np.ndarray, now: float) -> dict[int, float]:
+        """Seconds for which nothing was heard, of each worker that takes part, `alive bool[W]`."""
+        return {worker: now - member.last_heard for worker, member in self._members.items() if alive[worker]}
+
+    def refuse(self, worker: int, why: str) -> None:
+        """Tells a worker that it is out for good, and forgets its connection."""
+        self.num_refused += 1
+        self.send(worker, Message({"kind": "refused", "why": why}))
+        connection = self._members[worker].connection
+        if connection is not None:
+            self.disconnect(connection)
+
+    def disconnect(self, connection: Connection) -> int | None:
+        """Forgets a connection; returns its worker if that has no other one."""
+        worker = self._workers.pop(id(connection), None)
+        if worker is None or not self.is_current(worker, connection):
+            return None
+        self._members[worker] = self._members[worker]._replace(connection=None)
+        return worker
+
+    def send(self, worker: int, message: Message) -> None:
+        """Sends a message; a worker that is gone is put out when its connection's end is dealt with."""
+        connection = self._members[worker].connection
+        if connection is not None:
+            with contextlib.suppress(Disconnected):
+                connection.send(message)
+
+    def close(self) -> None:
+        """Tells all workers that the run is done, and closes the connections once that is written."""
+        for worker in self._members:
+            self.send(worker, Message({"kind": "end"}))
+        for member in self._members.values():
+            if member.connection is not None:
+                member.connection.close()
