@@ -7,6 +7,7 @@ import contextlib
 import hmac
 import queue
 import threading
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -139,6 +140,8 @@ class Server(flight.FlightServerBase):
         closing = threading.Thread(target=self.shutdown, daemon=True)  # it waits for whoever has not hung up
         closing.start()
         closing.join(timeout=CLOSE_SECONDS)
+        if closing.is_alive():
+            _skip_at_exit(self)
 
     def _check(self, command: bytes) -> None:
         """Raises an error unless the command is that of this format."""
@@ -148,6 +151,14 @@ class Server(flight.FlightServerBase):
                 f"both sides must speak the same format, {COMMAND.decode()}; got {command[:60]!r}. Install the same "
                 "gcjax on both"
             )
+
+
+def _skip_at_exit(server: Any) -> None:
+    """Lets the interpreter end although somebody has not hung up: pyarrow's own finalizer would wait for that again."""
+    for finalizer in list(getattr(weakref.finalize, "_registry", ())):
+        alive = finalizer.peek()
+        if alive is not None and alive[0] is server:
+            finalizer.atexit = False
 
 
 class _TokenCheck(flight.ServerMiddlewareFactory):

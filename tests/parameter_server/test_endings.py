@@ -1,5 +1,7 @@
 """How a worker learns that a run is done, or that it is not wanted."""
 
+import subprocess
+import sys
 import threading
 
 import jax
@@ -60,3 +62,20 @@ def test_a_run_that_is_done_while_a_turn_is_under_way_is_done():
 def test_a_refusal_that_comes_late_is_one():
     with pytest.raises(Refused, match="something else"):
         served(Message({"kind": "refused", "why": "the server runs something else"}))
+
+
+SOMEBODY_HANGS_ON = """
+from gcjax.parameter_server import flight
+listener = flight.listen("127.0.0.1:0", lambda connection: connection.receive(), max_bytes=1)
+connection = flight.connect(listener.address, max_bytes=1)
+listener.close()
+print("closed")
+"""
+
+
+@pytest.mark.slow
+def test_a_process_whose_listener_is_closed_ends_although_somebody_has_not_hung_up():
+    result = subprocess.run(
+        [sys.executable, "-c", SOMEBODY_HANGS_ON], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (result.returncode, result.stdout) == (0, "closed\n"), result.stderr
