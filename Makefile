@@ -12,7 +12,7 @@ test: $(STAMP)
 	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 test-slow: $(STAMP)  ## the tests that take long, and more cases of what `make test` checks
-	$(BIN)/python -m pytest -n 2 --dist loadfile --slow -m slow
+	$(BIN)/python -m pytest -n 2 --dist worksteal --slow -m slow
 
 test-all: test test-slow
 

@@ -39,6 +39,7 @@ def save_and_wait(self, step, *rest):
 Checkpoints.save = save_and_wait
 sys.exit(cli.main())
 """
+NUM_MOMENTS = 5 * int(os.environ.get("GCJAX_FUZZ", "1"))
 READERS = {".gin": Path.read_text, ".md": Path.read_text, ".json": lambda path: json.loads(path.read_text())}
 READERS |= {".parquet": pq.read_table, ".png": imread}
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")
@@ -155,7 +156,7 @@ def test_a_sweep_saves_a_checkpoint_and_says_how_to_go_on(config, tmp_path, numb
 @LINUX
 @pytest.mark.slow
 @pytest.mark.parametrize("number", STATUS, ids=lambda number: number.name)
-def test_at_twenty_random_moments(config, tmp_path, number):
+def test_at_random_moments(config, tmp_path, number):
     """From the first moment of the command to the last, with the compiler at work; then it goes on as it was told."""
     compiling, cached = (environment(config, cached=which) for which in (False, True))
     whole = tmp_path / "whole"
@@ -163,7 +164,7 @@ def test_at_twenty_random_moments(config, tmp_path, number):
     begin = time.monotonic()
     assert end(start(["run", config, "--out", tmp_path / "timed"], compiling))[0] == 0
     seconds, moments = time.monotonic() - begin, random.Random(int(number))
-    for i in range(20):
+    for i in range(NUM_MOMENTS):
         out = tmp_path / str(i)
         process = start(["run", config, "--out", out], compiling)
         wait_until(lambda process=process: in_main(process), process)
