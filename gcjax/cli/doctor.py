@@ -5,6 +5,7 @@ import os
 import platform
 import shutil
 import sys
+import textwrap
 from importlib import metadata
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,7 @@ from typing import Any
 from gcjax.cli import cached_programs, machine_errors
 
 _GIBIBYTE = 2**30
+_COLUMNS = 80  # also where there is no terminal
 
 
 def command(options: argparse.Namespace) -> int:
@@ -113,13 +115,20 @@ def _lines(result: dict[str, Any]) -> list[str]:
     host, cache = result["memory"]["host"], result["cache"]
     lines = [
         f"Python    {result['python']} on {result['platform']}",
-        f"Packages  {', '.join(packages)}",
-        f"Devices   {', '.join(devices) or 'none'}",
+        *_paragraph("Packages", packages),
+        *_paragraph("Devices", devices),
         f"Memory    {_gibibytes(host)} of this machine, {_gibibytes(result['memory']['arrays'])} for arrays",
         f"Cache     {_gibibytes(cache['bytes'])} in {cache['folder']}; {_gibibytes(cache['free'])} free on its disk",
     ]
     problems = [f"Problem   {problem}" for problem in result["problems"]]
     return [*lines, *(problems or ["A run would work."])]
+
+
+def _paragraph(head: str, items: list[str]) -> list[str]:
+    """Lines of at most 80 columns with a head and the items after it, none of them over two lines."""
+    unbroken = ", ".join(item.replace(" ", "\0") for item in items) or "none"
+    lines = textwrap.wrap(unbroken, _COLUMNS - 10, break_long_words=False, break_on_hyphens=False)
+    return [f"{'' if number else head:<10}{line}".replace("\0", " ") for number, line in enumerate(lines)]
 
 
 def _gibibytes(num_bytes: int | None) -> str:

@@ -1,4 +1,4 @@
-"""Gradient coding from cyclic MDS codes (Raviv, Tamo, Tandon, Dimakis, ICML 2018, arXiv 1707.03858)."""
+"""Gradient coding from cyclic MDS codes (Raviv, Tandon, Dimakis, Tamo, ICML 2018, arXiv 1707.03858)."""
 
 import numpy as np
 

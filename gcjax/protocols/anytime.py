@@ -1,4 +1,4 @@
-"""Anytime minibatch (Ferdinand, Al-Lawati, Draper, Nokleby, ICLR 2019; Ferdinand et al. 2020)."""
+"""Anytime minibatch (Ferdinand, Al-Lawati, Draper, Nokleby, ICLR 2019)."""
 
 from typing import Any
 

@@ -92,3 +92,23 @@ def test_the_size_of_the_cache(examined, monkeypatch, tmp_path):
 def test_the_versions_that_are_supported_are_those_of_the_package():
     names = {package["name"] for package in doctor.package_versions()}
     assert {"jax", "jaxlib", "flax", "optax", "numpy", "rich"} <= names and "pytest" not in names
+
+
+def test_many_packages_are_shown_in_80_columns(capsys, requirements, monkeypatch):
+    names = [f"package-{letter * (5 + number)}" for number, letter in enumerate("abcdefghijklm")]
+    requirements(*names)
+    monkeypatch.setattr(metadata, "version", lambda name: "1.22.333")
+    assert cli.main(["doctor"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    first, end = (next(i for i, line in enumerate(lines) if line.startswith(head)) for head in ("Packages", "Devices"))
+    shown = lines[first:end]
+    assert len(shown) > 3 and all(len(line) <= 80 for line in shown) and len(shown[0]) > 50
+    assert [line[:10] for line in shown] == ["Packages  "] + [" " * 10] * (len(shown) - 1)
+    assert [item for line in shown for item in line[10:].rstrip(",").split(", ")] == [
+        f"{name} 1.22.333" for name in names
+    ]
+
+
+def test_a_device_with_a_long_name_stays_on_one_line():
+    assert doctor._paragraph("Devices", ["x y" * 40, "z"]) == [f"Devices   {'x y' * 40},", "          z"]
+    assert doctor._paragraph("Devices", []) == ["Devices   none"]

@@ -57,6 +57,13 @@ def test_the_readme_leads_to_the_start_of_everything_and_is_short():
     assert set(PAGES) - elsewhere - theory <= linked
 
 
+def test_blocks_of_the_readme_do_not_scroll_sideways():
+    columns = 90  # in the pages' font, in a window of 1200 pixels
+    blocks = pages.FENCE.findall(PAGES["README.md"].read_text())
+    assert len(blocks) == 3
+    assert [line for block in blocks for line in block.splitlines() if len(line) > columns] == []
+
+
 def test_page_on_the_algebra_says_what_its_blocks_print(capsys):
     pages.run(ALGEBRA)
     printed = capsys.readouterr().out.splitlines()
