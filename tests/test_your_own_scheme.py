@@ -91,7 +91,7 @@ def test_the_commands_of_the_pages_from_another_folder(study):
     done = gcjax("check", "--schedule", "../race.gin")
     assert (done.returncode, done.stderr) == (0, "")
     done = gcjax("run", "../race.gin", "--out", "out")
-    assert (done.returncode, done.stderr) == (0, "")
+    assert done.returncode == 0 and "gcjax:" not in done.stderr, done.stderr  # how far it is may be there, too
     assert done.stdout.count("\n") == 6 and "pacemaker,13," in done.stdout
 
 
