@@ -3,6 +3,9 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
 
+# Compiled modules are kept, also where the environment says otherwise: the tests start many processes.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-slow test-all test-matrix fuzz lint docs figures paper bench clean
 
 demo: $(STAMP)  ## trains on real data under eight schemes; tables and figures in runs/
