@@ -87,13 +87,14 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
         result = factory(*map(_copy_of_array, args), **{name: _copy_of_array(value) for name, value in kwargs.items()})
         bound_arguments = signature.bind(*args, **kwargs)
         bound_arguments.apply_defaults()
-        try:  # the factory, its arguments, and whether 64-bit types are switched on
-            origin = (factory, frozen(bound_arguments.arguments), jax.dtypes.canonicalize_dtype("float64").name)
+        float_type = jax.dtypes.canonicalize_dtype("float64").name
+        try:
+            origin = (factory, frozen(bound_arguments.arguments), float_type)
             hash(origin)
         except TypeError:
             return result
         compares_by_value = not any(map(_is_closure, _iterate_leaves(bound_arguments.arguments)))
-        return _with_origins(result, origin, compares_by_value, ())
+        return _with_origins(result, origin, compares_by_value, path=())
 
     return comparing
 

@@ -150,7 +150,7 @@ def _combination_progress(sweep_progress: Progress, combination: str, index: int
     return Progress(update, show=lambda _: None)
 
 
-def _seed_rows(parameters: Sequence[str], values: Sequence[str], results: analysis.Results) -> Columns:
+def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], results: analysis.Results) -> Columns:
     """A row for every seed of every scheme of a combination, which gives the parameters these values.
 
     Returns:
@@ -159,7 +159,10 @@ def _seed_rows(parameters: Sequence[str], values: Sequence[str], results: analys
     rows_of_schemes = []
     for scheme in results.schemes:
         seeds = results.seeds(scheme)
-        labels = {name: np.full(len(seeds), value, object) for name, value in zip(parameters, values, strict=True)}
-        last_values: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
-        rows_of_schemes.append({**labels, **last_values, "time_to_target": analysis.reach_times(results, scheme)})
+        named_values = zip(parameters, parameter_values, strict=True)
+        parameter_columns = {name: np.full(len(seeds), value, object) for name, value in named_values}
+        metrics: dict[str, Any] = {name: np.array([seed[name][-1] for seed in seeds]) for name in results.metrics}
+        rows_of_schemes.append(
+            {**parameter_columns, **metrics, "time_to_target": analysis.reach_times(results, scheme)}
+        )
     return analysis.stack(rows_of_schemes)

@@ -20,24 +20,24 @@ def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.
     of the chunks finished so far may fit better than a later one.) It takes log2(W·K) plans, and a plan counts as
     exact once `exact_enough`.
     """
-    times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)
+    sorted_times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)
 
-    def is_exact_at(time: jax.Array) -> jax.Array:
+    def decodes_exactly_at(time: jax.Array) -> jax.Array:
         """Whether what is finished by that time decodes exactly."""
         return exact_enough(assignment, num_blocks, plan(progress_at(assignment, finish, time)).residual)
 
-    def halve_bounds(_: int, bounds: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """Bounds half as far apart, by one plan."""
-        low, high = bounds  # inexact after the `low` earliest times; exact after the `high` earliest, or high = all + 1
-        middle = (low + high) // 2
-        middle_is_exact = is_exact_at(times[(middle - 1).clip(0)])
-        return jnp.where(middle_is_exact, low, middle), jnp.where(middle_is_exact, middle, high)
+    def bisection_step(_: int, num_chunks: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
+        """Numbers of chunks half as far apart, by one plan: too few of the earliest ones, and enough of them."""
+        too_few, enough = num_chunks
+        middle = (too_few + enough) // 2
+        is_enough = decodes_exactly_at(sorted_times[(middle - 1).clip(0)])
+        return jnp.where(is_enough, too_few, middle), jnp.where(is_enough, middle, enough)
 
-    num_steps = int(np.ceil(np.log2(times.size + 1)))
-    bounds = jnp.full((), 0, jnp.int32), jnp.full((), times.size + 1, jnp.int32)
-    _, high = jax.lax.fori_loop(0, num_steps, halve_bounds, bounds)
-    # Only where `high` came down from all + 1 was an exact time seen.
-    return jnp.where(high <= times.size, times[(high - 1).clip(0, times.size - 1)], jnp.inf)
+    num_steps = int(np.ceil(np.log2(sorted_times.size + 1)))
+    none_and_all_plus_1 = jnp.full((), 0, jnp.int32), jnp.full((), sorted_times.size + 1, jnp.int32)
+    _, enough = jax.lax.fori_loop(0, num_steps, bisection_step, none_and_all_plus_1)
+    # Only where `enough` came down from all + 1 was an exact time seen.
+    return jnp.where(enough <= sorted_times.size, sorted_times[(enough - 1).clip(0, sorted_times.size - 1)], jnp.inf)
 
 
 def exact_enough(assignment: Assignment, num_blocks: int, residual: jax.Array) -> jax.Array:

@@ -1,4 +1,4 @@
-"""All states that can be reached, breadth first, with a shortest way to each.
+"""All states that can be reached, breadth first, with a shortest path to each.
 
 Letters: N states at once, D entries of a state.
 """
@@ -42,7 +42,7 @@ class Exploration(NamedTuple):
       seconds: that it took, compiling included.
       failures: what went wrong first, of each sort: "guarantee" (a program step that its component does not promise),
         "property", "rely" (a guaranteed step that another component does not rely on) and "progress" (nobody can move);
-        the shortest way there.
+        the shortest path there.
     """
 
     states: int
@@ -70,8 +70,20 @@ def explore(
     return Exploration(search.known.size, search.transitions, time.perf_counter() - began, search.failures)
 
 
-_NumberedStep = tuple[int, int, np.ndarray, np.ndarray]
-"""A step: the component, the action (-1 for the environment), the row before, and the row after, not canonical."""
+class _PathStep(NamedTuple):
+    """A step on the path to a state.
+
+    Attributes:
+      component: whose step it is.
+      action: its number; -1 for a step of the environment.
+      canonical_row_before: int32[D], the state before.
+      row_after: int32[D], the state after, not canonical.
+    """
+
+    component: int
+    action: int
+    canonical_row_before: np.ndarray
+    row_after: np.ndarray
 
 
 class _Search:
@@ -153,7 +165,7 @@ class _Search:
             moves = self.stepper.program(rows)
             stuck = np.setdiff1d(np.arange(rows.shape[0]), moves.state)
             if stuck.size:
-                self._fail("progress", self._way(first + int(stuck[0])))
+                self._fail("progress", self._path(first + int(stuck[0])))
         else:
             moves = self.stepper.alone(rows, self.component)
         judgement = self.stepper.judge(rows[moves.state], moves, self.component or 0)
@@ -176,12 +188,13 @@ class _Search:
             return
         n = int(np.argmax(is_failure))
         number = first + int(moves.state[n])
-        last_step = int(moves.component[n]), int(moves.action[n]), self._state_entry(number)[0], moves.after[n]
-        self._fail(kind, [*self._way(number), last_step])
+        canonical_row_before, _, _ = self._state_entry(number)
+        last_step = _PathStep(int(moves.component[n]), int(moves.action[n]), canonical_row_before, moves.after[n])
+        self._fail(kind, [*self._path(number), last_step])
 
-    def _fail(self, kind: str, way: list[_NumberedStep]) -> None:
+    def _fail(self, kind: str, path: list[_PathStep]) -> None:
         """Records a failure of this kind, if there is none yet."""
-        self.failures.setdefault(kind, self._counterexample(way))
+        self.failures.setdefault(kind, self._counterexample(path))
 
     def _add_new(self, after: np.ndarray, canonical: np.ndarray, origins: np.ndarray) -> None:
         """Adds the states that are new, in the order in which they were found."""
@@ -214,30 +227,31 @@ class _Search:
             number -= rows.shape[0]
         raise IndexError(number)
 
-    def _way(self, number: int) -> list[_NumberedStep]:
+    def _path(self, number: int) -> list[_PathStep]:
         """The steps from the first state to that with this number."""
-        steps: list[_NumberedStep] = []
+        steps: list[_PathStep] = []
         while True:
-            _, after, (parent, component, action) = self._state_entry(number)
+            _, row_after, (parent, component, action) = self._state_entry(number)
             if parent < 0:
                 return steps[::-1]
-            steps.append((int(component), int(action), self._state_entry(int(parent))[0], after))
+            canonical_row_before, _, _ = self._state_entry(int(parent))
+            steps.append(_PathStep(int(component), int(action), canonical_row_before, row_after))
             number = int(parent)
 
-    def _counterexample(self, way: list[_NumberedStep]) -> tuple[Step, ...]:
-        """The steps of a way with numbers counted from the first state on, not canonical ones.
+    def _counterexample(self, path: list[_PathStep]) -> tuple[Step, ...]:
+        """The steps of a path with numbers counted from the first state on, not canonical ones.
 
         Actions are taken again; steps of the environment change the entries of a state by as much as they did.
         """
         row, steps = _row(self.layout, self.spec.initial), []
-        for component, action_number, canonical_before, after in way:
+        for component, action_number, canonical_row_before, row_after in path:
             state = self.layout.unflatten(row)
             if action_number >= 0:
-                action = self.stepper.actions[action_number][0]
+                action, _ = self.stepper.actions[action_number]
                 state_after, _ = action.move(self.layout.unflatten(jnp.asarray(row)), jnp.asarray(component))
                 name, row = action.name, _row(self.layout, state_after)
             else:
-                name, row = ENVIRONMENT, row + after - canonical_before
+                name, row = ENVIRONMENT, row + (row_after - canonical_row_before)
             steps.append(Step(self.spec.component_name(component), name, state, after=self.layout.unflatten(row)))
         return tuple(steps)
 
