@@ -58,6 +58,7 @@ def event_schedule(
         absences = absences.validated(work.num_workers, durations.dtype)
         changes, is_present = absences.changes(), absences.is_present
         queue = queue._replace(changes=changes, is_present=is_present, keeps_version=keeps_version)
+        rule = _with_room(rule, absences)
     # One commit more, to see whether there was room.
     turns, time, horizon = _simulated(queue, num_turns or work.num_units, max_commits + 1)
     max_messages = rule.num_contributions // (2 if rule.split else 1)
@@ -66,6 +67,14 @@ def event_schedule(
         _raise_no_room(turns, time, max_messages)
     horizon = jnp.where(is_lossy, jnp.nan, horizon)  # refused by the check of any schedule
     return rule_record(rule, turns, work, time[:-1], horizon)
+
+
+def _with_room(rule: Rule, absences: Absences) -> Rule:
+    """The rule, with room for contributions of a worker before and after each absence, where it can push several."""
+    num_workers, max_count = absences.leave.shape
+    if not rule.by_worker or rule.num_contributions <= num_workers:
+        return rule
+    return rule._replace(num_contributions=rule.num_contributions + max_count * num_workers)
 
 
 def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: jax.Array) -> Schedule:
