@@ -21,6 +21,7 @@ _TABLE_OF_KIND = {
     "specification": ("gcjax.specifications", "SPECIFICATIONS"),
     "straggler": ("gcjax.stragglers", "TABLE"),
     "network": ("gcjax.stragglers", "NETWORKS"),
+    "absences": ("gcjax.stragglers", "ABSENCES"),
     "task": ("gcjax.tasks", "TABLE"),
     "optimizer": ("optax", ""),
     "study": ("gcjax.study", "TABLE"),
