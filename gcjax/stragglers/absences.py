@@ -126,8 +126,9 @@ class RandomAbsences(NamedTuple):
 
     def sample(self, rng_key: jax.Array, num_workers: int) -> Absences:
         """Draws the absences of so many workers; all are there at the beginning."""
-        means = jnp.asarray([self.mean_present, self.mean_away], jnp.result_type(float))
-        gaps = jax.random.exponential(rng_key, (num_workers, self.max_count, 2), means.dtype) * means
+        dtype = jnp.result_type(float)
+        means = jnp.asarray([self.mean_present, self.mean_away], dtype).reshape(1, 1, 2)
+        gaps = jax.random.exponential(rng_key, (num_workers, self.max_count, 2), dtype) * means
         gaps = gaps.reshape(num_workers, -1)  # there, away, there, ...
         # Each long enough to change the times after it, which are sums.
         shortest = 16 * jnp.finfo(gaps.dtype).eps * gaps.sum(axis=1, keepdims=True)

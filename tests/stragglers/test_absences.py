@@ -52,7 +52,7 @@ def test_times_are_those_of_the_durations_type(x64):
         ({"workers": (-1,), "leave": (1.0,)}, r"a worker of absences must be a whole number"),
         ({"workers": (0,), "leave": (2.0,), "join": (1.0,)}, r"leave < join .* got \[2.0, 1.0\] for worker 0"),
         ({"workers": (0,), "leave": (2.0,), "join": (2.0,)}, r"leave < join .* got \[2.0, 2.0\] for worker 0"),
-        ({"workers": (1, 1), "leave": (1.0, 3.0), "join": (4.0, 5.0)}, r"apart.* got \[1.0, 4.0, 3.0, 5.0\] for worker 1"),
+        ({"workers": (1, 1), "leave": (1.0, 3.0), "join": (4.0, 5.0)}, r"apart.* got \[1.0, 4.0, 3.0, 5.0\] for"),
         ({"workers": (1, 1), "leave": (1.0, 3.0)}, r"apart.* got \[1.0, 3.0\] for worker 1"),
         ({"workers": (0,), "leave": (INF,)}, r"leave must be finite; got \[inf\] for worker 0"),
         ({"workers": (0,), "leave": (-1.0,)}, r"leave must be at least 0"),

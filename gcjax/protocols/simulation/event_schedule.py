@@ -58,7 +58,7 @@ def event_schedule(
         absences = absences.validated(work.num_workers, durations.dtype)
         changes, is_present = absences.changes(), absences.is_present
         queue = queue._replace(changes=changes, is_present=is_present, keeps_version=keeps_version)
-        rule = _with_room(rule, absences)
+        rule = with_room(rule, *absences.leave.shape)
     # One commit more, to see whether there was room.
     turns, time, horizon = _simulated(queue, num_turns or work.num_units, max_commits + 1)
     max_messages = rule.num_contributions // (2 if rule.split else 1)
@@ -69,12 +69,17 @@ def event_schedule(
     return rule_record(rule, turns, work, time[:-1], horizon)
 
 
-def _with_room(rule: Rule, absences: Absences) -> Rule:
-    """The rule, with room for contributions of a worker before and after each absence, where it can push several."""
-    num_workers, max_count = absences.leave.shape
+def with_room(rule: Rule, num_workers: int, num_lost: int) -> Rule:
+    """The rule, with room for contributions before and after each lost turn of a worker, if it can push several.
+
+    Args:
+      rule: for workers that lose no turn.
+      num_workers: W.
+      num_lost: the most turns that a worker loses since it leaves.
+    """
     if not rule.by_worker or rule.num_contributions <= num_workers:
         return rule
-    return rule._replace(num_contributions=rule.num_contributions + max_count * num_workers)
+    return rule._replace(num_contributions=rule.num_contributions + num_lost * num_workers)
 
 
 def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: jax.Array) -> Schedule:
