@@ -151,7 +151,7 @@ def absences(*, workers: Sequence[int], leave: Sequence[float], join: Sequence[f
       >>> away = gcjax.stragglers.absences(workers=(0, 2), leave=(3.0, 0.0), join=(5.0, 4.0))  # worker 2 joins at 4 s
       >>> schedule = gcjax.protocols.bsp()(jnp.ones((5, 3)), absences=away)
       >>> (schedule.worker >= 0).sum(axis=1)[:5].tolist()  # how many are in each commit
-      [2, 2, 2, 1, 2]
+      [2, 2, 1, 3, 3]
     """
     join = (np.inf,) * len(leave) if join is None else join
     if not len(workers) == len(leave) == len(join):
