@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 class Changes(NamedTuple):
     """Who leaves and who joins after the beginning, in order; arrays [n], the last time is inf.
 
-    At one moment those who leave come before those who join, and then the lowest worker comes first.
+    At one moment those who join come before those who leave, so that nobody is missed who is replaced at once; then the
+    lowest worker comes first.
 
     Attributes:
       time: float seconds; inf for what does not happen.
@@ -88,7 +89,7 @@ class Absences(NamedTuple):
         worker = jnp.repeat(jnp.arange(num_workers, dtype=jnp.int32), max_count)
         worker = jnp.concatenate([worker, worker, jnp.zeros(1, jnp.int32)])
         joins = jnp.arange(time.size) >= worker.size // 2
-        order = jnp.lexsort((worker, joins, time))
+        order = jnp.lexsort((worker, ~joins, time))
         return Changes(time[order], worker[order], joins[order])
 
     def memberships(self, schedule: "Schedule") -> "tuple[Membership, ...]":
@@ -198,7 +199,7 @@ def _seconds(name: str, value: Any) -> float:
 
 def _check_order(leave: np.ndarray, join: np.ndarray) -> None:
     """Raises `ValueError` unless each worker leaves, joins, leaves, ... at times that are each after the one before."""
-    times = np.stack([leave, join], axis=-1).reshape(leave.shape[0], -1)  # [W, 2 M]
+    times = np.stack([leave, join], axis=-1).reshape(leave.shape[0], 2 * leave.shape[1])
     later = (times[:, 1:] > times[:, :-1]) | np.isposinf(times[:, 1:])
     if not (later.all() and (times >= 0).all()):
         worker = int(np.argmin(later.all(axis=1) & (times >= 0).all(axis=1)))

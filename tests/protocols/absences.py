@@ -13,10 +13,10 @@ from gcjax.parameter_server.waiting import JOIN, LEAVE, MESSAGE, Waiting
 
 
 def changes_of(absences):
-    """[(time, 0 for leaving and 1 for joining, worker)] in order; at 0 nobody leaves."""
+    """[(time, whether it leaves, worker)] in order, so that who joins comes first; at 0 nobody leaves."""
     leave, join = (np.asarray(x).tolist() for x in absences)
-    changes = [(time, 0, w) for w, times in enumerate(leave) for time in times if 0 < time < math.inf]
-    return sorted(changes + [(time, 1, w) for w, times in enumerate(join) for time in times if time < math.inf])
+    changes = [(time, True, w) for w, times in enumerate(leave) for time in times if 0 < time < math.inf]
+    return sorted(changes + [(time, False, w) for w, times in enumerate(join) for time in times if time < math.inf])
 
 
 class Served:
@@ -36,8 +36,8 @@ class Served:
         while math.isinf(self.horizon) and (changes or self.arrivals):
             arrival = min(((time, worker) for worker, time in self.arrivals.items()), default=(math.inf, 0))
             if changes and changes[0][0] <= arrival[0]:
-                time, joins, worker = changes.pop(0)
-                self._join(worker, time) if joins else self._leave(worker, time)
+                time, leaves, worker = changes.pop(0)
+                self._leave(worker, time) if leaves else self._join(worker, time)
             elif math.isfinite(arrival[0]):
                 self._push(arrival[1], arrival[0])
             else:
@@ -113,7 +113,7 @@ def k_async(durations, absences, count):
         now = min([unit.end for unit in doing.values()] + [time for time, _, _ in changes[:1]], default=math.inf)
         if math.isinf(now):
             return commits, lost, now
-        happening = [("join" if joins else "leave", w) for time, joins, w in changes if time == now]
+        happening = [("leave" if leaves else "join", w) for time, leaves, w in changes if time == now]
         changes = [change for change in changes if change[0] > now]
         leaving = {w for what, w in happening if what == "leave"}
         happening += [("push", w) for w, unit in sorted(doing.items()) if unit.end == now and w not in leaving]

@@ -17,16 +17,17 @@ def test_given_ones_are_a_row_for_each_worker():
     assert away.join.tolist() == [[INF, INF], [4.0, INF], [INF, INF], [5.0, INF]]
     assert away.validated(6).leave.shape == (6, 2)
     assert away.validated(5).is_present.tolist() == [True, True, True, False, True]
+    assert absences(workers=(), leave=()).validated(3).changes().time.tolist() == [INF]
     for_good = absences(workers=[0], leave=[1.0])
     assert for_good.join.tolist() == [[INF]]
 
 
-def test_who_leaves_comes_before_who_joins_and_then_the_lowest():
+def test_who_joins_comes_before_who_leaves_and_then_the_lowest():
     away = absences(workers=(0, 2, 1, 3), leave=(1.0, 4.0, 4.0, 0.0), join=(4.0, INF, 5.0, 4.0))
     time, worker, joins = (x.tolist() for x in away.changes())
     assert time[:7] == [1.0, 4.0, 4.0, 4.0, 4.0, 5.0, INF]
-    assert worker[:6] == [0, 1, 2, 0, 3, 1]
-    assert joins[:6] == [False, False, False, True, True, True]
+    assert worker[:6] == [0, 0, 3, 1, 2, 1]
+    assert joins[:6] == [False, True, True, False, False, True]
 
 
 def test_memberships_say_who_joined_left_and_came_back():
