@@ -100,6 +100,13 @@ def test_leaving_brings_the_commit_that_the_others_wait_for(x64):
     assert committed(protocols.bsp()(durations, absences=away))[0] == (5.0, [(0, 0, 0), (1, 0, 0)])
 
 
+def test_nobody_begins_between_two_who_leave_at_one_moment(x64):
+    durations = jnp.array([[9.0, 2.0, 2.0]] * 3)
+    schedule = protocols.bsp()(durations, absences=absences(workers=(0, 2), leave=(5.0, 5.0)))
+    assert committed(schedule)[:2] == [(5.0, [(1, 0, 0), (2, 0, 0)]), (7.0, [(1, 1, 1)])]
+    assert schedule.start[1].tolist() == [INF, 5.0, INF]
+
+
 def test_a_message_on_its_way_is_lost_with_its_worker_and_one_that_has_arrived_counts(x64):
     durations, network = jnp.array([[1.0, 3.0]] * 4), Network(upload=1.0)
     lost = protocols.bsp()(durations, network, absences(workers=(0,), leave=(1.5,)))
@@ -132,8 +139,8 @@ def test_who_comes_back_in_a_local_protocol_goes_on_with_what_it_had_read(x64):
     network, away = Network(download=0.5), absences(workers=(0,), leave=(3.0,), join=(4.0,))
     start = protocols.worker_busy()(durations, network, away).compute_start[:5, 0].tolist()
     assert start == [0.5, 1.5, 2.5, 4.0, 5.0]
-    start = protocols.asp()(durations, network, away).compute_start[:5, 0].tolist()
-    assert start == [0.5, 2.0, 4.5, 6.0, 7.5]  # it reads after each push
+    of_gradients = protocols.k_batch_async(num_contributions=12)(durations, network, away)
+    assert of_gradients.compute_start[:5, 0].tolist() == [0.5, 1.5, 2.5, 4.5, 5.5]  # it has kept nothing
 
 
 def test_a_contribution_is_a_stretch_of_units_without_the_lost_one(x64):
