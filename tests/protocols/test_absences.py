@@ -150,6 +150,13 @@ def test_a_contribution_is_a_stretch_of_units_without_the_lost_one(x64):
     assert {key: values[2] for key, values in first.items()} == {(0, 0): 2, (0, 3): 2, (1, 0): 1}
 
 
+def test_there_is_room_for_as_many_stretches_as_there_are(x64):
+    away = absences(workers=(0,) * 4, leave=(1.5, 3.5, 5.5, 7.5), join=(2.0, 4.0, 6.0, 8.0))
+    schedule = protocols.worker_busy()(jnp.array([[1.0, 20.0]] * 25), absences=away)
+    first = {key: values[2] for key, values in contributions(schedule)[0].items()}
+    assert first == {(0, 0): 1, (0, 2): 1, (0, 4): 1, (0, 6): 1, (0, 8): 12, (1, 0): 1}
+
+
 @pytest.mark.parametrize("network", sorted(NETWORKS))
 @pytest.mark.parametrize("name", quick(HELD))
 def test_promises_hold_where_workers_come_and_go(name, network):
