@@ -60,7 +60,8 @@ class Served:
         turn = self.log.turns[worker][-1]
         ends = turn.begin + np.cumsum(self.durations[turn.first : turn.first + turn.num_units, worker])
         times = {"ends": tuple(ends.tolist()), "stop": now, "send_start": now, "arrive": now}
-        self.log.replace_last(worker, compute_start=turn.begin, **times)
+        version = len(self.log.commit_times) if self.rule.exchanges else turn.version  # that the server answers
+        self.log.replace_last(worker, compute_start=turn.begin, version=version, **times)
         self.pending.append((worker, len(self.log.turns[worker]) - 1))
         self._event(MESSAGE, worker, now)
 

@@ -351,7 +351,10 @@ class Queue(NamedTuple):
             time=state.time.at[jnp.where(commit.happens, view.commits, state.time.size)].set(view.now, mode="drop"),
         )
         if self.rule.takes is not None:
-            state = self._with_taken_messages(state, commit.taken, view.commits)
+            taken = commit.taken
+            if self.changes is not None:  # whoever has left need not have a message
+                taken &= view.num_uncommitted > 0
+            state = self._with_taken_messages(state, taken, view.commits)
         state = state._replace(view=decisions.with_commit(self.rule, view, worker, arrives, commit))
         if self.rule.cuts is None:
             return state
