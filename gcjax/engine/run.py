@@ -23,8 +23,17 @@ from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
 from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions
-from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
+from gcjax.protocols.base import (
+    Protocol,
+    Schedule,
+    check_schedule,
+    checked_absences,
+    checked_network,
+    compiled_schedule,
+    simulation_inputs,
+)
 from gcjax.protocols.conformance.structure import check_shapes, check_structure
+from gcjax.stragglers.absences import Absences
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
@@ -50,6 +59,7 @@ def run(
     rng_key: jax.Array,
     params: Any = None,
     network: Network | Links | None = None,
+    absences: Absences | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     ring_size: int | None = None,
@@ -72,6 +82,7 @@ def run(
       rng_key: decides the initial parameters and all batches; the same key gives the same bits.
       params: the initial parameters; made by the task if None.
       network: the time of messages, or links whose messages are as large as the parameters; instantaneous by default.
+      absences: when workers are away; never if None.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
       ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
@@ -109,9 +120,11 @@ def run(
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
     network = _network(network, task, params, num_workers=durations.shape[1])
-    inputs = durations, rng_key, params, network, task.data, resume.run
+    absences = checked_absences(absences, durations)
+    inputs = durations, rng_key, params, network, absences, task.data, resume.run
     traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
-    schedule, traced = _schedule_and_traced(protocol, durations, network, resume.run, traced)
+    simulated = simulation_inputs(durations, network, absences)
+    schedule, traced = _schedule_and_traced(protocol, simulated, resume.run, traced)
     options = Options(
         num_commits=num_commits, eval_every=_eval_every(eval_every, schedule),
         ring_size=_ring_size(ring_size, protocol, schedule, traced, resume.run),
@@ -207,14 +220,17 @@ def _wavefront_width(width: int | None, schedule: Schedule, device_layout: Layou
 
 
 def _schedule_and_traced(
-    protocol: Protocol, durations: jax.Array, network: Network, run: Run | None, traced: bool
+    protocol: Protocol, inputs: tuple[Any, ...], run: Run | None, traced: bool
 ) -> tuple[Schedule, bool]:
-    """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced."""
+    """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced.
+
+    `inputs` are those of its simulation: the durations, the network and, if there are any, the absences.
+    """
     if run is None:
-        simulation = protocol.simulation(network)
+        simulation = protocol.simulation(*inputs[1:])
         simulate = simulation if traced else partial(compiled_schedule, simulation)
-        schedule = simulate(durations, network)
-        check_schedule(schedule, protocol, durations)
+        schedule = simulate(*inputs)
+        check_schedule(schedule, protocol, inputs[0])
     else:
         schedule = run.schedule
     traced = traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol

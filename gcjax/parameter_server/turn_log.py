@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
-from gcjax.protocols.simulation.event_schedule import rule_record
+from gcjax.protocols.simulation.event_schedule import rule_record, with_room
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns, Work
 
@@ -141,11 +141,13 @@ def schedule_of(log: TurnLog, rule: Rule, end: float) -> Schedule:
     num_units = max(1, *(log.next_unit(worker) for worker in range(len(log.turns))))
     dtype = jnp.result_type(float)
     horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
+    num_lost = max(sum(not math.isfinite(turn.arrive) for turn in turns[:-1]) for turns in log.turns)
+    roomy_rule = with_room(rule, len(log.turns), num_lost)
 
     @jax.jit  # as one program, which is compiled sooner than its operations one by one
     def record(turns: Turns, seconds: jax.Array, time: jax.Array) -> Schedule:
         """The record of the turns, from the seconds of the units and the times of the commits."""
-        return rule_record(rule, turns, Work.of(seconds), time, horizon)
+        return rule_record(roomy_rule, turns, Work.of(seconds), time, horizon)
 
     seconds, times = (jnp.asarray(x, dtype) for x in (unit_seconds(log, num_units), log.commit_times))
     return record(turns_of(log, num_units, dtype), seconds, times)

@@ -136,7 +136,7 @@ def _decide(
     rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array
 ) -> tuple[View, tuple[jax.Array, jax.Array | None]]:
     """The view after an event of the worker, and the fields of the `Decision` as the rows of int32[fields, W]."""
-    view = _with_membership(view._replace(now=now), kind, worker)
+    view = decisions.with_membership(view._replace(now=now), worker, kind == LEAVE, kind == JOIN)
     arrives = kind == MESSAGE
     view = decisions.with_message(view, worker, arrives)
     view = view._replace(stopped=view.stopped.at[worker].set(view.stopped[worker] & ~arrives))
@@ -208,27 +208,3 @@ def _would_stop(rule: Rule, view: View, workers: jax.Array, now: jax.Array) -> j
     none = jnp.zeros_like(view.num_uncommitted)
     progress = jnp.where(workers, 0, view.progress)
     return _stop_time(rule, view._replace(now=now, progress=progress, stopped=none > 0, num_uncommitted=none)) <= now
-
-
-def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
-    """The view in which the worker has left, or joined: as slow as the slowest of the others, with no version.
-
-    If there are no others, it is as fast as the fastest that has left: none of these then has to wait for it.
-    """
-    leaves, joins = kind == LEAVE, kind == JOIN
-    slowest = jnp.min(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
-    clock = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock.max())
-
-    def of_worker(values: jax.Array, if_left: Any, if_joined: Any) -> jax.Array:
-        """[W]: the values, another one for this worker if it has left or joined."""
-        value = jnp.where(leaves, if_left, jnp.where(joins, if_joined, values[worker]))
-        return values.at[worker].set(value.astype(values.dtype))
-
-    return view._replace(
-        alive=of_worker(view.alive, False, True),
-        idle=of_worker(view.idle, False, True),
-        clock=of_worker(view.clock, view.clock[worker], clock),
-        version=of_worker(view.version, -1, view.version[worker]),
-        progress=of_worker(view.progress, 0, 0),
-        stopped=of_worker(view.stopped, False, False),
-    )

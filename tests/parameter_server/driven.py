@@ -19,7 +19,7 @@ from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.protocols.conformance.structure import check_structure
-from gcjax.protocols.simulation.event_schedule import rule_record
+from gcjax.protocols.simulation.event_schedule import rule_record, with_room
 from gcjax.protocols.simulation.turns import FLOATS, Work
 from tests.parameter_server.runs import NUM_WORKERS, OPTIMIZER, replay, setup
 from tests.protocols.test_rules import PROTOCOLS
@@ -57,13 +57,13 @@ def _fingerprint(name, is_x64):
     return fingerprint(setup(PROTOCOLS[name]))
 
 
-SIZES = {"units": 160, "turns": 64, "commits": 64}
+SIZES = {"units": 160, "turns": 64, "commits": 64, "lost": 20}
 
 
 @lru_cache
 def _record(name):
     """The program that writes down turns of the protocol."""
-    return jax.jit(partial(rule_record, PROTOCOLS[name].rule(NUM_WORKERS)))
+    return jax.jit(partial(rule_record, with_room(PROTOCOLS[name].rule(NUM_WORKERS), NUM_WORKERS, SIZES["lost"])))
 
 
 def padded_schedule_of(name, log, rule, end):
