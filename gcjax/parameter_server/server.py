@@ -19,6 +19,7 @@ from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.coordinator import Coordinator
 from gcjax.parameter_server.limits import Limits
 from gcjax.parameter_server.members import Members
+from gcjax.parameter_server.online_check import OnlineCheck, ViolationError
 from gcjax.parameter_server.setups import Setup, check_setup
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
 from gcjax.parameter_server.wire import Message
@@ -40,6 +41,7 @@ class LiveRun(NamedTuple):
       service_seconds: float64[messages], what the server took for each push.
       num_refused: calls and messages that were refused.
       num_late: pushes that came when their turn had been cut off; they are in no commit.
+      checked: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
     """
 
     params: Any
@@ -50,6 +52,7 @@ class LiveRun(NamedTuple):
     service_seconds: np.ndarray
     num_refused: int
     num_late: int = 0
+    checked: str = ""
 
 
 class _Event(NamedTuple):
@@ -76,6 +79,7 @@ class Server:
         security: Security = NO_SECURITY,
         checkpoints: str | Path | None = None,
         checkpoint_every: int = 100,
+        check: bool = False,
     ) -> None:
         """Listens at an address; goes on with the run that a folder has.
 
@@ -86,9 +90,11 @@ class Server:
           security: the token and the certificate.
           checkpoints: a folder for the log and the checkpoints, with which a server that was killed is started again.
           checkpoint_every: commits between two checkpoints. After the last one they are computed again at a start.
+          check: whether the run is held against the protocol's specification while it goes on; what violates it ends
+            the run with a `ViolationError`.
 
         Raises:
-          ValueError: if the protocol cannot be served, nobody can listen at the address, or the folder is of another
+          ValueError: if the protocol cannot be served, or has no specification that it could be held against, nobody can listen at the address, or the folder is of another
             setup.
         """
         check_setup(setup)
@@ -104,6 +110,7 @@ class Server:
         self._is_done = threading.Event()
         if checkpoints is not None:
             self._recover(Path(checkpoints), checkpoint_every)
+        self._check = OnlineCheck(setup, self._commits.log) if check else None
         self._coordinator.waiting.warm_up()
         self._commits.warm_up()
         num_bytes = max(self._commits.updates.layout.num_bytes, self._commits.layout.num_bytes)
@@ -115,7 +122,12 @@ class Server:
         try:
             while not self._is_over():
                 self._deal_with_next()
+            if self._check is not None:
+                self._check.end(self._clock.now())
             self._commits.save(is_last=True)
+        except ViolationError:
+            self._commits.save(is_last=True)
+            raise
         finally:
             self.close()
         log, updates = self._commits.log, self._commits.updates
@@ -128,6 +140,7 @@ class Server:
             service_seconds=np.asarray(self._service_seconds),
             num_refused=self._members.num_refused + self._listener.num_refused,
             num_late=self.num_late,
+            checked="" if self._check is None else str(self._check),
         )
 
     @property
@@ -191,6 +204,8 @@ class Server:
 
     def _deal_with_next(self) -> None:
         """Waits for the next event, or for the next lease or alarm, and deals with it."""
+        if self._check is not None:
+            self._check.look(self._clock.now())
         next_look = min(self._next_lease_end, self._coordinator.next_look)
         try:
             event = self._events.get(timeout=float(np.clip(next_look - self._clock.now(), 1e-3, 1.0)))

@@ -88,12 +88,12 @@ def padded_schedule_of(name, log, rule, end):
 class Driven:
     """A run of a protocol, event by event."""
 
-    def __init__(self, name, monkeypatch, *, num_commits=10_000, **limits):
+    def __init__(self, name, monkeypatch, *, num_commits=10_000, check=False, **limits):
         monkeypatch.setattr(flight, "listen", lambda *args, **options: Listener())
         monkeypatch.setattr(turn_log, "schedule_of", partial(padded_schedule_of, name))
         self.name, self.setup = name, setup(PROTOCOLS[name])
         limits = parameter_server.Limits(num_commits, **{"min_workers": 1, "lease": 1000.0, **limits})
-        self.server = parameter_server.Server(self.setup, limits)
+        self.server = parameter_server.Server(self.setup, limits, check=check)
         self.layout = self.server._commits.updates.layout
         self.connections: dict[int, Connection] = {}
         self.pushed: dict[int, list[Any]] = {worker: [] for worker in range(NUM_WORKERS)}

@@ -1,0 +1,89 @@
+"""The check while a run goes on: it holds the same events in the same order as the check of the whole record."""
+
+import hypothesis.strategies as st
+import jax
+import numpy as np
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from gcjax.parameter_server import ViolationError, online_check
+from gcjax.protocols.conformance.events import events
+from gcjax.protocols.conformance.memberships import events_with_members
+from gcjax.protocols.conformance.trace_validation import Validation, kinds_of
+from gcjax.specifications import with_members
+from gcjax.specifications.events import COMMIT, KINDS, Event
+from tests.parameter_server.driven import Driven
+from tests.parameter_server.runs import NUM_WORKERS
+from tests.parameter_server.test_chaos import EVENTS
+from tests.protocols.test_rules import PROTOCOLS
+
+FIELDS = {
+    **{f"event.{name}": lambda trace, name=name: getattr(trace.event, name) for name in Event._fields},
+    **{name: lambda trace, name=name: getattr(trace, name) for name in ("time", "late", "unit", "absent")},
+}
+MANY = [(kind, worker) for kind in ["push"] * 9 + ["leave", "push", "join"] for worker in (0, 1, 0, 2, 0, 3)]
+
+
+def held(name, changes, patch, **limits):
+    """The traces that a run holds against its specification, one after the other, and what the run returns."""
+    traces, hold = [], Validation.hold
+
+    def noting(validation, trace):
+        traces.append(trace)
+        return hold(validation, trace)
+
+    patch.setattr(Validation, "hold", noting)
+    patch.setattr(online_check, "MAX_COMMITS", 2)
+    run = Driven(name, patch, check=True, min_workers=NUM_WORKERS, **limits)
+    for worker in range(NUM_WORKERS):
+        run.join(worker)
+    for kind, worker in changes:
+        getattr(run, kind)(worker)
+    result = run.end()
+    patch.setattr(Validation, "hold", hold)
+    return traces, result
+
+
+def assert_same_events(name, traces, run):
+    """What was held is all that the record shows, up to the end of the promise."""
+    specification, end = PROTOCOLS[name].specification(NUM_WORKERS), np.inf
+    if specification.members is None:
+        whole = events(run.schedule, kinds_of(specification))
+        if "does not say" in run.checked:
+            change = online_check._first_change(run.memberships).time
+            assert all(trace.time.max(initial=0) < change for trace in traces)
+            end = np.nextafter(max([0, *(trace.time.max(initial=0) for trace in traces)]), 1e9)
+    else:
+        whole = events_with_members(run.schedule, kinds_of(with_members(specification)), run.memberships)
+    num_events = int(np.argmax(np.append(whole.time, np.inf) >= end)) if traces else 0
+    assert sum(trace.time.size for trace in traces) == num_events
+    several = (whole.event.kind == KINDS.index(COMMIT)) & (whole.event.size > 1)  # whose unit nobody looks at
+    for field, of in FIELDS.items():
+        if (expected := of(whole)) is not None:
+            rows = ~several[:num_events] if field.endswith("unit") else slice(None)
+            parts = np.concatenate([np.empty(0), *map(of, traces)])
+            np.testing.assert_array_equal(parts[rows], expected[:num_events][rows], err_msg=field)
+
+
+QUICK = ("ssp",)
+NAMES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in sorted(PROTOCOLS)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_it_holds_the_events_of_the_whole_record(name, monkeypatch):
+    with jax.enable_x64(True):
+        traces, run = held(name, MANY, monkeypatch)
+        assert_same_events(name, traces, run)
+    assert len(traces) > 2 and "keep to" in run.checked
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", sorted(PROTOCOLS))
+def test_it_holds_the_same_events_whatever_happens(name):
+    @settings(max_examples=4, suppress_health_check=list(HealthCheck))
+    @given(EVENTS)
+    def holds(changes):
+        with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):
+            assert_same_events(name, *held(name, changes, patch))
+
+    holds()
