@@ -6,6 +6,7 @@ turn after its commit at the latest, as long as the slowest worker is not in a t
 """
 
 import math
+import time
 from collections.abc import Sequence
 
 import jax
@@ -38,14 +39,18 @@ class ViolationError(ValueError):
     def __init__(self, conformance: Conformance) -> None:
         """Says it in words."""
         super().__init__(
-            "a run must keep to what its protocol promises; this one has not, and ends.\n"
-            f"{conformance}\nThe log and the checkpoints stay, if there are any; check=False goes on without this check."
+            f"a run must keep to what its protocol promises; this one has not, and ends.\n{conformance}\n"
+            "The log and the checkpoints stay, if there are any; check=False goes on without this check."
         )
         self.conformance = conformance
 
 
 class OnlineCheck:
-    """The specification of a protocol along a log that grows."""
+    """The specification of a protocol along a log that grows.
+
+    Attributes:
+      seconds: that holding events against it has taken so far.
+    """
 
     def __init__(self, setup: Setup, log: TurnLog) -> None:
         """Compiles what it takes.
@@ -59,6 +64,7 @@ class OnlineCheck:
                 "or Protocol(..., specification=...)."
             )
         specification = setup.protocol.specification(setup.num_workers)
+        self.seconds = 0.0
         self._log, self._has_members = log, specification.members is not None
         self._specification = with_members(specification) if self._has_members else specification
         self._kinds = kinds_of(self._specification)
@@ -88,10 +94,12 @@ class OnlineCheck:
         end = min(end, self._end_of_promise())
         if end <= self._begin or not self._log.commit_times:
             return
+        clock_begin = time.perf_counter()
         trace = self._events(self._windows.window(self._begin, now))
-        first, last = (int(np.argmax(np.append(trace.time, math.inf) >= time)) for time in (self._begin, end))
+        first, last = (int(np.argmax(np.append(trace.time, math.inf) >= x)) for x in (self._begin, end))
         self._begin = end
         self._result = self._validation.hold(_part(trace, first, last))
+        self.seconds += time.perf_counter() - clock_begin
         if not self._result:
             raise ViolationError(self._result)
 

@@ -42,6 +42,7 @@ class LiveRun(NamedTuple):
       num_refused: calls and messages that were refused.
       num_late: pushes that came when their turn had been cut off; they are in no commit.
       checked: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
+      check_seconds: what that has taken in the server's thread.
     """
 
     params: Any
@@ -53,6 +54,7 @@ class LiveRun(NamedTuple):
     num_refused: int
     num_late: int = 0
     checked: str = ""
+    check_seconds: float = 0.0
 
 
 class _Event(NamedTuple):
@@ -94,8 +96,8 @@ class Server:
             the run with a `ViolationError`.
 
         Raises:
-          ValueError: if the protocol cannot be served, or has no specification that it could be held against, nobody can listen at the address, or the folder is of another
-            setup.
+          ValueError: if the protocol cannot be served, or has no specification that a run could be held against; if
+            nobody can listen at the address, or the folder is of another setup.
         """
         check_setup(setup)
         self.setup, self._limits = setup, limits.validated(setup.num_workers)
@@ -141,6 +143,7 @@ class Server:
             num_refused=self._members.num_refused + self._listener.num_refused,
             num_late=self.num_late,
             checked="" if self._check is None else str(self._check),
+            check_seconds=0.0 if self._check is None else self._check.seconds,
         )
 
     @property

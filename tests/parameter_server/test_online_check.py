@@ -1,19 +1,22 @@
 """The check while a run goes on: it holds the same events in the same order as the check of the whole record."""
 
-import hypothesis.strategies as st
 import jax
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from gcjax import parameter_server, protocols
 from gcjax.parameter_server import ViolationError, online_check
+from gcjax.parameter_server.recovery import FOLDER
+from gcjax.parameter_server.setups import Setup
+from gcjax.parameter_server.written_log import NAME
 from gcjax.protocols.conformance.events import events
 from gcjax.protocols.conformance.memberships import events_with_members
 from gcjax.protocols.conformance.trace_validation import Validation, kinds_of
 from gcjax.specifications import with_members
 from gcjax.specifications.events import COMMIT, KINDS, Event
 from tests.parameter_server.driven import Driven
-from tests.parameter_server.runs import NUM_WORKERS
+from tests.parameter_server.runs import NUM_WORKERS, live_run, setup
 from tests.parameter_server.test_chaos import EVENTS
 from tests.protocols.test_rules import PROTOCOLS
 
@@ -87,3 +90,37 @@ def test_it_holds_the_same_events_whatever_happens(name):
             assert_same_events(name, *held(name, changes, patch))
 
     holds()
+
+
+def test_a_protocol_without_a_specification_is_refused():
+    protocol = PROTOCOLS["asp"]._replace(specification=None)
+    with pytest.raises(ValueError, match=r"check=True .* this protocol has none. Use check=False"):
+        parameter_server.Server(setup(protocol), parameter_server.Limits(1), check=True)
+
+
+@pytest.mark.slow
+def test_where_nothing_is_promised_if_workers_leave_it_says_up_to_when_it_has_looked(monkeypatch):
+    changes = [*[("push", w) for w in (0, 1, 2, 3)] * 8, ("leave", 1), *[("push", w) for w in (0, 2, 3)] * 4]
+    with jax.enable_x64(True):
+        _, run = held("psp", changes, monkeypatch)
+    assert "all that was committed before worker 1 left at" in run.checked
+    assert "does not say what it promises" in run.checked and run.check_seconds > 0
+
+
+@pytest.mark.slow
+def test_a_violation_ends_the_run_and_the_folder_stays(monkeypatch, tmp_path):
+    monkeypatch.setattr(Setup, "rule", lambda setup: protocols.ssp(staleness=3).rule(NUM_WORKERS))
+    with pytest.raises(ViolationError, match=r"worker [02]: .* is not a step that the worker guarantees") as raised:
+        live_run(PROTOCOLS["ssp"], 200, checkpoints=tmp_path, check=True)
+    assert raised.value.conformance.violated == "guarantee"
+    log = (tmp_path / NAME).read_text()
+    commits = log.count('{"commit"')
+    assert 1 <= commits < 200 and (tmp_path / FOLDER / str(commits)).is_dir()
+
+
+@pytest.mark.slow
+def test_a_live_run_is_checked_as_it_goes_on():
+    run, _ = live_run(PROTOCOLS["bsp"], 20, check=True)
+    assert run.checked == str(protocols.check(
+        run.schedule, PROTOCOLS["bsp"].specification(NUM_WORKERS), memberships=run.memberships
+    ))  # fmt: skip
