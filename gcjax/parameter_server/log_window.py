@@ -152,11 +152,14 @@ def record_of(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float], Sche
             return jax.device_get(coded_record.schedule_of(log, assignment, weight, end, size=size))
 
         return coded
-    program = turn_log.record_program(rule)
+    programs: dict[int, Callable[..., Schedule]] = {}  # by the contributions that there is room for
 
     def plain(log: TurnLog, end: float) -> Schedule:
         """The record of turns."""
         num_units = _size(max(log.next_unit(worker) for worker in range(len(log.turns))))
+        own_rule = turn_log.with_room(rule, log)
+        size = own_rule.num_contributions
+        program = programs[size] = programs.get(size) or turn_log.record_program(own_rule)
         return jax.device_get(turn_log.record(log, program, end, num_units=num_units, size=_size))
 
     return plain

@@ -141,7 +141,35 @@ def schedule_of(log: TurnLog, rule: Rule, end: float) -> Schedule:
     """The record of a run that has ended at `end` seconds; T is the most units that a worker has begun."""
     num_units = max(1, *(log.next_unit(worker) for worker in range(len(log.turns))))
     # As one program, which is compiled sooner than its operations one by one.
-    return record(log, record_program(rule), end, num_units=num_units)
+    return record(log, record_program(with_room(rule, log)), end, num_units=num_units)
+
+
+def with_room(rule: Rule, log: TurnLog) -> Rule:
+    """The rule with as many contributions as the commits of a log have.
+
+    Where all pushes of a worker to a commit are one contribution, there is one more for each turn between them that was
+    lost as the worker left.
+    """
+    if not rule.by_worker:
+        return rule
+    num_workers = len(log.turns)
+    passes = max(map(_num_stretches, log.turns), default=0)
+    return rule._replace(num_contributions=max(rule.num_contributions, passes * num_workers))
+
+
+def _num_stretches(turns: list[Turn]) -> int:
+    """The most stretches of units of a worker in a commit, each of units that follow each other, on one version."""
+    last, number, most = None, 0, 0
+    for turn in turns:
+        if turn.commit < 0:
+            continue
+        follows = last is not None and (turn.version, turn.first) == (last.version, last.first + last.work)
+        if last is None or turn.commit != last.commit:
+            number = 1
+        elif not follows:
+            number += 1
+        last, most = turn, max(most, number)
+    return most
 
 
 def record_program(rule: Rule) -> Callable[..., Schedule]:

@@ -61,9 +61,10 @@ SIZES = {"units": 160, "turns": 64, "commits": 64}
 
 
 @lru_cache
-def _record(name):
+def _record(name, num_contributions):
     """The program that writes down turns of the protocol."""
-    return jax.jit(partial(rule_record, PROTOCOLS[name].rule(NUM_WORKERS)))
+    rule = PROTOCOLS[name].rule(NUM_WORKERS)._replace(num_contributions=num_contributions)
+    return jax.jit(partial(rule_record, rule))
 
 
 def padded_schedule_of(name, log, rule, end):
@@ -82,7 +83,7 @@ def padded_schedule_of(name, log, rule, end):
     times[: len(log.commit_times)] = log.commit_times
     horizon = np.asarray(max([end, *log.commit_times]), dtype)
     work = Work.of(np.asarray(turn_log.unit_seconds(log, num_units), dtype))
-    return _record(name)(turns, work, times, horizon)
+    return _record(name, turn_log.with_room(rule, log).num_contributions)(turns, work, times, horizon)
 
 
 class Driven:
