@@ -22,7 +22,14 @@ from gcjax.protocols.conformance.structure import check_structure
 from gcjax.protocols.simulation.event_schedule import rule_record
 from gcjax.protocols.simulation.turns import FLOATS, Work
 from tests.parameter_server.runs import NUM_WORKERS, OPTIMIZER, replay, setup
-from tests.protocols.test_rules import PROTOCOLS
+from tests.protocols.test_rules import PROTOCOLS as RULES
+
+PROTOCOLS = {
+    **RULES,
+    "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
+    "stsyn of three": protocols.stsyn(num_local_steps=1, num_waited=3),
+}
+"""Those of the tests of rules, and some whose turns the server stops."""
 
 
 class Connection:
@@ -97,6 +104,8 @@ class Driven:
         self.server = parameter_server.Server(self.setup, limits, check=check)
         self.layout = self.server._commits.updates.layout
         self.connections: dict[int, Connection] = {}
+        self.units: dict[int, list[int]] = {}  # the turn that each worker is in, and its units
+        self.last_pushed: dict[int, int] = {}
         self.pushed: dict[int, list[Any]] = {worker: [] for worker in range(NUM_WORKERS)}
         is_local = PROTOCOLS[name].local is not None
         self.programs = {
@@ -180,6 +189,49 @@ class Driven:
         message = Message({**header, **times}, body)
         self.pushed[worker].append(message)
         self.deal(connection, message)
+
+    def unit(self, worker):
+        """The worker reports one unit more of the turn that it was told last, which the server will stop."""
+        orders = self.orders(worker)
+        if not orders:
+            return
+        order, done = orders[-1].header, self.units.setdefault(worker, [-1, 0])
+        if done[0] != order["turn"]:
+            if order["last_taken"] != self.last_pushed.get(worker, -1) or done[0] > self.last_pushed.get(worker, -1):
+                self.programs[worker].cancel()  # what it pushed was dropped, or its turn was cut off
+            params = orders[-1].body
+            self.programs[worker].begin(None if params is None else wire.from_bytes(params, self.layout))
+            done[:] = order["turn"], 0
+        loss = float(self.programs[worker].compute(order["first"] + done[1]).loss)
+        done[1] += 1
+        now = self.server._clock.machine_time()
+        header = {"kind": "unit", "turn": order["turn"], "compute_start": now, "end": now, "loss": loss}
+        self.deal(self.connections[worker], Message(header))
+
+    def bad(self, worker):
+        """The worker pushes what is not finite, if it has been asked for a push."""
+        self.answer(worker, is_finite=False)
+
+    def answer(self, worker, is_finite=True):
+        """The worker pushes what it has done, if it has been asked for it."""
+        connection = self.connections.get(worker)
+        stops = [m for m in connection.sent if m.kind == "stop"] if connection else []
+        done = self.units.get(worker)
+        if not stops or stops[-1].header["turn"] != done[0]:
+            return
+        connection.sent[:] = [m for m in connection.sent if m.kind != "stop"]
+        body = wire.to_bytes(self.programs[worker].message(None, 0.0))
+        now = self.server._clock.machine_time()
+        header = {
+            "kind": "push",
+            "turn": done[0],
+            "stop": stops[-1].header["stop"],
+            "loss": 0.0,
+            "is_finite": is_finite,
+        }
+        times = {"compute_start": now, "ends": [now] * done[1], "send_start": now, "lost": 0}
+        self.last_pushed[worker] = done[0]
+        self.deal(connection, Message({**header, **times}, body))
 
     def repeat(self, worker, back=1):
         """The worker sends an old push again."""
