@@ -7,6 +7,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -181,6 +182,23 @@ def check() -> list[Row]:
     ]  # fmt: skip
 
 
+def log() -> list[Row]:
+    """What a push takes in the server's thread if the log is forced onto the disk never, each second, at each commit."""
+    seconds = {}
+    for sync_seconds in (float("inf"), 1.0, 0.0):
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            run = pushes_run(10_000, 2000, checkpoints=folder, checkpoint_every=10**6, sync_seconds=sync_seconds)
+        seconds[sync_seconds] = float(np.median(run.service_seconds))
+    never, each_second, each_commit = (1e6 * value for value in seconds.values())
+    note = f"{never:.0f} us without fsync, {each_second:.0f} us with one a second, {each_commit:.0f} us at each commit"
+    return [
+        Row(
+            what="fsync of the log at each commit, by push", value=f"{each_commit - never:.0f} us", target="", met=True,
+            note=note,
+        )
+    ]  # fmt: skip
+
+
 def rounds() -> list[Row]:
     """Wall time of a BSP round of four workers over the computing of the slowest, at 100 ms a unit."""
     limits = Limits(NUM_ROUNDS, seconds=60.0, join_seconds=120.0)
@@ -263,7 +281,7 @@ def _peak_bytes() -> int:
 
 def server() -> list[Row]:
     """All of them."""
-    return [*pushes(), *check(), *rounds(), *killed_worker(), *memory()]
+    return [*pushes(), *check(), *log(), *rounds(), *killed_worker(), *memory()]
 
 
 if __name__ == "__main__":

@@ -132,6 +132,8 @@ class Coordinator:
         last = log.last_arrived(worker)
         if self._setup.protocol.local is None or last < 0:
             return ""
+        if self._members[worker].last_pushed > log.turn_number(worker):
+            return "its last turns are not in the log: its own parameters and its optimizer state are not in a replay"
         if log.incarnations.get(worker) == incarnation:
             # It has its own parameters and its optimizer state as they were after that turn.
             self.waiting.has_read(worker, log.turns[worker][last].version)

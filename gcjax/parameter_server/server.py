@@ -81,6 +81,7 @@ class Server:
         security: Security = NO_SECURITY,
         checkpoints: str | Path | None = None,
         checkpoint_every: int = 100,
+        sync_seconds: float = 1.0,
         check: bool = False,
     ) -> None:
         """Listens at an address; goes on with the run that a folder has.
@@ -92,6 +93,8 @@ class Server:
           security: the token and the certificate.
           checkpoints: a folder for the log and the checkpoints, with which a server that was killed is started again.
           checkpoint_every: commits between two checkpoints. After the last one they are computed again at a start.
+          sync_seconds: the log is forced onto the disk at the first commit this long after the last time, before
+            anybody learns of the commit: 0 at each commit, inf never. If the machine fails, later ones can be lost.
           check: whether the run is held against the protocol's specification while it goes on; what violates it ends
             the run with a `ViolationError`.
 
@@ -111,7 +114,7 @@ class Server:
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._is_done = threading.Event()
         if checkpoints is not None:
-            self._recover(Path(checkpoints), checkpoint_every)
+            self._recover(Path(checkpoints), checkpoint_every, sync_seconds)
         self._check = OnlineCheck(setup, self._commits.log) if check else None
         self._coordinator.waiting.warm_up()
         self._commits.warm_up()
@@ -171,11 +174,18 @@ class Server:
         self._members.close()
         self._listener.close()
 
-    def _recover(self, folder: Path, checkpoint_every: int) -> None:
+    def _recover(self, folder: Path, checkpoint_every: int, sync_seconds: float) -> None:
         """Goes on with what a folder has, and writes there from now on."""
         _validate.integer("checkpoint_every", checkpoint_every, minimum=1)
+        _validate.single_number("sync_seconds", sync_seconds)
         coordinator, fingerprint = self._coordinator, self._members.fingerprint
-        last_time = self._commits.recover(folder, checkpoint_every, fingerprint, lambda: coordinator.waiting.view)
+        last_time = self._commits.recover(
+            folder,
+            fingerprint,
+            lambda: coordinator.waiting.view,
+            checkpoint_every=checkpoint_every,
+            sync_seconds=sync_seconds,
+        )
         self._clock.restart(last_time)
         coordinator.go_on()
 

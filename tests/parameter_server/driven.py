@@ -119,8 +119,8 @@ class Driven:
         self.server._events.put(_Event(connection, message))
         self.server._deal_with_next()
 
-    def join(self, worker):
-        """The worker connects, if it is not there."""
+    def join(self, worker, last_pushed=-1):
+        """The worker connects, if it is not there; it says that it has pushed so many turns."""
         if worker in self.connections:
             return
         connection = self.connections[worker] = Connection()
@@ -129,6 +129,7 @@ class Driven:
             "worker": worker,
             "incarnation": str(worker),
             "fingerprint": _fingerprint(self.name, jax.config.jax_enable_x64),
+            "last_pushed": last_pushed,
         }
         self.deal(connection, Message(hello))
         self.deal(connection, Message({"kind": "ready"}))
