@@ -16,7 +16,7 @@ import optax
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
 from gcjax.engine.spread import Spread
-from gcjax.protocols.base import LocalWork
+from gcjax.protocols.base import LocalWork, adopt_version
 from gcjax.protocols.schedule import Commits
 from gcjax.tasks.base import Task
 
@@ -93,6 +93,12 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
     opt_state = (local.optimizer or optimizer).init(params)
     params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
     return Local(params, opt_state, jnp.full(num_owners, -1, jnp.int32))
+
+
+def adopts_version(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
+    """Whether a worker that reads has nothing left of what it did before: no parameters, and no optimizer state."""
+    opt_state = jax.eval_shape((local.optimizer or optimizer).init, params)
+    return local.pull is adopt_version and not local.overlaps_pull and not jax.tree.leaves(opt_state)
 
 
 def owners(local: LocalWork, num_workers: int) -> np.ndarray:

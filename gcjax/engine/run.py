@@ -21,6 +21,7 @@ from gcjax.engine.layout import Layout, MeshOptions, layout
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
+from gcjax.engine.start import Start, started
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
 from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions
 from gcjax.protocols.base import (
@@ -152,6 +153,7 @@ def replay(
     wavefront_width: int | None = None,
     progress: Progress | None = None,
     mesh: Mesh | MeshOptions | None = None,
+    start: Start | None = None,
 ) -> Run:
     """Trains by the record of another run, simulated or live, to the same parameters up to rounding.
 
@@ -170,12 +172,14 @@ def replay(
       wavefront_width: as in `run`.
       progress: as in `run`.
       mesh: as in `run`.
+      start: a state of that run to go on from, instead of its beginning; evaluations are then every `start.commit`
+        commits.
 
     Returns:
       Parameters, trajectory, info and schedule.
 
     Raises:
-      ValueError: for bad input, or if the record breaks a rule of records.
+      ValueError: for bad input, if the record breaks a rule of records, or if the start lacks a version that is read.
 
     Example:
       >>> task = gcjax.tasks.linear_regression(num_chunks=4)
@@ -186,6 +190,7 @@ def replay(
       True
     """
     device_layout, protocol = layout(mesh), protocol._replace(adaptive=None)
+    eval_every = eval_every if start is None else start.commit
     _check_arguments(task, protocol, optimizer, num_commits=num_commits, eval_every=eval_every)
     if not isinstance(schedule, Schedule):
         raise ValueError(
@@ -203,7 +208,10 @@ def replay(
     )  # fmt: skip
     program = Program(task._replace(data=None), protocol, optimizer, options)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=None)
-    return _concrete_run(program, arrays, Resume(), progress)
+    if start is None:
+        return _concrete_run(program, arrays, Resume(), progress)
+    run = _begin(program, schedule, task.data, rng_key, params)
+    return _concrete_run(program, arrays, Resume(run=started(program, schedule, run, start)), progress)
 
 
 def _eval_every(eval_every: int | None, schedule: Schedule) -> int:

@@ -100,8 +100,8 @@ class Coordinator:
         self._commits.log.member(Membership(now, worker, "left", why))
         if not self.waiting.idle[worker]:
             self._commits.log.cut_off(worker, now)
-        if self._commits.coded is not None and bool(self.waiting.view.stopped[worker]):
-            self._drop_answers()
+        if bool(self.waiting.view.stopped[worker]):
+            self._lose_answer(worker, now, leaves=True)
         self._carry_out(self._decide(LEAVE, worker, now), now)
 
     def _join(self, worker: int) -> None:
@@ -132,6 +132,8 @@ class Coordinator:
         last = log.last_arrived(worker)
         if self._setup.protocol.local is None or last < 0:
             return ""
+        if self._members[worker].last_pushed > log.turn_number(worker):
+            return "its last turns are not in the log: its own parameters and its optimizer state are not in a replay"
         if log.incarnations.get(worker) == incarnation:
             # It has its own parameters and its optimizer state as they were after that turn.
             self.waiting.has_read(worker, log.turns[worker][last].version)
@@ -200,6 +202,8 @@ class Coordinator:
         now = self._clock.event()
         self._commits.log.member(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
         self._commits.log.cut_off(worker, now)
+        if bool(self.waiting.view.stopped[worker]):
+            self._lose_answer(worker, now, leaves=False)
         self.waiting.make_idle(worker)
         self._carry_out(self._decide(LOOK, worker, now), now)
 
@@ -267,6 +271,20 @@ class Coordinator:
             self.waiting.forget_progress(workers)
             self._drop_answers()
         self._look_again()
+
+    def _lose_answer(self, worker: int, now: float, *, leaves: bool) -> None:
+        """Goes on without the answer of a worker that has been stopped, as it `leaves`, or is skipped.
+
+        The other messages of a code are worth nothing without it. Where they are no longer enough for a commit, the
+        round begins again, from the same version.
+        """
+        if self._commits.coded is not None:
+            self._drop_answers()
+        elif not self.waiting.is_enough_without(worker, now, leaves=leaves):
+            self._commits.drop_pending()
+            for other in np.flatnonzero(self.waiting.alive & ~self.waiting.idle):
+                self._commits.log.cut_off(int(other), now)
+            self.waiting.begin_again()
 
     def _drop_answers(self) -> None:
         """Drops messages of a code that are worth nothing without those of somebody else; their turns go on."""

@@ -97,6 +97,18 @@ class Waiting:
             num_uncommitted=jnp.zeros_like(view.num_uncommitted),
         )
 
+    def begin_again(self) -> None:
+        """Ends all turns, and takes back the pushes that are in no commit: who takes part begins anew, with reading."""
+        view = self.view
+        self.view = view._replace(
+            idle=view.alive,
+            stopped=jnp.zeros_like(view.stopped),
+            version=jnp.full_like(view.version, -1),
+            progress=jnp.zeros_like(view.progress),
+            clock=view.clock - view.num_uncommitted,
+            num_uncommitted=jnp.zeros_like(view.num_uncommitted),
+        )
+
     def forget_progress(self, workers: np.ndarray) -> None:
         """Counts no unit of these workers, `bool[W]`, until they report another one."""
         self.view = self.view._replace(progress=jnp.where(workers, 0, self.view.progress))
@@ -104,6 +116,12 @@ class Waiting:
     def would_stop_without(self, workers: np.ndarray, now: float) -> bool:
         """Whether turns would be stopped by now, had these workers, `bool[W]`, not done anything."""
         return bool(self._would_stop(self.view, workers, self.view.now.dtype.type(now)))
+
+    def is_enough_without(self, worker: int, now: float, *, leaves: bool) -> bool:
+        """Whether turns would be stopped by now, had this worker not done anything, and if it `leaves`, left before."""
+        is_worker = np.arange(self.alive.size) == worker
+        view = self.view._replace(alive=jnp.asarray(self.alive & ~(is_worker & leaves)))
+        return bool(self._would_stop(view, is_worker, view.now.dtype.type(now)))
 
     def has_read(self, worker: int, version: int) -> None:
         """Says which version a worker that joins has read last; -1 for none, and so it is if nothing is said."""

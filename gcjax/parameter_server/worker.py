@@ -170,6 +170,7 @@ class _Worker:
                     "worker": self._worker,
                     "incarnation": self._incarnation,
                     "fingerprint": self._fingerprint,
+                    "last_pushed": self._last_pushed,
                 }
             )
         )

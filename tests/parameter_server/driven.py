@@ -19,10 +19,17 @@ from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.protocols.conformance.structure import check_structure
-from gcjax.protocols.simulation.event_schedule import rule_record, with_room
+from gcjax.protocols.simulation.event_schedule import rule_record
 from gcjax.protocols.simulation.turns import FLOATS, Work
 from tests.parameter_server.runs import NUM_WORKERS, OPTIMIZER, replay, setup
-from tests.protocols.test_rules import PROTOCOLS
+from tests.protocols.test_rules import PROTOCOLS as RULES
+
+PROTOCOLS = {
+    **RULES,
+    "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
+    "stsyn of three": protocols.stsyn(num_local_steps=1, num_waited=3),
+}
+"""Those of the tests of rules, and some whose turns the server stops."""
 
 
 class Connection:
@@ -57,13 +64,14 @@ def _fingerprint(name, is_x64):
     return fingerprint(setup(PROTOCOLS[name]))
 
 
-SIZES = {"units": 160, "turns": 64, "commits": 64, "lost": 20}
+SIZES = {"units": 160, "turns": 64, "commits": 64}
 
 
 @lru_cache
-def _record(name):
+def _record(name, num_contributions):
     """The program that writes down turns of the protocol."""
-    return jax.jit(partial(rule_record, with_room(PROTOCOLS[name].rule(NUM_WORKERS), NUM_WORKERS, SIZES["lost"])))
+    rule = PROTOCOLS[name].rule(NUM_WORKERS)._replace(num_contributions=num_contributions)
+    return jax.jit(partial(rule_record, rule))
 
 
 def padded_schedule_of(name, log, rule, end):
@@ -82,20 +90,22 @@ def padded_schedule_of(name, log, rule, end):
     times[: len(log.commit_times)] = log.commit_times
     horizon = np.asarray(max([end, *log.commit_times]), dtype)
     work = Work.of(np.asarray(turn_log.unit_seconds(log, num_units), dtype))
-    return _record(name)(turns, work, times, horizon)
+    return _record(name, turn_log.with_room(rule, log).num_contributions)(turns, work, times, horizon)
 
 
 class Driven:
     """A run of a protocol, event by event."""
 
-    def __init__(self, name, monkeypatch, *, num_commits=10_000, **limits):
+    def __init__(self, name, monkeypatch, *, num_commits=10_000, check=False, **limits):
         monkeypatch.setattr(flight, "listen", lambda *args, **options: Listener())
         monkeypatch.setattr(turn_log, "schedule_of", partial(padded_schedule_of, name))
         self.name, self.setup = name, setup(PROTOCOLS[name])
         limits = parameter_server.Limits(num_commits, **{"min_workers": 1, "lease": 1000.0, **limits})
-        self.server = parameter_server.Server(self.setup, limits)
+        self.server = parameter_server.Server(self.setup, limits, check=check)
         self.layout = self.server._commits.updates.layout
         self.connections: dict[int, Connection] = {}
+        self.units: dict[int, list[int]] = {}  # the turn that each worker is in, and its units
+        self.last_pushed: dict[int, int] = {}
         self.pushed: dict[int, list[Any]] = {worker: [] for worker in range(NUM_WORKERS)}
         is_local = PROTOCOLS[name].local is not None
         self.programs = {
@@ -109,8 +119,8 @@ class Driven:
         self.server._events.put(_Event(connection, message))
         self.server._deal_with_next()
 
-    def join(self, worker):
-        """The worker connects, if it is not there."""
+    def join(self, worker, last_pushed=-1):
+        """The worker connects, if it is not there; it says that it has pushed so many turns."""
         if worker in self.connections:
             return
         connection = self.connections[worker] = Connection()
@@ -119,6 +129,7 @@ class Driven:
             "worker": worker,
             "incarnation": str(worker),
             "fingerprint": _fingerprint(self.name, jax.config.jax_enable_x64),
+            "last_pushed": last_pushed,
         }
         self.deal(connection, Message(hello))
         self.deal(connection, Message({"kind": "ready"}))
@@ -179,6 +190,49 @@ class Driven:
         message = Message({**header, **times}, body)
         self.pushed[worker].append(message)
         self.deal(connection, message)
+
+    def unit(self, worker):
+        """The worker reports one unit more of the turn that it was told last, which the server will stop."""
+        orders = self.orders(worker)
+        if not orders:
+            return
+        order, done = orders[-1].header, self.units.setdefault(worker, [-1, 0])
+        if done[0] != order["turn"]:
+            if order["last_taken"] != self.last_pushed.get(worker, -1) or done[0] > self.last_pushed.get(worker, -1):
+                self.programs[worker].cancel()  # what it pushed was dropped, or its turn was cut off
+            params = orders[-1].body
+            self.programs[worker].begin(None if params is None else wire.from_bytes(params, self.layout))
+            done[:] = order["turn"], 0
+        loss = float(self.programs[worker].compute(order["first"] + done[1]).loss)
+        done[1] += 1
+        now = self.server._clock.machine_time()
+        header = {"kind": "unit", "turn": order["turn"], "compute_start": now, "end": now, "loss": loss}
+        self.deal(self.connections[worker], Message(header))
+
+    def bad(self, worker):
+        """The worker pushes what is not finite, if it has been asked for a push."""
+        self.answer(worker, is_finite=False)
+
+    def answer(self, worker, is_finite=True):
+        """The worker pushes what it has done, if it has been asked for it."""
+        connection = self.connections.get(worker)
+        stops = [m for m in connection.sent if m.kind == "stop"] if connection else []
+        done = self.units.get(worker)
+        if not stops or stops[-1].header["turn"] != done[0]:
+            return
+        connection.sent[:] = [m for m in connection.sent if m.kind != "stop"]
+        body = wire.to_bytes(self.programs[worker].message(None, 0.0))
+        now = self.server._clock.machine_time()
+        header = {
+            "kind": "push",
+            "turn": done[0],
+            "stop": stops[-1].header["stop"],
+            "loss": 0.0,
+            "is_finite": is_finite,
+        }
+        times = {"compute_start": now, "ends": [now] * done[1], "send_start": now, "lost": 0}
+        self.last_pushed[worker] = done[0]
+        self.deal(connection, Message({**header, **times}, body))
 
     def repeat(self, worker, back=1):
         """The worker sends an old push again."""

@@ -114,13 +114,13 @@ def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
     Contributions are looked at block by block. Where the protocol is known to have no code, a contribution is a
     stretch of units: each must have arrived, and be used once. Otherwise units are only counted, worker by worker.
     """
-    num_commits, num_columns, num_workers = _check_commits(schedule), schedule.worker.shape[1], schedule.start.shape[1]
+    num_commits = _check_commits(schedule)
     _check_times_of_units(schedule)
     has_units = protocol is not None and protocol.code is None
     is_used, num_used = np.zeros(schedule.start.size if has_units else 0, bool), 0  # of all units [T, W], flat
     for block in _blocks(schedule, num_commits, BLOCK_SIZE):
         _check_indices(block, schedule, protocol)
-        _check_weights(block, protocol, num_columns, num_workers)
+        _check_weights(block, protocol, schedule.worker.shape[1], schedule.start.shape[1])
         if has_units:
             last_index = block.last_indices(schedule)
             _check_arrivals(block, schedule, last_index)
@@ -269,7 +269,11 @@ def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | No
 
 
 def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int, num_workers: int) -> None:
-    """Raises an error unless weights are finite, and at most what the protocol says; `num_columns` is C."""
+    """Raises an error unless weights are finite, and at most what the protocol says; C is `num_columns`.
+
+    Where a worker can have several contributions in a commit, it can have more in a record of a run in which it has
+    left and come back, with room for these.
+    """
     weight = block.weight
     block.require((weight >= 0) & (weight < np.inf), "weight", "weights must be finite and at least 0")
     if protocol is None or protocol.max_weight is None or not weight.size:
@@ -282,9 +286,8 @@ def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int,
         )
         block.require(weight * num_chunks <= protocol.max_weight * (1 + ROUNDING), "weight", rule)
         return
-    bound = protocol.max_weight
-    if protocol.local is not None:  # with absences there can be more passes: before one, and after it
-        bound *= max(protocol.local.passes, num_columns // num_workers)
+    passes = 1 if protocol.local is None else protocol.local.passes
+    bound = protocol.max_weight * (passes if passes == 1 else max(passes, num_columns // num_workers))
     if num_columns * weight.max() <= bound * (1 + ROUNDING):  # then no commit can be above: the sums are not needed
         return
     weight_sum = np.bincount(block.commit - block.commit[0], weight)  # of each commit of the block

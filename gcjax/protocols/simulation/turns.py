@@ -161,8 +161,8 @@ def turns_record(
       num_contributions: C, the places that there are.
       split: whether units on the version before the one just read are a contribution of their own; those on the new one
         are then C / 2 places further on.
-      by_worker: whether all messages of a worker to a commit are one contribution for each version that they are based
-        on, and for each stretch of units without a lost one, at the places w, W + w, ...
+      by_worker: whether all messages of a worker to a commit are one contribution for each stretch of units that are
+        based on one version, at the places w, W + w, ...
     """
     timeline, read, turn = units_of(turns, work, horizon)
     unit = jnp.arange(work.num_units, dtype=jnp.int32)[:, None]
@@ -173,7 +173,7 @@ def turns_record(
     commit = jnp.where(is_in_commit, turn.commit, -1)
     if by_worker:
         passes = num_contributions // work.num_workers
-        place = jnp.minimum(_num_stretches_before(commit, read), passes - 1) * work.num_workers + worker
+        place = jnp.minimum(_stretch(commit, read), passes - 1) * work.num_workers + worker
     elif split:
         place = turn.position + jnp.where(unit < turn.fresh, 0, num_contributions // 2)
     else:
@@ -230,23 +230,21 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     return times, read, turn
 
 
-def _num_stretches_before(commit: jax.Array, read: jax.Array) -> jax.Array:
-    """int32[T, W]: of the units of a worker in the same commit, the stretches on one version that ended before a unit.
+def _stretch(commit: jax.Array, read: jax.Array) -> jax.Array:
+    """int32[T, W]: the number of the stretch that a unit is in, 0, 1, ..., among its worker's units in the same commit.
 
-    A stretch also ends with a unit that was lost between two pushes.
+    A stretch has units that follow each other and are based on one version. Between two of them can be a unit that was
+    lost. The commits of a worker's units are in order.
 
     Args:
-      commit: int32[T, W], the commit that each unit is in; -1 for none.
-      read: int32[T, W], the version.
+      commit: int32[T, W], that each unit is in; -1 for none.
+      read: int32[T, W], the version that each is based on.
     """
-    unit = jnp.broadcast_to(jnp.arange(commit.shape[0], dtype=jnp.int32)[:, None], commit.shape)
-    in_commit = commit >= 0
-    last_unit = jnp.roll(jax.lax.cummax(jnp.where(in_commit, unit, -1)), 1, axis=0).at[0].set(-1)  # before this one
-    # Of that unit; -2, which is no number of a commit or version, if there is none.
-    last_commit, last_read = (
-        jnp.where(last_unit >= 0, jnp.take_along_axis(x, last_unit.clip(0), axis=0), -2) for x in (commit, read)
+    # Of the unit before; -2, which is no number of a commit or version, before the first.
+    last_commit, last_read, newest_commit = (
+        jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, read, jax.lax.cummax(commit, axis=0))
     )
-    is_new_commit = in_commit & (commit != last_commit)
-    begins = is_new_commit | (in_commit & ((read != last_read) | (last_unit != unit - 1)))
-    num_begun = jnp.cumsum(begins, axis=0, dtype=jnp.int32)  # since the first unit
-    return num_begun - jax.lax.cummax(jnp.where(is_new_commit, num_begun, 0), axis=0)
+    begins = (commit >= 0) & ((commit != last_commit) | (read != last_read))
+    number = jnp.cumsum(begins, axis=0, dtype=jnp.int32)  # since the first unit
+    is_first_of_commit = (commit >= 0) & (commit > newest_commit)
+    return number - jax.lax.cummax(jnp.where(is_first_of_commit, number, 0), axis=0)
