@@ -134,7 +134,8 @@ class Coordinator:
             return ""
         if log.incarnations.get(worker) == incarnation:
             # It has its own parameters and its optimizer state as they were after that turn.
-            self.waiting.has_read(worker, log.turns[worker][last].version)
+            if not self._rule.overlaps:  # else it may have pushed before it read
+                self.waiting.has_read(worker, log.turns[worker][last].version)
             return ""
         return "another process: its own parameters and its optimizer state begin anew, and not in a replay"
 
@@ -158,12 +159,14 @@ class Coordinator:
         turn = log.turns[worker][-1]
         latest = turn.send_start if self._rule.exchanges else now
         times = self._clock.of_machine_time([header["compute_start"], *header["ends"], header["send_start"]])
-        times = np.maximum.accumulate(np.clip(times, turn.begin, latest)).tolist()
+        times = np.maximum.accumulate(np.clip(times, log.earliest_start(worker, self._rule), latest)).tolist()
         send_start = turn.send_start if self._rule.exchanges else times[-1]
         stop, lost = (send_start, 1) if header["lost"] else (times[-2], 0)
         log.replace_last(
             worker,
+            begin=min(turn.begin, times[0]),
             compute_start=times[0],
+            fresh=header.get("fresh"),
             ends=tuple(times[1:-1]),
             stop=stop,
             send_start=send_start,
@@ -238,6 +241,7 @@ class Coordinator:
             "seconds": float(decision.turn_seconds[worker]),
             "until_stopped": self._rule.stop is not None,
             "last_taken": log.last_arrived(worker),
+            "version": int(decision.version[worker]),
         }
         self._members.send(worker, Message(header, self._commits.updates.body if decision.pulls[worker] else None))
 

@@ -34,6 +34,7 @@ class Turn(NamedTuple):
       num_units: of the turn at most; 0 if it has no such number.
       lost: the units that were begun and did not end.
       num_sent: the units that were sent; None for all that ended, if the message has arrived.
+      fresh: the first unit that was computed on the version; None for all.
     """
 
     first: int
@@ -49,6 +50,7 @@ class Turn(NamedTuple):
     num_units: int = 0
     lost: int = 0
     num_sent: int | None = None
+    fresh: int | None = None
 
     @property
     def num_begun(self) -> int:
@@ -88,6 +90,13 @@ class TurnLog:
     def turn_number(self, worker: int) -> int:
         """The number of the worker's last turn; -1 if there is none."""
         return len(self.turns[worker]) - 1
+
+    def earliest_start(self, worker: int, rule: Rule) -> float:
+        """Seconds, before which the worker cannot have begun the units of its last turn."""
+        last, before = self.turns[worker][-1], self.turns[worker][-2:-1]
+        if rule.overlaps and before and math.isfinite(before[0].arrive):
+            return before[0].stop  # it went on while the push before travelled
+        return last.begin
 
     def begin(self, worker: int, turn: Turn) -> None:
         """Writes down that a worker begins a turn."""
@@ -172,7 +181,8 @@ def turns_of(log: TurnLog, num_units: int, dtype: Any) -> Turns:
     for worker, turns in enumerate(log.turns):
         for number, turn in enumerate(turns):
             for name, values in {**integers, **floats}.items():
-                values[number, worker] = turn.first if name == "fresh" else getattr(turn, name)
+                value = getattr(turn, name)
+                values[number, worker] = turn.first if value is None else value
     return Turns(
         **{name: jnp.asarray(values) for name, values in integers.items()},
         **{name: jnp.asarray(values, dtype) for name, values in floats.items()},

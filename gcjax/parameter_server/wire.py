@@ -127,7 +127,7 @@ def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
 def is_complete(message: Message, num_bytes: int) -> bool:
     """Whether a message of a worker says all that one of its kind must, and a push has as many bytes as it must."""
     fields = _FIELDS.get(message.kind, {})
-    has_fields = all(name in message.header and is_valid(message.header[name]) for name, is_valid in fields.items())
+    has_fields = all(is_valid(message.header.get(name)) for name, is_valid in fields.items())
     return has_fields and (message.kind != "push" or (message.body is not None and message.body.size == num_bytes))
 
 
@@ -141,6 +141,11 @@ def _is_time(value: Any) -> bool:
     return _is_number(value) and math.isfinite(value)
 
 
+def _is_unit(value: Any) -> bool:
+    """Whether it is the number of a unit, or None."""
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+
+
 def _are_times(value: Any) -> bool:
     """Whether it is a list of seconds, one at least."""
     return isinstance(value, list) and bool(value) and all(map(_is_time, value))
@@ -150,6 +155,7 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "push": {
         "compute_start": _is_time,
         "ends": _are_times,
+        "fresh": _is_unit,
         "is_finite": lambda value: isinstance(value, bool),
         "loss": _is_number,
         "lost": _is_number,
@@ -157,4 +163,4 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     },
     "unit": {"compute_start": _is_time, "end": _is_time, "loss": _is_number},
 }
-"""What a message of a worker must say, by its kind; one that does not is refused."""
+"""What a message of a worker must say, by its kind (None if it may be left out); one that does not is refused."""
