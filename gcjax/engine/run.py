@@ -3,7 +3,7 @@
 The schedule comes first: timing never depends on gradient values. Then the commits are made in order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,12 +18,14 @@ from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.identity import run_identity
 from gcjax.engine.layout import Layout, MeshOptions, layout
+from gcjax.engine.new_processes import first_units, with_new_processes
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
 from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions
 from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_shapes, check_structure
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
@@ -133,6 +135,7 @@ def replay(
     schedule: Schedule,
     *,
     rng_key: jax.Array,
+    memberships: Sequence[Membership] = (),
     params: Any = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
@@ -151,6 +154,8 @@ def replay(
       optimizer: as in that run.
       schedule: the record, for example `gcjax.parameter_server.LiveRun.schedule`.
       rng_key: as in that run.
+      memberships: who came and went, for example `gcjax.parameter_server.LiveRun.memberships`: the own parameters of a
+        worker, and its optimizer state, begin anew with another process.
       params: the initial parameters; made by the task if None.
       num_commits: stop after so many commits; all of the record if None.
       eval_every: commits between two evaluations; a hundredth of the commits if None.
@@ -190,7 +195,18 @@ def replay(
     )  # fmt: skip
     program = Program(task._replace(data=None), protocol, optimizer, options)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=None)
-    return _concrete_run(program, arrays, Resume(), progress)
+    if protocol.local is None or not any(membership.anew for membership in memberships):
+        return _concrete_run(program, arrays, Resume(), progress)
+    run = _concrete_run(program, arrays, Resume(run=_begun_with(program, arrays, memberships)), progress)
+    return run._replace(state=run.state._replace(local=run.state.local._replace(new_processes=None)))
+
+
+def _begun_with(program: Program, arrays: Arrays, memberships: Sequence[Membership]) -> Run:
+    """The run before its first commit, whose workers will begin anew as the memberships say."""
+    arrays = program.options.layout.put_on_devices(arrays)
+    run = _begin(program, *arrays[:4])
+    local = with_new_processes(run.state.local, first_units(arrays.schedule, memberships))
+    return run._replace(state=run.state._replace(local=local))
 
 
 def _eval_every(eval_every: int | None, schedule: Schedule) -> int:

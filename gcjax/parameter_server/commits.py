@@ -79,7 +79,7 @@ class Commits:
         self.log = log = WrittenLog(folder / written_log.NAME, self._setup.num_workers, fingerprint, view)
         if log.commit_times:
             kept = self._checkpoints.read(self.count, self.parameters)
-            parameters = kept or replayed(self._setup, self.schedule(log.commit_times[-1]))
+            parameters = kept or replayed(self._setup, self.schedule(log.commit_times[-1]), log.memberships)
             self.updates.params, self.updates.opt_state = parameters
         return log.last_time
 

@@ -41,6 +41,7 @@ class Coordinator:
         self._stops, self._alarm = Stops(commits.coded), math.inf
         self._windows = Windows(setup.protocol.adaptive, limits.num_commits)
         self._early: list[int] = []  # workers that are there before all begin
+        self._anew: set[int] = set()  # those that are to begin anew with their next turn
         self.has_begun, self.num_late = False, 0
 
     def go_on(self) -> None:
@@ -122,7 +123,8 @@ class Coordinator:
         """Lets workers take part from this moment on."""
         for worker in workers:
             change = "came back" if self._commits.log.turns[worker] else "joined"
-            membership = Membership(now, worker, change, self._meet_again(worker))
+            why = self._meet_again(worker)
+            membership = Membership(now, worker, change, why, anew=bool(why))
             self._commits.log.member(membership, self._members[worker].incarnation)
             self._carry_out(self._decide(JOIN, worker, now), now)
 
@@ -132,12 +134,13 @@ class Coordinator:
         last = log.last_arrived(worker)
         if self._setup.protocol.local is None or last < 0:
             return ""
-        if log.incarnations.get(worker) == incarnation:
+        if log.incarnations.get(worker) == incarnation and log.turns[worker][last].begin >= log.last_anew(worker):
             # It has its own parameters and its optimizer state as they were after that turn.
             if not self._rule.overlaps:  # else it may have pushed before it read
                 self.waiting.has_read(worker, log.turns[worker][last].version)
             return ""
-        return "another process: its own parameters and its optimizer state begin anew, and not in a replay"
+        self._anew.add(worker)
+        return "another process: its own parameters and its optimizer state begin anew"
 
     def _take(self, worker: int, message: Message) -> None:
         """Takes a push; one that answers no stop, or an earlier one, is none where turns are stopped."""
@@ -242,7 +245,9 @@ class Coordinator:
             "until_stopped": self._rule.stop is not None,
             "last_taken": log.last_arrived(worker),
             "version": int(decision.version[worker]),
+            "anew": worker in self._anew,
         }
+        self._anew.discard(worker)
         self._members.send(worker, Message(header, self._commits.updates.body if decision.pulls[worker] else None))
 
     def _send_exchange(self, worker: int) -> None:

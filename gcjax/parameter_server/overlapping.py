@@ -32,7 +32,7 @@ class OverlappingTurns:
         offset: float,
         throttle: Callable[[int], float],
     ) -> None:
-        """`offset`: seconds to add to our clock to get the server's; `throttle`: `unit -> seconds` it takes at least."""
+        """`offset`: seconds to add to our clock to get the server's; `throttle`: seconds that a unit takes at least."""
         self.num_units = self.num_pushes = 0
         self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
         self._offset, self._throttle = offset, throttle
@@ -77,16 +77,20 @@ class OverlappingTurns:
 
     def _send(self, push: Push | None) -> None:
         """Sends a push, if there is one."""
-        if push is None:
-            return
-        header = {"kind": "push", "turn": push.turn, "fresh": push.fresh, **described(push.units), "lost": 0}
-        times = {
-            "compute_start": push.compute_start + self._offset,
-            "ends": [end + self._offset for end in push.ends],
-            "send_start": time.monotonic() + self._offset,
-        }
-        self._connection.send(Message({**header, **times}, wire.to_bytes(push.change)))
-        self.num_pushes += 1
+        if push is not None:
+            self._connection.send(message_of(push, self._offset))
+            self.num_pushes += 1
+
+
+def message_of(push: Push, offset: float) -> Message:
+    """The message of a push that is sent now; `offset`: seconds to add to our clock to get the server's."""
+    header = {"kind": "push", "turn": push.turn, "fresh": push.fresh, **described(push.units), "lost": 0}
+    times = {
+        "compute_start": push.compute_start + offset,
+        "ends": [end + offset for end in push.ends],
+        "send_start": time.monotonic() + offset,
+    }
+    return Message({**header, **times}, wire.to_bytes(push.change))
 
 
 def described(units: Any) -> dict[str, Any]:

@@ -69,7 +69,11 @@ class Push(NamedTuple):
 
 
 class OverlappingProgram:
-    """What both threads work on, one at a time. Times are those of `time.monotonic`."""
+    """What both threads work on, one at a time. Times are those of `time.monotonic`.
+
+    Attributes:
+      is_going: whether there is a unit to compute.
+    """
 
     def __init__(self, setup: Setup, local: LocalWork, worker: int) -> None:
         """`worker`: its number."""
@@ -78,7 +82,7 @@ class OverlappingProgram:
         self._gradient = unit_gradient(setup.task, worker)
         self._step, self._pull, self._change = jax.jit(self._stepped), jax.jit(local.pull), jax.jit(local.push)
         params = setup.initial_params()
-        self._own = Own(params, jax.jit(self._optimizer.init)(params), -1)
+        self._begun = self._own = Own(params, jax.jit(self._optimizer.init)(params), -1)
         self._pushed = self._taken = self._own  # after the last push, and after the last one that the server has taken
         self._base = self._version_params = params
         self._last_pushed = -1  # the number of a turn
@@ -86,7 +90,7 @@ class OverlappingProgram:
         self._units: list[Unit] = []  # since the last push
         self._ends: list[float] = []
         self._first, self._fresh, self._compute_start = -1, -1, 0.0
-        self._job, self._is_going = Job(-1, params, 0), False
+        self._job, self.is_going = Job(-1, params, 0), False
         self._changed = threading.Condition()
 
     def warm_up(self) -> None:
@@ -102,8 +106,8 @@ class OverlappingProgram:
     def job(self) -> Job | None:
         """Waits until there is a unit to compute; None once all is done."""
         with self._changed:
-            self._changed.wait_for(lambda: self._is_going or self._job.stretch < 0)
-            return self._job if self._is_going else None
+            self._changed.wait_for(lambda: self.is_going or self._job.stretch < 0)
+            return self._job if self.is_going else None
 
     def gradient(self, job: Job) -> tuple[Unit, Any]:
         """Computes a unit, or begins to."""
@@ -132,21 +136,23 @@ class OverlappingProgram:
         """Begins a turn, with reading these parameters if there are any; returns what is pushed at once, if any is.
 
         Args:
-          order: with `turn`, `first`, `version`, `weight` and `last_taken`.
+          order: with `turn`, `first`, `version`, `weight`, `last_taken` and `anew`.
           version_params: of `order.version`, or None.
         """
         with self._changed:
             is_taken = order.last_taken == self._last_pushed
             if is_taken:
                 self._taken = self._pushed
-            if not (is_taken and self._is_going and order.first == self._first):
+            if order.anew:
+                self._taken = self._begun
+            if order.anew or not (is_taken and self.is_going and order.first == self._first):
                 self._go_back(order)
             self._order, self._fresh = order, self._first + len(self._units)
             push = self._new_push() if self._units else None
             before = self._own
             if version_params is not None and order.version != before.version:
                 self._read(version_params, order.version)
-            if not self._is_going:  # before the first reading nothing is under way
+            if not self.is_going:  # before the first reading nothing is under way
                 self._go(before.params if before.version >= 0 else self._own.params)
             return push
 
@@ -167,13 +173,13 @@ class OverlappingProgram:
 
     def _go(self, at: Any) -> None:
         """Begins a stretch of units; the gradient of the first is taken at these parameters."""
-        self._job, self._is_going = Job(self._first, at, max(self._job.stretch, 0)), True
+        self._job, self.is_going = Job(self._first, at, max(self._job.stretch, 0)), True
         self._compute_start = time.monotonic()
         self._changed.notify_all()
 
     def _halt(self, stretch: int) -> None:
         """Ends the stretch of units; another one will have this number."""
-        self._job, self._is_going, self._order = self._job._replace(stretch=stretch), False, None
+        self._job, self.is_going, self._order = self._job._replace(stretch=stretch), False, None
         self._units, self._ends = [], []
         self._changed.notify_all()
 

@@ -4,6 +4,7 @@ A gradient depends on nothing but version, worker and unit, so the record of a r
 again. A checkpoint of the last commit saves that work.
 """
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.parameter_server.setups import Setup
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 
 FOLDER = "checkpoints"
@@ -68,9 +70,11 @@ class Checkpoints:
         return jax.tree.unflatten(structure, arrays)
 
 
-def replayed(setup: Setup, schedule: Schedule) -> Parameters:
+def replayed(setup: Setup, schedule: Schedule, memberships: Sequence[Membership] = ()) -> Parameters:
     """The parameters after the last commit of a record, by the engine."""
     from gcjax import engine
 
-    run = engine.replay(setup.task, setup.protocol, setup.optimizer, schedule, rng_key=setup.rng_key)
+    run = engine.replay(
+        setup.task, setup.protocol, setup.optimizer, schedule, rng_key=setup.rng_key, memberships=memberships
+    )
     return Parameters(run.params, jax.tree.map(np.asarray, run.state.opt_state))

@@ -108,6 +108,10 @@ class TurnLog:
         if incarnation:
             self.incarnations[membership.worker] = incarnation
 
+    def last_anew(self, worker: int) -> float:
+        """Seconds, when the worker's last process began anew; 0 if none did."""
+        return max((m.time for m in self.memberships if m.worker == worker and m.anew), default=0.0)
+
     def last_arrived(self, worker: int) -> int:
         """The number of the worker's last turn whose message has arrived; -1 if there is none."""
         numbers = range(self.turn_number(worker), -1, -1)

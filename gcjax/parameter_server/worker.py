@@ -18,9 +18,9 @@ from gcjax.parameter_server.overlapping import OverlappingTurns, described
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.setups import Setup, check_setup, fingerprint
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Refused, Security
-from gcjax.parameter_server.wire import Message
 from gcjax.parameter_server.units import Unit
-from gcjax.parameter_server.worker_program import CodedProgram, Program, worker_program
+from gcjax.parameter_server.wire import Message
+from gcjax.parameter_server.worker_program import CodedProgram, LocalProgram, Program, worker_program
 
 NUM_PINGS = 5
 POLL_SECONDS = 1e-3
@@ -105,6 +105,7 @@ class _Order(NamedTuple):
       until_stopped: whether the turn lasts until the server stops it, with a report of each unit.
       last_taken: the number of the last turn whose push the server has taken; -1 for none.
       version: of the parameters that come with it, or that were read before.
+      anew: whether the worker's own parameters and its optimizer state are to begin anew.
     """
 
     turn: int
@@ -117,6 +118,7 @@ class _Order(NamedTuple):
     until_stopped: bool
     last_taken: int
     version: int
+    anew: bool
 
     @classmethod
     def of(cls, message: Message) -> "_Order":
@@ -222,6 +224,8 @@ class _Worker:
         order = _Order.of(message)
         if order.last_taken != self._last_pushed:
             self._program.cancel()  # what was pushed came too late, and is in no commit
+        if order.anew and isinstance(self._program, LocalProgram):
+            self._program.begin_anew()
         turns.begin(message)
         if order.until_stopped:
             num_units, num_pushes = turns.until_stopped(order, partial(self._throttle, self._worker))

@@ -62,9 +62,14 @@ class LocalProgram:
         self._optimizer: optax.GradientTransformation = local.optimizer or setup.optimizer
         self._batch_key = setup.batch_key
         self._step, self._pull, self._push = jax.jit(self._stepped), jax.jit(local.pull), jax.jit(local.push)
-        self._params = self._base = self._version_params = setup.initial_params()
-        self._opt_state = jax.jit(self._optimizer.init)(self._params)
-        self._state_before = self._last_state = self._params, self._opt_state
+        params = setup.initial_params()
+        self._first_state = params, jax.jit(self._optimizer.init)(params)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Takes the parameters and the optimizer state with which a process begins."""
+        self._params, self._opt_state = self._state_before = self._last_state = self._first_state
+        self._base = self._version_params = self._params
 
     def begin(self, version_params: Any) -> None:
         """Begins a turn, with reading these parameters if there are any."""

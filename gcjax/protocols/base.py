@@ -48,7 +48,8 @@ class LocalWork(NamedTuple):
         `base` is what the parameters were at the last push or pull, `weight` the factor of the contribution.
       gradients_at_version: whether gradients are taken at the version that was read, so that a contribution is a sum
         of gradients of one version, however the local parameters move.
-      overlaps_pull: whether the first gradient after a pull is still taken at the parameters before it.
+      overlaps_pull: whether the first gradient after a pull is still taken at the parameters before it; not after the
+        first pull, before which there is none under way.
       joint_steps: whether the contributions to a commit come from workers with common parameters, who take each step
         at once, with the weighted mean of their gradients.
       parameter_owners: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
