@@ -162,7 +162,7 @@ class Coordinator:
         turn = log.turns[worker][-1]
         latest = turn.send_start if self._rule.exchanges else now
         times = self._clock.of_machine_time([header["compute_start"], *header["ends"], header["send_start"]])
-        times = np.maximum.accumulate(np.clip(times, log.earliest_start(worker, self._rule), latest)).tolist()
+        times = np.maximum.accumulate(times.clip(log.earliest_start(worker, self._rule), latest)).tolist()
         send_start = turn.send_start if self._rule.exchanges else times[-1]
         stop, lost = (send_start, 1) if header["lost"] else (times[-2], 0)
         log.replace_last(

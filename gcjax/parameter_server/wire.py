@@ -7,6 +7,8 @@ has their bytes only, and its size is known before it comes.
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +30,8 @@ class Message(NamedTuple):
         return str(self.header.get("kind", ""))
 
 
-class Layout(NamedTuple):
+@dataclass(frozen=True)
+class Layout:
     """How a tree of arrays lies in bytes.
 
     Attributes:
@@ -43,7 +46,7 @@ class Layout(NamedTuple):
     dtypes: tuple[str, ...]
     structure: Any
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The bytes of each leaf."""
         return tuple(
@@ -51,10 +54,17 @@ class Layout(NamedTuple):
             for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
         )
 
-    @property
+    @cached_property
     def num_bytes(self) -> int:
         """The bytes of all leaves."""
         return sum(self.sizes)
+
+    @cached_property
+    def places(self) -> tuple[tuple[slice, Any, tuple[int, ...]], ...]:
+        """Of each leaf, where its bytes are, its dtype and its shape."""
+        ends = np.cumsum(self.sizes).tolist()
+        slices = [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+        return tuple(zip(slices, map(jax.numpy.dtype, self.dtypes), self.shapes, strict=True))
 
     def described(self) -> dict[str, str]:
         """By leaf, its dtype and shape in words, for comparing two models."""
@@ -90,11 +100,7 @@ def from_bytes(body: np.ndarray | None, layout: Layout) -> Any:
     num_bytes = 0 if body is None else body.size
     if body is None or num_bytes != layout.num_bytes:
         raise ValueError(f"arrays of the model must have {layout.num_bytes} bytes; the message has {num_bytes}.")
-    ends = np.cumsum(layout.sizes)
-    leaves = [
-        body[end - size : end].view(jax.numpy.dtype(dtype)).reshape(shape)
-        for end, size, dtype, shape in zip(ends, layout.sizes, layout.dtypes, layout.shapes, strict=True)
-    ]
+    leaves = [body[place].view(dtype).reshape(shape) for place, dtype, shape in layout.places]
     return jax.tree.unflatten(layout.structure, leaves)
 
 
