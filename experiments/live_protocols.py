@@ -236,7 +236,13 @@ def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]
     """What a run took and reached, by column."""
     setup, protocol = case.setup, case.setup.protocol
     replay = engine.replay(
-        setup.task, protocol, setup.optimizer, run.schedule, rng_key=setup.rng_key, eval_every=EVAL_EVERY
+        setup.task,
+        protocol,
+        setup.optimizer,
+        run.schedule,
+        rng_key=setup.rng_key,
+        memberships=run.memberships,
+        eval_every=EVAL_EVERY,
     )
     assert protocol.specification is not None
     specification = protocol.specification(setup.num_workers)

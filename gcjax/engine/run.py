@@ -3,7 +3,7 @@
 The schedule comes first: timing never depends on gradient values. Then the commits are made in order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,6 +18,7 @@ from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.identity import run_identity
 from gcjax.engine.layout import Layout, MeshOptions, layout
+from gcjax.engine.new_processes import first_units, with_new_processes
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
@@ -33,6 +34,7 @@ from gcjax.protocols.base import (
     compiled_schedule,
     simulation_inputs,
 )
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_shapes, check_structure
 from gcjax.stragglers.absences import Absences
 from gcjax.stragglers.network import Links, Network
@@ -147,6 +149,7 @@ def replay(
     schedule: Schedule,
     *,
     rng_key: jax.Array,
+    memberships: Sequence[Membership] = (),
     params: Any = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
@@ -166,6 +169,8 @@ def replay(
       optimizer: as in that run.
       schedule: the record, for example `gcjax.parameter_server.LiveRun.schedule`.
       rng_key: as in that run.
+      memberships: who came and went, for example `gcjax.parameter_server.LiveRun.memberships`: the own parameters of a
+        worker, and its optimizer state, begin anew with another process.
       params: the initial parameters; made by the task if None.
       num_commits: stop after so many commits; all of the record if None.
       eval_every: commits between two evaluations; a hundredth of the commits if None.
@@ -208,10 +213,21 @@ def replay(
     )  # fmt: skip
     program = Program(task._replace(data=None), protocol, optimizer, options)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=None)
-    if start is None:
+    if start is not None:
+        run = started(program, schedule, _begin(program, *arrays[:4]), start)
+        return _concrete_run(program, arrays, Resume(run=run), progress)
+    if protocol.local is None or not any(membership.anew for membership in memberships):
         return _concrete_run(program, arrays, Resume(), progress)
-    run = _begin(program, schedule, task.data, rng_key, params)
-    return _concrete_run(program, arrays, Resume(run=started(program, schedule, run, start)), progress)
+    run = _concrete_run(program, arrays, Resume(run=_begun_with(program, arrays, memberships)), progress)
+    return run._replace(state=run.state._replace(local=run.state.local._replace(new_processes=None)))
+
+
+def _begun_with(program: Program, arrays: Arrays, memberships: Sequence[Membership]) -> Run:
+    """The run before its first commit, whose workers will begin anew as the memberships say."""
+    arrays = program.options.layout.put_on_devices(arrays)
+    run = _begin(program, *arrays[:4])
+    local = with_new_processes(run.state.local, first_units(arrays.schedule, memberships))
+    return run._replace(state=run.state._replace(local=local))
 
 
 def _eval_every(eval_every: int | None, schedule: Schedule) -> int:

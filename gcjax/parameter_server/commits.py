@@ -89,7 +89,7 @@ class Commits:
         self._checkpoints.delete_after(self.count)
         if log.commit_times:
             record = self.schedule(log.commit_times[-1])
-            parameters = recovered(self._setup, self._checkpoints, record, self.parameters)
+            parameters = recovered(self._setup, self._checkpoints, record, self.parameters, log.memberships)
             self.updates.params, self.updates.opt_state = parameters
         self._note_version()
         return log.last_time

@@ -41,6 +41,7 @@ class Coordinator:
         self._stops, self._alarm = Stops(commits.coded), math.inf
         self._windows = Windows(setup.protocol.adaptive, limits.num_commits)
         self._early: list[int] = []  # workers that are there before all begin
+        self._anew: set[int] = set()  # those that are to begin anew with their next turn
         self.has_begun, self.num_late = False, 0
 
     def go_on(self) -> None:
@@ -122,7 +123,8 @@ class Coordinator:
         """Lets workers take part from this moment on."""
         for worker in workers:
             change = "came back" if self._commits.log.turns[worker] else "joined"
-            membership = Membership(now, worker, change, self._meet_again(worker))
+            why = self._meet_again(worker)
+            membership = Membership(now, worker, change, why, anew=bool(why))
             self._commits.log.member(membership, self._members[worker].incarnation)
             self._carry_out(self._decide(JOIN, worker, now), now)
 
@@ -134,11 +136,13 @@ class Coordinator:
             return ""
         if self._members[worker].last_pushed > log.turn_number(worker):
             return "its last turns are not in the log: its own parameters and its optimizer state are not in a replay"
-        if log.incarnations.get(worker) == incarnation:
+        if log.incarnations.get(worker) == incarnation and log.turns[worker][last].begin >= log.last_anew(worker):
             # It has its own parameters and its optimizer state as they were after that turn.
-            self.waiting.has_read(worker, log.turns[worker][last].version)
+            if not self._rule.overlaps:  # else it may have pushed before it read
+                self.waiting.has_read(worker, log.turns[worker][last].version)
             return ""
-        return "another process: its own parameters and its optimizer state begin anew, and not in a replay"
+        self._anew.add(worker)
+        return "another process: its own parameters and its optimizer state begin anew"
 
     def _take(self, worker: int, message: Message) -> None:
         """Takes a push; one that answers no stop, or an earlier one, is none where turns are stopped."""
@@ -160,12 +164,14 @@ class Coordinator:
         turn = log.turns[worker][-1]
         latest = turn.send_start if self._rule.exchanges else now
         times = self._clock.of_machine_time([header["compute_start"], *header["ends"], header["send_start"]])
-        times = np.maximum.accumulate(np.clip(times, turn.begin, latest)).tolist()
+        times = np.maximum.accumulate(times.clip(log.earliest_start(worker, self._rule), latest)).tolist()
         send_start = turn.send_start if self._rule.exchanges else times[-1]
         stop, lost = (send_start, 1) if header["lost"] else (times[-2], 0)
         log.replace_last(
             worker,
+            begin=min(turn.begin, times[0]),
             compute_start=times[0],
+            fresh=header.get("fresh"),
             ends=tuple(times[1:-1]),
             stop=stop,
             send_start=send_start,
@@ -242,7 +248,10 @@ class Coordinator:
             "seconds": float(decision.turn_seconds[worker]),
             "until_stopped": self._rule.stop is not None,
             "last_taken": log.last_arrived(worker),
+            "version": int(decision.version[worker]),
+            "anew": worker in self._anew,
         }
+        self._anew.discard(worker)
         self._members.send(worker, Message(header, self._commits.updates.body if decision.pulls[worker] else None))
 
     def _send_exchange(self, worker: int) -> None:

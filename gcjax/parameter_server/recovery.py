@@ -5,7 +5,7 @@ again. A checkpoint saves the work up to its commit: a gradient that is in a lat
 older version, so the versions that somebody was computing on are in the checkpoint, too.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -14,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.parameter_server.setups import Setup
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 
 FOLDER = "checkpoints"
@@ -111,7 +112,13 @@ class Checkpoint(NamedTuple):
     versions: Mapping[int, Any]
 
 
-def recovered(setup: Setup, checkpoints: Checkpoints, schedule: Schedule, like: Parameters) -> Parameters:
+def recovered(
+    setup: Setup,
+    checkpoints: Checkpoints,
+    schedule: Schedule,
+    like: Parameters,
+    memberships: Sequence[Membership] = (),
+) -> Parameters:
     """The parameters after the last commit of a record.
 
     From the newest checkpoint that is whole and has, with its own, all versions that later commits read; these are
@@ -123,6 +130,7 @@ def recovered(setup: Setup, checkpoints: Checkpoints, schedule: Schedule, like: 
       checkpoints: of the run.
       schedule: the record.
       like: parameters of the same shapes.
+      memberships: who came and went.
     """
     num_commits = int(np.isfinite(np.asarray(schedule.time)).sum())
     for commit in checkpoints.commits:
@@ -130,8 +138,8 @@ def recovered(setup: Setup, checkpoints: Checkpoints, schedule: Schedule, like: 
         if checkpoint is not None and commit == num_commits:
             return checkpoint.parameters
         if checkpoint is not None and _is_enough(setup, checkpoint, schedule):
-            return replayed(setup, schedule, checkpoint)
-    return replayed(setup, schedule)
+            return replayed(setup, schedule, memberships, checkpoint)
+    return replayed(setup, schedule, memberships)
 
 
 def _is_enough(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
@@ -145,12 +153,20 @@ def _is_enough(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool
     return set(needed) <= set(checkpoint.versions)
 
 
-def replayed(setup: Setup, schedule: Schedule, checkpoint: Checkpoint | None = None) -> Parameters:
+def replayed(
+    setup: Setup,
+    schedule: Schedule,
+    memberships: Sequence[Membership] = (),
+    checkpoint: Checkpoint | None = None,
+) -> Parameters:
     """The parameters after the last commit of a record, by the engine, from a checkpoint if there is one."""
     from gcjax import engine
 
     start = None
     if checkpoint is not None:
         start = engine.Start(checkpoint.commit, *checkpoint.parameters, versions=checkpoint.versions)
-    run = engine.replay(setup.task, setup.protocol, setup.optimizer, schedule, rng_key=setup.rng_key, start=start)
+    run = engine.replay(
+        setup.task, setup.protocol, setup.optimizer, schedule, rng_key=setup.rng_key, memberships=memberships,
+        start=start,
+    )  # fmt: skip
     return Parameters(run.params, jax.tree.map(np.asarray, run.state.opt_state))

@@ -35,6 +35,7 @@ class Turn(NamedTuple):
       num_units: of the turn at most; 0 if it has no such number.
       lost: the units that were begun and did not end.
       num_sent: the units that were sent; None for all that ended, if the message has arrived.
+      fresh: the first unit that was computed on the version; None for all.
     """
 
     first: int
@@ -50,6 +51,7 @@ class Turn(NamedTuple):
     num_units: int = 0
     lost: int = 0
     num_sent: int | None = None
+    fresh: int | None = None
 
     @property
     def num_begun(self) -> int:
@@ -90,6 +92,13 @@ class TurnLog:
         """The number of the worker's last turn; -1 if there is none."""
         return len(self.turns[worker]) - 1
 
+    def earliest_start(self, worker: int, rule: Rule) -> float:
+        """Seconds, before which the worker cannot have begun the units of its last turn."""
+        last, before = self.turns[worker][-1], self.turns[worker][-2:-1]
+        if rule.overlaps and before and math.isfinite(before[0].arrive):
+            return before[0].stop  # it went on while the push before travelled
+        return last.begin
+
     def begin(self, worker: int, turn: Turn) -> None:
         """Writes down that a worker begins a turn."""
         self.turns[worker].append(turn)
@@ -99,6 +108,10 @@ class TurnLog:
         self.memberships.append(membership)
         if incarnation:
             self.incarnations[membership.worker] = incarnation
+
+    def last_anew(self, worker: int) -> float:
+        """Seconds, when the worker's last process began anew; 0 if none did."""
+        return max((m.time for m in self.memberships if m.worker == worker and m.anew), default=0.0)
 
     def last_arrived(self, worker: int) -> int:
         """The number of the worker's last turn whose message has arrived; -1 if there is none."""
@@ -228,7 +241,8 @@ def turns_of(log: TurnLog, num_units: int, dtype: Any, num_turns: int | None = N
     for worker, turns in enumerate(log.turns):
         for number, turn in enumerate(turns):
             for name, values in {**integers, **floats}.items():
-                values[number, worker] = turn.first if name == "fresh" else getattr(turn, name)
+                value = getattr(turn, name)
+                values[number, worker] = turn.first if value is None else value
     return Turns(
         **{name: jnp.asarray(values) for name, values in integers.items()},
         **{name: jnp.asarray(values, dtype) for name, values in floats.items()},

@@ -64,7 +64,7 @@ class Waiting:
     def decide(self, kind: int, worker: int, now: float) -> Decision:
         """What follows from an event of a worker; `kind` is `MESSAGE`, `LEAVE`, ..., and `now` seconds."""
         self.view, rows = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
-        decision = _unpacked(*jax.device_get(rows))
+        decision = _unpacked(*(None if x is None else np.asarray(x) for x in rows))
         self.alive, self.idle = decision.alive, decision.idle
         return decision
 
@@ -189,12 +189,18 @@ def _decide(
 
 def _unpacked(integers: np.ndarray, floats: np.ndarray | None) -> Decision:
     """The decision from its rows: int32[fields, W], and float[2, W] or None where there is no time in it."""
-    num_workers = integers.shape[1]
-    times = np.stack([np.full(num_workers, np.inf), np.zeros(num_workers)]) if floats is None else floats
     rows = dict(zip(Decision._fields, integers, strict=False))
-    masks = {name: rows[name] != 0 for name in ("taken", "cut", "begins", "pulls", "alive", "idle")}
-    single = {name: rows[name][0] != 0 for name in ("commits", "stops")}
-    return Decision(**{**rows, **masks, **single}, alarm=times[0, 0], turn_seconds=times[1])
+    rows.update(zip(_MASKS, integers[_MASK_ROWS] != 0, strict=True))
+    rows.update(commits=integers[_COMMITS, 0] != 0, stops=integers[_STOPS, 0] != 0)
+    if floats is None:
+        return Decision(**rows, alarm=_NEVER, turn_seconds=np.zeros(integers.shape[1]))
+    return Decision(**rows, alarm=floats[0, 0], turn_seconds=floats[1])
+
+
+_MASKS = "taken", "cut", "begins", "pulls", "alive", "idle"
+_MASK_ROWS = np.array([Decision._fields.index(name) for name in _MASKS])
+_COMMITS, _STOPS = Decision._fields.index("commits"), Decision._fields.index("stops")
+_NEVER = np.float64(np.inf)
 
 
 def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> View:

@@ -49,7 +49,8 @@ class LocalWork(NamedTuple):
         `base` is what the parameters were at the last push or pull, `weight` the factor of the contribution.
       gradients_at_version: whether gradients are taken at the version that was read, so that a contribution is a sum
         of gradients of one version, however the local parameters move.
-      overlaps_pull: whether the first gradient after a pull is still taken at the parameters before it.
+      overlaps_pull: whether the first gradient after a pull is still taken at the parameters before it; not after the
+        first pull, before which there is none under way.
       joint_steps: whether the contributions to a commit come from workers with common parameters, who take each step
         at once, with the weighted mean of their gradients.
       parameter_owners: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
@@ -233,6 +234,11 @@ class _AbsenceSimulation(NamedTuple):
             raise ValueError(
                 f"{_ABSENCES_RULE} The rounds of this protocol are stopped by the server, which it does not simulate. "
                 "gcjax.parameter_server serves them; gcjax.stragglers.failed_workers are workers that never answer."
+            )
+        if rule.overlaps:
+            raise ValueError(
+                f"{_ABSENCES_RULE} The workers of this protocol compute while they send, and what then is lost with one "
+                "that leaves is not simulated. gcjax.parameter_server serves it."
             )
         return event_schedule(rule, durations, network, absences=absences, keeps_version=self.keeps_version)
 

@@ -14,9 +14,12 @@ import optax
 from gcjax import parameter_server, protocols
 from gcjax.engine.gradients import unit_inputs
 from gcjax.parameter_server import flight, turn_log, wire
+from gcjax.parameter_server.overlapping import message_of
+from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.server import _Event
 from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.wire import Message
+from gcjax.parameter_server.worker import _Order
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.protocols.simulation.event_schedule import rule_record
@@ -106,6 +109,7 @@ class Driven:
         self.connections: dict[int, Connection] = {}
         self.units: dict[int, list[int]] = {}  # the turn that each worker is in, and its units
         self.last_pushed: dict[int, int] = {}
+        self.incarnations = {worker: f"first {worker}" for worker in range(NUM_WORKERS)}
         self.pushed: dict[int, list[Any]] = {worker: [] for worker in range(NUM_WORKERS)}
         is_local = PROTOCOLS[name].local is not None
         self.programs = {
@@ -127,7 +131,7 @@ class Driven:
         hello = {
             "kind": "hello",
             "worker": worker,
-            "incarnation": str(worker),
+            "incarnation": self.incarnations[worker],
             "fingerprint": _fingerprint(self.name, jax.config.jax_enable_x64),
             "last_pushed": last_pushed,
         }
@@ -138,6 +142,13 @@ class Driven:
         """The worker's connection is lost, if it has one."""
         if worker in self.connections:
             self.deal(self.connections.pop(worker), None)
+            if isinstance(self.programs[worker], OverlappingProgram):
+                self.programs[worker].cancel()
+
+    def kill(self, worker):
+        """The worker is lost; the next that joins with its number is another process."""
+        self.leave(worker)
+        self.incarnations[worker] += " killed"
 
     def silence(self, worker):
         """Nothing is heard of the worker for longer than its lease; its connection stays."""
@@ -158,10 +169,15 @@ class Driven:
         orders = self.orders(worker)
         if not orders:
             return
+        if self.setup.rule().overlaps:
+            self.push_overlapping(worker, orders)
+            return
         order, connection, program = orders[-1], self.connections[worker], self.programs[worker]
         done = self.pushed[worker]
         if order.header["last_taken"] != (done[-1].header["turn"] if done else -1):
             program.cancel()
+        if order.header["anew"]:
+            program.begin_anew()
         for message in orders:  # parameters that came with an order that was cut off are not the newest ones
             connection.sent.remove(message)
         params = [m.body for m in orders if m.body is not None]
@@ -192,7 +208,13 @@ class Driven:
         self.deal(connection, message)
 
     def unit(self, worker):
-        """The worker reports one unit more of the turn that it was told last, which the server will stop."""
+        """The worker does one unit more: it reports it where turns are stopped, or is under way beside its messages."""
+        program = self.programs[worker]
+        if isinstance(program, OverlappingProgram):
+            if worker in self.connections and program.is_going:
+                job = program.job()
+                assert program.finish(job, *program.gradient(job))
+            return
         orders = self.orders(worker)
         if not orders:
             return
@@ -233,6 +255,21 @@ class Driven:
         times = {"compute_start": now, "ends": [now] * done[1], "send_start": now, "lost": 0}
         self.last_pushed[worker] = done[0]
         self.deal(connection, Message({**header, **times}, body))
+
+    def push_overlapping(self, worker, orders):
+        """The worker deals with what it was told, and pushes, after a unit if none is done."""
+        connection, program = self.connections[worker], self.programs[worker]
+        pushes = []
+        for message in orders:
+            connection.sent.remove(message)
+            params = None if message.body is None else wire.from_bytes(message.body, self.layout)
+            pushes.append(program.begin(_Order.of(message), params))
+        if pushes[-1] is None:
+            self.unit(worker)
+            pushes.append(program.push())
+        for push in filter(None, pushes):
+            self.pushed[worker].append(message_of(push, 0.0))
+            self.deal(connection, self.pushed[worker][-1])
 
     def repeat(self, worker, back=1):
         """The worker sends an old push again."""

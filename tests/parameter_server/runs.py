@@ -72,7 +72,9 @@ def live_run(
 
 def replay(protocol, run):
     """The run of the engine on the record."""
-    return engine.replay(setup(protocol).task, protocol, OPTIMIZER, run.schedule, rng_key=KEY)
+    return engine.replay(
+        setup(protocol).task, protocol, OPTIMIZER, run.schedule, rng_key=KEY, memberships=run.memberships
+    )
 
 
 def assert_kept_and_replayed(protocol, run):

@@ -20,7 +20,7 @@ from tests.parameter_server.runs import NUM_WORKERS
 from tests.protocols.test_rules import PROTOCOLS
 
 TIMES = int(os.environ.get("GCJAX_FUZZ", "1"))
-KINDS = ("push", "push", "push", "push", "join", "leave", "silence", "repeat")
+KINDS = ("push", "push", "push", "push", "unit", "join", "leave", "kill", "silence", "repeat")
 EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, NUM_WORKERS - 1)), max_size=40)
 QUICK = ()
 

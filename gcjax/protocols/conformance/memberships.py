@@ -25,12 +25,14 @@ class Membership(NamedTuple):
       worker: its number.
       change: "joined", "left", "came back", or "skipped" (its turn is lost, as for numbers that are not finite).
       why: in words.
+      anew: whether the worker's own parameters and its optimizer state begin anew, as those of another process.
     """
 
     time: float
     worker: int
     change: str
     why: str = ""
+    anew: bool = False
 
 
 def events_with_members(schedule: Schedule, kinds: Collection[str], memberships: Sequence[Membership]) -> Events:

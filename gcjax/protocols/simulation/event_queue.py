@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.protocols.simulation import decisions
+from gcjax.protocols.simulation.overlapping import overlapping_turn
 from gcjax.protocols.simulation.presence import (
     Presence,
     next_change,
@@ -305,6 +306,9 @@ class Queue(NamedTuple):
         old = state.current
         if self.rule.plan is not None:
             plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
+        elif self.rule.overlaps:
+            began = self.network.received(jnp.zeros_like(self.work.durations[0]))
+            plan = overlapping_turn(self.work, old.first, ready, began)
         elif self.rule.turn_seconds is not None:
             num_units = self.work.until(old.first, self.rule.turn_seconds(state.view))
             plan = turn_of(self.work, old.first, ready, num_units)
