@@ -183,7 +183,7 @@ def check() -> list[Row]:
 
 
 def log() -> list[Row]:
-    """What a push takes in the server's thread if the log is forced onto the disk never, each second, or always."""
+    """What a push takes in the server's thread if the log is forced to the disk never, each second, at each commit."""
     seconds = {}
     for sync_seconds in (float("inf"), 1.0, 0.0):
         with tempfile.TemporaryDirectory(dir=".") as folder:

@@ -69,7 +69,7 @@ class _Options(NamedTuple):
     num_commits: int
     calibrated_by: str
     pace: float
-    check: bool
+    check: bool = False
 
 
 @config.experiment

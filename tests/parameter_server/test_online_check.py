@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from gcjax import parameter_server, protocols
+from gcjax import codes, parameter_server, protocols
+from gcjax.codes import assignments
 from gcjax.parameter_server import ViolationError, online_check
 from gcjax.parameter_server.recovery import FOLDER
 from gcjax.parameter_server.setups import Setup
@@ -123,9 +124,33 @@ def test_a_violation_ends_the_run_and_the_folder_stays(monkeypatch, tmp_path):
     assert 1 <= commits < 200 and (tmp_path / FOLDER / str(commits)).is_dir()
 
 
+LIVE = {
+    "bsp": protocols.bsp(),
+    "adacomm": protocols.adacomm(num_local_steps=3, seconds=0.1, num_windows=3),
+    "anytime_minibatch": protocols.anytime_minibatch(seconds=0.01),
+    "coded": protocols.coded(codes.partial(assignments.cyclic(4, load=2))),
+    "coded whole workers": protocols.coded(codes.cyclic_mds(4, num_stragglers=1)),
+    "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
+}
+
+
 @pytest.mark.slow
-def test_a_live_run_is_checked_as_it_goes_on():
-    run, _ = live_run(PROTOCOLS["bsp"], 20, check=True)
-    assert run.checked == str(protocols.check(
-        run.schedule, PROTOCOLS["bsp"].specification(NUM_WORKERS), memberships=run.memberships
-    ))  # fmt: skip
+@pytest.mark.parametrize("name", sorted(LIVE))
+def test_a_live_run_is_checked_as_it_goes_on(name, monkeypatch):
+    monkeypatch.setattr(online_check, "MAX_COMMITS", 4)
+    specification = LIVE[name].specification(NUM_WORKERS)
+    with jax.enable_x64(True):
+        run, _ = live_run(LIVE[name], 20, check=True)
+        memberships = run.memberships if specification.members is not None else None
+        assert run.checked == str(protocols.check(run.schedule, specification, memberships=memberships))
+
+
+@pytest.mark.slow
+def test_a_server_that_goes_on_is_checked_from_the_beginning_of_its_log(tmp_path):
+    protocol = PROTOCOLS["ssp"]
+    with jax.enable_x64(True):
+        live_run(protocol, 8, checkpoints=tmp_path)
+        run, _ = live_run(protocol, 20, checkpoints=tmp_path, check=True)
+        specification = protocol.specification(NUM_WORKERS)
+        assert len(run.loss) == 20 and sum("started again" in m.why for m in run.memberships) == NUM_WORKERS
+        assert run.checked == str(protocols.check(run.schedule, specification, memberships=run.memberships))

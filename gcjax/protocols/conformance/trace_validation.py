@@ -228,7 +228,7 @@ class _Programs:
 
     def warm_up(self, state: State, size: int) -> None:
         """Compiles what takes up to so many events."""
-        none = Event(*(np.full(size, -1, np.int32),) * (len(Event._fields) - 1), waited=np.zeros(size, bool))
+        none = Event(*[np.full(size, -1, np.int32)] * len(Event._fields))._replace(waited=np.zeros(size, bool))
         states = self.states(state, _rows(none, slice(size - 1)), size)
         rows = _rows(states, np.zeros(size, np.int32))
         jax.block_until_ready([violations_of(rows, rows, none) for violations_of in self._violations_by_kind.values()])
