@@ -160,12 +160,16 @@ class Queue(NamedTuple):
         The simulation stops if no phase ever ends, or if the next one ends after the horizon. A rule that needs
         everybody for each commit also stops it once a worker that owes a message never ends its unit.
         """
+        if self.changes is None:  # a constant, by which the compiler leaves out what asks who is there
+            state = state._replace(view=state.view._replace(alive=jnp.ones_like(state.view.alive)))
         state = self._with_begun_turns(state)
         phase_end, change = self.phase_ends(state), self._next_change(state)
         # The server takes the message that has come first, also if several wait for it.
         worker = jnp.argmin(phase_end if self.network.service is None else state.phase_end).astype(jnp.int32)
-        alarm, next_time = self._alarm(state.view), phase_end.min()
-        rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
+        next_time, rings = phase_end.min(), jnp.zeros((), bool)
+        if self.rule.alarm is not None:
+            alarm = self._alarm(state.view)
+            rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
         nobody_ends = rings  # at an alarm nobody's phase does
         if change is not None:
             rings, nobody_ends = rings & (next_time <= change.time), rings | (change.time <= next_time)
@@ -228,7 +232,8 @@ class Queue(NamedTuple):
 
     def _alarm(self, view: View) -> jax.Array:
         """float[] seconds: when to look again although nothing has happened; inf for never."""
-        alarm = jnp.asarray(jnp.inf if self.rule.alarm is None else self.rule.alarm(view), view.now.dtype)
+        assert self.rule.alarm is not None
+        alarm = jnp.asarray(self.rule.alarm(view), view.now.dtype)
         return jnp.where(alarm > view.now, alarm, jnp.inf)
 
     def phase_ends(self, state: State) -> jax.Array:
@@ -341,7 +346,9 @@ class Queue(NamedTuple):
         current = state.current
         position = state.view.num_uncommitted.sum(dtype=jnp.int32)  # behind the others that are in no commit yet
         view = decisions.with_message(state.view, worker, arrives)
-        asked = arrives | (asks & (view.num_uncommitted > 0).any())
+        asked = arrives
+        if self.rule.alarm is not None or self.changes is not None:
+            asked |= asks & (view.num_uncommitted > 0).any()
         commit = decisions.commit_of(self.rule, view, worker, asked)
         if self.rule.takes is None:
             current = current._replace(
