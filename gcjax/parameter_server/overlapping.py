@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from gcjax.parameter_server import wire
 from gcjax.parameter_server.inbox import Inbox
@@ -37,7 +38,7 @@ class OverlappingTurns:
         self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
         self._offset, self._throttle = offset, throttle
         self._error: BaseException | None = None
-        self._wide = bool(jax.config.jax_enable_x64)  # each thread has its own setting
+        self._wide = jnp.result_type(float) == jnp.float64  # each thread has its own setting
         self._thread = threading.Thread(target=self._compute_all, daemon=True)
         self._thread.start()
 

@@ -17,7 +17,7 @@ class Unit(NamedTuple):
     is_finite: jax.Array
 
 
-def unit_gradient(task: Task, worker: int) -> Callable[[Any, Any, jax.Array, jax.Array], tuple[Unit, Any]]:
+def unit_gradient(task: Task, worker: int) -> Callable[..., tuple[Unit, Any]]:
     """`(params, data, batch_key, unit) -> (unit, gradient)` of a worker, compiled."""
 
     def loss_and_gradient(params: Any, data: Any, batch_key: jax.Array, unit: jax.Array) -> tuple[Unit, Any]:

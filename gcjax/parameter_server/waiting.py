@@ -64,7 +64,8 @@ class Waiting:
     def decide(self, kind: int, worker: int, now: float) -> Decision:
         """What follows from an event of a worker; `kind` is `MESSAGE`, `LEAVE`, ..., and `now` seconds."""
         self.view, rows = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
-        decision = _unpacked(*(None if x is None else np.asarray(x) for x in rows))
+        integers, floats = rows
+        decision = _unpacked(np.asarray(integers), None if floats is None else np.asarray(floats))
         self.alive, self.idle = decision.alive, decision.idle
         return decision
 
@@ -200,7 +201,7 @@ def _unpacked(integers: np.ndarray, floats: np.ndarray | None) -> Decision:
 _MASKS = "taken", "cut", "begins", "pulls", "alive", "idle"
 _MASK_ROWS = np.array([Decision._fields.index(name) for name in _MASKS])
 _COMMITS, _STOPS = Decision._fields.index("commits"), Decision._fields.index("stops")
-_NEVER = np.float64(np.inf)
+_NEVER = np.asarray(np.inf)
 
 
 def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> View:

@@ -170,7 +170,7 @@ class Driven:
         if not orders:
             return
         if self.setup.rule().overlaps:
-            self.push_overlapping(worker, orders)
+            self.push_overlapping(worker, orders, is_finite)
             return
         order, connection, program = orders[-1], self.connections[worker], self.programs[worker]
         done = self.pushed[worker]
@@ -256,7 +256,7 @@ class Driven:
         self.last_pushed[worker] = done[0]
         self.deal(connection, Message({**header, **times}, body))
 
-    def push_overlapping(self, worker, orders):
+    def push_overlapping(self, worker, orders, is_finite):
         """The worker deals with what it was told, and pushes, after a unit if none is done."""
         connection, program = self.connections[worker], self.programs[worker]
         pushes = []
@@ -268,7 +268,9 @@ class Driven:
             self.unit(worker)
             pushes.append(program.push())
         for push in filter(None, pushes):
-            self.pushed[worker].append(message_of(push, 0.0))
+            message = message_of(push, 0.0)
+            header = {**message.header, "is_finite": is_finite}
+            self.pushed[worker].append(Message(header, message.body))
             self.deal(connection, self.pushed[worker][-1])
 
     def repeat(self, worker, back=1):
