@@ -130,19 +130,26 @@ class Coordinator:
 
     def _meet_again(self, worker: int) -> str:
         """Notes what a worker has kept of its earlier turns; says it where that is not all that it needs."""
-        log, incarnation = self._commits.log, self._members[worker].incarnation
+        log, member = self._commits.log, self._members[worker]
         last = log.last_arrived(worker)
         if self._setup.protocol.local is None or last < 0:
             return ""
-        if self._members[worker].last_pushed > log.turn_number(worker):
-            return "its last turns are not in the log: its own parameters and its optimizer state are not in a replay"
-        if log.incarnations.get(worker) == incarnation and log.turns[worker][last].begin >= log.last_anew(worker):
-            # It has its own parameters and its optimizer state as they were after that turn.
-            if not self._rule.overlaps:  # else it may have pushed before it read
-                self.waiting.has_read(worker, log.turns[worker][last].version)
+        is_known = member.last_pushed <= log.turn_number(worker)
+        if is_known and log.incarnations.get(worker) == member.incarnation and self._keeps_version(worker):
             return ""
         self._anew.add(worker)
-        return "another process: its own parameters and its optimizer state begin anew"
+        why = "another process" if is_known else "its last turns are not in the log"
+        return f"{why}: its own parameters and its optimizer state begin anew"
+
+    def _keeps_version(self, worker: int) -> bool:
+        """Whether a worker has its own parameters as after its last turn that arrived; notes their version."""
+        log = self._commits.log
+        last = log.last_arrived(worker)
+        if self._setup.protocol.local is None or last < 0 or log.turns[worker][last].begin < log.last_anew(worker):
+            return False
+        if not self._rule.overlaps:  # else it may have pushed before it read
+            self.waiting.has_read(worker, log.turns[worker][last].version)
+        return True
 
     def _take(self, worker: int, message: Message) -> None:
         """Takes a push; one that answers no stop, or an earlier one, is none where turns are stopped."""
@@ -211,6 +218,7 @@ class Coordinator:
         if bool(self.waiting.view.stopped[worker]):
             self._lose_answer(worker, now, leaves=False)
         self.waiting.make_idle(worker)
+        self._keeps_version(worker)
         self._carry_out(self._decide(LOOK, worker, now), now)
 
     def _decide(self, kind: int, worker: int, now: float) -> Decision:

@@ -237,8 +237,8 @@ class _AbsenceSimulation(NamedTuple):
             )
         if rule.overlaps:
             raise ValueError(
-                f"{_ABSENCES_RULE} The workers of this protocol compute while they send, and what then is lost with one "
-                "that leaves is not simulated. gcjax.parameter_server serves it."
+                f"{_ABSENCES_RULE} The workers of this protocol compute while they send, and what is lost then with "
+                "one that leaves is not simulated. gcjax.parameter_server serves it."
             )
         return event_schedule(rule, durations, network, absences=absences, keeps_version=self.keeps_version)
 

@@ -22,7 +22,7 @@ from gcjax.parameter_server.waiting import first_view
 from gcjax.parameter_server.written_log import NAME, WrittenLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_structure
-from tests.parameter_server.driven import Driven
+from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.processes import Workers, process_setup
 from tests.parameter_server.runs import KEY, NUM_WORKERS, OPTIMIZER, live_run, replay, setup
 from tests.protocols.test_rules import PROTOCOLS
@@ -224,8 +224,12 @@ def test_a_worker_that_knows_of_turns_that_the_log_has_lost_begins_anew(monkeypa
         for last_pushed in (0, 7):
             run.leave(0)
             run.join(0, last_pushed=last_pushed)
-        first, second = [m.why for m in run.end().memberships if m.change == "came back"]
-    assert first == "" and "its last turns are not in the log" in second
+            for worker in range(NUM_WORKERS):
+                run.push(worker)
+        result = run.end()
+        first, second = [m for m in result.memberships if m.change == "came back"]
+        assert problems("local_sgd", result) == {}
+    assert not first.anew and second.anew and "its last turns are not in the log" in second.why
 
 
 def free_port():
