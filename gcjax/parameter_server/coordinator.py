@@ -298,6 +298,7 @@ class Coordinator:
         if self._commits.coded is not None:
             self._drop_answers()
         elif not self.waiting.is_enough_without(worker, now, leaves=leaves):
+            self._stops.take_back()
             self._commits.drop_pending()
             for other in np.flatnonzero(self.waiting.alive & ~self.waiting.idle):
                 self._commits.log.cut_off(int(other), now)
@@ -305,6 +306,7 @@ class Coordinator:
 
     def _drop_answers(self) -> None:
         """Drops messages of a code that are worth nothing without those of somebody else; their turns go on."""
+        self._stops.take_back()
         self._commits.drop_pending()
         self.waiting.go_on()
 

@@ -11,7 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import parameter_server, protocols
+from gcjax import codes, parameter_server, protocols
+from gcjax.codes import assignments
 from gcjax.engine.gradients import unit_inputs
 from gcjax.parameter_server import flight, turn_log, wire
 from gcjax.parameter_server.overlapping import message_of
@@ -29,6 +30,7 @@ from tests.protocols.test_rules import PROTOCOLS as RULES
 
 PROTOCOLS = {
     **RULES,
+    "coded": protocols.coded(codes.partial(assignments.cyclic(NUM_WORKERS, load=2))),
     "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
     "stsyn of three": protocols.stsyn(num_local_steps=1, num_waited=3),
 }
@@ -225,6 +227,8 @@ class Driven:
             params = orders[-1].body
             self.programs[worker].begin(None if params is None else wire.from_bytes(params, self.layout))
             done[:] = order["turn"], 0
+        if done[1] == order["num_units"]:
+            return
         loss = float(self.programs[worker].compute(order["first"] + done[1]).loss)
         done[1] += 1
         now = self.server._clock.machine_time()
@@ -243,8 +247,10 @@ class Driven:
         if not stops or stops[-1].header["turn"] != done[0]:
             return
         connection.sent[:] = [m for m in connection.sent if m.kind != "stop"]
-        body = wire.to_bytes(self.programs[worker].message(None, 0.0))
-        now = self.server._clock.machine_time()
+        program, stop = self.programs[worker], stops[-1].header
+        is_coded = self.setup.protocol.code is not None
+        tree = program.message_of(stop["units"], stop["encode"]) if is_coded else program.message(None, 0.0)
+        body, now = wire.to_bytes(tree), self.server._clock.machine_time()
         header = {
             "kind": "push",
             "turn": done[0],
@@ -294,7 +300,8 @@ def problems(name, run):
             kept = protocols.check(run.schedule, specification, memberships=run.memberships)
             assert kept, str(kept)
     with _reported(found, "replay"):
-        params = replay(protocol, run).params if protocol.local else plain_replay(name, run.schedule)
+        is_plain = protocol.local is None and protocol.code is None
+        params = replay(protocol, run).params if not is_plain else plain_replay(name, run.schedule)
         chex.assert_trees_all_close(run.params, params, rtol=1e-9, atol=1e-12)
     return found
 

@@ -13,6 +13,8 @@ import jax
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from gcjax import codes, protocols
+from gcjax.codes import assignments
 from tests.parameter_server.chaos import CHANGES, Change, chaos
 from tests.parameter_server.chaos import problems as problems_of_threads
 from tests.parameter_server.driven import Driven, problems
@@ -23,6 +25,11 @@ TIMES = int(os.environ.get("GCJAX_FUZZ", "1"))
 KINDS = ("push", "push", "push", "push", "unit", "join", "leave", "kill", "silence", "repeat")
 EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, NUM_WORKERS - 1)), max_size=40)
 QUICK = ()
+SERVED = {
+    **PROTOCOLS,
+    "coded": protocols.coded(codes.partial(assignments.cyclic(NUM_WORKERS, load=2))),
+    "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
+}
 
 
 def driven(name, events, monkeypatch, **limits):
@@ -52,7 +59,7 @@ def test_whatever_happens_a_run_is_what_was_promised(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bsp", "k_async", "worker_busy"])
+@pytest.mark.parametrize("name", ["bsp", "coded", "k_async", "local_sgd", "ssp", "stsyn", "worker_busy"])
 def test_threads_whose_connections_are_cut_or_held_up(name):
     @settings(max_examples=TIMES, suppress_health_check=list(HealthCheck))
     @given(
@@ -64,7 +71,7 @@ def test_threads_whose_connections_are_cut_or_held_up(name):
     )
     def holds(changes):
         with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):
-            assert problems_of_threads(PROTOCOLS[name], chaos(PROTOCOLS[name], changes, patch)) == {}
+            assert problems_of_threads(SERVED[name], chaos(SERVED[name], changes, patch)) == {}
 
     holds()
 
