@@ -52,7 +52,7 @@ def test_whatever_happens_a_run_is_what_was_promised(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bsp", "k_async", "worker_busy"])
+@pytest.mark.parametrize("name", ["bsp", "k_async", "local_sgd", "worker_busy", "worker_busy overlap"])
 def test_threads_whose_connections_are_cut_or_held_up(name):
     @settings(max_examples=TIMES, suppress_health_check=list(HealthCheck))
     @given(
