@@ -107,6 +107,10 @@ class Commits:
         self.log.commit(self.count, messages, loss, now)
         self.save()
 
+    def has_pending(self, worker: int) -> bool:
+        """Whether a push of the worker waits for its commit."""
+        return any(contribution.worker == worker for contribution in self._pending)
+
     def drop_pending(self) -> None:
         """Drops the pushes that are in no commit, as if they had not arrived."""
         for contribution in self._pending:

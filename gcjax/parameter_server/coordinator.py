@@ -41,6 +41,7 @@ class Coordinator:
         self._stops, self._alarm = Stops(commits.coded), math.inf
         self._windows = Windows(setup.protocol.adaptive, limits.num_commits)
         self._early: list[int] = []  # workers that are there before all begin
+        self._held: set[int] = set()  # workers that may take part after the commit of their last pushes
         self._anew: set[int] = set()  # those that are to begin anew with their next turn
         self.has_begun, self.num_late = False, 0
 
@@ -95,6 +96,7 @@ class Coordinator:
         """Puts a worker out, if it takes part: its turn is cut off, and nobody waits for it any more."""
         if worker in self._early:
             self._early.remove(worker)
+        self._held.discard(worker)
         if not self.waiting.alive[worker]:
             return
         now = self._clock.event()
@@ -109,6 +111,9 @@ class Coordinator:
         """Lets a worker take part; the first ones begin together, once there are enough."""
         if self.waiting.alive[worker]:  # a new connection in the place of one that nobody has missed yet
             self.leave(worker, "it has a new connection")
+        if self._rule.by_worker and self._rule.stop is None and self._commits.has_pending(worker):
+            self._held.add(worker)  # the units of a worker in one commit follow each other without a gap
+            return
         if self.has_begun:
             self._join_all([worker], self._clock.event())
             return
@@ -227,6 +232,10 @@ class Coordinator:
             self._begin_turn(int(new_worker), decision, now)
         if decision.stops:
             self._stop(decision, now)
+        if decision.commits and self._held:
+            workers = [worker for worker in sorted(self._held) if not self._commits.has_pending(worker)]
+            self._held.difference_update(workers)
+            self._join_all(workers, self._clock.event())
 
     def _begin_turn(self, worker: int, decision: Decision, now: float) -> None:
         """Lets a worker begin a turn; the parameters go with the order, if it is to have them."""

@@ -70,8 +70,11 @@ def test_threads_whose_connections_are_cut_or_held_up(name):
 
 
 @pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="a contribution is a stretch of units; a lost one between two pushes breaks it")
-def test_a_worker_that_leaves_between_two_pushes_to_one_commit(monkeypatch):
+@pytest.mark.parametrize("name", ["worker_busy", "worker_busy overlap"])
+def test_a_worker_that_leaves_between_two_pushes_to_one_commit(name, monkeypatch):
     changes = [("push", 0), ("leave", 0), ("join", 0), *(("push", worker) for worker in range(NUM_WORKERS))]
     with jax.enable_x64(True):
-        assert problems("worker_busy", driven("worker_busy", changes, monkeypatch)) == {}
+        run = driven(name, changes, monkeypatch)
+        assert problems(name, run) == {}
+    back = next(m.time for m in run.memberships if m.change == "came back")
+    assert back > run.schedule.time[3]  # after the commit of its last push, in which it has no other one
