@@ -59,7 +59,7 @@ def test_whatever_happens_a_run_is_what_was_promised(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bsp", "coded", "k_async", "local_sgd", "ssp", "stsyn", "worker_busy"])
+@pytest.mark.parametrize("name", ["bsp", "coded", "k_async", "local_sgd", "ssp", "stsyn", "worker_busy", "worker_busy overlap"])
 def test_threads_whose_connections_are_cut_or_held_up(name):
     @settings(max_examples=TIMES, suppress_health_check=list(HealthCheck))
     @given(
