@@ -59,7 +59,9 @@ def test_whatever_happens_a_run_is_what_was_promised(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bsp", "coded", "k_async", "local_sgd", "ssp", "stsyn", "worker_busy", "worker_busy overlap"])
+@pytest.mark.parametrize(
+    "name", ["bsp", "coded", "k_async", "local_sgd", "ssp", "stsyn", "worker_busy", "worker_busy overlap"]
+)
 def test_threads_whose_connections_are_cut_or_held_up(name):
     @settings(max_examples=TIMES, suppress_health_check=list(HealthCheck))
     @given(
@@ -85,3 +87,11 @@ def test_a_worker_that_leaves_between_two_pushes_to_one_commit(times, monkeypatc
         assert problems("worker_busy", run) == {}
     last = run.schedule.worker[len(run.loss) - 1]
     assert (last == 0).sum() == 1 + times  # a contribution for each stretch, and a unit is lost between two
+
+
+@pytest.mark.slow
+def test_a_worker_that_leaves_between_two_pushes_to_one_commit_and_computes_meanwhile(monkeypatch):
+    changes = [("push", 0), ("leave", 0), ("join", 0), *(("push", worker) for worker in range(NUM_WORKERS))] * 2
+    with jax.enable_x64(True):
+        run = driven("worker_busy overlap", changes, monkeypatch)
+        assert problems("worker_busy overlap", run) == {}
