@@ -7,6 +7,7 @@ import signal
 import statistics
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Iterator
@@ -116,12 +117,18 @@ def echo_client(num_params: int, address: str, count: int) -> list[float]:
     return [begin, end]
 
 
+def pushes_run(num_params: int, count: int, **arguments: Any) -> parameter_server.LiveRun:
+    """A run of a server, made with these arguments, to which workers push as fast as they may."""
+    limits = Limits(count, seconds=60.0, join_seconds=60.0, lease=30.0)
+    server = Server(setup_of(num_params, NUM_PUSHERS), limits, **arguments)
+    workers = {w: {"num_params": num_params, "address": server.address, "worker": w} for w in range(NUM_PUSHERS)}
+    with parameter_server.processes(pusher, workers, on_error=server.stop):
+        return server.run()
+
+
 def pushes_per_second(num_params: int, count: int) -> tuple[float, float]:
     """Pushes that a server takes a second from all pushers, and the median seconds for one in its thread."""
-    server = Server(setup_of(num_params, NUM_PUSHERS), Limits(count, seconds=60.0, join_seconds=60.0, lease=30.0))
-    arguments = {w: {"num_params": num_params, "address": server.address, "worker": w} for w in range(NUM_PUSHERS)}
-    with parameter_server.processes(pusher, arguments, on_error=server.stop):
-        run = server.run()
+    run = pushes_run(num_params, count)
     times = np.asarray(run.schedule.time)
     return (len(times) - 1) / float(times[-1] - times[0]), float(np.median(run.service_seconds))
 
@@ -160,6 +167,36 @@ def pushes() -> list[Row]:
             )
         )
     return rows
+
+
+def check() -> list[Row]:
+    """The check of a run while it goes on, by push, over what the server takes for a push; ASP, 10 000 parameters."""
+    run = pushes_run(10_000, 2000, check=True)
+    seconds, service = run.check_seconds / len(run.loss), float(np.median(run.service_seconds))
+    note = f"{1e6 * seconds:.0f} us a push, whose service takes {1e6 * service:.0f} us"
+    return [
+        Row(
+            what="check of a push against the promise over its service", value=f"{seconds / service:.2f}",
+            target="<= 0.5", met=seconds / service <= 0.5, note=note,
+        )
+    ]  # fmt: skip
+
+
+def log() -> list[Row]:
+    """What a push takes in the server's thread if the log is forced to the disk never, each second, at each commit."""
+    seconds = {}
+    for sync_seconds in (float("inf"), 1.0, 0.0):
+        with tempfile.TemporaryDirectory(dir=".") as folder:
+            run = pushes_run(10_000, 2000, checkpoints=folder, checkpoint_every=10**6, sync_seconds=sync_seconds)
+        seconds[sync_seconds] = float(np.median(run.service_seconds))
+    never, each_second, each_commit = (1e6 * value for value in seconds.values())
+    note = f"{never:.0f} us without fsync, {each_second:.0f} us with one a second, {each_commit:.0f} us at each commit"
+    return [
+        Row(
+            what="fsync of the log at each commit, by push", value=f"{each_commit - never:.0f} us", target="", met=True,
+            note=note,
+        )
+    ]  # fmt: skip
 
 
 def rounds() -> list[Row]:
@@ -244,7 +281,7 @@ def _peak_bytes() -> int:
 
 def server() -> list[Row]:
     """All of them."""
-    return [*pushes(), *rounds(), *killed_worker(), *memory()]
+    return [*pushes(), *check(), *log(), *rounds(), *killed_worker(), *memory()]
 
 
 if __name__ == "__main__":

@@ -69,6 +69,7 @@ class _Options(NamedTuple):
     num_commits: int
     calibrated_by: str
     pace: float
+    check: bool = False
 
 
 @config.experiment
@@ -88,6 +89,7 @@ def live_protocols(
     stop_seconds: float = 2.0,
     lease: float = 5.0,
     patience: float = 120.0,
+    check: bool = False,
     seed: int = 0,
     out: Path,
     progress: Progress,
@@ -112,6 +114,8 @@ def live_protocols(
       stop_seconds: how long a worker is stopped.
       lease: seconds for which a worker of which nothing is heard still takes part.
       patience: seconds for which workers and server wait for each other.
+      check: whether each run is held against what its protocol promises while it goes on, and ends with the event that
+        violates it.
       seed: of all randomness.
       out: the folder to write.
       progress: tells a person how far it is.
@@ -133,7 +137,7 @@ def live_protocols(
         for scenario in scenarios
         for name in names
     ]
-    options = _Options(goal, seconds, lease, patience, num_commits, calibrated_by, pace)
+    options = _Options(goal, seconds, lease, patience, num_commits, calibrated_by, pace, check)
     worker = live_members.place()
     if worker is not None:
         live_members.take_part(cases, worker, pace=pace, stop_seconds=stop_seconds)
@@ -213,7 +217,9 @@ def _served(
 def _run(case: Case, place: Place, options: _Options) -> LiveRun:
     """Serves a case."""
     limits = Limits(options.num_commits, options.seconds, lease=options.lease, join_seconds=options.patience)
-    server = parameter_server.Server(case.setup, limits, address=place.address, security=place.security)
+    server = parameter_server.Server(
+        case.setup, limits, address=place.address, security=place.security, check=options.check
+    )
     _servers[:] = [server]
     run = server.run()
     if not len(run.loss):
@@ -230,7 +236,13 @@ def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]
     """What a run took and reached, by column."""
     setup, protocol = case.setup, case.setup.protocol
     replay = engine.replay(
-        setup.task, protocol, setup.optimizer, run.schedule, rng_key=setup.rng_key, eval_every=EVAL_EVERY
+        setup.task,
+        protocol,
+        setup.optimizer,
+        run.schedule,
+        rng_key=setup.rng_key,
+        memberships=run.memberships,
+        eval_every=EVAL_EVERY,
     )
     assert protocol.specification is not None
     specification = protocol.specification(setup.num_workers)

@@ -11,7 +11,8 @@ from gcjax import config
 from gcjax.config import errors, experiment_parts
 from gcjax.progress import console
 from gcjax.protocols import Conformance, Protocol, check
-from gcjax.stragglers import Network, sample_durations
+from gcjax.stragglers import Absences, Network, sample_durations
+from gcjax.study.inputs import absence_key
 from gcjax.tables import RichTable, rich_table
 
 
@@ -20,7 +21,7 @@ class ScheduleCheck(NamedTuple):
 
     Attributes:
       scheme: its name in the config.
-      setting: the names of the straggler model and the network, where there are several.
+      setting: the names of the straggler model, the network and the absences, where there are several.
       conformance: whether it keeps to its specification; None if it has none.
     """
 
@@ -32,7 +33,8 @@ class ScheduleCheck(NamedTuple):
 def run(path: str | Path, bindings: Sequence[str] = ()) -> list[ScheduleCheck]:
     """Checks the schedules of an experiment's config, on durations of its seed, and prints a table.
 
-    Protocols, straggler models and networks are told by the types of the experiment's parameters, not by their names.
+    Protocols, straggler models, networks and absences are told by the types of the experiment's parameters, not by
+    their names.
 
     Args:
       path: a config of an experiment that is given protocols, a straggler model and a number of workers.
@@ -49,14 +51,20 @@ def run(path: str | Path, bindings: Sequence[str] = ()) -> list[ScheduleCheck]:
         experiment = experiment_parts.of_config()
         schemes: dict[str, Protocol] = experiment.all_of((Protocol,))
         models, networks = experiment_parts.stragglers(experiment), experiment_parts.networks(experiment)
+        all_absences = experiment_parts.absences(experiment)
         num_units, num_workers = experiment_parts.shape(experiment, schemes)
     seed_keys = jax.random.split(config.key(seed=experiment.number("seed") or 0), experiment.number("num_seeds") or 1)
     key = jax.random.fold_in(seed_keys[0], 0)  # with this key a study draws the durations of its first seed
     durations_by_model = {name: sample_durations(model, key, num_units, num_workers) for name, model in models.items()}
+    drawn_absences = {  # as a study draws them for its first seed
+        name: None if absences is None else absences.sample(absence_key(seed_keys[0]), num_workers)
+        for name, absences in all_absences.items()
+    }
     settings = {
-        ", ".join(filter(None, (model_name, network_name))): (durations, network)
+        ", ".join(filter(None, (model_name, network_name, absences_name))): (durations, network, absences)
         for model_name, durations in durations_by_model.items()
         for network_name, network in networks.items()
+        for absences_name, absences in drawn_absences.items()
     }
     checks: list[ScheduleCheck] = []
     rows, violations = [], []
@@ -78,17 +86,28 @@ def table(title: str, rows: Sequence[Sequence[str]]) -> RichTable:
     return rich_table(title, ("Scheme", "Setting", "Steps", "Result"), rows, keys=2, left=["Result"])
 
 
-def _conformances(protocol: Protocol, settings: Sequence[tuple[jax.Array, Network]]) -> list[Conformance | None]:
-    """For each (durations [T, W], network): whether the protocol's schedule keeps to the protocol's specification.
+def _conformances(
+    protocol: Protocol, settings: Sequence[tuple[jax.Array, Network, Absences | None]]
+) -> list[Conformance | None]:
+    """For each (durations [T, W], network, absences): whether the schedule keeps to the protocol's specification.
 
-    All are None if the protocol has no specification.
+    All are None if the protocol has no specification, or it says nothing of those who leave and there are absences.
     """
     if protocol.specification is None:
         return [None for _ in settings]
     num_workers = settings[0][0].shape[1]
-    schedule = jax.jit(lambda durations, network: protocol(durations, network))
+    schedule_of = jax.jit(lambda *inputs: protocol(*inputs))
     specification = protocol.specification(num_workers)
-    return [check(schedule(durations, network), specification) for durations, network in settings]
+
+    def conformance(durations: jax.Array, network: Network, absences: Absences | None) -> Conformance | None:
+        """Whether the schedule in one setting keeps to the specification; None if that says nothing of absences."""
+        if absences is not None and specification.members is None:
+            return None
+        schedule = schedule_of(durations, network, absences)
+        memberships = None if absences is None else absences.memberships(schedule)
+        return check(schedule, specification, memberships=memberships)
+
+    return [conformance(*setting) for setting in settings]
 
 
 def _verdict(conformance: Conformance | None) -> str:

@@ -23,6 +23,7 @@ _USE_LINES = {
     "groups": "grouped.groups = @{0}()",
     "straggler": "compare.stragglers = @{0}()",
     "network": "compare.network = @{0}()",
+    "absences": "compare.absences = @{0}()",
     "task": "study.task = @{0}()",
     "optimizer": "study.optimizer = @{0}()",
     "study": "compare.study = @{0}()",

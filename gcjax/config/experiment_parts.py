@@ -11,7 +11,7 @@ import jax
 
 from gcjax.config.arguments import BY_COMMAND, alternatives, in_short, signature_of
 from gcjax.protocols import Protocol
-from gcjax.stragglers import Links, Network, StragglerModel
+from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
 from gcjax.tasks import Task
 
 DEFAULT_UNITS = 100
@@ -155,6 +155,11 @@ def networks(experiment: Experiment) -> dict[str, Network]:
         shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
         networks = {name: network.of(shapes) for name, network in networks.items()}
     return _unnamed_if_single(experiment, networks)
+
+
+def absences(experiment: Experiment) -> dict[str, Absences | RandomAbsences | None]:
+    """The absences of an experiment by name; None, with an empty name, if it is given none."""
+    return _unnamed_if_single(experiment, experiment.all_of((Absences, RandomAbsences)) or {"": None})
 
 
 def shape(experiment: Experiment, schemes: Mapping[str, Protocol]) -> tuple[int, int]:

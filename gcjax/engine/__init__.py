@@ -7,6 +7,7 @@ from gcjax.engine.coded_step import CodedInfo, coded_value_and_grad, shard_chunk
 from gcjax.engine.layout import MeshOptions, replicate
 from gcjax.engine.resume import Resume
 from gcjax.engine.run import replay, run
+from gcjax.engine.start import Start
 from gcjax.engine.traffic import bytes_sent
 from gcjax.engine.validation import InexactWarning, check
 
@@ -19,6 +20,7 @@ __all__ = [
     "MeshOptions",
     "Resume",
     "Run",
+    "Start",
     "State",
     "Trajectory",
     "bytes_sent",

@@ -15,8 +15,9 @@ import optax
 
 from gcjax._shared_loops import max_over_runs, select_active
 from gcjax.engine.gradients import Contribution, Inputs, mean, unit_inputs, weighted_loss
+from gcjax.engine.new_processes import begun_anew
 from gcjax.engine.spread import Spread
-from gcjax.protocols.base import LocalWork
+from gcjax.protocols.base import LocalWork, adopt_version
 from gcjax.protocols.schedule import Commits
 from gcjax.tasks.base import Task
 
@@ -28,11 +29,13 @@ class Local(NamedTuple):
       params: the parameters.
       opt_state: of the optimizer of the local steps.
       version: int32[], the version that was read last; -1 before the first.
+      new_processes: what begins anew on the way, see `gcjax.engine.new_processes`; None if nothing does.
     """
 
     params: Any
     opt_state: Any
     version: jax.Array
+    new_processes: Any = None
 
 
 class LocalSteps(NamedTuple):
@@ -93,6 +96,12 @@ def initial_local(local: LocalWork, optimizer: optax.GradientTransformation, par
     opt_state = (local.optimizer or optimizer).init(params)
     params, opt_state = jax.tree.map(repeat_leaf, (params, opt_state))
     return Local(params, opt_state, jnp.full(num_owners, -1, jnp.int32))
+
+
+def adopts_version(local: LocalWork, optimizer: optax.GradientTransformation, params: Any) -> bool:
+    """Whether a worker that reads has nothing left of what it did before: no parameters, and no optimizer state."""
+    opt_state = jax.eval_shape((local.optimizer or optimizer).init, params)
+    return local.pull is adopt_version and not local.overlaps_pull and not jax.tree.leaves(opt_state)
 
 
 def owners(local: LocalWork, num_workers: int) -> np.ndarray:
@@ -247,17 +256,19 @@ def _change_of_contribution(
     Returns:
       The weighted change that is pushed, the owner's local parameters afterwards, and the mean loss of the steps.
     """
+    local = begun_anew(local, steps.unit[0])
     version_params = inputs.versions.read(steps.version.clip(0))
     pulls = steps.version != local.version
     # What the change is measured from: the local parameters, after the pull if there is one.
     base = jax.lax.cond(pulls, rule.local.pull, lambda params, version: params, local.params, version_params)
+    was_under_way = pulls & (local.version >= 0)  # nothing is begun before the first pull
     points = _GradientPoints(
-        version=version_params, before_pull=local.params if rule.local.overlaps_pull else base, pulls=pulls
+        version=version_params, before_pull=local.params if rule.local.overlaps_pull else base, pulls=was_under_way
     )
     params, opt_state, loss = _take_steps(rule, inputs, steps, points, base, local.opt_state)
     change, params = rule.local.push(params, base, version_params, steps.weight)
     change = jax.tree.map(lambda x: steps.weight.astype(x.dtype) * x, change)
-    return change, Local(params, opt_state, steps.version), loss
+    return change, local._replace(params=params, opt_state=opt_state, version=steps.version), loss
 
 
 class _GradientPoints(NamedTuple):
@@ -266,7 +277,7 @@ class _GradientPoints(NamedTuple):
     Attributes:
       version: the parameters that were read.
       before_pull: the local parameters before they were.
-      pulls: bool[], whether the steps begin with a pull.
+      pulls: bool[], whether a pull comes while the first of the steps is under way.
     """
 
     version: Any

@@ -3,7 +3,7 @@
 The schedule comes first: timing never depends on gradient values. Then the commits are made in order.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -18,13 +18,25 @@ from gcjax.engine.base import Run
 from gcjax.engine.checkpoint import Checkpoints
 from gcjax.engine.identity import run_identity
 from gcjax.engine.layout import Layout, MeshOptions, layout
+from gcjax.engine.new_processes import first_units, with_new_processes
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
+from gcjax.engine.start import Start, started
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
 from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions
-from gcjax.protocols.base import Protocol, Schedule, check_schedule, checked_network, compiled_schedule
+from gcjax.protocols.base import (
+    Protocol,
+    Schedule,
+    check_schedule,
+    checked_absences,
+    checked_network,
+    compiled_schedule,
+    simulation_inputs,
+)
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_shapes, check_structure
+from gcjax.stragglers.absences import Absences
 from gcjax.stragglers.network import Links, Network
 from gcjax.tasks.base import Task
 
@@ -50,6 +62,7 @@ def run(
     rng_key: jax.Array,
     params: Any = None,
     network: Network | Links | None = None,
+    absences: Absences | None = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     ring_size: int | None = None,
@@ -72,6 +85,7 @@ def run(
       rng_key: decides the initial parameters and all batches; the same key gives the same bits.
       params: the initial parameters; made by the task if None.
       network: the time of messages, or links whose messages are as large as the parameters; instantaneous by default.
+      absences: when workers are away; never if None.
       num_commits: stop after so many commits; all that the durations allow if None.
       eval_every: commits between two evaluations; a hundredth of the possible commits if None.
       ring_size: past versions kept. If None, one for each worker and contribution, or none if the protocol allows no
@@ -109,9 +123,11 @@ def run(
     durations = _validate.durations(durations)
     _validate.rng_key(rng_key)
     network = _network(network, task, params, num_workers=durations.shape[1])
-    inputs = durations, rng_key, params, network, task.data, resume.run
+    absences = checked_absences(absences, durations)
+    inputs = durations, rng_key, params, network, absences, task.data, resume.run
     traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
-    schedule, traced = _schedule_and_traced(protocol, durations, network, resume.run, traced)
+    simulated = simulation_inputs(durations, network, absences)
+    schedule, traced = _schedule_and_traced(protocol, simulated, resume.run, traced)
     options = Options(
         num_commits=num_commits, eval_every=_eval_every(eval_every, schedule),
         ring_size=_ring_size(ring_size, protocol, schedule, traced, resume.run),
@@ -133,12 +149,14 @@ def replay(
     schedule: Schedule,
     *,
     rng_key: jax.Array,
+    memberships: Sequence[Membership] = (),
     params: Any = None,
     num_commits: int | None = None,
     eval_every: int | None = None,
     wavefront_width: int | None = None,
     progress: Progress | None = None,
     mesh: Mesh | MeshOptions | None = None,
+    start: Start | None = None,
 ) -> Run:
     """Trains by the record of another run, simulated or live, to the same parameters up to rounding.
 
@@ -151,18 +169,22 @@ def replay(
       optimizer: as in that run.
       schedule: the record, for example `gcjax.parameter_server.LiveRun.schedule`.
       rng_key: as in that run.
+      memberships: who came and went, for example `gcjax.parameter_server.LiveRun.memberships`: the own parameters of a
+        worker, and its optimizer state, begin anew with another process.
       params: the initial parameters; made by the task if None.
       num_commits: stop after so many commits; all of the record if None.
       eval_every: commits between two evaluations; a hundredth of the commits if None.
       wavefront_width: as in `run`.
       progress: as in `run`.
       mesh: as in `run`.
+      start: a state of that run to go on from, instead of its beginning; evaluations are then every `start.commit`
+        commits.
 
     Returns:
       Parameters, trajectory, info and schedule.
 
     Raises:
-      ValueError: for bad input, or if the record breaks a rule of records.
+      ValueError: for bad input, if the record breaks a rule of records, or if the start lacks a version that is read.
 
     Example:
       >>> task = gcjax.tasks.linear_regression(num_chunks=4)
@@ -173,6 +195,7 @@ def replay(
       True
     """
     device_layout, protocol = layout(mesh), protocol._replace(adaptive=None)
+    eval_every = eval_every if start is None else start.commit
     _check_arguments(task, protocol, optimizer, num_commits=num_commits, eval_every=eval_every)
     if not isinstance(schedule, Schedule):
         raise ValueError(
@@ -190,7 +213,21 @@ def replay(
     )  # fmt: skip
     program = Program(task._replace(data=None), protocol, optimizer, options)
     arrays = Arrays(schedule=schedule, data=task.data, rng_key=rng_key, params=params, source=None)
-    return _concrete_run(program, arrays, Resume(), progress)
+    if start is not None:
+        run = started(program, schedule, _begin(program, *arrays[:4]), start)
+        return _concrete_run(program, arrays, Resume(run=run), progress)
+    if protocol.local is None or not any(membership.anew for membership in memberships):
+        return _concrete_run(program, arrays, Resume(), progress)
+    run = _concrete_run(program, arrays, Resume(run=_begun_with(program, arrays, memberships)), progress)
+    return run._replace(state=run.state._replace(local=run.state.local._replace(new_processes=None)))
+
+
+def _begun_with(program: Program, arrays: Arrays, memberships: Sequence[Membership]) -> Run:
+    """The run before its first commit, whose workers will begin anew as the memberships say."""
+    arrays = program.options.layout.put_on_devices(arrays)
+    run = _begin(program, *arrays[:4])
+    local = with_new_processes(run.state.local, first_units(arrays.schedule, memberships))
+    return run._replace(state=run.state._replace(local=local))
 
 
 def _eval_every(eval_every: int | None, schedule: Schedule) -> int:
@@ -207,14 +244,17 @@ def _wavefront_width(width: int | None, schedule: Schedule, device_layout: Layou
 
 
 def _schedule_and_traced(
-    protocol: Protocol, durations: jax.Array, network: Network, run: Run | None, traced: bool
+    protocol: Protocol, inputs: tuple[Any, ...], run: Run | None, traced: bool
 ) -> tuple[Schedule, bool]:
-    """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced."""
+    """The schedule of the run to go on with, or else the protocol's, checked; and whether it is traced.
+
+    `inputs` are those of its simulation: the durations, the network and, if there are any, the absences.
+    """
     if run is None:
-        simulation = protocol.simulation(network)
+        simulation = protocol.simulation(*inputs[1:])
         simulate = simulation if traced else partial(compiled_schedule, simulation)
-        schedule = simulate(durations, network)
-        check_schedule(schedule, protocol, durations)
+        schedule = simulate(*inputs)
+        check_schedule(schedule, protocol, inputs[0])
     else:
         schedule = run.schedule
     traced = traced or _validate.is_traced(schedule.time)  # inside a jit, or by a parameter of the protocol

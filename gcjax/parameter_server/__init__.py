@@ -10,6 +10,7 @@ from gcjax.parameter_server.calibration import (
 )
 from gcjax.parameter_server.launch import Processes, WorkerError, is_restarted, local_run, processes, workers
 from gcjax.parameter_server.limits import Limits
+from gcjax.parameter_server.online_check import ViolationError
 from gcjax.parameter_server.server import LiveRun, Membership, Server
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.transport import Disconnected, Refused, Security
@@ -27,6 +28,7 @@ __all__ = [
     "Security",
     "Server",
     "Setup",
+    "ViolationError",
     "WorkerError",
     "calibration",
     "fitted_links",

@@ -49,7 +49,8 @@ def calibration(run: LiveRun) -> Calibration:
     """What a live run took.
 
     A message that has waited for the server while that was busy has taken that much longer, so a run in which the
-    server is mostly idle says most. Of a protocol that exchanges parameters at the end of a turn nothing can be said.
+    server is mostly idle says most. Of a protocol that exchanges parameters at the end of a turn nothing can be said,
+    or of one whose workers compute while they send and receive.
 
     Raises:
       ValueError: if a worker has not pushed at all, or parameters were exchanged.

@@ -14,21 +14,26 @@ from gcjax.protocols.schedule import Schedule, record
 from gcjax.protocols.simulation.turns import Work, units_of
 
 
-def schedule_of(log: TurnLog, assignment: Assignment, weight: float, end: float) -> Schedule:
+def schedule_of(
+    log: TurnLog, assignment: Assignment, weight: float, end: float, *, size: int | None = None
+) -> Schedule:
     """The record of a run that has ended at `end` seconds: commit r takes the progress of everybody in round r.
 
-    Round r has the units r K, ..., r K + K - 1 of every worker.
+    Round r has the units r K, ..., r K + K - 1 of every worker. There is room for `size` commits.
     """
-    dtype, num_commits, load = jnp.result_type(float), len(log.commit_times), assignment.load
+    dtype, load = jnp.result_type(float), assignment.load
+    num_commits = len(log.commit_times) if size is None else size
     num_units = (num_commits + 1) * load
     turns = turns_of(log, num_units, dtype)
     work = Work.of(jnp.asarray(unit_seconds(log, num_units), dtype))
     horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
     timeline, read, _ = units_of(turns, work, horizon)
-    progress = _progress(log)
+    progress = _progress(log, num_commits)
+    times = np.full(num_commits, np.inf)
+    times[: len(log.commit_times)] = log.commit_times
     return record(
         timeline,
-        time=jnp.asarray(log.commit_times, dtype),
+        time=jnp.asarray(times, dtype),
         worker=jnp.asarray(np.where(progress >= 0, np.arange(assignment.num_workers), -1)),
         unit=jnp.arange(num_commits, dtype=jnp.int32)[:, None] * load,
         work=jnp.asarray(progress),
@@ -37,9 +42,9 @@ def schedule_of(log: TurnLog, assignment: Assignment, weight: float, end: float)
     )
 
 
-def _progress(log: TurnLog) -> Any:
+def _progress(log: TurnLog, num_commits: int) -> Any:
     """int32[E, W]: the units of each worker in each commit; -1 where it was not in the round."""
-    progress = np.full((len(log.commit_times), len(log.turns)), -1, np.int32)
+    progress = np.full((num_commits, len(log.turns)), -1, np.int32)
     for worker, turns in enumerate(log.turns):
         for turn in turns:
             if turn.version < len(log.commit_times):

@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax.parameter_server import coded_record, turn_log, wire, written_log
 from gcjax.parameter_server.coded_rounds import CodedRounds
-from gcjax.parameter_server.recovery import Checkpoints, Parameters, replayed
+from gcjax.parameter_server.recovery import Checkpoints, Parameters, recovered
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.parameter_server.updates import Contribution, Updates
@@ -39,6 +39,7 @@ class Commits:
         self.log = TurnLog(setup.num_workers)
         self._pending: list[Contribution] = []
         self._checkpoints: Checkpoints | None = None
+        self._versions: dict[int, Any] = {}  # the parameters of versions that somebody computes on, for checkpoints
 
     @property
     def count(self) -> int:
@@ -62,25 +63,35 @@ class Commits:
             self.coded.warm_up(self.updates.params)
 
     def recover(
-        self, folder: Path, checkpoint_every: int, fingerprint: dict[str, str], view: Callable[[], View]
+        self,
+        folder: Path,
+        fingerprint: dict[str, str],
+        view: Callable[[], View],
+        *,
+        checkpoint_every: int,
+        sync_seconds: float,
     ) -> float:
         """Goes on with what a folder has, and writes there from now on.
 
         Args:
           folder: with the log and the checkpoints, or for them.
-          checkpoint_every: commits between two checkpoints.
           fingerprint: of the setup.
           view: `() -> View`, what the rule knows now.
+          checkpoint_every: commits between two checkpoints.
+          sync_seconds: as of `WrittenLog`.
 
         Returns:
           Seconds of the last event in the log; 0 if there is none.
         """
         self._checkpoints = Checkpoints(folder, checkpoint_every)
-        self.log = log = WrittenLog(folder / written_log.NAME, self._setup.num_workers, fingerprint, view)
+        file = folder / written_log.NAME
+        self.log = log = WrittenLog(file, self._setup.num_workers, fingerprint, view, sync_seconds=sync_seconds)
+        self._checkpoints.delete_after(self.count)
         if log.commit_times:
-            kept = self._checkpoints.read(self.count, self.parameters)
-            parameters = kept or replayed(self._setup, self.schedule(log.commit_times[-1]))
+            record = self.schedule(log.commit_times[-1])
+            parameters = recovered(self._setup, self._checkpoints, record, self.parameters, log.memberships)
             self.updates.params, self.updates.opt_state = parameters
+        self._note_version()
         return log.last_time
 
     def restored_view(self, view: View) -> View:
@@ -105,7 +116,9 @@ class Commits:
             contributions = [self.coded.estimate(contributions, self.updates.params)]
         loss = self.updates.commit(contributions, self.count)
         self.log.commit(self.count, messages, loss, now)
-        self.save()
+        if self._checkpoints is not None:
+            self._note_version()
+            self.save()
 
     def drop_pending(self) -> None:
         """Drops the pushes that are in no commit, as if they had not arrived."""
@@ -116,7 +129,17 @@ class Commits:
     def save(self, *, is_last: bool = False) -> None:
         """Writes a checkpoint, if there are to be any and it is time for one."""
         if self._checkpoints is not None:
-            self._checkpoints.save(self.count, self.parameters, is_last=is_last)
+            versions = {version: params for version, params in self._versions.items() if version < self.count}
+            self._checkpoints.save(self.count, self.parameters, versions, is_last=is_last)
+
+    def _note_version(self) -> None:
+        """Notes the parameters of the newest version, and forgets those of versions that nobody computes on."""
+        protocol = self._setup.protocol
+        if protocol.local is None and protocol.code is None:
+            under_way = {t[-1].version for t in self.log.turns if t and math.isinf(t[-1].stop)}
+            needed = {c.version for c in self._pending} | under_way
+            self._versions = {version: params for version, params in self._versions.items() if version in needed}
+            self._versions[self.count] = self.updates.params
 
     def schedule(self, end: float) -> Schedule:
         """The record of the run, which has ended at `end` seconds."""

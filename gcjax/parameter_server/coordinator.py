@@ -41,6 +41,7 @@ class Coordinator:
         self._stops, self._alarm = Stops(commits.coded), math.inf
         self._windows = Windows(setup.protocol.adaptive, limits.num_commits)
         self._early: list[int] = []  # workers that are there before all begin
+        self._anew: set[int] = set()  # those that are to begin anew with their next turn
         self.has_begun, self.num_late = False, 0
 
     def go_on(self) -> None:
@@ -100,8 +101,8 @@ class Coordinator:
         self._commits.log.member(Membership(now, worker, "left", why))
         if not self.waiting.idle[worker]:
             self._commits.log.cut_off(worker, now)
-        if self._commits.coded is not None and bool(self.waiting.view.stopped[worker]):
-            self._drop_answers()
+        if bool(self.waiting.view.stopped[worker]):
+            self._lose_answer(worker, now, leaves=True)
         self._carry_out(self._decide(LEAVE, worker, now), now)
 
     def _join(self, worker: int) -> None:
@@ -122,21 +123,33 @@ class Coordinator:
         """Lets workers take part from this moment on."""
         for worker in workers:
             change = "came back" if self._commits.log.turns[worker] else "joined"
-            membership = Membership(now, worker, change, self._meet_again(worker))
+            why = self._meet_again(worker)
+            membership = Membership(now, worker, change, why, anew=bool(why))
             self._commits.log.member(membership, self._members[worker].incarnation)
             self._carry_out(self._decide(JOIN, worker, now), now)
 
     def _meet_again(self, worker: int) -> str:
         """Notes what a worker has kept of its earlier turns; says it where that is not all that it needs."""
-        log, incarnation = self._commits.log, self._members[worker].incarnation
+        log, member = self._commits.log, self._members[worker]
         last = log.last_arrived(worker)
         if self._setup.protocol.local is None or last < 0:
             return ""
-        if log.incarnations.get(worker) == incarnation:
-            # It has its own parameters and its optimizer state as they were after that turn.
-            self.waiting.has_read(worker, log.turns[worker][last].version)
+        is_known = member.last_pushed <= log.turn_number(worker)
+        if is_known and log.incarnations.get(worker) == member.incarnation and self._keeps_version(worker):
             return ""
-        return "another process: its own parameters and its optimizer state begin anew, and not in a replay"
+        self._anew.add(worker)
+        why = "another process" if is_known else "its last turns are not in the log"
+        return f"{why}: its own parameters and its optimizer state begin anew"
+
+    def _keeps_version(self, worker: int) -> bool:
+        """Whether a worker has its own parameters as after its last turn that arrived; notes their version."""
+        log = self._commits.log
+        last = log.last_arrived(worker)
+        if self._setup.protocol.local is None or last < 0 or log.turns[worker][last].begin < log.last_anew(worker):
+            return False
+        if not self._rule.overlaps:  # else it may have pushed before it read
+            self.waiting.has_read(worker, log.turns[worker][last].version)
+        return True
 
     def _take(self, worker: int, message: Message) -> None:
         """Takes a push; one that answers no stop, or an earlier one, is none where turns are stopped."""
@@ -158,12 +171,14 @@ class Coordinator:
         turn = log.turns[worker][-1]
         latest = turn.send_start if self._rule.exchanges else now
         times = self._clock.of_machine_time([header["compute_start"], *header["ends"], header["send_start"]])
-        times = np.maximum.accumulate(np.clip(times, turn.begin, latest)).tolist()
+        times = np.maximum.accumulate(times.clip(log.earliest_start(worker, self._rule), latest)).tolist()
         send_start = turn.send_start if self._rule.exchanges else times[-1]
         stop, lost = (send_start, 1) if header["lost"] else (times[-2], 0)
         log.replace_last(
             worker,
+            begin=min(turn.begin, times[0]),
             compute_start=times[0],
+            fresh=header.get("fresh"),
             ends=tuple(times[1:-1]),
             stop=stop,
             send_start=send_start,
@@ -200,7 +215,10 @@ class Coordinator:
         now = self._clock.event()
         self._commits.log.member(Membership(now, worker, "skipped", f"unit {turn.first} is not finite"))
         self._commits.log.cut_off(worker, now)
+        if bool(self.waiting.view.stopped[worker]):
+            self._lose_answer(worker, now, leaves=False)
         self.waiting.make_idle(worker)
+        self._keeps_version(worker)
         self._carry_out(self._decide(LOOK, worker, now), now)
 
     def _decide(self, kind: int, worker: int, now: float) -> Decision:
@@ -238,7 +256,10 @@ class Coordinator:
             "seconds": float(decision.turn_seconds[worker]),
             "until_stopped": self._rule.stop is not None,
             "last_taken": log.last_arrived(worker),
+            "version": int(decision.version[worker]),
+            "anew": worker in self._anew,
         }
+        self._anew.discard(worker)
         self._members.send(worker, Message(header, self._commits.updates.body if decision.pulls[worker] else None))
 
     def _send_exchange(self, worker: int) -> None:
@@ -268,8 +289,24 @@ class Coordinator:
             self._drop_answers()
         self._look_again()
 
+    def _lose_answer(self, worker: int, now: float, *, leaves: bool) -> None:
+        """Goes on without the answer of a worker that has been stopped, as it `leaves`, or is skipped.
+
+        The other messages of a code are worth nothing without it. Where they are no longer enough for a commit, the
+        round begins again, from the same version.
+        """
+        if self._commits.coded is not None:
+            self._drop_answers()
+        elif not self.waiting.is_enough_without(worker, now, leaves=leaves):
+            self._stops.take_back()
+            self._commits.drop_pending()
+            for other in np.flatnonzero(self.waiting.alive & ~self.waiting.idle):
+                self._commits.log.cut_off(int(other), now)
+            self.waiting.begin_again()
+
     def _drop_answers(self) -> None:
         """Drops messages of a code that are worth nothing without those of somebody else; their turns go on."""
+        self._stops.take_back()
         self._commits.drop_pending()
         self.waiting.go_on()
 

@@ -20,11 +20,13 @@ class Member(NamedTuple):
       connection: None while it has none.
       incarnation: which process it is.
       last_heard: seconds.
+      last_pushed: the number of the last turn that it has pushed, as it said when it came; -1 for none.
     """
 
     connection: Connection | None
     incarnation: str
     last_heard: float
+    last_pushed: int = -1
 
 
 class Members:
@@ -67,7 +69,9 @@ class Members:
         if worker in self._members and self._members[worker].incarnation != incarnation:
             why = f"another process has taken the number {worker} meanwhile."
             self.send(worker, Message({"kind": "refused", "why": why}))
-        self._members[worker] = Member(connection, str(incarnation), now)
+        last_pushed = message.header.get("last_pushed")
+        last_turn = last_pushed if isinstance(last_pushed, int) else -1
+        self._members[worker] = Member(connection, str(incarnation), now, last_turn)
         self._workers[id(connection)] = worker
 
     def _why_not(self, message: Message, alive: np.ndarray) -> tuple[str, bool]:

@@ -1,9 +1,11 @@
 """A server that is killed and started again: its log, its checkpoints, and the parameters after the last commit.
 
 A gradient depends on nothing but version, worker and unit, so the record of a run is enough to compute the parameters
-again. A checkpoint of the last commit saves that work.
+again. A checkpoint saves the work up to its commit: a gradient that is in a later commit can have been computed on an
+older version, so the versions that somebody was computing on are in the checkpoint, too.
 """
 
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -12,6 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gcjax.parameter_server.setups import Setup
+from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.schedule import Schedule
 
 FOLDER = "checkpoints"
@@ -35,18 +38,32 @@ class Checkpoints:
         self._folder.mkdir(parents=True, exist_ok=True)
         self._manager = checkpoint_files.open_manager(self._folder.absolute(), keep=2)
 
-    def save(self, commit: int, parameters: Parameters, *, is_last: bool = False) -> None:
+    def is_due(self, commit: int, *, is_last: bool = False) -> bool:
+        """Whether it is time for a checkpoint after so many commits."""
+        return commit > 0 and (is_last or commit % self._every == 0)
+
+    def save(
+        self, commit: int, parameters: Parameters, versions: Mapping[int, Any] | None = None, *, is_last: bool = False
+    ) -> None:
         """Begins to write a checkpoint if it is time for one; the last one is there when this returns.
+
+        Args:
+          commit: the commits so far.
+          parameters: after them.
+          versions: by their number, the parameters of earlier versions that later commits may have been computed on.
+          is_last: whether no other one follows.
 
         Raises:
           OSError: if this one, or the one before, cannot be written, for example since the disk is full.
         """
-        if (commit % self._every and not is_last) or commit == 0:
+        if not self.is_due(commit, is_last=is_last):
             return
+        numbers = sorted(versions or {})
+        arrays = jax.tree.leaves((parameters, [(versions or {})[number] for number in numbers]))
         try:
             self._manager.wait_until_finished()
             if commit != self._manager.latest_step():
-                self._files.save(self._manager, commit, {"commit": commit}, jax.tree.leaves(parameters))
+                self._files.save(self._manager, commit, {"commit": commit, "versions": numbers}, arrays)
             if is_last:
                 self._manager.wait_until_finished()
         except Exception as error:  # orbax raises errors of many types
@@ -55,22 +72,101 @@ class Checkpoints:
                 "committed is in the log: start the server again with the same folder once there is room."
             ) from error
 
-    def read(self, commit: int, like: Parameters) -> Parameters | None:
+    @property
+    def commits(self) -> list[int]:
+        """The commits that have a checkpoint, the newest first."""
+        return sorted(self._manager.all_steps(), reverse=True)
+
+    def delete_after(self, commit: int) -> None:
+        """Deletes the checkpoints of later commits than this one, which a log that lost its end does not know."""
+        for later in self.commits:
+            if later > commit:
+                self._manager.delete(later)
+
+    def read(self, commit: int, like: Parameters) -> "Checkpoint | None":
         """The checkpoint of a commit, in the shapes of other parameters; None if there is none, or it is damaged."""
-        if commit not in self._manager.all_steps():
+        if commit not in self.commits:
             return None
-        leaves, structure = jax.tree.flatten(like)
-        targets = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for x in map(jnp.asarray, leaves)]
+        folder = self._folder.absolute() / str(commit)
         try:
-            arrays = self._files.read_arrays(self._folder.absolute() / str(commit), targets)
+            numbers = self._files.read_record(folder).get("versions", [])
+            leaves, structure = jax.tree.flatten((like, [like.params] * len(numbers)))
+            targets = [jax.ShapeDtypeStruct(x.shape, x.dtype, sharding=x.sharding) for x in map(jnp.asarray, leaves)]
+            parameters, versions = jax.tree.unflatten(structure, self._files.read_arrays(folder, targets))
         except self._files.DamagedError:
             return None
-        return jax.tree.unflatten(structure, arrays)
+        return Checkpoint(commit, parameters, dict(zip(numbers, versions, strict=True)))
 
 
-def replayed(setup: Setup, schedule: Schedule) -> Parameters:
-    """The parameters after the last commit of a record, by the engine."""
+class Checkpoint(NamedTuple):
+    """What is in a checkpoint.
+
+    Attributes:
+      commit: the commits before it.
+      parameters: after them.
+      versions: by their number, the parameters of earlier versions that somebody was computing on.
+    """
+
+    commit: int
+    parameters: Parameters
+    versions: Mapping[int, Any]
+
+
+def recovered(
+    setup: Setup,
+    checkpoints: Checkpoints,
+    schedule: Schedule,
+    like: Parameters,
+    memberships: Sequence[Membership] = (),
+) -> Parameters:
+    """The parameters after the last commit of a record.
+
+    From the newest checkpoint that is whole and has, with its own, all versions that later commits read; these are
+    computed again by the engine. If there is none, or workers keep parameters or optimizer states of their own, so that
+    what they did before counts, all commits are.
+
+    Args:
+      setup: of the run.
+      checkpoints: of the run.
+      schedule: the record.
+      like: parameters of the same shapes.
+      memberships: who came and went.
+    """
+    num_commits = int(np.isfinite(np.asarray(schedule.time)).sum())
+    for commit in checkpoints.commits:
+        checkpoint = checkpoints.read(commit, like)
+        if checkpoint is not None and commit == num_commits:
+            return checkpoint.parameters
+        if checkpoint is not None and _is_enough(setup, checkpoint, schedule):
+            return replayed(setup, schedule, memberships, checkpoint)
+    return replayed(setup, schedule, memberships)
+
+
+def _is_enough(setup: Setup, checkpoint: Checkpoint, schedule: Schedule) -> bool:
+    """Whether the commits after a checkpoint can be computed from it."""
+    from gcjax.engine.local_work import adopts_version
+    from gcjax.engine.start import old_versions
+
+    needed, local = old_versions(schedule, checkpoint.commit), setup.protocol.local
+    if local is not None:
+        return not needed and adopts_version(local, setup.optimizer, checkpoint.parameters.params)
+    return set(needed) <= set(checkpoint.versions)
+
+
+def replayed(
+    setup: Setup,
+    schedule: Schedule,
+    memberships: Sequence[Membership] = (),
+    checkpoint: Checkpoint | None = None,
+) -> Parameters:
+    """The parameters after the last commit of a record, by the engine, from a checkpoint if there is one."""
     from gcjax import engine
 
-    run = engine.replay(setup.task, setup.protocol, setup.optimizer, schedule, rng_key=setup.rng_key)
+    start = None
+    if checkpoint is not None:
+        start = engine.Start(checkpoint.commit, *checkpoint.parameters, versions=checkpoint.versions)
+    run = engine.replay(
+        setup.task, setup.protocol, setup.optimizer, schedule, rng_key=setup.rng_key, memberships=memberships,
+        start=start,
+    )  # fmt: skip
     return Parameters(run.params, jax.tree.map(np.asarray, run.state.opt_state))

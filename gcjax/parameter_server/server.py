@@ -19,6 +19,7 @@ from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.coordinator import Coordinator
 from gcjax.parameter_server.limits import Limits
 from gcjax.parameter_server.members import Members
+from gcjax.parameter_server.online_check import OnlineCheck, ViolationError
 from gcjax.parameter_server.setups import Setup, check_setup
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Security
 from gcjax.parameter_server.wire import Message
@@ -40,6 +41,8 @@ class LiveRun(NamedTuple):
       service_seconds: float64[messages], what the server took for each push.
       num_refused: calls and messages that were refused.
       num_late: pushes that came when their turn had been cut off; they are in no commit.
+      checked: with `Server(..., check=True)`, in words that the run kept to its promise, and up to when; else empty.
+      check_seconds: what that has taken in the server's thread.
     """
 
     params: Any
@@ -50,6 +53,8 @@ class LiveRun(NamedTuple):
     service_seconds: np.ndarray
     num_refused: int
     num_late: int = 0
+    checked: str = ""
+    check_seconds: float = 0.0
 
 
 class _Event(NamedTuple):
@@ -76,6 +81,8 @@ class Server:
         security: Security = NO_SECURITY,
         checkpoints: str | Path | None = None,
         checkpoint_every: int = 100,
+        sync_seconds: float = 1.0,
+        check: bool = False,
     ) -> None:
         """Listens at an address; goes on with the run that a folder has.
 
@@ -86,10 +93,14 @@ class Server:
           security: the token and the certificate.
           checkpoints: a folder for the log and the checkpoints, with which a server that was killed is started again.
           checkpoint_every: commits between two checkpoints. After the last one they are computed again at a start.
+          sync_seconds: the log is forced onto the disk at the first commit this long after the last time, before
+            anybody learns of the commit: 0 at each commit, inf never. If the machine fails, later ones can be lost.
+          check: whether the run is held against the protocol's specification while it goes on; what violates it ends
+            the run with a `ViolationError`.
 
         Raises:
-          ValueError: if the protocol cannot be served, nobody can listen at the address, or the folder is of another
-            setup.
+          ValueError: if the protocol cannot be served, or has no specification that a run could be held against; if
+            nobody can listen at the address, or the folder is of another setup.
         """
         check_setup(setup)
         self.setup, self._limits = setup, limits.validated(setup.num_workers)
@@ -103,7 +114,8 @@ class Server:
         self._events: queue.SimpleQueue[_Event] = queue.SimpleQueue()
         self._is_done = threading.Event()
         if checkpoints is not None:
-            self._recover(Path(checkpoints), checkpoint_every)
+            self._recover(Path(checkpoints), checkpoint_every, sync_seconds)
+        self._check = OnlineCheck(setup, self._commits.log) if check else None
         self._coordinator.waiting.warm_up()
         self._commits.warm_up()
         num_bytes = max(self._commits.updates.layout.num_bytes, self._commits.layout.num_bytes)
@@ -115,7 +127,12 @@ class Server:
         try:
             while not self._is_over():
                 self._deal_with_next()
+            if self._check is not None:
+                self._check.end(self._clock.now())
             self._commits.save(is_last=True)
+        except ViolationError:
+            self._commits.save(is_last=True)
+            raise
         finally:
             self.close()
         log, updates = self._commits.log, self._commits.updates
@@ -128,6 +145,8 @@ class Server:
             service_seconds=np.asarray(self._service_seconds),
             num_refused=self._members.num_refused + self._listener.num_refused,
             num_late=self.num_late,
+            checked="" if self._check is None else str(self._check),
+            check_seconds=0.0 if self._check is None else self._check.seconds,
         )
 
     @property
@@ -155,11 +174,18 @@ class Server:
         self._members.close()
         self._listener.close()
 
-    def _recover(self, folder: Path, checkpoint_every: int) -> None:
+    def _recover(self, folder: Path, checkpoint_every: int, sync_seconds: float) -> None:
         """Goes on with what a folder has, and writes there from now on."""
         _validate.integer("checkpoint_every", checkpoint_every, minimum=1)
+        _validate.single_number("sync_seconds", sync_seconds)
         coordinator, fingerprint = self._coordinator, self._members.fingerprint
-        last_time = self._commits.recover(folder, checkpoint_every, fingerprint, lambda: coordinator.waiting.view)
+        last_time = self._commits.recover(
+            folder,
+            fingerprint,
+            lambda: coordinator.waiting.view,
+            checkpoint_every=checkpoint_every,
+            sync_seconds=sync_seconds,
+        )
         self._clock.restart(last_time)
         coordinator.go_on()
 
@@ -191,6 +217,8 @@ class Server:
 
     def _deal_with_next(self) -> None:
         """Waits for the next event, or for the next lease or alarm, and deals with it."""
+        if self._check is not None:
+            self._check.look(self._clock.now())
         next_look = min(self._next_lease_end, self._coordinator.next_look)
         try:
             event = self._events.get(timeout=float(np.clip(next_look - self._clock.now(), 1e-3, 1.0)))

@@ -35,6 +35,11 @@ class Stops:
         self._asked_at, self._last_answer, self._progress = now, math.inf, progress
         return asked & is_under_way
 
+    def take_back(self) -> None:
+        """Takes the last stop back: turns go on, and an answer to it that is still under way is none."""
+        self._number += 1
+        self._asked_at = self._last_answer = math.inf
+
     def request(self, worker: int) -> dict[str, Any]:
         """What the worker is told."""
         header = {"kind": "stop", "stop": self._number, "units": int(self._progress[worker])}

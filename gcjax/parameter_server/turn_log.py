@@ -4,6 +4,7 @@ Letters: T units of a worker, W workers, J turns of a worker, E commits.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -34,6 +35,7 @@ class Turn(NamedTuple):
       num_units: of the turn at most; 0 if it has no such number.
       lost: the units that were begun and did not end.
       num_sent: the units that were sent; None for all that ended, if the message has arrived.
+      fresh: the first unit that was computed on the version; None for all.
     """
 
     first: int
@@ -49,6 +51,7 @@ class Turn(NamedTuple):
     num_units: int = 0
     lost: int = 0
     num_sent: int | None = None
+    fresh: int | None = None
 
     @property
     def num_begun(self) -> int:
@@ -89,6 +92,13 @@ class TurnLog:
         """The number of the worker's last turn; -1 if there is none."""
         return len(self.turns[worker]) - 1
 
+    def earliest_start(self, worker: int, rule: Rule) -> float:
+        """Seconds, before which the worker cannot have begun the units of its last turn."""
+        last, before = self.turns[worker][-1], self.turns[worker][-2:-1]
+        if rule.overlaps and before and math.isfinite(before[0].arrive):
+            return before[0].stop  # it went on while the push before travelled
+        return last.begin
+
     def begin(self, worker: int, turn: Turn) -> None:
         """Writes down that a worker begins a turn."""
         self.turns[worker].append(turn)
@@ -98,6 +108,10 @@ class TurnLog:
         self.memberships.append(membership)
         if incarnation:
             self.incarnations[membership.worker] = incarnation
+
+    def last_anew(self, worker: int) -> float:
+        """Seconds, when the worker's last process began anew; 0 if none did."""
+        return max((m.time for m in self.memberships if m.worker == worker and m.anew), default=0.0)
 
     def last_arrived(self, worker: int) -> int:
         """The number of the worker's last turn whose message has arrived; -1 if there is none."""
@@ -139,16 +153,72 @@ class TurnLog:
 def schedule_of(log: TurnLog, rule: Rule, end: float) -> Schedule:
     """The record of a run that has ended at `end` seconds; T is the most units that a worker has begun."""
     num_units = max(1, *(log.next_unit(worker) for worker in range(len(log.turns))))
+    # As one program, which is compiled sooner than its operations one by one.
+    return record(log, record_program(with_room(rule, log)), end, num_units=num_units)
+
+
+def with_room(rule: Rule, log: TurnLog) -> Rule:
+    """The rule with as many contributions as the commits of a log have.
+
+    Where all pushes of a worker to a commit are one contribution, there is one more for each turn between them that was
+    lost as the worker left.
+    """
+    if not rule.by_worker:
+        return rule
+    num_workers = len(log.turns)
+    passes = max(map(_num_stretches, log.turns), default=0)
+    return rule._replace(num_contributions=max(rule.num_contributions, passes * num_workers))
+
+
+def _num_stretches(turns: list[Turn]) -> int:
+    """The most stretches of units of a worker in a commit, each of units that follow each other, on one version."""
+    last, number, most = None, 0, 0
+    for turn in turns:
+        if turn.commit < 0:
+            continue
+        follows = last is not None and (turn.version, turn.first) == (last.version, last.first + last.work)
+        if last is None or turn.commit != last.commit:
+            number = 1
+        elif not follows:
+            number += 1
+        last, most = turn, max(most, number)
+    return most
+
+
+def record_program(rule: Rule) -> Callable[..., Schedule]:
+    """The record of turns by a rule, as a program: `(turns, seconds, times, horizon) -> Schedule`."""
+
+    @jax.jit
+    def program(turns: Turns, seconds: jax.Array, times: jax.Array, horizon: jax.Array) -> Schedule:
+        """From the seconds of the units and the times of the commits."""
+        return rule_record(rule, turns, Work.of(seconds), times, horizon)
+
+    return program
+
+
+def record(
+    log: TurnLog,
+    program: Callable[..., Schedule],
+    end: float,
+    *,
+    num_units: int,
+    size: Callable[[int], int] = lambda count: count,
+) -> Schedule:
+    """The record of a run.
+
+    Args:
+      log: what has happened.
+      program: that of the rule (`record_program`).
+      end: seconds, when the run has ended.
+      num_units: T, at least those that a worker has begun.
+      size: of arrays for so many commits or turns, at least as many; those more do not happen.
+    """
     dtype = jnp.result_type(float)
+    times = np.full(size(len(log.commit_times)), np.inf)
+    times[: len(log.commit_times)] = log.commit_times
     horizon = jnp.asarray(max([end, *log.commit_times]), dtype)
-
-    @jax.jit  # as one program, which is compiled sooner than its operations one by one
-    def record(turns: Turns, seconds: jax.Array, time: jax.Array) -> Schedule:
-        """The record of the turns, from the seconds of the units and the times of the commits."""
-        return rule_record(rule, turns, Work.of(seconds), time, horizon)
-
-    seconds, times = (jnp.asarray(x, dtype) for x in (unit_seconds(log, num_units), log.commit_times))
-    return record(turns_of(log, num_units, dtype), seconds, times)
+    turns = turns_of(log, num_units, dtype, size(max(1, *map(len, log.turns))))
+    return program(turns, jnp.asarray(unit_seconds(log, num_units), dtype), jnp.asarray(times, dtype), horizon)
 
 
 def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:
@@ -162,17 +232,17 @@ def unit_seconds(log: TurnLog, num_units: int) -> np.ndarray:
     return seconds
 
 
-def turns_of(log: TurnLog, num_units: int, dtype: Any) -> Turns:
+def turns_of(log: TurnLog, num_units: int, dtype: Any, num_turns: int | None = None) -> Turns:
     """The arrays [J, W] of all turns; those that do not exist come last, with T as first unit."""
-    num_turns = max(1, *map(len, log.turns))
-    shape = num_turns, len(log.turns)
+    shape = num_turns or max(1, *map(len, log.turns)), len(log.turns)
     integers = {name: np.zeros(shape, np.int32) for name in INTEGERS}
     floats = {name: np.full(shape, np.inf) for name in FLOATS}
     integers["first"][:], integers["commit"][:], integers["version"][:] = num_units, -1, -1
     for worker, turns in enumerate(log.turns):
         for number, turn in enumerate(turns):
             for name, values in {**integers, **floats}.items():
-                values[number, worker] = turn.first if name == "fresh" else getattr(turn, name)
+                value = getattr(turn, name)
+                values[number, worker] = turn.first if value is None else value
     return Turns(
         **{name: jnp.asarray(values) for name, values in integers.items()},
         **{name: jnp.asarray(values, dtype) for name, values in floats.items()},

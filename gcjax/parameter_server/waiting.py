@@ -64,7 +64,8 @@ class Waiting:
     def decide(self, kind: int, worker: int, now: float) -> Decision:
         """What follows from an event of a worker; `kind` is `MESSAGE`, `LEAVE`, ..., and `now` seconds."""
         self.view, rows = self._decide(self.view, np.int32(kind), np.int32(worker), self.view.now.dtype.type(now))
-        decision = _unpacked(*jax.device_get(rows))
+        integers, floats = rows
+        decision = _unpacked(np.asarray(integers), None if floats is None else np.asarray(floats))
         self.alive, self.idle = decision.alive, decision.idle
         return decision
 
@@ -97,6 +98,18 @@ class Waiting:
             num_uncommitted=jnp.zeros_like(view.num_uncommitted),
         )
 
+    def begin_again(self) -> None:
+        """Ends all turns, and takes back the pushes that are in no commit: who takes part begins anew, with reading."""
+        view = self.view
+        self.view = view._replace(
+            idle=view.alive,
+            stopped=jnp.zeros_like(view.stopped),
+            version=jnp.full_like(view.version, -1),
+            progress=jnp.zeros_like(view.progress),
+            clock=view.clock - view.num_uncommitted,
+            num_uncommitted=jnp.zeros_like(view.num_uncommitted),
+        )
+
     def forget_progress(self, workers: np.ndarray) -> None:
         """Counts no unit of these workers, `bool[W]`, until they report another one."""
         self.view = self.view._replace(progress=jnp.where(workers, 0, self.view.progress))
@@ -104,6 +117,12 @@ class Waiting:
     def would_stop_without(self, workers: np.ndarray, now: float) -> bool:
         """Whether turns would be stopped by now, had these workers, `bool[W]`, not done anything."""
         return bool(self._would_stop(self.view, workers, self.view.now.dtype.type(now)))
+
+    def is_enough_without(self, worker: int, now: float, *, leaves: bool) -> bool:
+        """Whether turns would be stopped by now, had this worker not done anything, and if it `leaves`, left before."""
+        is_worker = np.arange(self.alive.size) == worker
+        view = self.view._replace(alive=jnp.asarray(self.alive & ~(is_worker & leaves)))
+        return bool(self._would_stop(view, is_worker, view.now.dtype.type(now)))
 
     def has_read(self, worker: int, version: int) -> None:
         """Says which version a worker that joins has read last; -1 for none, and so it is if nothing is said."""
@@ -136,7 +155,7 @@ def _decide(
     rule: Rule, view: View, kind: jax.Array, worker: jax.Array, now: jax.Array
 ) -> tuple[View, tuple[jax.Array, jax.Array | None]]:
     """The view after an event of the worker, and the fields of the `Decision` as the rows of int32[fields, W]."""
-    view = _with_membership(view._replace(now=now), kind, worker)
+    view = decisions.with_membership(view._replace(now=now), worker, kind == LEAVE, kind == JOIN)
     arrives = kind == MESSAGE
     view = decisions.with_message(view, worker, arrives)
     view = view._replace(stopped=view.stopped.at[worker].set(view.stopped[worker] & ~arrives))
@@ -171,12 +190,18 @@ def _decide(
 
 def _unpacked(integers: np.ndarray, floats: np.ndarray | None) -> Decision:
     """The decision from its rows: int32[fields, W], and float[2, W] or None where there is no time in it."""
-    num_workers = integers.shape[1]
-    times = np.stack([np.full(num_workers, np.inf), np.zeros(num_workers)]) if floats is None else floats
     rows = dict(zip(Decision._fields, integers, strict=False))
-    masks = {name: rows[name] != 0 for name in ("taken", "cut", "begins", "pulls", "alive", "idle")}
-    single = {name: rows[name][0] != 0 for name in ("commits", "stops")}
-    return Decision(**{**rows, **masks, **single}, alarm=times[0, 0], turn_seconds=times[1])
+    rows.update(zip(_MASKS, integers[_MASK_ROWS] != 0, strict=True))
+    rows.update(commits=integers[_COMMITS, 0] != 0, stops=integers[_STOPS, 0] != 0)
+    if floats is None:
+        return Decision(**rows, alarm=_NEVER, turn_seconds=np.zeros(integers.shape[1]))
+    return Decision(**rows, alarm=floats[0, 0], turn_seconds=floats[1])
+
+
+_MASKS = "taken", "cut", "begins", "pulls", "alive", "idle"
+_MASK_ROWS = np.array([Decision._fields.index(name) for name in _MASKS])
+_COMMITS, _STOPS = Decision._fields.index("commits"), Decision._fields.index("stops")
+_NEVER = np.asarray(np.inf)
 
 
 def _with_unit(rule: Rule, view: View, kind: jax.Array, worker: jax.Array) -> View:
@@ -208,27 +233,3 @@ def _would_stop(rule: Rule, view: View, workers: jax.Array, now: jax.Array) -> j
     none = jnp.zeros_like(view.num_uncommitted)
     progress = jnp.where(workers, 0, view.progress)
     return _stop_time(rule, view._replace(now=now, progress=progress, stopped=none > 0, num_uncommitted=none)) <= now
-
-
-def _with_membership(view: View, kind: jax.Array, worker: jax.Array) -> View:
-    """The view in which the worker has left, or joined: as slow as the slowest of the others, with no version.
-
-    If there are no others, it is as fast as the fastest that has left: none of these then has to wait for it.
-    """
-    leaves, joins = kind == LEAVE, kind == JOIN
-    slowest = jnp.min(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
-    clock = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock.max())
-
-    def of_worker(values: jax.Array, if_left: Any, if_joined: Any) -> jax.Array:
-        """[W]: the values, another one for this worker if it has left or joined."""
-        value = jnp.where(leaves, if_left, jnp.where(joins, if_joined, values[worker]))
-        return values.at[worker].set(value.astype(values.dtype))
-
-    return view._replace(
-        alive=of_worker(view.alive, False, True),
-        idle=of_worker(view.idle, False, True),
-        clock=of_worker(view.clock, view.clock[worker], clock),
-        version=of_worker(view.version, -1, view.version[worker]),
-        progress=of_worker(view.progress, 0, 0),
-        stopped=of_worker(view.stopped, False, False),
-    )

@@ -7,6 +7,8 @@ has their bytes only, and its size is known before it comes.
 import json
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, NamedTuple
 
 import jax
@@ -28,7 +30,8 @@ class Message(NamedTuple):
         return str(self.header.get("kind", ""))
 
 
-class Layout(NamedTuple):
+@dataclass(frozen=True)
+class Layout:
     """How a tree of arrays lies in bytes.
 
     Attributes:
@@ -43,7 +46,7 @@ class Layout(NamedTuple):
     dtypes: tuple[str, ...]
     structure: Any
 
-    @property
+    @cached_property
     def sizes(self) -> tuple[int, ...]:
         """The bytes of each leaf."""
         return tuple(
@@ -51,10 +54,17 @@ class Layout(NamedTuple):
             for shape, dtype in zip(self.shapes, self.dtypes, strict=True)
         )
 
-    @property
+    @cached_property
     def num_bytes(self) -> int:
         """The bytes of all leaves."""
         return sum(self.sizes)
+
+    @cached_property
+    def places(self) -> tuple[tuple[slice, Any, tuple[int, ...]], ...]:
+        """Of each leaf, where its bytes are, its dtype and its shape."""
+        ends = np.cumsum(self.sizes).tolist()
+        slices = [slice(end - size, end) for end, size in zip(ends, self.sizes, strict=True)]
+        return tuple(zip(slices, map(jax.numpy.dtype, self.dtypes), self.shapes, strict=True))
 
     def described(self) -> dict[str, str]:
         """By leaf, its dtype and shape in words, for comparing two models."""
@@ -90,11 +100,7 @@ def from_bytes(body: np.ndarray | None, layout: Layout) -> Any:
     num_bytes = 0 if body is None else body.size
     if body is None or num_bytes != layout.num_bytes:
         raise ValueError(f"arrays of the model must have {layout.num_bytes} bytes; the message has {num_bytes}.")
-    ends = np.cumsum(layout.sizes)
-    leaves = [
-        body[end - size : end].view(jax.numpy.dtype(dtype)).reshape(shape)
-        for end, size, dtype, shape in zip(ends, layout.sizes, layout.dtypes, layout.shapes, strict=True)
-    ]
+    leaves = [body[place].view(dtype).reshape(shape) for place, dtype, shape in layout.places]
     return jax.tree.unflatten(layout.structure, leaves)
 
 
@@ -127,7 +133,7 @@ def header_of(text: bytes, max_bytes: int) -> dict[str, Any]:
 def is_complete(message: Message, num_bytes: int) -> bool:
     """Whether a message of a worker says all that one of its kind must, and a push has as many bytes as it must."""
     fields = _FIELDS.get(message.kind, {})
-    has_fields = all(name in message.header and is_valid(message.header[name]) for name, is_valid in fields.items())
+    has_fields = all(is_valid(message.header.get(name)) for name, is_valid in fields.items())
     return has_fields and (message.kind != "push" or (message.body is not None and message.body.size == num_bytes))
 
 
@@ -141,6 +147,11 @@ def _is_time(value: Any) -> bool:
     return _is_number(value) and math.isfinite(value)
 
 
+def _is_unit(value: Any) -> bool:
+    """Whether it is the number of a unit, or None."""
+    return value is None or (isinstance(value, int) and not isinstance(value, bool))
+
+
 def _are_times(value: Any) -> bool:
     """Whether it is a list of seconds, one at least."""
     return isinstance(value, list) and bool(value) and all(map(_is_time, value))
@@ -150,6 +161,7 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     "push": {
         "compute_start": _is_time,
         "ends": _are_times,
+        "fresh": _is_unit,
         "is_finite": lambda value: isinstance(value, bool),
         "loss": _is_number,
         "lost": _is_number,
@@ -157,4 +169,4 @@ _FIELDS: dict[str, dict[str, Callable[[Any], bool]]] = {
     },
     "unit": {"compute_start": _is_time, "end": _is_time, "loss": _is_number},
 }
-"""What a message of a worker must say, by its kind; one that does not is refused."""
+"""What a message of a worker must say, by its kind (None if it may be left out); one that does not is refused."""

@@ -1,7 +1,6 @@
 """A worker on the real clock: it computes what the server asks for, until the server says that all is done."""
 
 import contextlib
-import math
 import threading
 import time
 import uuid
@@ -15,10 +14,13 @@ import numpy as np
 from gcjax import _validate
 from gcjax.parameter_server import clock, flight, wire
 from gcjax.parameter_server.inbox import Inbox
+from gcjax.parameter_server.overlapping import OverlappingTurns, described
+from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.setups import Setup, check_setup, fingerprint
 from gcjax.parameter_server.transport import NO_SECURITY, Connection, Disconnected, Refused, Security
+from gcjax.parameter_server.units import Unit
 from gcjax.parameter_server.wire import Message
-from gcjax.parameter_server.worker_program import CodedProgram, Program, Unit, worker_program
+from gcjax.parameter_server.worker_program import CodedProgram, LocalProgram, Program, worker_program
 
 NUM_PINGS = 5
 POLL_SECONDS = 1e-3
@@ -102,6 +104,8 @@ class _Order(NamedTuple):
       seconds: if above 0, the turn is as many units as fill them, one at least, and not `num_units`.
       until_stopped: whether the turn lasts until the server stops it, with a report of each unit.
       last_taken: the number of the last turn whose push the server has taken; -1 for none.
+      version: of the parameters that come with it, or that were read before.
+      anew: whether the worker's own parameters and its optimizer state are to begin anew.
     """
 
     turn: int
@@ -113,6 +117,13 @@ class _Order(NamedTuple):
     seconds: float
     until_stopped: bool
     last_taken: int
+    version: int
+    anew: bool
+
+    @classmethod
+    def of(cls, message: Message) -> "_Order":
+        """The order that a message says."""
+        return cls(**{name: message.header[name] for name in cls._fields})
 
 
 class _Worker:
@@ -123,7 +134,7 @@ class _Worker:
         self.report = Report()
         self._setup, self._worker, self._throttle = setup, worker, throttle
         self._incarnation = uuid.uuid4().hex
-        self._program: Program = worker_program(setup, worker)
+        self._program = worker_program(setup, worker)
         self._fingerprint = fingerprint(setup)
         self._last_pushed = -1  # the number of a turn
         self._warm_up()
@@ -137,14 +148,10 @@ class _Worker:
         has_ended = threading.Event()
         threading.Thread(target=_send_signs_of_life, args=(connection, lease / 4, has_ended), daemon=True).start()
         try:
-            turns = _Turns(connection, inbox, self._program, layout, offset)
-            while (message := _next(inbox)).kind != "end":
-                if message.kind == "refused":  # it can come after the answers to all pings
-                    raise Refused(message.header["why"])
-                if message.kind == "begin" and inbox.has_order():
-                    self._count(num_cut_off=1)
-                elif message.kind == "begin":
-                    self._take_turn(turns, message)
+            if isinstance(self._program, OverlappingProgram):
+                self._take_overlapping_turns(self._program, connection, inbox, layout, offset)
+            else:
+                self._take_turns(_Turns(connection, inbox, self._program, layout, offset), inbox)
             return True
         except Disconnected:
             self._program.cancel()
@@ -154,8 +161,35 @@ class _Worker:
         finally:
             has_ended.set()
 
+    def _take_turns(self, turns: "_Turns", inbox: Inbox) -> None:
+        """Takes one turn after the other, until the run is done."""
+        while (message := _next(inbox)).kind != "end":
+            if message.kind == "begin" and inbox.has_order():
+                self._count(num_cut_off=1)
+            elif message.kind == "begin":
+                self._take_turn(turns, message)
+
+    def _take_overlapping_turns(
+        self, program: OverlappingProgram, connection: Connection, inbox: Inbox, layout: wire.Layout, offset: float
+    ) -> None:
+        """Takes turns while it computes, until the run is done."""
+        throttle = partial(self._throttle, self._worker)
+        turns = OverlappingTurns(connection, inbox, program, layout, offset, throttle)
+        try:
+            while (message := _next(inbox)).kind != "end":
+                if message.kind == "begin":
+                    turns.take(_Order.of(message), message.body)
+                elif message.kind == "computed":
+                    turns.push_if_due()
+        finally:
+            turns.close()
+            self._count(num_units=turns.num_units, num_pushes=turns.num_pushes)
+
     def _warm_up(self) -> None:
         """Compiles what a turn takes, so that the first one takes no longer than others."""
+        if isinstance(self._program, OverlappingProgram):
+            self._program.warm_up()
+            return
         self._program.begin(jax.tree.map(np.asarray, self._setup.initial_params()))
         jax.block_until_ready(self._program.compute(0))
         jax.block_until_ready(self._program.warm_message())
@@ -170,6 +204,7 @@ class _Worker:
                     "worker": self._worker,
                     "incarnation": self._incarnation,
                     "fingerprint": self._fingerprint,
+                    "last_pushed": self._last_pushed,
                 }
             )
         )
@@ -186,9 +221,12 @@ class _Worker:
 
     def _take_turn(self, turns: "_Turns", message: Message) -> None:
         """Computes and pushes a turn, unless it is cut off; a later order then waits in the inbox."""
-        order = _Order(**{name: message.header[name] for name in _Order._fields})
+        assert not isinstance(self._program, OverlappingProgram)
+        order = _Order.of(message)
         if order.last_taken != self._last_pushed:
             self._program.cancel()  # what was pushed came too late, and is in no commit
+        if order.anew and isinstance(self._program, LocalProgram):
+            self._program.begin_anew()
         turns.begin(message)
         if order.until_stopped:
             num_units, num_pushes = turns.until_stopped(order, partial(self._throttle, self._worker))
@@ -327,15 +365,13 @@ class _Turns:
 
     def _send_push(self, header: dict[str, Any], body: np.ndarray, lost: int) -> None:
         """Sends the bytes of a push, with what is known of its units; `lost` are those that were begun only."""
-        losses, is_finite = zip(*jax.device_get(self._units), strict=True)
         header = {
             **header,
             "kind": "push",
+            **described(self._units),
             "compute_start": self._compute_start,
             "ends": list(self._ends),  # the message may be written later
             "lost": lost,
-            "loss": math.fsum(map(float, losses)) / len(losses),
-            "is_finite": all(map(bool, is_finite)),
             "send_start": self._now(),
         }
         self._connection.send(Message(header, body))
@@ -367,6 +403,8 @@ def _next(inbox: Inbox) -> Message:
     if message is None:
         inbox.put_back(None)
         raise Disconnected("the server is gone.")
+    if message.kind == "refused":  # it can come after the answers to all pings
+        raise Refused(message.header["why"])
     return message
 
 

@@ -1,6 +1,6 @@
 """What a worker computes in a turn: the same as the engine computes for its contribution."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -11,15 +11,10 @@ from gcjax.codes.base import GradientCode
 from gcjax.engine.gradients import Chunks, chunk_batch, unit_inputs
 from gcjax.engine.messages import combined_rows, gradient_blocks
 from gcjax.parameter_server.coded_rounds import message_shape
+from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.setups import Setup
+from gcjax.parameter_server.units import Unit, is_finite, unit_gradient
 from gcjax.protocols.base import LocalWork
-
-
-class Unit(NamedTuple):
-    """Attributes: loss: float[]; is_finite: bool[], whether all its numbers are. They may still be computed."""
-
-    loss: jax.Array
-    is_finite: jax.Array
 
 
 class GradientProgram:
@@ -27,9 +22,8 @@ class GradientProgram:
 
     def __init__(self, setup: Setup, worker: int) -> None:
         """`worker`: its number."""
-        self._task, self._worker = setup.task, jnp.int32(worker)
-        self._batch_key = setup.batch_key
-        self._gradient = jax.jit(self._loss_and_gradient)
+        self._task, self._batch_key = setup.task, setup.batch_key
+        self._gradient = unit_gradient(setup.task, worker)
         self._params: Any = None
         self._message: Any = None
 
@@ -58,13 +52,6 @@ class GradientProgram:
     def cancel(self) -> None:
         """Gives up the turn: nothing is kept of a gradient."""
 
-    def _loss_and_gradient(self, params: Any, data: Any, batch_key: jax.Array, unit: jax.Array) -> tuple[Unit, Any]:
-        """The loss and the gradient on a unit."""
-        loss, gradient = jax.value_and_grad(self._task.loss)(
-            params, *unit_inputs(self._task, data, batch_key, self._worker, unit)
-        )
-        return Unit(loss, _is_finite((loss, gradient))), gradient
-
 
 class LocalProgram:
     """A worker that takes optimizer steps of its own and pushes what these have changed (`LocalWork`)."""
@@ -75,9 +62,14 @@ class LocalProgram:
         self._optimizer: optax.GradientTransformation = local.optimizer or setup.optimizer
         self._batch_key = setup.batch_key
         self._step, self._pull, self._push = jax.jit(self._stepped), jax.jit(local.pull), jax.jit(local.push)
-        self._params = self._base = self._version_params = setup.initial_params()
-        self._opt_state = jax.jit(self._optimizer.init)(self._params)
-        self._state_before = self._last_state = self._params, self._opt_state
+        params = setup.initial_params()
+        self._first_state = params, jax.jit(self._optimizer.init)(params)
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Takes the parameters and the optimizer state with which a process begins."""
+        self._params, self._opt_state = self._state_before = self._last_state = self._first_state
+        self._base = self._version_params = self._params
 
     def begin(self, version_params: Any) -> None:
         """Begins a turn, with reading these parameters if there are any."""
@@ -123,7 +115,7 @@ class LocalProgram:
             at, *unit_inputs(self._task, data, batch_key, self._worker, unit)
         )
         updates, opt_state = self._optimizer.update(gradient, opt_state, params)
-        return Unit(loss, _is_finite((loss, gradient))), optax.apply_updates(params, updates), opt_state
+        return Unit(loss, is_finite((loss, gradient))), optax.apply_updates(params, updates), opt_state
 
 
 class CodedProgram:
@@ -174,7 +166,7 @@ class CodedProgram:
         """The loss of a chunk, and the blocks float[L, ceil(d / L)] of its gradient."""
         loss, gradient = jax.value_and_grad(self._task.loss)(params, *chunk_batch(self._task, chunks, chunk))
         blocks = gradient_blocks(gradient, self._code.num_blocks).astype(self._zeros.dtype)
-        return Unit(loss, _is_finite((loss, gradient))), blocks
+        return Unit(loss, is_finite((loss, gradient))), blocks
 
 
 def _combined(blocks: list[jax.Array], encode: jax.Array) -> jax.Array:
@@ -186,16 +178,14 @@ def _combined(blocks: list[jax.Array], encode: jax.Array) -> jax.Array:
 
 
 Program = GradientProgram | LocalProgram | CodedProgram
+"""Of a worker that does one thing after the other."""
 
 
-def worker_program(setup: Setup, worker: int) -> Program:
+def worker_program(setup: Setup, worker: int) -> Program | OverlappingProgram:
     """The program of a worker of this setup."""
     if setup.protocol.code is not None:
         return CodedProgram(setup, setup.protocol.code, worker)
     local = setup.protocol.local
-    return GradientProgram(setup, worker) if local is None else LocalProgram(setup, local, worker)
-
-
-def _is_finite(tree: Any) -> jax.Array:
-    """bool[]: whether all numbers of a tree are finite."""
-    return jnp.stack([jnp.isfinite(x).all() for x in jax.tree.leaves(tree)]).all()
+    if local is None:
+        return GradientProgram(setup, worker)
+    return (OverlappingProgram if local.overlaps_pull else LocalProgram)(setup, local, worker)

@@ -1,5 +1,8 @@
 """What happened, also on the disk: a line of JSON for each change, written before anybody acts on it.
 
+A line is with the operating system once it is written: it outlives the process, but not a failure of the machine. The
+file is forced onto the disk (fsync) now and then, with a commit.
+
 A server that is killed and started again reads its log. Commits stay; turns that were under way, and pushes that were
 in no commit yet, are lost, since gradients are not in the log.
 
@@ -9,6 +12,7 @@ Letters: W workers.
 import json
 import math
 import os
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,8 +36,24 @@ class WrittenLog(TurnLog):
       last_time: seconds, of the last line that the file had when it was opened.
     """
 
-    def __init__(self, file: Path, num_workers: int, fingerprint: dict[str, str], view: Callable[[], View]) -> None:
+    def __init__(
+        self,
+        file: Path,
+        num_workers: int,
+        fingerprint: dict[str, str],
+        view: Callable[[], View],
+        *,
+        sync_seconds: float = 1.0,
+    ) -> None:
         """Reads what the file has, and goes on at its end.
+
+        Args:
+          file: of the log.
+          num_workers: W.
+          fingerprint: of the setup.
+          view: as the attribute.
+          sync_seconds: the first commit this long after the last fsync brings another one; 0 for each commit, inf for
+            none.
 
         Raises:
           ValueError: if the file is of another setup, with the differences, or is no log.
@@ -48,7 +68,7 @@ class WrittenLog(TurnLog):
             for number, line in enumerate(lines[1:], start=2):
                 self._read(file, number, line)
         file.parent.mkdir(parents=True, exist_ok=True)
-        self._file = file.open("a")
+        self._file, self._sync_seconds, self._last_sync = file.open("a"), sync_seconds, -math.inf
         if lines:
             self._lose_what_was_under_way()
         else:
@@ -69,6 +89,8 @@ class WrittenLog(TurnLog):
         """Writes down a commit of messages, each a worker and the number of its turn."""
         super().commit(commit, messages, loss, now)
         self._write({"commit": commit, "messages": messages, "loss": loss, "time": now, "view": _as_json(self.view())})
+        if time.monotonic() >= self._last_sync + self._sync_seconds:
+            self._sync()
 
     def member(self, membership: Membership, incarnation: str = "") -> None:
         """Writes down who came or went, and which process it is."""
@@ -122,6 +144,14 @@ class WrittenLog(TurnLog):
             self._file.flush()
         except OSError as error:
             raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", NAME) from error
+
+    def _sync(self) -> None:
+        """Forces the file onto the disk."""
+        try:
+            os.fsync(self._file.fileno())
+        except OSError as error:
+            raise OSError(error.errno, f"{os.strerror(error.errno or 0)}: the log cannot go on", NAME) from error
+        self._last_sync = time.monotonic()
 
     def _read(self, file: Path, number: int, text: bytes) -> None:
         """Does what a line says."""

@@ -18,6 +18,7 @@ from gcjax.protocols.conformance.structure import check_resolution, check_shapes
 from gcjax.protocols.schedule import Schedule
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.specifications import Specification
+from gcjax.stragglers.absences import Absences
 from gcjax.stragglers.network import Network
 
 
@@ -48,7 +49,8 @@ class LocalWork(NamedTuple):
         `base` is what the parameters were at the last push or pull, `weight` the factor of the contribution.
       gradients_at_version: whether gradients are taken at the version that was read, so that a contribution is a sum
         of gradients of one version, however the local parameters move.
-      overlaps_pull: whether the first gradient after a pull is still taken at the parameters before it.
+      overlaps_pull: whether the first gradient after a pull is still taken at the parameters before it; not after the
+        first pull, before which there is none under way.
       joint_steps: whether the contributions to a commit come from workers with common parameters, who take each step
         at once, with the weighted mean of their gradients.
       parameter_owners: pure function `num_workers -> int32[W]`, on whose parameters a worker works; on its own if None.
@@ -142,34 +144,49 @@ class Protocol(NamedTuple):
     max_weight: float | None = 1.0
     rule: Callable[[int], Rule] | None = None
 
-    def __call__(self, durations: jax.Array, network: Network | None = None) -> Schedule:
+    def __call__(
+        self, durations: jax.Array, network: Network | None = None, absences: Absences | None = None
+    ) -> Schedule:
         """Computes the schedule of these durations; the network defaults to an instantaneous one.
 
         It is compiled once for all equal protocols and arrays of these shapes, unlike `schedule` called by itself.
 
+        Args:
+          durations: float[T, W] seconds.
+          network: the time of messages.
+          absences: when workers are away; never if None.
+
         Raises:
           ValueError: for bad input, or if the units are used up before the first commit, or nobody does any work for
             any commit, or times are so late that the durations' type cannot tell them apart, or the schedule breaks a
-            rule of schedules (under `jit` and `vmap`: its shapes and types only).
+            rule of schedules (under `jit` and `vmap`: its shapes and types only), or there are absences, and the event
+            queue does not simulate the protocol.
         """
         durations = _validate.durations(durations)
         network = checked_network(network, durations.shape[1])
-        schedule = compiled_schedule(self.simulation(network), durations, network)
+        absences = checked_absences(absences, durations)
+        simulation, inputs = self.simulation(network, absences), simulation_inputs(durations, network, absences)
+        schedule = compiled_schedule(simulation, *inputs)
         try:
             check_schedule(schedule, self, durations)
         except ValueError:
             is_known = isinstance(schedule, Schedule) and not _validate.is_traced(schedule.horizon)
             if is_known and np.isnan(schedule.horizon).any():
-                self.simulation(network)(durations, network)  # not compiled, it says what there was no room for
+                simulation(*inputs)  # not compiled, it says what there was no room for
             raise
         return schedule
 
-    def simulation(self, network: Network) -> Callable[[jax.Array, Network], Schedule]:
+    def simulation(self, network: Network, absences: Absences | None = None) -> Callable[..., Schedule]:
         """The pure function `(durations, network) -> Schedule` for a network of this kind.
 
         It is `schedule`, but a server that takes time for each message is simulated by the event queue if there is a
-        rule.
+        rule. With absences it is the event queue, `(durations, network, absences) -> Schedule`.
+
+        Raises:
+          ValueError: if there are absences, and the event queue does not simulate the protocol.
         """
+        if absences is not None:
+            return cast(Callable[..., Schedule], _AbsenceSimulation(_rule_with_absences(self), self.local is not None))
         if network.service is None or self.rule is None or self.adaptive is not None:
             return self.schedule
         return cast(Callable[..., Schedule], _QueueSimulation(self.schedule, self.rule))
@@ -192,6 +209,69 @@ class _QueueSimulation(NamedTuple):
         if rule.stop is not None:  # the event queue does not simulate rounds that the server stops
             return self.schedule(durations, network)
         return event_schedule(rule, durations, network)
+
+
+class _AbsenceSimulation(NamedTuple):
+    """The schedule of a rule by the event queue, where workers leave and join; equal for equal functions.
+
+    Attributes:
+      rule: of so many workers.
+      keeps_version: as in `event_schedule`.
+    """
+
+    rule: Callable[[int], Rule]
+    keeps_version: bool
+
+    def __call__(self, durations: jax.Array, network: Network, absences: Absences) -> Schedule:
+        """The schedule of these durations."""
+        from gcjax.protocols.simulation.event_schedule import event_schedule
+
+        try:
+            rule = self.rule(durations.shape[1])
+        except ValueError as error:
+            raise ValueError(f"{_ABSENCES_RULE} This protocol has none: {error}") from error
+        if rule.stop is not None:
+            raise ValueError(
+                f"{_ABSENCES_RULE} The rounds of this protocol are stopped by the server, which it does not simulate. "
+                "gcjax.parameter_server serves them; gcjax.stragglers.failed_workers are workers that never answer."
+            )
+        if rule.overlaps:
+            raise ValueError(
+                f"{_ABSENCES_RULE} The workers of this protocol compute while they send, and what is lost then with "
+                "one that leaves is not simulated. gcjax.parameter_server serves it."
+            )
+        return event_schedule(rule, durations, network, absences=absences, keeps_version=self.keeps_version)
+
+
+_ABSENCES_RULE = "workers can only be away under a protocol with a rule that the event queue simulates."
+
+
+def _rule_with_absences(protocol: Protocol) -> Callable[[int], Rule]:
+    """The rule of a protocol; a `ValueError` if there is none, or what it does depends on the loss."""
+    if protocol.adaptive is not None:
+        raise ValueError(
+            f"{_ABSENCES_RULE} This one looks at the loss, window by window. gcjax.parameter_server serves it."
+        )
+    if protocol.rule is None:
+        raise ValueError(f"{_ABSENCES_RULE} This one has none. Give it one, Protocol(..., rule=...).")
+    return protocol.rule
+
+
+def simulation_inputs(durations: jax.Array, network: Network, absences: Absences | None) -> tuple[Any, ...]:
+    """What the function that `Protocol.simulation` returns is called with."""
+    return (durations, network) if absences is None else (durations, network, absences)
+
+
+def checked_absences(absences: Absences | None, durations: jax.Array) -> Absences | None:
+    """The absences for durations `[T, W]`, if there are any; a `ValueError` if they are none, or of other workers."""
+    if absences is None:
+        return None
+    if not isinstance(absences, Absences):
+        raise ValueError(
+            f"absences must be Absences; got {absences!r}. Random ones are drawn by "
+            "random_absences(...).sample(rng_key, num_workers)."
+        )
+    return absences.validated(durations.shape[1], durations.dtype)
 
 
 def compiled_schedule(schedule: Callable[..., Schedule], *inputs: Any) -> Schedule:

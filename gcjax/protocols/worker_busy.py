@@ -1,7 +1,5 @@
 """Worker-busy synchronous parallel, WBSP (Yang, Hu, Liu, Jin, Yeung, You, Parallel Computing 121, 2024, 103092)."""
 
-from collections.abc import Callable
-
 import jax
 import jax.numpy as jnp
 
@@ -9,8 +7,7 @@ from gcjax import _validate, specifications
 from gcjax.equality import comparable
 from gcjax.protocols.base import LocalWork, Protocol, Schedule
 from gcjax.protocols.simulation.event_schedule import event_schedule
-from gcjax.protocols.simulation.rules import Rule, TurnPlan, View, all_have_pushed
-from gcjax.protocols.simulation.turns import Work
+from gcjax.protocols.simulation.rules import Rule, View, all_have_pushed
 from gcjax.stragglers.network import Network
 
 
@@ -46,39 +43,30 @@ def worker_busy(*, eager: bool = False, overlap: bool = False, trigger: int | No
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         """The schedule: eager, every push is a commit; otherwise a commit takes all pushes since the last one."""
         num_units, num_workers = durations.shape
-        first_receipt = network.received(jnp.zeros_like(durations[0]))  # float[W] seconds
-        plan = _overlapping_pushes(first_receipt) if overlap else None
         if eager:
-            return event_schedule(
-                rule_of_pushes(num_workers, _fixed_worker(trigger, durations), plan), durations, network
-            )
-        return event_schedule(rule_of_slowest(num_workers, plan), durations, network, num_commits=num_units)
+            return event_schedule(rule_of_pushes(num_workers, _fixed_worker(trigger, durations)), durations, network)
+        return event_schedule(rule_of_slowest(num_workers), durations, network, num_commits=num_units)
 
-    def rule_of_pushes(num_workers: int, fixed_worker: jax.Array | int, plan: Callable[..., TurnPlan] | None) -> Rule:
+    def rule_of_pushes(num_workers: int, fixed_worker: jax.Array | int) -> Rule:
         """The eager rule: a push is a commit, of two contributions where it can have steps from before a pull."""
-        rule = _eager_rule(fixed_worker, plan)
-        return rule._replace(weight=1.0 / num_workers, num_contributions=passes, split=overlap)
+        rule = _eager_rule(fixed_worker)._replace(overlaps=overlap, split=overlap)
+        return rule._replace(weight=1.0 / num_workers, num_contributions=passes)
 
-    def rule_of_slowest(num_workers: int, plan: Callable[..., TurnPlan] | None) -> Rule:
+    def rule_of_slowest(num_workers: int) -> Rule:
         """The rule of the paper: a commit takes all pushes since the last one, of each worker as one contribution."""
-        rule = _rule_of_slowest(plan)._replace(weight=1.0 / num_workers, by_worker=True)
-        return rule._replace(num_contributions=passes * num_workers)
+        rule = _RULE_OF_SLOWEST._replace(overlaps=overlap, by_worker=True)
+        return rule._replace(weight=1.0 / num_workers, num_contributions=passes * num_workers)
 
     def rule(num_workers: int) -> Rule:
         """The rule on the real clock."""
-        if overlap:
-            raise ValueError(
-                "worker_busy(overlap=True) cannot be served: its workers compute while they send, and a worker of the "
-                "server does one after the other. Use overlap=False."
-            )
         if not eager:
-            return rule_of_slowest(num_workers, None)
+            return rule_of_slowest(num_workers)
         if trigger is None:
             raise ValueError(
                 "worker_busy(eager=True) needs the trigger where durations are not known before the run, the worker "
                 "that is slowest; got None."
             )
-        return rule_of_pushes(num_workers, _checked_trigger(trigger, num_workers), None)
+        return rule_of_pushes(num_workers, _checked_trigger(trigger, num_workers))
 
     # Passes: the versions that a worker's pushes to one commit can be based on. While a push is on its way to one
     # commit, a worker can at most have read the two versions before it.
@@ -106,12 +94,11 @@ def _checked_trigger(trigger: int, num_workers: int) -> int:
     return _validate.integer("trigger", trigger, maximum=num_workers - 1, hint="The trigger is a worker.")
 
 
-def _rule_of_slowest(plan: Callable[..., TurnPlan] | None) -> Rule:
-    """The rule by which a message brings a commit once everybody has one that is in no commit yet."""
-    return Rule(lambda view, worker: all_have_pushed(view), plan=plan, everybody=True)
+_RULE_OF_SLOWEST = Rule(lambda view, worker: all_have_pushed(view), everybody=True)
+"""A message brings a commit once everybody has one that is in no commit yet."""
 
 
-def _eager_rule(trigger: jax.Array | int, plan: Callable[..., TurnPlan] | None) -> Rule:
+def _eager_rule(trigger: jax.Array | int) -> Rule:
     """The rule by which each message brings a commit, and whoever has read an older version than `memory` reads.
 
     The memory, int32[], is the version that the last push of the worker `trigger` made.
@@ -125,31 +112,4 @@ def _eager_rule(trigger: jax.Array | int, plan: Callable[..., TurnPlan] | None) 
         pulls=lambda view: view.version < view.memory,
         memory=lambda num_workers, dtype: jnp.zeros((), jnp.int32),
         remember=remember,
-        plan=plan,
     )
-
-
-def _overlapping_pushes(began: jax.Array) -> Callable[..., TurnPlan]:
-    """The plan of turns if workers never stop computing: each push has all steps that are done, one at least.
-
-    Args:
-      began: float[W] seconds, when each worker began to compute.
-    """
-
-    def plan(work: Work, first: jax.Array, ready: jax.Array, memory: object) -> TurnPlan:
-        """The push of units from `first int32[W]` on, by workers whose last push and reading end at `ready float[W]`.
-
-        Computing began with unit 0 at `began float[W]` and never stops, so all times are sums of units from there on.
-        """
-        del memory
-        unit_0 = jnp.zeros_like(first)
-        send_start = jnp.maximum(ready, began + work.seconds(unit_0, first + 1))  # once a unit is done
-        num_units = (work.done(unit_0, send_start - began) - first).clip(1)
-        stop = began + work.seconds(unit_0, first + num_units)
-        # The step that is under way at `ready` is the first one on the new parameters.
-        fresh = work.done(unit_0, ready - began).clip(first, first + num_units)
-        send_start = jnp.where(jnp.isfinite(stop), send_start, jnp.inf)
-        compute_start = began + work.seconds(unit_0, first)
-        return TurnPlan(num_units, compute_start=compute_start, stop=stop, send_start=send_start, fresh=fresh)
-
-    return plan

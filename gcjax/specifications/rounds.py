@@ -219,14 +219,53 @@ def stsyn(num_workers: int = 3, *, num_local_steps: int = 2, num_waited: int = 2
     _validate.integer("num_local_steps", num_local_steps, minimum=1)
     check_num_workers(num_workers)
     _validate.integer("num_waited", num_waited, minimum=1, maximum=num_workers)
+    specification = _waiting_rounds(
+        num_workers,
+        num_local_steps,
+        num_waited,
+        enough=lambda state: (state.work >= num_local_steps).sum() >= num_waited,
+        claim=f"{num_waited} workers have taken {num_local_steps} steps at a commit",
+    )
+    return specification._replace(members=partial(_stsyn_with_members, num_workers, num_local_steps, num_waited))
+
+
+def _stsyn_with_members(num_workers: int, num_local_steps: int, num_waited: int, alive: Any) -> Specification:
+    """STSyn if the workers `alive bool[W]` take part: K of them have taken H steps, or all if they are fewer.
+
+    Who has joined in this round counts once it has a unit in it. Of who has left, what has arrived before counts.
+    """
+
+    def enough(state: Rounds) -> jax.Array:
+        """bool[]: whether K workers have taken H steps, or as many as take part in the round, and anybody has."""
+        has_joined = (state.read == state.version) & (state.work == 0)
+        num_waited_for = jnp.minimum(num_waited, (alive & ~has_joined).sum()).clip(1)
+        return (state.work >= num_local_steps).sum() >= num_waited_for
+
+    def joined(state: Rounds, worker: jax.Array) -> Rounds:
+        """The state in which the worker has read the version of this round, and done nothing on it."""
+        return state._replace(read=state.read.at[worker].set(state.version))
+
+    specification = _waiting_rounds(
+        num_workers,
+        num_local_steps,
+        num_waited,
+        enough=enough,
+        claim=f"{num_waited} workers, or all if they are fewer, have taken {num_local_steps} steps at a commit",
+    )
+    return specification._replace(joined=joined)
+
+
+def _waiting_rounds(
+    num_workers: int, num_local_steps: int, num_waited: int, *, enough: Condition, claim: str
+) -> Specification:
+    """The rounds of STSyn, with what is enough for a commit, in words and as a condition."""
     return rounds(
         f"stsyn({num_workers} workers, {num_local_steps} steps, {num_waited} waited for)",
         num_workers,
         max_work=num_local_steps,
         counts_on=True,
-        enough=lambda state: (state.work >= num_local_steps).sum() >= num_waited,
-        claim=f"{num_waited} workers have taken {num_local_steps} steps at a commit, all from the version that it "
-        "replaces",
+        enough=enough,
+        claim=f"{claim}, all from the version that it replaces",
     )
 
 

@@ -62,8 +62,6 @@ def worker_busy(num_workers: int = 3, *, overlap: bool = False) -> Specification
     """
     check_num_workers(num_workers)
     specification = _with_members(num_workers, overlap, zeros(num_workers) == 0)
-    if overlap:
-        return specification
     return specification._replace(members=partial(_with_members, num_workers, overlap))
 
 

@@ -1,6 +1,7 @@
 """Straggler models: who is slow."""
 
 from gcjax.registry import Entry
+from gcjax.stragglers.absences import Absences, RandomAbsences, absences, random_absences
 from gcjax.stragglers.base import StragglerModel, sample_durations
 from gcjax.stragglers.bursty import bursty, is_bursty
 from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
@@ -30,13 +31,18 @@ TABLE: dict[str, Entry] = {
 }
 
 NETWORKS: dict[str, Entry] = {"constant_network": Entry(constant_network), "links": Entry(links)}
+ABSENCES: dict[str, Entry] = {"absences": Entry(absences), "random_absences": Entry(random_absences)}
 
 __all__ = [
+    "ABSENCES",
     "NETWORKS",
     "TABLE",
+    "Absences",
     "Links",
     "Network",
+    "RandomAbsences",
     "StragglerModel",
+    "absences",
     "bimodal",
     "bursty",
     "constant",
@@ -51,6 +57,7 @@ __all__ = [
     "links",
     "markov",
     "pareto",
+    "random_absences",
     "read_trace",
     "replay",
     "sample_durations",

@@ -9,7 +9,7 @@ import numpy as np
 from gcjax import _validate, analysis, config, files, processes
 from gcjax.progress import Progress
 from gcjax.protocols import Protocol
-from gcjax.stragglers import Links, Network, StragglerModel
+from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel
 from gcjax.study import runner
 from gcjax.study.base import Study
 from gcjax.study.inputs import Condition
@@ -22,6 +22,7 @@ def compare(
     study: Study,
     stragglers: StragglerModel,
     network: Network | Links | None = None,
+    absences: Absences | RandomAbsences | None = None,
     timeline_seconds: float | None = None,
     out: Path,
     progress: Progress,
@@ -37,6 +38,7 @@ def compare(
       study: what all schemes share: the task, the optimizer, the sizes, the target.
       stragglers: who is slow.
       network: the time of messages, or links whose messages are as large as the parameters; instantaneous if None.
+      absences: when workers are away, or how it is drawn for each seed; never if None.
       timeline_seconds: how far the timeline goes, above 0; 12 median units of work if None.
       out: the folder to write; empty, or with the checkpoints of this comparison.
       progress: tells a person how far it is.
@@ -49,7 +51,7 @@ def compare(
     if timeline_seconds is not None:
         _validate.number("timeline_seconds", timeline_seconds, above=True, finite=True)
     goal = study.goal  # raises if there is no target, before anything is computed
-    plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network())})
+    plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network(), absences)})
     study_results = runner.run(plan, out=out, progress=progress)
     results = _comparison_results(study_results, _facts(study_results, timeline_seconds) | {"target": goal._asdict()})
     if processes.is_first():

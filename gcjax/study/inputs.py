@@ -4,6 +4,7 @@ Letters: S seeds, T units sampled per worker, W workers.
 """
 
 from collections.abc import Iterable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ import numpy as np
 
 from gcjax import config
 from gcjax.analysis.store import Columns
-from gcjax.stragglers import Links, Network, StragglerModel, sample_durations
+from gcjax.stragglers import Absences, Links, Network, RandomAbsences, StragglerModel, sample_durations
 from gcjax.study.base import Study
 
 
@@ -22,10 +23,12 @@ class Condition(NamedTuple):
     Attributes:
       stragglers: who is slow.
       network: the time of messages, or links whose messages are as large as the parameters; instantaneous by default.
+      absences: when workers are away, or how it is drawn for each seed; never if None.
     """
 
     stragglers: StragglerModel
     network: Network | Links = Network()
+    absences: Absences | RandomAbsences | None = None
 
 
 class Inputs(NamedTuple):
@@ -36,12 +39,14 @@ class Inputs(NamedTuple):
       network: the time of messages, every field [runs, ...].
       params: the initial parameters, every leaf [runs, ...]; made once, since that takes long to compile.
       rng_key: [runs] JAX keys, of the batches.
+      absences: when workers are away, every field [runs, W, M]; None if nobody ever is.
     """
 
     durations: jax.Array
     network: Network
     params: Any
     rng_key: jax.Array
+    absences: Absences | None = None
 
 
 def labels(study: Study, conditions: Iterable[str]) -> Columns:
@@ -84,4 +89,31 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
         network=jax.tree.map(lambda *times: jnp.stack([jnp.asarray(t, durations.dtype) for t in times]), *networks),
         params=initial_params(init_keys),
         rng_key=jnp.concatenate([batch_keys] * num_conditions),
+        absences=_drawn_absences(study, conditions, seed_keys),
     )
+
+
+def absence_key(seed_key: jax.Array) -> jax.Array:
+    """The key by which a seed draws its absences; its first three splits are those of `draw`."""
+    return jax.random.fold_in(seed_key, 3)
+
+
+def _drawn_absences(study: Study, conditions: Mapping[str, Condition], seed_keys: jax.Array) -> Absences | None:
+    """The absences of all runs, every field [runs, W, M]; None if no condition has any."""
+    if all(condition.absences is None for condition in conditions.values()):
+        return None
+    keys, num_workers = jax.vmap(absence_key)(seed_keys), study.num_workers
+    nobody = Absences(*(jnp.zeros((num_workers, 0)),) * 2)
+    drawn = [
+        jax.vmap(partial((condition.absences or nobody).sample, num_workers=num_workers))(keys)
+        for condition in conditions.values()
+    ]
+    max_count = max(absences.leave.shape[-1] for absences in drawn)
+
+    def of_all(*times: jax.Array) -> jax.Array:
+        """float[runs, W, M]: the times of all conditions, those that there are not are inf."""
+        more = [(0, 0), (0, 0)]
+        padded = [jnp.pad(x, [*more, (0, max_count - x.shape[-1])], constant_values=jnp.inf) for x in times]
+        return jnp.concatenate(padded)
+
+    return jax.tree.map(of_all, *drawn)

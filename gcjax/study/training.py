@@ -51,9 +51,10 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     Raises:
       ValueError: if they do not fit into memory, or the sampled units do not last for the time asked for.
     """
-    shapes = jax.eval_shape(partial(_compiled_schedules, protocol), inputs.durations, inputs.network)
+    arguments = inputs.durations, inputs.network, inputs.absences
+    shapes = jax.eval_shape(partial(_compiled_schedules, protocol), *arguments)
     memory.check(f"schedules of '{scheme}'", memory.size(shapes), "Lower num_units, num_workers or num_seeds.")
-    schedule: Schedule = jax.device_get(_compiled_schedules(protocol, inputs.durations, inputs.network))
+    schedule: Schedule = jax.device_get(_compiled_schedules(protocol, *arguments))
     _check_units_last(scheme, schedule, study)
     return schedule
 

@@ -159,3 +159,14 @@ def test_what_is_missing_is_said_with_what_there_is(gcjax, text, match):
     status, _, err = gcjax(text=text)
     assert status == 2
     assert match in err
+
+
+def test_absences_are_drawn_and_checked(gcjax):
+    lines = ["compare.absences = @random_absences()", "random_absences.mean_present = 2.0"]
+    lines += ["random_absences.mean_away = 1.0", "random_absences.max_count = 2", "compare.schemes = {'BSP': @bsp()}"]
+    lines += ["compare.schemes = {'BSP': @bsp(), 'DSSP': @dssp()}", "dssp.lower = 1", "dssp.span = 2"]
+    status, out, err = gcjax(text="\n".join([*CONFIG.splitlines()[:13], *lines, "links.upload = 100.0"]))
+    assert (status, err) == (0, "")
+    rows = {line.split("│")[0].strip(): line for line in out.splitlines() if "│" in line}
+    assert "of those who take part" in rows["BSP"]
+    assert "promises nothing that can be checked" in rows["DSSP"]

@@ -44,7 +44,9 @@ def test_what_the_command_gives_is_not_missing(error):
 
 
 def test_what_the_command_gives_is_not_proposed(error):
-    with pytest.raises(ValueError, match="has no parameter 'outt'. Known: network, schemes, stragglers, study, "):
+    with pytest.raises(
+        ValueError, match="has no parameter 'outt'. Known: absences, network, schemes, stragglers, study, "
+    ):
         error("run.experiment = @compare\ncompare.outt = 1")
 
 

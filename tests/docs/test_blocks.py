@@ -33,6 +33,7 @@ KEPT = {
     "docs/how_to/protocol.md": r"^All \d+ steps keep to k_batch_async\(6 workers",
     "docs/how_to/package.md": r"^True\nAll \d+ steps keep to k_batch_async\(6 workers",
     "docs/how_to/straggler_model.md": r"^\(20, 4\)",
+    "docs/running/absences.md": r"^\[3 3 3 3 3 3 4 4 4\]\nAll \d+ steps keep to bsp\(4 workers.*of those who take part",
     "docs/running/parameter_server.md": r"^40 commits; All \d+ steps keep to ssp.*50 rounds of BSP would take \d",
     "docs/running/traces.md": r"^\(100, 24\)",
 }

@@ -43,3 +43,44 @@ def test_a_record_that_cannot_be_is_refused():
         )
     with pytest.raises(ValueError, match=r"gcjax\.protocols\.Schedule; got tuple"):
         engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, (1, 2), rng_key=KEY)
+
+
+def start_of(protocol, optimizer, schedule, commit):
+    """The start after so many commits, with all versions before it."""
+    runs = [
+        engine.replay(TASK, protocol, optimizer, schedule, rng_key=KEY, num_commits=count)
+        for count in range(1, commit + 1)
+    ]
+    versions = {count: run.params for count, run in enumerate(runs, start=1)} | {0: TASK.init(jax.random.split(KEY)[0])}
+    return engine.Start(commit, runs[-1].params, runs[-1].state.opt_state, versions)
+
+
+@pytest.mark.parametrize("name", ["ssp", pytest.param("bsp", marks=pytest.mark.slow)])
+def test_a_replay_goes_on_from_a_start(name):
+    protocol = {"ssp": PROTOCOLS["ssp"], "bsp": protocols.bsp()}[name]
+    run = engine.run(TASK, protocol, OPTIMIZER, DURATIONS, rng_key=KEY)
+    start = start_of(protocol, OPTIMIZER, run.schedule, 5)
+    again = engine.replay(TASK, protocol, OPTIMIZER, run.schedule, rng_key=KEY, start=start)
+    chex.assert_trees_all_close(again.params, run.params, rtol=1e-6)
+    chex.assert_trees_all_close(again.state.opt_state, run.state.opt_state, rtol=1e-6)
+    assert jnp.isnan(again.info.loss[:5]).all() and jnp.isfinite(again.info.loss[5 : int(run.info.num_commits)]).all()
+
+
+@pytest.mark.slow
+def test_local_steps_go_on_from_a_start_where_workers_keep_nothing():
+    protocol, plain = protocols.local_sgd(num_local_steps=2), optax.sgd(0.1)
+    run = engine.run(TASK, protocol, plain, DURATIONS, rng_key=KEY)
+    start = start_of(protocol, plain, run.schedule, 3)
+    again = engine.replay(TASK, protocol, plain, run.schedule, rng_key=KEY, start=start._replace(versions={}))
+    chex.assert_trees_all_close(again.params, run.params, rtol=1e-6)
+    with pytest.raises(ValueError, match="only where workers keep nothing from before"):
+        engine.replay(TASK, protocol, OPTIMIZER, run.schedule, rng_key=KEY, start=start)
+
+
+def test_a_start_that_lacks_a_version_is_refused():
+    schedule = PROTOCOLS["ssp"](DURATIONS)
+    start = engine.Start(5, TASK.init(KEY), OPTIMIZER.init(TASK.init(KEY)))
+    with pytest.raises(ValueError, match=r"needs the versions that later commits read; \[\d"):
+        engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, schedule, rng_key=KEY, start=start)
+    with pytest.raises(ValueError, match="after one of the commits of the record; got 10000"):
+        engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, schedule, rng_key=KEY, start=start._replace(commit=10000))

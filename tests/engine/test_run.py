@@ -101,6 +101,20 @@ def test_run_is_the_plain_loop(name, x64):
     assert_close(run.params, plain_loop(task, run.schedule, SGD, KEY, PROTOCOLS[name].code))
 
 
+@pytest.mark.parametrize("name", some(["ssp"], ["asp", "bsp"]))
+def test_a_run_in_which_workers_leave_and_join_is_the_plain_loop(name, x64):
+    task, model = regression(), stragglers.random_absences(mean_present=2.0, mean_away=1.0, max_count=2)
+    away = model.sample(KEY, W)
+    run = engine.run(task, PROTOCOLS[name], SGD, durations(), rng_key=KEY, absences=away)
+    is_lost = np.isfinite(run.schedule.start) & ~np.isfinite(run.schedule.finish)
+    assert is_lost.any() and run.info.num_commits > 5
+    assert_close(run.params, plain_loop(task, run.schedule, SGD, KEY))
+    at_once = jax.jit(lambda d, a: engine.run(task, PROTOCOLS[name], SGD, d, rng_key=KEY, absences=a))(
+        durations(), away
+    )
+    assert_close(at_once.params, run.params)
+
+
 @pytest.mark.parametrize(
     "name", ["asp", *(pytest.param(name, marks=pytest.mark.slow) for name in ("bsp", "frc", "partial L=2"))]
 )
@@ -459,6 +473,7 @@ def test_no_commit_at_all_is_an_error_unless_somebody_is_waited_for():
         ({"network": protocols.base.Network(upload=np.ones(W + 1))}, r"upload must be .* 6 workers; got shape \(7,\)"),
         ({"network": stragglers.links(upload=(1.0, 2.0))}, r"upload must be .* 6 workers; got shape \(2,\)"),
         ({"network": (1.0, 2.0)}, r"network must be a Network; got \(1.0, 2.0\)"),
+        ({"absences": (1.0, 2.0)}, r"absences must be Absences; got \(1.0, 2.0\)"),
         ({"durations": jnp.full((3, W), jnp.nan)}, "got nan for unit 0 of worker 0"),
         ({"protocol": protocols.coded(codes.uncoded(3))}, "the code has 3, the task 6"),
         ({"optimizer": 0.1}, r"optimizer must be an optax.GradientTransformation, .*sgd\(0.1\); got 0.1\.$"),

@@ -96,6 +96,7 @@ def test_it_runs_with_processes_of_its_own(tmp_path):
     more = (
         "live_protocols.schemes = {'ASP': @asp(), 'BSP': @bsp()}",
         "live_protocols.scenarios = ('one slow', 'one killed')",
+        "live_protocols.check = True",
     )
     assert cli.main(["run", str(ROOT / CONFIG), "--no-cache", "--out", str(tmp_path / "out"), *bindings(*more)]) == 0
     table = files.read_table(tmp_path / "out" / "results.parquet").to_pylist()

@@ -11,18 +11,30 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from gcjax import parameter_server, protocols
+from gcjax import codes, parameter_server, protocols
+from gcjax.codes import assignments
 from gcjax.engine.gradients import unit_inputs
 from gcjax.parameter_server import flight, turn_log, wire
+from gcjax.parameter_server.overlapping import message_of
+from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.server import _Event
 from gcjax.parameter_server.setups import fingerprint
 from gcjax.parameter_server.wire import Message
+from gcjax.parameter_server.worker import _Order
 from gcjax.parameter_server.worker_program import worker_program
 from gcjax.protocols.conformance.structure import check_structure
 from gcjax.protocols.simulation.event_schedule import rule_record
 from gcjax.protocols.simulation.turns import FLOATS, Work
 from tests.parameter_server.runs import NUM_WORKERS, OPTIMIZER, replay, setup
-from tests.protocols.test_rules import PROTOCOLS
+from tests.protocols.test_rules import PROTOCOLS as RULES
+
+PROTOCOLS = {
+    **RULES,
+    "coded": protocols.coded(codes.partial(assignments.cyclic(NUM_WORKERS, load=2))),
+    "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
+    "stsyn of three": protocols.stsyn(num_local_steps=1, num_waited=3),
+}
+"""Those of the tests of rules, and some whose turns the server stops."""
 
 
 class Connection:
@@ -61,9 +73,10 @@ SIZES = {"units": 160, "turns": 64, "commits": 64}
 
 
 @lru_cache
-def _record(name):
+def _record(name, num_contributions):
     """The program that writes down turns of the protocol."""
-    return jax.jit(partial(rule_record, PROTOCOLS[name].rule(NUM_WORKERS)))
+    rule = PROTOCOLS[name].rule(NUM_WORKERS)._replace(num_contributions=num_contributions)
+    return jax.jit(partial(rule_record, rule))
 
 
 def padded_schedule_of(name, log, rule, end):
@@ -82,20 +95,23 @@ def padded_schedule_of(name, log, rule, end):
     times[: len(log.commit_times)] = log.commit_times
     horizon = np.asarray(max([end, *log.commit_times]), dtype)
     work = Work.of(np.asarray(turn_log.unit_seconds(log, num_units), dtype))
-    return _record(name)(turns, work, times, horizon)
+    return _record(name, turn_log.with_room(rule, log).num_contributions)(turns, work, times, horizon)
 
 
 class Driven:
     """A run of a protocol, event by event."""
 
-    def __init__(self, name, monkeypatch, *, num_commits=10_000, **limits):
+    def __init__(self, name, monkeypatch, *, num_commits=10_000, check=False, **limits):
         monkeypatch.setattr(flight, "listen", lambda *args, **options: Listener())
         monkeypatch.setattr(turn_log, "schedule_of", partial(padded_schedule_of, name))
         self.name, self.setup = name, setup(PROTOCOLS[name])
         limits = parameter_server.Limits(num_commits, **{"min_workers": 1, "lease": 1000.0, **limits})
-        self.server = parameter_server.Server(self.setup, limits)
+        self.server = parameter_server.Server(self.setup, limits, check=check)
         self.layout = self.server._commits.updates.layout
         self.connections: dict[int, Connection] = {}
+        self.units: dict[int, list[int]] = {}  # the turn that each worker is in, and its units
+        self.last_pushed: dict[int, int] = {}
+        self.incarnations = {worker: f"first {worker}" for worker in range(NUM_WORKERS)}
         self.pushed: dict[int, list[Any]] = {worker: [] for worker in range(NUM_WORKERS)}
         is_local = PROTOCOLS[name].local is not None
         self.programs = {
@@ -109,16 +125,17 @@ class Driven:
         self.server._events.put(_Event(connection, message))
         self.server._deal_with_next()
 
-    def join(self, worker):
-        """The worker connects, if it is not there."""
+    def join(self, worker, last_pushed=-1):
+        """The worker connects, if it is not there; it says that it has pushed so many turns."""
         if worker in self.connections:
             return
         connection = self.connections[worker] = Connection()
         hello = {
             "kind": "hello",
             "worker": worker,
-            "incarnation": str(worker),
+            "incarnation": self.incarnations[worker],
             "fingerprint": _fingerprint(self.name, jax.config.jax_enable_x64),
+            "last_pushed": last_pushed,
         }
         self.deal(connection, Message(hello))
         self.deal(connection, Message({"kind": "ready"}))
@@ -127,6 +144,13 @@ class Driven:
         """The worker's connection is lost, if it has one."""
         if worker in self.connections:
             self.deal(self.connections.pop(worker), None)
+            if isinstance(self.programs[worker], OverlappingProgram):
+                self.programs[worker].cancel()
+
+    def kill(self, worker):
+        """The worker is lost; the next that joins with its number is another process."""
+        self.leave(worker)
+        self.incarnations[worker] += " killed"
 
     def silence(self, worker):
         """Nothing is heard of the worker for longer than its lease; its connection stays."""
@@ -147,10 +171,15 @@ class Driven:
         orders = self.orders(worker)
         if not orders:
             return
+        if self.setup.rule().overlaps:
+            self.push_overlapping(worker, orders, is_finite)
+            return
         order, connection, program = orders[-1], self.connections[worker], self.programs[worker]
         done = self.pushed[worker]
         if order.header["last_taken"] != (done[-1].header["turn"] if done else -1):
             program.cancel()
+        if order.header["anew"]:
+            program.begin_anew()
         for message in orders:  # parameters that came with an order that was cut off are not the newest ones
             connection.sent.remove(message)
         params = [m.body for m in orders if m.body is not None]
@@ -180,6 +209,76 @@ class Driven:
         self.pushed[worker].append(message)
         self.deal(connection, message)
 
+    def unit(self, worker):
+        """The worker does one unit more: it reports it where turns are stopped, or is under way beside its messages."""
+        program = self.programs[worker]
+        if isinstance(program, OverlappingProgram):
+            if worker in self.connections and program.is_going:
+                job = program.job()
+                assert program.finish(job, *program.gradient(job))
+            return
+        orders = self.orders(worker)
+        if not orders:
+            return
+        order, done = orders[-1].header, self.units.setdefault(worker, [-1, 0])
+        if done[0] != order["turn"]:
+            if order["last_taken"] != self.last_pushed.get(worker, -1) or done[0] > self.last_pushed.get(worker, -1):
+                self.programs[worker].cancel()  # what it pushed was dropped, or its turn was cut off
+            params = orders[-1].body
+            self.programs[worker].begin(None if params is None else wire.from_bytes(params, self.layout))
+            done[:] = order["turn"], 0
+        if done[1] == order["num_units"]:
+            return
+        loss = float(self.programs[worker].compute(order["first"] + done[1]).loss)
+        done[1] += 1
+        now = self.server._clock.machine_time()
+        header = {"kind": "unit", "turn": order["turn"], "compute_start": now, "end": now, "loss": loss}
+        self.deal(self.connections[worker], Message(header))
+
+    def bad(self, worker):
+        """The worker pushes what is not finite, if it has been asked for a push."""
+        self.answer(worker, is_finite=False)
+
+    def answer(self, worker, is_finite=True):
+        """The worker pushes what it has done, if it has been asked for it."""
+        connection = self.connections.get(worker)
+        stops = [m for m in connection.sent if m.kind == "stop"] if connection else []
+        done = self.units.get(worker)
+        if not stops or stops[-1].header["turn"] != done[0]:
+            return
+        connection.sent[:] = [m for m in connection.sent if m.kind != "stop"]
+        program, stop = self.programs[worker], stops[-1].header
+        is_coded = self.setup.protocol.code is not None
+        tree = program.message_of(stop["units"], stop["encode"]) if is_coded else program.message(None, 0.0)
+        body, now = wire.to_bytes(tree), self.server._clock.machine_time()
+        header = {
+            "kind": "push",
+            "turn": done[0],
+            "stop": stops[-1].header["stop"],
+            "loss": 0.0,
+            "is_finite": is_finite,
+        }
+        times = {"compute_start": now, "ends": [now] * done[1], "send_start": now, "lost": 0}
+        self.last_pushed[worker] = done[0]
+        self.deal(connection, Message({**header, **times}, body))
+
+    def push_overlapping(self, worker, orders, is_finite):
+        """The worker deals with what it was told, and pushes, after a unit if none is done."""
+        connection, program = self.connections[worker], self.programs[worker]
+        pushes = []
+        for message in orders:
+            connection.sent.remove(message)
+            params = None if message.body is None else wire.from_bytes(message.body, self.layout)
+            pushes.append(program.begin(_Order.of(message), params))
+        if pushes[-1] is None:
+            self.unit(worker)
+            pushes.append(program.push())
+        for push in filter(None, pushes):
+            message = message_of(push, 0.0)
+            header = {**message.header, "is_finite": is_finite}
+            self.pushed[worker].append(Message(header, message.body))
+            self.deal(connection, self.pushed[worker][-1])
+
     def repeat(self, worker, back=1):
         """The worker sends an old push again."""
         if worker in self.connections and len(self.pushed[worker]) >= back:
@@ -201,7 +300,8 @@ def problems(name, run):
             kept = protocols.check(run.schedule, specification, memberships=run.memberships)
             assert kept, str(kept)
     with _reported(found, "replay"):
-        params = replay(protocol, run).params if protocol.local else plain_replay(name, run.schedule)
+        is_plain = protocol.local is None and protocol.code is None
+        params = replay(protocol, run).params if not is_plain else plain_replay(name, run.schedule)
         chex.assert_trees_all_close(run.params, params, rtol=1e-9, atol=1e-12)
     return found
 

@@ -51,6 +51,7 @@ def live_run(
     on_end=lambda: None,
     checkpoints=None,
     checkpoint_every=100,
+    check=False,
     **limits,
 ):
     """What the server returns, and the workers' reports; `on_end` is called once the server has ended."""
@@ -59,6 +60,7 @@ def live_run(
         parameter_server.Limits(num_commits, seconds=seconds, **limits),
         checkpoints=checkpoints,
         checkpoint_every=checkpoint_every,
+        check=check,
     )
     threads, results = start_workers(server.address, protocol, throttle=throttle)
     run = server.run()
@@ -70,7 +72,9 @@ def live_run(
 
 def replay(protocol, run):
     """The run of the engine on the record."""
-    return engine.replay(setup(protocol).task, protocol, OPTIMIZER, run.schedule, rng_key=KEY)
+    return engine.replay(
+        setup(protocol).task, protocol, OPTIMIZER, run.schedule, rng_key=KEY, memberships=run.memberships
+    )
 
 
 def assert_kept_and_replayed(protocol, run):

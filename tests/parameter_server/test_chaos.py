@@ -13,6 +13,8 @@ import jax
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from gcjax import codes, protocols
+from gcjax.codes import assignments
 from tests.parameter_server.chaos import CHANGES, Change, chaos
 from tests.parameter_server.chaos import problems as problems_of_threads
 from tests.parameter_server.driven import Driven, problems
@@ -20,9 +22,14 @@ from tests.parameter_server.runs import NUM_WORKERS
 from tests.protocols.test_rules import PROTOCOLS
 
 TIMES = int(os.environ.get("GCJAX_FUZZ", "1"))
-KINDS = ("push", "push", "push", "push", "join", "leave", "silence", "repeat")
+KINDS = ("push", "push", "push", "push", "unit", "join", "leave", "kill", "silence", "repeat")
 EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, NUM_WORKERS - 1)), max_size=40)
 QUICK = ()
+SERVED = {
+    **PROTOCOLS,
+    "coded": protocols.coded(codes.partial(assignments.cyclic(NUM_WORKERS, load=2))),
+    "stsyn": protocols.stsyn(num_local_steps=2, num_waited=2),
+}
 
 
 def driven(name, events, monkeypatch, **limits):
@@ -52,7 +59,9 @@ def test_whatever_happens_a_run_is_what_was_promised(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["bsp", "k_async", "worker_busy"])
+@pytest.mark.parametrize(
+    "name", ["bsp", "coded", "k_async", "local_sgd", "ssp", "stsyn", "worker_busy", "worker_busy overlap"]
+)
 def test_threads_whose_connections_are_cut_or_held_up(name):
     @settings(max_examples=TIMES, suppress_health_check=list(HealthCheck))
     @given(
@@ -64,14 +73,25 @@ def test_threads_whose_connections_are_cut_or_held_up(name):
     )
     def holds(changes):
         with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):
-            assert problems_of_threads(PROTOCOLS[name], chaos(PROTOCOLS[name], changes, patch)) == {}
+            assert problems_of_threads(SERVED[name], chaos(SERVED[name], changes, patch)) == {}
 
     holds()
 
 
-@pytest.mark.slow
-@pytest.mark.xfail(strict=True, reason="a contribution is a stretch of units; a lost one between two pushes breaks it")
-def test_a_worker_that_leaves_between_two_pushes_to_one_commit(monkeypatch):
-    changes = [("push", 0), ("leave", 0), ("join", 0), *(("push", worker) for worker in range(NUM_WORKERS))]
+@pytest.mark.parametrize("times", [1, pytest.param(4, marks=pytest.mark.slow)])
+def test_a_worker_that_leaves_between_two_pushes_to_one_commit(times, monkeypatch):
+    again = [("leave", 0), ("join", 0), ("push", 0)] * times
+    changes = [("push", 0), *again, *(("push", worker) for worker in range(1, NUM_WORKERS))] * 2
     with jax.enable_x64(True):
-        assert problems("worker_busy", driven("worker_busy", changes, monkeypatch)) == {}
+        run = driven("worker_busy", changes, monkeypatch)
+        assert problems("worker_busy", run) == {}
+    last = run.schedule.worker[len(run.loss) - 1]
+    assert (last == 0).sum() == 1 + times  # a contribution for each stretch, and a unit is lost between two
+
+
+@pytest.mark.slow
+def test_a_worker_that_leaves_between_two_pushes_to_one_commit_and_computes_meanwhile(monkeypatch):
+    changes = [("push", 0), ("leave", 0), ("join", 0), *(("push", worker) for worker in range(NUM_WORKERS))] * 2
+    with jax.enable_x64(True):
+        run = driven("worker_busy overlap", changes, monkeypatch)
+        assert problems("worker_busy overlap", run) == {}

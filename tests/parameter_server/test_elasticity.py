@@ -9,8 +9,9 @@ import pytest
 
 from gcjax import parameter_server
 from gcjax.protocols.conformance.structure import check_structure
+from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.processes import Served, Workers, process_setup
-from tests.parameter_server.runs import replay, setup
+from tests.parameter_server.runs import NUM_WORKERS, replay, setup
 from tests.protocols.test_rules import PROTOCOLS
 
 LEASE = 1.0
@@ -161,3 +162,19 @@ def test_a_push_that_lacks_a_field_is_refused():
     run = served.end()
     assert run.num_refused == 1 and len(run.loss) == 1
     worker.connection.close()
+
+
+@pytest.mark.parametrize("name", ["worker_busy", pytest.param("worker_busy overlap", marks=pytest.mark.slow)])
+def test_a_push_that_is_skipped_between_two_pushes_to_one_commit_leaves_the_record_whole(name, monkeypatch):
+    with jax.enable_x64(True):
+        run = Driven(name, monkeypatch, non_finite="skip")
+        for worker in range(NUM_WORKERS):
+            run.join(worker)
+        for _ in range(2):
+            for is_finite in (True, False, True, True):
+                run.push(0, is_finite=is_finite)
+            for worker in range(1, NUM_WORKERS):
+                run.push(worker)
+        result = run.end()
+        assert problems(name, result) == {}
+    assert any(m.change == "skipped" for m in result.memberships)

@@ -49,7 +49,7 @@ SETUP = setup(protocols.asp())
 
 def begin():
     header = {"turn": 0, "first": 0, "num_units": 1, "weight": 1.0, "exchanges": False, "can_be_cut": False}
-    header |= {"seconds": 0.0, "until_stopped": False, "last_taken": -1}
+    header |= {"seconds": 0.0, "until_stopped": False, "last_taken": -1, "version": 0, "anew": False}
     return Message({"kind": "begin", **header}, wire.to_bytes(jax.tree.map(np.asarray, SETUP.initial_params())))
 
 

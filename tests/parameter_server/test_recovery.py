@@ -4,6 +4,7 @@ import errno
 import json
 import multiprocessing
 import os
+import shutil
 import signal
 import socket
 import time
@@ -13,15 +14,17 @@ import jax
 import numpy as np
 import pytest
 
-from gcjax import parameter_server, protocols
+from gcjax import codes, engine, parameter_server, protocols
+from gcjax.codes import assignments
 from gcjax.parameter_server import recovery
 from gcjax.parameter_server.turn_log import Turn
 from gcjax.parameter_server.waiting import first_view
 from gcjax.parameter_server.written_log import NAME, WrittenLog
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_structure
+from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.processes import Workers, process_setup
-from tests.parameter_server.runs import live_run, replay, setup
+from tests.parameter_server.runs import KEY, NUM_WORKERS, OPTIMIZER, live_run, replay, setup
 from tests.protocols.test_rules import PROTOCOLS
 
 FINGERPRINT = {"gcjax": "1", "data": "a"}
@@ -115,6 +118,118 @@ def test_a_server_goes_on_where_another_one_has_ended(tmp_path):
         parameter_server.Server(
             setup(protocol)._replace(num_workers=3), parameter_server.Limits(9), checkpoints=tmp_path
         )
+
+
+def ended_run(protocol, folder, num_commits=11, **arguments):
+    """A run with a checkpoint after each three commits, and one after the last."""
+    run, _ = live_run(protocol, num_commits, checkpoints=folder, checkpoint_every=3, **arguments)
+    return run
+
+
+def started_again(protocol, folder, monkeypatch):
+    """The parameters of a server that goes on, and the commits after which it has started to compute."""
+    starts, plain = [], engine.replay
+    monkeypatch.setattr(
+        engine, "replay", lambda *args, start=None, **rest: (starts.append(start), plain(*args, start=start, **rest))[1]
+    )
+    server = parameter_server.Server(setup(protocol), parameter_server.Limits(100), checkpoints=folder)
+    server.close()
+    monkeypatch.setattr(engine, "replay", plain)
+    return jax.device_get(server._commits.updates.params), [start and start.commit for start in starts]
+
+
+def damage(folder, commit):
+    """Changes a byte of each file of a checkpoint's arrays."""
+    for file in (folder / recovery.FOLDER / str(commit) / "arrays").rglob("*"):
+        if file.is_file() and file.stat().st_size:
+            content = bytearray(file.read_bytes())
+            content[-1] ^= 255
+            file.write_bytes(bytes(content))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ssp", "bsp", "local_sgd", "coded"])
+def test_only_the_commits_after_the_newest_whole_checkpoint_are_computed_again(name, tmp_path, monkeypatch):
+    protocol = {**PROTOCOLS, "coded": protocols.coded(codes.partial(assignments.cyclic(4, load=2)))}[name]
+    with jax.enable_x64(True):
+        run = ended_run(protocol, tmp_path)
+        shutil.rmtree(tmp_path / recovery.FOLDER / "11")
+        params, starts = started_again(protocol, tmp_path, monkeypatch)
+        assert starts == [9]
+        chex.assert_trees_all_close(params, run.params, rtol=1e-9)
+        damage(tmp_path, 9)
+        params, starts = started_again(protocol, tmp_path, monkeypatch)
+        assert starts == [None]  # of two checkpoints that are kept, one is gone and one is damaged
+        chex.assert_trees_all_close(params, run.params, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_an_older_checkpoint_is_taken_if_the_newest_is_damaged(tmp_path, monkeypatch):
+    with jax.enable_x64(True):
+        run = ended_run(PROTOCOLS["ssp"], tmp_path)
+        damage(tmp_path, 11)
+        params, starts = started_again(PROTOCOLS["ssp"], tmp_path, monkeypatch)
+        assert starts == [9]
+        chex.assert_trees_all_close(params, run.params, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_where_workers_keep_something_all_commits_are_computed_again(tmp_path, monkeypatch):
+    with jax.enable_x64(True):
+        run = ended_run(PROTOCOLS["elastic_averaging"], tmp_path)
+        shutil.rmtree(tmp_path / recovery.FOLDER / "11")
+        params, starts = started_again(PROTOCOLS["elastic_averaging"], tmp_path, monkeypatch)
+        assert starts == [None]
+        chex.assert_trees_all_close(params, run.params, rtol=1e-9)
+
+
+@pytest.mark.slow
+def test_a_log_that_lost_its_end_goes_on_without_later_checkpoints(tmp_path, monkeypatch):
+    """As if the machine had failed before the last lines were on the disk."""
+    protocol = PROTOCOLS["ssp"]
+    with jax.enable_x64(True):
+        run = ended_run(protocol, tmp_path)
+        lines = (tmp_path / NAME).read_text().splitlines(keepends=True)
+        last = next(number for number, line in enumerate(lines) if line.startswith('{"commit": 10,'))
+        (tmp_path / NAME).write_text("".join(lines[:last]))
+        params, starts = started_again(protocol, tmp_path, monkeypatch)
+        assert starts == [9] and not (tmp_path / recovery.FOLDER / "11").exists()
+        expected = engine.replay(setup(protocol).task, protocol, OPTIMIZER, run.schedule, rng_key=KEY, num_commits=10)
+        chex.assert_trees_all_close(params, expected.params, rtol=1e-9)
+
+
+@pytest.mark.parametrize(("sync_seconds", "num_syncs"), [(0.0, 3), (1e6, 1), (float("inf"), 0)])
+def test_the_log_is_forced_onto_the_disk_at_commits(sync_seconds, num_syncs, tmp_path, monkeypatch):
+    syncs = []
+    monkeypatch.setattr(os, "fsync", lambda number: syncs.append((tmp_path / NAME).read_text().count('{"commit"')))
+    rule = PROTOCOLS["bsp"].rule(1)
+    view = lambda: first_view(rule, 1)  # noqa: E731
+    log = WrittenLog(tmp_path / NAME, 1, FINGERPRINT, view, sync_seconds=sync_seconds)
+    log.member(Membership(0.0, 0, "joined"), "process")
+    for commit in range(3):
+        log.begin(0, Turn(first=commit, version=commit, begin=float(commit)))
+        log.commit(commit, [(0, commit)], 0.5, commit + 0.5)
+    log.close()
+    assert syncs == [1, 2, 3][:num_syncs]
+
+
+@pytest.mark.slow
+def test_a_worker_that_knows_of_turns_that_the_log_has_lost_begins_anew(monkeypatch):
+    with jax.enable_x64(True):
+        run = Driven("local_sgd", monkeypatch, min_workers=NUM_WORKERS)
+        for worker in range(NUM_WORKERS):
+            run.join(worker)
+        for worker in range(NUM_WORKERS):
+            run.push(worker)
+        for last_pushed in (0, 7):
+            run.leave(0)
+            run.join(0, last_pushed=last_pushed)
+            for worker in range(NUM_WORKERS):
+                run.push(worker)
+        result = run.end()
+        first, second = [m for m in result.memberships if m.change == "came back"]
+        assert problems("local_sgd", result) == {}
+    assert not first.anew and second.anew and "its last turns are not in the log" in second.why
 
 
 def free_port():

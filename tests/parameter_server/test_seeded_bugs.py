@@ -19,9 +19,10 @@ import jax
 import pytest
 
 from gcjax import protocols
-from gcjax.parameter_server import waiting
+from gcjax.parameter_server import ViolationError, online_check, turn_log, waiting
 from gcjax.parameter_server.commits import Commits
 from gcjax.parameter_server.coordinator import Coordinator
+from gcjax.parameter_server.online_check import OnlineCheck
 from gcjax.parameter_server.setups import Setup
 from gcjax.parameter_server.turn_log import TurnLog
 from gcjax.parameter_server.updates import Updates
@@ -138,13 +139,13 @@ BUGS = {
     pushes_of_a_worker_count_twice: ("ssp", "promise"),
     a_commit_is_written_before_its_push: ("ssp", "structure", "promise"),
 }
-QUICK = (a_commit_is_applied_twice,)
+QUICK = (a_commit_is_applied_twice, pushes_of_a_worker_count_twice)
 CASES = [bug if bug in QUICK else pytest.param(bug, marks=pytest.mark.slow) for bug in BUGS]
 
 
-def scripted(name, monkeypatch):
+def scripted(name, monkeypatch, **arguments):
     """A run in which the first workers are ahead, one leaves and comes back, and old pushes are sent again."""
-    run = Driven(name, monkeypatch, min_workers=NUM_WORKERS)
+    run = Driven(name, monkeypatch, min_workers=NUM_WORKERS, **arguments)
     for worker in range(NUM_WORKERS):
         run.join(worker)
     for _ in range(4):
@@ -181,3 +182,32 @@ def test_a_bug_is_found(bug, monkeypatch):
     with jax.enable_x64(True):
         found = problems(name, scripted(name, monkeypatch))
     assert set(found) == set(finders)
+
+
+def stopped_and_whole(name, monkeypatch):
+    """What ends a run that is held against its promise, and what the check of its record so far says; None if kept."""
+    servers, init = [], OnlineCheck.__init__
+    monkeypatch.setattr(
+        OnlineCheck, "__init__", lambda check, setup, log: (servers.append((setup, log)), init(check, setup, log))[1]
+    )
+    monkeypatch.setattr(online_check, "MAX_COMMITS", 1)
+    violation = None
+    try:
+        scripted(name, monkeypatch, check=True)
+    except ViolationError as error:
+        violation = error.conformance
+    ((setup, log),) = servers
+    record = turn_log.schedule_of(log, setup.rule(), log.commit_times[-1])
+    specification = setup.protocol.specification(NUM_WORKERS)
+    return violation, protocols.check(record, specification, memberships=log.memberships)
+
+
+@pytest.mark.parametrize("bug", CASES, ids=lambda bug: bug.__name__)
+def test_the_check_while_the_run_goes_on_stops_at_the_same_event(bug, monkeypatch):
+    name, *finders = BUGS[bug]
+    bug(monkeypatch)
+    with jax.enable_x64(True):
+        violation, whole = stopped_and_whole(name, monkeypatch)
+    assert (violation is None) == bool(whole) == ("promise" not in finders)
+    if violation is not None:
+        assert str(violation) == str(whole) and violation.events == whole.events

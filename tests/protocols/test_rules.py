@@ -29,6 +29,8 @@ PROTOCOLS = {
     "staleness_aware": protocols.staleness_aware(num_contributions=2),
     "worker_busy": protocols.worker_busy(),
     "worker_busy eager": protocols.worker_busy(eager=True, trigger=1),
+    "worker_busy eager overlap": protocols.worker_busy(eager=True, overlap=True, trigger=1),
+    "worker_busy overlap": protocols.worker_busy(overlap=True),
 }
 
 
@@ -73,7 +75,6 @@ REFUSED = {
     "sr_sgc": (protocols.sr_sgc(W, burst=1, window=2, max_slow=1), "their jobs last for several rounds"),
     "grouped": (protocols.grouped(groups=GROUPS, merge="change", num_local_steps=2), "server of each group"),
     "progressive_groups": (protocols.progressive_groups(), "needs no_delay"),
-    "worker_busy overlap": (protocols.worker_busy(overlap=True), "compute while they send"),
     "worker_busy eager": (protocols.worker_busy(eager=True), "needs the trigger"),
 }
 

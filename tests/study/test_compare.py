@@ -37,7 +37,7 @@ def small(out, **changes):
         "num_evals": 10,
         "seconds": 60.0,
     }
-    own = {name: value for name, value in changes.items() if name in (*settings, "timeline_seconds")}
+    own = {name: value for name, value in changes.items() if name in (*settings, "absences", "timeline_seconds")}
     shared |= {name: value for name, value in changes.items() if name not in own}
     return compare(study=Study(**shared), **{**settings, **own, "out": out})
 
@@ -235,3 +235,10 @@ def test_bad_input_is_refused_before_anything_runs(tmp_path, changes, match):
     with pytest.raises(ValueError, match=match):
         small(tmp_path, **changes)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_scheme_that_is_not_simulated_with_absences_is_named(tmp_path):
+    schemes = {"FRC": protocols.coded(codes.fractional_repetition(W, num_stragglers=1))}
+    away = stragglers.absences(workers=(0,), leave=(5.0,))
+    with pytest.raises(ValueError, match="'FRC'.*workers can only be away"):
+        small(tmp_path, schemes=schemes, absences=away)

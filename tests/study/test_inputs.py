@@ -49,3 +49,24 @@ def test_each_seed_draws_its_own(two):
     assert two.rng_key[1] == batch_key and two.rng_key[0] != batch_key
     expected = TASK.init(init_key)
     jax.tree.map(lambda x, y: np.testing.assert_allclose(x[1], y, rtol=1e-6), two.params, expected)
+
+
+def test_each_seed_draws_its_own_absences_and_other_draws_stay_as_they_are(two):
+    away = stragglers.random_absences(mean_present=2.0, mean_away=1.0, max_count=2)
+    given = stragglers.absences(workers=(1,), leave=(1.0,))
+    conditions = {
+        "random": Condition(SLOW, absences=away),
+        "none": Condition(SLOW),
+        "given": Condition(SLOW, absences=given),
+    }
+    sizes = {"num_workers": WORKERS, "num_units": UNITS, "num_seeds": SEEDS}
+    inputs = draw(Study(task=TASK, optimizer=optax.sgd(0.1), seed=7, **sizes), conditions)
+    assert two.absences is None
+    np.testing.assert_array_equal(inputs.durations[:SEEDS], two.durations[:SEEDS])
+    leave, join = inputs.absences
+    assert leave.shape == join.shape == (3 * SEEDS, WORKERS, 2)
+    assert np.isfinite(leave[:SEEDS]).all() and (leave[0] != leave[1]).all()
+    assert np.isinf(leave[SEEDS : 2 * SEEDS]).all()
+    assert leave[2 * SEEDS :, 1, 0].tolist() == [1.0, 1.0] and np.isfinite(leave[2 * SEEDS :]).sum() == 2
+    keys = jax.random.split(jax.random.split(KEY, SEEDS)[0], 4)
+    np.testing.assert_array_equal(leave[0], away.sample(keys[3], WORKERS).leave)

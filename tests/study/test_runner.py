@@ -73,3 +73,14 @@ def test_a_study_that_was_broken_off_goes_on_with_the_same_bits(results, tmp_pat
     assert saved == [1, 2, 3, 1, 2, 3]
     for name, column in final_rows(results).items():
         np.testing.assert_array_equal(rows[name], column)
+
+
+def test_who_is_away_makes_no_commits_and_each_scheme_says_if_it_cannot_be_simulated(tmp_path):
+    away = stragglers.absences(workers=(0, 1), leave=(1.5, 2.5))
+    conditions = {"all stay": Condition(SLOW), "two leave": Condition(SLOW, absences=away)}
+    results = run(plan(STUDY, {"ASP": protocols.asp()}, conditions), out=tmp_path, progress=progress.silent())
+    rows = final_rows(results)
+    stay, leave = (seed_values(rows, "ASP", name, "commits") for name in conditions)
+    assert (leave < stay).all() and (leave >= 14).all()
+    with pytest.raises(ValueError, match=r"'deadlines'.*workers can only be away .*stopped by the server"):
+        plan(STUDY, {"deadlines": protocols.anytime_minibatch(seconds=2.0)}, conditions)

@@ -25,12 +25,14 @@ class Membership(NamedTuple):
       worker: its number.
       change: "joined", "left", "came back", or "skipped" (its turn is lost, as for numbers that are not finite).
       why: in words.
+      anew: whether the worker's own parameters and its optimizer state begin anew, as those of another process.
     """
 
     time: float
     worker: int
     change: str
     why: str = ""
+    anew: bool = False
 
 
 def events_with_members(schedule: Schedule, kinds: Collection[str], memberships: Sequence[Membership]) -> Events:
@@ -50,9 +52,9 @@ def events_with_members(schedule: Schedule, kinds: Collection[str], memberships:
     trace = _with_begins_in_order(events(schedule, kinds))
     _check(memberships, trace.num_workers)
     changes = [[m for m in memberships if m.worker == worker] for worker in range(trace.num_workers)]
-    event = trace.event._replace(
-        unit=trace.event.unit - _num_lost(schedule, changes, trace.event), waited=_waited(trace, changes)
-    )
+    num_units = np.asarray(schedule.start).shape[0]
+    lost = num_lost(schedule, memberships)[trace.event.unit.clip(0, num_units), trace.event.worker]
+    event = trace.event._replace(unit=trace.event.unit - lost, waited=_waited(trace, changes))
     trace = trace._replace(event=event, absent=_is_absent(trace, schedule, changes), unit=trace.event.unit)
     return _with_changes(trace, [m for m in memberships if CHANGES[m.change]])
 
@@ -102,18 +104,18 @@ def _with_changes(trace: Events, memberships: Sequence[Membership]) -> Events:
     )
 
 
-def _num_lost(schedule: Schedule, changes: list[list[Membership]], event: Event) -> np.ndarray:
-    """int32[events]: the units of the event's worker before the event's that were lost when it left or was skipped."""
+def num_lost(schedule: Schedule, memberships: Sequence[Membership]) -> np.ndarray:
+    """int32[T + 1, W]: the units of each worker before each one that were lost when it left or was skipped."""
     start, finish = np.asarray(schedule.start), np.asarray(schedule.finish)
-    num_lost = np.zeros((start.shape[0] + 1, len(changes)), np.int32)
-    for worker, own in enumerate(changes):
-        ends = np.array([m.time for m in own if CHANGES[m.change] != JOIN])
+    lost = np.zeros((start.shape[0] + 1, start.shape[1]), np.int32)
+    for worker in range(start.shape[1]):
+        ends = np.array([m.time for m in memberships if m.worker == worker and CHANGES[m.change] != JOIN])
         begin = start[:, worker]
         next_begin = np.append(begin[1:], np.inf)
         was_ended = np.searchsorted(ends, begin, side="right") < np.searchsorted(ends, next_begin, side="right")
         is_lost = np.isfinite(begin) & ~np.isfinite(finish[:, worker]) & was_ended
-        num_lost[1:, worker] = np.cumsum(is_lost)
-    return num_lost[event.unit.clip(0, start.shape[0]), event.worker]
+        lost[1:, worker] = np.cumsum(is_lost)
+    return lost
 
 
 def _waited(trace: Events, changes: list[list[Membership]]) -> np.ndarray:

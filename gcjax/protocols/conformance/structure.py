@@ -120,7 +120,7 @@ def _check_run(schedule: "Schedule", protocol: "Protocol | None") -> None:
     is_used, num_used = np.zeros(schedule.start.size if has_units else 0, bool), 0  # of all units [T, W], flat
     for block in _blocks(schedule, num_commits, BLOCK_SIZE):
         _check_indices(block, schedule, protocol)
-        _check_weights(block, protocol, schedule.worker.shape[1])
+        _check_weights(block, protocol, schedule.worker.shape[1], schedule.start.shape[1])
         if has_units:
             last_index = block.last_indices(schedule)
             _check_arrivals(block, schedule, last_index)
@@ -268,8 +268,12 @@ def _check_indices(block: _Block, schedule: "Schedule", protocol: "Protocol | No
         block.require(unit + work <= num_units, "unit", rule)
 
 
-def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int) -> None:
-    """Raises an error unless weights are finite, and at most what the protocol says; `num_columns` is C."""
+def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int, num_workers: int) -> None:
+    """Raises an error unless weights are finite, and at most what the protocol says; C is `num_columns`.
+
+    Where a worker can have several contributions in a commit, it can have more in a record of a run in which it has
+    left and come back, with room for these.
+    """
     weight = block.weight
     block.require((weight >= 0) & (weight < np.inf), "weight", "weights must be finite and at least 0")
     if protocol is None or protocol.max_weight is None or not weight.size:
@@ -282,7 +286,8 @@ def _check_weights(block: _Block, protocol: "Protocol | None", num_columns: int)
         )
         block.require(weight * num_chunks <= protocol.max_weight * (1 + ROUNDING), "weight", rule)
         return
-    bound = protocol.max_weight * (1 if protocol.local is None else protocol.local.passes)
+    passes = 1 if protocol.local is None else protocol.local.passes
+    bound = protocol.max_weight * (passes if passes == 1 else max(passes, num_columns // num_workers))
     if num_columns * weight.max() <= bound * (1 + ROUNDING):  # then no commit can be above: the sums are not needed
         return
     weight_sum = np.bincount(block.commit - block.commit[0], weight)  # of each commit of the block

@@ -101,33 +101,63 @@ def check(
     """
     if memberships is not None:
         specification = with_members(specification)
-    kinds = _kinds(specification)
+    kinds = kinds_of(specification)
     trace = events(schedule, kinds) if memberships is None else events_with_members(schedule, kinds, memberships)
     if trace.num_workers != specification.num_workers:
         raise ValueError(
             f"the specification must have as many workers as the schedule; {specification.name} has "
             f"{specification.num_workers}, the schedule {trace.num_workers}."
         )
-    state = _integers(specification.initial)
-    programs = _programs(specification)
-    size = max(1 << (BLOCK // sum(np.size(x) for x in state)).bit_length(), MIN_SIZE) - 1
-    for first in range(0, trace.time.size, size):
-        block = jax.tree.map(lambda x, first=first: x[first : first + size], trace.event)
-        states = programs.states(state, block)
-        violations = np.c_[
-            trace.late[first : first + size],
-            programs.violations(states, block),
-            trace.absent[first : first + size] if trace.absent is not None else np.zeros(block.kind.size, bool),
-        ]
-        if violations.any():
-            index = int(np.flatnonzero(violations.any(axis=1))[0])
-            violation = VIOLATIONS[int(np.flatnonzero(violations[index])[0])]
-            return _counterexample(specification, trace, first + index, violation, _rows(states, index))
-        state = _rows(states, -1)
-    return Conformance(specification, trace.time.size)
+    return Validation(specification).hold(trace)
 
 
-def _kinds(specification: Specification) -> set[str]:
+class Validation:
+    """The state of a specification along the events of a run, which come in one trace, or one after the other.
+
+    Attributes:
+      specification: with members if the traces have events of leaving and joining.
+      num_events: that were held against it so far.
+    """
+
+    def __init__(self, specification: Specification, *, block_size: int | None = None) -> None:
+        """At the first state.
+
+        Args:
+          specification: of as many workers as the traces.
+          block_size: events that are replayed at once, for which all is compiled here; if None, as many as are quick
+            for a long trace.
+        """
+        self.specification, self.num_events = specification, 0
+        self._state, self._programs = _integers(specification.initial), _programs(specification)
+        num_entries = sum(np.size(x) for x in self._state)
+        self._size = block_size or max(1 << (BLOCK // num_entries).bit_length(), MIN_SIZE) - 1
+        self._min_size = MIN_SIZE if block_size is None else block_size + 1
+        if block_size is not None:
+            self._programs.warm_up(self._state, self._min_size)
+
+    def hold(self, trace: Events) -> Conformance:
+        """Whether the events that come next keep to the specification; nothing may come after one that does not."""
+        for first in range(0, trace.time.size, self._size):
+            block = jax.tree.map(lambda x, first=first: x[first : first + self._size], trace.event)
+            states = self._programs.states(self._state, block, self._min_size)
+            violations = np.c_[
+                trace.late[first : first + self._size],
+                self._programs.violations(states, block, self._min_size),
+                trace.absent[first : first + self._size]
+                if trace.absent is not None
+                else np.zeros(block.kind.size, bool),
+            ]
+            if violations.any():
+                index = int(np.flatnonzero(violations.any(axis=1))[0])
+                violation = VIOLATIONS[int(np.flatnonzero(violations[index])[0])]
+                example = _counterexample(self.specification, trace, first + index, violation, _rows(states, index))
+                return example._replace(events=self.num_events + index + 1)
+            self._state = _rows(states, -1)
+            self.num_events += block.kind.size
+        return Conformance(self.specification, self.num_events)
+
+
+def kinds_of(specification: Specification) -> set[str]:
     """The kinds of events that the actions of a specification stand for, or at which one must be allowed."""
     kinds = {kind for role, _ in specification.roles() for action in role.actions for kind in _kinds_of(action)}
     if not kinds:
@@ -155,9 +185,9 @@ def _rows(arrays: Any, rows: Any) -> Any:
     return jax.tree.map(lambda x: x[rows], arrays)
 
 
-def _power_of_two(count: int) -> int:
-    """The least power of two from `count` and `MIN_SIZE` on: rows are filled to it, so that few sizes are compiled."""
-    return max(MIN_SIZE, 1 << (count - 1).bit_length())
+def _power_of_two(count: int, minimum: int = MIN_SIZE) -> int:
+    """The least power of two from `count` on, or the minimum: rows are filled to it, so that few sizes are compiled."""
+    return max(minimum, 1 << (count - 1).bit_length())
 
 
 class _Step(NamedTuple):
@@ -196,26 +226,34 @@ class _Programs:
         }
         self._replay = jax.jit(lambda state, events: jax.lax.scan(self._advance, state, events)[1])
 
-    def states(self, state: State, events: Event) -> State:
+    def warm_up(self, state: State, size: int) -> None:
+        """Compiles what takes up to so many events."""
+        none = Event(*[np.full(size, -1, np.int32)] * len(Event._fields))._replace(waited=np.zeros(size, bool))
+        states = self.states(state, _rows(none, slice(size - 1)), size)
+        rows = _rows(states, np.zeros(size, np.int32))
+        jax.block_until_ready([violations_of(rows, rows, none) for violations_of in self._violations_by_kind.values()])
+
+    def states(self, state: State, events: Event, min_size: int = MIN_SIZE) -> State:
         """The states `[events + 1]` before each of the events and after the last, if `state` is the first."""
         num_states = events.kind.size + 1
-        size = num_states if self.specification.replay is not None else _power_of_two(num_states)
+        size = num_states if self.specification.replay is not None else _power_of_two(num_states, min_size)
         filled = jax.tree.map(lambda x: np.append(x, np.full(size - x.size, -1, x.dtype)), events)  # of no kind
         states = (self.specification.replay or self._replay)(state, filled)
         return _rows(_integers(states), slice(num_states))
 
-    def violations(self, states: State, events: Event) -> np.ndarray:
+    def violations(self, states: State, events: Event, min_size: int = MIN_SIZE) -> np.ndarray:
         """bool[events, 2]: whether each event violates the guarantee, and the property.
 
         Args:
           states: `[events + 1]`, before each event and after the last one.
           events: `[events]`.
+          min_size: rows that a program takes at least.
         """
         results = []
         for kind, violations_of in self._violations_by_kind.items():
             rows = np.flatnonzero(events.kind == KINDS.index(kind))
             if rows.size:
-                filled = np.append(rows, np.full(_power_of_two(rows.size) - rows.size, rows[0]))
+                filled = np.append(rows, np.full(_power_of_two(rows.size, min_size) - rows.size, rows[0]))
                 before, after = _rows(states, filled), _rows(states, filled + 1)
                 results.append((rows, violations_of(before, after, _rows(events, filled))))
         violations = np.zeros((events.kind.size, 2), bool)

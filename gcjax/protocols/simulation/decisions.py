@@ -1,12 +1,12 @@
 """What a server decides by a rule: the same steps in virtual time and on the real clock.
 
-A message arrives and is counted; it may bring a commit, which takes messages; the rule remembers; then idle workers may
-begin.
+A worker leaves or joins, or a message arrives and is counted; it may bring a commit, which takes messages; the rule
+remembers; then idle workers may begin.
 
 Letters: W workers.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -19,6 +19,37 @@ class Commit(NamedTuple):
 
     happens: jax.Array
     taken: jax.Array
+
+
+def with_membership(view: View, worker: jax.Array, leaves: jax.Array, joins: jax.Array) -> View:
+    """The view in which the worker has left, or joined: as slow as the slowest of the others.
+
+    If there are no others, it is as fast as the fastest that has left: none of these then has to wait for it. Who has
+    left has no version any more.
+
+    Args:
+      view: before.
+      worker: int32[].
+      leaves: bool[], whether it leaves.
+      joins: bool[], whether it joins; nothing changes if it does neither.
+    """
+    slowest = jnp.min(jnp.where(view.alive, view.clock, jnp.iinfo(jnp.int32).max))
+    clock = jnp.where(view.alive.any(), jnp.maximum(view.clock[worker], slowest), view.clock.max())
+
+    def of_worker(values: jax.Array, if_left: Any, if_joined: Any) -> jax.Array:
+        """[W]: the values, another one for this worker if it has left or joined."""
+        value = jnp.where(leaves, if_left, jnp.where(joins, if_joined, values[worker]))
+        return values.at[worker].set(value.astype(values.dtype))
+
+    view = view._replace(
+        alive=of_worker(view.alive, False, True),
+        idle=of_worker(view.idle, False, True),
+        clock=of_worker(view.clock, view.clock[worker], clock),
+        version=of_worker(view.version, -1, view.version[worker]),
+    )
+    if view.progress is None:  # the server stops no turns
+        return view
+    return view._replace(progress=of_worker(view.progress, 0, 0), stopped=of_worker(view.stopped, False, False))
 
 
 def with_message(view: View, worker: jax.Array, arrives: jax.Array) -> View:

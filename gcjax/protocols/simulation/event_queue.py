@@ -1,6 +1,7 @@
 """The event queue: messages that arrive are dealt with one after the other, and then workers begin.
 
 All messages that arrive at one moment are dealt with before anybody begins at that moment, by the lowest worker first.
+Who leaves or joins at that moment does so before them: the turn of a worker that leaves, and its message, are lost.
 A turn begins by receiving the parameters if there is a newer version than the worker's, or if the rule says so.
 
 Letters: T units sampled per worker, W workers, J turns of a worker, E commits.
@@ -12,8 +13,17 @@ import jax
 import jax.numpy as jnp
 
 from gcjax.protocols.simulation import decisions
+from gcjax.protocols.simulation.overlapping import overlapping_turn
+from gcjax.protocols.simulation.presence import (
+    Presence,
+    next_change,
+    nobody_has_changed,
+    will_change,
+    with_last_version,
+)
 from gcjax.protocols.simulation.rules import Rule, View, turn_of
 from gcjax.protocols.simulation.turns import FLOATS, INTEGERS, Turns, Work
+from gcjax.stragglers.absences import Changes
 from gcjax.stragglers.network import Network
 
 IDLE, RECEIVING, COMPUTING, ANSWERING, SENDING, ARRIVING = range(6)
@@ -37,6 +47,7 @@ class State(NamedTuple):
       horizon: float[] seconds, when the first worker would begin a unit that was not sampled; inf if none has so far.
       is_running: bool[], whether the simulation goes on.
       free: float[] seconds, when the server has dealt with the last message.
+      presence: of the workers that leave and join; None where nobody does.
     """
 
     view: View
@@ -51,6 +62,7 @@ class State(NamedTuple):
     horizon: jax.Array
     is_running: jax.Array
     free: jax.Array
+    presence: Presence | None = None
 
 
 def replace_where(fields: Fields, mask: jax.Array, **values: Any) -> Fields:
@@ -63,6 +75,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
     work, dtype = queue.work, queue.work.durations.dtype
     num_workers = work.num_workers
     zeros, never = jnp.zeros(num_workers, jnp.int32), jnp.full(num_workers, jnp.inf, dtype)
+    is_present = zeros == 0 if queue.is_present is None else queue.is_present
     no_turn = {"first": work.num_units, "commit": -1, "version": -1}  # the other integers are 0
     no_turn_integers = jnp.asarray([no_turn.get(name, 0) for name in INTEGERS], jnp.int32)
     return State(
@@ -71,8 +84,8 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
             commits=jnp.zeros((), jnp.int32),
             clock=zeros,
             num_uncommitted=zeros,
-            idle=zeros == 0,
-            alive=zeros == 0,
+            idle=is_present,
+            alive=is_present,
             version=zeros - 1,
             begin=jnp.zeros(num_workers, dtype),
             memory=queue.rule.memory(num_workers, dtype),
@@ -91,6 +104,7 @@ def initial_state(queue: "Queue", num_turns: int, num_commits: int) -> State:
         horizon=jnp.full((), jnp.inf, dtype),
         is_running=jnp.ones((), bool),
         free=jnp.zeros((), dtype),
+        presence=None if queue.changes is None else nobody_has_changed(num_workers),
     )
 
 
@@ -120,37 +134,106 @@ class Queue(NamedTuple):
 
     Workers begin, if they may; then the next event is dealt with. A server that takes time for a message deals with the
     next one when it is free, in the order of arrival, and what it answers leaves when it has dealt with the message.
+
+    Attributes:
+      rule: the protocol.
+      work: the sampled units.
+      network: the time of messages.
+      changes: who leaves and joins; None where nobody does.
+      is_present: bool[W], who is there at the beginning; None for everybody.
+      keeps_version: whether a worker that comes back has what it had read when its last message arrived, since it has
+        parameters of its own; otherwise it has no version.
     """
 
     rule: Rule
     work: Work
     network: Network
+    changes: Changes | None = None
+    is_present: jax.Array | None = None
+    keeps_version: bool = False
 
     def step(self, state: State) -> State:
         """The state after the next event: idle workers begin, if they may, and then a phase ends or an alarm rings.
 
+        Or somebody leaves or joins, before all else at that moment.
+
         The simulation stops if no phase ever ends, or if the next one ends after the horizon. A rule that needs
         everybody for each commit also stops it once a worker that owes a message never ends its unit.
         """
+        if self.changes is None:  # a constant, by which the compiler leaves out what asks who is there
+            state = state._replace(view=state.view._replace(alive=jnp.ones_like(state.view.alive)))
         state = self._with_begun_turns(state)
-        phase_end = self.phase_ends(state)
+        phase_end, change = self.phase_ends(state), self._next_change(state)
         # The server takes the message that has come first, also if several wait for it.
         worker = jnp.argmin(phase_end if self.network.service is None else state.phase_end).astype(jnp.int32)
-        alarm, next_time = self._alarm(state.view), phase_end.min()
-        rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
+        next_time, rings = phase_end.min(), jnp.zeros((), bool)
+        if self.rule.alarm is not None:
+            alarm = self._alarm(state.view)
+            rings, next_time = alarm < next_time, jnp.minimum(alarm, next_time)
+        nobody_ends = rings  # at an alarm nobody's phase does
+        if change is not None:
+            rings, nobody_ends = rings & (next_time <= change.time), rings | (change.time <= next_time)
+            next_time = jnp.minimum(change.time, next_time)
         is_running = state.is_running & jnp.isfinite(next_time) & (next_time <= state.horizon)
         if self.rule.everybody:
-            never_ends = jnp.isinf(phase_end) & (state.current.compute_start < next_time) & ~state.view.idle
             # What happens at this very moment is still dealt with.
-            is_running &= (next_time == state.view.now) | ~(never_ends & (state.view.num_uncommitted == 0)).any()
+            is_running &= (next_time == state.view.now) | ~self._waits_for_ever(state, phase_end, next_time)
         now = jnp.where(is_running, next_time, state.view.now)
-        ends = is_running & ~rings  # at an alarm nobody's phase does
-        state, arrives = self.at_event(state._replace(is_running=is_running), now, worker, ends)
-        return self._with_message(state, worker, arrives, rings & is_running)
+        state, arrives = self.at_event(state._replace(is_running=is_running), now, worker, is_running & ~nobody_ends)
+        asks = rings & is_running
+        if change is not None:
+            state, worker, leaves = self._with_change(state, change, worker, arrives)
+            asks |= leaves
+        return self._with_message(state, worker, arrives, asks)
+
+    def _waits_for_ever(self, state: State, phase_end: jax.Array, next_time: jax.Array) -> jax.Array:
+        """bool[]: whether somebody that owes a message never ends its unit, and nothing ends it either."""
+        never_ends = jnp.isinf(phase_end) & (state.current.compute_start < next_time) & ~state.view.idle
+        if self.changes is not None and state.presence is not None:
+            never_ends &= state.view.alive & ~will_change(self.changes, state.presence)
+        return (never_ends & (state.view.num_uncommitted == 0)).any()
+
+    def _next_change(self, state: State) -> Changes | None:
+        """Who leaves or joins next, numbers; None where nobody ever does."""
+        if self.changes is None or state.presence is None:
+            return None
+        return next_change(self.changes, state.presence)
+
+    def _with_change(
+        self, state: State, change: Changes, worker: jax.Array, arrives: jax.Array
+    ) -> tuple[State, jax.Array, jax.Array]:
+        """The state in which somebody has left or joined, if it is time for it; what a leaving worker does is lost.
+
+        Args:
+          state: after `at_event`.
+          change: the next one.
+          worker: int32[], whose message has arrived, if `arrives bool[]`.
+          arrives: as said.
+
+        Returns:
+          The state; int32[], whose event it is, that of the message or of the change; and bool[], whether it leaves.
+        """
+        assert state.presence is not None
+        happens = state.is_running & (change.time == state.view.now)
+        presence = with_last_version(state.presence, worker, arrives, state.view.version)
+        presence = presence._replace(num_changes=presence.num_changes + happens.astype(jnp.int32))
+        worker, leaves, joins = (
+            jnp.where(happens, change.worker, worker),
+            happens & ~change.joins,
+            happens & change.joins,
+        )
+        is_own = jnp.arange(self.work.num_workers, dtype=jnp.int32) == worker
+        state = self._with_cut_off_turns(state, is_own & leaves)
+        view = state.view
+        if self.keeps_version:
+            view = view._replace(version=jnp.where(is_own & joins, presence.last_version, view.version))
+        view = decisions.with_membership(view, worker, leaves, joins)
+        return state._replace(view=view, presence=presence), worker, leaves
 
     def _alarm(self, view: View) -> jax.Array:
         """float[] seconds: when to look again although nothing has happened; inf for never."""
-        alarm = jnp.asarray(jnp.inf if self.rule.alarm is None else self.rule.alarm(view), view.now.dtype)
+        assert self.rule.alarm is not None
+        alarm = jnp.asarray(self.rule.alarm(view), view.now.dtype)
         return jnp.where(alarm > view.now, alarm, jnp.inf)
 
     def phase_ends(self, state: State) -> jax.Array:
@@ -196,7 +279,9 @@ class Queue(NamedTuple):
         sampled does not begin any more, and sets the horizon.
         """
         view, current = state.view, state.current
-        all_arrived = self.phase_ends(state).min() > view.now
+        all_arrived, change = self.phase_ends(state).min() > view.now, self._next_change(state)
+        if change is not None:
+            all_arrived &= change.time > view.now
         may_begin = all_arrived & state.is_running & decisions.may_begin(self.rule, view)
         first = current.first + current.num_begun  # after the units of the last turn
         has_no_unit = may_begin & (first >= self.work.num_units)
@@ -226,6 +311,9 @@ class Queue(NamedTuple):
         old = state.current
         if self.rule.plan is not None:
             plan = self.rule.plan(self.work, old.first, ready, state.view.memory)
+        elif self.rule.overlaps:
+            began = self.network.received(jnp.zeros_like(self.work.durations[0]))
+            plan = overlapping_turn(self.work, old.first, ready, began)
         elif self.rule.turn_seconds is not None:
             num_units = self.work.until(old.first, self.rule.turn_seconds(state.view))
             plan = turn_of(self.work, old.first, ready, num_units)
@@ -246,17 +334,21 @@ class Queue(NamedTuple):
             current=current, horizon=horizon
         )
 
-    def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array, rings: jax.Array) -> State:
-        """The state after the message of a worker has arrived, and after the commit that it, or an alarm, may bring.
+    def _with_message(self, state: State, worker: jax.Array, arrives: jax.Array, asks: jax.Array) -> State:
+        """The state after the message of a worker has arrived, and after the commit that it may bring.
+
+        An alarm, or a worker that has left, may bring one, too.
 
         The worker's turn ends, and it becomes idle. Where the rule does not say whose messages a commit takes, each
         takes all since the last one, so that the commit of a message is known on arrival; otherwise it is known when
-        it is taken. If neither `arrives bool[]` nor `rings bool[]`, the alarm, nothing changes.
+        it is taken. If neither `arrives bool[]` nor `asks bool[]`, the alarm or the leaving, nothing changes.
         """
         current = state.current
         position = state.view.num_uncommitted.sum(dtype=jnp.int32)  # behind the others that are in no commit yet
         view = decisions.with_message(state.view, worker, arrives)
-        asked = arrives | (rings & (view.num_uncommitted > 0).any())
+        asked = arrives
+        if self.rule.alarm is not None or self.changes is not None:
+            asked |= asks & (view.num_uncommitted > 0).any()
         commit = decisions.commit_of(self.rule, view, worker, asked)
         if self.rule.takes is None:
             current = current._replace(
@@ -270,7 +362,10 @@ class Queue(NamedTuple):
             time=state.time.at[jnp.where(commit.happens, view.commits, state.time.size)].set(view.now, mode="drop"),
         )
         if self.rule.takes is not None:
-            state = self._with_taken_messages(state, commit.taken, view.commits)
+            taken = commit.taken
+            if self.changes is not None:  # whoever has left need not have a message
+                taken &= view.num_uncommitted > 0
+            state = self._with_taken_messages(state, taken, view.commits)
         state = state._replace(view=decisions.with_commit(self.rule, view, worker, arrives, commit))
         if self.rule.cuts is None:
             return state

@@ -15,6 +15,7 @@ from gcjax.protocols.simulation.event_queue import IDLE, Queue, initial_state, w
 from gcjax.protocols.simulation.rules import Rule
 from gcjax.protocols.simulation.shared_link import SharedQueue
 from gcjax.protocols.simulation.turns import Turns, Work, turns_record
+from gcjax.stragglers.absences import Absences
 from gcjax.stragglers.network import Network
 
 
@@ -25,6 +26,8 @@ def event_schedule(
     *,
     num_commits: int | None = None,
     num_turns: int | None = None,
+    absences: Absences | None = None,
+    keeps_version: bool = False,
 ) -> Schedule:
     """The schedule of a rule, with one contribution for each message that a commit takes.
 
@@ -35,6 +38,9 @@ def event_schedule(
       num_commits: E, at least the commits that there can be; T * W if None, one for each unit. Where every commit takes
         K messages, T * W // K are enough, and the schedule is that much smaller.
       num_turns: J, at least the turns that a worker can make of its units; T if None.
+      absences: when workers are away; never if None.
+      keeps_version: whether a worker that comes back has what it had read when its last message arrived, as it does
+        where it has parameters of its own; otherwise it reads anew.
 
     Raises:
       ValueError: if the server stops turns, or a commit takes more than C messages, or there are more than E commits.
@@ -47,14 +53,33 @@ def event_schedule(
         )
     work = Work.of(durations)
     max_commits = work.num_units * work.num_workers if num_commits is None else num_commits
+    queue = (Queue if network.server is None else SharedQueue)(rule, work, network)
+    if absences is not None:
+        absences = absences.validated(work.num_workers, durations.dtype)
+        changes, is_present = absences.changes(), absences.is_present
+        queue = queue._replace(changes=changes, is_present=is_present, keeps_version=keeps_version)
+        rule = with_room(rule, *absences.leave.shape)
     # One commit more, to see whether there was room.
-    turns, time, horizon = _simulated(rule, work, network, num_turns or work.num_units, max_commits + 1)
+    turns, time, horizon = _simulated(queue, num_turns or work.num_units, max_commits + 1)
     max_messages = rule.num_contributions // (2 if rule.split else 1)
     is_lossy = jnp.isfinite(time[-1]) | (not rule.by_worker and _most_messages(turns) > max_messages)
     if not _validate.is_traced(is_lossy) and bool(is_lossy):
         _raise_no_room(turns, time, max_messages)
     horizon = jnp.where(is_lossy, jnp.nan, horizon)  # refused by the check of any schedule
     return rule_record(rule, turns, work, time[:-1], horizon)
+
+
+def with_room(rule: Rule, num_workers: int, num_lost: int) -> Rule:
+    """The rule, with room for contributions before and after each lost turn of a worker, if it can push several.
+
+    Args:
+      rule: for workers that lose no turn.
+      num_workers: W.
+      num_lost: the most turns that a worker loses since it leaves.
+    """
+    if not rule.by_worker or rule.num_contributions <= num_workers:
+        return rule
+    return rule._replace(num_contributions=rule.num_contributions + num_lost * num_workers)
 
 
 def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: jax.Array) -> Schedule:
@@ -85,22 +110,21 @@ def rule_record(rule: Rule, turns: Turns, work: Work, time: jax.Array, horizon: 
     return record._replace(weight=jnp.where(record.worker >= 0, weight, 0))
 
 
-def _simulated(
-    rule: Rule, work: Work, network: Network, num_turns: int, num_commits: int
-) -> tuple[Turns, jax.Array, jax.Array]:
+def _simulated(queue: Queue, num_turns: int, num_commits: int) -> tuple[Turns, jax.Array, jax.Array]:
     """The turns `[J, W]`, the seconds `[E]` of the commits, and the horizon, after running the event queue to its end.
 
     J and E are `num_turns` and `num_commits`. Turns that are under way at the end are recorded too.
     """
-    queue = (Queue if network.server is None else SharedQueue)(rule, work, network)
     state = initial_state(queue, num_turns, num_commits)
     state = jax.lax.while_loop(lambda s: max_over_runs(s.is_running.astype(jnp.int32)) > 0, queue.step, state)
-    state = with_ended_turns(state, state.phase != IDLE, jnp.arange(work.num_workers))
+    state = with_ended_turns(state, state.phase != IDLE, jnp.arange(queue.work.num_workers))
     turns = Turns(*jnp.moveaxis(state.integers, -1, 0), *jnp.moveaxis(state.floats, -1, 0))
-    if rule.exchanges:  # what is read is the newest version when the exchange begins
+    if queue.rule.exchanges:  # what is read is the newest version when the exchange begins
         newest = jnp.searchsorted(state.time, turns.send_start, side="right").astype(jnp.int32)
         # At one moment there can be later commits: the turn has read no later version than its own commit replaces.
         turns = turns._replace(version=jnp.where(turns.commit >= 0, jnp.minimum(newest, turns.commit), newest))
+    if queue.rule.exchanges and queue.changes is not None:  # a turn that was cut off has read nothing
+        turns = turns._replace(version=jnp.where(jnp.isfinite(turns.send_start), turns.version, -1))
     return turns, state.time, state.horizon
 
 

@@ -148,6 +148,8 @@ class Rule(NamedTuple):
       remember_unit: `(view, worker) -> memory`, after a unit of a turn that the server stops.
       turn_seconds: `(view) -> float[W]`, if a turn is as many units as fill so many seconds, one at least; instead of
         `num_units`.
+      overlaps: whether workers go on computing while they send and receive: a push has all units that are done when the
+        parameters have come (`TurnPlan.fresh`), one at least, and the server's `num_units` says nothing.
       aligned: whether the turns after `e` commits begin with unit `e * num_units`: what was not done is skipped.
     """
 
@@ -170,6 +172,7 @@ class Rule(NamedTuple):
     stop: Callable[[View], jax.Array] | None = None
     remember_unit: Callable[[View, jax.Array], Any] = _unchanged_memory
     turn_seconds: Callable[[View], jax.Array] | None = None
+    overlaps: bool = False
     aligned: bool = False
 
     def units_of(self, view: View) -> Any:

@@ -161,8 +161,8 @@ def turns_record(
       num_contributions: C, the places that there are.
       split: whether units on the version before the one just read are a contribution of their own; those on the new one
         are then C / 2 places further on.
-      by_worker: whether all messages of a worker to a commit are one contribution for each version that they are based
-        on, at the places w, W + w, ...
+      by_worker: whether all messages of a worker to a commit are one contribution for each stretch of units that are
+        based on one version, at the places w, W + w, ...
     """
     timeline, read, turn = units_of(turns, work, horizon)
     unit = jnp.arange(work.num_units, dtype=jnp.int32)[:, None]
@@ -173,7 +173,7 @@ def turns_record(
     commit = jnp.where(is_in_commit, turn.commit, -1)
     if by_worker:
         passes = num_contributions // work.num_workers
-        place = jnp.minimum(_num_version_changes(commit, read), passes - 1) * work.num_workers + worker
+        place = jnp.minimum(_stretch(commit, read), passes - 1) * work.num_workers + worker
     elif split:
         place = turn.position + jnp.where(unit < turn.fresh, 0, num_contributions // 2)
     else:
@@ -230,10 +230,21 @@ def units_of(turns: Turns, work: Work, horizon: jax.Array) -> tuple[Timeline, ja
     return times, read, turn
 
 
-def _num_version_changes(commit: jax.Array, read: jax.Array) -> jax.Array:
-    """int32[T, W]: how often the version has changed before a unit, among its worker's units in the same commit."""
+def _stretch(commit: jax.Array, read: jax.Array) -> jax.Array:
+    """int32[T, W]: the number of the stretch that a unit is in, 0, 1, ..., among its worker's units in the same commit.
+
+    A stretch has units that follow each other and are based on one version. Between two of them can be a unit that was
+    lost. The commits of a worker's units are in order.
+
+    Args:
+      commit: int32[T, W], that each unit is in; -1 for none.
+      read: int32[T, W], the version that each is based on.
+    """
     # Of the unit before; -2, which is no number of a commit or version, before the first.
-    last_commit, last_read = (jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, read))
-    is_new_commit = commit != last_commit
-    num_changes = jnp.cumsum(is_new_commit | (read != last_read), axis=0, dtype=jnp.int32)  # since the first unit
-    return num_changes - jax.lax.cummax(jnp.where(is_new_commit, num_changes, 0), axis=0)
+    last_commit, last_read, newest_commit = (
+        jnp.roll(x, 1, axis=0).at[0].set(-2) for x in (commit, read, jax.lax.cummax(commit, axis=0))
+    )
+    begins = (commit >= 0) & ((commit != last_commit) | (read != last_read))
+    number = jnp.cumsum(begins, axis=0, dtype=jnp.int32)  # since the first unit
+    is_first_of_commit = (commit >= 0) & (commit > newest_commit)
+    return number - jax.lax.cummax(jnp.where(is_first_of_commit, number, 0), axis=0)

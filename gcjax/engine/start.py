@@ -1,0 +1,76 @@
+"""A state of a run in its midst, from which a replay of its record goes on.
+
+Letters: E commits, C contributions to a commit.
+"""
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.engine import version_ring as rings
+from gcjax.engine.base import Run
+from gcjax.engine.local_work import adopts_version
+from gcjax.engine.program import Program, ring_slots_of
+from gcjax.protocols.schedule import Schedule
+
+
+class Start(NamedTuple):
+    """What a run needs to go on.
+
+    Attributes:
+      commit: the commits that were made, one at least.
+      params: the parameters after them.
+      opt_state: of the server's optimizer.
+      versions: the parameters of earlier versions, by their number, that later commits read.
+    """
+
+    commit: int
+    params: Any
+    opt_state: Any
+    versions: Mapping[int, Any] = {}
+
+
+def old_versions(schedule: Schedule, commit: int) -> list[int]:
+    """The versions before `commit` that commits from it on read, in order."""
+    is_contribution = np.asarray(schedule.worker)[commit:] >= 0
+    versions = np.unique(np.asarray(schedule.version)[commit:][is_contribution])
+    return versions[versions < commit].tolist()
+
+
+def started(program: Program, schedule: Schedule, run: Run, start: Start) -> Run:
+    """The run at a start, from the one before its first commit.
+
+    Workers with parameters of their own begin with those that they read, so they must take them over as they are, keep
+    no state of an optimizer, and read no version from before the start.
+
+    Raises:
+      ValueError: if the start is none of this record, or is not enough.
+    """
+    needed, local = old_versions(schedule, start.commit), program.protocol.local
+    if not 1 <= start.commit <= int(np.isfinite(np.asarray(schedule.time)).sum()):
+        raise ValueError(f"a replay must start after one of the commits of the record; got {start.commit}.")
+    if missing := sorted(set(needed) - set(start.versions)):
+        raise ValueError(
+            f"a replay that starts after commit {start.commit} needs the versions that later commits read; "
+            f"{missing} are not there. Start earlier, or at the beginning with start=None."
+        )
+    if local is not None and (needed or not adopts_version(local, program.optimizer, start.params)):
+        raise ValueError(
+            "a replay can start in the midst of a run only where workers keep nothing from before; the workers of this "
+            "protocol have parameters, or optimizer states, of their own. Start at the beginning with start=None."
+        )
+    params = jax.tree.map(jnp.asarray, start.params)
+    ring, slots = run.state.ring, ring_slots_of(program, schedule)
+    if slots is not None:
+        for version, old_params in [*((v, start.versions[v]) for v in needed), (start.commit, params)]:
+            ring = rings.write_slot(ring, slots[version], jax.tree.map(jnp.asarray, old_params))
+    state = run.state._replace(
+        commit=jnp.asarray(start.commit, jnp.int32),
+        params=params,
+        ring=ring,
+        opt_state=jax.tree.map(jnp.asarray, start.opt_state),
+    )
+    return run._replace(state=state)

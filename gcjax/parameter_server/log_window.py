@@ -1,0 +1,176 @@
+"""The newest part of a log, as a record of its own, so that a long run need not be looked at from its beginning.
+
+Letters: T units of a worker, W workers.
+"""
+
+import bisect
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax.parameter_server import coded_record, turn_log
+from gcjax.parameter_server.turn_log import Turn, TurnLog
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.conformance.memberships import num_lost
+from gcjax.protocols.schedule import Schedule
+from gcjax.protocols.simulation.rules import Rule
+
+
+class Window(NamedTuple):
+    """A part of a log.
+
+    Attributes:
+      schedule: its record; commits, versions and units are counted from those that follow.
+      first_commit: the commit that is number 0 in it.
+      first_unit: int32[W], the unit of each worker that is number 0 in it.
+      num_lost: int32[W], the units of each worker before that one that were lost when it left.
+    """
+
+    schedule: Schedule
+    first_commit: int
+    first_unit: np.ndarray
+    num_lost: np.ndarray
+
+
+class LogWindows:
+    """Parts of one log, each with all that the events from some time on are made of."""
+
+    def __init__(self, protocol: Protocol, rule: Rule, log: TurnLog) -> None:
+        """The log grows meanwhile."""
+        self._log, self._rule, self._record_of = log, rule, record_of(protocol, rule)
+        self._round_units, self._is_coded = protocol.round_units, protocol.code is not None
+        num_workers = len(log.turns)
+        self._first = [0] * num_workers  # the first turn of each worker that is in the window
+        self._open = [0] * num_workers  # the first that may still get into a commit
+        self._first_unit, self._num_lost = np.zeros(num_workers, np.int32), np.zeros(num_workers, np.int32)
+        self._lost = np.zeros((1, num_workers), np.int32)  # in the last window, before each unit
+
+    def decided_until(self) -> float:
+        """Seconds, before which it is decided which units are in which commits; -inf if there is no commit.
+
+        The last commit is not: what its event shows of the next one is not known yet.
+        """
+        log = self._log
+        for worker, turns in enumerate(log.turns):
+            while self._open[worker] < len(turns) and self._is_decided(turns[self._open[worker]]):
+                self._open[worker] += 1
+        begins = [
+            turns[number].begin for turns, number in zip(log.turns, self._open, strict=True) if number < len(turns)
+        ]
+        return min([*begins, log.commit_times[-1]], default=-math.inf) if log.commit_times else -math.inf
+
+    def decided_without(self, time: float) -> float:
+        """Seconds, before which all was decided by commits before `time`; -inf if there was none."""
+        log = self._log
+        num_commits = bisect.bisect_left(log.commit_times, time)
+        begins = [
+            turn.begin
+            for worker, turns in enumerate(log.turns)
+            for turn in turns[self._first[worker] :]
+            if not (0 <= self._commit_of(turn) < num_commits or (turn.stop < time and math.isinf(turn.arrive)))
+        ]
+        return min([*begins, time, log.commit_times[num_commits - 1]]) if num_commits else -math.inf
+
+    def window(self, begin: float, end: float) -> Window:
+        """The part with all that the events from `begin` seconds on are made of; the run is at `end` seconds.
+
+        A later call has a later begin, and there is no event before it that was not made of an earlier window.
+        """
+        log, workers = self._log, range(len(self._log.turns))
+        next_commit = bisect.bisect_left(log.commit_times, begin)
+        needed = [self._first_needed(worker, begin) for worker in workers]
+        versions = [turn.version for w in workers for turn in log.turns[w][needed[w] :] if turn.version >= 0]
+        # One commit more, which has what came before.
+        first_commit = max(min([next_commit - 1, *versions]), 0)
+        turns: list[list[Turn]] = []
+        for worker in workers:
+            first_turn = self._with_last_message(worker, needed[worker])
+            self._move(worker, first_turn, first_commit)
+            shift = -first_commit, -int(self._first_unit[worker])
+            turns.append([_shifted(turn, *shift) for turn in log.turns[worker][first_turn:]])
+        part = TurnLog(len(turns))
+        part.turns, part.commit_times = turns, log.commit_times[first_commit:]
+        schedule = self._record_of(part, end)
+        self._lost = num_lost(schedule, log.memberships)
+        return Window(schedule, first_commit, self._first_unit.copy(), self._num_lost.copy())
+
+    def _is_decided(self, turn: Turn) -> bool:
+        """Whether it is known in which commit the turn is, or that it is in none."""
+        if self._is_coded:  # also what is not sent counts
+            return turn.version < len(self._log.commit_times)
+        return turn.commit >= 0 or (math.isfinite(turn.stop) and math.isinf(turn.arrive))
+
+    def _first_needed(self, worker: int, begin: float) -> int:
+        """The number of the worker's first turn that has an event from `begin` seconds on, or may have one."""
+        turns, number = self._log.turns[worker], self._first[worker]
+        while number < self._open[worker] and self._end(turns[number]) < begin:
+            number += 1
+        return number
+
+    def _end(self, turn: Turn) -> float:
+        """Seconds of the last event of a turn of which it is decided which commit it is in."""
+        commit = self._commit_of(turn)
+        in_commit = self._log.commit_times[commit] if commit >= 0 else -math.inf
+        return max(in_commit, turn.arrive if math.isfinite(turn.arrive) else turn.stop)
+
+    def _commit_of(self, turn: Turn) -> int:
+        """The commit that the turn is in; -1 if none. A code uses what is done on a version, sent or not."""
+        return turn.version if self._is_coded else turn.commit
+
+    def _with_last_message(self, worker: int, number: int) -> int:
+        """The number of the worker's last turn before this one whose message has arrived, if it is in the window."""
+        turns = self._log.turns[worker]
+        if self._rule.aligned:
+            return number
+        first = self._first[worker]
+        return next((n for n in range(number - 1, first - 1, -1) if math.isfinite(turns[n].arrive)), first)
+
+    def _move(self, worker: int, first_turn: int, first_commit: int) -> None:
+        """Lets the window begin with this turn of the worker."""
+        turns = self._log.turns[worker]
+        if self._rule.aligned:
+            first_unit = first_commit * self._round_units
+        else:
+            first_unit = turns[first_turn].first if first_turn < len(turns) else self._log.next_unit(worker)
+        offset = first_unit - int(self._first_unit[worker])
+        self._num_lost[worker] += self._lost[min(max(offset, 0), self._lost.shape[0] - 1), worker]
+        self._first[worker], self._first_unit[worker] = first_turn, first_unit
+
+
+def record_of(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float], Schedule]:
+    """`(log, end) -> Schedule` in NumPy arrays, whose sizes are powers of two, so that few are compiled."""
+    code = protocol.code
+    if code is not None:
+        assignment, weight = code.assignment, rule.weight
+
+        def coded(log: TurnLog, end: float) -> Schedule:
+            """The record of rounds of a code."""
+            size = _size(len(log.commit_times))
+            return jax.device_get(coded_record.schedule_of(log, assignment, weight, end, size=size))
+
+        return coded
+    programs: dict[int, Callable[..., Schedule]] = {}  # by the contributions that there is room for
+
+    def plain(log: TurnLog, end: float) -> Schedule:
+        """The record of turns."""
+        num_units = _size(max(log.next_unit(worker) for worker in range(len(log.turns))))
+        own_rule = turn_log.with_room(rule, log)
+        size = own_rule.num_contributions
+        program = programs[size] = programs.get(size) or turn_log.record_program(own_rule)
+        return jax.device_get(turn_log.record(log, program, end, num_units=num_units, size=_size))
+
+    return plain
+
+
+def _shifted(turn: Turn, commits: int, units: int) -> Turn:
+    """The turn, with commits and units counted from elsewhere; what was before is in no commit, on version 0."""
+    fields: dict[str, Any] = {"first": turn.first + units, "commit": max(turn.commit + commits, -1)}
+    return turn._replace(version=max(turn.version + commits, min(turn.version, 0)), **fields)
+
+
+def _size(count: int) -> int:
+    """A power of two, at least the count."""
+    return max(128, 1 << (count - 1).bit_length())

@@ -1,0 +1,159 @@
+"""A run held against its protocol's specification while it goes on.
+
+The events are those of `gcjax.protocols.check`, in the same order, and so are the words. What a unit or the beginning
+of a turn shows depends on the commit that it gets into, so an event is held once it is decided which one that is: a
+turn after its commit at the latest, as long as the slowest worker is not in a turn that it began before.
+"""
+
+import math
+import time
+from collections.abc import Sequence
+
+import jax
+import numpy as np
+
+from gcjax.parameter_server.log_window import LogWindows, Window
+from gcjax.parameter_server.setups import Setup
+from gcjax.parameter_server.turn_log import TurnLog
+from gcjax.protocols.conformance.events import Events, events
+from gcjax.protocols.conformance.memberships import Membership, events_with_members
+from gcjax.protocols.conformance.trace_validation import Conformance, Validation, kinds_of
+from gcjax.specifications import with_members
+from gcjax.specifications.events import COMMIT, JOIN, KINDS, LEAVE
+
+MAX_COMMITS = 64
+"""After so many commits the events are held against the specification."""
+MAX_SECONDS = 1.0
+"""Or after so long, if there is a commit."""
+BLOCK_SIZE = 255
+"""Events that are replayed at once; one less than a power of two, as there is one state more."""
+
+
+class ViolationError(ValueError):
+    """A run does not keep to what its protocol promises; the text has the event, as `gcjax.protocols.check` says it.
+
+    Attributes:
+      conformance: what was violated, by what, and when.
+    """
+
+    def __init__(self, conformance: Conformance) -> None:
+        """Says it in words."""
+        super().__init__(
+            f"a run must keep to what its protocol promises; this one has not, and ends.\n{conformance}\n"
+            "The log and the checkpoints stay, if there are any; check=False goes on without this check."
+        )
+        self.conformance = conformance
+
+
+class OnlineCheck:
+    """The specification of a protocol along a log that grows.
+
+    Attributes:
+      seconds: that holding events against it has taken so far.
+    """
+
+    def __init__(self, setup: Setup, log: TurnLog) -> None:
+        """Compiles what it takes.
+
+        Raises:
+          ValueError: if the protocol has no specification, or its actions stand for no events.
+        """
+        if setup.protocol.specification is None:
+            raise ValueError(
+                "check=True holds a run against the protocol's specification; this protocol has none. Use check=False, "
+                "or Protocol(..., specification=...)."
+            )
+        specification = setup.protocol.specification(setup.num_workers)
+        self.seconds = 0.0
+        self._log, self._has_members = log, specification.members is not None
+        self._specification = with_members(specification) if self._has_members else specification
+        self._kinds = kinds_of(self._specification)
+        self._validation = Validation(self._specification, block_size=BLOCK_SIZE)
+        self._windows = LogWindows(setup.protocol, setup.rule(), log)
+        self._windows.window(-math.inf, 0.0)  # compiles the record of a window
+        self._result = Conformance(self._specification, 0)
+        self._begin, self._end, self._num_commits, self._last_look = -math.inf, math.inf, 0, 0.0
+
+    def look(self, now: float) -> None:
+        """Holds what has happened against the specification if it is time for it; `now` in seconds.
+
+        Raises:
+          ViolationError: if an event violates it.
+        """
+        num_commits = len(self._log.commit_times) - self._num_commits
+        if num_commits >= MAX_COMMITS or (num_commits and now >= self._last_look + MAX_SECONDS):
+            self._num_commits, self._last_look = len(self._log.commit_times), now
+            self.hold(self._windows.decided_until(), now)
+
+    def end(self, now: float) -> None:
+        """Holds all that has happened against the specification; the run has ended at `now` seconds."""
+        self.hold(math.inf, now)
+
+    def hold(self, end: float, now: float) -> None:
+        """Holds the events before `end` seconds, which are decided, against the specification."""
+        end = min(end, self._end_of_promise())
+        if end <= self._begin:
+            return
+        clock_begin = time.perf_counter()
+        trace = self._events(self._windows.window(self._begin, now))
+        first, last = (int(np.argmax(np.append(trace.time, math.inf) >= x)) for x in (self._begin, end))
+        self._begin = end
+        self._result = self._validation.hold(_part(trace, first, last))
+        self.seconds += time.perf_counter() - clock_begin
+        if not self._result:
+            raise ViolationError(self._result)
+
+    def __str__(self) -> str:
+        """In words, what has been held so far."""
+        end = self._end_of_promise()
+        change = _first_change(self._log.memberships)
+        if end == math.inf or change is None:
+            return str(self._result)
+        return (
+            f"{self._result} That is all that was committed before worker {change.worker} {change.change} at "
+            f"{change.time:g} s: the specification does not say what it promises if workers leave and join."
+        )
+
+    def _end_of_promise(self) -> float:
+        """Seconds, from when on nothing is promised since workers leave or join; inf if it is, or if nobody does."""
+        change = None if self._has_members else _first_change(self._log.memberships)
+        if change is not None and math.isinf(self._end):
+            self._end = self._windows.decided_without(change.time)
+        return self._end
+
+    def _events(self, window: Window) -> Events:
+        """The events of a part of the log, with commits, versions and units as in the whole log."""
+        if self._has_members:
+            trace = events_with_members(window.schedule, self._kinds, self._log.memberships)
+        else:
+            trace = events(window.schedule, self._kinds)
+        return _moved(trace, window)
+
+
+def _first_change(memberships: Sequence[Membership]) -> Membership | None:
+    """The first change after all have joined at the beginning, if there is one."""
+    return next((m for m in memberships if m.change != "joined" or m.time > 0), None)
+
+
+def _moved(trace: Events, window: Window) -> Events:
+    """The events with commits, versions and units counted from the beginning of the run."""
+    event = trace.event
+    is_of_unit = ~np.isin(event.kind, [KINDS.index(LEAVE), KINDS.index(JOIN)])
+    has_version = is_of_unit & (event.kind != KINDS.index(COMMIT)) & (event.version >= 0)
+    first_unit = np.where(is_of_unit, window.first_unit[event.worker], 0)
+    lost = 0 if trace.unit is None else np.where(is_of_unit, window.num_lost[event.worker], 0)
+    moved = event._replace(
+        commit=event.commit + np.where(is_of_unit & (event.commit >= 0), window.first_commit, 0),
+        version=event.version + np.where(has_version, window.first_commit, 0),
+        unit=event.unit + first_unit - lost,
+    )
+    return trace._replace(
+        event=jax.tree.map(lambda x, old: x.astype(old.dtype), moved, event),
+        unit=None if trace.unit is None else trace.unit + first_unit,
+    )
+
+
+def _part(trace: Events, first: int, last: int) -> Events:
+    """The events from number `first` to before number `last`."""
+    arrays = trace._replace(num_workers=0)
+    return jax.tree.map(lambda x: x[first:last] if np.ndim(x) else x, arrays)._replace(num_workers=trace.num_workers)

@@ -1,0 +1,100 @@
+"""The turns of a worker that computes in one thread while another one sends and receives."""
+
+import math
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.parameter_server import wire
+from gcjax.parameter_server.inbox import Inbox
+from gcjax.parameter_server.overlapping_program import OverlappingProgram, Push
+from gcjax.parameter_server.transport import Connection
+from gcjax.parameter_server.wire import Message
+
+
+class OverlappingTurns:
+    """The turns on one connection; units are computed from the first order until `close`.
+
+    Attributes:
+      num_units: computed so far.
+      num_pushes: sent so far.
+    """
+
+    def __init__(
+        self,
+        connection: Connection,
+        inbox: Inbox,
+        program: OverlappingProgram,
+        layout: wire.Layout,
+        offset: float,
+        throttle: Callable[[int], float],
+    ) -> None:
+        """`offset`: seconds to add to our clock to get the server's; `throttle`: seconds that a unit takes at least."""
+        self.num_units = self.num_pushes = 0
+        self._connection, self._inbox, self._program, self._layout = connection, inbox, program, layout
+        self._offset, self._throttle = offset, throttle
+        self._error: BaseException | None = None
+        self._wide = jnp.result_type(float) == jnp.float64  # each thread has its own setting
+        self._thread = threading.Thread(target=self._compute_all, daemon=True)
+        self._thread.start()
+
+    def take(self, order: Any, body: Any) -> None:
+        """Begins a turn; its push is sent at once, or by `push_if_due` when a unit is done."""
+        self._send(self._program.begin(order, None if body is None else wire.from_bytes(body, self._layout)))
+
+    def push_if_due(self) -> None:
+        """Sends the push that the server waits for, if a unit is done. Raises the error of the other thread."""
+        if self._error is not None:
+            raise self._error
+        self._send(self._program.push())
+
+    def close(self) -> None:
+        """Ends the thread that computes, after the unit that is under way."""
+        self._program.end()
+        self._thread.join()
+
+    def _compute_all(self) -> None:
+        """Computes unit by unit; after each one, and after an error, there is a word in the inbox."""
+        try:
+            with jax.enable_x64(self._wide):
+                self._compute()
+        except BaseException as error:
+            self._error = error
+            self._inbox.put(Message({"kind": "computed"}))
+
+    def _compute(self) -> None:
+        """Computes unit by unit."""
+        while (job := self._program.job()) is not None:
+            end = time.monotonic() + self._throttle(job.unit)
+            unit, gradient = jax.block_until_ready(self._program.gradient(job))
+            self._program.rest(job, end)
+            if self._program.finish(job, unit, gradient):
+                self.num_units += 1
+                self._inbox.put(Message({"kind": "computed"}))
+
+    def _send(self, push: Push | None) -> None:
+        """Sends a push, if there is one."""
+        if push is not None:
+            self._connection.send(message_of(push, self._offset))
+            self.num_pushes += 1
+
+
+def message_of(push: Push, offset: float) -> Message:
+    """The message of a push that is sent now; `offset`: seconds to add to our clock to get the server's."""
+    header = {"kind": "push", "turn": push.turn, "fresh": push.fresh, **described(push.units), "lost": 0}
+    times = {
+        "compute_start": push.compute_start + offset,
+        "ends": [end + offset for end in push.ends],
+        "send_start": time.monotonic() + offset,
+    }
+    return Message({**header, **times}, wire.to_bytes(push.change))
+
+
+def described(units: Any) -> dict[str, Any]:
+    """What a push says of the results of its units."""
+    losses, is_finite = zip(*jax.device_get(units), strict=True)
+    return {"loss": math.fsum(map(float, losses)) / len(losses), "is_finite": all(map(bool, is_finite))}

@@ -1,0 +1,76 @@
+"""Rounds that the server stops, in which workers leave and join at any moment, also between the stop and the commit."""
+
+import os
+
+import hypothesis.strategies as st
+import jax
+import pytest
+from hypothesis import HealthCheck, given, settings
+
+from tests.parameter_server.driven import Driven, problems
+from tests.parameter_server.runs import NUM_WORKERS
+
+TIMES = int(os.environ.get("GCJAX_FUZZ", "1"))
+KINDS = ("unit", "unit", "unit", "answer", "answer", "join", "leave", "silence", "bad")
+EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, NUM_WORKERS - 1)), max_size=40)
+ROUND = [("unit", worker) for worker in (0, 1, 2, 3, 0, 1, 2)] + [("answer", worker) for worker in range(4)]
+
+
+def driven(name, events, monkeypatch):
+    """The run in which these events happen, and then a round of everybody."""
+    non_finite = "stop" if name == "coded" else "skip"  # nothing of a code's round can be skipped
+    run = Driven(name, monkeypatch, min_workers=NUM_WORKERS, non_finite=non_finite)
+    for worker in range(NUM_WORKERS):
+        run.join(worker)
+    for kind, worker in [*ROUND, *events]:
+        getattr(run, kind)(worker)
+    for worker in range(NUM_WORKERS):
+        run.join(worker)
+    for kind, worker in ROUND * 2:
+        getattr(run, kind)(worker)
+    return run.end()
+
+
+@pytest.mark.parametrize("change", ["leave", pytest.param("bad", marks=pytest.mark.slow)])
+def test_a_round_begins_again_without_a_push_that_it_needs(change, monkeypatch):
+    """Two have taken two steps, and one of them leaves before it pushes, or pushes NaN: two take two steps again."""
+    steps = [("unit", worker) for worker in (0, 1, 2, 0, 1)]
+    again = [("unit", worker) for worker in (1, 2, 3, 1, 2)]
+    answers = [("answer", worker) for worker in (1, 2, 3)]
+    with jax.enable_x64(True):
+        run = driven("stsyn", [*steps, ("answer", 1), (change, 0), *answers, *again, *answers], monkeypatch)
+        assert problems("stsyn", run) == {}
+    commit = 1  # the one before it is of the first round
+    steps_of = dict(zip(run.schedule.worker[commit].tolist(), run.schedule.work[commit].tolist(), strict=True))
+    assert {worker: steps_of[worker] for worker in (1, 2, 3)} == {1: 2, 2: 2, 3: 1} and 0 not in steps_of
+
+
+@pytest.mark.slow
+def test_a_worker_that_joins_after_the_stop_is_not_waited_for(monkeypatch):
+    """Three are to be waited for, and two take part: a third joins when both have been stopped."""
+    changes = [("leave", 0), ("leave", 1), ("unit", 2), ("unit", 3), ("join", 0), ("answer", 2), ("answer", 3)]
+    with jax.enable_x64(True):
+        run = driven("stsyn of three", changes, monkeypatch)
+        assert problems("stsyn of three", run) == {}
+    assert sorted(run.schedule.worker[1].tolist()) == [-1, -1, 2, 3]
+
+
+def test_an_answer_to_a_stop_that_was_taken_back_is_none(monkeypatch):
+    """All four messages are needed; one worker leaves, two are dropped, and the fourth is under way meanwhile."""
+    steps = [("unit", worker) for worker in range(4)]
+    changes = [*steps, ("answer", 2), ("answer", 3), ("leave", 0), ("answer", 1)]
+    with jax.enable_x64(True):
+        assert problems("coded", driven("coded", changes, monkeypatch)) == {}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["coded", "stsyn", "stsyn of three"])
+def test_whatever_happens_a_round_is_what_was_promised(name):
+    @settings(max_examples=10 * TIMES, suppress_health_check=list(HealthCheck))
+    @given(EVENTS)
+    def holds(events):
+        events = [event for event in events if name != "coded" or event[0] != "bad"]
+        with pytest.MonkeyPatch.context() as patch, jax.enable_x64(True):
+            assert problems(name, driven(name, events, patch)) == {}
+
+    holds()
