@@ -3,6 +3,7 @@
 python -m experiments.paper                      # all
 python -m experiments.paper --quick              # smaller sizes
 python -m experiments.paper --only codes laws    # runs these, and writes nothing else
+python -m experiments.paper --only live --write  # runs these, and writes what is of them; the rest stays as it is
 """
 
 import argparse
@@ -17,17 +18,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(description="Regenerates the numbers, tables and figures of the manuscript.")
     parser.add_argument("--quick", action="store_true", help="smaller sizes, marked as such")
     parser.add_argument("--only", nargs="+", choices=[*runs.RUNS, *computed.COMPUTED], help="run only these")
+    parser.add_argument("--write", action="store_true", help="with --only: also write what is of these")
     parser.add_argument("--runs", type=Path, default=ROOT / "runs" / "paper", help="the folder of the runs")
     parser.add_argument("--out", type=Path, default=ROOT / "paper" / "generated", help="the folder to write")
+    parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="whose table of live runs is written, if full")
     options = parser.parse_args()
     mode = "quick" if options.quick else "full"
     for name in options.only or [*runs.RUNS, *computed.COMPUTED]:
         print(f"{name} ({mode})", flush=True)
         (runs if name in runs.RUNS else computed).ensure(name, options.runs, mode)
-    if not options.only:
+    if options.write or not options.only:
         from experiments.paper import generate
 
-        generate.write(options.runs, mode, options.out)
+        docs = options.docs if mode == "full" else None
+        generate.write(options.runs, mode, options.out, only=options.only or (), docs=docs)
 
 
 if __name__ == "__main__":
