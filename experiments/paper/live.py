@@ -11,6 +11,7 @@ from itertools import combinations
 from pathlib import Path
 from statistics import median
 
+from experiments.live_protocols import SCENARIOS
 from experiments.paper import live_tables, tex
 from experiments.paper.live_tables import NONE, Row, names, or_none, run_rows
 from experiments.paper.macros import Macros, binding, fixed, percent, significant
@@ -29,6 +30,7 @@ def live(folder: Path) -> tuple[Macros, Table]:
         "LiveSeconds": fixed(float(binding(config, "live_protocols.seconds"))),
         "LivePace": fixed(1000 * float(binding(config, "live_protocols.pace"))),
         "LiveStop": fixed(float(binding(config, "live_protocols.stop_seconds"))),
+        "LiveSlowFactor": fixed(SCENARIOS["one slow"].slowdown),
         "LiveTarget": percent(facts["target"]),
         "LiveCores": fixed(facts["cores"]),
         "LiveLowLoad": f"{min(loads):.1f}",
@@ -60,7 +62,6 @@ def _replayed(rows: list[Row]) -> Macros:
     largest = {name: max((row["replay_difference"] for row in some), default=math.nan) for name, some in runs.items()}
     return {
         "LiveLeft": fixed(len(left)),
-        "LiveLeftPredicted": fixed(sum(math.isfinite(row["error_mean"]) for row in left)),
         **{f"LiveReplay{name}": or_none(lambda x: significant(x, 1), value) for name, value in largest.items()},
     }
 
@@ -74,9 +75,9 @@ def _predicted(rows: list[Row], calibrating: str) -> Macros:
     scenario, scenario_spread = _largest_median(others, "scenario")
     return {
         "LivePredicted": fixed(len(others)),
+        "LiveLeftPredicted": fixed(sum(row["num_left"] > 0 for row in others)),
         "LiveOwnError": _percent_or_none(max(own, default=math.nan)),
         "LiveMedianError": _percent_or_none(_median(abs(row["error_mean"]) for row in others)),
-        "LiveWithinTen": fixed(sum(abs(row["error_mean"]) <= 0.1 for row in others)),
         "LiveEarly": fixed(sum(row["error_mean"] < 0 for row in others)),
         "LiveWorstError": NONE if worst is None else fixed(100 * worst["error_mean"], 1),
         "LiveWorstScheme": NONE if worst is None else tex.escape(worst["scheme"]),

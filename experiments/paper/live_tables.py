@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 
 from experiments.paper import tex
-from experiments.paper.macros import fixed, significant
+from experiments.paper.macros import fixed
 from gcjax import files, tables
 
 Row = dict[str, Any]
 """A run: a row of the experiment's results."""
 
 NONE = "--"
-HEADS = ("Scheme", "Commits", "Time", "Predicted", r"Error (\%)", "Promise", "Replay")
-COLUMNS = r"l@{\ \,}" + r"r@{\ \,}" * 4 + r"l@{\ \,}r"
+HEADS = ("Scheme", "Commits", "Time", "Pred.", r"Error (\%)", "Kept", "Replay")
+COLUMNS = r"l@{\ \,}" + r"r@{\ \,}" * 4 + r"c@{\ \,}r"
 PAGE = "running/parameter_server.md"
 """The page of the documentation that has the table."""
 
@@ -56,9 +56,9 @@ def _cells(row: Row) -> list[str]:
     """The cells of a run."""
     times = [or_none(lambda value: f"{value:.2f}", row[name]) for name in ("reach", "predicted")]
     error = or_none(lambda value: rf"${100 * value:+.1f}\pm{100 * row['error_std']:.1f}$", row["error_mean"])
-    promise = NONE if row["promise"] == "-" else row["promise"]
-    difference = significant(row["replay_difference"], 1)
-    return [tex.escape(row["scheme"]), fixed(row["num_commits"]), *times, error, promise, difference]
+    kept = {"kept": "yes", "broken": "no"}.get(row["promise"], NONE)
+    difference = f"{row['replay_difference']:.0e}".replace("e-0", "e-").replace("0e+00", "0")
+    return [tex.escape(row["scheme"]), fixed(row["num_commits"]), *times, error, kept, difference]
 
 
 def page_table(folder: Path, facts: dict[str, Any]) -> str:

@@ -33,7 +33,7 @@ def row(scheme, scenario, reach, predicted, error, **fields):
 ROWS = [
     row("ASP", "nobody slow", 1.0, 1.1, 0.5, load=0.5),  # predicted from itself: does not count
     row("BSP", "nobody slow", 2.0, 1.0, -0.3),
-    row("K, K=2", "nobody slow", 3.0, 3.3, 0.1, promise="broken"),
+    row("K, K=2", "nobody slow", 3.0, 3.3, 0.1, promise="broken", replay_difference=0.0),
     row("ASP", "one killed", 4.0, **{k: v for k, v in GONE.items() if k == "predicted"}, error=math.nan, num_left=1),
     row("BSP", "one killed", math.inf, 2.0, 0.02, num_left=1, replay_difference=0.5, promise="-"),
     row("K, K=2", "one killed", 5.0, 6.0, -0.04, load=7.0),
@@ -89,8 +89,9 @@ def test_the_table_has_all_schemes_and_scenarios(tmp_path):
     _, tables = live.live(folder_of_run(tmp_path / "live", rows))
     lines = [line for line in tables["live"].splitlines() if "&" in line]
     assert lines[1].startswith(r"\emph{nobody slow}") and r"\emph{third}" in lines[1]
-    assert r"BSP & 1\,200 & 2.00 & 1.00 & $-30.0\pm1.1$ & kept & \ensuremath{2\times 10^{-7}}" in lines[3]
-    assert r"BSP & 1\,200 & -- & 2.00 & $+2.0\pm1.1$ & -- & 0.5" in tables["live"]
+    assert r"BSP & 1\,200 & 2.00 & 1.00 & $-30.0\pm1.1$ & yes & 2e-7" in lines[3]
+    assert r"BSP & 1\,200 & -- & 2.00 & $+2.0\pm1.1$ & -- & 5e-1" in tables["live"]
+    assert r"3.30 & $+10.0\pm1.1$ & no & 0" in tables["live"]
     assert len(lines) == 1 + 8 and all(line.count("&") == lines[0].count("&") for line in lines)
 
 
