@@ -79,7 +79,7 @@ def _kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
     if not others:
         return {"sources": {}, "files": {}, "groups": {}}
     path = out / "provenance.json"
-    said = json.loads(path.read_text()) if path.exists() else {"mode": mode, "sources": {}, "files": {}}
+    said: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"mode": mode, "sources": {}, "files": {}}
     missing = others if said["mode"] != mode else [name for name in others if name not in said["sources"]]
     if missing:
         raise ValueError(

@@ -2,10 +2,11 @@
 
 import json
 import math
+import sys
 
 import pytest
 
-from experiments.paper import generate, live, live_tables, macros
+from experiments.paper import __main__, generate, live, live_tables, macros, provenance
 from gcjax import files
 
 FACTS = {
@@ -110,6 +111,25 @@ def test_the_page_gets_the_table_between_its_marks(tmp_path):
     page.write_text("no marks")
     with pytest.raises(ValueError, match="it has them 0 times"):
         live_tables.write_page(folder, FACTS, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("words", "written"),
+    [
+        (["--only", "live"], None),
+        (["--only", "live", "--write"], {"only": ["live"], "docs": provenance.ROOT / "docs"}),
+        (["--only", "live", "--write", "--quick"], {"only": ["live"], "docs": None}),  # pages have full runs only
+    ],
+)
+def test_what_is_run_is_written_if_asked_for(monkeypatch, tmp_path, words, written):
+    done, calls = [], []
+    monkeypatch.setattr(__main__.runs, "ensure", lambda name, *rest: done.append(name))
+    monkeypatch.setattr(generate, "write", lambda *rest, **options: calls.append((rest, options)))
+    monkeypatch.setattr(sys, "argv", ["paper", *words, "--runs", str(tmp_path), "--out", str(tmp_path / "out")])
+    __main__.main()
+    mode = "quick" if "--quick" in words else "full"
+    assert done == ["live"]
+    assert calls == ([] if written is None else [((tmp_path, mode, tmp_path / "out"), written)])
 
 
 @pytest.fixture
