@@ -9,7 +9,7 @@ python -m experiments.paper --only live --write  # runs these, and writes what i
 import argparse
 from pathlib import Path
 
-from experiments.paper import computed, runs
+from experiments.paper import computed, generate, runs
 from experiments.paper.provenance import ROOT
 
 
@@ -24,12 +24,12 @@ def main() -> None:
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="whose table of live runs is written, if full")
     options = parser.parse_args()
     mode = "quick" if options.quick else "full"
+    if options.only and options.write:
+        generate.kept(options.out, options.only, mode)  # now, not after the runs
     for name in options.only or [*runs.RUNS, *computed.COMPUTED]:
         print(f"{name} ({mode})", flush=True)
         (runs if name in runs.RUNS else computed).ensure(name, options.runs, mode)
     if options.write or not options.only:
-        from experiments.paper import generate
-
         docs = options.docs if mode == "full" else None
         generate.write(options.runs, mode, options.out, only=options.only or (), docs=docs)
 

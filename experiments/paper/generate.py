@@ -56,7 +56,7 @@ def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), doc
     """
     out.mkdir(parents=True, exist_ok=True)
     new = list(only or [*OF_RUNS, *OF_COMPUTED])
-    page = _kept(out, new, mode)
+    page = kept(out, new, mode)
     sources = page["sources"] | _sources(folder, mode, new)
     tables: dict[str, str] = {}
     for name in new:
@@ -73,8 +73,12 @@ def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), doc
         live_tables.write_page(runs.folder_of("live", folder, mode), sources["live"], docs)
 
 
-def _kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
-    """What stays of the generated files: `sources`, `files`, and `groups` of macros, each without those of `new`."""
+def kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
+    """What stays of the generated files: `sources`, `files`, and `groups` of macros, each without those of `new`.
+
+    Raises:
+      ValueError: if it is not there, or is of the other mode.
+    """
     others = [name for name in (*OF_RUNS, *OF_COMPUTED) if name not in new]
     if not others:
         return {"sources": {}, "files": {}, "groups": {}}

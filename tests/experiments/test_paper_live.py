@@ -122,13 +122,14 @@ def test_the_page_gets_the_table_between_its_marks(tmp_path):
     ],
 )
 def test_what_is_run_is_written_if_asked_for(monkeypatch, tmp_path, words, written):
-    done, calls = [], []
+    done, calls, asked = [], [], []
+    monkeypatch.setattr(generate, "kept", lambda *rest: asked.append(done[:]))
     monkeypatch.setattr(__main__.runs, "ensure", lambda name, *rest: done.append(name))
     monkeypatch.setattr(generate, "write", lambda *rest, **options: calls.append((rest, options)))
     monkeypatch.setattr(sys, "argv", ["paper", *words, "--runs", str(tmp_path), "--out", str(tmp_path / "out")])
     __main__.main()
     mode = "quick" if "--quick" in words else "full"
-    assert done == ["live"]
+    assert done == ["live"] and asked == ([] if written is None else [[]])  # before anything is run
     assert calls == ([] if written is None else [((tmp_path, mode, tmp_path / "out"), written)])
 
 
