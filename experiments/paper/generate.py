@@ -1,10 +1,11 @@
 """Writes `paper/generated`: the numbers, tables and figures of the manuscript, and where they come from."""
 
 import json
+from collections.abc import Collection, Iterable
 from pathlib import Path
 from typing import Any
 
-from experiments.paper import checked, coded, figures, macros, provenance, runs, trained
+from experiments.paper import checked, coded, figures, live, live_tables, macros, provenance, runs, trained
 from gcjax import files
 
 OF_RUNS = {
@@ -15,6 +16,7 @@ OF_RUNS = {
     "worker_busy": trained.worker_busy,
     "delays": trained.delays,
     "two_stragglers": trained.two_stragglers,
+    "live": live.live,
 }
 OF_COMPUTED = {
     "identities": checked.identities,
@@ -36,40 +38,89 @@ _FIGURES = {
 _HIDDEN = ("platform", "device", "num_devices")
 
 
-def write(folder: Path, mode: str, out: Path) -> None:
-    """Writes all generated files.
+def write(folder: Path, mode: str, out: Path, *, only: Collection[str] = (), docs: Path | None = None) -> None:
+    """Writes all generated files, or those of some experiments.
+
+    What is of other experiments stays as it is in `out`, and so does what is said about where it comes from; the
+    macros on the setup are of all.
 
     Args:
       folder: of the runs.
       mode: full or quick.
       out: the folder to write.
+      only: names of `OF_RUNS` and `OF_COMPUTED`; all by default.
+      docs: the folder of the documentation, whose table of the live runs is written, too; None for none.
+
+    Raises:
+      ValueError: if the others are not there, or are of the other mode.
     """
     out.mkdir(parents=True, exist_ok=True)
-    sources = _sources(folder, mode)
-    groups = {"setup": _setup(sources, mode), "schemes": checked.registered()}
-    tables: dict[str, tuple[str, str]] = {}
-    for name, numbers_of in OF_RUNS.items():
-        groups[name], own = numbers_of(runs.folder_of(name, folder, mode))
-        tables |= {table: (text, name) for table, text in own.items()}
-    for name, numbers_of_result in OF_COMPUTED.items():
-        path = folder / mode / f"{name}.result.json"
-        groups[name], own = numbers_of_result(json.loads(path.read_text())["result"])
-        tables |= {table: (text, name) for table, text in own.items()}
-    heads = {name: _head(sources[name]) if name in sources else f"{mode} mode" for name in groups}
-    files.write_text(out / "numbers.tex", macros.text_of(groups, heads))
-    for table, (text, name) in tables.items():
-        files.write_text(out / f"table_{table}.tex", f"% {_head(sources[name])}\n{text}")
-    drawn = _draw(folder, mode, out)
-    products = {f"table_{table}.tex": name for table, (_, name) in tables.items()} | drawn
-    page = {"mode": mode, "sources": sources, "files": products | {"numbers.tex": "all"}}
-    files.write_text(out / "provenance.json", json.dumps(page, indent=2, sort_keys=True) + "\n")
+    new = list(only or [*OF_RUNS, *OF_COMPUTED])
+    page = kept(out, new, mode)
+    sources = page["sources"] | _sources(folder, mode, new)
+    tables: dict[str, str] = {}
+    for name in new:
+        page["groups"][name], own = _numbers(name, folder, mode)
+        for table, text in own.items():
+            files.write_text(out / f"table_{table}.tex", f"% {_head(sources[name])}\n{text}")
+            tables[f"table_{table}.tex"] = name
+    _write_numbers(out / "numbers.tex", page["groups"], sources, mode)
+    drawn = _draw(folder, mode, out, new, timelines=not only)
+    products = page["files"] | tables | drawn | {"numbers.tex": "all"}
+    said = {"mode": mode, "sources": sources, "files": products}
+    files.write_text(out / "provenance.json", json.dumps(said, indent=2, sort_keys=True) + "\n")
+    if docs is not None and "live" in new:
+        live_tables.write_page(runs.folder_of("live", folder, mode), sources["live"], docs)
 
 
-def _sources(folder: Path, mode: str) -> dict[str, dict[str, Any]]:
+def kept(out: Path, new: Collection[str], mode: str) -> dict[str, Any]:
+    """What stays of the generated files: `sources`, `files`, and `groups` of macros, each without those of `new`.
+
+    Raises:
+      ValueError: if it is not there, or is of the other mode.
+    """
+    others = [name for name in (*OF_RUNS, *OF_COMPUTED) if name not in new]
+    if not others:
+        return {"sources": {}, "files": {}, "groups": {}}
+    path = out / "provenance.json"
+    said: dict[str, Any] = json.loads(path.read_text()) if path.exists() else {"mode": mode, "sources": {}, "files": {}}
+    missing = others if said["mode"] != mode else [name for name in others if name not in said["sources"]]
+    if missing:
+        raise ValueError(
+            f"what is not written anew must be there, of {mode} runs; {out} has none of {', '.join(missing)}. Name "
+            "these after --only, too, or leave --only away."
+        )
+    groups = macros.groups_of((out / "numbers.tex").read_text())
+    return {
+        "sources": {name: said["sources"][name] for name in others},
+        "files": {name: source for name, source in said["files"].items() if source not in new},
+        "groups": {name: groups[name] for name in others},
+    }
+
+
+def _numbers(name: str, folder: Path, mode: str) -> tuple[macros.Macros, trained.Table]:
+    """The macros and tables of an experiment."""
+    if name in OF_RUNS:
+        return OF_RUNS[name](runs.folder_of(name, folder, mode))
+    path = folder / mode / f"{name}.result.json"
+    return OF_COMPUTED[name](json.loads(path.read_text())["result"])
+
+
+def _write_numbers(path: Path, groups: dict[str, macros.Macros], sources: dict[str, dict[str, Any]], mode: str) -> None:
+    """Writes all macros, those on the setup and on the schemes first, which are counted now."""
+    ordered = {"setup": _setup(sources, mode), "schemes": checked.registered()}
+    ordered |= {name: groups[name] for name in (*OF_RUNS, *OF_COMPUTED)}
+    heads = {"setup": f"{mode} mode", "schemes": f"{mode} mode, commit {provenance.commit()}"}
+    heads |= {name: _head(sources[name]) for name in groups}
+    files.write_text(path, macros.text_of(ordered, heads))
+
+
+def _sources(folder: Path, mode: str, names: Collection[str]) -> dict[str, dict[str, Any]]:
     """Experiment -> where its results come from."""
-    said = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in OF_RUNS}
-    for name in OF_COMPUTED:
-        said[name] = json.loads((folder / mode / f"{name}.result.json").read_text())["provenance"]
+    said = {name: json.loads((folder / mode / f"{name}.json").read_text()) for name in names if name in OF_RUNS}
+    for name in names:
+        if name in OF_COMPUTED:
+            said[name] = json.loads((folder / mode / f"{name}.result.json").read_text())["provenance"]
     return {name: {k: v for k, v in facts.items() if k not in _HIDDEN} for name, facts in said.items()}
 
 
@@ -85,33 +136,42 @@ def _head(facts: dict[str, Any]) -> str:
 
 def _setup(sources: dict[str, dict[str, Any]], mode: str) -> macros.Macros:
     """Versions, machine, dates, and the mark of quick mode."""
-    newest = max(sources.values(), key=lambda facts: str(facts["date"]))
     commits = sorted({str(facts["commit"]) for facts in sources.values()})
     seconds = sum(facts["processor_seconds"] for facts in sources.values())
     loads = [load for facts in sources.values() for load in facts["load_average"]]
+    dates = sorted(str(facts["date"])[:10] for facts in sources.values())
     quick = (
         r"\begin{center}\fbox{Quick mode: the numbers are of small runs, for trying the manuscript out.}\end{center}"
     )
     return {
         "GenBanner": quick if mode == "quick" else "",
-        "GenVersion": newest["versions"]["gcjax"],
+        "GenVersion": _each(facts["versions"]["gcjax"] for facts in sources.values()),
         "GenCommit": ", ".join(rf"\texttt{{{commit}}}" for commit in commits),
-        "GenJax": newest["versions"]["jax"],
-        "GenPython": newest["versions"]["python"],
-        "GenDate": str(newest["date"])[:10],
-        "GenProcessor": str(newest["processor"]),
-        "GenCores": macros.fixed(newest["cores"]),
+        "GenJax": _each(facts["versions"]["jax"] for facts in sources.values()),
+        "GenPython": _each(facts["versions"]["python"] for facts in sources.values()),
+        "GenDate": " to ".join(dict.fromkeys((dates[0], dates[-1]))),
+        "GenProcessor": _each(facts["processor"] for facts in sources.values()),
+        "GenCores": _each(facts["cores"] for facts in sources.values()),
         "GenMinutes": macros.fixed(seconds / 60),
         "GenLowLoad": f"{min(loads):.1f}",
         "GenHighLoad": f"{max(loads):.1f}",
     }
 
 
-def _draw(folder: Path, mode: str, out: Path) -> dict[str, Any]:
-    """Draws all figures; returns file -> where it comes from."""
+def _each(values: Iterable[Any]) -> str:
+    """The values, each once: one if all results are of the same machine."""
+    return " and ".join(sorted(set(map(str, values))))
+
+
+def _draw(folder: Path, mode: str, out: Path, names: Collection[str], *, timelines: bool) -> dict[str, Any]:
+    """Draws the figures of experiments, and the timelines, which are of none; returns file -> where it comes from."""
+    drawn: dict[str, Any] = {}
     for name, (draw, run) in _FIGURES.items():
-        draw(runs.folder_of(run, folder, mode), out / f"figure_{name}.pdf")
-    figures.timelines(out / "figure_timelines.pdf")
-    drawn: dict[str, Any] = {f"figure_{name}.pdf": run for name, (_, run) in _FIGURES.items()}
-    own = {"command": "python -m experiments.paper", "seed": 5, "commit": provenance.commit()}
-    return drawn | {"figure_timelines.pdf": own}
+        if run in names:
+            draw(runs.folder_of(run, folder, mode), out / f"figure_{name}.pdf")
+            drawn[f"figure_{name}.pdf"] = run
+    if timelines:
+        figures.timelines(out / "figure_timelines.pdf")
+        own = {"command": "python -m experiments.paper", "seed": 5, "commit": provenance.commit()}
+        drawn["figure_timelines.pdf"] = own
+    return drawn

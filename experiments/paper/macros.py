@@ -55,6 +55,17 @@ def text_of(groups: dict[str, Macros], heads: dict[str, str]) -> str:
     return "\n".join(lines)
 
 
+def groups_of(text: str) -> dict[str, Macros]:
+    """Experiment -> its macros, of the text of a file that `text_of` wrote."""
+    groups: dict[str, Macros] = {}
+    for line in text.splitlines():
+        if head := re.match(r"% (\w+): ", line):
+            groups[head[1]] = {}
+        elif macro := re.fullmatch(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}", line):
+            groups[list(groups)[-1]][macro[1]] = macro[2]
+    return groups
+
+
 def defined(path: Path) -> set[str]:
     """The names that a file of macros defines."""
     return set(re.findall(r"^\\newcommand\{\\([A-Za-z]+)\}", path.read_text(), re.MULTILINE))

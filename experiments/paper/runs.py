@@ -35,6 +35,15 @@ RUNS = {
     "worker_busy": Run("worker_busy/digits.gin", ("study.num_seeds = 2",)),
     "delays": Run("grouped/delays.gin", (*_SHORT_GROUPS, "group_delays.delays = (0, 200, 400)")),
     "two_stragglers": Run("grouped/two_stragglers.gin", _SHORT_GROUPS),
+    "live": Run(
+        "live/protocols.gin",
+        (
+            "live_protocols.schemes = {'ASP': @asp(), 'BSP': @bsp()}",
+            "live_protocols.scenarios = ('nobody slow', 'one killed')",
+            "live_protocols.seconds = 1.0",
+            "num_workers = 2",
+        ),
+    ),
 }
 """Name -> what is run."""
 

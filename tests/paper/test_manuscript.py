@@ -8,7 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from experiments.paper import live_tables
 from experiments.paper.macros import defined
+from tests.docs.tables import marked, table
 from tests.paper import text_rules
 
 PAPER = Path(__file__).parents[2] / "paper"
@@ -78,10 +80,35 @@ def test_the_tables_and_numbers_say_where_they_come_from():
         assert text_rules.imbalance("\n".join(body)) == []
 
 
+def live_times_of_the_manuscript():
+    """(scheme, scenario) -> measured and predicted seconds, in two halves side by side; -- is -."""
+    times, scenarios = {}, ["", ""]
+    for line in (GENERATED / "table_live.tex").read_text().splitlines():
+        cells = [cell.strip().removesuffix(r"\\").strip() for cell in line.split("&")]
+        for half in (0, 1) if len(cells) == 14 else ():
+            scheme, _, measured, predicted, *_ = cells[7 * half : 7 * half + 7]
+            if head := re.fullmatch(r"\\emph\{(.+)\}", scheme):
+                scenarios[half] = head[1]
+            elif scheme and scheme != "Scheme":
+                times[scheme, scenarios[half]] = f"{measured} ({predicted})".replace("--", "-")
+    return times
+
+
+def test_the_page_on_the_parameter_server_has_the_runs_of_the_manuscript():
+    page = PAPER.parent / "docs" / live_tables.PAGE
+    command, text = marked(page)["live"]
+    facts = PROVENANCE["sources"]["live"]
+    times = live_times_of_the_manuscript()
+    assert times and table(text) == times
+    assert command == facts["command"] and f"Measured on {facts['date'][:10]} on {facts['cores']}" in page.read_text()
+
+
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("latexmk") is None, reason="needs LaTeX")
 def test_it_can_be_typeset(tmp_path):
     command = ["latexmk", "-pdf", "-interaction=nonstopmode", "-halt-on-error", f"-outdir={tmp_path}", "main.tex"]
     done = subprocess.run(command, cwd=PAPER, capture_output=True, text=True)
     assert done.returncode == 0, done.stdout[-3000:]
-    assert "undefined" not in (tmp_path / "main.log").read_text(errors="replace")
+    log = (tmp_path / "main.log").read_text(errors="replace")
+    assert "undefined" not in log
+    assert int(re.search(r"Output written on .+?\((\d+)\s+pages", log, re.DOTALL)[1]) <= 12

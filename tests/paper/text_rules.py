@@ -18,10 +18,10 @@ from pathlib import Path
 NAMES = ("H1", "H2", "H3", "double precision")
 COMMANDS = re.findall(
     r"\w+",
-    "author begin bibliography bibliographystyle bibsep bigl bigr cap caption centering citep citet date "
-    "documentclass emph end eqref footnotesize ge graphicspath hat includegraphics input label lstset maketitle "
-    "mathrm max paragraph parallel pm ref section setlength small subsection sum texttt textwidth title ttfamily "
-    "usepackage vee wedge",
+    "abovecaptionskip author begin bibliography bibliographystyle bibsep bigl bigr cap caption centering citep citet "
+    "date documentclass emph end eqref floatsep footnotesize ge graphicspath hat includegraphics input label lstset "
+    "maketitle mathrm max paragraph parallel pm ref scriptsize section setlength small subsection sum textfloatsep "
+    "texttt textwidth title ttfamily usepackage vee wedge",
 )
 """The commands of LaTeX that the text may use: a misspelled one is found without LaTeX."""
 

@@ -1,0 +1,112 @@
+"""Tables of the runs with a parameter server, for the manuscript and for the documentation."""
+
+import math
+import re
+from collections.abc import Callable
+from itertools import zip_longest
+from pathlib import Path
+from typing import Any
+
+from experiments.paper import tex
+from experiments.paper.macros import fixed
+from gcjax import files, tables
+
+Row = dict[str, Any]
+"""A run: a row of the experiment's results."""
+
+NONE = "--"
+HEADS = ("Scheme", "Commits", "Time", "Pred.", r"Error (\%)", "Kept", "Replay")
+COLUMNS = r"l@{\ \,}" + r"r@{\ \,}" * 4 + r"c@{\ \,}r"
+PAGE = "running/parameter_server.md"
+"""The page of the documentation that has the table."""
+
+_BLOCK = re.compile(r"(<!-- table live: .+ -->\n).*?(?=<!-- end live -->)", re.DOTALL)
+
+
+def run_rows(folder: Path) -> list[Row]:
+    """The rows of the results."""
+    rows: list[Row] = files.read_table(folder / "results.parquet").to_pylist()
+    return rows
+
+
+def names(rows: list[Row], column: str) -> list[str]:
+    """The values of a column, each once, in order."""
+    return list(dict.fromkeys(row[column] for row in rows))
+
+
+def or_none(text: Callable[[float], str], value: float) -> str:
+    """A number as text, or a dash if there is none."""
+    return text(value) if math.isfinite(value) else NONE
+
+
+def tex_table(rows: list[Row]) -> str:
+    """A block for each scenario, in two halves side by side."""
+    blank = [""] * (len(HEADS) - 1)
+    blocks = [
+        [[rf"\emph{{{tex.escape(name)}}}", *blank], *(_cells(row) for row in rows if row["scenario"] == name)]
+        for name in names(rows, "scenario")
+    ]
+    half = -(-len(blocks) // 2)
+    left, right = ([line for block in some for line in block] for some in (blocks[:half], blocks[half:]))
+    lines = [[*one, *other] for one, other in zip_longest(left, right, fillvalue=[""] * len(HEADS))]
+    return tex.tabular(f"@{{}}{COLUMNS}@{{\\quad}}{COLUMNS}@{{}}", HEADS * 2, lines)
+
+
+def _cells(row: Row) -> list[str]:
+    """The cells of a run."""
+    times = [or_none(lambda value: f"{value:.2f}", row[name]) for name in ("reach", "predicted")]
+    error = or_none(lambda value: rf"${100 * value:+.1f}\pm{100 * row['error_std']:.1f}$", row["error_mean"])
+    kept = {"kept": "yes", "broken": "no"}.get(row["promise"], NONE)
+    difference = f"{row['replay_difference']:.0e}".replace("e-0", "e-").replace("0e+00", "0")
+    return [tex.escape(row["scheme"]), fixed(row["num_commits"]), *times, error, kept, difference]
+
+
+def page_table(folder: Path, facts: dict[str, Any]) -> str:
+    """The same runs for the documentation: a row a scheme, a column a scenario; where they come from is below.
+
+    Args:
+      folder: of the run.
+      facts: its provenance.
+    """
+    rows = run_rows(folder)
+    at = {(row["scheme"], row["scenario"]): row for row in rows}
+    scenarios = names(rows, "scenario")
+    lines = [
+        [name, *(_page_cell(at.get((name, scenario))) for scenario in scenarios)] for name in names(rows, "scheme")
+    ]
+    loads = [row["load"] for row in rows]
+    source = (
+        f"Measured on {facts['date'][:10]} on {facts['cores']} cores ({facts['processor']}), gcjax "
+        f"{facts['versions']['gcjax']} at {facts['commit']}, JAX {facts['versions']['jax']}; "
+        f"{min(loads):.1f} to {max(loads):.1f} processes wanted a core. One run each."
+    )
+    return f"{tables.markdown_table(['scheme', *scenarios], lines)}\n\n{source}"
+
+
+def _page_cell(row: Row | None) -> str:
+    """Measured and predicted seconds to the target."""
+    if row is None:
+        return "-"
+    measured, predicted = (f"{row[name]:.2f}" if math.isfinite(row[name]) else "-" for name in ("reach", "predicted"))
+    return f"{measured} ({predicted})"
+
+
+def write_page(folder: Path, facts: dict[str, Any], docs: Path) -> None:
+    """Puts the table into the page, in place of what stands between its marks.
+
+    Args:
+      folder: of the run.
+      facts: its provenance.
+      docs: the folder of the documentation.
+
+    Raises:
+      ValueError: if the page has no such marks.
+    """
+    text = (docs / PAGE).read_text()
+    table = page_table(folder, facts)
+    new, count = _BLOCK.subn(lambda block: f"{block[1]}{table}\n", text)
+    if count != 1:
+        raise ValueError(
+            f"{PAGE} must have '<!-- table live: COMMAND -->' and '<!-- end live -->' once; it has them {count} times."
+        )
+    files.write_text(docs / PAGE, new)
