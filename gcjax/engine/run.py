@@ -24,7 +24,7 @@ from gcjax.engine.program import Options, Program
 from gcjax.engine.resume import Resume, check_same_run, resume_options, same_ring_size
 from gcjax.engine.start import Start, started
 from gcjax.engine.training_loop import Source, advance, begin, versions_alive
-from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions
+from gcjax.engine.validation import check_commits, check_residual, check_same_chunks, check_versions, reads_one_version
 from gcjax.protocols.base import (
     Protocol,
     Schedule,
@@ -124,6 +124,8 @@ def run(
     _validate.rng_key(rng_key)
     network = _network(network, task, params, num_workers=durations.shape[1])
     absences = checked_absences(absences, durations)
+    if absences is not None:  # a worker that comes back can read a newer version than others in its commit
+        protocol = protocol._replace(one_version=False)
     inputs = durations, rng_key, params, network, absences, task.data, resume.run
     traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
     simulated = simulation_inputs(durations, network, absences)
@@ -204,7 +206,8 @@ def replay(
     _validate.rng_key(rng_key)
     check_shapes(schedule, schedule.start.shape)
     check_structure(schedule, protocol)
-    check_versions(protocol.one_version, schedule)
+    if protocol.code is None:  # a worker that comes back can have read a newer version than others in its commit
+        protocol = protocol._replace(one_version=protocol.one_version and reads_one_version(schedule))
     schedule = jax.tree.map(jnp.asarray, schedule)
     options = Options(
         num_commits=num_commits, eval_every=_eval_every(eval_every, schedule),

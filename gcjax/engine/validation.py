@@ -111,14 +111,18 @@ def check_same_chunks(code: GradientCode, task: Task) -> None:
 
 def check_versions(one_version: bool, schedule: Schedule) -> None:
     """Raises a `ValueError` if the contributions to a commit read different versions though `one_version` is set."""
-    if one_version and schedule.worker.shape[-1] > 1:
-        version, is_contribution = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0  # [..., E, C]
-        newest = np.where(is_contribution, version, -1).max(axis=-1, keepdims=True)
-        if (is_contribution & (version != newest)).any():
-            raise ValueError(
-                "contributions to one commit of this schedule read different versions, but the protocol says that "
-                "they read the same. Make it with Protocol(schedule, one_version=False)."
-            )
+    if one_version and not reads_one_version(schedule):
+        raise ValueError(
+            "contributions to one commit of this schedule read different versions, but the protocol says that "
+            "they read the same. Make it with Protocol(schedule, one_version=False)."
+        )
+
+
+def reads_one_version(schedule: Schedule) -> bool:
+    """Whether all contributions to a commit read the same version."""
+    version, is_contribution = np.asarray(schedule.version), np.asarray(schedule.worker) >= 0  # [..., E, C]
+    newest = np.where(is_contribution, version, -1).max(axis=-1, keepdims=True)
+    return not (is_contribution & (version != newest)).any()
 
 
 def check_residual(run: Run, protocol: Protocol) -> None:

@@ -22,7 +22,9 @@ class Calibration(NamedTuple):
     """What was measured in a live run.
 
     Attributes:
-      durations: float64[T, W] seconds of the units, in order; NaN where a worker has not ended one.
+      durations: float64[T, W] seconds of the units, in order; NaN where a worker has not ended one. By how much a
+        message took longer than the median counts to its unit, if that is more than a unit takes: its worker was
+        held up, for example suspended.
       send_seconds: float64[W], the median from the end of a worker's last unit to the arrival of its push.
       receive_seconds: float64[W], the median from the server's order, when it has dealt with what led to it, to the
         worker's first unit.
@@ -67,8 +69,12 @@ def calibration(run: LiveRun) -> Calibration:
         raise ValueError(f"each worker must have pushed once at least; worker {silent[0]} has not. Let it run longer.")
     service = float(np.median(run.service_seconds))
     receive = _medians(receive_seconds, is_first) - service
+    durations = np.where(np.isfinite(schedule.compute_end) & np.isfinite(durations), durations, np.nan)
+    for seconds, is_message in ((send_seconds, is_sent), (receive_seconds, is_first)):
+        excess = np.where(is_message, seconds, 0) - _medians(seconds, is_message)
+        durations += np.where(excess > np.nanmedian(durations, axis=0), excess, 0)
     return Calibration(
-        durations=np.where(np.isfinite(schedule.compute_end) & np.isfinite(durations), durations, np.nan),
+        durations=durations,
         send_seconds=_medians(send_seconds, is_sent).clip(0),
         receive_seconds=receive.clip(0),
         service_seconds=service,

@@ -84,3 +84,17 @@ def test_a_start_that_lacks_a_version_is_refused():
         engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, schedule, rng_key=KEY, start=start)
     with pytest.raises(ValueError, match="after one of the commits of the record; got 10000"):
         engine.replay(TASK, PROTOCOLS["ssp"], OPTIMIZER, schedule, rng_key=KEY, start=start._replace(commit=10000))
+
+
+@pytest.mark.promotes  # a mean loss divides by a count
+def test_a_worker_that_comes_back_can_read_another_version_than_its_group():
+    protocol = protocols.grouped(groups=((0, 1), (2, 3)))
+    durations = jnp.broadcast_to(jnp.array([3.0, 3.0, 1.0, 1.0]), (12, 4))
+    away = stragglers.absences(workers=(0,), leave=(1.2,), join=(1.5,))
+    run = engine.run(TASK, protocol, OPTIMIZER, durations, rng_key=KEY, absences=away)
+    schedule = jax.device_get(run.schedule)
+    versions = [set(v[w >= 0].tolist()) for v, w in zip(schedule.version, schedule.worker, strict=True)]
+    assert {0, 1} in versions
+    memberships = away.memberships(run.schedule)
+    again = engine.replay(TASK, protocol, OPTIMIZER, run.schedule, rng_key=KEY, memberships=memberships)
+    chex.assert_trees_all_close(run.params, again.params, rtol=1e-6)

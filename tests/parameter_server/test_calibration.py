@@ -38,6 +38,16 @@ def test_what_was_put_in_comes_out():
         assert measured.service_seconds == SERVICE
 
 
+def test_a_worker_that_was_suspended_while_it_sent_has_had_a_long_unit():
+    with jax.enable_x64(True):
+        run, durations, _ = simulated_run(protocols.asp())
+        late = run.schedule._replace(finish=run.schedule.finish.at[7, 1].add(20.0))
+        measured = parameter_server.calibration(run._replace(schedule=late))
+    assert measured.durations[7, 1] == pytest.approx(durations[7, 1] + 20.0)
+    np.testing.assert_allclose(np.delete(measured.durations[:9, 1], 7), np.delete(durations[:9, 1], 7), rtol=1e-9)
+    np.testing.assert_allclose(measured.send_seconds, 0.25, rtol=1e-6)
+
+
 @pytest.mark.parametrize("other", [protocols.bsp(), protocols.ssp(staleness=1), protocols.k_async(num_contributions=2)])
 def test_another_protocol_is_predicted(other):
     with jax.enable_x64(True):
