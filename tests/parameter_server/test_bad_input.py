@@ -14,7 +14,7 @@ import pyarrow.flight
 import pytest
 
 from gcjax import parameter_server, protocols, tasks
-from gcjax.parameter_server import Limits, Refused, Security, flight, wire, worker_program
+from gcjax.parameter_server import Limits, Refused, Security, flight, units, wire
 from tests.parameter_server.driven import Driven
 from tests.parameter_server.processes import Served
 from tests.parameter_server.runs import setup, start_workers
@@ -144,10 +144,10 @@ def test_who_pushes_numbers_that_are_not_finite_is_told_and_the_others_go_on(mon
 
 @pytest.mark.slow
 def test_a_worker_that_is_told_so_ends_with_the_error(monkeypatch):
-    finite = worker_program._is_finite
+    finite = units.is_finite
     monkeypatch.setattr(
-        worker_program,
-        "_is_finite",
+        units,
+        "is_finite",
         lambda tree: finite(tree) & (threading.current_thread().name != "bad"),
     )
     served = Served(setup(ASP), Limits(10, seconds=60.0, min_workers=2, non_finite="refuse"))
