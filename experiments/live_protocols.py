@@ -47,7 +47,7 @@ NOTES = """\
 - Seconds on the clock from the moment that all begin to {metric} {target:g}; a dash: not within {seconds:g} s. It is
   that of the commit at which a replay of the record gets there. `predicted`: what the simulator says, from the
   durations, messages and service times measured under {calibrated_by} where the same happens; not where a worker has
-  left, since nobody leaves in the simulator.
+  left, since its absence is not taken over into the simulation.
 - The error of commit times is that of the prediction, in percent of the measured time: the mean over all commits but
   the first five, ± their standard deviation.
 - Promise: whether the record keeps to the protocol's specification; a dash: it does not say what it promises if workers
@@ -96,8 +96,7 @@ def live_protocols(
 ) -> list[dict[str, Any]]:
     """Trains under each scheme in each scenario, with a parameter server and workers that are processes.
 
-    The folder: `results.parquet` (a row for each run), `summary.md`, `run.json`, `operative.gin`, and the times of
-    each run's units as `SCENARIO/SCHEME.csv`, which `gcjax.stragglers.replay` takes.
+    The folder: `results.parquet` (a row for each run), `summary.md`, `run.json` and `operative.gin`.
 
     Args:
       schemes: name -> protocol, each with a rule.

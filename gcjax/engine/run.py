@@ -33,6 +33,7 @@ from gcjax.protocols.base import (
     checked_network,
     compiled_schedule,
     simulation_inputs,
+    with_absences,
 )
 from gcjax.protocols.conformance.memberships import Membership
 from gcjax.protocols.conformance.structure import check_shapes, check_structure
@@ -124,8 +125,7 @@ def run(
     _validate.rng_key(rng_key)
     network = _network(network, task, params, num_workers=durations.shape[1])
     absences = checked_absences(absences, durations)
-    if absences is not None:  # a worker that comes back can read a newer version than others in its commit
-        protocol = protocol._replace(one_version=False)
+    protocol = with_absences(protocol, absences)
     inputs = durations, rng_key, params, network, absences, task.data, resume.run
     traced = any(_validate.is_traced(x) for x in jax.tree.leaves(inputs))
     simulated = simulation_inputs(durations, network, absences)

@@ -112,7 +112,8 @@ class Coordinator:
         if self.has_begun:
             self._join_all([worker], self._clock.event())
             return
-        self._early.append(worker)
+        if worker not in self._early:
+            self._early.append(worker)
         if len(self._early) == self._limits.min_workers:
             self.has_begun, workers, self._early = True, self._early, []
             self._clock.restart()

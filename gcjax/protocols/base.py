@@ -262,6 +262,11 @@ def simulation_inputs(durations: jax.Array, network: Network, absences: Absences
     return (durations, network) if absences is None else (durations, network, absences)
 
 
+def with_absences(protocol: Protocol, absences: Absences | None) -> Protocol:
+    """The protocol; where workers are away, one that comes back can read a newer version than others in its commit."""
+    return protocol if absences is None else protocol._replace(one_version=False)
+
+
 def checked_absences(absences: Absences | None, durations: jax.Array) -> Absences | None:
     """The absences for durations `[T, W]`, if there are any; a `ValueError` if they are none, or of other workers."""
     if absences is None:

@@ -20,6 +20,7 @@ from gcjax.engine.identity import run_identity
 from gcjax.engine.pieces import advance_in_pieces
 from gcjax.equality import comparable
 from gcjax.protocols import Protocol, Schedule, truncate
+from gcjax.protocols.base import with_absences
 from gcjax.study.base import Study
 from gcjax.study.inputs import Inputs
 from gcjax.tasks import Task
@@ -108,9 +109,10 @@ def train(
     # The runs end by time. This number only sizes the arrays of evaluations, alike for seeds that differ a little. A
     # protocol that looks at the loss may come to make more commits.
     max_commits = None if protocol.adaptive is not None else eval_every * study.num_evals
+    truncated_protocol = with_absences(_truncated_protocol(protocol, seconds), inputs.absences)
     training = _Training(
-        protocol=_truncated_protocol(protocol, seconds), optimizer=study.optimizer_of(scheme),
-        num_commits=max_commits, eval_every=eval_every,
+        protocol=truncated_protocol, optimizer=study.optimizer_of(scheme), num_commits=max_commits,
+        eval_every=eval_every,
     )  # fmt: skip
     train_all = _train_in_one_program if study.mesh is None else _train_on_mesh
     runs = train_all(training, scheme, study, inputs, out, report)

@@ -178,3 +178,14 @@ def test_a_push_that_is_skipped_between_two_pushes_to_one_commit_leaves_the_reco
         result = run.end()
         assert problems(name, result) == {}
     assert any(m.change == "skipped" for m in result.memberships)
+
+
+def test_a_worker_that_connects_twice_before_all_begin_counts_once(monkeypatch):
+    run = Driven("bsp", monkeypatch, min_workers=2)
+    for _ in range(2):
+        run.connections.clear()
+        run.join(0)
+    assert run.server.memberships == ()
+    run.join(1)
+    assert [m.worker for m in run.server.memberships] == [0, 1]
+    run.end()

@@ -84,3 +84,12 @@ def test_who_is_away_makes_no_commits_and_each_scheme_says_if_it_cannot_be_simul
     assert (leave < stay).all() and (leave >= 14).all()
     with pytest.raises(ValueError, match=r"'deadlines'.*workers can only be away .*stopped by the server"):
         plan(STUDY, {"deadlines": protocols.anytime_minibatch(seconds=2.0)}, conditions)
+
+
+def test_a_group_whose_member_comes_back_with_a_newer_version_is_trained(tmp_path):
+    slow_group = stragglers.scaled(SLOW, factor=3.0, workers=(0, 1))
+    away = stragglers.absences(workers=(0,), leave=(1.2,), join=(1.5,))
+    conditions = {"away": Condition(slow_group, stragglers.constant_network(), away)}
+    groups = {"groups": protocols.grouped(groups=((0, 1), (2, 3)))}
+    results = run(plan(STUDY, groups, conditions), out=tmp_path / "study", progress=progress.silent())
+    assert np.isfinite(final_rows(results)["suboptimality"]).all()
