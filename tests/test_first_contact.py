@@ -97,7 +97,7 @@ def test_windows_line_ends_in_a_trace(tmp_path, header):
     else:
         text = "0,1\n1,20\n3,40\n"  # a column a worker
     path.write_bytes(text.replace("\n", "\r\n").encode())
-    np.testing.assert_array_equal(stragglers.read_trace(path), seconds)
+    np.testing.assert_array_equal(stragglers.read_trace(path).compute, seconds)
 
 
 @pytest.mark.parametrize("number", some([errno.ENOSPC], [errno.EDQUOT]))

@@ -9,8 +9,7 @@ from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
 from gcjax.stragglers.iid import bimodal, constant, exponential, independent, pareto, shifted_exponential, weibull
 from gcjax.stragglers.markov import markov
 from gcjax.stragglers.network import Links, Network, constant_network, links
-from gcjax.stragglers.trace_files import read_trace, write_trace
-from gcjax.stragglers.traces import replay
+from gcjax.stragglers.traces import Reading, Trace, read_trace, replay, write_trace
 
 TABLE: dict[str, Entry] = {
     "bimodal": Entry(bimodal),
@@ -41,7 +40,9 @@ __all__ = [
     "Links",
     "Network",
     "RandomAbsences",
+    "Reading",
     "StragglerModel",
+    "Trace",
     "absences",
     "bimodal",
     "bursty",

@@ -80,7 +80,7 @@ def test_runs_that_are_done_are_not_repeated(tmp_path, monkeypatch):
     rows, others = experiment(out, monkeypatch)
     assert others == [names[1], *names[4:]] and rows == whole
     assert not (out / "checkpoints").exists() and (out / "live.json").exists()
-    assert stragglers.read_trace(out / "uncoded-nobody-slow.csv").shape == (4, 2)
+    assert stragglers.read_trace(out / "uncoded-nobody-slow.csv").compute.shape == (4, 2)
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"body": {}}', '{"body": 1, "sha256": 2}'])

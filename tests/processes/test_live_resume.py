@@ -70,6 +70,6 @@ def test_a_killed_worker_and_a_restart_lose_no_round(tmp_path):
     rows = json.loads((out / "live.json").read_text())
     assert rows[0] == done and len(rows) == 10
     assert {row["num_rounds"] for row in rows} == {NUM_ROUNDS}
-    trace = stragglers.read_trace(out / "uncoded-one-slow.csv").reshape(NUM_ROUNDS, LOAD, 2)
+    trace = stragglers.read_trace(out / "uncoded-one-slow.csv").compute.reshape(NUM_ROUNDS, LOAD, 2)
     np.testing.assert_allclose(trace[: len(before)], [round.chunk_seconds for round in before], rtol=1e-6)
     assert np.isfinite(trace).all() and not (out / "checkpoints").exists()

@@ -1,4 +1,4 @@
-"""A straggler model that replays measured times; see `gcjax.stragglers.trace_files` for the files.
+"""A straggler model that replays measured times; see `gcjax.stragglers.traces.files` for the files.
 
 Letters: T units of work, W workers. The columns of a trace are the workers measured.
 """
@@ -13,7 +13,8 @@ import numpy as np
 from gcjax import _validate
 from gcjax.equality import comparable
 from gcjax.stragglers.base import StragglerModel
-from gcjax.stragglers.trace_files import read_trace, trace_array
+from gcjax.stragglers.traces.base import Trace, trace_array
+from gcjax.stragglers.traces.files import read_trace
 
 STARTS = ("random", "recorded")
 WORKERS = ("recorded", "drawn")
@@ -28,7 +29,7 @@ class _State(NamedTuple):
 
 
 def replay(
-    *, trace: str | Path | np.ndarray | jax.Array, start: str = "random", workers: str = "recorded"
+    *, trace: str | Path | Trace | np.ndarray | jax.Array, start: str = "random", workers: str = "recorded"
 ) -> StragglerModel:
     """Measured times, again in their order.
 
@@ -40,7 +41,8 @@ def replay(
     over seeds says how much depends on the part, not how other measurements would have come out.
 
     Args:
-      trace: float[T, columns] seconds, NaN where not measured, inf for a failed worker; or a file for `read_trace`.
+      trace: a `Trace`, of which the seconds of computing count; or float[T, columns] seconds, NaN where not measured,
+        inf for a failed worker; or a file for `read_trace`.
       start: the first row. "random": the key draws it, one for all workers, so that what happened at the same time
         still does; where the workers are drawn, one for each. "recorded": row 0, as it was measured. With
         `workers="recorded"` nothing is random then, and every key gives the same durations.
@@ -57,7 +59,9 @@ def replay(
       >>> gcjax.stragglers.sample_durations(model, jax.random.key(0), num_units=3, num_workers=2).tolist()
       [[1.0, 2.0], [1.5, 2.0], [1.0, 2.0]]
     """
-    return _replay_model(read_trace(trace) if isinstance(trace, (str, Path)) else trace, start, workers)
+    if isinstance(trace, (str, Path)):
+        trace = read_trace(trace)
+    return _replay_model(trace.compute if isinstance(trace, Trace) else trace, start, workers)
 
 
 @comparable

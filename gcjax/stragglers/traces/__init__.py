@@ -1,0 +1,7 @@
+"""Measured times: files of them, and a straggler model that replays them."""
+
+from gcjax.stragglers.traces.base import Reading, Trace
+from gcjax.stragglers.traces.files import read_trace, write_trace
+from gcjax.stragglers.traces.replay import replay
+
+__all__ = ["Reading", "Trace", "read_trace", "replay", "write_trace"]

@@ -1,0 +1,174 @@
+"""The type of traces: what a job was measured to take.
+
+Letters: T steps (or units of work), W workers.
+"""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+
+MAX_CELLS_PER_ROW = 100
+"""At most so many cells of the array for each row of a file: a wrong number must not ask for all of the memory."""
+
+
+class Reading(NamedTuple):
+    """What was read, and what was done about what is not there or is there twice.
+
+    Attributes:
+      layout: the name of the layout of the file.
+      num_rows: rows read.
+      num_duplicates: rows that a later row for the same step and worker has replaced: a worker that goes on from a
+        checkpoint measures some steps again.
+      num_gaps: cells without a time between a worker's first and its last; they are NaN.
+      num_missing_steps: numbers between the first and the last step that no row has; they get no row of the trace.
+      joined: workers, by number, whose first time is later than the first step.
+      left: workers whose last time is before the last step.
+    """
+
+    layout: str
+    num_rows: int
+    num_duplicates: int
+    num_gaps: int
+    num_missing_steps: int
+    joined: tuple[int, ...]
+    left: tuple[int, ...]
+
+
+class Trace(NamedTuple):
+    """What a job was measured to take.
+
+    Attributes:
+      compute: float64[T, W] seconds that a step took a worker; NaN where not measured, inf from which on it failed.
+      communication: float64[T, W] seconds that it communicated and waited for others, or None if that is not known.
+      steps: int64[T], the numbers of the steps as recorded, increasing.
+      workers: the names of the workers, W of them.
+      is_relative: whether times are only known up to a factor; their median is then 1.
+      reading: what the reader did.
+    """
+
+    compute: np.ndarray
+    communication: np.ndarray | None
+    steps: np.ndarray
+    workers: tuple[str, ...]
+    is_relative: bool
+    reading: Reading
+
+
+def of_array(compute: Any, communication: Any = None, *, layout: str = "array") -> Trace:
+    """The trace of measured times, with numbers from 0 for steps and workers.
+
+    Args:
+      compute: float[T, W] seconds, NaN where not measured, inf for a failed worker.
+      communication: float[T, W] seconds, NaN where not measured; or None.
+      layout: what the report says.
+
+    Raises:
+      ValueError: if an array is not of this form.
+    """
+    compute = trace_array(compute).astype(np.float64)
+    if communication is not None:
+        communication = trace_array(communication).astype(np.float64)
+        if communication.shape != compute.shape:
+            raise ValueError(
+                f"compute and communication must have one shape; got {compute.shape} and {communication.shape}."
+            )
+    num_steps, num_workers = compute.shape
+    names = tuple(str(worker) for worker in range(num_workers))
+    reading = _reading(compute, layout, num_rows=compute.size, num_duplicates=0, num_missing_steps=0)
+    return Trace(compute, communication, np.arange(num_steps), names, False, reading)
+
+
+def of_rows(
+    layout: str,
+    worker: np.ndarray,
+    step: np.ndarray,
+    compute: np.ndarray,
+    communication: np.ndarray | None = None,
+    *,
+    workers: tuple[str, ...],
+    is_relative: bool = False,
+) -> Trace:
+    """The trace of a table with a row for a step of a worker, in any order.
+
+    The last row for a cell counts. A step that no row has gets no row of the trace.
+
+    Args:
+      layout: what the report says.
+      worker: int64[rows], the index of the row's worker in `workers`.
+      step: int64[rows], any numbers.
+      compute: float64[rows] seconds.
+      communication: float64[rows] seconds, or None.
+      workers: the names, W of them; each has a row.
+      is_relative: as in `Trace`.
+
+    Raises:
+      ValueError: if less than one in 100 of the cells has a row, or a time is negative.
+    """
+    steps = distinct(step)
+    num_cells = len(steps) * len(workers)
+    if num_cells > MAX_CELLS_PER_ROW * len(step):
+        raise ValueError(
+            f"a trace must have a row for at least one in {MAX_CELLS_PER_ROW} of the steps of its workers; there are "
+            f"{len(steps)} steps and {len(workers)} workers, but {len(step)} rows. Is a number wrong?"
+        )
+    cell = np.searchsorted(steps, step) * len(workers) + worker  # int64[rows]
+    has_row = np.zeros(num_cells, bool)
+    has_row[cell] = True
+    tables = []
+    for values in (compute, communication):
+        table = np.full(num_cells, np.nan)
+        if values is not None:
+            table[cell] = values  # of several rows for a cell the last one stays
+        tables.append(trace_array(table.reshape(len(steps), len(workers))))
+    reading = _reading(
+        tables[0],
+        layout,
+        num_rows=len(step),
+        num_duplicates=len(step) - int(has_row.sum()),
+        num_missing_steps=int(steps[-1] - steps[0] + 1 - len(steps)),
+    )
+    return Trace(tables[0], None if communication is None else tables[1], steps, workers, is_relative, reading)
+
+
+def distinct(values: np.ndarray) -> np.ndarray:
+    """The different values of an array of integers, in order; in a time linear in the array where they lie close."""
+    low, high = int(values.min()), int(values.max())
+    if high - low >= 4 * len(values):
+        return np.unique(values)
+    is_there = np.zeros(high - low + 1, bool)
+    is_there[values - low] = True
+    return np.flatnonzero(is_there) + low
+
+
+def trace_array(seconds: Any) -> np.ndarray:
+    """The array as float[T, W] of seconds >= 0, inf, or NaN; raises `ValueError` if it is no such array."""
+    array = np.asarray(seconds)
+    if array.ndim != 2 or 0 in array.shape or array.dtype.kind != "f":
+        raise ValueError(f"a trace must be float[T, W] with T, W >= 1; got {array.dtype}{list(array.shape)}.")
+    if (array < 0).any():
+        unit, worker = np.argwhere(array < 0)[0]
+        raise ValueError(
+            f"a trace must hold seconds >= 0, inf for a failed worker, NaN for no measurement; got "
+            f"{array[unit, worker]:g} for unit {unit} of worker {worker}."
+        )
+    return array
+
+
+def _reading(
+    compute: np.ndarray, layout: str, *, num_rows: int, num_duplicates: int, num_missing_steps: int
+) -> Reading:
+    """The report on times float64[T, W], of which these counts are known."""
+    is_measured = ~np.isnan(compute)
+    num_steps = len(compute)
+    first = np.where(is_measured.any(axis=0), is_measured.argmax(axis=0), num_steps)
+    last = np.where(is_measured.any(axis=0), num_steps - 1 - is_measured[::-1].argmax(axis=0), -1)
+    num_gaps = int((last - first + 1).clip(0).sum() - is_measured.sum())
+    return Reading(
+        layout=layout,
+        num_rows=num_rows,
+        num_duplicates=num_duplicates,
+        num_gaps=num_gaps,
+        num_missing_steps=num_missing_steps,
+        joined=tuple(np.flatnonzero((first > 0) & (last >= 0)).tolist()),
+        left=tuple(np.flatnonzero((last < num_steps - 1) & (last >= 0)).tolist()),
+    )

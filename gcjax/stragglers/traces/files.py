@@ -1,0 +1,144 @@
+"""Measured times in files: CSV, Parquet, or an array of NumPy.
+
+A table has the columns `worker`, `unit` (both counted from 0) and `seconds`, a row for each unit of work of each
+worker; `inf` is a failed worker, an empty cell a unit that was not measured; `communication`, if there is such a
+column, what the worker communicated and waited besides. `write_trace` adds a column `rows`, the rows of the whole file,
+so that a file of which the end is missing is known as such. The live runtime writes such files, one unit for each chunk
+of each round (`gcjax.engine.live`).
+
+Letters: T steps (or units of work), W workers.
+"""
+
+import io
+import math
+import os
+import tokenize
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+import pyarrow.parquet as parquet
+
+from gcjax.stragglers.traces import base, layouts
+from gcjax.stragglers.traces.base import Trace
+
+_READ_OPTIONS = csv.ReadOptions(use_threads=False)  # with one thread, errors name the row
+
+
+def write_trace(path: str | Path, trace: Any) -> None:
+    """Writes measured times as a CSV file; `read_trace` gives the same bits back.
+
+    Workers are written by their numbers, not their names.
+
+    Args:
+      path: the file, which is overwritten.
+      trace: a `Trace`, or float[T, W] seconds, NaN where not measured, inf for a failed worker.
+
+    Raises:
+      ValueError: if the array is not of this form.
+    """
+    if not isinstance(trace, Trace):
+        trace = base.of_array(trace)
+    row, worker = np.indices(trace.compute.shape)
+    columns = {
+        "worker": worker.ravel(),
+        "unit": trace.steps[row.ravel()],
+        "seconds": _with_empty_cells(trace.compute),
+    }
+    if trace.communication is not None:
+        columns[layouts.COMMUNICATION] = _with_empty_cells(trace.communication)
+    columns[layouts.ROWS] = np.full(trace.compute.size, trace.compute.size)
+    csv.write_csv(pa.table(columns), path)
+
+
+def _with_empty_cells(seconds: np.ndarray) -> pa.Array:
+    """The array, row by row, with an empty cell for each NaN."""
+    return pa.array(seconds.ravel(), mask=np.isnan(seconds).ravel())
+
+
+def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, scale: float = 1.0) -> Trace:
+    """Reads measured times; what kind of file it is, is seen from how it begins.
+
+    Four layouts of a table, CSV or Parquet, are known:
+
+    - that of `write_trace`, where `rows` may be missing;
+    - a job of the Alibaba Cluster Trace Program: `worker`, `time` (a training step) and `batch_time_norm`. It has only
+      ratios, so they are divided by their median: a typical step takes a second;
+    - operations of a job, as ByteDance's: `dp_rank`, `stage`, `step`, `optype`, `duration`. A worker is a data-parallel
+      rank. What it sends, receives, reduces and gathers is communication, all else computing; of both the seconds of
+      a step are summed, and their mean over its pipeline stages is taken;
+    - a column for each worker, named 0 to W-1, with a row for each unit.
+
+    Any other table can be read by the names of its columns. What is missing or there twice is dealt with as
+    `Trace.reading` says, and counted there: the later row counts for a cell that has two, a step that no row has gets
+    no row, and a cell without a row is NaN.
+
+    Args:
+      path: a CSV or Parquet file, or an array float[T, W] in a .npy file.
+      columns: the names of the columns that hold "worker" (numbers or text), "step" (whole numbers), "compute", and
+        "communication" if there is one; for a table of a layout that is not known.
+      scale: seconds in a unit of the file's times, for example 1e-3 where it has milliseconds.
+
+    Returns:
+      Workers in the order of their numbers (or names), steps in that of theirs.
+
+    Raises:
+      ValueError: if there is no such file, or a part of it is missing, or it has none of the layouts, or leaves out
+        more than 99 of 100 cells, or its array is of another form.
+
+    Warns:
+      UserWarning: if the last line of a CSV file without the column `rows` does not end: it may have been cut.
+    """
+    try:
+        data = pa.input_stream(os.fspath(path)).read()
+        is_array = data.startswith(b"\x93NUMPY")
+        if is_array:
+            array = np.load(io.BytesIO(data), allow_pickle=False)
+        else:
+            table = _table(data)
+    except _DAMAGE as error:
+        raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
+    if is_array:
+        return _scaled(base.of_array(array, layout="NumPy"), scale)
+    if not data.startswith(_PARQUET) and layouts.ROWS not in table.column_names:
+        _warn_if_cut(path, data)
+    return _scaled(layouts.from_table(str(path), table, columns), scale)
+
+
+_PARQUET = b"PAR1"
+
+
+def _table(data: bytes) -> pa.Table:
+    """The table in the bytes of a CSV or Parquet file."""
+    source = pa.BufferReader(data)
+    return parquet.ParquetFile(source).read() if data.startswith(_PARQUET) else csv.read_csv(source, _READ_OPTIONS)
+
+
+def _scaled(trace: Trace, scale: float) -> Trace:
+    """The trace with its times multiplied."""
+    if not (math.isfinite(scale) and scale > 0):
+        raise ValueError(f"scale must be a positive number; got {scale!r}.")
+    if scale == 1:
+        return trace
+    communication = None if trace.communication is None else trace.communication * scale
+    return trace._replace(compute=trace.compute * scale, communication=communication)
+
+
+_DAMAGE = (OSError, EOFError, MemoryError, ValueError, SyntaxError, tokenize.TokenError, TypeError, RecursionError)
+"""What libraries raise for a damaged file: NumPy reads a header as Python; `pa.ArrowInvalid` is a `ValueError`."""
+
+
+def _warn_if_cut(path: str | Path, data: bytes) -> None:
+    """Warns if the last line of a CSV file does not end."""
+    if not data.endswith((b"\n", b"\r")):
+        lines = data.splitlines()
+        last_line = lines[-1].decode(errors="replace")
+        warnings.warn(
+            f"The last line of {path} does not end with a line break: line {len(lines)}, {last_line!r}. If the file "
+            "was cut, its last number is too short, and rows are missing.",
+            stacklevel=3,
+        )
