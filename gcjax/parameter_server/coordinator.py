@@ -272,6 +272,10 @@ class Coordinator:
         """Stops the turns under way: whoever has done something that counts is asked for it."""
         asked = self._stops.begin(decision.progress, decision.alive & ~decision.idle, now)
         self.waiting.stop(asked)
+        self._send_stops(asked)
+
+    def _send_stops(self, asked: np.ndarray) -> None:
+        """Asks these workers, `bool[W]`, for a push."""
         for worker in np.flatnonzero(asked).tolist():
             header = {**self._stops.request(worker), "turn": self._commits.log.turn_number(worker)}
             self._members.send(worker, Message(header))
@@ -281,14 +285,22 @@ class Coordinator:
         now = self._clock.event()
         self._carry_out(self._decide(LOOK, 0, now), now)
 
-    def _do_without(self, workers: np.ndarray) -> None:
-        """Goes on without the push of workers, `bool[W]`, that have been stopped."""
-        if self._commits.coded is None:
-            self.waiting.stop(np.asarray(self.waiting.view.stopped) & ~workers)
-        else:
-            self.waiting.forget_progress(workers)
+    def _do_without(self, silent: np.ndarray) -> None:
+        """Goes on without the push of workers, `bool[W]`, that have been stopped, as the others are enough.
+
+        Where that takes somebody who had done nothing yet at the stop, it is asked now.
+        """
+        if self._commits.coded is not None:
+            self.waiting.forget_progress(silent)
             self._drop_answers()
-        self._look_again()
+            self._look_again()
+        elif self.waiting.would_stop_without(silent | self._not_asked, self._clock.now()):
+            self.waiting.stop(np.zeros_like(silent))
+            self._look_again()
+        else:
+            asked = self._stops.ask_more(np.asarray(self.waiting.view.progress), self._not_asked, self._clock.now())
+            self.waiting.stop(silent | asked)
+            self._send_stops(asked)
 
     def _lose_answer(self, worker: int, now: float, *, leaves: bool) -> None:
         """Goes on without the answer of a worker that has been stopped, as it `leaves`, or is skipped.
@@ -298,7 +310,7 @@ class Coordinator:
         """
         if self._commits.coded is not None:
             self._drop_answers()
-        elif not self.waiting.is_enough_without(worker, now, leaves=leaves):
+        elif not self.waiting.is_enough_without(worker, self._not_asked, now, leaves=leaves):
             self._stops.take_back()
             self._commits.drop_pending()
             for other in np.flatnonzero(self.waiting.alive & ~self.waiting.idle):
@@ -310,6 +322,11 @@ class Coordinator:
         self._stops.take_back()
         self._commits.drop_pending()
         self.waiting.go_on()
+
+    @property
+    def _not_asked(self) -> np.ndarray:
+        """bool[W]: who had done nothing when the others were asked for a push, and so has gone on."""
+        return self.waiting.alive & ~self.waiting.idle & ~np.asarray(self.waiting.view.stopped)
 
     def _is_under_way(self, worker: int, message: Message) -> bool:
         """Whether a message belongs to the turn that the worker is in, and not to one that was cut off."""

@@ -35,6 +35,11 @@ class Stops:
         self._asked_at, self._last_answer, self._progress = now, math.inf, progress
         return asked & is_under_way
 
+    def ask_more(self, progress: np.ndarray, is_under_way: np.ndarray, now: float) -> np.ndarray:
+        """bool[W]: who else is asked, as who was has not answered; an answer of those still counts."""
+        self._asked_at, self._last_answer, self._progress = now, math.inf, progress
+        return (progress > 0) & is_under_way
+
     def take_back(self) -> None:
         """Takes the last stop back: turns go on, and an answer to it that is still under way is none."""
         self._number += 1

@@ -118,11 +118,14 @@ class Waiting:
         """Whether turns would be stopped by now, had these workers, `bool[W]`, not done anything."""
         return bool(self._would_stop(self.view, workers, self.view.now.dtype.type(now)))
 
-    def is_enough_without(self, worker: int, now: float, *, leaves: bool) -> bool:
-        """Whether turns would be stopped by now, had this worker not done anything, and if it `leaves`, left before."""
+    def is_enough_without(self, worker: int, others: np.ndarray, now: float, *, leaves: bool) -> bool:
+        """Whether turns would be stopped by now, had this worker and others, `bool[W]`, not done anything.
+
+        If it `leaves`, it has left before.
+        """
         is_worker = np.arange(self.alive.size) == worker
         view = self.view._replace(alive=jnp.asarray(self.alive & ~(is_worker & leaves)))
-        return bool(self._would_stop(view, is_worker, view.now.dtype.type(now)))
+        return bool(self._would_stop(view, is_worker | others, view.now.dtype.type(now)))
 
     def has_read(self, worker: int, version: int) -> None:
         """Says which version a worker that joins has read last; -1 for none, and so it is if nothing is said."""

@@ -14,7 +14,7 @@ import optax
 from gcjax import codes, parameter_server, protocols
 from gcjax.codes import assignments
 from gcjax.engine.gradients import unit_inputs
-from gcjax.parameter_server import flight, turn_log, wire
+from gcjax.parameter_server import flight, stops, turn_log, wire
 from gcjax.parameter_server.overlapping import message_of
 from gcjax.parameter_server.overlapping_program import OverlappingProgram
 from gcjax.parameter_server.server import _Event
@@ -161,6 +161,13 @@ class Driven:
             server._members.hear(worker, now - server._limits.lease)
             server._end_leases(now)
 
+    def impatience(self, worker):
+        """Whoever has been stopped and has not answered is not waited for any longer than it must be."""
+        coordinator = self.server._coordinator
+        if np.isfinite(coordinator._stops.end_of_patience):
+            coordinator._stops._asked_at = coordinator._stops._last_answer = -2 * stops.MIN_PATIENCE
+            coordinator.look()
+
     def orders(self, worker):
         """The orders of the worker's connection that it has not answered."""
         connection = self.connections.get(worker)
@@ -242,19 +249,19 @@ class Driven:
     def answer(self, worker, is_finite=True):
         """The worker pushes what it has done, if it has been asked for it."""
         connection = self.connections.get(worker)
-        stops = [m for m in connection.sent if m.kind == "stop"] if connection else []
+        requests = [m for m in connection.sent if m.kind == "stop"] if connection else []
         done = self.units.get(worker)
-        if not stops or stops[-1].header["turn"] != done[0]:
+        if not requests or requests[-1].header["turn"] != done[0]:
             return
         connection.sent[:] = [m for m in connection.sent if m.kind != "stop"]
-        program, stop = self.programs[worker], stops[-1].header
+        program, stop = self.programs[worker], requests[-1].header
         is_coded = self.setup.protocol.code is not None
         tree = program.message_of(stop["units"], stop["encode"]) if is_coded else program.message(None, 0.0)
         body, now = wire.to_bytes(tree), self.server._clock.machine_time()
         header = {
             "kind": "push",
             "turn": done[0],
-            "stop": stops[-1].header["stop"],
+            "stop": requests[-1].header["stop"],
             "loss": 0.0,
             "is_finite": is_finite,
         }

@@ -7,11 +7,12 @@ import jax
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from gcjax.parameter_server import stops
 from tests.parameter_server.driven import Driven, problems
 from tests.parameter_server.runs import NUM_WORKERS
 
 TIMES = int(os.environ.get("GCJAX_FUZZ", "1"))
-KINDS = ("unit", "unit", "unit", "answer", "answer", "join", "leave", "silence", "bad")
+KINDS = ("unit", "unit", "unit", "answer", "answer", "impatience", "join", "leave", "silence", "bad")
 EVENTS = st.lists(st.tuples(st.sampled_from(KINDS), st.integers(0, NUM_WORKERS - 1)), max_size=40)
 ROUND = [("unit", worker) for worker in (0, 1, 2, 3, 0, 1, 2)] + [("answer", worker) for worker in range(4)]
 
@@ -43,6 +44,17 @@ def test_a_round_begins_again_without_a_push_that_it_needs(change, monkeypatch):
     commit = 1  # the one before it is of the first round
     steps_of = dict(zip(run.schedule.worker[commit].tolist(), run.schedule.work[commit].tolist(), strict=True))
     assert {worker: steps_of[worker] for worker in (1, 2, 3)} == {1: 2, 2: 2, 3: 1} and 0 not in steps_of
+
+
+def test_who_takes_the_place_of_a_worker_that_does_not_answer_is_asked(monkeypatch):
+    """Two have taken two steps and one of them is silent; a third, which had taken none at the stop, takes two."""
+    monkeypatch.setattr(stops, "MIN_PATIENCE", 1e6)
+    steps = [("unit", worker) for worker in (0, 1, 0, 1)]
+    changes = [*steps, ("unit", 2), ("answer", 1), ("impatience", 0), ("unit", 2), ("impatience", 0)]
+    with jax.enable_x64(True):
+        run = driven("stsyn", [*changes, ("answer", 2), ("impatience", 0)], monkeypatch)
+        assert problems("stsyn", run) == {}
+    assert sorted(run.schedule.worker[1].tolist()) == [-1, -1, 1, 2]
 
 
 @pytest.mark.slow
