@@ -47,6 +47,7 @@ def test_a_config_that_imports_the_package_runs(study, capsys):
     assert "bounded batches" in capsys.readouterr().out
 
 
+@pytest.mark.slow
 def test_its_schedules_are_checked_though_its_parameters_have_other_names(study, capsys):
     assert cli.main(["check", "--schedule", "race.gin", *set_all(SMALL)]) == 0
     out = capsys.readouterr().out
@@ -55,6 +56,7 @@ def test_its_schedules_are_checked_though_its_parameters_have_other_names(study,
     assert "keeps to it: a commit takes 3 gradients" in rows["bounded batches"]
 
 
+@pytest.mark.slow
 def test_the_config_of_the_pages_keeps_to_its_promises(study, capsys):
     assert cli.main(["check", "--schedule", "race.gin"]) == 0
     assert "breaks" not in capsys.readouterr().out

@@ -61,6 +61,7 @@ def test_one_that_does_not_ends_with_1_and_the_step(gcjax, monkeypatch):
     assert "after:  version 1" in out
 
 
+@pytest.mark.slow
 def test_regimes_and_networks_are_gone_through(gcjax):
     text = "import experiments.protocols\n" + CONFIG.replace("@compare", "@protocol_map")
     text = text.replace("compare.", "protocol_map.").replace("protocol_map.network = @links()\n", "")
@@ -109,6 +110,7 @@ renamed.workers = 3
 """
 
 
+@pytest.mark.slow
 def test_parameters_may_have_any_name(gcjax):
     status, out, err = gcjax(text=RENAMED)
     assert (status, err) == (0, "")

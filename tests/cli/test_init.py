@@ -50,6 +50,7 @@ def test_every_config_can_be_loaded_where_it_was_copied_to(gcjax, tmp_path):
     load_copies(gcjax, tmp_path, list(shipped.configs()))
 
 
+@pytest.mark.slow
 def test_a_config_can_be_loaded_where_it_was_copied_to(gcjax, tmp_path):
     load_copies(gcjax, tmp_path, ["worker_busy/digits"])
 

@@ -47,6 +47,7 @@ def command(capsys, tmp_path, monkeypatch):
     return run
 
 
+@pytest.mark.slow
 def test_a_run_in_which_no_scheme_reaches_the_target_has_its_results(command):
     status, run = command("run", "small.gin", "--set", "study.target = 0.0", "--out", "out", "--json")
     assert status == 0

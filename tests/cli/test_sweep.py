@@ -99,6 +99,7 @@ def signalled(monkeypatch):
     return begun
 
 
+@pytest.mark.slow
 def test_a_signal_saves_a_checkpoint_and_the_sweep_goes_on_from_it(swept, signalled, tmp_path, capsys):
     """There would be no checkpoint before the end of the second combination."""
     (command, whole), out = swept, tmp_path / "out"

@@ -96,6 +96,7 @@ def run_processes(folder, num_processes):
     return step
 
 
+@pytest.mark.slow
 def test_two_processes(tmp_path):
     assert run_processes(tmp_path, 2) == "None"
     like = grown(0) | {"empty": jnp.zeros((0, 2))}

@@ -197,6 +197,7 @@ def test_adsp_with_a_target_searches_on_where_the_target_comes_nearer(x64):
     assert (by_speed.commits.tolist(), by_time.commits.tolist()) == ([1, 2, 1], [1, 2, 3])
 
 
+@pytest.mark.slow
 def test_a_ring_that_is_too_small_is_an_error(x64):
     with pytest.raises(ValueError, match=r"the ring keeps 1 past versions .* needs \d+ at once. Pass ring_size="):
         run("adsp", ring_size=1)

@@ -7,6 +7,7 @@ import pytest
 from gcjax import protocols, stragglers
 from gcjax.protocols import simulation
 from gcjax.protocols.conformance.structure import check_structure
+from tests.parameters import some
 
 W = 4
 GROUPS = ((0, 2), (1, 3))
@@ -54,7 +55,10 @@ ADAPTIVE = {  # by their first controls
 SIMULATED = {**PROTOCOLS, **ADAPTIVE}
 
 
-@pytest.mark.parametrize("name", sorted(SIMULATED))
+QUICK = ("adsp", "elastic_averaging", "grouped", "k_async", "ssp", "worker_busy overlap")
+
+
+@pytest.mark.parametrize("name", some(QUICK, [name for name in sorted(SIMULATED) if name not in QUICK]))
 def test_a_rule_gives_the_schedule_of_its_protocol(name):
     protocol = SIMULATED[name]
     durations = stragglers.sample_durations(stragglers.exponential(), jax.random.key(3), 12, W)

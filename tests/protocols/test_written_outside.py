@@ -9,6 +9,7 @@ import pytest
 from gcjax import engine, protocols, stragglers, tasks
 from gcjax.protocols import Protocol, simulation
 from gcjax.protocols.conformance.structure import check_structure
+from tests.parameters import some
 
 DURATIONS = stragglers.sample_durations(stragglers.exponential(), jax.random.key(2), 12, 4)
 NETWORK = stragglers.constant_network(upload=0.2, download=0.1)
@@ -29,7 +30,7 @@ def same(left, right):
     chex.assert_trees_all_equal(left, right)
 
 
-@pytest.mark.parametrize("num_commits", [16, 20, None])
+@pytest.mark.parametrize("num_commits", some([None], [16, 20]))
 def test_a_rule_gives_the_schedule_of_our_protocol(num_commits):
     own = of_rule(batches(3), weight=1 / 3, num_contributions=3, num_commits=num_commits)(DURATIONS, NETWORK)
     ours = protocols.k_batch_async(num_contributions=3)(DURATIONS, NETWORK)
@@ -39,6 +40,7 @@ def test_a_rule_gives_the_schedule_of_our_protocol(num_commits):
     assert not jnp.isfinite(own.time[number:]).any()
 
 
+@pytest.mark.slow
 def test_rounds_of_so_many_units_are_local_sgd():
     own = Protocol(lambda d, n: simulation.rounds(simulation.fixed_units(3), d, n, d.shape[0] // 3))(DURATIONS, NETWORK)
     ours = protocols.local_sgd(num_local_steps=3)(DURATIONS, NETWORK)
@@ -61,7 +63,7 @@ def test_more_messages_than_contributions_are_an_error():
         of_rule(batches(3), weight=1.0, num_contributions=2)(DURATIONS)
 
 
-@pytest.mark.parametrize("room", [{"num_contributions": 2}, {"num_contributions": 3, "num_commits": 7}])
+@pytest.mark.parametrize("room", some([{"num_contributions": 2}], [{"num_contributions": 3, "num_commits": 7}]))
 def test_a_compiled_schedule_without_room_is_refused(room):
     """Also where the weights that are left do add up to a mean."""
     protocol = of_rule(batches(3), weight=1 / 3, **room)

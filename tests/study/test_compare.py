@@ -159,6 +159,7 @@ def test_an_interrupted_comparison_goes_on_and_ends_with_the_same_bits(written, 
     assert not (tmp_path / "checkpoints").exists()
 
 
+@pytest.mark.slow
 def test_a_mesh_gives_the_results_of_one_device(written, tmp_path):
     _, results, *_ = written
     on = config.mesh(axes=("workers", "model"), sizes=(-1, 2))
