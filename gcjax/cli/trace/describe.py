@@ -19,8 +19,19 @@ def add(commands: Any) -> None:
 
 
 def command(options: argparse.Namespace) -> None:
-    """`gcjax trace describe`: prints what a trace says."""
+    """`gcjax trace describe`: prints what a trace says, the verdict first; draws it if asked to."""
+    from gcjax.cli.trace import description_json, description_tables
+    from gcjax.progress import console
+    from gcjax.stragglers import describe
+
     trace = trace_file.trace(options)
-    print(f"{len(trace.steps)} steps of {len(trace.workers)} workers.")
+    description = describe(trace)
+    if options.heat_map is not None:
+        from gcjax.analysis.heat_map import write_heat_map
+
+        write_heat_map(trace, options.heat_map)
     if options.json:
-        options.result = {}
+        options.result = {"file": options.file, **description_json.of_description(description)}
+        return
+    for part in description_tables.parts(description):
+        console().print(part, highlight=False)
