@@ -9,7 +9,7 @@ from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
 from gcjax.stragglers.iid import bimodal, constant, exponential, independent, pareto, shifted_exponential, weibull
 from gcjax.stragglers.markov import markov
 from gcjax.stragglers.network import Links, Network, constant_network, links
-from gcjax.stragglers.traces import Reading, Trace, read_trace, replay, write_trace
+from gcjax.stragglers.traces import Description, Reading, Trace, describe, read_trace, replay, write_trace
 
 TABLE: dict[str, Entry] = {
     "bimodal": Entry(bimodal),
@@ -37,6 +37,7 @@ __all__ = [
     "NETWORKS",
     "TABLE",
     "Absences",
+    "Description",
     "Links",
     "Network",
     "RandomAbsences",
@@ -49,6 +50,7 @@ __all__ = [
     "constant",
     "constant_network",
     "delayed",
+    "describe",
     "exponential",
     "failed_count",
     "failed_probability",

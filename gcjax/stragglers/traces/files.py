@@ -9,12 +9,13 @@ of each round (`gcjax.engine.live`).
 Letters: T steps (or units of work), W workers.
 """
 
+import contextlib
 import io
 import math
 import os
 import tokenize
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -93,29 +94,64 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     Warns:
       UserWarning: if the last line of a CSV file without the column `rows` does not end: it may have been cut.
     """
-    try:
-        data = pa.input_stream(os.fspath(path)).read()
+    with _damage_in_words(path):
+        with open(path, "rb") as file:
+            is_parquet = file.read(len(_PARQUET)) == _PARQUET
+        data = b"" if is_parquet else pa.input_stream(os.fspath(path)).read()
         is_array = data.startswith(b"\x93NUMPY")
         if is_array:
             array = np.load(io.BytesIO(data), allow_pickle=False)
+        elif is_parquet or data.startswith(_PARQUET):
+            source = parquet.ParquetFile(os.fspath(path) if is_parquet else pa.BufferReader(data))
         else:
-            table = _table(data)
-    except _DAMAGE as error:
-        raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
+            table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS)
     if is_array:
         return _scaled(base.of_array(array, layout="NumPy"), scale)
-    if not data.startswith(_PARQUET) and layouts.ROWS not in table.column_names:
+    if is_parquet or data.startswith(_PARQUET):
+        with source:
+            return _scaled(_of_parquet(path, source, columns), scale)
+    if layouts.ROWS not in table.column_names:
         _warn_if_cut(path, data)
-    return _scaled(layouts.from_table(str(path), table, columns), scale)
+    layout = layouts.layout(str(path), table.column_names, columns)
+    _check_rows(path, table.num_rows)
+    return _scaled(layout.trace(str(path), [table.select(layout.columns)]), scale)
+
+
+def _of_parquet(path: str | Path, file: parquet.ParquetFile, columns: Mapping[str, str] | None) -> Trace:
+    """The trace in a Parquet file, of which only the columns that are needed are read, and some rows at a time."""
+    layout = layouts.layout(str(path), file.schema_arrow.names, columns)
+    _check_rows(path, file.metadata.num_rows)
+    return layout.trace(str(path), _parts(path, file, layout.columns))
+
+
+def _parts(path: str | Path, file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.Table]:
+    """Some columns of a Parquet file, so many rows at a time; raises `ValueError` if not all rows are there."""
+    num_rows = 0
+    with _damage_in_words(path):
+        for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns):
+            num_rows += batch.num_rows
+            yield pa.Table.from_batches([batch])
+        if num_rows != file.metadata.num_rows:
+            raise ValueError(f"it has {num_rows} rows and says {file.metadata.num_rows}")
+
+
+def _check_rows(path: str | Path, num_rows: int) -> None:
+    """Raises `ValueError` if there are no rows."""
+    if not num_rows:
+        raise ValueError(f"A trace must have rows; {path} has none.")
+
+
+@contextlib.contextmanager
+def _damage_in_words(path: str | Path) -> Iterator[None]:
+    """Within this block, errors of libraries are put as that of a file that cannot be read."""
+    try:
+        yield
+    except _DAMAGE as error:
+        raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
 
 
 _PARQUET = b"PAR1"
-
-
-def _table(data: bytes) -> pa.Table:
-    """The table in the bytes of a CSV or Parquet file."""
-    source = pa.BufferReader(data)
-    return parquet.ParquetFile(source).read() if data.startswith(_PARQUET) else csv.read_csv(source, _READ_OPTIONS)
+_ROWS_AT_A_TIME = 2**17
 
 
 def _scaled(trace: Trace, scale: float) -> Trace:

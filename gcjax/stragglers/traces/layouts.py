@@ -3,65 +3,87 @@
 Letters: T steps (or units of work), W workers.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from typing import NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from gcjax.stragglers.traces import base
+from gcjax.stragglers.traces import base, operations
 from gcjax.stragglers.traces.base import Trace
+from gcjax.stragglers.traces.table_columns import floats, names_and_indices, whole_numbers
 
 ROWS = "rows"
 """The column that says how many rows the whole file has."""
 COMMUNICATION = "communication"
 _OWN = ("worker", "unit", "seconds")
 _ALIBABA = ("worker", "time", "batch_time_norm")
-_OPERATIONS = ("dp_rank", "step", "optype", "duration")
-_COMMUNICATING = r"(send|recv|reduce|reduce-scatter|gather|broadcast|barrier)$"
-"""How the names of operations end that communicate."""
 
 
-def from_table(path: str, table: pa.Table, columns: Mapping[str, str] | None) -> Trace:
-    """The trace in a table.
+class Layout(NamedTuple):
+    """How a table is read.
+
+    Attributes:
+      columns: the names of those of its columns that are needed.
+      trace: (path of the file for errors, parts of the table with these columns in the order of rows) -> the trace;
+        raises `ValueError` if there are values that no trace has.
+    """
+
+    columns: list[str]
+    trace: Callable[[str, Iterable[pa.Table]], Trace]
+
+
+def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> Layout:
+    """The layout of a table.
 
     Args:
       path: of the file, for errors.
-      table: in one of the layouts.
+      names: of the columns of the table.
       columns: the names of its columns, for a table of another layout; see `read_trace`.
 
     Raises:
-      ValueError: if it has none of the layouts, or values that no trace has.
+      ValueError: if it has none of the layouts.
     """
-    names = table.column_names
     if len(set(names)) < len(names):
         raise ValueError(f"the columns of a trace must have different names; {path} has {_quoted_names(names)}.")
-    if not table.num_rows:
-        raise ValueError(f"A trace must have rows; {path} has none.")
     if columns is not None:
-        return _named_columns(path, table, columns)
+        _check_columns(path, names, columns)
+        return _whole(list(dict.fromkeys(columns.values())), partial(_named_columns, columns=columns))
     if set(_OWN) <= set(names):
-        return _own(path, table)
+        return _whole([name for name in (*_OWN, COMMUNICATION, ROWS) if name in names], _own)
     if set(_ALIBABA) <= set(names):
-        return _alibaba(path, table)
-    if set(_OPERATIONS) <= set(names):
-        return _operations(path, table)
+        return _whole(list(_ALIBABA), _alibaba)
+    if set(operations.COLUMNS) <= set(names):
+        return Layout([name for name in (*operations.COLUMNS, operations.STAGE) if name in names], operations.trace)
     workers = [str(worker) for worker in range(len(names))]
     if names and set(names) == set(workers):
-        seconds = np.stack([_floats(path, table, name) for name in workers], axis=1)
-        return base.of_array(seconds, layout="column a worker")
+        return _whole(workers, _column_a_worker)
     raise ValueError(
-        f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or {', '.join(_OPERATIONS)}, or "
-        f"one for each worker with the names 0 to W-1; {path} has {_quoted_names(names)}. Of another table say which "
-        'column is what: columns={"worker": ..., "step": ..., "compute": ...}.'
+        f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or "
+        f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1; {path} has "
+        f"{_quoted_names(names)}. Of another table say which column is what: "
+        'columns={"worker": ..., "step": ..., "compute": ...}.'
     )
+
+
+def _whole(columns: list[str], trace: Callable[[str, pa.Table], Trace]) -> Layout:
+    """A layout whose reader wants the whole table at once."""
+    return Layout(columns, lambda path, parts: trace(path, pa.concat_tables(parts)))
+
+
+def _column_a_worker(path: str, table: pa.Table) -> Trace:
+    """The trace in a table with a column for each worker, named by its number."""
+    workers = [str(worker) for worker in range(table.num_columns)]
+    seconds = np.stack([floats(path, table, name) for name in workers], axis=1)
+    return base.of_array(seconds, layout="column a worker")
 
 
 def _own(path: str, table: pa.Table) -> Trace:
     """The trace in a table that `write_trace` wrote: workers and units count from 0."""
     if ROWS in table.column_names:
-        _check_row_count(path, _floats(path, table, ROWS))
-    worker, unit = (_whole_numbers(path, table, name, minimum=0) for name in ("worker", "unit"))
+        _check_row_count(path, floats(path, table, ROWS))
+    worker, unit = (whole_numbers(path, table, name, minimum=0) for name in ("worker", "unit"))
     num_workers = int(worker.max()) + 1
     if num_workers > len(worker):
         raise ValueError(
@@ -69,14 +91,14 @@ def _own(path: str, table: pa.Table) -> Trace:
             f"{num_workers - 1}, but has {len(worker)} rows. Is a number wrong? Otherwise number the workers anew."
         )
     names = tuple(str(number) for number in range(num_workers))
-    communication = _floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
-    return base.of_rows("gcjax", worker, unit, _floats(path, table, "seconds"), communication, workers=names)
+    communication = floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
+    return base.of_rows("gcjax", worker, unit, floats(path, table, "seconds"), communication, workers=names)
 
 
 def _alibaba(path: str, table: pa.Table) -> Trace:
     """The trace of a job of the Alibaba trace: ratios, divided by their median."""
-    worker, step = (_whole_numbers(path, table, name) for name in ("worker", "time"))
-    ratio = _floats(path, table, "batch_time_norm")
+    worker, step = (whole_numbers(path, table, name) for name in ("worker", "time"))
+    ratio = floats(path, table, "batch_time_norm")
     median = np.nanmedian(ratio) if np.isfinite(ratio).any() else np.nan
     if not median > 0:
         raise ValueError(f"the column batch_time_norm of a trace must have a positive median; that of {path} has not.")
@@ -86,94 +108,25 @@ def _alibaba(path: str, table: pa.Table) -> Trace:
     return base.of_rows("Alibaba PAI", index, step, ratio / median, workers=names, is_relative=True)
 
 
-def _operations(path: str, table: pa.Table) -> Trace:
-    """The trace of a table of operations: sums over those of a rank in a step, means over its pipeline stages."""
-    rank, step = (_whole_numbers(path, table, name) for name in ("dp_rank", "step"))
-    num_stages = 1
-    if "stage" in table.column_names:
-        num_stages = len(base.distinct(_whole_numbers(path, table, "stage")))
-    seconds = _floats(path, table, "duration")
-    ranks, steps = base.distinct(rank), base.distinct(step)
-    cell = np.searchsorted(steps, step) * len(ranks) + np.searchsorted(ranks, rank)  # int64[rows]
-    num_cells = len(steps) * len(ranks)
-    if num_cells > base.MAX_CELLS_PER_ROW * len(cell):
-        raise ValueError(f"{path} has {len(cell)} operations, but {len(steps)} steps of {len(ranks)} ranks.")
-    has_row = np.bincount(cell, minlength=num_cells) > 0
-    is_communication = _is_communication(path, table)
-    totals = []
-    for is_counted in (~is_communication, is_communication):
-        total = np.bincount(cell, np.where(is_counted, seconds, 0), minlength=num_cells) / num_stages
-        totals.append(np.where(has_row, total, np.nan)[has_row])
-    used = np.flatnonzero(has_row)
-    names = tuple(str(number) for number in ranks)
-    trace = base.of_rows("operations", used % len(ranks), steps[used // len(ranks)], *totals, workers=names)
-    return trace._replace(reading=trace.reading._replace(num_rows=len(cell)))
-
-
-def _is_communication(path: str, table: pa.Table) -> np.ndarray:
-    """bool[rows]: whether the operation of a row communicates, by the end of its name."""
-    column = table["optype"].combine_chunks()
-    try:
-        encoded = column if pa.types.is_dictionary(column.type) else column.cast(pa.string()).dictionary_encode()
-        is_match = pc.match_substring_regex(encoded.dictionary, _COMMUNICATING)
-        return is_match.take(encoded.indices).to_numpy(zero_copy_only=False).astype(bool)
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError):
-        raise ValueError(f"the column optype of a trace must hold names; that of {path} does not.") from None
-
-
-def _named_columns(path: str, table: pa.Table, columns: Mapping[str, str]) -> Trace:
-    """The trace of a table whose columns have these names."""
+def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> None:
+    """Raises `ValueError` unless the columns are named as they must be, and there."""
     required, optional = {"worker", "step", "compute"}, {COMMUNICATION}
     if not required <= set(columns) <= required | optional:
         raise ValueError(
             f"columns must name worker, step and compute, and {COMMUNICATION} if there is one; got {dict(columns)!r}."
         )
     for name in columns.values():
-        if name not in table.column_names:
-            raise ValueError(f"{path} has no column {name!r}, but {_quoted_names(table.column_names)}.")
-    workers, index = _names(path, table, columns["worker"])
-    step = _whole_numbers(path, table, columns["step"])
-    compute = _floats(path, table, columns["compute"])
-    communication = _floats(path, table, columns[COMMUNICATION]) if COMMUNICATION in columns else None
+        if name not in names:
+            raise ValueError(f"{path} has no column {name!r}, but {_quoted_names(names)}.")
+
+
+def _named_columns(path: str, table: pa.Table, columns: Mapping[str, str]) -> Trace:
+    """The trace of a table whose columns have these names."""
+    workers, index = names_and_indices(path, table, columns["worker"])
+    step = whole_numbers(path, table, columns["step"])
+    compute = floats(path, table, columns["compute"])
+    communication = floats(path, table, columns[COMMUNICATION]) if COMMUNICATION in columns else None
     return base.of_rows("named columns", index, step, compute, communication, workers=workers)
-
-
-def _names(path: str, table: pa.Table, name: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """The different values of a column in order, as text, and int64[rows], which one each row has."""
-    column = table[name].combine_chunks()
-    if column.null_count:
-        raise ValueError(f"the column {name} of a trace must have a worker in each row; that of {path} has not.")
-    if pa.types.is_integer(column.type):
-        values = column.to_numpy().astype(np.int64)
-        numbers = base.distinct(values)
-        return tuple(str(number) for number in numbers), np.searchsorted(numbers, values)
-    try:
-        encoded = column.cast(pa.string()).dictionary_encode()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise ValueError(f"the column {name} of a trace must hold numbers or text; that of {path} does not.") from None
-    order = np.argsort(encoded.dictionary.to_pylist())
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    workers = tuple(encoded.dictionary[int(position)].as_py() for position in order)
-    return workers, rank[encoded.indices.to_numpy()]
-
-
-def _whole_numbers(path: str, table: pa.Table, name: str, *, minimum: int | None = None) -> np.ndarray:
-    """A column as int64[rows]; raises `ValueError` if it holds anything else, or less than `minimum`."""
-    values = _floats(path, table, name)
-    lowest = -(2.0**53) if minimum is None else minimum
-    if not ((values >= lowest) & (values <= 2.0**53) & (values == np.round(values))).all():
-        start = "" if minimum is None else f" from {minimum}"
-        raise ValueError(f"the column {name} of a trace must hold whole numbers{start}; {path} does not.")
-    return values.astype(np.int64)
-
-
-def _floats(path: str, table: pa.Table, name: str) -> np.ndarray:
-    """A column as float64[rows], NaN for empty cells."""
-    try:
-        return table[name].cast(pa.float64()).to_numpy()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise ValueError(f"the column {name} of a trace must hold numbers; that of {path} does not.") from None
 
 
 def _check_row_count(path: str, row_counts: np.ndarray) -> None:

@@ -1,0 +1,142 @@
+"""Benchmark of traces: describing a table of 10^7 operations, against a group-by of the same file with pandas.
+
+Part of `benchmarks`; `python -m benchmarks traces` runs it. Each reading is in a process of its own, which says how
+long it took, imports apart, and by how much its memory grew at most.
+"""
+
+import json
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as parquet
+
+from benchmarks.timing import Row
+
+_NUM_RANKS, _NUM_STAGES, _NUM_STEPS = 64, 4, 500
+_OPERATIONS = {"forward-compute": 20, "backward-compute": 20, "forward-send": 10, "forward-recv": 10,
+               "backward-send": 8, "backward-recv": 8, "grads-reduce-scatter": 1, "params-all-gather": 1,
+               "optimizer": 1}  # fmt: skip
+"""Name -> how often in a step of a rank's stage; 79 in all, so 10,112,000 rows."""
+_REPEATS = 5
+
+
+def traces() -> list[Row]:
+    """Time and memory of describing, over those of the group-by: pandas reads the three columns that it needs."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "operations.parquet"
+        parquet.write_table(operations(), path)
+        results = [{name: _measured(name, path) for name in ("describe", "pandas")} for _ in range(_REPEATS)]
+    return [
+        _row("time", "seconds", "s", results),
+        _row("processor time", "processor seconds", "s", results),
+        _row("peak memory", "mebibytes", "MiB", results),
+    ]
+
+
+def _row(what: str, figure: str, unit: str, results: list[dict[str, Any]]) -> Row:
+    """The median over repetitions of one figure of describing over that of the group-by."""
+    ours, theirs = ([result[name][figure] for result in results] for name in ("describe", "pandas"))
+    share = statistics.median(o / t for o, t in zip(ours, theirs, strict=True))
+    return Row(
+        what=f"describing 10^7 operations over a group-by, {what}",
+        value=f"{share:.2f}",
+        target="<= 1",
+        met=share <= 1,
+        note=f"{statistics.median(ours):.3g} {unit}; pandas {statistics.median(theirs):.3g} {unit}",
+        peer=f"pandas {results[0]['pandas']['version']}",
+    )
+
+
+def operations() -> pa.Table:
+    """A table of operations like that of ByteDance's traces, step by step; rank 3 takes 1.3 times as long."""
+    random = np.random.default_rng(0)
+    names = np.repeat(np.arange(len(_OPERATIONS)), list(_OPERATIONS.values()))
+    shape = (_NUM_STEPS, _NUM_RANKS, _NUM_STAGES, len(names))
+    step, rank, stage, position = (index.ravel() for index in np.indices(shape, np.int16))
+    duration = random.lognormal(-3, 0.1, step.size) * np.where(rank == 3, 1.3, 1.0)
+    return pa.table(
+        {
+            "dp_rank": rank.astype(np.int8),
+            "stage": stage.astype(np.int8),
+            "rank": (rank * _NUM_STAGES + stage).astype(np.int16),
+            "step": step.astype(np.int64) * 7 + 16,
+            "optype": pa.DictionaryArray.from_arrays(names[position].astype(np.int8), list(_OPERATIONS)),
+            "start_ts": np.cumsum(duration).astype(np.float32),
+            "duration": duration.astype(np.float32),
+            "seq_id": position.astype(np.int32),
+            "mb_id": (position % 20).astype(np.int8),
+        }
+    )
+
+
+def _measured(name: str, path: Path) -> dict[str, Any]:
+    """What one reading takes in a process of its own."""
+    command = [sys.executable, "-m", "benchmarks.traces", name, str(path)]
+    return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
+
+
+def describe(path: str) -> str:
+    """Describes the trace in the file; returns the version of NumPy."""
+    from gcjax import stragglers
+
+    description = stragglers.describe(stragglers.read_trace(path))
+    assert description.verdict.workers == (3,), description.sentence
+    return np.__version__
+
+
+def group_by(path: str) -> str:
+    """Sums the durations of each rank in each step; returns the version of pandas."""
+    import pandas as pd
+
+    table = pd.read_parquet(path, columns=["dp_rank", "step", "duration"])
+    sums = table.groupby(["dp_rank", "step"])["duration"].sum()
+    assert len(sums) == _NUM_RANKS * _NUM_STEPS
+    return pd.__version__
+
+
+def main() -> None:
+    """Prints what one reading takes, as JSON, after one of a small file that has everything imported."""
+    function = {"describe": describe, "pandas": group_by}[sys.argv[1]]
+    _import_all(sys.argv[1])
+    memory, start, processor_start = _peak_mebibytes(), time.perf_counter(), time.process_time()
+    version = function(sys.argv[2])
+    seconds, processor_seconds = time.perf_counter() - start, time.process_time() - processor_start
+    result = {"seconds": seconds, "processor seconds": processor_seconds, "mebibytes": _peak_mebibytes() - memory}
+    json.dump({**result, "version": version}, sys.stdout)
+
+
+def _peak_mebibytes() -> float:
+    """The most memory that this process has had; Linux counts that of its parent before it was started elsewhere."""
+    status = Path("/proc/self/status")
+    if status.exists():
+        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) / 2**10
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def _import_all(name: str) -> None:
+    """Imports what a reading needs, and reads a small file with it."""
+    table = pa.table({"dp_rank": [0, 1], "step": [0, 0], "duration": [1.0, 1.0], "optype": ["compute", "compute"]})
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "small.parquet"
+        parquet.write_table(table, path)
+        if name == "pandas":
+            import pandas as pd
+
+            pd.read_parquet(path).groupby(["dp_rank", "step"])["duration"].sum()
+        else:
+            from gcjax import stragglers
+
+            stragglers.describe(stragglers.read_trace(path))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,78 @@
+"""The figure of a trace: how slow each worker was in each step."""
+
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.colors import LogNorm
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullFormatter
+
+from gcjax import files
+from gcjax.stragglers import Trace
+from gcjax.stragglers.traces.description.step_times import StepTimes, step_times
+
+_MAX_CELLS = 1000
+"""Of each axis; where there are more steps or workers, a cell is the largest of those it stands for."""
+_RANGE = 4.0
+"""Colours go from 1 / _RANGE times the median to _RANGE times; what is beyond has the last colour."""
+_MAX_NAMES = 40
+
+
+def write_heat_map(trace: Trace, path: str | Path) -> None:
+    """Draws the times of a trace over the median of their step: a row a worker, a column a step.
+
+    What was not measured is grey, and so is a failed worker.
+
+    Args:
+      trace: with a finite time.
+      path: of the figure; its ending says the format.
+
+    Raises:
+      ValueError: if the trace has no finite time, or the format is not known.
+    """
+    if Path(path).suffix.lower() not in (".png", ".pdf", ".svg"):
+        raise ValueError(f"the file of a heat map must end in .png, .pdf or .svg; got {path}.")
+    times = step_times(trace)
+    ratio = _ratio(times)
+    height = 1.6 + min(0.25 * ratio.shape[0], 6.0)  # inches
+    figure = files.figure(9, height)
+    panel = figure.subplots()
+    panel.set_facecolor("#BBBBBB")
+    cells = panel.imshow(
+        _pooled(_pooled(ratio, 0), 1), aspect="auto", interpolation="nearest", cmap="RdBu_r",
+        norm=LogNorm(1 / _RANGE, _RANGE, clip=True), extent=(-0.5, ratio.shape[1] - 0.5, ratio.shape[0] - 0.5, -0.5),
+    )  # fmt: skip
+    bar = figure.colorbar(cells, ax=panel, extend="both", label="time / median of the step")
+    bar.ax.yaxis.set_major_locator(FixedLocator([0.25, 0.5, 1, 2, 4]))
+    bar.ax.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+    bar.ax.yaxis.set_minor_formatter(NullFormatter())
+    _label_axes(panel, times.steps, trace.workers)
+    files.write_figure(path, figure)
+
+
+def _ratio(times: StepTimes) -> np.ndarray:
+    """float64[W, T]: each time over the median of its step; NaN where there is none."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.maximum(times.seconds / times.median[:, None], 1e-6).T
+
+
+def _pooled(values: np.ndarray, axis: int) -> np.ndarray:
+    """The largest of neighbouring values, so that there are at most `_MAX_CELLS` along an axis."""
+    length = values.shape[axis]
+    if length <= _MAX_CELLS:
+        return values
+    return np.fmax.reduceat(values, np.linspace(0, length, _MAX_CELLS, endpoint=False).astype(int), axis=axis)
+
+
+def _label_axes(panel: Axes, steps: np.ndarray, names: tuple[str, ...]) -> None:
+    """Labels columns with the numbers of steps, and rows with the names of workers, if these are not too many."""
+    panel.set_xlabel("step")
+    panel.set_ylabel("worker")
+    panel.xaxis.set_major_locator(MaxNLocator(integer=True, nbins=8, min_n_ticks=1))
+    panel.xaxis.set_major_formatter(
+        FuncFormatter(lambda column, _: str(steps[int(column)]) if 0 <= column < len(steps) else "")
+    )
+    if len(names) <= _MAX_NAMES:
+        panel.set_yticks(range(len(names)), labels=list(names))
+    else:
+        panel.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))

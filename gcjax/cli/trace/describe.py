@@ -1,0 +1,37 @@
+"""The command `gcjax trace describe`."""
+
+import argparse
+from typing import Any
+
+from gcjax.cli.trace import trace_file
+
+
+def add(commands: Any) -> None:
+    """Adds `gcjax trace describe`."""
+    parser = commands.add_parser(
+        "describe", help="say who is slow, since when, whether it passes, and what it costs",
+        description="One sentence first: who is slow, since when, whether it stays, and what share of the time it "
+        "costs. Then the figures.",
+    )  # fmt: skip
+    trace_file.add_options(parser)
+    parser.add_argument("--heat-map", metavar="FILE", help="write a figure of all times, steps by workers, as PNG")
+    parser.set_defaults(command=command, name_of_command="trace describe")
+
+
+def command(options: argparse.Namespace) -> None:
+    """`gcjax trace describe`: prints what a trace says, the verdict first; draws it if asked to."""
+    from gcjax.cli.trace import description_json, description_tables
+    from gcjax.progress import console
+    from gcjax.stragglers import describe
+
+    trace = trace_file.trace(options)
+    description = describe(trace)
+    if options.heat_map is not None:
+        from gcjax.analysis.heat_map import write_heat_map
+
+        write_heat_map(trace, options.heat_map)
+    if options.json:
+        options.result = {"file": options.file, **description_json.of_description(description)}
+        return
+    for part in description_tables.parts(description):
+        console().print(part, highlight=False)

@@ -1,0 +1,174 @@
+"""The description of a trace: its type, and the function that makes it.
+
+Letters: T steps, W workers.
+"""
+
+from collections.abc import Sequence
+from itertools import pairwise
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.traces.base import Reading, Trace, of_array
+from gcjax.stragglers.traces.description import words
+from gcjax.stragglers.traces.description.decomposition import Decomposition, decomposition
+from gcjax.stragglers.traces.description.levels import Level, levels, shared_levels
+from gcjax.stragglers.traces.description.slowdown import Slowdown, slowdown
+from gcjax.stragglers.traces.description.spells import Spell, spells
+from gcjax.stragglers.traces.description.statistics import Statistics, statistics
+from gcjax.stragglers.traces.description.step_times import step_times
+from gcjax.stragglers.traces.description.verdict import Verdict, verdict
+
+
+class Change(NamedTuple):
+    """A step from which on a worker is slower or faster than it was.
+
+    Attributes:
+      worker: its number; None if the median of all workers changes.
+      step: the number of the first step after the change.
+      before: the median of the worker's times over their step's median, since its last change; for all workers the
+        median of the steps' medians over that of all steps.
+      after: the same up to its next change.
+    """
+
+    worker: int | None
+    step: int
+    before: float
+    after: float
+
+
+class Communication(NamedTuple):
+    """What workers communicate and wait.
+
+    Attributes:
+      median: seconds, over all times.
+      share: of communicating and waiting in the time of computing, communicating and waiting, over all workers.
+      least_share: the same where in each step only the shortest time of communicating counts, that of a worker that
+        waits for nobody, and the longest time of computing.
+    """
+
+    median: float
+    share: float
+    least_share: float
+
+
+class Description(NamedTuple):
+    """What a trace says.
+
+    Attributes:
+      sentence: the verdict in words.
+      verdict: who is slow, and what it costs.
+      statistics: medians, tails, probabilities, correlations.
+      slowdown: what the job would take if some workers were at the median.
+      decomposition: what of the lost time is persistent, shared, passing.
+      spells: from when to when who was slow.
+      changes: of workers, and of all together, in the order of steps.
+      communication: None if it is not known.
+      failures: (number of the worker, number of the step from which on it failed).
+      steps: the numbers of the first and of the last step.
+      num_steps: T.
+      workers: the names of the W workers.
+      reading: what the reader did.
+      reading_sentences: the same in words.
+      is_relative: whether times are only known up to a factor.
+    """
+
+    sentence: str
+    verdict: Verdict
+    statistics: Statistics
+    slowdown: Slowdown
+    decomposition: Decomposition
+    spells: tuple[Spell, ...]
+    changes: tuple[Change, ...]
+    communication: Communication | None
+    failures: tuple[tuple[int, int], ...]
+    steps: tuple[int, int]
+    num_steps: int
+    workers: tuple[str, ...]
+    reading: Reading
+    reading_sentences: tuple[str, ...]
+    is_relative: bool
+
+
+def describe(trace: Trace | np.ndarray) -> Description:
+    """Who is slow in a trace, since when, whether it stays, what it costs; and the figures behind it.
+
+    Cells that were not measured (NaN) and those of failed workers (inf) count nowhere but in `reading` and `failures`.
+
+    Args:
+      trace: as `read_trace` gives it; or float[T, W] seconds, NaN where not measured, inf for a failed worker.
+
+    Raises:
+      ValueError: if it has no finite time, or the array is not of this form.
+
+    Example:
+      >>> seconds = np.tile([1.0, 1.0, 1.0, 1.5], (50, 1))
+      >>> gcjax.stragglers.describe(seconds).verdict.workers
+      (3,)
+    """
+    if not isinstance(trace, Trace):
+        trace = of_array(trace)
+    times = step_times(trace)
+    worker_levels = levels(times)
+    parts = decomposition(times, worker_levels)
+    all_spells = spells(worker_levels, times.steps)
+    judgement = verdict(times, all_spells, parts)
+    changes = _changes([*shared_levels(times), *worker_levels], times.steps)
+    failures = _failures(trace)
+    return Description(
+        sentence=words.sentence(judgement, all_spells, trace.workers),
+        verdict=judgement,
+        statistics=statistics(times),
+        slowdown=slowdown(times),
+        decomposition=parts,
+        spells=tuple(all_spells),
+        changes=changes,
+        communication=_communication(trace),
+        failures=failures,
+        steps=(int(trace.steps[0]), int(trace.steps[-1])),
+        num_steps=len(trace.steps),
+        workers=trace.workers,
+        reading=trace.reading,
+        reading_sentences=tuple(words.reading_sentences(trace, failures)),
+        is_relative=trace.is_relative,
+    )
+
+
+def _changes(all_levels: Sequence[Level], steps: np.ndarray) -> tuple[Change, ...]:
+    """The changes between the levels of each worker, in the order of steps."""
+    changes = [
+        Change(after.worker, int(steps[after.first]), before.ratio, after.ratio)
+        for before, after in pairwise(all_levels)
+        if before.worker == after.worker
+    ]
+    return tuple(sorted(changes, key=lambda change: change.step))
+
+
+def _failures(trace: Trace) -> tuple[tuple[int, int], ...]:
+    """(worker, step) for each worker that failed: the first step that it did not end."""
+    is_failed = np.isinf(trace.compute)
+    failed_workers = np.flatnonzero(is_failed.any(axis=0))
+    return tuple((int(worker), int(trace.steps[is_failed[:, worker].argmax()])) for worker in failed_workers)
+
+
+def _communication(trace: Trace) -> Communication | None:
+    """What is communicated, over the cells where both times are known; None if there are none."""
+    if trace.communication is None:
+        return None
+    is_known = np.isfinite(trace.compute) & np.isfinite(trace.communication)
+    if not is_known.any():
+        return None
+    compute, communication = trace.compute[is_known], trace.communication[is_known]
+    rows = is_known.any(axis=1)
+    least = np.where(is_known, trace.communication, np.inf).min(axis=1)[rows].sum()
+    longest = np.where(is_known, trace.compute, 0).max(axis=1)[rows].sum()
+    return Communication(
+        median=float(np.median(communication)),
+        share=_share(communication.sum(), compute.sum()),
+        least_share=_share(least, longest),
+    )
+
+
+def _share(communicating: float, computing: float) -> float:
+    """The share of communicating, NaN of nothing."""
+    return float(communicating / (communicating + computing)) if communicating + computing > 0 else np.nan

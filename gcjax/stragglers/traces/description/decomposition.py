@@ -1,0 +1,63 @@
+"""What of the time that is lost is persistent, what is shared, and what passes.
+
+The job takes the longest time x of each step. With m the median of the step, M that of all steps' m, and r the largest
+level of any worker in the step (how slow it is between two changes; see `levels`), if it is slow, the time lost in a
+step has three parts:
+
+- shared by all: m - M, if that is above 0;
+- persistent: (r - 1) m, at most x - m;
+- passing: all else, x - m less what is persistent.
+
+Letters: T steps.
+"""
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.traces.description.levels import Level
+from gcjax.stragglers.traces.description.step_times import StepTimes
+
+
+class Decomposition(NamedTuple):
+    """The parts of the seconds lost, and their shares, which sum to one (NaN if nothing is lost).
+
+    Attributes:
+      persistent: because a worker is slow for long.
+      shared: because all workers are slow at once.
+      passing: because a worker is slow for a moment.
+      seconds: lost in all.
+    """
+
+    persistent: float
+    shared: float
+    passing: float
+    seconds: float
+
+
+def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
+    """The shares of the time lost.
+
+    Args:
+      times: of the trace.
+      levels: of all workers.
+    """
+    excess = times.slowest - times.median
+    shared = np.maximum(times.median - np.median(times.median), 0).sum()
+    persistent = np.minimum((_largest_ratio(levels, len(excess)) - 1) * times.median, excess).sum()
+    lost = excess.sum() + shared
+    if lost <= 1e-12 * times.slowest.sum():
+        return Decomposition(np.nan, np.nan, np.nan, float(lost))
+    parts = (persistent, shared, excess.sum() - persistent)
+    return Decomposition(*(float(part / lost) for part in parts), float(lost))
+
+
+def _largest_ratio(levels: Sequence[Level], num_steps: int) -> np.ndarray:
+    """float64[T]: the largest ratio of a slow level in each step, 1 where there is none."""
+    largest = np.ones(num_steps)
+    for level in levels:
+        if level.is_slow:
+            steps = slice(level.first, level.last + 1)
+            largest[steps] = np.maximum(largest[steps], level.ratio)
+    return largest

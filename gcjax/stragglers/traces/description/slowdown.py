@@ -1,0 +1,86 @@
+"""What the job would take if some workers were at the median of each step.
+
+The job waits for the slowest worker in each step, so it takes T = sum over steps of the longest time of computing; with
+everybody at the median of the step it would take T_ideal.
+
+Lin et al., "Understanding Stragglers in Large Model Training Using What-if Analysis" (2025), define S, S_w with all but
+worker w ideal (here `alone`), and M_W, the share of the slowdown that the slowest 3 % of the workers explain. They
+simulate the operations of pipeline stages; here a worker is a data-parallel rank.
+
+Letters: T steps, W workers.
+"""
+
+import math
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.traces.description.step_times import StepTimes
+
+SLOWEST_SHARE = 0.03
+
+
+class Slowdown(NamedTuple):
+    """What-if.
+
+    Attributes:
+      seconds: T, the sum over steps of the longest time.
+      ideal_seconds: T_ideal, the sum of the medians.
+      total: S = T / T_ideal.
+      without: float64[W], S_w: the same if worker w were at the median. Of two workers that are equally slow, neither
+        makes a difference by itself.
+      alone: float64[W], the same if all but worker w were at the median.
+      slowest: the 3 % of the workers with the largest `alone`, rounded up, the slowest first.
+      explained: (T - T with the slowest 3 % at the median) / (T - T_ideal); NaN if T is T_ideal.
+    """
+
+    seconds: float
+    ideal_seconds: float
+    total: float
+    without: np.ndarray
+    alone: np.ndarray
+    slowest: tuple[int, ...]
+    explained: float
+
+
+def slowdown(times: StepTimes) -> Slowdown:
+    """What the job would take if some workers were at the median."""
+    total, ideal = float(times.slowest.sum()), float(times.median.sum())
+    excess = np.fmax(times.seconds - times.median[:, None], 0)
+    excess_alone = excess.sum(axis=0)
+    num_slowest = math.ceil(SLOWEST_SHARE * len(excess_alone))
+    slowest = tuple(np.argsort(-excess_alone, kind="stable")[:num_slowest].tolist())
+    lost = total - ideal
+    saved = total - seconds_without(times, slowest)
+    return Slowdown(
+        seconds=total,
+        ideal_seconds=ideal,
+        total=_ratio(total, ideal),
+        without=_ratio(total - _saved_by_each(times, excess), ideal),
+        alone=_ratio(ideal + excess_alone, ideal),
+        slowest=slowest,
+        explained=saved / lost if lost > 1e-12 * total else np.nan,
+    )
+
+
+def seconds_without(times: StepTimes, workers: Sequence[int]) -> float:
+    """What the job would take if these workers were at the median of each step."""
+    others = np.delete(times.seconds, list(workers), axis=1)
+    return float(np.fmax(times.median, np.fmax.reduce(others, axis=1, initial=0.0)).sum())
+
+
+def _saved_by_each(times: StepTimes, excess: np.ndarray) -> np.ndarray:
+    """float64[W]: the seconds that the job would take less if a worker were at the median.
+
+    In a step only the slowest worker can save something: down to the second longest time or the median.
+    """
+    if excess.shape[1] == 1:
+        return np.zeros(1)
+    second, first = np.partition(excess, -2, axis=1)[:, -2:].T
+    return np.bincount(excess.argmax(axis=1), weights=first - second, minlength=excess.shape[1])
+
+
+def _ratio(seconds: np.ndarray | float, ideal: float) -> np.ndarray | float:
+    """Seconds over those of the ideal job, NaN if that takes none."""
+    return seconds / ideal if ideal > 0 else seconds * np.nan

@@ -1,0 +1,110 @@
+"""Medians, tails, probabilities and correlations of the times of a trace.
+
+A time is slow if it is over 1.5 times the median of its step.
+
+Letters: T steps, W workers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.traces.description.step_times import StepTimes, median_of_rows, relative_log_times
+
+SLOW_RATIO = 1.5
+"""A time is slow if it is over so many times the median of its step."""
+
+
+class Statistics(NamedTuple):
+    """What the times of a trace are like. What cannot be computed (of one step, or of equal times) is NaN.
+
+    Attributes:
+      median: seconds, over all times.
+      worker_median: float64[W] seconds; NaN for a worker without a time.
+      tail: the 95th and 99th percentile and the largest of all times over the median of their step.
+      slowest_over_median: the median and the 95th percentile over steps of the longest time over the step's median.
+      slow_probability: P(slow), over all times.
+      slow_again_probability: P(slow | slow in the step before), over workers with a time in two successive rows.
+      worker_slow_probability: float64[W].
+      correlation: between workers: the mean over all pairs of the correlation of the logarithms of their times, where
+        a step that one was not measured in counts as its mean.
+      serial_correlation: the correlation of a worker's time over the step's median, as a logarithm, with that of the
+        step before, over all workers, each about its own mean.
+    """
+
+    median: float
+    worker_median: np.ndarray
+    tail: tuple[float, float, float]
+    slowest_over_median: tuple[float, float]
+    slow_probability: float
+    slow_again_probability: float
+    worker_slow_probability: np.ndarray
+    correlation: float
+    serial_correlation: float
+
+
+def statistics(times: StepTimes) -> Statistics:
+    """The statistics of the times of a trace."""
+    is_time = ~np.isnan(times.seconds)
+    is_slow = times.seconds > SLOW_RATIO * times.median[:, None]
+    was_slow = is_slow[:-1] & is_time[1:]
+    ratio = times.seconds[times.median > 0] / times.median[times.median > 0, None]
+    ratio = ratio[~np.isnan(ratio)]
+    return Statistics(
+        median=float(np.median(times.seconds[is_time])),
+        worker_median=median_of_rows(times.seconds.T),
+        tail=(*_quantiles(ratio, (0.95, 0.99)), float(ratio.max(initial=1.0))),
+        slowest_over_median=_quantiles(slowest_ratio(times), (0.5, 0.95)),
+        slow_probability=_share(is_slow.sum(), is_time.sum()),
+        slow_again_probability=_share((was_slow & is_slow[1:]).sum(), was_slow.sum()),
+        worker_slow_probability=_share(is_slow.sum(axis=0), is_time.sum(axis=0)),
+        correlation=_mean_correlation(times.seconds),
+        serial_correlation=_serial_correlation(relative_log_times(times)),
+    )
+
+
+def slowest_ratio(times: StepTimes) -> np.ndarray:
+    """float64[steps]: the longest time over the median of each step with a median above zero."""
+    is_positive = times.median > 0
+    return times.slowest[is_positive] / times.median[is_positive]
+
+
+def _quantiles(values: np.ndarray, probabilities: tuple[float, float]) -> tuple[float, float]:
+    """Two quantiles; NaN of nothing."""
+    low, high = np.quantile(values, probabilities) if values.size else (np.nan, np.nan)
+    return float(low), float(high)
+
+
+def _share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
+    """The count over the total, NaN where that is zero."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return count / total
+
+
+def _mean_correlation(seconds: np.ndarray) -> float:
+    """The mean correlation over pairs of columns of log times that vary, from the variance of their sum."""
+    deviation = _deviation(np.log(np.where(seconds > 0, seconds, np.nan)))
+    norm = np.sqrt((deviation**2).sum(axis=0))
+    varies = norm > 1e-9 * max(1.0, np.sqrt(len(seconds)))
+    num_columns = int(varies.sum())
+    if num_columns < 2:
+        return np.nan
+    total = (deviation[:, varies] / norm[varies]).sum(axis=1)
+    return float(((total**2).sum() - num_columns) / (num_columns * (num_columns - 1)))
+
+
+def _serial_correlation(relative: np.ndarray) -> float:
+    """The correlation of rows with the rows before, over all columns, each about its own mean."""
+    is_pair = ~np.isnan(relative[1:]) & ~np.isnan(relative[:-1])
+    deviation = _deviation(relative)
+    before, after = deviation[:-1][is_pair], deviation[1:][is_pair]
+    norm = np.sqrt((before**2).sum() * (after**2).sum())
+    return float((before * after).sum() / norm) if norm > 1e-12 * max(1, before.size) else np.nan
+
+
+def _deviation(values: np.ndarray) -> np.ndarray:
+    """float64[T, W]: what each value is above the mean of its column; 0 for NaN."""
+    is_value = ~np.isnan(values)
+    count = np.maximum(is_value.sum(axis=0), 1)
+    mean = np.where(is_value, values, 0).sum(axis=0) / count
+    return np.where(is_value, values - mean, 0)

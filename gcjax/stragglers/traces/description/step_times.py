@@ -1,0 +1,76 @@
+"""The times of a trace as everything that describes it wants them.
+
+Letters: T steps with a time of some worker, W workers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.traces.base import Trace
+
+
+class StepTimes(NamedTuple):
+    """The times of the steps that have any.
+
+    Attributes:
+      seconds: float64[T, W], NaN where not measured or failed.
+      median: float64[T], over the workers of a step, of which there is a time.
+      slowest: float64[T], the longest time of a step.
+      communication: float64[T], the shortest time of communicating and waiting of a step, 0 where none is known.
+      steps: int64[T], the numbers of the steps.
+    """
+
+    seconds: np.ndarray
+    median: np.ndarray
+    slowest: np.ndarray
+    communication: np.ndarray
+    steps: np.ndarray
+
+    def part(self, rows: np.ndarray) -> "StepTimes":
+        """The times of some of the steps: bool[T]."""
+        return StepTimes(*(values[rows] for values in self))
+
+
+def step_times(trace: Trace) -> StepTimes:
+    """The times of a trace; raises `ValueError` if it has none."""
+    is_time = np.isfinite(trace.compute)
+    has_time = is_time.any(axis=1)
+    if not has_time.any():
+        raise ValueError("a trace that is described must have a finite time; all cells are empty or failed.")
+    seconds = trace.compute if is_time.all() else np.where(is_time, trace.compute, np.nan)[has_time]
+    return StepTimes(
+        seconds=seconds,
+        median=median_of_rows(seconds),
+        slowest=np.fmax.reduce(seconds, axis=1),
+        communication=_least_communication(trace)[has_time],
+        steps=trace.steps[has_time],
+    )
+
+
+def _least_communication(trace: Trace) -> np.ndarray:
+    """float64[all steps]: the shortest time of communicating of each step, 0 where there is none."""
+    if trace.communication is None:
+        return np.zeros(len(trace.steps))
+    least = np.fmin.reduce(trace.communication, axis=1)
+    return np.where(np.isfinite(least), least, 0.0)
+
+
+def median_of_rows(values: np.ndarray) -> np.ndarray:
+    """float64[rows]: the median of each row without its NaNs; every row has a number, or is NaN."""
+    if not np.isnan(values).any():
+        return np.median(values, axis=1)
+    ordered = np.sort(values, axis=1)  # NaNs come last
+    count = np.maximum(np.count_nonzero(~np.isnan(values), axis=1), 1)[:, None]
+    middle = [np.take_along_axis(ordered, position, axis=1) for position in ((count - 1) // 2, count // 2)]
+    return (middle[0] + middle[1])[:, 0] / 2
+
+
+def relative_log_times(times: StepTimes) -> np.ndarray:
+    """float64[T, W]: logarithms of the times over their step's median; NaN where there is no time.
+
+    A time of zero counts as a millionth of the step's median; steps with a median of zero have none.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        ratio = times.seconds / np.where(times.median > 0, times.median, np.nan)[:, None]
+    return np.log(np.maximum(ratio, 1e-6))

@@ -1,0 +1,126 @@
+"""A description in words: who is slow, and what the reader did."""
+
+from collections.abc import Iterable, Iterator, Sequence
+
+import numpy as np
+
+from gcjax.stragglers.traces.base import Trace
+from gcjax.stragglers.traces.description.spells import Spell
+from gcjax.stragglers.traces.description.verdict import Verdict
+
+_MAX_WORKERS = 4
+"""That are named in a sentence."""
+_SEVERITIES = {"ok": "OK", "warning": "Warning", "critical": "Critical"}
+
+
+def sentence(verdict: Verdict, spells: Sequence[Spell], names: Sequence[str]) -> str:
+    """The verdict in words.
+
+    Args:
+      verdict: on a trace.
+      spells: of all workers.
+      names: of the workers.
+    """
+    cost = f"{100 * verdict.cost:.3g} % of the iteration"
+    if verdict.cost_of_computing > 1.005 * verdict.cost:
+        cost += f" ({100 * verdict.cost_of_computing:.3g} % of its computing)"
+    return f"{_SEVERITIES[verdict.severity]}: {_clause(verdict, cost, spells, names)}"
+
+
+def _clause(verdict: Verdict, cost: str, spells: Sequence[Spell], names: Sequence[str]) -> str:
+    """What follows the severity."""
+    if verdict.kind == "persistent":
+        own_spells = [spell for spell in spells if spell.worker in set(verdict.workers)]
+        while_slow = "" if any(spell.from_start and spell.to_end for spell in own_spells) else " while it lasts"
+        while_slow = while_slow if any(spell.to_end for spell in own_spells) else ""
+        verb = "is" if len(verdict.workers) == 1 else "are"
+        return (
+            f"{_slow_workers(verdict.workers, spells, names)} {verb} persistently slow; this costs {cost}{while_slow}."
+        )
+    if verdict.workers:
+        verb = "was" if len(verdict.workers) == 1 else "were"
+        return f"{_slow_workers(verdict.workers, spells, names)} {verb} slow, which passed; this costs {cost}."
+    if verdict.kind == "passing":
+        return f"nobody is slow for long, but delays that pass cost {cost}."
+    if verdict.kind == "shared":
+        return f"nobody is slower than the others, but at times all are slow at once; this costs {cost}."
+    return f"nobody is slow; waiting for the slowest of each step costs {cost}.{_past(spells, names)}"
+
+
+def _past(spells: Sequence[Spell], names: Sequence[str]) -> str:
+    """Who was slow for a while, at little cost, as a sentence of its own; empty if nobody was."""
+    if not spells:
+        return ""
+    workers = sorted({spell.worker for spell in spells})
+    text = _slow_workers(workers, spells, names)
+    return f" {text[0].upper()}{text[1:]} {'was' if len(workers) == 1 else 'were'} slow for a while."
+
+
+def _slow_workers(workers: Sequence[int], spells: Sequence[Spell], names: Sequence[str]) -> str:
+    """Some workers with how slow and since when."""
+    texts = [
+        f"{names[worker]} ({_since([spell for spell in spells if spell.worker == worker])})"
+        for worker in workers[:_MAX_WORKERS]
+    ]
+    return f"{'worker' if len(workers) == 1 else 'workers'} {_listed(texts, len(workers))}"
+
+
+def _since(spells: Sequence[Spell]) -> str:
+    """How slow a worker is and since when; of several spells, the longest and how many there are."""
+    longest = max(spells, key=lambda spell: spell.num_steps)
+    if longest.to_end:
+        when = "from its first step on" if longest.from_start else f"since step {longest.first}"
+    else:
+        when = f"from step {longest.first} to step {longest.last}"
+    times = f"{longest.ratio:.3g} times the median, {when}"
+    return times if len(spells) == 1 else f"{times}, the longest of {len(spells)} spells"
+
+
+def _listed(texts: Sequence[str], number: int) -> str:
+    """Texts with commas, and how many more there are than these."""
+    if number > len(texts):
+        return f"{', '.join(texts)} and {number - len(texts):,} more"
+    return texts[0] if number == 1 else f"{', '.join(texts[:-1])} and {texts[-1]}"
+
+
+def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iterator[str]:
+    """What the reader did, and what is not there, a sentence each.
+
+    Args:
+      trace: as it was read.
+      failures: (worker, step) of each worker that failed.
+    """
+    reading = trace.reading
+    yield f"Layout: {reading.layout}, {reading.num_rows:,} rows."
+    if trace.is_relative:
+        yield "Times are known up to a factor only; their median counts as one second."
+    if reading.num_duplicates:
+        yield f"{reading.num_duplicates:,} rows were replaced by a later one for the same step and worker."
+    if reading.num_gaps:
+        yield f"{reading.num_gaps:,} times between the first and the last of a worker are missing."
+    if reading.num_missing_steps:
+        yield _missing_steps(trace.steps, reading.num_missing_steps)
+    is_time = ~np.isnan(trace.compute)
+    if reading.joined:
+        first_steps = ((worker, trace.steps[is_time[:, worker].argmax()]) for worker in reading.joined)
+        yield _with_steps("Joined after the first step", first_steps, len(reading.joined), trace.workers)
+    if reading.left:
+        last_rows = ((worker, len(is_time) - 1 - is_time[::-1, worker].argmax()) for worker in reading.left)
+        last_steps = ((worker, trace.steps[row]) for worker, row in last_rows)
+        yield _with_steps("Left, with their last step", last_steps, len(reading.left), trace.workers)
+    if failures:
+        yield _with_steps("Failed", failures, len(failures), trace.workers)
+
+
+def _missing_steps(steps: np.ndarray, num_missing: int) -> str:
+    """That steps have no row: all but every so many, or how many."""
+    distance = np.diff(steps)
+    if (distance == distance[0]).all():
+        return f"One step in {distance[0]} is recorded; those between have no row."
+    return f"{num_missing:,} numbers between the first and the last step have no row."
+
+
+def _with_steps(what: str, worker_steps: Iterable[tuple[int, int]], number: int, names: Sequence[str]) -> str:
+    """Workers, each with a step."""
+    texts = [f"worker {names[worker]} (step {step})" for worker, step in list(worker_steps)[:_MAX_WORKERS]]
+    return f"{what}: {_listed(texts, number)}."

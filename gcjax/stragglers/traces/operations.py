@@ -1,0 +1,132 @@
+"""The layout of tables of operations, which are summed part by part: so few of their rows are in memory at once.
+
+Letters: T steps, W workers.
+"""
+
+from collections.abc import Iterable
+from typing import NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from gcjax.stragglers.traces import base
+from gcjax.stragglers.traces.base import Trace
+from gcjax.stragglers.traces.table_columns import floats, whole_numbers
+
+COLUMNS = ("dp_rank", "step", "optype", "duration")
+STAGE = "stage"
+"""A column that may be missing."""
+
+_COMMUNICATING = r"(send|recv|reduce|reduce-scatter|gather|broadcast|barrier)$"
+"""How the names of operations end that communicate."""
+_MAX_CELLS_PER_ROW = 4
+"""Of a part: where there are more, the cells that have a row are found by sorting."""
+
+
+class _Cells(NamedTuple):
+    """The cells of some rows: a rank and a step each; some may have no row.
+
+    Attributes:
+      index: int64[rows], the cell of each row.
+      rank: int64[cells].
+      step: int64[cells].
+    """
+
+    index: np.ndarray
+    rank: np.ndarray
+    step: np.ndarray
+
+
+class _Sums(NamedTuple):
+    """What operations take in each cell that has one.
+
+    Attributes:
+      rank: int64[cells].
+      step: int64[cells].
+      seconds: float64[cells, 2], of computing and of communicating.
+    """
+
+    rank: np.ndarray
+    step: np.ndarray
+    seconds: np.ndarray
+
+
+def trace(path: str, parts: Iterable[pa.Table]) -> Trace:
+    """The trace of a table of operations: sums over those of a rank in a step, means over its pipeline stages.
+
+    Args:
+      path: of the file, for errors.
+      parts: of the table, in the order of its rows; at least one has a row.
+
+    Raises:
+      ValueError: if it has values that no trace has.
+    """
+    num_rows, stages, sums = 0, {0}, []
+    for part in parts:
+        num_rows += part.num_rows
+        sums.append(_part_sums(path, part))
+        if STAGE in part.column_names:
+            own_stages = base.distinct(whole_numbers(path, part, STAGE)).tolist()
+            stages = stages.union(own_stages) if len(sums) > 1 else set(own_stages)
+    return _trace(path, _joined(sums), num_rows, len(stages))
+
+
+def _trace(path: str, sums: _Sums, num_rows: int, num_stages: int) -> Trace:
+    """The trace of the sums over all operations."""
+    ranks, num_steps = base.distinct(sums.rank), len(base.distinct(sums.step))
+    if num_steps * len(ranks) > base.MAX_CELLS_PER_ROW * num_rows:
+        raise ValueError(f"{path} has {num_rows} operations, but {num_steps} steps of {len(ranks)} ranks.")
+    names = tuple(str(number) for number in ranks)
+    compute, communication = sums.seconds.T / num_stages
+    index = np.searchsorted(ranks, sums.rank)
+    trace = base.of_rows("operations", index, sums.step, compute, communication, workers=names)
+    return trace._replace(reading=trace.reading._replace(num_rows=num_rows))
+
+
+def _part_sums(path: str, part: pa.Table) -> _Sums:
+    """The sums over the operations of a part, which has a row."""
+    rank, step = (whole_numbers(path, part, name) for name in ("dp_rank", "step"))
+    cells = _cells(rank, step)
+    index = 2 * cells.index + _is_communication(path, part)
+    seconds = np.bincount(index, floats(path, part, "duration"), minlength=2 * len(cells.rank))
+    return _with_rows(cells, seconds.reshape(-1, 2))
+
+
+def _joined(parts: list[_Sums]) -> _Sums:
+    """The sums over all parts."""
+    if len(parts) == 1:
+        return parts[0]
+    rank, step, seconds = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    cells = _cells(rank, step)
+    columns = [np.bincount(cells.index, column, minlength=len(cells.rank)) for column in seconds.T]
+    return _with_rows(cells, np.stack(columns, axis=1))
+
+
+def _with_rows(cells: _Cells, seconds: np.ndarray) -> _Sums:
+    """The sums float64[cells, 2] of the cells that have a row."""
+    has_row = np.bincount(cells.index, minlength=len(cells.rank)) > 0
+    return _Sums(cells.rank[has_row], cells.step[has_row], seconds[has_row])
+
+
+def _cells(rank: np.ndarray, step: np.ndarray) -> _Cells:
+    """The cells of rows int64[rows]: all of a range of ranks and steps, or those that have a row if these are few."""
+    low_rank, low_step = int(rank.min()), int(step.min())
+    num_ranks, num_steps = int(rank.max()) - low_rank + 1, int(step.max()) - low_step + 1
+    if num_ranks * num_steps <= _MAX_CELLS_PER_ROW * len(rank):
+        cell = np.arange(num_ranks * num_steps)
+        index = (step - low_step) * num_ranks + (rank - low_rank)
+        return _Cells(index, low_rank + cell % num_ranks, low_step + cell // num_ranks)
+    pairs, index = np.unique(np.stack([step, rank], axis=1), axis=0, return_inverse=True)
+    return _Cells(index.ravel(), pairs[:, 1], pairs[:, 0])
+
+
+def _is_communication(path: str, part: pa.Table) -> np.ndarray:
+    """bool[rows]: whether the operation of a row communicates, by the end of its name."""
+    column = part["optype"].combine_chunks()
+    try:
+        encoded = column if pa.types.is_dictionary(column.type) else column.cast(pa.string()).dictionary_encode()
+        is_match = pc.match_substring_regex(encoded.dictionary, _COMMUNICATING)
+        return is_match.take(encoded.indices).to_numpy(zero_copy_only=False).astype(bool)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowKeyError):
+        raise ValueError(f"the column optype of a trace must hold names; that of {path} does not.") from None
