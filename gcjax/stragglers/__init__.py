@@ -31,11 +31,13 @@ TABLE: dict[str, Entry] = {
 
 NETWORKS: dict[str, Entry] = {"constant_network": Entry(constant_network), "links": Entry(links)}
 ABSENCES: dict[str, Entry] = {"absences": Entry(absences), "random_absences": Entry(random_absences)}
+TRACES: dict[str, Entry] = {"read_trace": Entry(read_trace)}
 
 __all__ = [
     "ABSENCES",
     "NETWORKS",
     "TABLE",
+    "TRACES",
     "Absences",
     "Links",
     "Network",
