@@ -9,7 +9,7 @@ from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
 from gcjax.stragglers.iid import bimodal, constant, exponential, independent, pareto, shifted_exponential, weibull
 from gcjax.stragglers.markov import markov
 from gcjax.stragglers.network import Links, Network, constant_network, links
-from gcjax.stragglers.traces import Reading, Trace, read_trace, replay, write_trace
+from gcjax.stragglers.traces import Fit, Fits, Reading, Trace, fit, read_trace, replay, write_trace
 
 TABLE: dict[str, Entry] = {
     "bimodal": Entry(bimodal),
@@ -39,6 +39,8 @@ __all__ = [
     "TABLE",
     "TRACES",
     "Absences",
+    "Fit",
+    "Fits",
     "Links",
     "Network",
     "RandomAbsences",
@@ -55,6 +57,7 @@ __all__ = [
     "failed_count",
     "failed_probability",
     "failed_workers",
+    "fit",
     "independent",
     "is_bursty",
     "links",
