@@ -22,6 +22,7 @@ _TABLE_OF_KIND = {
     "straggler": ("gcjax.stragglers", "TABLE"),
     "network": ("gcjax.stragglers", "NETWORKS"),
     "absences": ("gcjax.stragglers", "ABSENCES"),
+    "trace": ("gcjax.stragglers", "TRACES"),
     "task": ("gcjax.tasks", "TABLE"),
     "optimizer": ("optax", ""),
     "study": ("gcjax.study", "TABLE"),
@@ -118,8 +119,8 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
     registered again, since its cell or module is run once more, takes its own place.
 
     Args:
-      kind: assignment, code, stopping, deadline, protocol, groups, specification, straggler, network, absences, task,
-        optimizer, study or experiment.
+      kind: assignment, code, stopping, deadline, protocol, groups, specification, straggler, network, absences, trace,
+        task, optimizer, study or experiment.
       name: what it is called; the name of the function by default.
       paper: where it comes from (authors, year).
 

@@ -24,6 +24,7 @@ _USE_LINES = {
     "straggler": "compare.stragglers = @{0}()",
     "network": "compare.network = @{0}()",
     "absences": "compare.absences = @{0}()",
+    "trace": "replay.trace = @{0}()",
     "task": "study.task = @{0}()",
     "optimizer": "study.optimizer = @{0}()",
     "study": "compare.study = @{0}()",

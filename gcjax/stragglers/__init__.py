@@ -9,7 +9,18 @@ from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
 from gcjax.stragglers.iid import bimodal, constant, exponential, independent, pareto, shifted_exponential, weibull
 from gcjax.stragglers.markov import markov
 from gcjax.stragglers.network import Links, Network, constant_network, links
-from gcjax.stragglers.traces import Description, Reading, Trace, describe, read_trace, replay, write_trace
+from gcjax.stragglers.traces import (
+    Description,
+    Fit,
+    Fits,
+    Reading,
+    Trace,
+    describe,
+    fit,
+    read_trace,
+    replay,
+    write_trace,
+)
 
 TABLE: dict[str, Entry] = {
     "bimodal": Entry(bimodal),
@@ -31,13 +42,17 @@ TABLE: dict[str, Entry] = {
 
 NETWORKS: dict[str, Entry] = {"constant_network": Entry(constant_network), "links": Entry(links)}
 ABSENCES: dict[str, Entry] = {"absences": Entry(absences), "random_absences": Entry(random_absences)}
+TRACES: dict[str, Entry] = {"read_trace": Entry(read_trace)}
 
 __all__ = [
     "ABSENCES",
     "NETWORKS",
     "TABLE",
+    "TRACES",
     "Absences",
     "Description",
+    "Fit",
+    "Fits",
     "Links",
     "Network",
     "RandomAbsences",
@@ -55,6 +70,7 @@ __all__ = [
     "failed_count",
     "failed_probability",
     "failed_workers",
+    "fit",
     "independent",
     "is_bursty",
     "links",

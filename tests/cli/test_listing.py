@@ -13,7 +13,7 @@ ENTRIES = [(kind, name) for kind, table in registry.kinds().items() if table.in_
 
 # What no config file can hold, or a file that is not there: the lines parse, and the factory says what it needs.
 NEEDS_MORE = {"cifar10", "communication_efficient", "edges", "fashion_mnist", "mnist", "order_by_speed", "repetition"}
-NEEDS_MORE |= {"replay", "text"}
+NEEDS_MORE |= {"read_trace", "replay", "text"}
 
 
 @pytest.fixture(autouse=True)

@@ -209,7 +209,7 @@ def test_kinds_can_be_selected():
     assert list(registry.select("protocol")) == ["protocol"]
     assert set(registry.select()) == {
         "absences", "assignment", "code", "deadline", "experiment", "groups", "network", "optimizer", "protocol",
-        "specification", "stopping", "straggler", "study", "task",
+        "specification", "stopping", "straggler", "study", "task", "trace",
     }  # fmt: skip
     with pytest.raises(ValueError, match=r"There is no kind 'protocols'. Did you mean protocol"):
         registry.select("protocols")

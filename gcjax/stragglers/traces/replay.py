@@ -3,6 +3,7 @@
 Letters: T units of work, W workers. The columns of a trace are the workers measured.
 """
 
+import math
 from pathlib import Path
 from typing import NamedTuple
 
@@ -12,47 +13,85 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.equality import comparable
-from gcjax.stragglers.base import StragglerModel
+from gcjax.stragglers.base import StragglerModel, per_worker
+from gcjax.stragglers.iid import Parameter
 from gcjax.stragglers.traces.base import Trace, trace_array
 from gcjax.stragglers.traces.files import read_trace
 
 STARTS = ("random", "recorded")
 WORKERS = ("recorded", "drawn")
+ORDERS = ("recorded", "blocks", "permuted")
 
 
 class _State(NamedTuple):
-    """The trace float[T, columns], each worker's column int32[W], and the row of its next unit int32[W]."""
+    """What a replay remembers.
+
+    Attributes:
+      seconds: float[T, columns], the trace.
+      rows: int32[T], the rows in the order in which they are replayed.
+      column: int32[W], of each worker.
+      position: int32[W], where in `rows` the next unit of each worker is.
+      num_left: int32[], units that are left of the current block.
+      block_size: int32[], units.
+      intercept: float[W] seconds.
+      slope: float[W].
+    """
 
     seconds: jax.Array
+    rows: jax.Array
     column: jax.Array
-    unit: jax.Array
+    position: jax.Array
+    num_left: jax.Array
+    block_size: jax.Array
+    intercept: jax.Array
+    slope: jax.Array
 
 
 def replay(
-    *, trace: str | Path | Trace | np.ndarray | jax.Array, start: str = "random", workers: str = "recorded"
+    *,
+    trace: str | Path | Trace | np.ndarray | jax.Array,
+    start: str = "random",
+    workers: str = "recorded",
+    order: str = "recorded",
+    block_size: int | None = None,
+    intercept: Parameter = 0.0,
+    slope: Parameter = 1.0,
 ) -> StragglerModel:
-    """Measured times, again in their order.
+    """Measured times, again: in their order, or resampled.
 
-    The n-th unit of a worker takes `trace[(first + n) % T, column]`: after the last row the trace begins anew. A unit
-    that was not measured takes as long as the worker's last measured unit before it, or the first one if there is none
-    before. Where a worker fails (inf) it does not come back, as always.
+    In the recorded order the n-th unit of a worker takes `trace[(first + n) % T, column]`: after the last row the trace
+    begins anew. A unit that was not measured takes as long as the worker's last measured unit before it, or the first
+    one if there is none before. Where a worker fails (inf) it does not come back, as always.
 
-    All randomness is in the first row and in the columns, so keys give different parts of the same T rows: a spread
-    over seeds says how much depends on the part, not how other measurements would have come out.
+    All randomness is in the rows and the columns, so keys give different parts of the same T rows: a spread over seeds
+    says how much depends on the part, not how other measurements would have come out.
+
+    The trace is held once, whatever the number of keys and workers: 8 bytes a cell in 64-bit types, otherwise 4.
 
     Args:
       trace: a `Trace`, of which the seconds of computing count; or float[T, columns] seconds, NaN where not measured,
         inf for a failed worker; or a file for `read_trace`.
       start: the first row. "random": the key draws it, one for all workers, so that what happened at the same time
-        still does; where the workers are drawn, one for each. "recorded": row 0, as it was measured. With
-        `workers="recorded"` nothing is random then, and every key gives the same durations.
+        still does; where the workers are drawn, one for each. "recorded": row 0, as it was measured. With recorded
+        workers in the recorded order nothing is random then, and every key gives the same durations.
       workers: the columns. "recorded": worker w is column w, and W must be their number. "drawn": any W; the key draws
         the columns without replacement, and once all are used begins again, so that each is used W / columns times,
         rounded up or down.
+      order: the rows. "recorded": as they were measured. "blocks": after every `block_size` units the key draws a new
+        row to go on from, one for all recorded workers, so that what happened at the same time still does; where the
+        workers are drawn, one for each (the circular block bootstrap, Politis and Romano 1992). It keeps slow spells
+        that are shorter than a block. "permuted": all rows in a random order, the same for all workers, so that
+        nothing is left of spells; after T units this order begins anew.
+      block_size: units of a block, for `order="blocks"`; the square root of T, rounded up, if None. Several times the
+        length of a slow spell is better, if T is much larger still.
+      intercept: seconds of a unit whatever its size, a number or one a worker.
+      slope: a unit takes `intercept + slope * measured` seconds; a number or one a worker. For a trace of steps that
+        were m chunks each, and units of n chunks, it is n / m: 1 / m where a unit is one chunk.
 
     Raises:
       ValueError: if the trace is not of this form, or a worker has no measured unit, or there is no such choice, or W
-        is not their number for recorded workers.
+        is not their number for recorded workers, or a number is out of its range, or a block size is given without
+        blocks.
 
     Example:
       >>> model = gcjax.stragglers.replay(trace=np.array([[1.0, 2.0], [1.5, np.nan]]), start="recorded")
@@ -61,20 +100,27 @@ def replay(
     """
     if isinstance(trace, (str, Path)):
         trace = read_trace(trace)
-    return _replay_model(trace.compute if isinstance(trace, Trace) else trace, start, workers)
+    seconds = trace.compute if isinstance(trace, Trace) else trace
+    return _replay_model(seconds, start, workers, order, block_size, intercept, slope)
 
 
 @comparable
-def _replay_model(seconds: np.ndarray | jax.Array, start: str, workers: str) -> StragglerModel:
+def _replay_model(
+    seconds: np.ndarray | jax.Array, start: str, workers: str, order: str, block_size: int | None,
+    intercept: Parameter, slope: Parameter,
+) -> StragglerModel:  # fmt: skip
     """`replay` of an array, so that models compare by what a file held when it was read."""
     if not _validate.is_traced(seconds):
         seconds = _with_gaps_filled(trace_array(seconds))
     is_drawn = _validate.choice("workers", workers, WORKERS) == "drawn"
     is_random = _validate.choice("start", start, STARTS) == "random"
     num_units, num_columns = seconds.shape
+    block_size = _units_of_block(block_size, _validate.choice("order", order, ORDERS), num_units)
+    _validate.number("intercept", intercept, finite=True)
+    _validate.number("slope", slope, above=True, finite=True)
 
     def init(rng_key: jax.Array, num_workers: int) -> _State:
-        """The trace, each worker's column (random if `is_drawn`) and the row of its first unit (if `is_random`)."""
+        """The trace, the order of its rows, each worker's column and where its first unit is."""
         if not is_drawn and num_workers != num_columns:
             raise ValueError(
                 f"recorded workers are as many as the trace has; it has {num_columns}, asked for are {num_workers}. "
@@ -84,13 +130,37 @@ def _replay_model(seconds: np.ndarray | jax.Array, start: str, workers: str) -> 
         columns = jnp.arange(num_workers, dtype=jnp.int32)
         if is_drawn:
             columns = _random_columns(columns_key, num_columns, num_workers)
-        draw_shape = (num_workers,) if is_drawn else ()
+        rows = jnp.arange(num_units, dtype=jnp.int32)
+        if order == "permuted":
+            rows = jax.random.permutation(jax.random.fold_in(rng_key, 2), rows)
         # One first row for all recorded workers, so that what happened at the same time still does.
-        first_row = jax.random.randint(row_key, draw_shape, 0, num_units if is_random else 1, jnp.int32)
-        first_units = jnp.broadcast_to(first_row, (num_workers,))
-        return _State(jnp.asarray(seconds, jnp.result_type(float)), columns, first_units)
+        first_row = jax.random.randint(
+            row_key, (num_workers,) if is_drawn else (), 0, num_units if is_random else 1, jnp.int32
+        )
+        return _State(
+            seconds=jnp.asarray(seconds, jnp.result_type(float)),
+            rows=rows,
+            column=columns,
+            position=jnp.broadcast_to(first_row, (num_workers,)),
+            num_left=jnp.asarray(block_size, jnp.int32),
+            block_size=jnp.asarray(block_size, jnp.int32),
+            intercept=per_worker("intercept", intercept, num_workers),
+            slope=per_worker("slope", slope, num_workers),
+        )
 
-    return StragglerModel(init, _next_unit)
+    samples = {True: _next_unit_of_own_block, False: _next_unit_of_block}
+    return StragglerModel(init, samples[is_drawn] if order == "blocks" else _next_unit)
+
+
+def _units_of_block(block_size: int | None, order: str, num_units: int) -> int:
+    """The units of a block, or of the trace where there are no blocks."""
+    if order != "blocks":
+        if block_size is not None:
+            raise ValueError(f'block_size is for order="blocks"; got block_size={block_size!r} and order={order!r}.')
+        return num_units
+    if block_size is None:
+        return math.isqrt(num_units - 1) + 1  # the square root, rounded up
+    return _validate.integer("block_size", block_size, minimum=1, maximum=num_units)
 
 
 def _random_columns(rng_key: jax.Array, num_columns: int, num_workers: int) -> jax.Array:
@@ -109,13 +179,39 @@ def _with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
             f"to be replayed, a trace must have a measured unit of every worker; worker {worker} has none. Leave its "
             "column out, or write inf for a failed worker."
         )
-    units = np.arange(len(seconds))[:, None]
+    gappy = np.flatnonzero(~is_measured.all(axis=0))  # int[gappy columns]; all others stay as they are
+    is_measured, units = is_measured[:, gappy], np.arange(len(seconds))[:, None]
     last_measured = np.maximum.accumulate(np.where(is_measured, units, -1), axis=0)
-    return np.take_along_axis(seconds, np.where(last_measured < 0, is_measured.argmax(axis=0), last_measured), axis=0)
+    sources = np.where(last_measured < 0, is_measured.argmax(axis=0), last_measured)
+    filled = seconds.copy()
+    filled[:, gappy] = np.take_along_axis(seconds[:, gappy], sources, axis=0)
+    return filled
 
 
 def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
-    """Seconds float[W] of each worker's next row of the trace, which begins anew at its end; the next state."""
+    """Seconds float[W] of each worker's next row in the order of the rows, which begins anew at its end; the state."""
     del rng_key
-    num_units = jnp.asarray(state.seconds.shape[0], jnp.int32)
-    return state.seconds[state.unit, state.column], state._replace(unit=(state.unit + 1) % num_units)
+    measured = state.seconds[state.rows[state.position], state.column]
+    num_units = jnp.asarray(state.rows.size, jnp.int32)
+    return state.intercept + state.slope * measured, state._replace(position=(state.position + 1) % num_units)
+
+
+def _next_unit_of_block(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+    """As `_next_unit`, where each block begins at a random row, the same for all workers."""
+    return _next_unit(_with_block(state, rng_key, ()), rng_key)
+
+
+def _next_unit_of_own_block(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
+    """As `_next_unit`, where each block begins at a random row for each worker."""
+    return _next_unit(_with_block(state, rng_key, state.position.shape), rng_key)
+
+
+def _with_block(state: _State, rng_key: jax.Array, shape: tuple[int, ...]) -> _State:
+    """The state with one unit less of the block, or of a new one, that begins at rows of this shape, if none is left.
+
+    The first block begins at the first row, which `start` says.
+    """
+    is_over = state.num_left == 0
+    first_rows = jax.random.randint(rng_key, shape, 0, state.rows.size, jnp.int32)
+    num_left = jnp.where(is_over, state.block_size, state.num_left) - 1
+    return state._replace(position=jnp.where(is_over, first_rows, state.position), num_left=num_left)

@@ -1,0 +1,81 @@
+"""What a fit leads to: the call of a straggler model's factory, as an object and as lines of a config file."""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.base import StragglerModel
+from gcjax.stragglers.bursty import bursty
+from gcjax.stragglers.failures import failed_count, failed_probability, failed_workers
+from gcjax.stragglers.heterogeneous import delayed, scaled, worker_speeds
+from gcjax.stragglers.iid import bimodal, constant, exponential, pareto, shifted_exponential, weibull
+from gcjax.stragglers.markov import markov
+
+_DIGITS = 9  # of a number in a config file: at least as many as float32 has
+
+_FACTORIES: dict[str, Callable[..., StragglerModel]] = {
+    "bimodal": bimodal,
+    "bursty": bursty,
+    "constant": constant,
+    "delayed": delayed,
+    "exponential": exponential,
+    "failed_count": failed_count,
+    "failed_probability": failed_probability,
+    "failed_workers": failed_workers,
+    "markov": markov,
+    "pareto": pareto,
+    "scaled": scaled,
+    "shifted_exponential": shifted_exponential,
+    "weibull": weibull,
+    "worker_speeds": worker_speeds,
+}
+
+
+class Call(NamedTuple):
+    """The call of a factory.
+
+    Attributes:
+      name: of the factory.
+      arguments: parameter -> a number, a tuple of one a worker, or another call.
+    """
+
+    name: str
+    arguments: Mapping[str, Any]
+
+    @property
+    def model(self) -> StragglerModel:
+        """What the call makes."""
+        values = {
+            name: value.model if isinstance(value, Call) else value for name, value in self.arguments.items()
+        }  # fmt: skip
+        return _FACTORIES[self.name](**values)
+
+    @property
+    def names(self) -> str:
+        """The factory and those that it is given, as in `scaled(markov(weibull))`."""
+        inner = [value.names for value in self.arguments.values() if isinstance(value, Call)]
+        return f"{self.name}({inner[0]})" if inner else self.name
+
+    def lines(self) -> Iterator[str]:
+        """The lines of a config file that bind all parameters; `@name()` is then the model."""
+        for parameter, value in self.arguments.items():
+            if isinstance(value, Call):
+                yield f"{self.name}.{parameter} = @{value.name}()"
+                yield from value.lines()
+            else:
+                yield f"{self.name}.{parameter} = {value!r}"
+
+
+def call(name: str, **arguments: Any) -> Call:
+    """A call with numbers that a config file can have: rounded to 9 digits, arrays as tuples."""
+    return Call(name, {parameter: _literal(value) for parameter, value in arguments.items()})
+
+
+def _literal(value: Any) -> Any:
+    """A number or an array as Python writes it; all else as it is."""
+    if isinstance(value, np.ndarray) or type(value) is tuple:
+        return tuple(map(_literal, np.asarray(value).tolist()))
+    if isinstance(value, (float, np.floating)):
+        return float(f"{float(value):.{_DIGITS}g}")
+    return value

@@ -1,0 +1,126 @@
+"""Failures by maximum likelihood: what takes inf. Who fails does not depend on the times of the others.
+
+Letters: T steps, W workers.
+"""
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.traces.fitting.calls import call
+from gcjax.stragglers.traces.fitting.candidates import Candidate
+
+
+class Failures(NamedTuple):
+    """A model of failures.
+
+    Attributes:
+      name: of the factory that wraps a model of times.
+      arguments: of it, but the model.
+      num_parameters: numbers that were fitted.
+      log_likelihood: `(seconds [T, W]) -> [T, W]`, of whether each unit failed; NaN where not measured.
+    """
+
+    name: str
+    arguments: dict[str, Any]
+    num_parameters: int
+    log_likelihood: Callable[[np.ndarray], np.ndarray]
+
+    def around(self, inner: Candidate) -> Candidate:
+        """A model of the times of those that have not failed, with these failures."""
+
+        def log_likelihood(seconds: np.ndarray) -> np.ndarray:
+            """Of whether each unit failed, and of its time if not."""
+            times = np.where(np.isinf(seconds), np.nan, seconds)
+            return self.log_likelihood(seconds) + np.where(np.isinf(seconds), 0, inner.log_likelihood(times))
+
+        return inner._replace(
+            call=call(self.name, model=inner.call, **self.arguments),
+            num_parameters=inner.num_parameters + self.num_parameters,
+            log_likelihood=None if inner.log_likelihood is None else log_likelihood,
+        )
+
+
+def models(seconds: np.ndarray) -> list[Failures]:
+    """All models of the failures in float64[T, W] seconds, the likeliest first; none if nobody failed."""
+    if not np.isinf(seconds).any():
+        return []
+    every = [_each_round(seconds), *_counted(seconds), *_for_good(seconds)]
+    return sorted(every, key=lambda failures: -float(np.nansum(failures.log_likelihood(seconds))))
+
+
+def _state(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """float64[T, W] twice: 1 for a failed unit, NaN where not measured; and 1 for a worker that had failed before."""
+    failed = np.where(np.isnan(seconds), np.nan, np.isinf(seconds))
+    had_failed = np.maximum.accumulate(np.concatenate([np.zeros_like(failed[:1]), np.nan_to_num(failed)[:-1]]))
+    return failed, had_failed
+
+
+def _log(probability: np.ndarray, failed: np.ndarray) -> np.ndarray:
+    """The logarithm of the probability of what happened, if a unit fails with this one."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.where(failed == 1, probability, np.where(failed == 0, 1 - probability, np.nan)))
+
+
+def _each_round(seconds: np.ndarray) -> Failures:
+    """Each unit fails with the same probability."""
+    probability = float(np.nanmean(_state(seconds)[0]))
+    return Failures(
+        "failed_probability",
+        {"probability": probability, "forever": False},
+        1,
+        lambda times: _log(np.asarray(probability), _state(times)[0]),
+    )
+
+
+def _counted(seconds: np.ndarray) -> Iterator[Failures]:
+    """In each round a number of workers between two bounds fail, any set as likely as any other.
+
+    There is no such model where not all workers of a step were measured.
+    """
+    if np.isnan(seconds).any():
+        return
+    from scipy.special import gammaln
+
+    counts, num_workers = np.isinf(seconds).sum(axis=1), seconds.shape[1]
+    low, high = int(counts.min()), int(counts.max())
+
+    def log_likelihood(times: np.ndarray) -> np.ndarray:
+        """Of the set of each round, an equal part for each worker."""
+        count = np.isinf(times).sum(axis=1)
+        sets = gammaln(num_workers + 1) - gammaln(count + 1) - gammaln(num_workers - count + 1)
+        of_set = np.where((count >= low) & (count <= high), -np.log(high - low + 1) - sets, -np.inf)
+        return np.where(np.isnan(times), np.nan, (of_set / num_workers)[:, None])
+
+    yield Failures("failed_count", {"count": low, "max_count": high, "forever": False}, 2, log_likelihood)
+
+
+def _for_good(seconds: np.ndarray) -> Iterator[Failures]:
+    """Failures that last; none if a worker came back."""
+    failed, had_failed = _state(seconds)
+    if ((had_failed == 1) & (failed == 0)).any():
+        return
+    new = (failed == 1) & (had_failed == 0)
+    hazard = float(new.sum() / ((had_failed == 0) & ~np.isnan(failed)).sum())
+
+    def at_random(times: np.ndarray) -> np.ndarray:
+        """Every worker that has not failed does so with the same probability."""
+        failed, had_failed = _state(times)
+        return _log(np.where(had_failed == 1, 1.0, hazard), failed)
+
+    yield Failures("failed_probability", {"probability": hazard, "forever": True}, 1, at_random)
+    workers = np.flatnonzero(new.any(axis=0))
+    onsets = np.flatnonzero(new.any(axis=1))
+    first, last = int(onsets.min()), int(onsets.max())
+
+    def given(times: np.ndarray) -> np.ndarray:
+        """These workers fail, each at a step between two that is as likely as any other."""
+        failed, had_failed = _state(times)
+        steps = np.arange(len(times))[:, None]
+        hazards = np.where((steps >= first) & (steps <= last), 1 / np.maximum(last - steps + 1, 1), 0)
+        hazards = np.where(np.isin(np.arange(times.shape[1]), workers), hazards, 0)
+        return _log(np.where(had_failed == 1, 1.0, hazards), failed)
+
+    arguments = {"workers": tuple(workers.tolist()), "forever": True, "onset": first, "latest_onset": last}
+    yield Failures("failed_workers", arguments, len(workers) + 2, given)

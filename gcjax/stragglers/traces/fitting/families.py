@@ -1,0 +1,147 @@
+"""Four families of times by maximum likelihood: exponential, shifted exponential, Pareto, Weibull.
+
+All are scale families: a time is `scale * z`, where z has a density with at most one parameter, `shape`. A fit has one
+scale for each of several groups of times and a shape that they share. Times have weights, for hidden states.
+
+Letters: N times of a group, G groups.
+"""
+
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.traces.fitting.calls import Call, call
+
+_TINY = 1e-9  # where all times are equal, a scale or the inverse of a shape would be 0
+_LARGEST_SHAPE = 1e5
+
+
+class Family(NamedTuple):
+    """Distributions of times.
+
+    Attributes:
+      fit: `(seconds [N, G], weights [N, G]) -> (scale [G], shape)` of the largest likelihood; all in float64, weights
+        of 0 for what does not count, seconds above 0.
+      log_density: `(z, shape) -> ` the logarithm of the density at `z = seconds / scale`, for a scale of 1.
+      call: `(scale, shape) ->` the factory's call; the scale may be one a worker.
+      num_shapes: parameters besides the scale.
+    """
+
+    fit: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, float]]
+    log_density: Callable[[np.ndarray, float], np.ndarray]
+    call: Callable[[Any, float], Call]
+    num_shapes: int
+
+
+def maximum_likelihood(family: Family, seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """The best scale float64[G] and shape, as `Family.fit`; a group without any weight has the median scale."""
+    has_weight = weights.sum(axis=0) > 0
+    scale, shape = family.fit(seconds[:, has_weight], weights[:, has_weight])
+    scales = np.full(len(has_weight), np.median(scale))
+    scales[has_weight] = scale
+    return scales, float(shape)
+
+
+def log_density(family: Family, seconds: np.ndarray, scale: np.ndarray | float, shape: float) -> np.ndarray:
+    """The logarithms of the density at times float64[...], with NaN for NaN; -inf where the family has no such time."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        values = family.log_density(seconds / scale, shape) - np.log(scale)
+    return np.where(np.isnan(seconds), np.nan, np.where(np.isnan(values), -np.inf, np.minimum(values, 700)))
+
+
+def _means(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """float64[G] twice: the weight of each group, and its mean time."""
+    totals = weights.sum(axis=0)
+    return totals, (weights * seconds).sum(axis=0) / np.maximum(totals, _TINY)
+
+
+def _minima(seconds: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """float64[G]: the shortest time of each group that has a weight."""
+    return np.where(weights > 0, seconds, np.inf).min(axis=0)
+
+
+def _fit_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """The mean of each group."""
+    return _means(seconds, weights)[1], math.nan
+
+
+def _fit_pareto(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """The shortest time of each group; the inverse of the shape is the mean logarithm of the times over it."""
+    minima = _minima(seconds, weights)
+    logarithms = np.log(np.maximum(seconds / minima, 1))
+    return minima, weights.sum() / max((weights * logarithms).sum(), weights.sum() / _LARGEST_SHAPE)
+
+
+def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """The mean of each group's exponential part; the shape is the shift in these means.
+
+    Given the shape a, a group with the mean m and the shortest time l has the scale min(m, l / a), and its likelihood
+    is concave in a: so is their sum, whose top is sought between those of the groups.
+    """
+    from scipy.optimize import minimize_scalar
+
+    (totals, means), minima = _means(seconds, weights), _minima(seconds, weights)
+    tops = minima / np.maximum(means - minima, _TINY * means)  # the best shape of each group alone
+    shape = float(tops[0])
+    if len(tops) > 1 and tops.max() > tops.min() * (1 + _TINY):
+
+        def loss(log_shape: float) -> float:
+            """Minus the likelihood of the best scales for a shape."""
+            scales = np.minimum(means, minima / math.exp(log_shape))
+            return -float((totals * (math.exp(log_shape) - np.log(scales) - means / scales)).sum())
+
+        bounds = math.log(max(float(tops.min()), _TINY)), math.log(max(float(tops.max()), 2 * _TINY))
+        shape = math.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-10}).x)
+    return np.minimum(means, minima / max(shape, _TINY)), shape
+
+
+def _fit_weibull(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
+    """The shape at which the likelihood of the best scales is flat; it is found by its one change of sign."""
+    from scipy.optimize import brentq
+
+    logarithms = np.where(weights > 0, np.log(seconds), 0)
+    totals = weights.sum(axis=0)
+    tops = np.where(weights > 0, logarithms, -np.inf).max(axis=0)
+    differences = np.where(weights > 0, logarithms - tops, 0)  # at most 0, so that no power overflows
+    log_mean = (weights * differences).sum() / weights.sum()
+
+    def slope(log_shape: float) -> float:
+        """The derivative of the likelihood by the shape, divided by the number of times."""
+        powers = weights * np.exp(math.exp(log_shape) * differences)
+        ratios = (powers * differences).sum(axis=0) / np.maximum(powers.sum(axis=0), _TINY)
+        return float(math.exp(-log_shape) - (totals * ratios).sum() / totals.sum() + log_mean)
+
+    low, high = math.log(1e-3), math.log(_LARGEST_SHAPE)
+    shape = math.exp(high if slope(high) > 0 else brentq(slope, low, high, xtol=1e-9))
+    powers = (weights * np.exp(shape * differences)).sum(axis=0) / np.maximum(totals, _TINY)
+    return np.exp(tops + np.log(np.maximum(powers, 1e-300)) / shape), shape
+
+
+FAMILIES = {
+    "exponential": Family(
+        _fit_exponential,
+        lambda z, shape: np.where(z >= 0, -z, -np.inf),
+        lambda scale, shape: call("exponential", mean=scale),
+        0,
+    ),
+    "shifted_exponential": Family(
+        _fit_shifted_exponential,
+        lambda z, shape: np.where(z >= shape * (1 - _TINY), shape - z, -np.inf),
+        lambda scale, shape: call("shifted_exponential", shift=shape * scale, mean=scale),
+        1,
+    ),
+    "pareto": Family(
+        _fit_pareto,
+        lambda z, shape: np.where(z >= 1 - _TINY, math.log(shape) - (shape + 1) * np.log(z), -np.inf),
+        lambda scale, shape: call("pareto", minimum=scale, shape=shape),
+        1,
+    ),
+    "weibull": Family(
+        _fit_weibull,
+        lambda z, shape: math.log(shape) + (shape - 1) * np.log(z) - z**shape,
+        lambda scale, shape: call("weibull", scale=scale, shape=shape),
+        1,
+    ),
+}

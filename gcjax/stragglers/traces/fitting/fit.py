@@ -1,0 +1,175 @@
+"""All straggler models fitted to a trace by maximum likelihood, and ranked on steps that they were not fitted to.
+
+Letters: T steps, W workers.
+"""
+
+import math
+from collections.abc import Sequence
+from pathlib import Path
+
+import jax
+import numpy as np
+
+from gcjax import _validate
+from gcjax.stragglers.base import sample_durations
+from gcjax.stragglers.traces.base import Trace, of_array
+from gcjax.stragglers.traces.files import read_trace
+from gcjax.stragglers.traces.fitting import bursts, failed, hidden, independent, patterns, point_masses, scores
+from gcjax.stragglers.traces.fitting.candidates import Candidate
+from gcjax.stragglers.traces.fitting.results import Fit, Fits
+from gcjax.stragglers.traces.fitting.statistics import statistics
+
+_MIN_STEPS = 8  # in each part
+_MAX_SIMULATED = 2_000_000  # times that are simulated for the statistics of a model
+
+
+def fit(
+    trace: str | Path | Trace | np.ndarray, *, held_out: float = 0.3, num_simulated: int = 5, seed: int = 0
+) -> Fits:
+    """Fits all straggler models to the first steps of a trace, and ranks them on the last ones.
+
+    Each model is fitted by maximum likelihood. `markov` has hidden states, with fast units of each of the four families
+    (exponential, shifted exponential, Pareto, Weibull); its likelihood is that of the forward algorithm on each worker,
+    found by expectation maximisation. It is fitted a second time with independent states: what is between the two is
+    what persistence explains. `scaled` gives each worker a factor, `delayed` each a delay. Where workers fail (inf),
+    the likeliest model of failures is around each model of times. A slow unit of the other models takes one time, so
+    that they have no density; `bimodal`, `bursty`, and `markov` with such times, are fitted to who is slow when, and
+    ranked among themselves.
+
+    A score is the mean log-likelihood of a held-out time, given all steps before it. So that no single time that a
+    model holds to be impossible decides, each gives 1 / (n + 1) of its probability to a background with heavy tails,
+    where n is the number of fitted times. Intervals of 90 % are of resampled blocks of consecutive steps.
+
+    Args:
+      trace: a `Trace`, of which the seconds of computing count; or float[T, W] seconds, NaN where not measured, inf
+        for a failed worker; or a file for `read_trace`.
+      held_out: the share of the steps that models are ranked on, between 0 and 1.
+      num_simulated: how many of the best models of times are simulated, for their statistics; all models of patterns
+        are, and those without a likelihood. Each takes a second or so to compile.
+      seed: of what is random: resampled blocks, simulated times.
+
+    Raises:
+      ValueError: if the trace is not of this form, or one of the two parts has fewer than 8 steps or no finite time.
+
+    Example:
+      >>> model = gcjax.stragglers.exponential(mean=2.0)
+      >>> seconds = gcjax.stragglers.sample_durations(model, jax.random.key(0), num_units=200, num_workers=4)
+      >>> fits = gcjax.stragglers.fit(np.asarray(seconds))
+      >>> {fit.name: fit for fit in fits.times}["exponential"].gin.splitlines()[0]
+      'compare.stragglers = @exponential()'
+    """
+    trace = _trace(trace)
+    seconds = np.where(trace.compute == 0, np.nan, trace.compute)
+    num_fitted = _num_fitted(len(seconds), _validate.single_number("held_out", held_out, above=True, maximum=1.0))
+    first = _valid_part(seconds[:num_fitted], "fitted")
+    _valid_part(seconds[num_fitted:], "held-out")
+    finite = np.where(np.isinf(first), np.nan, first)
+    ranking = _Ranking(seconds, num_fitted, _validate.integer("num_simulated", num_simulated), seed)
+    return Fits(
+        times=ranking.of_times(_with_failures(first, [*independent.candidates(finite), *hidden.candidates(finite)])),
+        patterns=ranking.of_patterns([*patterns.candidates(finite), *bursts.candidates(finite)]),
+        others=tuple(ranking.fit(candidate) for candidate in point_masses.candidates(finite)),
+        not_fitted=_not_fitted(first),
+        measured=statistics(seconds),
+        num_fitted=num_fitted,
+        num_held_out=len(seconds) - num_fitted,
+        num_zeros=int((trace.compute == 0).sum()),
+        is_relative=trace.is_relative,
+    )
+
+
+def _trace(trace: str | Path | Trace | np.ndarray) -> Trace:
+    """The trace in a file, or of an array."""
+    if isinstance(trace, (str, Path)):
+        return read_trace(trace)
+    return trace if isinstance(trace, Trace) else of_array(trace)
+
+
+def _num_fitted(num_steps: int, held_out: float) -> int:
+    """The steps of the first part."""
+    num_fitted = num_steps - math.ceil(held_out * num_steps)
+    if min(num_fitted, num_steps - num_fitted) < _MIN_STEPS:
+        raise ValueError(
+            f"models must be fitted to at least {_MIN_STEPS} steps and ranked on as many; got {num_fitted} and "
+            f"{num_steps - num_fitted} of {num_steps} steps. Measure more steps, or change held_out={held_out:g}."
+        )
+    return num_fitted
+
+
+def _valid_part(seconds: np.ndarray, name: str) -> np.ndarray:
+    """The part of a trace; a `ValueError` if there is nothing in it to fit to or to rank on."""
+    if not np.isfinite(seconds).any():
+        raise ValueError(f"the {name} steps of a trace must have a time above 0 that is finite; they have none.")
+    return seconds
+
+
+def _with_failures(first: np.ndarray, candidates: list[Candidate]) -> list[Candidate]:
+    """The models of times, with the likeliest model of failures around each, and all others around the likeliest."""
+    models = failed.models(first)
+    if not models:
+        return candidates
+    finite = np.where(np.isinf(first), np.nan, first)
+    likeliest = max(candidates, key=lambda candidate: float(np.nanmean(candidate.log_likelihood(finite))))
+    return [models[0].around(candidate) for candidate in candidates] + [
+        failures.around(likeliest) for failures in models[1:]
+    ]
+
+
+class _Ranking:
+    """Scores of models on the steps of a trace that they were not fitted to."""
+
+    def __init__(self, seconds: np.ndarray, num_fitted: int, num_simulated: int, seed: int) -> None:
+        """For times float64[T, W], of which the first rows were fitted."""
+        self._seconds, self._num_fitted, self._num_simulated = seconds, num_fitted, num_simulated
+        self._share = 1 / (1 + int((~np.isnan(seconds[:num_fitted])).sum()))
+        self._block_key, self._sample_key = jax.random.split(jax.random.key(seed))
+        middle = float(np.median(seconds[:num_fitted][np.isfinite(seconds[:num_fitted])]))
+        self._density = scores.background_density(seconds[num_fitted:], middle)
+        num_steps = max(1, min(len(seconds), _MAX_SIMULATED // seconds.shape[1]))
+        self._shape = num_steps, seconds.shape[1]
+
+    def of_times(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
+        """Ranked by the likelihood of the times."""
+        return self._ranked(candidates, self._density, self._num_simulated)
+
+    def of_patterns(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
+        """Ranked by the likelihood of who is slow when."""
+        return self._ranked(candidates, np.full_like(self._density, 0.5), len(candidates))
+
+    def _ranked(self, candidates: Sequence[Candidate], background: np.ndarray, num_simulated: int) -> tuple[Fit, ...]:
+        """The best first, of which so many are simulated."""
+        values = [self._scores(candidate, background) for candidate in candidates]
+        order = sorted(range(len(values)), key=lambda i: -float(np.nanmean(values[i])))
+        return tuple(
+            self.fit(candidates[i], is_simulated=rank < num_simulated)._replace(
+                held_out=scores.score(values[i], self._block_key),
+                behind=scores.score(values[order[0]] - values[i], self._block_key),
+            )
+            for rank, i in enumerate(order)
+        )
+
+    def _scores(self, candidate: Candidate, background: np.ndarray) -> np.ndarray:
+        """float64[held-out steps, W]: the logarithm of the density of each time, given all before."""
+        assert candidate.log_likelihood is not None
+        values = candidate.log_likelihood(self._seconds)[self._num_fitted :]
+        return scores.with_background(values, background, self._share)
+
+    def fit(self, candidate: Candidate, *, is_simulated: bool = True) -> Fit:
+        """The model without scores, and what it simulates."""
+        simulated = None
+        if is_simulated:
+            model = candidate.call.model
+            simulated = statistics(np.asarray(sample_durations(model, self._sample_key, *self._shape), np.float64))
+        return Fit(candidate.name, candidate.call, candidate.num_parameters, None, None, simulated, candidate.note)
+
+
+def _not_fitted(first: np.ndarray) -> dict[str, str]:
+    """Model -> why it is not fitted."""
+    reasons = {"replay": "it is the trace itself"}
+    if not np.isinf(first).any():
+        reasons |= dict.fromkeys(("failed_count", "failed_probability", "failed_workers"), "nobody failed")
+    elif np.isnan(first).any():
+        reasons["failed_count"] = "not every worker was measured in every step"
+    if first.shape[1] == 1:
+        reasons |= dict.fromkeys(("scaled", "delayed", "worker_speeds"), "there is one worker")
+    return reasons

@@ -1,0 +1,58 @@
+"""Models whose times are independent, by maximum likelihood: the families, with a factor or a delay a worker.
+
+Letters: T steps, W workers.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gcjax.stragglers.traces.fitting.calls import call
+from gcjax.stragglers.traces.fitting.candidates import Candidate
+from gcjax.stragglers.traces.fitting.families import FAMILIES, Family, log_density, maximum_likelihood
+
+
+def weighted(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The times, with 1 for those that are NaN, and their weights, with 0 for those."""
+    is_measured = ~np.isnan(seconds)
+    return np.where(is_measured, seconds, 1.0), is_measured.astype(np.float64)
+
+
+def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
+    """All models of independent times, fitted to float64[T, W] finite seconds above 0, NaN where not measured."""
+    for family in FAMILIES.values():
+        yield _pooled(family, seconds)
+        if seconds.shape[1] > 1:
+            yield _scaled(family, seconds)
+    if seconds.shape[1] > 1:
+        yield _delayed(seconds)
+
+
+def _pooled(family: Family, seconds: np.ndarray) -> Candidate:
+    """One distribution for all workers."""
+    values, weights = weighted(seconds.reshape(-1, 1))
+    (scale,), shape = maximum_likelihood(family, values, weights)
+    return Candidate(
+        family.call(scale, shape), 1 + family.num_shapes, lambda times: log_density(family, times, scale, shape)
+    )
+
+
+def _scaled(family: Family, seconds: np.ndarray) -> Candidate:
+    """One distribution, times a factor of each worker; the median factor is 1."""
+    scale, shape = maximum_likelihood(family, *weighted(seconds))
+    middle = np.median(scale)
+    model = call("scaled", model=family.call(middle, shape), factor=scale / middle)
+    num_parameters = len(scale) + family.num_shapes
+    return Candidate(model, num_parameters, lambda times: log_density(family, times, scale, shape))
+
+
+def _delayed(seconds: np.ndarray) -> Candidate:
+    """Exponential times of one mean, after a delay of each worker: its shortest time."""
+    delays = np.where(np.isnan(seconds), np.inf, seconds).min(axis=0)
+    delays = np.where(np.isinf(delays), np.median(delays[np.isfinite(delays)]), delays)
+    mean = max(float(np.nanmean(seconds - delays)), 1e-9 * float(delays.mean()))
+    model = call("delayed", model=call("exponential", mean=mean), seconds=delays)
+    exponential = FAMILIES["exponential"]
+    return Candidate(
+        model, len(delays) + 1, lambda times: log_density(exponential, times - delays * (1 - 1e-9), mean, np.nan)
+    )

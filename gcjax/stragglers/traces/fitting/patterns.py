@@ -1,0 +1,95 @@
+"""Who is slow when: models whose slow units all take one time, by the likelihood of the pattern.
+
+Such a model has no density: all of its times are one of two. What it says of a measured trace is who is slow in which
+step. A unit is slow if its time is over a threshold: that which splits the logarithms of all times into the two groups
+with the least squares (two means), so the two times of such a model are found as they are.
+
+Letters: T steps, W workers.
+"""
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.traces.fitting.calls import call
+from gcjax.stragglers.traces.fitting.candidates import Candidate
+
+
+class Split(NamedTuple):
+    """Fast and slow units.
+
+    Attributes:
+      threshold: seconds; slower units are slow.
+      fast: the median of the fast ones, seconds.
+      slow: the median of the slow ones, or that of the fast ones if there is none.
+    """
+
+    threshold: float
+    fast: float
+    slow: float
+
+    def states(self, seconds: np.ndarray) -> np.ndarray:
+        """float64[T, W]: 1 for slow units, 0 for fast ones, NaN where not measured."""
+        return np.where(np.isnan(seconds), np.nan, seconds > self.threshold)
+
+
+def threshold(seconds: np.ndarray) -> float:
+    """The seconds that best split the logarithms of all times into two groups; inf if all are equal."""
+    values = np.sort(np.log(seconds[~np.isnan(seconds)]))
+    sums, counts = np.cumsum(values)[:-1], np.arange(1, len(values))
+    gains = sums**2 / counts + (values.sum() - sums) ** 2 / counts[::-1]
+    gains = np.where(values[1:] > values[:-1], gains, -np.inf)
+    if not np.isfinite(gains).any():
+        return float(np.inf)
+    cut = int(gains.argmax())
+    return float(np.exp((values[cut] + values[cut + 1]) / 2))
+
+
+def split(seconds: np.ndarray) -> Split:
+    """Fast and slow units of float64[T, W] seconds above 0, NaN where not measured."""
+    limit = threshold(seconds)
+    fast = float(np.nanmedian(np.where(seconds > limit, np.nan, seconds)))
+    slow = float(np.nanmedian(np.where(seconds > limit, seconds, np.nan))) if np.isfinite(limit) else fast
+    return Split(limit, fast, slow)
+
+
+def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
+    """The models of patterns, fitted to float64[T, W] finite seconds above 0, NaN where not measured."""
+    groups = split(seconds)
+    yield _bimodal(groups, groups.states(seconds))
+    yield _markov(groups, groups.states(seconds))
+
+
+def _bimodal(groups: Split, slow: np.ndarray) -> Candidate:
+    """Each unit is slow with the same probability, the share of the slow ones."""
+    probability = float(np.nanmean(slow))
+    model = call("bimodal", fast=groups.fast, slow=groups.slow, probability=probability)
+    return Candidate(model, 3, lambda seconds: _bernoulli(groups.states(seconds), probability))
+
+
+def _markov(groups: Split, slow: np.ndarray) -> Candidate:
+    """A chain whose states are seen: shares of transitions."""
+    before, after = slow[:-1], slow[1:]
+    is_pair = ~np.isnan(before) & ~np.isnan(after)
+    was_slow, was_fast = is_pair & (before == 1), is_pair & (before == 0)
+    persistence = (after[was_slow].sum() + 0.5) / (was_slow.sum() + 1)  # half a transition more of each sort
+    enter = (after[was_fast].sum() + 0.5) / (was_fast.sum() + 1)
+    probability = enter / (enter + 1 - persistence)
+    slowdown = groups.slow / groups.fast
+    model = call("markov", probability=probability, persistence=persistence, slowdown=slowdown, base=groups.fast)
+
+    def log_likelihood(seconds: np.ndarray) -> np.ndarray:
+        """Of each state, given the one before; after a gap, as in the long run."""
+        states = groups.states(seconds)
+        previous = np.concatenate([np.full_like(states[:1], np.nan), states[:-1]])
+        expected = np.where(previous == 1, persistence, np.where(previous == 0, enter, probability))
+        return _bernoulli(states, expected)
+
+    return Candidate(model, 4, log_likelihood)
+
+
+def _bernoulli(states: np.ndarray, probability: np.ndarray | float) -> np.ndarray:
+    """The logarithm of the probability of each state, of which 1 has this one; NaN for NaN."""
+    with np.errstate(divide="ignore"):
+        return np.log(np.where(states == 1, probability, np.where(states == 0, 1 - probability, np.nan)))

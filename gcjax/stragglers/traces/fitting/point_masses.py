@@ -1,0 +1,33 @@
+"""Models that have no likelihood of measured times, with the values that come nearest.
+
+Letters: T steps, W workers.
+"""
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from gcjax.stragglers.traces.fitting.calls import call
+from gcjax.stragglers.traces.fitting.candidates import Candidate
+from gcjax.stragglers.traces.fitting.families import FAMILIES, log_density, maximum_likelihood
+from gcjax.stragglers.traces.fitting.hidden import medians
+
+
+def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
+    """Models in which a worker takes one time, from float64[T, W] finite seconds above 0, NaN where not measured."""
+    of_worker = medians(seconds)
+    note = "each worker takes one time: no density; the median of each worker"
+    yield Candidate(call("constant", seconds=of_worker), len(of_worker), None, note)
+    if len(of_worker) > 1:
+        yield _worker_speeds(of_worker)
+
+
+def _worker_speeds(of_worker: np.ndarray) -> Candidate:
+    """The likeliest family of the workers' times float64[W]."""
+    values = of_worker[:, None]
+    fits = {name: maximum_likelihood(family, values, np.ones_like(values)) for name, family in FAMILIES.items()}
+    name = max(fits, key=lambda name: float(log_density(FAMILIES[name], values, *fits[name]).sum()))
+    (scale,), shape = fits[name]
+    model = call("worker_speeds", model=FAMILIES[name].call(scale, shape))
+    note = "each worker takes one time: no density; the likeliest family of the workers' medians"
+    return Candidate(model, 1 + FAMILIES[name].num_shapes, None, note)

@@ -1,0 +1,101 @@
+"""What fitting gives: models in the order of how well they foretell what they have not seen."""
+
+from typing import NamedTuple
+
+from gcjax.stragglers.base import StragglerModel
+from gcjax.stragglers.traces.fitting.calls import Call
+from gcjax.stragglers.traces.fitting.scores import Score
+from gcjax.stragglers.traces.fitting.statistics import Statistics
+
+
+class Fit(NamedTuple):
+    """A fitted model.
+
+    Attributes:
+      name: the factories, as in `scaled(markov(weibull))`, and what else tells two models apart.
+      call: the factory with its parameters.
+      num_parameters: numbers that were fitted.
+      held_out: log-likelihood of the held-out steps, in nats a step and worker; None if the model has none.
+      behind: by how much the first of the ranking is better, and the interval of this difference; None as above.
+      simulated: numbers of times that the model makes, to hold against those of the trace; None if none were made.
+      note: what a reader must know; often empty.
+    """
+
+    name: str
+    call: Call
+    num_parameters: int
+    held_out: Score | None
+    behind: Score | None
+    simulated: Statistics | None
+    note: str
+
+    @property
+    def model(self) -> StragglerModel:
+        """The model, for `sample_durations`."""
+        return self.call.model
+
+    @property
+    def gin(self) -> str:
+        """Lines of a config file with which `compare` draws its durations from the model."""
+        return "\n".join([f"compare.stragglers = @{self.call.name}()", *self.call.lines()])
+
+    @property
+    def is_behind(self) -> bool:
+        """Whether it is worse than the first of the ranking: the interval of the difference is above 0."""
+        return self.behind is not None and self.behind.low > 0
+
+
+class Fits(NamedTuple):
+    """All models fitted to a trace.
+
+    Attributes:
+      times: models with a density, the best first, by the likelihood of the held-out times.
+      patterns: models whose times are one of two, the best first, by that of who is slow when in the held-out steps.
+      others: models that have no likelihood, with the values that come nearest.
+      not_fitted: model -> why it is none of these.
+      measured: numbers of the trace.
+      num_fitted: steps that the models were fitted to: the first ones.
+      num_held_out: steps by which they are ranked: the last ones.
+      num_zeros: times of 0 seconds, which are left out.
+      is_relative: whether a second is not one, but the median time, as in `Trace`.
+    """
+
+    times: tuple[Fit, ...]
+    patterns: tuple[Fit, ...]
+    others: tuple[Fit, ...]
+    not_fitted: dict[str, str]
+    measured: Statistics
+    num_fitted: int
+    num_held_out: int
+    num_zeros: int
+    is_relative: bool
+
+    @property
+    def best(self) -> Fit:
+        """The model that foretells the held-out times best."""
+        return self.times[0]
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: the best model, and which cannot be told from it."""
+        rivals = [fit.name for fit in self.times[1:] if not fit.is_behind]
+        shown = ", ".join(rivals[:3]) + (f" and {len(rivals) - 3} more" if len(rivals) > 3 else "")
+        end = f"; {shown} cannot be told from it" if rivals else ", and the intervals of its lead over all others are above 0"
+        return f"Best on the held-out steps: {self.best.name}{end}."
+
+    @property
+    def gin(self) -> str:
+        """A config file to include: the best model, and all others as comments."""
+        unit = "the median time of the trace" if self.is_relative else "a second"
+        head = [f"# Straggler models fitted to {self.num_fitted} steps, ranked on the {self.num_held_out} steps after."]
+        head.append(f"# The unit of time is {unit}.")
+        sections = [f"# {_title(self.best)}\n{self.best.gin}"]
+        for fit in (*self.times[1:], *self.patterns, *self.others):
+            sections.append("\n".join(f"# {line}" for line in [_title(fit), *fit.gin.splitlines()]))
+        return "\n\n".join(["\n".join(head), *sections]) + "\n"
+
+
+def _title(fit: Fit) -> str:
+    """The name of a model, its rank and its note."""
+    likelihood = "" if fit.held_out is None else f", {fit.held_out.mean:.4g} nats a step and worker"
+    return f"{fit.name}{likelihood}"

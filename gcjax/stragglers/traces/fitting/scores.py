@@ -1,0 +1,62 @@
+"""How well models foretell the steps that they were not fitted to.
+
+Letters: T steps, W workers.
+"""
+
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+NUM_BOOTSTRAPS = 1000
+COVERAGE = 0.9
+
+
+class Score(NamedTuple):
+    """A mean over held-out steps and workers, in nats, and an interval for it.
+
+    Attributes:
+      mean: a step and worker.
+      low: the lower end of the 90 % interval.
+      high: its upper end.
+    """
+
+    mean: float
+    low: float
+    high: float
+
+
+def with_background(log_likelihood: np.ndarray, background: np.ndarray, share: float) -> np.ndarray:
+    """The logarithms of `(1 - share) * density + share * background`.
+
+    Without it a single time that a model holds to be impossible, as one below the shortest before, would decide.
+    """
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return np.logaddexp(np.log1p(-share) + log_likelihood, np.log(share) + np.log(background))
+
+
+def background_density(seconds: np.ndarray, middle: float) -> np.ndarray:
+    """A density with heavy tails, half of it for a failure: `middle / (middle + t)^2 / 2`."""
+    with np.errstate(invalid="ignore"):
+        return np.where(np.isinf(seconds), 0.5, 0.5 * middle / (middle + seconds) ** 2)
+
+
+def block_means(values: np.ndarray, rng_key: jax.Array) -> np.ndarray:
+    """float64[bootstraps]: means of float64[T, W], NaN for none, over resampled blocks of consecutive steps.
+
+    Circular blocks (Politis and Romano 1992) of the square root of T steps.
+    """
+    num_steps = len(values)
+    size = int(np.ceil(np.sqrt(num_steps)))
+    shape = (NUM_BOOTSTRAPS, -(-num_steps // size), 1)
+    starts = np.asarray(jax.random.randint(rng_key, shape, 0, num_steps))
+    steps = ((starts + np.arange(size)) % num_steps).reshape(NUM_BOOTSTRAPS, -1)[:, :num_steps]
+    sums, counts = np.nansum(values, axis=1), (~np.isnan(values)).sum(axis=1)
+    return sums[steps].sum(axis=1) / np.maximum(counts[steps].sum(axis=1), 1)
+
+
+def score(values: np.ndarray, rng_key: jax.Array) -> Score:
+    """The mean of float64[T, W], NaN for none, and its interval."""
+    tail = (1 - COVERAGE) / 2
+    low, high = np.quantile(block_means(values, rng_key), [tail, 1 - tail])
+    return Score(float(np.nanmean(values)), float(low), float(high))
