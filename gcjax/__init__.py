@@ -7,13 +7,14 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gcjax import codes, engine, processes, protocols, stragglers, study, tasks, testing
+    from gcjax import advice, codes, engine, processes, protocols, stragglers, study, tasks, testing
     from gcjax.equality import comparable
     from gcjax.registry import register
 
 __version__ = "0.1.0"
 
 __all__ = [
+    "advice",
     "codes",
     "comparable",
     "engine",
@@ -26,7 +27,7 @@ __all__ = [
     "testing",
 ]
 
-_MODULES = ("codes", "engine", "processes", "protocols", "stragglers", "study", "tasks", "testing")
+_MODULES = ("advice", "codes", "engine", "processes", "protocols", "stragglers", "study", "tasks", "testing")
 _FUNCTIONS = {"comparable": "gcjax.equality", "register": "gcjax.registry"}
 
 

@@ -146,10 +146,12 @@ def _check_parameters(code: GradientCode, rule: StoppingRule) -> None:
         raise ValueError(f"coded needs a GradientCode, for example gcjax.codes.partial(...); got {code!r}.")
     if not isinstance(rule, StoppingRule):
         raise ValueError(f"stop must be a stopping rule, for example gcjax.codes.stopping.decodable(); got {rule!r}.")
+    if not rule.exact:
+        return
     with jax.ensure_compile_time_eval():
         full_work_at_once = jnp.zeros(code.assignment.chunks.shape)  # the seconds at which chunks are finished
         is_never_decodable = bool(jnp.isinf(code.completion(full_work_at_once)))
-    if rule.exact and is_never_decodable:
+    if is_never_decodable:
         raise ValueError(
             "stopping when decodable needs a code that everybody's full work decodes; this one has "
             f"L={code.num_blocks} blocks, and some chunk has fewer holders. Use at most as many blocks as the "

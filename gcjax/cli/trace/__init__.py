@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gcjax.cli.trace import describe
+from gcjax.cli.trace import advise, describe
 
 
 def add(commands: Any) -> None:
@@ -11,5 +11,5 @@ def add(commands: Any) -> None:
         "trace", help="say what measured times of a job mean: who is slow, since when, what it costs"
     )
     trace_commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (describe,):
+    for command in (describe, advise):
         command.add(trace_commands)

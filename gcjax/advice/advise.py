@@ -1,0 +1,207 @@
+"""What each scheme would have done with a trace.
+
+Letters: T steps, W workers, G blocks, B bootstraps.
+"""
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax import _validate
+from gcjax.advice import blocks, evaluation, simulation, verdicts
+from gcjax.advice.base import CLASS_OF, LOCAL, STALE, Advice, Scheme, SchemeAdvice
+from gcjax.advice.evaluation import Baseline, Figures
+from gcjax.advice.labels import label
+from gcjax.advice.schemes import BASELINE, default_schemes
+from gcjax.progress import Progress, silent
+from gcjax.protocols import Protocol, bsp
+from gcjax.stragglers.traces.base import Trace, of_array
+from gcjax.stragglers.traces.files import read_trace
+from gcjax.study.base import Study
+
+
+def advise(
+    trace: Trace | str | Path | np.ndarray,
+    *,
+    schemes: Mapping[str, Protocol] | Sequence[Scheme] | None = None,
+    study: Study | None = None,
+    num_bootstraps: int = 100,
+    block_steps: int | None = None,
+    gradient_bytes: float | None = None,
+    seed: int = 0,
+    progress: Progress | None = None,
+) -> Advice:
+    """What each scheme would have won back of the time that stragglers cost, on block bootstraps of a trace.
+
+    A measured step is one BSP step of a worker's share, 1/W of the examples of a step; a chunk of a code with N chunks
+    takes W/N of it, so that a worker with the load K pays for all K of them. An effective step is the use of as much
+    work as BSP uses in one, so all schemes are compared at the same number of examples used. Messages are free: a trace
+    has the time of communication together with that of waiting.
+
+    The schedules of each scheme are computed on blocks of steps, all workers together. Behind each is the run-in that
+    lets a scheme begin as in the middle of a run. Each bootstrap draws blocks with replacement, the same for all
+    schemes. What stragglers cost is the time of BSP minus that with everybody at the step's median.
+
+    Args:
+      trace: measured times, or a file or array of them.
+      schemes: name -> protocol, for as many workers as the trace has, or `Scheme`s; all protocols and codes that need
+        no task if None. BSP is added where it is missing.
+      study: a task, with its optimizer, sizes and target: BSP and the best scheme of each class are trained on the
+        trace until they reach the target. None trains nothing.
+      num_bootstraps: B, 20 at least.
+      block_steps: the length of a block, a multiple of 8 for local steps to fit; the square root of T, and 16 at
+        least, if None.
+      gradient_bytes: of one message, for the table.
+      seed: of the bootstraps.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if the trace cannot be read, or is too short, or a worker fails in it, or a scheme is for another
+        number of workers.
+
+    Example:
+      >>> seconds = np.ones((64, 4))
+      >>> seconds[:, 3] = 1.5  # one slow worker
+      >>> advice = gcjax.advice.advise(seconds, schemes={"asp": gcjax.protocols.asp()})
+      >>> round(advice.cost.value, 3)
+      0.333
+    """
+    trace = _trace(trace)
+    seconds, num_filled = blocks.step_seconds(trace)
+    _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
+    num_steps, num_workers = seconds.shape
+    length = blocks.default_block_steps(num_steps) if block_steps is None else block_steps
+    _validate.integer("block_steps", length, minimum=1, maximum=num_steps + 7)
+    tried, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
+    progress = progress or silent()
+    first = blocks.starts(num_steps, length)
+    counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first), num_steps, length)
+    counts = np.concatenate([np.ones((1, len(first))), counts])  # the trace itself comes first
+    base = evaluation.baseline(seconds, first, length, counts)
+    results = []
+    for index, scheme in enumerate(tried):
+        progress.update(label(scheme), index / len(tried))
+        results.append(_simulated(scheme, seconds, first, length, counts))
+    rows = _sorted_rows(results, base, length)
+    advice = Advice(
+        verdict="",
+        cost=evaluation.estimate(base.cost),
+        bsp_seconds=evaluation.estimate(base.bsp),
+        median_seconds=evaluation.estimate(base.median),
+        schemes=rows,
+        left_out=left_out,
+        num_steps=num_steps,
+        num_workers=num_workers,
+        num_filled=num_filled,
+        is_relative=trace.is_relative,
+        block_steps=length,
+        num_bootstraps=num_bootstraps,
+        gradient_bytes=gradient_bytes,
+        bootstraps={label(r.scheme): r.figures.seconds[1:] for r in results}
+        | {"slowest of each step": base.bsp[1:], "median of each step": base.median[1:]},
+    )
+    if study is not None:
+        from gcjax.advice import training
+
+        advice = training.trained(advice, seconds, study, progress)
+    return advice._replace(verdict=verdicts.verdict(advice))
+
+
+class _Result(NamedTuple):
+    """A scheme, what it computes, and its figures on the trace and each bootstrap."""
+
+    scheme: Scheme
+    exactness: str
+    figures: Figures
+    max_staleness: float
+
+
+def _trace(trace: Trace | str | Path | np.ndarray) -> Trace:
+    """The trace in a file or an array."""
+    if isinstance(trace, Trace):
+        return trace
+    return read_trace(trace) if isinstance(trace, (str, Path)) else of_array(trace)
+
+
+def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[Scheme]:
+    """The schemes of a user, and BSP first where it is not among them."""
+    if isinstance(schemes, Mapping):
+        schemes = [Scheme(name, "", protocol) for name, protocol in schemes.items()]
+    for scheme in schemes:
+        if not isinstance(scheme, Scheme) or not isinstance(scheme.protocol, Protocol):
+            raise ValueError(f"schemes must be protocols by name, as in {{'asp': asp()}}, or Schemes; got {scheme!r}.")
+    names = [label(scheme) for scheme in schemes]
+    if len(set(names)) < len(names):
+        raise ValueError(f"schemes must have different names and settings; got {', '.join(names)}.")
+    has_baseline = any(scheme.protocol == bsp() for scheme in schemes)
+    return list(schemes) if has_baseline else [Scheme(BASELINE, "", bsp()), *schemes]
+
+
+def _simulated(scheme: Scheme, seconds: np.ndarray, first: np.ndarray, block_steps: int, counts: np.ndarray) -> _Result:
+    """What a scheme does with the blocks of a trace `float64[T, W]` that begin at the steps `first int64[G]`.
+
+    Raises:
+      ValueError: if it cannot be scheduled on them; the error names the scheme.
+    """
+    num_workers = seconds.shape[1]
+    try:
+        sums = simulation.block_sums(scheme, seconds, first, block_steps)
+        exactness = evaluation.exactness(
+            scheme, num_workers, leaves_out=lambda: simulation.leaves_out(scheme, seconds, block_steps)
+        )
+    except ValueError as error:
+        raise ValueError(f"scheme '{label(scheme)}': {error}") from error
+    if not sums.steps.sum() > 0:
+        raise ValueError(
+            f"scheme '{label(scheme)}' makes no commit in blocks of {block_steps} steps. Take longer ones: "
+            "block_steps=..."
+        )
+    figures = evaluation.figures(sums, counts, num_workers)
+    return _Result(scheme, exactness, figures, float(sums.max_staleness.max()))
+
+
+def _sorted_rows(results: Sequence[_Result], base: Baseline, block_steps: int) -> tuple[SchemeAdvice, ...]:
+    """The advice about each scheme, the fastest first."""
+    # A block that begins and ends in the middle of rounds is a part of a unit too long or too short.
+    resolution = 1 / (8 * block_steps)
+    results = sorted(results, key=lambda result: (result.figures.seconds[0], label(result.scheme)))
+    best_of_class: dict[str, _Result] = {}
+    for result in results:
+        best_of_class.setdefault(CLASS_OF[result.exactness], result)
+    return tuple(
+        _row(result, base, results[0], best_of_class[CLASS_OF[result.exactness]], resolution) for result in results
+    )
+
+
+def _row(result: _Result, base: Baseline, best: _Result, best_of_class: _Result, resolution: float) -> SchemeAdvice:
+    """The advice about one scheme, beside the best of all and of its class; `resolution` is that of `_is_tied`."""
+    seconds, estimate = result.figures.seconds, evaluation.estimate
+    return SchemeAdvice(
+        scheme=result.scheme,
+        exactness=result.exactness,
+        seconds=estimate(seconds),
+        won_back=estimate(evaluation.won_back(seconds, base)),
+        regret=estimate(seconds / best.figures.seconds - 1),
+        is_best=result is best,
+        is_indistinguishable=_is_tied(result, best, resolution),
+        is_fastest_of_class=result is best_of_class,
+        is_tied_in_class=_is_tied(result, best_of_class, resolution),
+        waiting=estimate(result.figures.waiting),
+        mean_staleness=estimate(result.figures.mean_staleness),
+        max_staleness=result.max_staleness,
+        wasted=estimate(result.figures.wasted),
+        redundant=estimate(result.figures.redundant),
+        messages=estimate(result.figures.messages),
+    )
+
+
+def _is_tied(result: _Result, best: _Result, resolution: float) -> bool:
+    """Whether the paired interval of the regret contains 0, or differences that come from where blocks are cut.
+
+    These are below `resolution`; there are none between schemes that begin anew in each block.
+    """
+    is_cut = any(x.max_staleness > 0 or x.exactness in (STALE, LOCAL) for x in (result, best))
+    tolerance = resolution if is_cut else 1e-6  # of times in float32
+    return evaluation.estimate(result.figures.seconds / best.figures.seconds - 1).low <= tolerance

@@ -1,0 +1,72 @@
+"""Blocks of a trace, and which of them each bootstrap draws.
+
+The blocks of a moving block bootstrap (Künsch, Annals of Statistics 1989): so many steps in a row, all workers
+together, so that slow spells and what happens at one time stay together. The trace is taken as a ring.
+
+Letters: T steps, W workers, G blocks, B bootstraps.
+"""
+
+import math
+
+import numpy as np
+
+from gcjax.stragglers.traces.base import Trace
+from gcjax.stragglers.traces.replay import _with_gaps_filled
+
+MIN_BLOCKS = 100
+"""So many blocks, unless there are fewer steps; in a short trace they overlap."""
+
+_MULTIPLE = 8  # a block has a whole number of rounds of 2, 4 or 8 steps
+_MIN_STEPS = 16
+
+
+def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
+    """float64[T, W] seconds of computing, and how many of them were not measured.
+
+    A step that was not measured takes as long as the worker's last one before it, or its first one.
+
+    Raises:
+      ValueError: if there are too few steps or workers, or a worker fails or has no time.
+    """
+    num_steps, num_workers = trace.compute.shape
+    if num_workers < 2 or num_steps < _MULTIPLE:
+        raise ValueError(
+            f"advice needs a trace of 2 workers and {_MULTIPLE} steps at least; got {num_workers} workers and "
+            f"{num_steps} steps."
+        )
+    if np.isinf(trace.compute).any():
+        step, worker = np.argwhere(np.isinf(trace.compute))[0]
+        raise ValueError(
+            f"advice needs workers that end every step; worker {trace.workers[worker]} fails at step "
+            f"{trace.steps[step]}. Leave its column out, or take the steps before."
+        )
+    seconds = _with_gaps_filled(trace.compute)
+    if not (np.median(seconds, axis=1) > 0).any():
+        raise ValueError("advice needs steps that take time; in this trace the median of every step is 0 s.")
+    return seconds, int(np.isnan(trace.compute).sum())
+
+
+def default_block_steps(num_steps: int) -> int:
+    """The square root of the number of steps, 16 at least, rounded up to a multiple of 8; never above that of T."""
+    longest = -(-num_steps // _MULTIPLE) * _MULTIPLE
+    return min(max(_MIN_STEPS, _MULTIPLE * math.ceil(math.sqrt(num_steps) / _MULTIPLE)), longest)
+
+
+def starts(num_steps: int, block_steps: int) -> np.ndarray:
+    """int64[G]: the first step of each block: one after the other, overlapping where there would be too few."""
+    num_blocks = max(-(-num_steps // block_steps), min(num_steps, MIN_BLOCKS))
+    return np.arange(num_blocks) * num_steps // num_blocks
+
+
+def rows(first: np.ndarray, num_steps: int, *, run_in: int, block_steps: int) -> np.ndarray:
+    """int64[G, run_in + block_steps]: the steps of each block, behind those of its run-in; from a ring of T steps."""
+    return (first[:, None] + np.arange(-run_in, block_steps)) % num_steps
+
+
+def draws(
+    rng: np.random.Generator, num_bootstraps: int, num_blocks: int, num_steps: int, block_steps: int
+) -> np.ndarray:
+    """float64[B, G]: how often each bootstrap draws each block; together they have T steps or a few more."""
+    num_drawn = -(-num_steps // block_steps)
+    drawn = rng.integers(num_blocks, size=(num_bootstraps, num_drawn))
+    return np.stack([np.bincount(row, minlength=num_blocks) for row in drawn]).astype(np.float64)

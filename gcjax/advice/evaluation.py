@@ -1,0 +1,104 @@
+"""From sums over blocks to what each scheme costs on the trace and on each bootstrap.
+
+Letters: T steps, W workers, G blocks, B bootstraps.
+"""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.advice import blocks
+from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Estimate, Scheme
+from gcjax.advice.simulation import BlockSums
+
+LEVEL = 0.9
+"""Of all intervals."""
+
+
+class Baseline(NamedTuple):
+    """Seconds per step on the trace (first) and on each bootstrap, float64[1 + B].
+
+    Attributes:
+      bsp: of the slowest worker of each step.
+      median: of the median worker of each step.
+    """
+
+    bsp: np.ndarray
+    median: np.ndarray
+
+    @property
+    def cost(self) -> np.ndarray:
+        """float64[1 + B]: the share of BSP's time that stragglers cost."""
+        return 1 - self.median / self.bsp
+
+
+class Figures(NamedTuple):
+    """A scheme on the trace (first) and on each bootstrap, float64[1 + B]; see `SchemeAdvice`."""
+
+    seconds: np.ndarray
+    waiting: np.ndarray
+    mean_staleness: np.ndarray
+    wasted: np.ndarray
+    redundant: np.ndarray
+    messages: np.ndarray
+
+
+def baseline(seconds: np.ndarray, first: np.ndarray, block_steps: int, counts: np.ndarray) -> Baseline:
+    """BSP, and everybody at the step's median.
+
+    Args:
+      seconds: float64[T, W].
+      first: int64[G], the first step of each block.
+      block_steps: their length.
+      counts: float64[1 + B, G], how often each block counts.
+    """
+    rows = blocks.rows(first, len(seconds), run_in=0, block_steps=block_steps)
+    steps = counts.sum(axis=1) * block_steps
+    slowest, median = (of_step[rows].sum(axis=1) for of_step in (seconds.max(axis=1), np.median(seconds, axis=1)))
+    return Baseline(counts @ slowest / steps, counts @ median / steps)
+
+
+def figures(sums: BlockSums, counts: np.ndarray, num_workers: int) -> Figures:
+    """The figures of a scheme, ratios of sums over the blocks that count."""
+    total = BlockSums(*(counts @ x for x in sums))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        return Figures(
+            seconds=total.seconds / total.steps,
+            waiting=1 - total.computing / (total.seconds * num_workers),
+            mean_staleness=total.staleness / total.contributions,
+            wasted=1 - total.used / total.computed,
+            redundant=(total.contributed - total.used) / total.computed,
+            messages=total.messages / num_workers / total.steps,
+        )
+
+
+def exactness(scheme: Scheme, num_workers: int, *, leaves_out: Callable[[], bool]) -> str:
+    """What a scheme computes; one of `gcjax.advice.base.CLASSES`.
+
+    Args:
+      scheme: which one.
+      num_workers: W.
+      leaves_out: whether a step can be other work than the same of everybody; only asked where nothing else says it.
+    """
+    protocol = scheme.protocol
+    if protocol.local is not None:
+        return APPROXIMATE if protocol.local.gradients_at_version else LOCAL
+    if protocol.max_staleness is None or protocol.max_staleness(num_workers) > 0:
+        return STALE
+    if protocol.code is not None:
+        return CODED if protocol.specification is not None else APPROXIMATE
+    return APPROXIMATE if leaves_out() else EXACT
+
+
+def estimate(values: np.ndarray) -> Estimate:
+    """The value on the trace, and the interval of those on the bootstraps, from float64[1 + B]."""
+    low, high = np.quantile(values[1:], [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
+    return Estimate(float(values[0]), float(low), float(high))
+
+
+def won_back(seconds: np.ndarray, base: Baseline) -> np.ndarray:
+    """The share of what stragglers cost BSP that a scheme wins back; NaN where they cost nothing."""
+    with np.errstate(divide="ignore", invalid="ignore"):
+        share = (base.bsp - seconds) / (base.bsp - base.median)
+    return np.where(base.bsp > base.median, share, np.nan)

@@ -1,0 +1,118 @@
+"""An advice as a table, for the terminal and for Markdown, and as what `--json` prints."""
+
+from typing import Any
+
+from gcjax import tables
+from gcjax.advice.base import CLASSES, Advice, Estimate, SchemeAdvice
+from gcjax.advice.labels import label
+from gcjax.advice.verdicts import percent
+
+HEADS = ("Scheme", "Gradient", "Won back", "s a step", "Regret", "Waiting", "Staleness", "Wasted", "Sent")
+REACH = "Target after"
+
+
+def heads(advice: Advice) -> tuple[str, ...]:
+    """The heads of the table; one more where a task was given."""
+    return (*HEADS, REACH) if advice.target else HEADS
+
+
+def table_rows(advice: Advice) -> list[list[str]]:
+    """The cells of a row for each scheme, the fastest first."""
+    return [_row(row, advice) for row in advice.schemes]
+
+
+def _row(row: SchemeAdvice, advice: Advice) -> list[str]:
+    """The cells of one scheme; the name of the best is bold."""
+    name = label(row.scheme)
+    cells = [
+        f"**{name}**" if row.is_best else name,
+        row.exactness,
+        f"{percent(row.won_back.value)} % [{percent(row.won_back.low)}, {percent(row.won_back.high)}]",
+        f"{row.seconds.value:.4g}",
+        _regret(row),
+        f"{percent(row.waiting.value)} %",
+        f"{row.mean_staleness.value:.3g} ({row.max_staleness:.0f})",
+        f"{percent(row.wasted.value)} %",
+        _sent(row, advice.gradient_bytes),
+    ]
+    return [*cells, _reach(row)] if advice.target else cells
+
+
+def _regret(row: SchemeAdvice) -> str:
+    """The regret, or that the scheme is the best or cannot be told from it."""
+    if row.is_best:
+        return "best"
+    text = f"{percent(row.regret.value)} % [{percent(row.regret.low)}, {percent(row.regret.high)}]"
+    return f"indistinguishable, {text}" if row.is_indistinguishable else text
+
+
+def _sent(row: SchemeAdvice, gradient_bytes: float | None) -> str:
+    """Gradients that a worker sends per step, or bytes if the size of one is known."""
+    if gradient_bytes is None:
+        return f"{row.messages.value:.3g}"
+    return f"{row.messages.value * gradient_bytes:.3g} B"
+
+
+def _reach(row: SchemeAdvice) -> str:
+    """The mean time to the target."""
+    if row.reach is None:
+        return "-"
+    reached = [seconds for seconds in row.reach if seconds < float("inf")]
+    if len(reached) < len(row.reach):
+        return f"not reached ({len(reached)} of {len(row.reach)} seeds)"
+    return f"{sum(reached) / len(reached):.4g} s"
+
+
+def notes(advice: Advice) -> list[str]:
+    """What the columns mean, and what was assumed."""
+    used = [name for name in CLASSES if any(row.exactness == name for row in advice.schemes)]
+    unit = "medians" if advice.is_relative else "seconds"
+    filled = (
+        f" {advice.num_filled} cells were not measured, and count as the worker's last one."
+        if advice.num_filled
+        else ""
+    )
+    sent = "gradients" if advice.gradient_bytes is None else "bytes"
+    return [
+        f"{advice.num_steps} steps of {advice.num_workers} workers, {advice.num_bootstraps} bootstraps of blocks of "
+        f"{advice.block_steps} steps; in brackets 90 % intervals over them, paired between schemes.{filled}",
+        "A step is the use of as many examples as BSP uses in one; a chunk of a code with N chunks takes W/N of a "
+        "measured step, and a worker pays for all that it holds. Messages are free.",
+        f"Won back: of what stragglers cost BSP. s a step: {unit} per step. Regret: more time than the best. "
+        f"Staleness: in commits, mean (largest). Wasted: computed and in no step, or twice. "
+        f"Sent: {sent} per worker and step.",
+        *(f"{name}: {CLASSES[name]}." for name in used),
+        *(f"Left out: {name}: {reason}" for name, reason in advice.left_out.items()),
+    ]
+
+
+def markdown(advice: Advice) -> str:
+    """The page: verdict, table, notes."""
+    table = tables.markdown_table(heads(advice), table_rows(advice), left=("Gradient",))
+    return "\n".join([advice.verdict, "", table, "", *(f"- {note}" for note in notes(advice))])
+
+
+def json(advice: Advice) -> dict[str, Any]:
+    """All figures, for scripts."""
+    return {
+        "verdict": advice.verdict,
+        "cost": advice.cost._asdict(),
+        "seconds": {"bsp": advice.bsp_seconds._asdict(), "median": advice.median_seconds._asdict()},
+        "steps": advice.num_steps,
+        "workers": advice.num_workers,
+        "filled": advice.num_filled,
+        "relative": advice.is_relative,
+        "block_steps": advice.block_steps,
+        "bootstraps": advice.num_bootstraps,
+        "target": advice.target or None,
+        "schemes": [_json_row(row) for row in advice.schemes],
+        "left_out": advice.left_out,
+    }
+
+
+def _json_row(row: SchemeAdvice) -> dict[str, Any]:
+    """The figures of one scheme, with its name and setting instead of the protocol."""
+    fields = row._asdict()
+    del fields["scheme"]
+    values = {name: value._asdict() if isinstance(value, Estimate) else value for name, value in fields.items()}
+    return {"name": row.scheme.name, "setting": row.scheme.setting, **values}

@@ -1,0 +1,238 @@
+"""What a scheme does with each block of a trace: one compiled program a scheme, for all blocks at once.
+
+A measured step is one BSP step of a worker's share, 1/W of the examples of a step. Without a code a unit of work is
+that share, or an equal part of it; with a code of N chunks a unit is a chunk, W/N of the measured step, and the K
+chunks of a worker in a round all are of one step. An effective step is the use of as much work as BSP uses in one: W
+shares, or N different chunks.
+
+Letters: W workers, G blocks, N chunks, K chunks that a worker holds, E commits, C contributions.
+"""
+
+from functools import partial
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from gcjax.advice import blocks
+from gcjax.advice.base import Scheme
+from gcjax.codes.base import GradientCode
+from gcjax.protocols.base import Protocol
+from gcjax.protocols.schedule import Schedule
+from gcjax.stragglers.network import Network
+
+_MAX_UNITS = 4_000_000  # simulated at once; a unit takes some 100 bytes
+
+
+class BlockSums(NamedTuple):
+    """What adds up over blocks, float[G] each; in the window of each block.
+
+    Attributes:
+      seconds: of the block.
+      steps: effective ones.
+      computing: seconds of all workers.
+      staleness: summed over contributions.
+      contributions: to commits.
+      max_staleness: the largest; it does not add up.
+      computed: units, and parts of those that were cut off.
+      contributed: units in commits.
+      used: units in commits, of which each chunk counts once.
+      messages: of all workers, in full gradients.
+      incomplete: commits that are not the same work of each worker.
+    """
+
+    seconds: np.ndarray
+    steps: np.ndarray
+    computing: np.ndarray
+    staleness: np.ndarray
+    contributions: np.ndarray
+    max_staleness: np.ndarray
+    computed: np.ndarray
+    contributed: np.ndarray
+    used: np.ndarray
+    messages: np.ndarray
+    incomplete: np.ndarray
+
+
+def units(scheme: Scheme, num_workers: int) -> tuple[int, float]:
+    """How many units of the scheme are of one measured step, and which part of its seconds each takes."""
+    code = scheme.protocol.code
+    if code is None:
+        return scheme.units_per_step, 1 / scheme.units_per_step
+    return scheme.protocol.round_units, num_workers / code.assignment.num_chunks
+
+
+def run_in(scheme: Scheme, num_workers: int, block_steps: int) -> int:
+    """Steps before a block; none where every commit begins anew from the newest parameters."""
+    bound = scheme.protocol.max_staleness
+    is_fresh = bound is not None and bound(num_workers) == 0
+    return scheme.run_in if is_fresh else max(scheme.run_in, block_steps)
+
+
+def leaves_out(scheme: Scheme, seconds: np.ndarray, block_steps: int) -> bool:
+    """Whether a step of a protocol without a code lacks somebody, or has more of somebody, if one worker is fast.
+
+    It is tried on times `float64[T, W]` of which those of one worker are shortened. The sizes are those of the trace,
+    so that the same compiled program answers.
+    """
+    with_fast_worker = np.broadcast_to(np.median(seconds), seconds.shape).copy()
+    with_fast_worker[:, 0] *= 0.3
+    sums = block_sums(scheme, with_fast_worker, blocks.starts(len(seconds), block_steps), block_steps)
+    return bool(sums.incomplete.any())
+
+
+def block_sums(scheme: Scheme, seconds: np.ndarray, first: np.ndarray, block_steps: int) -> BlockSums:
+    """The sums over each block, from the scheme's schedules.
+
+    Args:
+      scheme: what is simulated.
+      seconds: float64[T, W] of the trace.
+      first: int64[G], the first step of each block.
+      block_steps: their length.
+    """
+    (num_steps, num_workers), num_blocks = seconds.shape, len(first)
+    repeats, part = units(scheme, num_workers)
+    steps_before = run_in(scheme, num_workers, block_steps)
+    rows = blocks.rows(first, num_steps, run_in=steps_before, block_steps=block_steps)
+    num_at_once = min(num_blocks, max(1, _MAX_UNITS // (rows.shape[1] * repeats * num_workers)))
+    padded = np.concatenate([rows, rows[: -num_blocks % num_at_once]])
+    batches = []
+    for batch in padded.reshape(-1, num_at_once, rows.shape[1]):
+        durations = np.repeat(seconds[batch] * part, repeats, axis=1).astype(np.float32)
+        batches.append(jax.device_get(_sums(scheme.protocol, repeats, steps_before, jnp.asarray(durations))))
+    return BlockSums(*(np.concatenate(parts)[:num_blocks].astype(np.float64) for parts in zip(*batches, strict=True)))
+
+
+@partial(jax.jit, static_argnums=(0, 1, 2))
+def _sums(protocol: Protocol, repeats: int, steps_before: int, durations: jax.Array) -> BlockSums:
+    """The sums of blocks whose units take `durations float[G, T, W]`, the first `steps_before * repeats` of run-in."""
+
+    def of_block(block: jax.Array) -> BlockSums:
+        """The sums of one block, `float[T, W]`."""
+        schedule = protocol.schedule(block, Network())
+        if steps_before == 0:
+            window = _whole_rounds(schedule)
+        else:
+            window = _smooth_window(schedule, steps_before * repeats, block.shape[0], protocol.round_units)
+        return _sums_of_schedule(protocol, schedule, block, repeats, window)
+
+    return jax.vmap(of_block)(durations)
+
+
+class _Window(NamedTuple):
+    """How much moments count: not before `begin`, fully from `begin + ramp` to `end`, not after `end + ramp`.
+
+    In between the weight rises and falls linearly, so that it matters little where in a unit the window begins.
+
+    Attributes:
+      begin: seconds.
+      end: seconds.
+      ramp: seconds; None for a window from `begin`, excluded, to `end`.
+    """
+
+    begin: jax.Array
+    end: jax.Array
+    ramp: jax.Array | None
+
+    @property
+    def seconds(self) -> jax.Array:
+        """float[]: the integral of the weight over all time."""
+        return self.end - self.begin
+
+    def weight(self, time: jax.Array) -> jax.Array:
+        """The weight of each moment; 0 of inf."""
+        if self.ramp is None:
+            return ((time > self.begin) & (time <= self.end)).astype(self.end.dtype)
+        rises, falls = (((time - x) / self.ramp).clip(0, 1) for x in (self.begin, self.end))
+        return jnp.where(jnp.isfinite(time), rises - falls, 0)
+
+    def integral(self, start: jax.Array, stop: jax.Array) -> jax.Array:
+        """The integral of the weight from each start to its stop; 0 where one of them is inf."""
+        is_known = jnp.isfinite(start) & jnp.isfinite(stop)
+        return jnp.where(is_known, self._until(stop) - self._until(start), 0)
+
+    def _until(self, time: jax.Array) -> jax.Array:
+        """The integral of the weight up to each moment."""
+        if self.ramp is None:
+            return time.clip(self.begin, self.end)
+        since_begin, since_end = (_ramp_integral((time - x) / self.ramp) for x in (self.begin, self.end))
+        return self.ramp * (since_begin - since_end)
+
+
+def _ramp_integral(x: jax.Array) -> jax.Array:
+    """The integral up to x of what is 0 up to 0, 1 from 1 on, and rises linearly in between."""
+    return jnp.where(x < 1, x.clip(0) ** 2 / 2, x - 0.5)
+
+
+def _whole_rounds(schedule: Schedule) -> _Window:
+    """From the begin to the last commit before units run out: where each commit begins anew, these are whole rounds."""
+    last = jnp.max(jnp.where(schedule.time <= schedule.horizon, schedule.time, 0))
+    return _Window(jnp.zeros_like(last), last, None)
+
+
+def _smooth_window(schedule: Schedule, units_before: int, num_units: int, round_units: int) -> _Window:
+    """Over the block behind its run-in; it ends before units run out, in the middle of a round of the fastest worker.
+
+    A quarter of the block is the ramp on each side.
+    """
+    unit = schedule.horizon / num_units  # of the worker that is first through its units
+    ramp = (num_units - units_before) / 4 * unit
+    end = (num_units - round_units / 2) * unit - ramp
+    return _Window(end - 3 * ramp, end, ramp)
+
+
+def _sums_of_schedule(
+    protocol: Protocol, schedule: Schedule, durations: jax.Array, repeats: int, window: _Window
+) -> BlockSums:
+    """The sums of one schedule, in a window."""
+    num_workers, code = durations.shape[1], protocol.code
+    weight = window.weight(schedule.time)  # float[E]
+    work = schedule.work.clip(0)
+    contributed = work.sum(axis=1)
+    used, sent = (contributed, None) if code is None else _coded_use(protocol, code, work)
+    used = jnp.sum(weight * used)
+    is_sent = jnp.isfinite(schedule.send_start)
+    messages = (
+        jnp.sum(jnp.where(is_sent, window.weight(schedule.finish), 0)) if sent is None else jnp.sum(weight * sent)
+    )
+    contribution_weight = weight[:, None] * ((schedule.worker >= 0) & (work > 0))
+    staleness = jnp.arange(schedule.time.size, dtype=jnp.int32)[:, None] - schedule.version
+    within = window.integral(schedule.compute_start, schedule.compute_end)
+    shares_per_step = num_workers * repeats if code is None else code.assignment.num_chunks
+    return BlockSums(
+        seconds=window.seconds,
+        steps=used / shares_per_step,
+        computing=within.sum(),
+        staleness=jnp.sum(contribution_weight * staleness),
+        contributions=contribution_weight.sum(),
+        max_staleness=jnp.max(jnp.where(contribution_weight > 0, staleness, 0)),
+        computed=jnp.sum(within / jnp.where(durations > 0, durations, 1)),
+        contributed=jnp.sum(weight * contributed),
+        used=used,
+        messages=messages,
+        incomplete=jnp.sum((weight > 0) & ~_is_complete(schedule, num_workers)),
+    )
+
+
+def _is_complete(schedule: Schedule, num_workers: int) -> jax.Array:
+    """bool[E]: whether a commit has one contribution of each worker, all of as much work."""
+    counts = jax.vmap(lambda worker: jnp.zeros(num_workers, jnp.int32).at[worker].add(1, mode="drop"))(
+        jnp.where(schedule.worker >= 0, schedule.worker, num_workers)
+    )
+    most = schedule.work.max(axis=1, keepdims=True)
+    is_even = ((schedule.work == most) | (schedule.worker < 0)).all(axis=1)
+    return (counts == 1).all(axis=1) & is_even
+
+
+def _coded_use(protocol: Protocol, code: GradientCode, work: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """float[E] each: the chunks that each commit has at least once, and the messages for it, in full gradients."""
+    sent = jax.vmap(code.sent)(work)  # bool[E, C, M]
+    messages = sent.sum(axis=(1, 2)) / code.num_blocks
+    if protocol.specification is not None:  # every commit is exact
+        return jnp.full(work.shape[0], float(code.assignment.num_chunks)), messages
+    slot = jnp.arange(code.assignment.load)
+    is_done = (slot < work[..., None]) & sent.any(axis=2)[..., None] & (code.assignment.chunks >= 0)  # [E, C, K]
+    chunk = jnp.asarray(code.assignment.chunks.clip(0))
+    covered = jax.vmap(lambda done: jnp.zeros(code.assignment.num_chunks, bool).at[chunk].max(done))(is_done)
+    return covered.sum(axis=1), messages

@@ -1,0 +1,64 @@
+"""Trains the schemes that an advice is about, on the times of the trace, until they reach a target."""
+
+import dataclasses
+import tempfile
+from pathlib import Path
+
+import numpy as np
+
+from gcjax.advice import simulation
+from gcjax.advice.base import Advice, Scheme, SchemeAdvice
+from gcjax.advice.labels import label
+from gcjax.advice.schemes import BASELINE
+from gcjax.progress import Progress
+from gcjax.stragglers import replay
+from gcjax.study.base import Study
+from gcjax.study.inputs import Condition
+from gcjax.study.results import final_rows
+from gcjax.study.runner import plan, run
+
+
+def trained(advice: Advice, seconds: np.ndarray, study: Study, progress: Progress) -> Advice:
+    """The advice with the time to the study's target: of BSP, and of the fastest scheme of each class.
+
+    The trace is replayed as it was recorded, from its first step on, with the same times for each seed; seeds have
+    parameters and batches of their own. What cannot be trained on this task is said in `left_out`.
+
+    Args:
+      advice: of the schedules.
+      seconds: float64[T, W] of the trace.
+      study: the task, its optimizer and the target; as many workers as the trace has.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if the study has no target, or other workers.
+    """
+    goal = study.goal
+    if study.num_workers != advice.num_workers:
+        raise ValueError(
+            f"the study must have the workers of the trace, {advice.num_workers}; got {study.num_workers}. "
+            f"Set study.num_workers = {advice.num_workers}."
+        )
+    left_out, rows = dict(advice.left_out), []
+    for row in advice.schemes:
+        if row.is_fastest_of_class or row.scheme.name == BASELINE:
+            try:
+                row = row._replace(reach=_reach(row, seconds, study, progress))
+            except ValueError as error:
+                left_out[f"{label(row.scheme)}, trained"] = str(error)
+        rows.append(row)
+    sign = ">=" if goal.higher_is_better else "<="
+    return advice._replace(schemes=tuple(rows), left_out=left_out, target=f"{goal.metric} {sign} {goal.value:g}")
+
+
+def _reach(row: SchemeAdvice, seconds: np.ndarray, study: Study, progress: Progress) -> tuple[float, ...]:
+    """Seconds to the target for each seed; inf where it was not reached."""
+    scheme: Scheme = row.scheme
+    repeats, part = simulation.units(scheme, study.num_workers)
+    stragglers = replay(trace=np.repeat(seconds * part, repeats, axis=0), start="recorded")
+    own = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name == scheme.name}
+    one_study = dataclasses.replace(study, num_units=study.num_units * repeats, optimizers=own or None)
+    plan_of_one = plan(one_study, {scheme.name: scheme.protocol}, {"trace": Condition(stragglers)})
+    with tempfile.TemporaryDirectory() as folder:
+        results = run(plan_of_one, out=Path(folder), progress=progress)
+    return tuple(float(value) for value in final_rows(results)["reach"])

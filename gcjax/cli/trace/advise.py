@@ -1,0 +1,82 @@
+"""The command `gcjax trace advise`."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+from gcjax.cli.trace import trace_file
+
+if TYPE_CHECKING:
+    from gcjax.protocols import Protocol
+    from gcjax.study import Study
+
+
+def add(commands: Any) -> None:
+    """Adds `gcjax trace advise`."""
+    parser = commands.add_parser(
+        "advise", help="say which scheme would win how much back of what stragglers cost",
+        description="Simulates all protocols and codes on blocks of the measured steps, and says what each would have "
+        "won back of the time that stragglers cost, with 90 %% intervals.",
+    )  # fmt: skip
+    trace_file.add_options(parser)
+    parser.add_argument(
+        "--config", metavar="CONFIG",
+        help="a .gin file with schemes to compare instead; if its study has a target, BSP and the fastest scheme of "
+        "each class are trained on its task",
+    )  # fmt: skip
+    parser.add_argument(
+        "--set", dest="bindings", metavar="BINDING", action="append", default=[],
+        help="with --config: a gin statement that wins over the file; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--bootstraps", metavar="B", type=int, default=100, help="how many (default: 100)")
+    parser.add_argument("--block", metavar="STEPS", type=int, help="steps of a block (default: from their number)")
+    parser.add_argument("--bytes", metavar="N", type=float, help="of one gradient, to say what is sent in bytes")
+    parser.add_argument("--seed", metavar="SEED", type=int, default=0, help="of the bootstraps (default: 0)")
+    parser.add_argument("--no-cache", dest="cache", action="store_false", help="compile everything anew")
+    parser.set_defaults(command=command, name_of_command="trace advise")
+
+
+def command(options: argparse.Namespace) -> None:
+    """`gcjax trace advise`: prints the verdict, the table and what it means."""
+    from gcjax import tables
+    from gcjax.advice import advise, page
+    from gcjax.cli import cached_programs
+    from gcjax.progress import bar, console
+
+    trace = trace_file.trace(options)
+    if options.cache:
+        cached_programs.keep()
+    schemes, study = (None, None) if options.config is None else _of_config(options)
+    with bar() as progress:
+        advice = advise(
+            trace,
+            schemes=schemes,
+            study=study,
+            num_bootstraps=options.bootstraps,
+            block_steps=options.block,
+            gradient_bytes=options.bytes,
+            seed=options.seed,
+            progress=progress,
+        )
+    console().print(advice.verdict)
+    console().print(tables.rich_table("", page.heads(advice), page.table_rows(advice), left=("Gradient",)))
+    for note in page.notes(advice):
+        console().print(note)
+    if options.json:
+        options.result = page.json(advice)
+
+
+def _of_config(options: argparse.Namespace) -> tuple[dict[str, Protocol], Study | None]:
+    """The schemes of a config's experiment, and its study if that has a target."""
+    from gcjax import config
+    from gcjax.config import errors, experiment_parts
+    from gcjax.protocols import Protocol
+    from gcjax.study import Study
+
+    config.load(options.config, options.bindings)
+    with errors.readable():
+        experiment = experiment_parts.of_config()
+        studies = list(experiment.all_of((Study,)).values())
+        schemes = experiment.all_of((Protocol,))
+    return schemes, studies[0] if studies and studies[0].target is not None else None
