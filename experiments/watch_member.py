@@ -1,7 +1,7 @@
 """One of the processes of `experiments.watch`: a loop with a collective a step, watched.
 
 Two kinds of steps: `marked`, a local part of some milliseconds and then a compiled mean over all; `whole`, one compiled
-program for all of it.
+program for all of it, after some milliseconds outside of the step.
 """
 
 import argparse
@@ -28,7 +28,7 @@ def step(kind: str, pace: float, loops: int) -> tuple[Callable[[Any], Any], Any]
 
     Args:
       kind: one of `KINDS`.
-      pace: seconds that the local part of a marked step takes at least; stands for a device.
+      pace: seconds that the local part of a marked step sleeps; stands for a device.
       loops: products of matrices in a step.
     """
     mesh = jax.make_mesh((jax.device_count(),), ("workers",))
@@ -62,6 +62,7 @@ def train(kind: str, num_steps: int, pace: float, loops: int, folder: Path) -> N
     calls = np.zeros(num_steps)
     with gcjax.watch(function, folder=folder, every=0.5, report=reports.append) as watched:
         for i in range(num_steps):
+            time.sleep(pace if kind == "whole" else 0.0)  # as an input pipeline that all have alike
             calls[i] = time.time()  # of one machine, so that the launcher's clock is the same
             state, loss = watched(state)
             float(loss)
@@ -79,7 +80,7 @@ def main() -> None:
     parser.add_argument("--coordinator", required=True)
     for name in ("process-id", "num-processes", "steps", "loops"):
         parser.add_argument(f"--{name}", type=int, required=True)
-    parser.add_argument("--pace", type=float, default=0.01)
+    parser.add_argument("--pace", type=float, default=0.008)
     options = parser.parse_args()
     place = {name: getattr(options, name) for name in ("coordinator", "num_processes", "process_id")}
     with processes.group(**place):

@@ -1,6 +1,8 @@
-"""How the rows of a process come to the others."""
+"""How the rows of a process come to the others; N rows, with the columns `COLUMNS`."""
 
 from typing import Protocol
+
+import numpy as np
 
 from gcjax.watching.timeline import Row
 
@@ -20,11 +22,11 @@ class Exchange(Protocol):
     def append(self, rows: list[Row]) -> None:
         """Gives rows of this process to all."""
 
-    def news(self) -> list[tuple[int, Row]]:
-        """(worker, row) of what has come of all processes, this one included, since the last call."""
+    def news(self) -> np.ndarray:
+        """float64[N, 7]: the rows of all processes, this one included, that have come since the last call."""
 
-    def all_rows(self) -> list[tuple[int, Row]]:
-        """(worker, row) of all that has ever come; later ones last."""
+    def all_rows(self) -> np.ndarray:
+        """float64[N, 7]: all that have ever come; later ones last."""
 
     def close(self) -> None:
         """At the end, in process 0 only."""

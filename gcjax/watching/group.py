@@ -1,11 +1,15 @@
-"""All processes as one of them knows them: their rows step by step, and who is slow."""
+"""All processes as one of them knows them: their rows step by step, and who is slow.
+
+Letters: W workers (processes), N rows.
+"""
 
 import threading
 
-from gcjax.watching.detection import Detector
-from gcjax.watching.joining import split
+import numpy as np
+
+from gcjax.watching.detection import Detector, Verdict
+from gcjax.watching.joining import empty_rows, steps_of
 from gcjax.watching.reports import Report
-from gcjax.watching.timeline import Row
 
 PATIENCE = 3
 """A process counts as silent after so many times that others had news and it had none."""
@@ -16,77 +20,70 @@ class Group:
 
     def __init__(self, num_workers: int) -> None:
         """Starts without rows, for W processes."""
-        self._num_workers = num_workers
-        self._rows: dict[int, dict[int, Row]] = {}  # of steps that are not judged yet
-        self._last = dict.fromkeys(range(num_workers), -1)  # the last step of each process
-        self._missed = dict.fromkeys(range(num_workers), 0)
-        self._step, self._num_steps = -1, 0
-        self._detector = Detector()
+        self._rows = empty_rows()  # of steps that are not judged yet
+        self._last = np.full(num_workers, -1)  # the last step of each process
+        self._missed = np.zeros(num_workers, np.int64)
+        self._step = -1
+        self._iteration = float("nan")
+        self._detector = Detector(num_workers)
         self._named: dict[int, tuple[bool, bool]] = {}  # worker -> whether it was called persistent, and critical
         self._lock = threading.Lock()
 
-    def add(self, entries: list[tuple[int, Row]]) -> list[Report]:
-        """Takes (worker, row)s.
+    def add(self, rows: np.ndarray) -> list[Report]:
+        """Takes rows float64[N, 7] with the columns `COLUMNS`.
 
         Returns:
           What was known at each step at which a process was newly named, or as worse than before, or no longer.
         """
-        changes = []
         with self._lock:
-            for worker, row in entries:
-                if row.unit > self._step and worker < self._num_workers:
-                    self._rows.setdefault(row.unit, {})[worker] = row
-                    self._last[worker] = max(self._last[worker], row.unit)
-            self._count_missed({worker for worker, _ in entries})
-            for unit in sorted(self._rows):
-                if not all(self._last[worker] >= unit for worker in self._last if not self._is_silent(worker)):
-                    break
-                self._judge(unit)
-                if self._has_changed():
-                    changes.append(self._report())
-        return changes
+            worker = rows[:, 0].astype(np.int64)
+            np.maximum.at(self._last, worker, rows[:, 1].astype(np.int64))
+            if len(rows):
+                is_heard = np.isin(np.arange(len(self._last)), worker)
+                self._missed = np.where(is_heard, 0, self._missed + 1)
+            self._rows = np.concatenate([self._rows, rows[rows[:, 1] > self._step]])
+            return self._judge()
 
     def report(self) -> Report:
         """What is known now."""
         with self._lock:
-            return self._report()
+            return self._report(self._step, self._detector.num_steps, self._detector.verdicts)
 
     def is_complete(self) -> bool:
         """Whether all processes that are not silent have come equally far."""
         with self._lock:
-            return len({last for worker, last in self._last.items() if not self._is_silent(worker)}) <= 1
+            return len(np.unique(self._last[self._missed < PATIENCE])) <= 1
 
-    def _has_changed(self) -> bool:
+    def _judge(self) -> list[Report]:
+        """Gives all steps that are complete to the detector; the changes."""
+        last = self._last[self._missed < PATIENCE].min(initial=np.iinfo(np.int64).max)
+        is_ready = self._rows[:, 1] <= last
+        if not is_ready.any():
+            return []
+        num_steps = self._detector.num_steps
+        steps = steps_of(self._rows[is_ready], len(self._last))
+        self._rows, self._step = self._rows[~is_ready], int(steps.units[-1])
+        changes = []
+        for position, verdicts in self._detector.add(steps):
+            if self._has_changed(verdicts):
+                changes.append(self._report(int(steps.units[position]), num_steps + position + 1, verdicts))
+        return changes
+
+    def _has_changed(self, verdicts: dict[int, Verdict]) -> bool:
         """Whether somebody is named now as was not said yet, or nobody is any more who was."""
         old = self._named
         self._named = {}
-        for worker, verdict in self._detector.verdicts.items():
+        for worker, verdict in verdicts.items():
             was_persistent, was_critical = old.get(worker, (False, False))
             self._named[worker] = (was_persistent or verdict.is_persistent, was_critical or verdict.is_critical)
         return self._named != old
 
-    def _count_missed(self, heard: set[int]) -> None:
-        """Counts for each process how often others had news since it had some."""
-        for worker in self._missed if heard else ():
-            self._missed[worker] = 0 if worker in heard else self._missed[worker] + 1
-
-    def _is_silent(self, worker: int) -> bool:
-        return self._missed[worker] >= PATIENCE
-
-    def _judge(self, unit: int) -> None:
-        """Gives the rows of a step to the detector."""
-        rows = self._rows.pop(unit)
-        compute, _, iteration = split([rows.get(worker) for worker in range(self._num_workers)])
-        self._detector.add(unit, compute, iteration)
-        self._step = unit
-        self._num_steps += 1
-
-    def _report(self) -> Report:
+    def _report(self, step: int, num_steps: int, verdicts: dict[int, Verdict]) -> Report:
         return Report(
-            step=self._step,
-            num_steps=self._num_steps,
-            num_workers=self._num_workers,
-            silent=tuple(worker for worker in self._missed if self._is_silent(worker)),
+            step=step,
+            num_steps=num_steps,
+            num_workers=len(self._last),
+            silent=tuple(np.flatnonzero(self._missed >= PATIENCE).tolist()),
             iteration=self._detector.iteration,
-            slow=tuple(self._detector.verdicts.values()),
+            slow=tuple(verdicts.values()),
         )

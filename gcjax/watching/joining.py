@@ -1,62 +1,77 @@
 """From what each process measured of itself to what each computed and waited.
 
-Letters: T steps, W workers (processes).
+Letters: T steps, W workers (processes), N rows.
 """
 
-from collections.abc import Iterable, Sequence
+from typing import NamedTuple
 
 import numpy as np
 
 from gcjax.stragglers.traces.base import Trace, of_rows
-from gcjax.watching.timeline import Row
+from gcjax.watching.timeline import COLUMNS
 
 
-def split(rows: Sequence[Row | None]) -> tuple[np.ndarray, np.ndarray, float]:
-    """What the processes computed and waited in one step.
+class Steps(NamedTuple):
+    """What the processes computed and waited in some steps.
+
+    Attributes:
+      units: int64[T], the numbers of the steps, increasing.
+      compute: float64[T, W] seconds; NaN where a process has no row, as in the next one.
+      communication: float64[T, W] seconds of communicating and waiting; NaN also where nobody is waited for.
+      iterations: float64[T] seconds.
+    """
+
+    units: np.ndarray
+    compute: np.ndarray
+    communication: np.ndarray
+    iterations: np.ndarray
+
+
+def empty_rows() -> np.ndarray:
+    """float64[0, 7]: no rows."""
+    return np.empty((0, len(COLUMNS)))
+
+
+def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
+    """What the processes computed and waited.
 
     A process that marks its local part knows both. For the others it is assumed that the step keeps all devices busy
     for the same time, so that who was late least waited most: the wait of a process is how much less it was late than
     the latest one. Steps that wait for no other process (`host` is NaN) are all computing.
 
     Args:
-      rows: of each worker; None where there is none.
-
-    Returns:
-      float64[W] seconds of computing, float64[W] of communicating and waiting (both NaN where there is no row), and the
-      seconds of the iteration.
+      rows: float64[N, 7] with the columns `COLUMNS`; of several for one step of a worker the last counts.
+      num_workers: W.
     """
-    values = np.array([(np.nan,) * 5 if row is None else row[1:] for row in rows], np.float64)
-    seconds, communication, interval, host, stalled = values.T
+    units = np.unique(rows[:, 1]).astype(np.int64)
+    table = np.full((len(units), num_workers, len(COLUMNS) - 2), np.nan)
+    table[np.searchsorted(units, rows[:, 1]), rows[:, 0].astype(np.int64)] = rows[:, 2:]
+    seconds, communication, interval, host, stalled = np.moveaxis(table, -1, 0)
     late = np.minimum(host + stalled, interval)  # NaN for steps that wait for nobody
+    latest = np.fmax.reduce(late, axis=1, keepdims=True)
     is_marked = ~np.isnan(communication)
-    latest = np.nanmax(late) if (~np.isnan(late)).any() else np.nan
     wait = np.where(is_marked, communication, np.minimum(latest - late, interval))
     compute = np.where(is_marked, seconds, interval - np.nan_to_num(wait))
-    return compute, np.where(np.isnan(interval), np.nan, wait), float(np.nanmax(interval))
+    return Steps(units, compute, wait, np.fmax.reduce(interval, axis=1))
 
 
-def joined(entries: Iterable[tuple[int, Row]]) -> Trace:
-    """The trace of the rows of all processes, (worker, row); of several rows for one step of one the last counts.
+def joined(rows: np.ndarray) -> Trace:
+    """The trace of the rows float64[N, 7] of all processes; of several for one step of a worker the last counts.
 
     Raises:
       ValueError: if there are no rows.
     """
-    steps: dict[int, dict[int, Row]] = {}
-    for worker, row in entries:
-        steps.setdefault(row.unit, {})[worker] = row
-    if not steps:
+    if not len(rows):
         raise ValueError("A trace must have rows; there are none yet.")
-    workers = sorted({worker for rows in steps.values() for worker in rows})
-    units = sorted(steps)
-    parts = [split([steps[unit].get(worker) for worker in workers]) for unit in units]
-    compute, communication = (np.stack([part[i] for part in parts]) for i in range(2))
-    has_row = np.array([[worker in steps[unit] for worker in workers] for unit in units])
-    step, worker = np.nonzero(has_row)
+    numbers, index = np.unique(rows[:, 0].astype(np.int64), return_inverse=True)
+    steps = steps_of(np.column_stack([index, rows[:, 1:]]), len(numbers))
+    step, worker = np.nonzero(~np.isnan(steps.compute))
+    waits = not np.isnan(steps.communication).all()
     return of_rows(
         "gcjax.watch",
         worker,
-        np.asarray(units, np.int64)[step],
-        compute[has_row],
-        None if np.isnan(communication).all() else communication[has_row],
-        workers=tuple(map(str, workers)),
+        steps.units[step],
+        steps.compute[step, worker],
+        steps.communication[step, worker] if waits else None,
+        workers=tuple(map(str, numbers.tolist())),
     )

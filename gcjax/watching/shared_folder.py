@@ -4,13 +4,20 @@ The file of a process is a trace that `gcjax.stragglers.read_trace` reads. A pro
 not appended yet; half a last line is left out.
 """
 
+import re
 from pathlib import Path
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+
+from gcjax.files import atomic_write
 from gcjax.stragglers.traces.files import write_trace
-from gcjax.watching.joining import joined
-from gcjax.watching.timeline import COLUMNS, Row, parse
+from gcjax.watching.joining import empty_rows, joined
+from gcjax.watching.timeline import COLUMNS, Row
 
 _HEAD = ",".join(COLUMNS) + "\n"
+_LINE = re.compile(rb"\d{1,9},\d{1,18}(,(\d+\.\d+)?){5}\n")
 
 
 class SharedFolder:
@@ -55,45 +62,55 @@ class SharedFolder:
 
     def close(self) -> None:
         """Writes the trace of all processes."""
-        if entries := self.all_rows():
-            write_trace(self.path / f"{self.name}.csv", joined(entries))
+        if len(rows := self.all_rows()):
+            with atomic_write(self.path / f"{self.name}.csv") as path:
+                write_trace(path, joined(rows))
 
-    def news(self) -> list[tuple[int, Row]]:
-        """(worker, row) of what has come to the files of this run since the last call; damaged lines are left out."""
-        return [entry for file in self._files(self.start) for entry in self._new_rows(file)]
+    def news(self) -> np.ndarray:
+        """The rows that have come to the files of this run since the last call; damaged lines are left out."""
+        return np.concatenate([empty_rows(), *(self._new_rows(file) for file in self._files(self.start))])
 
-    def all_rows(self) -> list[tuple[int, Row]]:
-        """(worker, row) of all runs, later ones last; what a later run has measured again is left out of earlier ones.
-        """
+    def all_rows(self) -> np.ndarray:
+        """The rows of all runs, later ones last; what a later run has measured again is left out of earlier ones."""
         starts = sorted({int(file.name.split(".")[-3]) for file in self.path.glob(f"{self.name}.*.*.csv")})
-        entries: list[tuple[int, Row]] = []
+        rows = empty_rows()
         for start in starts:
-            entries = [entry for entry in entries if entry[1].unit < start]
-            entries += [entry for file in self._files(start) for entry in _rows(file.read_bytes())]
-        return entries
+            parts = [_rows(file.read_bytes()) for file in self._files(start)]
+            rows = np.concatenate([rows[rows[:, 1] < start], *parts])
+        return rows
 
     def _files(self, start: int) -> list[Path]:
         return sorted(self.path.glob(f"{self.name}.{start}.*.csv"))
 
-    def _new_rows(self, file: Path) -> list[tuple[int, Row]]:
+    def _new_rows(self, file: Path) -> np.ndarray:
         """The rows of the whole lines after what was taken last time; from the beginning if the file is a new one."""
         with file.open("rb") as stream:
             size = stream.seek(0, 2)
             offset = self._offsets.get(file, 0)
-            stream.seek(offset if offset <= size else 0)
+            offset = stream.seek(offset if offset <= size else 0)
             data = stream.read()
-            whole = data[: data.rfind(b"\n") + 1]
-            self._offsets[file] = stream.tell() - len(data) + len(whole)
-        return _rows(whole)
+        end = data.rfind(b"\n") + 1
+        self._offsets[file] = offset + end
+        return _rows(data[:end])
 
 
-def _rows(data: bytes) -> list[tuple[int, Row]]:
-    """The worker and the row of each line that is whole and no head."""
-    entries = []
-    for line in data.decode(errors="replace").splitlines(keepends=True):
-        if line.endswith("\n"):
-            try:
-                entries.append(parse(line.rstrip("\n")))
-            except ValueError:  # the head, or a line that was cut off by the end of a machine
-                continue
-    return entries
+def _rows(data: bytes) -> np.ndarray:
+    """float64[N, 7]: the lines that are whole and no head, and have numbers in all cells that are not empty."""
+    data = data[: data.rfind(b"\n") + 1].removeprefix(_HEAD.encode())
+    if not data:
+        return empty_rows()
+    try:
+        return _parsed(data)
+    except pa.ArrowInvalid:  # the end of a machine can leave anything in a file
+        lines = [line for line in data.splitlines(keepends=True) if _LINE.fullmatch(line)]
+        return _parsed(b"".join(lines)) if lines else empty_rows()
+
+
+def _parsed(data: bytes) -> np.ndarray:
+    """float64[N, 7] of lines without a head."""
+    table = csv.read_csv(
+        pa.py_buffer(data),
+        read_options=csv.ReadOptions(column_names=COLUMNS, use_threads=False),
+        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.float64())),
+    )
+    return np.column_stack([table[name].to_numpy() for name in COLUMNS])

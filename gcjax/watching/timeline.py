@@ -38,18 +38,6 @@ class Row(NamedTuple):
         return ",".join([str(worker), str(self.unit), *cells]) + "\n"
 
 
-def parse(line: str) -> tuple[int, Row]:
-    """The worker and the row of a line.
-
-    Raises:
-      ValueError: if it is no such line.
-    """
-    worker, unit, *cells = line.split(",")
-    if len(cells) != len(COLUMNS) - 2:
-        raise ValueError(f"a row must have {len(COLUMNS)} cells; got {line!r}.")
-    return int(worker), Row(int(unit), *(float(cell) if cell else math.nan for cell in cells))
-
-
 class Timeline:
     """Takes the events of a process in their order, and gives the row of each step.
 
