@@ -7,9 +7,10 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from gcjax import advice, codes, engine, processes, protocols, stragglers, study, tasks, testing
+    from gcjax import advice, codes, engine, processes, protocols, stragglers, study, tasks, testing, watching
     from gcjax.equality import comparable
     from gcjax.registry import register
+    from gcjax.watching.watch import watch
 
 __version__ = "0.1.0"
 
@@ -25,10 +26,23 @@ __all__ = [
     "study",
     "tasks",
     "testing",
+    "watch",
+    "watching",
 ]
 
-_MODULES = ("advice", "codes", "engine", "processes", "protocols", "stragglers", "study", "tasks", "testing")
-_FUNCTIONS = {"comparable": "gcjax.equality", "register": "gcjax.registry"}
+_MODULES = (
+    "advice",
+    "codes",
+    "engine",
+    "processes",
+    "protocols",
+    "stragglers",
+    "study",
+    "tasks",
+    "testing",
+    "watching",
+)
+_FUNCTIONS = {"comparable": "gcjax.equality", "register": "gcjax.registry", "watch": "gcjax.watching.watch"}
 
 
 def __getattr__(name: str) -> Any:

@@ -1,0 +1,214 @@
+"""Does `gcjax.watch` name the process that is stopped, how soon, and how often one that is not?
+
+    python -m experiments.watch --out runs/watch
+
+Starts four processes on this machine, for each kind of step (`experiments.watch_member`), and in turn stops and
+continues one of them for a while (SIGSTOP, SIGCONT). Then it counts: the steps from the first stop to the step at which
+the process was named; and, in a run in which nobody is stopped, the windows of 20 steps in which anybody was named.
+"Quiet" means that only: other programs of the machine may well delay one of the processes.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+import rich
+import scipy.stats
+
+from experiments.watch_member import KINDS
+from gcjax import tables
+from gcjax.files import write_text
+from gcjax.watching import WINDOW
+from gcjax.watching.group import Group
+from gcjax.watching.reports import Report
+from gcjax.watching.shared_folder import SharedFolder
+
+NUM_PROCESSES = 4
+DUTY_CYCLES = ((0.02, 0.02), (0.1, 0.1))
+"""(seconds stopped, seconds running)."""
+GAP = 4 * WINDOW
+"""Steps between two episodes in which nobody is stopped."""
+HEADS = (
+    "step", "stopped, running", "episodes", "named within 20", "steps to it", "named before", "others named",
+    "persistent",
+)  # fmt: skip
+QUIET_HEADS = ("step", "iteration", "quiet windows", "somebody named", "interval", "as persistent", "interval")
+
+
+class Episode(NamedTuple):
+    """A process was stopped and continued between these times, in seconds since the epoch."""
+
+    worker: int
+    begin: float
+    end: float
+
+
+@contextlib.contextmanager
+def members(kind: str, folder: Path, num_steps: int, loops: int) -> Iterator[list[subprocess.Popen[bytes]]]:
+    """The processes of a group, which are ended at the end whatever happens."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+    environment = {**os.environ, "XLA_FLAGS": "", "JAX_PLATFORMS": "cpu"}
+    command = [sys.executable, "-m", "experiments.watch_member", kind, str(folder), "--coordinator", address]
+    command += ["--num-processes", str(NUM_PROCESSES), "--steps", str(num_steps), "--loops", str(loops)]
+    processes = []
+    try:
+        for rank in range(NUM_PROCESSES):
+            with (folder / f"log.{rank}").open("w") as log:
+                arguments = [*command, "--process-id", str(rank)]
+                processes.append(subprocess.Popen(arguments, env=environment, stdout=log, stderr=log))
+        yield processes
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
+
+
+def wait_for_step(folder: Path, step: int, processes: list[subprocess.Popen[bytes]]) -> bool:
+    """Waits until process 0 has written this step; whether it has, or else all are done."""
+    file = SharedFolder(folder, "step", 0)
+    last = -1
+    while last < step and any(process.poll() is None for process in processes):
+        rows = file.news()
+        last = int(rows[rows[:, 0] == 0, 1].max(initial=last))
+        time.sleep(0.05)
+    return last >= step
+
+
+def stop_in_turn(process: subprocess.Popen[bytes], stopped: float, running: float, seconds: float) -> None:
+    """Stops and continues a process for some seconds, and leaves it running."""
+    deadline = time.monotonic() + seconds
+    try:
+        while time.monotonic() < deadline:
+            process.send_signal(signal.SIGSTOP)
+            time.sleep(stopped)
+            process.send_signal(signal.SIGCONT)
+            time.sleep(running)
+    finally:
+        process.send_signal(signal.SIGCONT)
+
+
+def run(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[float, float] | None) -> list[Episode]:
+    """Runs a group, and stops its processes in turn, with `GAP` steps in between; with no duty cycle nobody."""
+    episodes: list[Episode] = []
+    with members(kind, folder, num_steps, loops) as processes:
+        step = GAP
+        while duty_cycle and wait_for_step(folder, step, processes) and step + 2 * GAP < num_steps:
+            worker, begin = len(episodes) % NUM_PROCESSES, time.time()
+            stop_in_turn(processes[worker], *duty_cycle, seconds=WINDOW * 0.05)
+            episodes.append(Episode(worker, begin, time.time()))
+            step = _last_step(folder) + GAP
+        statuses = [process.wait() for process in processes]
+    if any(statuses):
+        raise RuntimeError(f"a process has failed: {(folder / f'log.{np.argmax(statuses)}').read_text()}")
+    return episodes
+
+
+def _last_step(folder: Path) -> int:
+    return int(SharedFolder(folder, "step", 0).news()[:, 1].max())
+
+
+def named(folder: Path) -> dict[int, Report]:
+    """Step -> the report of that step, of all steps; judged from the files, as process 0 does while they grow."""
+    group, reports = Group(NUM_PROCESSES), {}
+    rows = SharedFolder(folder, "step", 0).all_rows()
+    for unit in np.unique(rows[:, 1]).astype(int).tolist():
+        group.add(rows[rows[:, 1] == unit])
+        reports[unit] = group.report()
+    return reports
+
+
+class Delays(NamedTuple):
+    """How soon those who were stopped were named.
+
+    Attributes:
+      steps: of each episode, from the first stop to the name; None if it was not named before the last stop.
+      num_before: the episodes, left out of `steps`, whose process was named already before it was stopped.
+      num_others: names of other processes during the episodes.
+      num_persistent: the episodes in which the right process was called persistently slow.
+    """
+
+    steps: list[int | None]
+    num_before: int
+    num_others: int
+    num_persistent: int
+
+
+def delays(folder: Path, episodes: list[Episode]) -> Delays:
+    """How soon those who were stopped were named, by the files in the folder of the run."""
+    reports, all_steps, counts = named(folder), [], np.zeros(3, int)
+    for worker, begin, end in episodes:
+        calls = np.load(folder / f"calls.{worker}.npy")
+        first, last = (int(np.searchsorted(calls, moment)) - 1 for moment in (begin, end))  # the steps under way
+        slow = [{verdict.worker: verdict for verdict in reports[step].slow} for step in range(first - 1, last + 1)]
+        steps = [position for position, verdicts in enumerate(slow) if worker in verdicts]
+        counts[0] += worker in slow[0]
+        if worker not in slow[0]:
+            all_steps.append(steps[0] if steps else None)
+        counts[1] += len({other for verdicts in slow[1:] for other in verdicts} - {worker} - set(slow[0]))
+        counts[2] += any(verdicts[worker].is_persistent for verdicts in slow if worker in verdicts)
+    return Delays(all_steps, *counts.tolist())
+
+
+def stopped_row(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[float, float]) -> list[str]:
+    """A row of the table of episodes."""
+    episodes = run(kind, folder, num_steps, loops, duty_cycle)
+    write_text(folder / "episodes.json", json.dumps(episodes))
+    steps, num_before, num_others, num_persistent = delays(folder, episodes)
+    known = [step for step in steps if step is not None]
+    within = sum(step <= WINDOW for step in known)
+    spread = f"median {np.median(known):.0f}, at most {max(known)}" if known else "-"
+    duty = " ".join(f"{1000 * seconds:.0f}" for seconds in duty_cycle)
+    return [
+        kind, f"{duty} ms", f"{len(steps)}", f"{within}", spread, f"{num_before}", f"{num_others}", f"{num_persistent}",
+    ]  # fmt: skip
+
+
+def quiet_row(kind: str, folder: Path, num_windows: int, loops: int) -> list[str]:
+    """A row of the table of windows in which nobody is stopped; the first one is left out."""
+    run(kind, folder, (num_windows + 1) * WINDOW + 1, loops, None)
+    reports = named(folder)
+    iterations = [report.iteration for report in reports.values()]
+    cells = [kind, f"{1000 * np.median(iterations):.1f} ms", f"{num_windows}"]
+    for is_counted in (lambda verdict: True, lambda verdict: verdict.is_persistent):
+        steps = [step for step, report in reports.items() if any(map(is_counted, report.slow))]
+        windows = {(step - 1) // WINDOW for step in steps} - {0}
+        interval = scipy.stats.binomtest(len(windows), num_windows).proportion_ci(method="exact")
+        cells += [f"{len(windows)}", f"{100 * interval.low:.1f} to {100 * interval.high:.1f} %"]
+    return cells
+
+
+def main() -> None:
+    """Runs everything, and prints and writes the tables."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
+    parser.add_argument("--out", type=Path, default=Path("runs/watch"), help="an empty folder (%(default)s)")
+    parser.add_argument("--windows", type=int, default=1000, help="quiet windows of each kind of step (%(default)s)")
+    parser.add_argument("--steps", type=int, default=3000, help="of a run in which processes are stopped (%(default)s)")
+    parser.add_argument("--loops", type=int, default=4, help="products of matrices a step (%(default)s)")
+    options = parser.parse_args()
+    stopped_rows = [
+        stopped_row(kind, options.out / f"{kind}-{duty_cycle[0]}", options.steps, options.loops, duty_cycle)
+        for kind in KINDS
+        for duty_cycle in DUTY_CYCLES
+    ]
+    quiet_rows = [quiet_row(kind, options.out / f"{kind}-quiet", options.windows, options.loops) for kind in KINDS]
+    pages = []
+    for title, heads, rows in (("Stopped", HEADS, stopped_rows), ("Nobody stopped", QUIET_HEADS, quiet_rows)):
+        rich.print(tables.rich_table(title, heads, rows))
+        pages += [f"## {title}", "", tables.markdown_table(heads, rows), ""]
+    write_text(options.out / "summary.md", "\n".join(pages))
+
+
+if __name__ == "__main__":
+    main()

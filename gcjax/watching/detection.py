@@ -1,0 +1,122 @@
+"""Who is slow, by the last `WINDOW` steps.
+
+A process is late in a step by what it computes longer than the median process (of an even number the faster of the two
+in the middle); it is slow there if that is over `WARNING` of the iteration and over `LEAST_SECONDS`. What it costs is
+the sum of its lateness in slow steps over the sum of the iterations, less the same of the median process: where all are
+late in turn, nobody is slow. It is named when that is `WARNING` or more, as critical from `CRITICAL` on; as persistent
+if it was slow in more than half of the steps, or has been named for `LONG_STEPS` without a break, else as passing.
+
+Letters: T steps, W workers.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.watching.joining import Steps
+
+WINDOW = 20
+"""The steps that are looked at together."""
+LEAST_STEPS = 10
+"""Nobody is named before so many steps."""
+LONG_STEPS = 60
+"""Who is named for so many steps without a break is no passing matter, also if only some steps are slow."""
+WARNING = 0.1
+"""The share of the iteration from which on a process is named."""
+CRITICAL = 0.2
+"""The share of the iteration from which on that is critical."""
+LEAST_SECONDS = 0.001
+"""Nobody is slow who is late by less; clocks and threads are not more exact."""
+
+
+class Verdict(NamedTuple):
+    """A process that is slow.
+
+    Attributes:
+      worker: its number.
+      since: the first step in which it was slow.
+      is_persistent: whether it was slow in more than half of the last steps, or has been named for `LONG_STEPS`.
+      seconds: by which it is late in a slow step; the median.
+      cost: the share of the iterations, in 0 to 1.
+      is_critical: whether that is `CRITICAL` or more.
+    """
+
+    worker: int
+    since: int
+    is_persistent: bool
+    seconds: float
+    cost: float
+    is_critical: bool
+
+
+class Detector:
+    """Takes the steps in their order, and knows who is slow now."""
+
+    def __init__(self, num_workers: int) -> None:
+        """Starts without steps."""
+        self._units = np.empty(0, np.int64)  # of the last WINDOW steps, as in the next two
+        self._late = np.empty((0, num_workers))
+        self._iterations = np.empty(0)
+        self.verdicts: dict[int, Verdict] = {}
+        self.num_steps = 0
+
+    @property
+    def iteration(self) -> float:
+        """The median of the iterations in the window, in seconds; NaN before the first."""
+        return float(np.median(self._iterations)) if len(self._iterations) else float("nan")
+
+    def add(self, steps: Steps) -> list[tuple[int, dict[int, Verdict]]]:
+        """Takes the next steps.
+
+        Returns:
+          For each step at which somebody is named, or was at the one before: its position, and who is slow then.
+        """
+        num_old = len(self._units)
+        late = np.nan_to_num(steps.compute - _low_medians(steps.compute)).clip(0.0)
+        self._units = np.concatenate([self._units, steps.units])
+        self._late = np.concatenate([self._late, late])
+        self._iterations = np.concatenate([self._iterations, steps.iterations])
+        is_slow = (self._late > WARNING * self._iterations[:, None]) & (self._late > LEAST_SECONDS)  # [T, W]
+        costs = _window_sums(self._late * is_slow) / _window_sums(self._iterations[:, None])
+        costs -= _low_medians(costs)
+        is_named = costs >= WARNING
+        named_steps = []
+        for position in range(num_old, len(self._units)):
+            self.num_steps += 1
+            workers = np.flatnonzero(is_named[position]).tolist() if self.num_steps >= LEAST_STEPS else []
+            if workers or self.verdicts:
+                verdicts = (self._verdict(worker, position, is_slow, costs) for worker in workers)
+                self.verdicts = {verdict.worker: verdict for verdict in verdicts}
+                named_steps.append((position - num_old, self.verdicts))
+        self._units, self._late, self._iterations = (
+            array[-WINDOW:] for array in (self._units, self._late, self._iterations)
+        )
+        return named_steps
+
+    def _verdict(self, worker: int, position: int, is_slow: np.ndarray, costs: np.ndarray) -> Verdict:
+        """On a worker that is named, by the window that ends at a position."""
+        window = slice(max(0, position + 1 - WINDOW), position + 1)
+        slow, old = is_slow[window, worker], self.verdicts.get(worker)
+        since = old.since if old else int(self._units[window][slow.argmax()])
+        return Verdict(
+            worker=worker,
+            since=since,
+            is_persistent=bool(slow.mean() > 0.5) or int(self._units[position]) - since >= LONG_STEPS,
+            seconds=float(np.median(self._late[window, worker][slow])),
+            cost=float(costs[position, worker]),
+            is_critical=bool(costs[position, worker] >= CRITICAL),
+        )
+
+
+def _window_sums(values: np.ndarray) -> np.ndarray:
+    """For each row of an array [T, ...] the sum of the last `WINDOW` rows up to it."""
+    totals = np.cumsum(values, axis=0, dtype=np.float64)
+    totals[WINDOW:] -= totals[:-WINDOW].copy()
+    return totals
+
+
+def _low_medians(values: np.ndarray) -> np.ndarray:
+    """float64[T, 1]: the median of the values of a row that are not NaN; of an even number the lower one."""
+    counts = (~np.isnan(values)).sum(axis=1)
+    middle = ((counts - 1) // 2).clip(0)[:, None]
+    return np.take_along_axis(np.sort(values, axis=1), middle, axis=1)  # NaN comes last

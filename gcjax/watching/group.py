@@ -1,0 +1,89 @@
+"""All processes as one of them knows them: their rows step by step, and who is slow.
+
+Letters: W workers (processes), N rows.
+"""
+
+import threading
+
+import numpy as np
+
+from gcjax.watching.detection import Detector, Verdict
+from gcjax.watching.joining import empty_rows, steps_of
+from gcjax.watching.reports import Report
+
+PATIENCE = 3
+"""A process counts as silent after so many times that others had news and it had none."""
+
+
+class Group:
+    """Takes rows in any order, and judges each step when all processes have a row for it, or are silent."""
+
+    def __init__(self, num_workers: int) -> None:
+        """Starts without rows, for W processes."""
+        self._rows = empty_rows()  # of steps that are not judged yet
+        self._last = np.full(num_workers, -1)  # the last step of each process
+        self._missed = np.zeros(num_workers, np.int64)
+        self._step = -1
+        self._iteration = float("nan")
+        self._detector = Detector(num_workers)
+        self._named: dict[int, tuple[bool, bool]] = {}  # worker -> whether it was called persistent, and critical
+        self._lock = threading.Lock()
+
+    def add(self, rows: np.ndarray) -> list[Report]:
+        """Takes rows float64[N, 7] with the columns `COLUMNS`.
+
+        Returns:
+          What was known at each step at which a process was newly named, or as worse than before, or no longer.
+        """
+        with self._lock:
+            worker = rows[:, 0].astype(np.int64)
+            np.maximum.at(self._last, worker, rows[:, 1].astype(np.int64))
+            if len(rows):
+                is_heard = np.isin(np.arange(len(self._last)), worker)
+                self._missed = np.where(is_heard, 0, self._missed + 1)
+            self._rows = np.concatenate([self._rows, rows[rows[:, 1] > self._step]])
+            return self._judge()
+
+    def report(self) -> Report:
+        """What is known now."""
+        with self._lock:
+            return self._report(self._step, self._detector.num_steps, self._detector.verdicts)
+
+    def is_complete(self) -> bool:
+        """Whether all processes that are not silent have come equally far."""
+        with self._lock:
+            return len(np.unique(self._last[self._missed < PATIENCE])) <= 1
+
+    def _judge(self) -> list[Report]:
+        """Gives all steps that are complete to the detector; the changes."""
+        last = self._last[self._missed < PATIENCE].min(initial=np.iinfo(np.int64).max)
+        is_ready = self._rows[:, 1] <= last
+        if not is_ready.any():
+            return []
+        num_steps = self._detector.num_steps
+        steps = steps_of(self._rows[is_ready], len(self._last))
+        self._rows, self._step = self._rows[~is_ready], int(steps.units[-1])
+        changes = []
+        for position, verdicts in self._detector.add(steps):
+            if self._has_changed(verdicts):
+                changes.append(self._report(int(steps.units[position]), num_steps + position + 1, verdicts))
+        return changes
+
+    def _has_changed(self, verdicts: dict[int, Verdict]) -> bool:
+        """Whether somebody is named now as was not said yet, or nobody is any more who was."""
+        old = self._named
+        self._named = {}
+        for worker, verdict in verdicts.items():
+            was_persistent, was_critical = old.get(worker, (False, False))
+            self._named[worker] = (was_persistent or verdict.is_persistent, was_critical or verdict.is_critical)
+        return self._named != old
+
+    def _report(self, step: int, num_steps: int, verdicts: dict[int, Verdict]) -> Report:
+        return Report(
+            step=step,
+            num_steps=num_steps,
+            num_workers=len(self._last),
+            silent=tuple(np.flatnonzero(self._missed >= PATIENCE).tolist()),
+            iteration=self._detector.iteration,
+            slow=tuple(verdicts.values()),
+        )

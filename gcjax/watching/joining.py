@@ -1,0 +1,77 @@
+"""From what each process measured of itself to what each computed and waited.
+
+Letters: T steps, W workers (processes), N rows.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+
+from gcjax.stragglers.traces.base import Trace, of_rows
+from gcjax.watching.timeline import COLUMNS
+
+
+class Steps(NamedTuple):
+    """What the processes computed and waited in some steps.
+
+    Attributes:
+      units: int64[T], the numbers of the steps, increasing.
+      compute: float64[T, W] seconds; NaN where a process has no row, as in the next one.
+      communication: float64[T, W] seconds of communicating and waiting; NaN also where nobody is waited for.
+      iterations: float64[T] seconds.
+    """
+
+    units: np.ndarray
+    compute: np.ndarray
+    communication: np.ndarray
+    iterations: np.ndarray
+
+
+def empty_rows() -> np.ndarray:
+    """float64[0, 7]: no rows."""
+    return np.empty((0, len(COLUMNS)))
+
+
+def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
+    """What the processes computed and waited.
+
+    A process that marks its local part knows both. For the others it is assumed that the step keeps all devices busy
+    for the same time, so that who was late least waited most: the wait of a process is how much less it was late than
+    the latest one. Steps that wait for no other process (`host` is NaN) are all computing.
+
+    Args:
+      rows: float64[N, 7] with the columns `COLUMNS`; of several for one step of a worker the last counts.
+      num_workers: W.
+    """
+    units = np.unique(rows[:, 1]).astype(np.int64)
+    table = np.full((len(units), num_workers, len(COLUMNS) - 2), np.nan)
+    table[np.searchsorted(units, rows[:, 1]), rows[:, 0].astype(np.int64)] = rows[:, 2:]
+    seconds, communication, interval, host, stalled = np.moveaxis(table, -1, 0)
+    late = np.minimum(host + stalled, interval)  # NaN for steps that wait for nobody
+    latest = np.fmax.reduce(late, axis=1, keepdims=True)
+    is_marked = ~np.isnan(communication)
+    wait = np.where(is_marked, communication, np.minimum(latest - late, interval))
+    compute = np.where(is_marked, seconds, interval - np.nan_to_num(wait))
+    return Steps(units, compute, wait, np.fmax.reduce(interval, axis=1))
+
+
+def joined(rows: np.ndarray) -> Trace:
+    """The trace of the rows float64[N, 7] of all processes; of several for one step of a worker the last counts.
+
+    Raises:
+      ValueError: if there are no rows.
+    """
+    if not len(rows):
+        raise ValueError("A trace must have rows; there are none yet.")
+    numbers, index = np.unique(rows[:, 0].astype(np.int64), return_inverse=True)
+    steps = steps_of(np.column_stack([index, rows[:, 1:]]), len(numbers))
+    step, worker = np.nonzero(~np.isnan(steps.compute))
+    waits = not np.isnan(steps.communication).all()
+    return of_rows(
+        "gcjax.watch",
+        worker,
+        steps.units[step],
+        steps.compute[step, worker],
+        steps.communication[step, worker] if waits else None,
+        workers=tuple(map(str, numbers.tolist())),
+    )

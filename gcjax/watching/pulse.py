@@ -1,0 +1,55 @@
+"""When the whole process stood still: suspended, swapped out, or kept from its processors."""
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+
+PERIOD = 0.005
+"""Seconds from one beat to the next."""
+TOLERANCE = 0.005
+"""Seconds by which a beat may be late: as long as one thread may keep the others from running Python."""
+
+
+class Pulse:
+    """Beats that come late by more than `TOLERANCE` show that the process stood still."""
+
+    def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
+        """Starts without beats; a clock in seconds."""
+        self._clock = clock
+        self._stalls: deque[tuple[float, float]] = deque(maxlen=256)
+        self._due = float("inf")
+        self._is_over = threading.Event()
+
+    def start(self) -> None:
+        """Beats on a thread of its own, until `stop`."""
+        threading.Thread(target=self._run, name="gcjax-watch-pulse", daemon=True).start()
+
+    def stop(self) -> None:
+        """No more beats."""
+        self._is_over.set()
+
+    def _run(self) -> None:
+        while not self._is_over.is_set():
+            self.expect()
+            time.sleep(PERIOD)
+            self.beat()
+
+    def expect(self) -> None:
+        """The next beat is due a period from now."""
+        self._due = self._clock() + PERIOD
+
+    def beat(self) -> None:
+        """A beat has come."""
+        now, due = self._clock(), self._due
+        if now - due > TOLERANCE:
+            self._stalls.append((due, now))
+        self._due = now
+
+    def stalled(self, begin: float, end: float) -> float:
+        """Seconds between two times at which the process stood still; also if the next beat has not come yet."""
+        due, now = self._due, self._clock()
+        stalls = dict(list(self._stalls))
+        if now - due > TOLERANCE:
+            stalls.setdefault(due, now)
+        return sum(max(0.0, min(end, stop) - max(begin, start)) for start, stop in stalls.items())

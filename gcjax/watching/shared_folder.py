@@ -1,0 +1,116 @@
+"""The rows of all processes, in a folder that they share: a CSV file for each, to which it appends now and then.
+
+The file of a process is a trace that `gcjax.stragglers.read_trace` reads. A process that is killed has lost what it had
+not appended yet; half a last line is left out.
+"""
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.csv as csv
+
+from gcjax.files import atomic_write
+from gcjax.stragglers.traces.files import write_trace
+from gcjax.watching.joining import empty_rows, joined
+from gcjax.watching.timeline import COLUMNS, Row
+
+_HEAD = ",".join(COLUMNS) + "\n"
+_LINE = re.compile(rb"\d{1,9},\d{1,18}(,(\d+\.\d+)?){5}\n")
+
+
+class SharedFolder:
+    """One process's view of the folder.
+
+    Attributes:
+      path: the folder.
+      name: what the files begin with.
+      start: the number of the first step of this run; rows of earlier runs are in files of their own.
+    """
+
+    is_shared = True
+
+    def __init__(self, path: Path, name: str, start: int) -> None:
+        """Makes the folder if there is none."""
+        self.path, self.name, self.start = path, name, start
+        path.mkdir(parents=True, exist_ok=True)
+        self._file, self._worker = path, 0  # before `open`
+        self._offsets: dict[Path, int] = {}
+
+    def open(self, worker: int) -> None:
+        """Makes the file of this process, with nothing but its head.
+
+        Raises:
+          ValueError: if there is one already, of a run that began with the same step, and that step is 0.
+        """
+        file = self.path / f"{self.name}.{self.start}.{worker}.csv"
+        try:
+            with file.open("w" if self.start else "x") as stream:
+                stream.write(_HEAD)
+        except FileExistsError:
+            raise ValueError(
+                f"A folder and a name are for one run and one wrapper; {file} is there already. Give another folder or "
+                "name, or start=N to go on from step N."
+            ) from None
+        self._file, self._worker = file, worker
+
+    def append(self, rows: list[Row]) -> None:
+        """Appends rows to the file of this process, at once."""
+        with self._file.open("a") as stream:
+            stream.write("".join(row.text(self._worker) for row in rows))
+
+    def close(self) -> None:
+        """Writes the trace of all processes."""
+        if len(rows := self.all_rows()):
+            with atomic_write(self.path / f"{self.name}.csv") as path:
+                write_trace(path, joined(rows))
+
+    def news(self) -> np.ndarray:
+        """The rows that have come to the files of this run since the last call; damaged lines are left out."""
+        return np.concatenate([empty_rows(), *(self._new_rows(file) for file in self._files(self.start))])
+
+    def all_rows(self) -> np.ndarray:
+        """The rows of all runs, later ones last; what a later run has measured again is left out of earlier ones."""
+        starts = sorted({int(file.name.split(".")[-3]) for file in self.path.glob(f"{self.name}.*.*.csv")})
+        rows = empty_rows()
+        for start in starts:
+            parts = [_rows(file.read_bytes()) for file in self._files(start)]
+            rows = np.concatenate([rows[rows[:, 1] < start], *parts])
+        return rows
+
+    def _files(self, start: int) -> list[Path]:
+        return sorted(self.path.glob(f"{self.name}.{start}.*.csv"))
+
+    def _new_rows(self, file: Path) -> np.ndarray:
+        """The rows of the whole lines after what was taken last time; from the beginning if the file is a new one."""
+        with file.open("rb") as stream:
+            size = stream.seek(0, 2)
+            offset = self._offsets.get(file, 0)
+            offset = stream.seek(offset if offset <= size else 0)
+            data = stream.read()
+        end = data.rfind(b"\n") + 1
+        self._offsets[file] = offset + end
+        return _rows(data[:end])
+
+
+def _rows(data: bytes) -> np.ndarray:
+    """float64[N, 7]: the lines that are whole and no head, and have numbers in all cells that are not empty."""
+    data = data[: data.rfind(b"\n") + 1].removeprefix(_HEAD.encode())
+    if not data:
+        return empty_rows()
+    try:
+        return _parsed(data)
+    except pa.ArrowInvalid:  # the end of a machine can leave anything in a file
+        lines = [line for line in data.splitlines(keepends=True) if _LINE.fullmatch(line)]
+        return _parsed(b"".join(lines)) if lines else empty_rows()
+
+
+def _parsed(data: bytes) -> np.ndarray:
+    """float64[N, 7] of lines without a head."""
+    table = csv.read_csv(
+        pa.py_buffer(data),
+        read_options=csv.ReadOptions(column_names=COLUMNS, use_threads=False),
+        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.float64())),
+    )
+    return np.column_stack([table[name].to_numpy() for name in COLUMNS])

@@ -1,0 +1,182 @@
+"""The callable that `gcjax.watch` gives."""
+
+import atexit
+import functools
+import os
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import jax
+
+from gcjax import processes
+from gcjax.stragglers.traces.base import Trace
+from gcjax.watching.exchange import Exchange
+from gcjax.watching.group import Group
+from gcjax.watching.joining import joined
+from gcjax.watching.outputs import Outputs
+from gcjax.watching.recorder import Periodic, Recorder
+from gcjax.watching.reports import Report
+
+CLOSE_SECONDS = 5.0
+"""How long the end waits for steps that are under way, and for the last rows of others."""
+
+_clock = time.perf_counter
+_steps = threading.local()  # .watches: the watched steps that are under way on this thread, the innermost last
+
+
+class Watch:
+    """A step that is watched; see `gcjax.watch`. At the end of a `with` block, or of the process, it is closed."""
+
+    def __init__(
+        self,
+        step: Callable[..., Any],
+        exchange: Exchange,
+        *,
+        start: int,
+        every: float,
+        waits: bool,
+        tell: Callable[[Report], None] | None,
+    ) -> None:
+        """Starts nothing before the first call.
+
+        Args:
+          step: any callable.
+          exchange: where rows go, and those of others come from.
+          start: the number of the first step.
+          every: seconds between exchanges.
+          waits: whether a step waits for other processes.
+          tell: called with what is new.
+        """
+        functools.update_wrapper(self, step, updated=())
+        self._step, self._unit, self._every, self._waits = step, start, every, waits
+        self._exchange, self._tell = exchange, tell
+        self._outputs = Outputs(step)
+        self._recorder: Recorder | None = None
+        self._is_over = False
+        self._pid = os.getpid()
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Calls the step."""
+        if self._is_over or os.getpid() != self._pid:
+            return self._step(*args, **kwargs)
+        recorder = self._recorder or self._begin()
+        called = _clock()
+        watches = _steps.__dict__.setdefault("watches", [])
+        watches.append(self)
+        try:
+            output = self._step(*args, **kwargs)
+        except BaseException:
+            recorder.fail()
+            raise
+        finally:
+            watches.pop()
+        recorder.step(self._unit, called, self._outputs.markers(output))
+        self._unit += 1
+        return output
+
+    def __getattr__(self, name: str) -> Any:
+        """Attributes of the step, such as `lower`."""
+        if name.startswith("_"):
+            raise AttributeError(name)
+        return getattr(self._step, name)
+
+    def __enter__(self) -> "Watch":
+        """The step itself."""
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        """Closes it."""
+        self.close()
+
+    def note_local(self, markers: list[jax.Array]) -> None:
+        """A local part of the step that is under way has returned these arrays."""
+        if self._recorder is not None:
+            self._recorder.local(markers)
+
+    def report(self) -> Report:
+        """What is known now, of all processes if there is a folder; the steps under way are not waited for."""
+        if self._recorder is None or os.getpid() != self._pid:
+            return Group(1).report()
+        self._share()
+        self._take_news()
+        return self._group.report()
+
+    def trace(self) -> Trace:
+        """What each process computed and waited in each step, as far as it is known here.
+
+        Raises:
+          ValueError: if there are no steps yet.
+        """
+        self.report()
+        return joined(self._exchange.all_rows())
+
+    def close(self) -> None:
+        """Ends the record; process 0 then writes the trace of all to `NAME.csv` in the folder.
+
+        It waits a few seconds at most for the last steps of the others. The step can still be called, unrecorded.
+        """
+        was_over, self._is_over = self._is_over, True
+        if was_over or self._recorder is None or os.getpid() != self._pid:
+            return
+        atexit.unregister(self.close)
+        self._recorder.stop(CLOSE_SECONDS)
+        self._periodic.stop(CLOSE_SECONDS)
+        self._share()
+        if self._worker == 0:
+            self._take_last_news()
+            self._exchange.close()
+
+    def _begin(self) -> Recorder:
+        """Looks up which process this is, and starts the threads."""
+        self._worker, num_workers = _place() if self._exchange.is_shared else (0, 1)
+        self._exchange.open(self._worker)
+        self._group, self._lock = Group(num_workers), threading.Lock()
+        self._recorder = Recorder(waits=self._waits)
+        self._periodic = Periodic(self._work, self._every)
+        atexit.register(self.close)
+        return self._recorder
+
+    def _work(self) -> None:
+        """What is done now and then: writing, and in process 0 reading and judging."""
+        self._share()
+        if self._worker == 0:
+            self._take_news()
+
+    def _share(self) -> None:
+        """Gives the new rows to the exchange."""
+        assert self._recorder is not None
+        with self._lock:
+            if rows := self._recorder.rows():
+                self._exchange.append(rows)
+
+    def _take_news(self) -> None:
+        """Takes what has come since the last time, and tells what is new in it."""
+        with self._lock:
+            changes = self._group.add(self._exchange.news())
+        if self._tell is not None and self._worker == 0:
+            for change in changes:
+                self._tell(change)
+
+    def _take_last_news(self) -> None:
+        """Waits until all processes have come as far as any one, or for some seconds."""
+        deadline = _clock() + CLOSE_SECONDS
+        self._take_news()
+        while not self._group.is_complete() and _clock() < deadline:
+            time.sleep(0.05)
+            self._take_news()
+
+
+def current_watch() -> Watch | None:
+    """The watched step that is under way on this thread."""
+    watches = getattr(_steps, "watches", None)
+    return watches[-1] if watches else None
+
+
+def _place() -> tuple[int, int]:
+    """The number of this process, and how many there are."""
+    apart = processes.place_apart()
+    if apart is not None:
+        return apart.rendezvous.process_id, apart.rendezvous.num_processes
+    return jax.process_index(), jax.process_count()
