@@ -4,7 +4,20 @@ import argparse
 from typing import Any
 
 import gcjax
-from gcjax.cli import algebra, check, completion, distributed, doctor, init, json_output, listing, report, run, sweep
+from gcjax.cli import (
+    algebra,
+    check,
+    completion,
+    distributed,
+    doctor,
+    init,
+    json_output,
+    listing,
+    report,
+    report_files,
+    run,
+    sweep,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -137,6 +150,7 @@ def _add_report(commands: Any) -> None:
     """Adds `gcjax report`."""
     parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
     parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
+    report_files.add_options(parser)
     _add_traceback(parser)
     json_output.add_option(parser)
     parser.set_defaults(command=report.command)
