@@ -97,13 +97,14 @@ def nanoseconds(seconds: Any) -> np.ndarray:
 def _states(activity: Activity) -> Slices:
     """The slices of the workers' units, each within the window; the lane is 1 for messages."""
     parts = []
-    for state, (begin, end) in intervals(activity.units, activity.end).items():
+    units = {name: x.astype(np.float64) if x.dtype.kind == "f" else x for name, x in activity.units.items()}
+    for state, (begin, end) in intervals(units, activity.end).items():
         with np.errstate(invalid="ignore"):
             begin, end = np.maximum(begin, activity.begin), np.minimum(end, activity.end)
             has_length = np.isfinite(begin) & (end > begin)
         count = int(has_length.sum())
         lane, name = np.full(count, int(state in _MESSAGES)), np.full(count, state, object)
-        worker, unit = activity.units["worker"][has_length], activity.units["unit"][has_length]
+        worker, unit = units["worker"][has_length], units["unit"][has_length]
         parts.append((worker, lane, nanoseconds(begin[has_length]), nanoseconds(end[has_length]), name, unit))
     columns = [np.concatenate(column) for column in zip(*parts, strict=True)]
     order = np.lexsort((columns[3], columns[2], columns[0]))
