@@ -1,6 +1,7 @@
 """What a run means: costs, summary tables, figures, and the folder that holds them."""
 
 from gcjax.analysis.collect import commit_columns, environment, metric_columns, timeline_columns
+from gcjax.analysis.html_report.folder import write_html
 from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
 from gcjax.analysis.report import write_page, write_report
 from gcjax.analysis.seal import UnsealedWarning
@@ -53,6 +54,7 @@ __all__ = [
     "time_to_target",
     "timeline_columns",
     "unfinished_folder",
+    "write_html",
     "write_page",
     "write_report",
     "write_timeline",

@@ -1,4 +1,4 @@
-"""The files that `gcjax report` writes if it is asked to: a timeline for viewers of traces, and a page in HTML."""
+"""The files that `gcjax report` writes if it is asked to: a page in HTML, and a timeline for viewers of traces."""
 
 import argparse
 import warnings
@@ -9,6 +9,11 @@ from typing import Any
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds the options of these files to the parser of the command."""
+    parser.add_argument(
+        "--html", metavar="FILE", nargs="?", const="",
+        help="write a page that needs no network: verdict, table, curves, timeline, config (default: report.html in "
+        "RUN_DIR)",
+    )  # fmt: skip
     parser.add_argument(
         "--timeline", metavar="FILE",
         help="write who did what when, for Perfetto (ui.perfetto.dev): .json, or .pftrace with gcjax[perfetto]; also "
@@ -42,6 +47,8 @@ def write(options: argparse.Namespace, folder: Path) -> None:
         warnings.simplefilter("ignore", analysis.UnsealedWarning)  # that has been said
         if options.timeline is not None:
             _write_timeline(options, folder)
+        if options.html is not None:
+            _write_page(options, folder)
 
 
 def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
@@ -56,6 +63,16 @@ def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
     writing.write_activities(parts, options.timeline)
     shown = "; ".join(f"{words}: {', '.join(names)}" for words, names in _by_words(parts).items())
     progress.console().print(f"Timeline written to {options.timeline} ({shown})", markup=False, highlight=False)
+
+
+def _write_page(options: argparse.Namespace, folder: Path) -> None:
+    """Writes the page."""
+    from gcjax import locks, progress
+    from gcjax.analysis.html_report.folder import write_html
+
+    with locks.lock(folder):
+        path = write_html(folder, options.html or None)
+    progress.console().print(f"Page written to {path}", markup=False, highlight=False)
 
 
 def _by_words(parts: Sequence[Any]) -> dict[str, list[str]]:

@@ -83,8 +83,8 @@ def of_protobuf(path):
             begin, start = begun.pop(event.track_uuid)
             notes = [note.int_value for note in begin.debug_annotations]
             slices.append((names[event.track_uuid], begin.name, start, time, *notes))
-            sources |= {flow: slices[-1] for flow in begin.flow_ids}
-            targets |= {flow: (names[event.track_uuid], start) for flow in begin.terminating_flow_ids}
+            sources |= dict.fromkeys(begin.flow_ids, slices[-1])
+            targets |= dict.fromkeys(begin.terminating_flow_ids, (names[event.track_uuid], start))
         elif event.type == protos.TrackEvent.TYPE_COUNTER:
             counters.append((names[event.track_uuid], time, event.double_counter_value))
     assert not begun and sources.keys() == targets.keys()

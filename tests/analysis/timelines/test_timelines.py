@@ -1,5 +1,6 @@
 """Timelines parsed back: the states, the arrows and the counters are those of the record."""
 
+import itertools
 import json
 
 import numpy as np
@@ -83,7 +84,7 @@ def test_waiting_is_the_rest_of_the_time(tmp_path):
     slices, _, _ = of_json(tmp_path / "timeline.json")
     for worker in range(W):
         own = sorted(s[2:4] for s in slices if s[0] == f"worker {worker}")
-        assert own[0][0] == 0 and all(before[1] == after[0] for before, after in zip(own, own[1:], strict=False))
+        assert own[0][0] == 0 and all(before[1] == after[0] for before, after in itertools.pairwise(own))
 
 
 def test_sends_beside_computing_are_on_a_track_of_their_own(tmp_path):
