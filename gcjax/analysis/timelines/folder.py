@@ -8,7 +8,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.analysis import seal
-from gcjax.analysis.store import COMMITS, TIMELINE, Columns, select, table_columns
+from gcjax.analysis.store import COMMITS, PAGE, REPORT, TIMELINE, Columns, select, table_columns
 from gcjax.analysis.timelines.activity import Activity
 
 _TIMES = ("start", "compute_start", "compute_end", "finish")
@@ -30,7 +30,7 @@ def activities(folder: Path, *, schemes: Sequence[str] = ()) -> list[Activity]:
             f"A folder with {TIMELINE} is needed, as experiments write that compare schemes; {folder} has none."
         )
     units, commits = table_columns(folder / TIMELINE), _table_or_none(folder / COMMITS)
-    metrics, facts = _table_or_none(folder / "metrics.parquet"), seal.read(folder)
+    metrics, facts = _table_or_none(folder / "metrics.parquet"), seal.read(folder, rebuilt=(*REPORT, PAGE))
     known = list(dict.fromkeys(units["scheme"].tolist()))
     chosen = [_validate.choice("scheme", scheme, known) for scheme in schemes] or known
     return [_activity(scheme, units, commits, metrics, facts) for scheme in chosen]
