@@ -27,6 +27,7 @@ import optax
 
 from experiments import live_members
 from experiments.live_members import KILL, STOP, Case, Place, Scenario
+from experiments.live_records import Records, verdict
 from gcjax import _validate, analysis, config, engine, files, parameter_server, processes, protocols
 from gcjax.parameter_server import Limits, LiveRun
 from gcjax.progress import Progress
@@ -96,7 +97,8 @@ def live_protocols(
 ) -> list[dict[str, Any]]:
     """Trains under each scheme in each scenario, with a parameter server and workers that are processes.
 
-    The folder: `results.parquet` (a row for each run), `summary.md`, `run.json` and `operative.gin`.
+    The folder: `results.parquet` (a row for each run), `timeline.parquet` and `commits.parquet` (who did what when),
+    `summary.md`, `run.json` and `operative.gin`.
 
     Args:
       schemes: name -> protocol, each with a rule.
@@ -144,8 +146,10 @@ def live_protocols(
     with _workers(num_workers, patience) as server_place:
         if server_place is None:
             return []
-        rows = list(_served(cases, server_place, options, out, progress))
-    _write(out, rows, options, progress, stop_seconds)
+        records = Records()
+        rows = list(_served(cases, server_place, options, records, progress))
+    records.write(out)
+    _write(out, rows, options, progress, stop_seconds, records)
     return rows
 
 
@@ -199,15 +203,18 @@ def _stop() -> None:
 
 
 def _served(
-    cases: Sequence[Case], place: Place, options: _Options, out: Path, progress: Progress
+    cases: Sequence[Case], place: Place, options: _Options, records: Records, progress: Progress
 ) -> Iterator[dict[str, Any]]:
-    """The row of each case, after its run."""
+    """The row of each case, after its run, which `records` keeps."""
     measured: parameter_server.Calibration | None = None
     for number, case in enumerate(cases):
         progress.update(case.label, number / len(cases))
         run = _run(case, place, options)
         if case.scheme_name == options.calibrated_by:
             measured = parameter_server.calibration(run) if _is_complete(run) else None
+            if measured is not None:
+                records.calibrate(case.scenario_name, measured)
+        records.add(case.label, run)
         row = {**_measured_row(case, run, options), **_predicted_row(case, run, measured, options)}
         progress.show("; ".join(_cells([row])[0]))
         yield row
@@ -299,7 +306,9 @@ def _difference(one: Any, other: Any) -> float:
     return float(max(np.abs(x - y).max() for x, y in arrays) / max(np.abs(y).max() for _, y in arrays))
 
 
-def _write(out: Path, rows: list[dict[str, Any]], options: _Options, progress: Progress, stop_seconds: float) -> None:
+def _write(
+    out: Path, rows: list[dict[str, Any]], options: _Options, progress: Progress, stop_seconds: float, records: Records
+) -> None:
     """Writes the tables."""
     goal, cores = options.target, len(os.sched_getaffinity(0))
     notes = NOTES.format(metric=goal.metric, target=goal.value, cores=cores, **{
@@ -307,7 +316,9 @@ def _write(out: Path, rows: list[dict[str, Any]], options: _Options, progress: P
     happens = f"One worker is three times slower, or is stopped for {stop_seconds:g} s, or is killed and started again."
     heads = [head.format(target=goal.value) for head in HEADS]
     page = ["# Protocols on the real clock", happens, markdown_table(heads, _cells(rows), keys=2), notes]
-    analysis.write_page(out, "\n\n".join(page), {"target": goal.value, "metric": goal.metric, "cores": cores})
+    facts = {"target": goal.value, "metric": goal.metric, "cores": cores, "calibrations": records.calibrations}
+    facts["verdict"] = verdict(rows, f"{goal.value:g} {goal.metric}")
+    analysis.write_page(out, "\n\n".join(page), facts)
     files.write_table(out / "results.parquet", {name: [row[name] for row in rows] for name in rows[0]})
     progress.show(table(rows, goal.value))
 

@@ -1,6 +1,7 @@
 """What a run means: costs, summary tables, figures, and the folder that holds them."""
 
-from gcjax.analysis.collect import environment, metric_columns, timeline_columns
+from gcjax.analysis.collect import commit_columns, environment, metric_columns, timeline_columns
+from gcjax.analysis.html_report.folder import write_html
 from gcjax.analysis.metrics import Costs, costs, is_stalled, time_to_target
 from gcjax.analysis.report import write_page, write_report
 from gcjax.analysis.seal import UnsealedWarning
@@ -20,6 +21,7 @@ from gcjax.analysis.store import (
 )
 from gcjax.analysis.summary import best_value, markdown, reach_times, table
 from gcjax.analysis.target import Target, target
+from gcjax.analysis.timelines.writing import write_timeline
 from gcjax.tables import markdown_table, rich_table
 
 __all__ = [
@@ -29,6 +31,7 @@ __all__ = [
     "Target",
     "UnsealedWarning",
     "best_value",
+    "commit_columns",
     "costs",
     "drop_checkpoints",
     "empty_folder",
@@ -51,6 +54,8 @@ __all__ = [
     "time_to_target",
     "timeline_columns",
     "unfinished_folder",
+    "write_html",
     "write_page",
     "write_report",
+    "write_timeline",
 ]

@@ -78,6 +78,25 @@ def timeline_columns(scheme: str, schedule: Schedule, durations: np.ndarray, sec
     }
 
 
+def commit_columns(scheme: str, schedule: Schedule, seconds: float) -> Columns:
+    """The contributions to the commits of one seed within the first seconds, a row each.
+
+    Args:
+      scheme: its name.
+      schedule: of one seed.
+      seconds: how far the timeline goes.
+    """
+    is_contribution = (np.asarray(schedule.worker) >= 0) & (np.asarray(schedule.time) < seconds)[:, None]  # [E, C]
+    commit, place = np.nonzero(is_contribution)
+    fields = ("worker", "unit", "work", "weight", "version")  # of the schedule, [E, C]
+    return {
+        "scheme": np.full(commit.size, scheme, object),
+        "commit": commit,
+        "time": np.asarray(schedule.time, np.float64)[commit],
+        **{name: np.asarray(getattr(schedule, name))[commit, place] for name in fields},
+    }
+
+
 def environment() -> dict[str, Any]:
     """What a run runs on, for its `run.json`: versions, platform, devices."""
     versions = {name: version(name) for name in _PACKAGES}

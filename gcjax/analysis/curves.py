@@ -30,7 +30,7 @@ def loss_vs_time(results: Results, path: Path) -> None:
     scheme_styles = styles(results, metrics[0])
     figure = files.figure(6.4 * len(metrics), 5.2)
     panels = figure.subplots(1, len(metrics), squeeze=False)[0]
-    linear_until = _first_positive_time(results) if _needs_logarithmic_time(results) else None
+    linear_until = linear_time(results)
     for panel, metric in zip(panels, metrics, strict=True):
         for scheme, style in scheme_styles.items():
             _draw_scheme(panel, results, scheme, metric, style)
@@ -41,6 +41,11 @@ def loss_vs_time(results: Results, path: Path) -> None:
     num_legend_columns = -(-len(handles) // num_legend_rows)
     figure.legend(handles=handles, loc="outside lower center", ncols=num_legend_columns, frameon=False, handlelength=3)
     files.write_figure(path, figure)
+
+
+def linear_time(results: Results) -> float | None:
+    """Seconds up to which a time axis is linear, and logarithmic from there on; None if it is linear everywhere."""
+    return _first_positive_time(results) if _needs_logarithmic_time(results) else None
 
 
 def _needs_logarithmic_time(results: Results) -> bool:

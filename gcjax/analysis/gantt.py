@@ -9,15 +9,7 @@ from matplotlib.ticker import MaxNLocator
 
 from gcjax import files
 from gcjax.analysis.store import Columns, Results, select
-
-_STATE_COLOURS = {
-    "computing": "#4477AA",
-    "cut off": "#EE6677",
-    "receiving": "#CCBB44",
-    "sending": "#228833",
-    "failed": "#333333",
-    "waiting": "#E6E6E6",
-}
+from gcjax.analysis.timelines.intervals import STATE_COLOURS, intervals
 
 
 def timeline(results: Results, path: Path) -> None:
@@ -33,7 +25,7 @@ def timeline(results: Results, path: Path) -> None:
         _draw_units(panels[i], units, seconds, num_workers)
         panels[i].set_title(scheme, loc="left", fontsize=10)
     _label_axes(panels, num_panels, columns)
-    handles = [Patch(color=colour, label=state) for state, colour in _STATE_COLOURS.items()]
+    handles = [Patch(color=colour, label=state) for state, colour in STATE_COLOURS.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False)
     files.write_figure(path, figure)
 
@@ -59,34 +51,14 @@ def _draw_units(panel: Axes, units: Columns, seconds: float, num_workers: int) -
       seconds: how far the timeline goes.
       num_workers: W; worker 0 is at the top.
     """
-    panel.set_facecolor(_STATE_COLOURS["waiting"])
+    panel.set_facecolor(STATE_COLOURS["waiting"])
     panel.set_xlim(0, seconds)
     panel.set_ylim(num_workers - 0.5, -0.5)
     panel.spines[["top", "right", "left"]].set_visible(False)
-    for state, (begin, end) in _intervals(units, seconds).items():
+    for state, (begin, end) in intervals(units, seconds).items():
         has_length = np.isfinite(begin) & (end > begin)
         for worker in np.unique(units["worker"][has_length]):
             of_worker = has_length & (units["worker"] == worker)
             bars = np.stack([begin[of_worker], end[of_worker] - begin[of_worker]], axis=1).tolist()  # begin, length
             bottom_and_height = worker - 0.42, 0.84
-            panel.broken_barh(
-                bars, bottom_and_height, facecolor=_STATE_COLOURS[state], edgecolor="white", linewidth=0.3
-            )
-
-
-def _intervals(units: Columns, seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """State -> (begin, end), float[units] each: the interval in which each unit is in that state.
-
-    A begin that is not finite, or an end not after the begin, means that the unit is not in the state.
-    """
-    begin, end = units["compute_start"], np.minimum(units["compute_end"], seconds)
-    is_failed = units["failed"]
-    is_cut_off = ~is_failed & ~np.isfinite(units["finish"])
-    is_completed = ~is_failed & ~is_cut_off
-    return {
-        "computing": (np.where(is_completed, begin, np.nan), end),
-        "cut off": (np.where(is_cut_off, begin, np.nan), end),
-        "failed": (np.where(is_failed, begin, np.nan), end),
-        "receiving": (units["start"], np.where(np.isfinite(begin), begin, units["start"])),
-        "sending": (units["send_start"], np.where(np.isfinite(units["send_start"]), units["finish"], np.nan)),
-    }
+            panel.broken_barh(bars, bottom_and_height, facecolor=STATE_COLOURS[state], edgecolor="white", linewidth=0.3)

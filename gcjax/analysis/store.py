@@ -1,7 +1,8 @@
 """The folder that a run leaves behind: read and written in one place.
 
 `metrics.parquet` has a row for every evaluation of every seed of every scheme, with all that had been spent
-by then; `timeline.parquet` the units of the first rounds; `run.json` what the run was, and the digests of all files.
+by then; `timeline.parquet` the units of the first rounds, `commits.parquet` what these rounds committed; `run.json`
+what the run was, and the digests of all files.
 """
 
 import os
@@ -22,7 +23,9 @@ from gcjax.analysis.seal import CHECKPOINTS
 Columns = dict[str, np.ndarray]
 REPORT = ("summary.md", "loss_vs_time.png", "timeline.png")
 """What `gcjax report` makes from the others."""
-_METRICS, _TIMELINE = "metrics.parquet", "timeline.parquet"
+PAGE = "report.html"
+"""What `gcjax report --html` makes from the others."""
+_METRICS, TIMELINE, COMMITS = "metrics.parquet", "timeline.parquet", "commits.parquet"
 _DROPPED_CHECKPOINTS = ".checkpoints-of-a-finished-run"
 
 
@@ -35,11 +38,14 @@ class Results(NamedTuple):
       timeline: columns scheme, worker, unit, start, compute_start, compute_end, send_start, finish, failed;
         for the first seed, as far as the timeline is drawn.
       facts: what `run.json` says: the target, the schemes in order, seeds, versions.
+      commits: columns scheme, commit, time, worker, unit, work, weight, version: the contributions to the commits
+        of the first seed, as far as the timeline is drawn; None if they are not known, as in earlier versions.
     """
 
     metrics: Columns
     timeline: Columns
     facts: dict[str, Any]
+    commits: Columns | None = None
 
     @property
     def schemes(self) -> list[str]:
@@ -142,9 +148,11 @@ def drop_checkpoints(folder: Path) -> None:
 
 
 def save(results: Results, folder: Path) -> None:
-    """Writes `metrics.parquet`, `timeline.parquet` and `run.json`, with the digests of all that is in the folder."""
+    """Writes the tables and `run.json`, with the digests of all that is in the folder."""
     files.write_table(folder / _METRICS, results.metrics)
-    files.write_table(folder / _TIMELINE, results.timeline)
+    files.write_table(folder / TIMELINE, results.timeline)
+    if results.commits is not None:
+        files.write_table(folder / COMMITS, results.commits)
     seal.write(folder, results.facts)
 
 
@@ -158,16 +166,17 @@ def load(path: str | Path) -> Results:
       UnsealedWarning: if the folder is of an earlier version, without digests of its files.
     """
     folder = Path(path)
-    missing = [name for name in (_METRICS, _TIMELINE, seal.NAME) if not (folder / name).is_file()]
+    missing = [name for name in (_METRICS, TIMELINE, seal.NAME) if not (folder / name).is_file()]
     if missing:
         runs = sorted(str(file.parent) for file in Path("runs").glob(f"*/{_METRICS}"))
         hint = f" Runs here: {', '.join(runs)}." if runs else ""
         raise ValueError(f"A folder written by 'gcjax run' is needed; {folder} has no {', '.join(missing)}.{hint}")
-    facts = seal.read(folder, needed=(_METRICS, _TIMELINE), rebuilt=REPORT)
-    return Results(_table_columns(folder / _METRICS), _table_columns(folder / _TIMELINE), facts)
+    facts = seal.read(folder, needed=(_METRICS, TIMELINE), rebuilt=(*REPORT, PAGE))
+    commits = table_columns(folder / COMMITS) if (folder / COMMITS).is_file() else None
+    return Results(table_columns(folder / _METRICS), table_columns(folder / TIMELINE), facts, commits)
 
 
-def _table_columns(file: Path) -> Columns:
+def table_columns(file: Path) -> Columns:
     """The columns of a Parquet file."""
     table = files.read_table(file)
     return {name: table[name].to_numpy() for name in table.column_names}

@@ -14,6 +14,7 @@ from gcjax.cli import (
     json_output,
     listing,
     report,
+    report_files,
     run,
     sweep,
     trace,
@@ -151,6 +152,7 @@ def _add_report(commands: Any) -> None:
     """Adds `gcjax report`."""
     parser = commands.add_parser("report", help="rebuild the summary and the figures of a run")
     parser.add_argument("folder", metavar="RUN_DIR", help="a folder that 'gcjax run' wrote")
+    report_files.add_options(parser)
     _add_traceback(parser)
     json_output.add_option(parser)
     parser.set_defaults(command=report.command)

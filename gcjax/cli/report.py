@@ -11,16 +11,26 @@ from pathlib import Path
 def command(options: argparse.Namespace) -> None:
     """`gcjax report`: rebuilds the summary and the figures of a run, and prints its table.
 
-    The folder of an experiment that is no comparison has no metrics.parquet: its summary is printed as it is.
+    The folder of an experiment that is no comparison has no metrics.parquet: its summary is printed as it is. With
+    `--timeline` and `--html` it writes these files, too.
     """
+    from gcjax.cli import report_files
+
+    folder = Path(options.folder)
+    report_files.check(options)
+    _rebuild(folder)
+    report_files.write(options, folder)
+    _set_result(options, folder)
+
+
+def _rebuild(folder: Path) -> None:
+    """Rebuilds the summary and the figures, if the run is a comparison, and prints the table."""
     from gcjax import analysis, locks, progress, tables
     from gcjax.analysis import seal
 
-    folder = Path(options.folder)
     if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
         with _warnings_in_a_line():
-            seal.read(folder)
-        _set_result(options, folder)
+            seal.read(folder, rebuilt=(analysis.store.PAGE,))
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
     with _warnings_in_a_line():
@@ -28,7 +38,6 @@ def command(options: argparse.Namespace) -> None:
     with locks.lock(folder):
         analysis.write_report(results, folder)
     progress.console().print(analysis.table(results))
-    _set_result(options, folder)
 
 
 def _set_result(options: argparse.Namespace, folder: Path) -> None:

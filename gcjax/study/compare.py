@@ -29,9 +29,9 @@ def compare(
 ) -> analysis.Results:
     """Trains under every scheme on the same durations and initial parameters, and writes a folder of results.
 
-    The folder: `operative.gin`, `run.json`, `metrics.parquet`, `timeline.parquet`, `summary.md`, `loss_vs_time.png`,
-    `timeline.png`; and `checkpoints` until all of these are written. If there are checkpoints in it already, the
-    comparison goes on from them and ends with the same bits.
+    The folder: `operative.gin`, `run.json`, `metrics.parquet`, `timeline.parquet`, `commits.parquet`, `summary.md`,
+    `loss_vs_time.png`, `timeline.png`; and `checkpoints` until all of these are written. If there are checkpoints in it
+    already, the comparison goes on from them and ends with the same bits.
 
     Args:
       schemes: name -> protocol.
@@ -94,14 +94,15 @@ def _facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[
 def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> analysis.Results:
     """The evaluations of all schemes, the timelines of the first seed, and what `run.json` says."""
     first_durations = np.asarray(study_results.plan.inputs.durations[0])  # float[T, W]
-    metrics, timelines = [], []
+    metrics, timelines, commits = [], [], []
     for name, runs in study_results.runs.items():
         columns = study_results.columns(name)
         del columns["condition"]  # a comparison has one
         metrics.append(columns)
         first_schedule = jax.tree.map(lambda x: x[0], runs.schedule)
         timelines.append(analysis.timeline_columns(name, first_schedule, first_durations, facts["timeline_seconds"]))
-    return analysis.Results(analysis.stack(metrics), analysis.stack(timelines), facts)
+        commits.append(analysis.commit_columns(name, first_schedule, facts["timeline_seconds"]))
+    return analysis.Results(analysis.stack(metrics), analysis.stack(timelines), facts, analysis.stack(commits))
 
 
 def _is_target_reached(results: analysis.Results) -> bool:

@@ -39,7 +39,7 @@ def trajectory(schedule, final=0.99):
 def results(failed=(), final=0.99, value=0.9):
     """Results of all schemes, with the metrics of `trajectory`."""
     units = durations(failed)
-    metrics, timeline, facts = [], [], {}
+    metrics, timeline, commits, facts = [], [], [], {}
     for name, protocol in SCHEMES.items():
         schedule = jax.tree.map(np.asarray, SCHEDULES[name](jnp.asarray(units)))
         seeds = [jax.tree.map(lambda x, s=s: x[s], schedule) for s in range(S)]
@@ -49,7 +49,8 @@ def results(failed=(), final=0.99, value=0.9):
             analysis.metric_columns(name, path, schedule, units, labels=labels, code=protocol.code, num_params=100)
         )
         timeline.append(analysis.timeline_columns(name, seeds[0], units[0], 8.0))
+        commits.append(analysis.commit_columns(name, seeds[0], 8.0))
         facts[name] = {"stalled": [analysis.is_stalled(s) for s in seeds]}
     target = analysis.target("accuracy", value, ["accuracy", "train_loss"])
     run = {"target": target._asdict(), "num_workers": W, "timeline_seconds": 8.0, "schemes": facts}
-    return analysis.Results(analysis.stack(metrics), analysis.stack(timeline), run)
+    return analysis.Results(analysis.stack(metrics), analysis.stack(timeline), run, analysis.stack(commits))

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from experiments import live_members, live_protocols
+from experiments import live_members, live_protocols, live_records
 from gcjax import analysis, cli, files, parameter_server
 from gcjax.progress import silent
 
@@ -41,7 +41,7 @@ def options():
 def test_the_table_says_what_was_measured_and_what_was_predicted(tmp_path):
     gone = {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan, "num_left": 1, "promise": "-"}
     rows = [row("ASP", "one slow", 1.2), row("BSP", "one killed", math.inf, **gone)]
-    live_protocols._write(tmp_path, rows, options(), silent(), 2.0)
+    live_protocols._write(tmp_path, rows, options(), silent(), 2.0, live_records.Records())
     page = (tmp_path / "summary.md").read_text()
     assert "| one slow | ASP | 200 | 1.20 s | 1.25 s | -2.0 ± 1.1 % | kept | 2e-07 | 0 | 3.1 |" in page
     assert "| one killed | BSP | 200 | - | - | - | - | 2e-07 | 1 | 3.1 |" in page

@@ -59,7 +59,7 @@ def again(tmp_path_factory):
 
 def test_everything_is_written(written):
     out, results, shown, _ = written
-    names = {"operative.gin", "run.json", "metrics.parquet", "timeline.parquet", "summary.md"}
+    names = {"operative.gin", "run.json", "metrics.parquet", "timeline.parquet", "commits.parquet", "summary.md"}
     assert names | {"loss_vs_time.png", "timeline.png"} == {file.name for file in out.iterdir()}
     assert len(shown) == 1
     facts = json.loads((out / "run.json").read_text())

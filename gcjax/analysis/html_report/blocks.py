@@ -1,0 +1,119 @@
+"""What a page in HTML is made of. All text is escaped here, once."""
+
+import base64
+import html
+import itertools
+import re
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from gcjax import tables
+
+_BOLD, _CODE, _EMPHASIS = r"\*\*(.+?)\*\*", r"`(.+?)`", r"\*(.+?)\*"
+
+
+class Section(NamedTuple):
+    """A part of a page.
+
+    Attributes:
+      title: text.
+      body: HTML, as the functions of this module return it.
+      name: by which links and scripts find it; letters and dashes.
+    """
+
+    title: str
+    body: str
+    name: str
+
+
+def paragraph(text: str, kind: str = "") -> str:
+    """A paragraph of text; `kind` is a class of the style sheet."""
+    return f"<p{_class(kind)}>{html.escape(text)}</p>"
+
+
+def preformatted(text: str) -> str:
+    """Text with its lines and spaces as they are."""
+    return f'<pre tabindex="0">{html.escape(text)}</pre>'
+
+
+def folded(summary: str, body: str) -> str:
+    """HTML that is there when its summary, a text, is chosen."""
+    return f"<details><summary>{html.escape(summary)}</summary>{body}</details>"
+
+
+def table(heads: Sequence[str], rows: Iterable[Sequence[str]], *, keys: int = 1, left: Sequence[str] = ()) -> str:
+    """A table of text; wider ones than the screen are scrolled, and their first column stays.
+
+    Args:
+      heads: of the columns.
+      rows: of cells.
+      keys: how many columns name the row.
+      left: the heads of the other columns of text; numbers are to the right.
+    """
+    is_left = [i < keys or head in left for i, head in enumerate(heads)]
+    lines = [_row("th", heads, is_left), *(_row("td", row, is_left) for row in rows)]
+    return (
+        f'<div class="wide" tabindex="0"><table><thead>{lines[0]}</thead><tbody>{"".join(lines[1:])}</tbody></table>'
+        "</div>"
+    )
+
+
+def image(file: Path) -> str:
+    """A PNG as a part of the page."""
+    content = base64.b64encode(file.read_bytes()).decode()
+    return f'<img alt="{html.escape(file.stem)}" src="data:image/png;base64,{content}">'
+
+
+def markdown(page: str) -> str:
+    """A Markdown page of ours: headings, paragraphs, lists, tables; bold, emphasis, code."""
+    blocks = itertools.groupby(page.splitlines(), _kind_of_line)
+    return "".join(_block(kind, [line for line in lines if line.strip()]) for kind, lines in blocks)
+
+
+def inline(text: str) -> str:
+    """A text with what Markdown has within a line."""
+    escaped = html.escape(text)
+    for pattern, tag in ((_CODE, "code"), (_BOLD, "b"), (_EMPHASIS, "em")):
+        escaped = re.sub(pattern, rf"<{tag}>\1</{tag}>", escaped)
+    return escaped
+
+
+def _class(kind: str) -> str:
+    """The attribute of a class, if there is one."""
+    return f' class="{kind}"' if kind else ""
+
+
+def _row(tag: str, cells: Sequence[str], is_left: Sequence[bool]) -> str:
+    """A row of a table; the first cell of one in the body is a head, too."""
+    tags = ["th" if i == 0 else tag for i in range(len(cells))]
+    return "<tr>" + "".join(
+        f"<{t}{_class('' if left else 'number')}>{html.escape(str(cell))}</{t}>"
+        for t, cell, left in zip(tags, cells, is_left, strict=True)
+    ) + "</tr>"  # fmt: skip
+
+
+def _kind_of_line(line: str) -> str:
+    """What a line of Markdown is a part of."""
+    if line.startswith("|"):
+        return "table"
+    if line.startswith("#"):
+        return "heading"
+    if line.startswith("- ") or line.startswith("  "):
+        return "list"
+    return "text" if line.strip() else "nothing"
+
+
+def _block(kind: str, lines: list[str]) -> str:
+    """Lines of one kind as HTML."""
+    if kind == "table":
+        return "".join(table(list(rows[0]), [list(row.values()) for row in rows])
+                       for rows in tables.page_rows("\n".join(lines)) if rows)  # fmt: skip
+    if kind == "heading":
+        return "".join(f"<h3>{inline(line.lstrip('# '))}</h3>" for line in lines)
+    if kind == "list":
+        items = re.split(r"^- ", "\n".join(lines), flags=re.MULTILINE)
+        return (
+            "<ul>" + "".join(f"<li>{inline(' '.join(item.split()))}</li>" for item in items if item.strip()) + "</ul>"
+        )
+    return f"<p>{inline(' '.join(lines))}</p>" if lines else ""

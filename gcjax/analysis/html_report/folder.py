@@ -1,0 +1,90 @@
+"""The page of the folder of a run."""
+
+from pathlib import Path
+from typing import Any
+
+from gcjax import files
+from gcjax.analysis import seal, summary
+from gcjax.analysis.html_report import figures, sections
+from gcjax.analysis.html_report.blocks import Section
+from gcjax.analysis.html_report.page import page
+from gcjax.analysis.html_report.verdict import verdict
+from gcjax.analysis.store import PAGE, TIMELINE, load
+from gcjax.analysis.timelines import folder as timelines
+
+
+def write_html(folder: str | Path, path: str | Path | None = None) -> Path:
+    """Writes a page about a run as one file, which needs no network and can be read on any screen.
+
+    It has the verdict, the table, loss against time, a timeline that can be zoomed, for a live run the calibration,
+    what the run ran on, and the config.
+
+    Args:
+      folder: of a run.
+      path: of the file; `report.html` in the folder if None.
+
+    Returns:
+      The path of the file.
+
+    Raises:
+      ValueError: if the folder is not that of a finished run, or a file of it is damaged.
+    """
+    folder = Path(folder)
+    text = _comparison(folder) if (folder / "metrics.parquet").is_file() else _other(folder)
+    if path is not None:
+        files.write_text(path, text)
+        return Path(path)
+    with seal.rewriting(folder, (PAGE,)):
+        files.write_text(folder / PAGE, text)
+    return folder / PAGE
+
+
+def _comparison(folder: Path) -> str:
+    """The page of a comparison."""
+    results = load(folder)
+    order = [row.scheme for row in summary.rows(results)]
+    activities = [activity for activity in timelines.activities(folder, schemes=order) if len(activity.units["unit"])]
+    parts = [
+        sections.results_section(results),
+        sections.curves_section(results),
+        sections.timelines_section(activities),
+        *_common(folder, results.facts),
+    ]
+    drawn = {"charts": figures.charts(results), "timelines": figures.timelines(activities)}
+    return page(f"Comparison: {folder.resolve().name}", verdict(results), parts, figures=drawn)
+
+
+def _other(folder: Path) -> str:
+    """The page of an experiment that is no comparison: its summary, its timelines if it has some, its figures."""
+    if not (folder / "summary.md").is_file():
+        raise ValueError(f"A folder written by 'gcjax run' is needed; {folder} has no summary.md. Choose another one.")
+    facts = seal.read(folder, rebuilt=(PAGE,))
+    heading, _, summary_text = (folder / "summary.md").read_text().strip().removeprefix("# ").partition("\n")
+    activities = timelines.activities(folder) if (folder / TIMELINE).is_file() else []
+    images = sections.images_section(folder)
+    calibrations = facts.get("calibrations")
+    parts = [
+        sections.page_section(summary_text),
+        *([sections.timelines_section(activities)] if activities else []),
+        *([sections.calibration_section(calibrations)] if calibrations else []),
+        *([images] if images else []),
+        *_common(folder, facts),
+    ]
+    drawn = {"timelines": figures.timelines(activities)} if activities else {}
+    return page(f"{heading}: {folder.resolve().name}", facts.get("verdict", _first_paragraph(summary_text)), parts,
+                figures=drawn)  # fmt: skip
+
+
+def _common(folder: Path, facts: dict[str, Any]) -> list[Section]:
+    """The sections of any run."""
+    config = folder / "operative.gin"
+    return [
+        sections.run_section(facts),
+        *([sections.config_section(config.read_text())] if config.is_file() else []),
+    ]
+
+
+def _first_paragraph(markdown: str) -> str:
+    """The first paragraph of text."""
+    paragraphs = [block for block in markdown.split("\n\n") if block.strip() and block.strip()[0] not in "|#-"]
+    return " ".join(paragraphs[0].split()) if paragraphs else ""

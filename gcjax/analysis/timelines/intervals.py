@@ -1,0 +1,35 @@
+"""The states that a worker can be in, and when each unit is in which: of all figures and timelines."""
+
+import numpy as np
+
+STATE_COLOURS = {
+    "computing": "#4477AA",
+    "cut off": "#EE6677",
+    "receiving": "#CCBB44",
+    "sending": "#228833",
+    "failed": "#333333",
+    "waiting": "#E6E6E6",
+}
+"""State -> colour; readers who are colour-blind can tell these apart."""
+
+
+def intervals(units: dict[str, np.ndarray], seconds: float) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """State -> (begin, end), float[units] each: the interval in which each unit is in that state.
+
+    A begin that is not finite, or an end not after the begin, means that the unit is not in the state.
+
+    Args:
+      units: a row for each unit, with the columns of `gcjax.analysis.Results.timeline`.
+      seconds: how far the timeline goes.
+    """
+    begin, end = units["compute_start"], np.minimum(units["compute_end"], seconds)
+    is_failed = units["failed"]
+    is_cut_off = ~is_failed & ~np.isfinite(units["finish"])
+    is_completed = ~is_failed & ~is_cut_off
+    return {
+        "computing": (np.where(is_completed, begin, np.nan), end),
+        "cut off": (np.where(is_cut_off, begin, np.nan), end),
+        "failed": (np.where(is_failed, begin, np.nan), end),
+        "receiving": (units["start"], np.where(np.isfinite(begin), begin, units["start"])),
+        "sending": (units["send_start"], np.where(np.isfinite(units["send_start"]), units["finish"], np.nan)),
+    }

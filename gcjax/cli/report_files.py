@@ -1,0 +1,91 @@
+"""The files that `gcjax report` writes if it is asked to: a page in HTML, and a timeline for viewers of traces."""
+
+import argparse
+import warnings
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds the options of these files to the parser of the command."""
+    parser.add_argument(
+        "--html", metavar="FILE", nargs="?", const="",
+        help="write a page that needs no network: verdict, table, curves, timeline, config (default: report.html in "
+        "RUN_DIR)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--timeline", metavar="FILE",
+        help="write who did what when, for Perfetto (ui.perfetto.dev): .json, or .pftrace with gcjax[perfetto]; also "
+        "with .gz",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scheme", metavar="NAME", action="append", default=[],
+        help="a scheme of the timeline, instead of all; may be repeated",
+    )  # fmt: skip
+    parser.add_argument("--window", metavar="A:B", type=_window, help="the timeline from A to B seconds")
+    parser.add_argument("--workers", metavar="N", type=int, help="so many workers in the timeline, evenly spaced")
+
+
+def check(options: argparse.Namespace) -> None:
+    """Raises a `ValueError` if options do not go together, before anything is written."""
+    if options.timeline is None:
+        given = [name for name in ("scheme", "window", "workers") if getattr(options, name)]
+        if given:
+            raise ValueError(f"--{given[0]} is for a timeline. Add --timeline FILE, or leave it out.")
+        return
+    from gcjax.analysis.timelines import writing
+
+    writing.check_suffix(options.timeline)
+
+
+def write(options: argparse.Namespace, folder: Path) -> None:
+    """Writes the files that are asked for, and says what they show."""
+    from gcjax import analysis
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", analysis.UnsealedWarning)  # that has been said
+        if options.timeline is not None:
+            _write_timeline(options, folder)
+        if options.html is not None:
+            _write_page(options, folder)
+
+
+def _write_timeline(options: argparse.Namespace, folder: Path) -> None:
+    """Writes the timeline."""
+    from gcjax import progress
+    from gcjax.analysis.timelines import activity, writing
+    from gcjax.analysis.timelines import folder as folders
+
+    runs = folders.activities(folder, schemes=options.scheme)
+    max_units = max(1, activity.MAX_UNITS // len(runs))
+    parts = [activity.part(run, window=options.window, workers=options.workers, max_units=max_units) for run in runs]
+    writing.write_activities(parts, options.timeline)
+    shown = "; ".join(f"{words}: {', '.join(names)}" for words, names in _by_words(parts).items())
+    progress.console().print(f"Timeline written to {options.timeline} ({shown})", markup=False, highlight=False)
+
+
+def _write_page(options: argparse.Namespace, folder: Path) -> None:
+    """Writes the page."""
+    from gcjax import locks, progress
+    from gcjax.analysis.html_report.folder import write_html
+
+    with locks.lock(folder):
+        path = write_html(folder, options.html or None)
+    progress.console().print(f"Page written to {path}", markup=False, highlight=False)
+
+
+def _by_words(parts: Sequence[Any]) -> dict[str, list[str]]:
+    """Which part is shown -> the names of the runs of which it is."""
+    names: dict[str, list[str]] = {}
+    for part in parts:
+        names.setdefault(part.words, []).append(part.name)
+    return names
+
+
+def _window(text: str) -> tuple[float, float]:
+    """The two numbers of a window; a `ValueError` if it is none."""
+    begin, separator, end = text.partition(":")
+    if not separator:
+        raise argparse.ArgumentTypeError(f"a window must be two numbers of seconds, as in 0:12.5; got {text!r}")
+    return float(begin), float(end)

@@ -1,0 +1,110 @@
+"""`gcjax report` with `--timeline` and `--html`: the files of a small run, and what is refused."""
+
+import json
+
+import pytest
+
+from gcjax import analysis, cli
+from tests.analysis.results import W, results
+
+
+@pytest.fixture
+def folder(tmp_path):
+    """The folder of a comparison made by hand."""
+    (tmp_path / "run").mkdir()
+    (tmp_path / "run" / "operative.gin").write_text("study.target = 0.9 # <b>\n")
+    analysis.save(results(failed=[1]), tmp_path / "run")
+    analysis.write_report(results(failed=[1]), tmp_path / "run")
+    return tmp_path / "run"
+
+
+def report(folder, *options):
+    return cli.main(["report", str(folder), *map(str, options)])
+
+
+def processes(path):
+    events = json.loads(path.read_text())["traceEvents"]
+    return {e["args"]["name"]: e["pid"] for e in events if e["name"] == "process_name"}, events
+
+
+def test_a_timeline_has_a_process_for_each_scheme(folder, tmp_path, capsys):
+    path = tmp_path / "timeline.json"
+    assert report(folder, "--timeline", path) == 0
+    names, events = processes(path)
+    assert list(names) == ["BSP", "ASP", "FRC"]
+    assert {e["name"] for e in events if e["ph"] == "C"} == {"largest staleness", "mean staleness", "loss"}
+    assert sum(e["ph"] == "s" for e in events) == sum(e["ph"] == "f" for e in events) > 0
+    assert f"all {W} workers, from 0 to 8 s: BSP, ASP, FRC" in capsys.readouterr().out
+    analysis.load(folder)  # nothing of the run has changed
+
+
+def test_a_part_of_a_timeline(folder, tmp_path):
+    path = tmp_path / "timeline.json"
+    assert report(folder, "--timeline", path, "--scheme", "ASP", "--window", "1:3.5", "--workers", "2") == 0
+    names, events = processes(path)
+    threads = {e["args"]["name"] for e in events if e["name"] == "thread_name"}
+    assert list(names) == ["ASP"] and threads == {"server", "worker 0", "worker 2"}
+    assert {1e6, 3.5e6} == {f(e["ts"] + e["dur"] * (f is max) for e in events if e["ph"] == "X") for f in (min, max)}
+
+
+def test_a_folder_without_commits_has_a_timeline_without_arrows(folder, tmp_path):
+    found = analysis.load(folder)._replace(commits=None)
+    old = tmp_path / "old"
+    old.mkdir()
+    analysis.save(found, old)
+    assert report(old, "--timeline", tmp_path / "timeline.json") == 0
+    _, events = processes(tmp_path / "timeline.json")
+    assert not any(e["ph"] in "sf" for e in events) and "no commits.parquet" in (tmp_path / "timeline.json").read_text()
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (["--scheme", "BSP"], "--scheme is for a timeline. Add --timeline FILE"),
+        (["--window", "0:2"], "--window is for a timeline"),
+        (["--timeline", "x.csv"], "suffix .json or .pftrace"),
+        (["--timeline", "x.json", "--scheme", "BPS"], "Did you mean 'BSP'"),
+        (["--timeline", "x.json", "--window", "9:8"], "window must be from one second to a later one"),
+        (["--timeline", "x.json", "--workers", "0"], "workers must be a whole number"),
+    ],
+)
+def test_what_is_refused(folder, tmp_path, monkeypatch, capsys, options, said):
+    monkeypatch.chdir(tmp_path)
+    assert report(folder, *options) == 2
+    error = capsys.readouterr().err
+    assert error.startswith("gcjax: ") and said in error and not (tmp_path / "x.json").exists()
+
+
+def test_a_window_that_is_none(folder, capsys):
+    with pytest.raises(SystemExit):
+        report(folder, "--timeline", "x.json", "--window", "3")
+    assert "as in 0:12.5; got '3'" in capsys.readouterr().err
+
+
+def test_a_page_in_the_folder_belongs_to_the_run(folder, capsys):
+    assert report(folder, "--html") == 0
+    assert "Page written to" in capsys.readouterr().out.replace("\n", " ")
+    page = (folder / "report.html").read_text()
+    assert "report.html" in json.loads((folder / "run.json").read_text())["files"]
+    assert "study.target = 0.9 # &lt;b&gt;" in page
+    assert report(folder, "--html") == 0 and (folder / "report.html").read_text() == page
+    (folder / "report.html").write_text(page + " ")
+    assert report(folder) == 2 and "'gcjax report' makes it anew" in capsys.readouterr().err
+    (folder / "report.html").unlink()
+    assert report(folder, "--html") == 0
+
+
+def test_a_page_elsewhere_changes_nothing_in_the_folder(folder, tmp_path):
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert report(folder, "--html", tmp_path / "page.html") == 0
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+    assert (tmp_path / "page.html").read_text().startswith("<!DOCTYPE html>")
+
+
+def test_a_folder_that_is_no_comparison_has_a_page(tmp_path):
+    (tmp_path / "summary.md").write_text("# A study\n\nSome words.\n\n| a | b |\n|---|---:|\n| x <i> | 1 |\n")
+    (tmp_path / "run.json").write_text(json.dumps({"verdict": "All is well & done.", "device": "cpu"}))
+    assert report(tmp_path, "--html") == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "<h1>A study: " in page and '<p id="verdict">All is well &amp; done.</p>' in page
+    assert "x &lt;i&gt;" in page and "<td>cpu</td>" in page
