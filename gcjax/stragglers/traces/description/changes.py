@@ -4,8 +4,8 @@ Each worker's log times over their step's median are ranked, and the ranks turne
 heavy tail nor a single outlier counts for much. The mean of the scores after a moment is compared with that before, in
 windows of 10, 20, 40, ... steps on both sides, up to all there are (moving sums of several sizes: Eichinger and Kirch
 2018). Where the difference is largest and above a threshold the series is divided, and both parts are looked at anew,
-with ranks of their own (binary segmentation: Scott and Knott 1974). Then each moment is put where the two parts beside
-it differ most, and changes of the median of less than 5 % are dropped.
+with ranks of their own (binary segmentation: Scott and Knott 1974). Then changes of the median of less than 5 % are
+dropped, and each of the others is put where the two parts beside it differ most.
 
 The threshold is that of a normal variable, divided over all moments, windows and workers, for `FALSE_ALARM` in a trace
 in which nothing changes. The noise is estimated from how much scores that are one and two steps apart differ, which
@@ -15,6 +15,7 @@ Letters: n steps.
 """
 
 from collections.abc import Iterator
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -66,8 +67,10 @@ def _may_change(values: np.ndarray) -> np.ndarray:
 
 def _changes(values: np.ndarray, num_series: int) -> list[int]:
     """The changes of one series float64[n] without gaps, of so many series."""
-    changes = list(_divisions(values, 0, _threshold(len(values), num_series)))
-    return _without_small_changes(values, _refined(values, changes))
+    divisions = list(_divisions(values, 0, _threshold(len(values), num_series)))
+    changes = _refined(values, _without_small_changes(values, divisions))
+    apart = [change for before, change in pairwise([0, *changes]) if change - before >= MIN_STEPS]
+    return _without_small_changes(values, apart)
 
 
 def _threshold(num_values: int, num_series: int) -> float:
@@ -115,16 +118,17 @@ def _noise(scores: np.ndarray) -> np.ndarray:
     return np.maximum(np.sqrt(next_to * (1 + correlation)) / (1 - correlation), _MIN_NOISE)
 
 
-def _strongest(scores: np.ndarray, window: int) -> tuple[np.ndarray, np.ndarray]:
+def _strongest(scores: np.ndarray, window: int, *, margin: int = MIN_STEPS) -> tuple[np.ndarray, np.ndarray]:
     """The largest standardised difference of the means after and before an index, and the index, for each series.
 
     Args:
       scores: float64[n, ...].
       window: over so many scores means are taken, or up to the end.
+      margin: so many scores at least there are on both sides.
     """
     num_scores = len(scores)
     sums = np.concatenate([np.zeros_like(scores[:1]), np.cumsum(scores, axis=0)])
-    index = np.arange(MIN_STEPS, num_scores - MIN_STEPS + 1)
+    index = np.arange(margin, num_scores - margin + 1)
     first, end = np.maximum(index - window, 0), np.minimum(index + window, num_scores)
     column = (-1, *(1,) * (scores.ndim - 1))
     num_before, num_after = (index - first).reshape(column), (end - index).reshape(column)
@@ -140,7 +144,8 @@ def _refined(values: np.ndarray, changes: list[int]) -> list[int]:
         start = changes[i - 1] if i else 0
         end = changes[i + 1] if i + 1 < len(changes) else len(values)
         levels = np.median(values[start:change]), np.median(values[change:end])
-        changes[i] = start + int(_strongest(np.clip(values[start:end], min(levels), max(levels)), end - start)[1])
+        clipped = np.clip(values[start:end], min(levels), max(levels))
+        changes[i] = start + int(_strongest(clipped, end - start, margin=1)[1])
     return changes
 
 

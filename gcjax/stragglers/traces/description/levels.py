@@ -10,7 +10,7 @@ import numpy as np
 from scipy.special import bdtrc
 
 from gcjax.stragglers.traces.description.changes import change_points
-from gcjax.stragglers.traces.description.step_times import StepTimes, relative_log_times
+from gcjax.stragglers.traces.description.step_times import StepTimes, log_ratio, relative_log_times
 
 SIGNIFICANCE = 0.01
 """The probability aimed at that any worker of a trace without differences is said to be persistently slow."""
@@ -48,9 +48,7 @@ def levels(times: StepTimes) -> list[Level]:
 
 def shared_levels(times: StepTimes) -> list[Level]:
     """The levels of the steps' medians, which all workers share."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.log(times.median / np.median(times.median))
-    relative = np.where(np.isfinite(relative), relative, np.nan)
+    relative = log_ratio(times.median, float(np.median(times.median)))
     return list(_levels(relative, None, change_points(relative[:, None])[0], 1))
 
 
