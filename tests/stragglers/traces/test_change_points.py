@@ -68,6 +68,27 @@ def test_a_change_is_where_it_is(num_steps, first, end, ratio):
     np.testing.assert_allclose(changes[2], [first] if end == num_steps else [first, end], atol=1)
 
 
+def test_a_change_brings_no_others_with_it():
+    """50 traces in which each of 10 workers changes once, half of them with gaps."""
+    rng = np.random.default_rng(5)
+    num_others = 0
+    for _ in range(50):
+        values = 0.1 * rng.normal(size=(200, 10))
+        values[100:] += 0.5
+        values[10, ::2] = np.nan
+        num_others += sum(len(changes) != 1 for changes in change_points(values))
+    assert num_others <= 4
+
+
+def test_a_weak_change_is_seen_if_it_lasts():
+    """As large as the noise, for 80 steps: too few for a mean over all, too many for one over ten."""
+    values = 0.1 * np.random.default_rng(6).normal(size=(1200, 3))
+    values[600:680, 1] += 0.12
+    changes = change_points(values)
+    assert changes[0] == changes[2] == []
+    np.testing.assert_allclose(changes[1], [600, 680], atol=25)
+
+
 def test_it_is_where_it_is_without_noise():
     values = np.zeros((60, 3))
     values[20:, 1] = 0.5

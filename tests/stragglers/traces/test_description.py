@@ -194,6 +194,13 @@ def test_the_slowest_three_percent_are_one_worker_at_least():
     assert slowdown.slowest == (4,) and slowdown.explained == pytest.approx(0)  # the other one is as slow
 
 
+def test_nobody_is_faster_than_the_median_in_what_if():
+    """Of two workers the median is between them, also for the job without the slow one."""
+    description = described(np.tile([1.0, 2.0], (30, 1)))
+    assert (description.slowdown.total, description.slowdown.explained) == pytest.approx((2 / 1.5, 1))
+    assert description.verdict.cost == pytest.approx(0.25)
+
+
 def test_the_parts_of_the_lost_time():
     """20 steps: worker 0 always takes 2, all take twice as long in 4 of them, worker 1 takes 5 once."""
     seconds = np.ones((20, 5))
