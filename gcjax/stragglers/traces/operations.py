@@ -62,14 +62,14 @@ def trace(path: str, parts: Iterable[pa.Table]) -> Trace:
     Raises:
       ValueError: if it has values that no trace has.
     """
-    num_rows, stages, sums = 0, {0}, []
+    num_rows, sums = 0, []
+    stages: set[int] = set()
     for part in parts:
         num_rows += part.num_rows
         sums.append(_part_sums(path, part))
         if STAGE in part.column_names:
-            own_stages = base.distinct(whole_numbers(path, part, STAGE)).tolist()
-            stages = stages.union(own_stages) if len(sums) > 1 else set(own_stages)
-    return _trace(path, _joined(sums), num_rows, len(stages))
+            stages.update(base.distinct(whole_numbers(path, part, STAGE)).tolist())
+    return _trace(path, _joined(sums), num_rows, max(1, len(stages)))
 
 
 def _trace(path: str, sums: _Sums, num_rows: int, num_stages: int) -> Trace:

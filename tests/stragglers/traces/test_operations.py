@@ -16,7 +16,7 @@ COMMUNICATES = np.array([False, False, True, True, False])
 def columns(rng, num_rows, *, ranks, steps, num_stages=2):
     return {
         "dp_rank": rng.choice(ranks, num_rows).astype(np.int8),
-        "stage": (np.arange(num_rows) % num_stages).astype(np.int8),
+        "stage": (np.arange(num_rows) % num_stages + 1).astype(np.int8),
         "step": rng.choice(steps, num_rows).astype(np.int64),
         "optype": rng.integers(0, 5, num_rows),
         "duration": (rng.integers(1, 80, num_rows) / 8).astype(np.float32),
