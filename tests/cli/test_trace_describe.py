@@ -1,6 +1,7 @@
 """`gcjax trace describe`: the verdict first, all of it as JSON, a figure, and what cannot be read in words."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -8,6 +9,7 @@ import pyarrow.csv as csv
 import pytest
 
 from gcjax import cli, stragglers
+from gcjax.stragglers.traces.description.base import Communication
 
 
 @pytest.fixture
@@ -69,6 +71,21 @@ def test_json_has_all_of_it(here):
     assert (spell["worker"], spell["first"], spell["last"], spell["to_end"]) == ("2", 60, 99, True)
     assert result["communication"] is None and result["failures"] == []
     assert result["reading"]["num_rows"] == 500 and result["reading"]["sentences"] == ["Layout: gcjax, 500 rows."]
+
+
+def test_every_field_is_on_the_page(here, job):
+    np.save("job.npy", np.where(np.arange(5) == 4, np.inf, job))
+    page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()
+    result = json.loads(here("job.npy", "--json")[1])
+    result["communication"] = dict.fromkeys(Communication._fields)  # this file has none
+
+    def fields(value):
+        if isinstance(value, dict):
+            return {*value, *(name for item in value.values() for name in fields(item))}
+        return {name for item in value for name in fields(item)} if isinstance(value, list) else set()
+
+    assert len(result["failures"]) == len(result["changes"]) == len(result["spells"]) == 1
+    assert {name for name in fields(result) if f"`{name}`" not in page} == set()
 
 
 def test_columns_and_their_unit_are_said(here, job):

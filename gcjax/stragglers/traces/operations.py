@@ -28,12 +28,12 @@ class _Cells(NamedTuple):
     """The cells of some rows: a rank and a step each; some may have no row.
 
     Attributes:
-      index: int64[rows], the cell of each row.
+      of_row: int64[rows], the cell of each row.
       rank: int64[cells].
       step: int64[cells].
     """
 
-    index: np.ndarray
+    of_row: np.ndarray
     rank: np.ndarray
     step: np.ndarray
 
@@ -88,7 +88,7 @@ def _part_sums(path: str, part: pa.Table) -> _Sums:
     """The sums over the operations of a part, which has a row."""
     rank, step = (whole_numbers(path, part, name) for name in ("dp_rank", "step"))
     cells = _cells(rank, step)
-    index = 2 * cells.index + _is_communication(path, part)
+    index = 2 * cells.of_row + _is_communication(path, part)
     seconds = np.bincount(index, floats(path, part, "duration"), minlength=2 * len(cells.rank))
     return _with_rows(cells, seconds.reshape(-1, 2))
 
@@ -99,13 +99,13 @@ def _joined(parts: list[_Sums]) -> _Sums:
         return parts[0]
     rank, step, seconds = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     cells = _cells(rank, step)
-    columns = [np.bincount(cells.index, column, minlength=len(cells.rank)) for column in seconds.T]
+    columns = [np.bincount(cells.of_row, column, minlength=len(cells.rank)) for column in seconds.T]
     return _with_rows(cells, np.stack(columns, axis=1))
 
 
 def _with_rows(cells: _Cells, seconds: np.ndarray) -> _Sums:
     """The sums float64[cells, 2] of the cells that have a row."""
-    has_row = np.bincount(cells.index, minlength=len(cells.rank)) > 0
+    has_row = np.bincount(cells.of_row, minlength=len(cells.rank)) > 0
     return _Sums(cells.rank[has_row], cells.step[has_row], seconds[has_row])
 
 
