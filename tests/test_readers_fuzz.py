@@ -23,6 +23,14 @@ long = settings(max_examples=1000 * FUZZ, suppress_health_check=list(HealthCheck
 
 SECONDS = np.array([[1.0, 20.0, 3.5], [np.nan, 40.0, 0.25], [5.25, np.inf, 7.0], [1e-3, 1e6, 2.0]])
 
+OPERATIONS = {
+    "dp_rank": [0, 0, 1, 1, 0, 1],
+    "stage": [0, 0, 0, 0, 0, 0],
+    "step": [3, 3, 3, 3, 9, 9],
+    "optype": ["forward-compute", "grads-reduce", "forward-compute", "grads-reduce", "forward-compute", "optimizer"],
+    "duration": [1.0, 0.5, 2.0, 0.25, 1.5, 2.5],
+}
+
 
 def trace_files() -> list[bytes]:
     """The same times in every layout."""
@@ -34,13 +42,15 @@ def trace_files() -> list[bytes]:
         columns = {"worker": worker.ravel(), "unit": unit.ravel(), "seconds": SECONDS.ravel()}
         parquet.write_table(pa.table(columns), path)
         table = path.read_bytes()
+        parquet.write_table(pa.table(OPERATIONS), path, row_group_size=3)
+        operations = path.read_bytes()
         with path.open("wb") as file:
             np.save(file, SECONDS)
         array = path.read_bytes()
     alibaba = b"worker,gpu,time,batch_time_norm\n" + b"".join(
         b"%d,0,%d,%d\n" % (i % 3, i // 3, 90 + i) for i in range(9)
     )
-    return [ours, table, array, alibaba, b"0,1,2\n1.0,2.0,3.0\n4.0,5.0,6.0\n"]
+    return [ours, table, operations, array, alibaba, b"0,1,2\n1.0,2.0,3.0\n4.0,5.0,6.0\n"]
 
 
 TRACES = st.sampled_from(trace_files())

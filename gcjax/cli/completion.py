@@ -4,6 +4,7 @@ The names are those that there are when the script is printed, so that a shell n
 """
 
 import argparse
+import itertools
 import shlex
 from collections.abc import Iterable
 from typing import Any
@@ -56,6 +57,13 @@ def _words(names: Iterable[str]) -> Any:
 
 
 def _actions(parser: argparse.ArgumentParser) -> list[tuple[str, argparse.Action]]:
-    """(name of the command, argument) for the arguments of all commands."""
+    """(name of the command, argument) for the arguments of all commands, and of the commands of these."""
     subparsers = next(action for action in parser._actions if isinstance(action, argparse._SubParsersAction))
-    return [(name, action) for name, command in subparsers.choices.items() for action in command._actions]
+    return [(name, action) for name, command in subparsers.choices.items() for action in _arguments(command)]
+
+
+def _arguments(parser: argparse.ArgumentParser) -> list[argparse.Action]:
+    """The arguments of a command, and of its own commands."""
+    commands = [action for action in parser._actions if isinstance(action, argparse._SubParsersAction)]
+    of_commands = [_arguments(command) for action in commands for command in action.choices.values()]
+    return [*parser._actions, *itertools.chain.from_iterable(of_commands)]

@@ -56,6 +56,12 @@ def test_commands(offered):
     assert offered("re") == {"report"}
 
 
+def test_the_file_of_a_trace(offered):
+    assert "describe" in offered("trace", "")
+    assert {"a.gin", "c.txt", "configs"} <= offered("trace", "describe", "")
+    assert {"--columns", "--scale", "--heat-map", "--json", "--traceback"} <= offered("trace", "describe", "--")
+
+
 def test_options(offered):
     assert {"--set", "--out", "--resume", "--json", "--no-cache"} <= offered("run", "--")
     assert offered("run", "--jso") == {"--json"}

@@ -28,12 +28,12 @@ class _Cells(NamedTuple):
     """The cells of some rows: a rank and a step each; some may have no row.
 
     Attributes:
-      index: int64[rows], the cell of each row.
+      of_row: int64[rows], the cell of each row.
       rank: int64[cells].
       step: int64[cells].
     """
 
-    index: np.ndarray
+    of_row: np.ndarray
     rank: np.ndarray
     step: np.ndarray
 
@@ -62,14 +62,14 @@ def trace(path: str, parts: Iterable[pa.Table]) -> Trace:
     Raises:
       ValueError: if it has values that no trace has.
     """
-    num_rows, stages, sums = 0, {0}, []
+    num_rows, sums = 0, []
+    stages: set[int] = set()
     for part in parts:
         num_rows += part.num_rows
         sums.append(_part_sums(path, part))
         if STAGE in part.column_names:
-            own_stages = base.distinct(whole_numbers(path, part, STAGE)).tolist()
-            stages = stages.union(own_stages) if len(sums) > 1 else set(own_stages)
-    return _trace(path, _joined(sums), num_rows, len(stages))
+            stages.update(base.distinct(whole_numbers(path, part, STAGE)).tolist())
+    return _trace(path, _joined(sums), num_rows, max(1, len(stages)))
 
 
 def _trace(path: str, sums: _Sums, num_rows: int, num_stages: int) -> Trace:
@@ -88,7 +88,7 @@ def _part_sums(path: str, part: pa.Table) -> _Sums:
     """The sums over the operations of a part, which has a row."""
     rank, step = (whole_numbers(path, part, name) for name in ("dp_rank", "step"))
     cells = _cells(rank, step)
-    index = 2 * cells.index + _is_communication(path, part)
+    index = 2 * cells.of_row + _is_communication(path, part)
     seconds = np.bincount(index, floats(path, part, "duration"), minlength=2 * len(cells.rank))
     return _with_rows(cells, seconds.reshape(-1, 2))
 
@@ -99,13 +99,13 @@ def _joined(parts: list[_Sums]) -> _Sums:
         return parts[0]
     rank, step, seconds = (np.concatenate(columns) for columns in zip(*parts, strict=True))
     cells = _cells(rank, step)
-    columns = [np.bincount(cells.index, column, minlength=len(cells.rank)) for column in seconds.T]
+    columns = [np.bincount(cells.of_row, column, minlength=len(cells.rank)) for column in seconds.T]
     return _with_rows(cells, np.stack(columns, axis=1))
 
 
 def _with_rows(cells: _Cells, seconds: np.ndarray) -> _Sums:
     """The sums float64[cells, 2] of the cells that have a row."""
-    has_row = np.bincount(cells.index, minlength=len(cells.rank)) > 0
+    has_row = np.bincount(cells.of_row, minlength=len(cells.rank)) > 0
     return _Sums(cells.rank[has_row], cells.step[has_row], seconds[has_row])
 
 

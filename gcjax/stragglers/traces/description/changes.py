@@ -4,16 +4,18 @@ Each worker's log times over their step's median are ranked, and the ranks turne
 heavy tail nor a single outlier counts for much. The mean of the scores after a moment is compared with that before, in
 windows of 10, 20, 40, ... steps on both sides, up to all there are (moving sums of several sizes: Eichinger and Kirch
 2018). Where the difference is largest and above a threshold the series is divided, and both parts are looked at anew,
-with ranks of their own (binary segmentation: Scott and Knott 1974). Then each moment is put where the two parts beside
-it differ most, and changes of the median of less than 5 % are dropped.
+with ranks of their own (binary segmentation: Scott and Knott 1974). Then changes of the median of less than 5 % are
+dropped, and each of the others is put where the two parts beside it differ most.
 
 The threshold is that of a normal variable, divided over all moments, windows and workers, for `FALSE_ALARM` in a trace
 in which nothing changes. The noise is estimated from how much scores that are one and two steps apart differ, which
 few changes alter little, so that times that depend on those before, up to a correlation of 0.6, are not changes.
 
-Letters: n measured steps of a worker, k changes.
+Letters: n steps.
 """
 
+from collections.abc import Iterator
+from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
@@ -29,20 +31,46 @@ MIN_RATIO = 1.05
 
 _MAX_CORRELATION = 0.6  # of neighbours; more than that is taken for changes
 _MIN_NOISE = 0.1  # of scores, which have a standard deviation of 1
+_SERIES_AT_ONCE = 256
 
 
-def change_points(values: np.ndarray, *, num_series: int = 1) -> list[int]:
-    """Where a series changes its level.
+def change_points(values: np.ndarray) -> list[list[int]]:
+    """Where series change their levels.
 
     Args:
-      values: float[n], logarithms, of which all are numbers.
-      num_series: how many series are searched in all, so that all together have the probability of a false alarm.
+      values: float64[n, series], logarithms; NaN where not measured.
 
     Returns:
-      The indices of the first values after each change, increasing.
+      For each series the indices of the first measured values after its changes, increasing. The probability of a false
+      alarm is that of all series together.
     """
-    changes = _refined(values, sorted(_divisions(values, 0, _threshold(len(values), num_series))))
-    return _without_small_changes(values, changes)
+    changes = []
+    for may_change, series in zip(_may_change(values), values.T, strict=True):
+        steps = np.flatnonzero(~np.isnan(series)) if may_change else np.arange(0)
+        changes.append(steps[_changes(series[steps], values.shape[1])].tolist())
+    return changes
+
+
+def _may_change(values: np.ndarray) -> np.ndarray:
+    """bool[series]: whether a series has gaps, or a difference above the threshold as a whole."""
+    may_change = np.isnan(values).any(axis=0)
+    if len(values) < 2 * MIN_STEPS:
+        return np.zeros_like(may_change)
+    threshold, complete = _threshold(*values.shape), np.flatnonzero(~may_change)
+    for start in range(0, len(complete), _SERIES_AT_ONCE):
+        some = complete[start : start + _SERIES_AT_ONCE]
+        scores = normal_scores(values[:, some])
+        strength = np.max([_strongest(scores, window)[0] for window in _windows(len(scores))], axis=0)
+        may_change[some] = strength > threshold * _noise(scores)
+    return may_change
+
+
+def _changes(values: np.ndarray, num_series: int) -> list[int]:
+    """The changes of one series float64[n] without gaps, of so many series."""
+    divisions = list(_divisions(values, 0, _threshold(len(values), num_series)))
+    changes = _refined(values, _without_small_changes(values, divisions))
+    apart = [change for before, change in pairwise([0, *changes]) if change - before >= MIN_STEPS]
+    return _without_small_changes(values, apart)
 
 
 def _threshold(num_values: int, num_series: int) -> float:
@@ -62,54 +90,62 @@ def _windows(num_values: int) -> list[int]:
     return [*sizes, num_values] if num_values >= 2 * MIN_STEPS else []
 
 
-def _divisions(values: np.ndarray, start: int, threshold: float) -> list[int]:
-    """Indices, from `start`, at which a series is divided, and its parts again."""
+def _divisions(values: np.ndarray, start: int, threshold: float) -> Iterator[int]:
+    """Indices, from `start`, at which a series is divided, and its parts again, increasing."""
     if len(values) < 2 * MIN_STEPS:
-        return []
+        return
     scores = normal_scores(values)
     strength, index = max(_strongest(scores, window) for window in _windows(len(scores)))
-    if strength <= threshold * _noise(scores):
-        return []
-    before = _divisions(values[:index], start, threshold)
-    return [*before, start + index, *_divisions(values[index:], start + index, threshold)]
+    if strength > threshold * _noise(scores):
+        yield from _divisions(values[:index], start, threshold)
+        yield start + int(index)
+        yield from _divisions(values[index:], start + int(index), threshold)
 
 
 def normal_scores(values: np.ndarray) -> np.ndarray:
-    """float64[n]: the normal quantiles of the ranks of the values; equal values have equal scores."""
-    return ndtri((rankdata(values) - 0.5) / len(values))
+    """float64[n, ...]: the normal quantiles of the ranks of the values; equal values have equal scores."""
+    return ndtri((rankdata(values, axis=0) - 0.5) / len(values))
 
 
-def _noise(scores: np.ndarray) -> float:
-    """The noise of a mean of n scores, times the root of n.
+def _noise(scores: np.ndarray) -> np.ndarray:
+    """float64[...]: the noise of a mean of n scores float64[n, ...], times the root of n.
 
     With a correlation r of neighbours, differences of scores that are 1 and 2 apart have half variances v (1 - r) and
     v (1 - r^2), and the noise of a mean is v (1 + r) / (1 - r) / n.
     """
-    next_to, two_apart = (float(np.mean((scores[lag:] - scores[:-lag]) ** 2)) / 2 for lag in (1, 2))
-    correlation = min(max(two_apart / next_to - 1, 0.0), _MAX_CORRELATION) if next_to > 0 else 0.0
-    return max(_MIN_NOISE, np.sqrt(next_to * (1 + correlation)) / (1 - correlation))
+    next_to, two_apart = (((scores[lag:] - scores[:-lag]) ** 2).mean(axis=0) / 2 for lag in (1, 2))
+    correlation = np.clip(two_apart / np.maximum(next_to, 1e-12) - 1, 0, _MAX_CORRELATION)
+    return np.maximum(np.sqrt(next_to * (1 + correlation)) / (1 - correlation), _MIN_NOISE)
 
 
-def _strongest(scores: np.ndarray, window: int) -> tuple[float, int]:
-    """The largest standardised difference of the means after and before an index, with windows cut at the ends."""
-    sums = np.concatenate([[0.0], np.cumsum(scores)])
+def _strongest(scores: np.ndarray, window: int, *, margin: int = MIN_STEPS) -> tuple[np.ndarray, np.ndarray]:
+    """The largest standardised difference of the means after and before an index, and the index, for each series.
+
+    Args:
+      scores: float64[n, ...].
+      window: over so many scores means are taken, or up to the end.
+      margin: so many scores at least there are on both sides.
+    """
     num_scores = len(scores)
-    index = np.arange(MIN_STEPS, num_scores - MIN_STEPS + 1)
+    sums = np.concatenate([np.zeros_like(scores[:1]), np.cumsum(scores, axis=0)])
+    index = np.arange(margin, num_scores - margin + 1)
     first, end = np.maximum(index - window, 0), np.minimum(index + window, num_scores)
-    num_before, num_after = index - first, end - index
+    column = (-1, *(1,) * (scores.ndim - 1))
+    num_before, num_after = (index - first).reshape(column), (end - index).reshape(column)
     difference = (sums[end] - sums[index]) / num_after - (sums[index] - sums[first]) / num_before
     strength = np.abs(difference) * np.sqrt(num_before * num_after / (num_before + num_after))
-    strongest = int(strength.argmax())
-    return float(strength[strongest]), int(index[strongest])
+    return strength.max(axis=0), index[strength.argmax(axis=0)]
 
 
 def _refined(values: np.ndarray, changes: list[int]) -> list[int]:
-    """The changes, each where the parts between the changes beside it differ most."""
+    """The changes, each where the parts beside it differ most, if no value counts for more than their medians."""
     changes = list(changes)
-    for i in range(len(changes)):
+    for i, change in enumerate(changes):
         start = changes[i - 1] if i else 0
         end = changes[i + 1] if i + 1 < len(changes) else len(values)
-        changes[i] = start + _strongest(normal_scores(values[start:end]), end - start)[1]
+        levels = np.median(values[start:change]), np.median(values[change:end])
+        clipped = np.clip(values[start:end], min(levels), max(levels))
+        changes[i] = start + int(_strongest(clipped, end - start, margin=1)[1])
     return changes
 
 

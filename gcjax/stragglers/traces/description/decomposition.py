@@ -49,8 +49,12 @@ def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
     lost = excess.sum() + shared
     if lost <= 1e-12 * times.slowest.sum():
         return Decomposition(np.nan, np.nan, np.nan, float(lost))
-    parts = (persistent, shared, excess.sum() - persistent)
-    return Decomposition(*(float(part / lost) for part in parts), float(lost))
+    return Decomposition(
+        persistent=float(persistent / lost),
+        shared=float(shared / lost),
+        passing=float((excess.sum() - persistent) / lost),
+        seconds=float(lost),
+    )
 
 
 def _largest_ratio(levels: Sequence[Level], num_steps: int) -> np.ndarray:

@@ -4,14 +4,13 @@ Letters: T steps, W workers.
 """
 
 from collections.abc import Iterator
-from itertools import pairwise
 from typing import NamedTuple
 
 import numpy as np
 from scipy.special import bdtrc
 
 from gcjax.stragglers.traces.description.changes import change_points
-from gcjax.stragglers.traces.description.step_times import StepTimes, relative_log_times
+from gcjax.stragglers.traces.description.step_times import StepTimes, log_ratio, relative_log_times
 
 SIGNIFICANCE = 0.01
 """The probability aimed at that any worker of a trace without differences is said to be persistently slow."""
@@ -38,28 +37,28 @@ class Level(NamedTuple):
 def levels(times: StepTimes) -> list[Level]:
     """The levels of all workers, one worker after the other, each in the order of steps."""
     relative = relative_log_times(times)
-    num_workers = relative.shape[1]
-    return [level for worker in range(num_workers) for level in _levels(relative[:, worker], worker, num_workers)]
+    all_changes = change_points(relative)
+    num_workers = len(all_changes)
+    return [
+        level
+        for worker, changes in enumerate(all_changes)
+        for level in _levels(relative[:, worker], worker, changes, num_workers)
+    ]
 
 
 def shared_levels(times: StepTimes) -> list[Level]:
     """The levels of the steps' medians, which all workers share."""
-    with np.errstate(divide="ignore", invalid="ignore"):
-        relative = np.log(times.median / np.median(times.median))
-    return list(_levels(np.where(np.isfinite(relative), relative, np.nan), None, 1))
+    relative = log_ratio(times.median, float(np.median(times.median)))
+    return list(_levels(relative, None, change_points(relative[:, None])[0], 1))
 
 
-def _levels(relative: np.ndarray, worker: int | None, num_workers: int) -> Iterator[Level]:
-    """The levels of one worker, from the logarithms float64[T] of its relative times."""
+def _levels(relative: np.ndarray, worker: int | None, changes: list[int], num_workers: int) -> Iterator[Level]:
+    """The levels of one worker, from the logarithms float64[T] of its relative times and the steps of its changes."""
     steps = np.flatnonzero(~np.isnan(relative))
-    if not steps.size:
-        return
-    values = relative[steps]
-    bounds = [0, *change_points(values, num_series=num_workers), len(values)]
-    for start, end in pairwise(bounds):
-        part = values[start:end]
-        is_slow = _sign_test(part) <= SIGNIFICANCE / num_workers
-        yield Level(worker, int(steps[start]), int(steps[end - 1]), float(np.exp(np.median(part))), bool(is_slow))
+    for part in np.split(steps, np.searchsorted(steps, changes)) if steps.size else ():
+        values = relative[part]
+        is_slow = _sign_test(values) <= SIGNIFICANCE / num_workers
+        yield Level(worker, int(part[0]), int(part[-1]), float(np.exp(np.median(values))), bool(is_slow))
 
 
 def _sign_test(values: np.ndarray) -> float:

@@ -18,7 +18,7 @@ import numpy as np
 
 from gcjax.stragglers.traces.description.step_times import StepTimes
 
-SLOWEST_SHARE = 0.03
+SLOWEST_PERCENT = 3
 
 
 class Slowdown(NamedTuple):
@@ -49,16 +49,16 @@ def slowdown(times: StepTimes) -> Slowdown:
     total, ideal = float(times.slowest.sum()), float(times.median.sum())
     excess = np.fmax(times.seconds - times.median[:, None], 0)
     excess_alone = excess.sum(axis=0)
-    num_slowest = math.ceil(SLOWEST_SHARE * len(excess_alone))
+    num_slowest = math.ceil(SLOWEST_PERCENT * len(excess_alone) / 100)
     slowest = tuple(np.argsort(-excess_alone, kind="stable")[:num_slowest].tolist())
-    lost = total - ideal
+    lost, reference = total - ideal, ideal if ideal > 0 else np.nan
     saved = total - seconds_without(times, slowest)
     return Slowdown(
         seconds=total,
         ideal_seconds=ideal,
-        total=_ratio(total, ideal),
-        without=_ratio(total - _saved_by_each(times, excess), ideal),
-        alone=_ratio(ideal + excess_alone, ideal),
+        total=total / reference,
+        without=(total - _saved_by_each(excess)) / reference,
+        alone=(ideal + excess_alone) / reference,
         slowest=slowest,
         explained=saved / lost if lost > 1e-12 * total else np.nan,
     )
@@ -70,17 +70,15 @@ def seconds_without(times: StepTimes, workers: Sequence[int]) -> float:
     return float(np.fmax(times.median, np.fmax.reduce(others, axis=1, initial=0.0)).sum())
 
 
-def _saved_by_each(times: StepTimes, excess: np.ndarray) -> np.ndarray:
+def _saved_by_each(excess: np.ndarray) -> np.ndarray:
     """float64[W]: the seconds that the job would take less if a worker were at the median.
 
     In a step only the slowest worker can save something: down to the second longest time or the median.
+
+    Args:
+      excess: float64[T, W], what each time is above the median of its step; 0 for one below, and where there is none.
     """
     if excess.shape[1] == 1:
         return np.zeros(1)
     second, first = np.partition(excess, -2, axis=1)[:, -2:].T
     return np.bincount(excess.argmax(axis=1), weights=first - second, minlength=excess.shape[1])
-
-
-def _ratio(seconds: np.ndarray | float, ideal: float) -> np.ndarray | float:
-    """Seconds over those of the ideal job, NaN if that takes none."""
-    return seconds / ideal if ideal > 0 else seconds * np.nan

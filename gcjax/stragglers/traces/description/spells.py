@@ -25,6 +25,8 @@ class Spell(NamedTuple):
       last: that of the last step.
       num_steps: of the trace, from the first to the last.
       ratio: the mean over these steps of its level.
+      peak: its largest level in them.
+      peak_step: the number of the first step of that level.
       from_start: whether it is slow from its first step on.
       to_end: whether it is slow up to its last step.
     """
@@ -34,6 +36,8 @@ class Spell(NamedTuple):
     last: int
     num_steps: int
     ratio: float
+    peak: float
+    peak_step: int
     from_start: bool
     to_end: bool
 
@@ -46,26 +50,31 @@ def spells(levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
       steps: int64[T], the numbers of the steps.
     """
     of_worker = itertools.groupby(levels, lambda level: level.worker)
-    return [spell for worker, group in of_worker for spell in _spells(int(worker or 0), list(group), steps)]
+    return [spell for worker, group in of_worker if worker is not None for spell in _spells(worker, list(group), steps)]
 
 
 def _spells(worker: int, levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
     """The spells of a worker: its slow levels, where those that follow one another are one."""
-    spells = []
-    for is_slow, group in itertools.groupby(levels, lambda level: level.is_slow and level.ratio >= SLOW_LEVEL):
-        if is_slow:
-            parts = list(group)
-            first, last = parts[0].first, parts[-1].last
-            lengths = [part.last + 1 - part.first for part in parts]
-            spells.append(
-                Spell(
-                    worker=worker,
-                    first=int(steps[first]),
-                    last=int(steps[last]),
-                    num_steps=last + 1 - first,
-                    ratio=float(np.average([part.ratio for part in parts], weights=lengths)),
-                    from_start=parts[0] is levels[0],
-                    to_end=parts[-1] is levels[-1],
-                )
-            )
-    return spells
+    runs = itertools.groupby(levels, lambda level: level.is_slow and level.ratio >= SLOW_LEVEL)
+    parts = [list(run) for is_slow, run in runs if is_slow]
+    return [
+        _spell(worker, part, steps)._replace(from_start=part[0] is levels[0], to_end=part[-1] is levels[-1])
+        for part in parts
+    ]
+
+
+def _spell(worker: int, levels: Sequence[Level], steps: np.ndarray) -> Spell:
+    """The spell of these levels."""
+    peak = max(levels, key=lambda level: level.ratio)
+    lengths = [level.last + 1 - level.first for level in levels]
+    return Spell(
+        worker=worker,
+        first=int(steps[levels[0].first]),
+        last=int(steps[levels[-1].last]),
+        num_steps=levels[-1].last + 1 - levels[0].first,
+        ratio=float(np.average([level.ratio for level in levels], weights=lengths)),
+        peak=peak.ratio,
+        peak_step=int(steps[peak.first]),
+        from_start=False,
+        to_end=False,
+    )

@@ -13,6 +13,7 @@ from gcjax.stragglers.traces.description.step_times import StepTimes, median_of_
 
 SLOW_RATIO = 1.5
 """A time is slow if it is over so many times the median of its step."""
+_MAX_RATIO = 1e300  # so that quantiles are finite
 
 
 class Statistics(NamedTuple):
@@ -48,25 +49,26 @@ def statistics(times: StepTimes) -> Statistics:
     is_time = ~np.isnan(times.seconds)
     is_slow = times.seconds > SLOW_RATIO * times.median[:, None]
     was_slow = is_slow[:-1] & is_time[1:]
-    ratio = times.seconds[times.median > 0] / times.median[times.median > 0, None]
+    ratio = _over_median(times.seconds, times)
     ratio = ratio[~np.isnan(ratio)]
     return Statistics(
         median=float(np.median(times.seconds[is_time])),
         worker_median=median_of_rows(times.seconds.T),
         tail=(*_quantiles(ratio, (0.95, 0.99)), float(ratio.max(initial=1.0))),
-        slowest_over_median=_quantiles(slowest_ratio(times), (0.5, 0.95)),
-        slow_probability=_share(is_slow.sum(), is_time.sum()),
-        slow_again_probability=_share((was_slow & is_slow[1:]).sum(), was_slow.sum()),
+        slowest_over_median=_quantiles(_over_median(times.slowest[:, None], times), (0.5, 0.95)),
+        slow_probability=float(_share(is_slow.sum(), is_time.sum())),
+        slow_again_probability=float(_share((was_slow & is_slow[1:]).sum(), was_slow.sum())),
         worker_slow_probability=_share(is_slow.sum(axis=0), is_time.sum(axis=0)),
         correlation=_mean_correlation(times.seconds),
         serial_correlation=_serial_correlation(relative_log_times(times)),
     )
 
 
-def slowest_ratio(times: StepTimes) -> np.ndarray:
-    """float64[steps]: the longest time over the median of each step with a median above zero."""
+def _over_median(seconds: np.ndarray, times: StepTimes) -> np.ndarray:
+    """float64[steps, columns]: times float64[T, columns] over the median of each step with a median above zero."""
     is_positive = times.median > 0
-    return times.slowest[is_positive] / times.median[is_positive]
+    with np.errstate(over="ignore"):
+        return np.minimum(seconds[is_positive] / times.median[is_positive, None], _MAX_RATIO)
 
 
 def _quantiles(values: np.ndarray, probabilities: tuple[float, float]) -> tuple[float, float]:

@@ -69,8 +69,14 @@ def median_of_rows(values: np.ndarray) -> np.ndarray:
 def relative_log_times(times: StepTimes) -> np.ndarray:
     """float64[T, W]: logarithms of the times over their step's median; NaN where there is no time.
 
-    A time of zero counts as a millionth of the step's median; steps with a median of zero have none.
+    A time below a millionth of the step's median, or above a million of them, counts as that; steps with a median of
+    zero have none.
     """
-    with np.errstate(divide="ignore", invalid="ignore"):
-        ratio = times.seconds / np.where(times.median > 0, times.median, np.nan)[:, None]
-    return np.log(np.maximum(ratio, 1e-6))
+    return log_ratio(times.seconds, times.median[:, None])
+
+
+def log_ratio(seconds: np.ndarray, reference: np.ndarray | float) -> np.ndarray:
+    """Logarithms of times over a reference, within a millionth and a million; NaN where that is zero."""
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        ratio = seconds / np.where(np.asarray(reference) > 0, reference, np.nan)
+    return np.log(np.clip(ratio, 1e-6, 1e6))

@@ -10,6 +10,8 @@ from gcjax.stragglers.traces.description.verdict import Verdict
 
 _MAX_WORKERS = 4
 """That are named in a sentence."""
+_PEAK_RATIO = 1.5
+"""A level so many times that of the whole spell is named, too."""
 _SEVERITIES = {"ok": "OK", "warning": "Warning", "critical": "Critical"}
 
 
@@ -73,6 +75,8 @@ def _since(spells: Sequence[Spell]) -> str:
     else:
         when = f"from step {longest.first} to step {longest.last}"
     times = f"{longest.ratio:.3g} times the median, {when}"
+    if longest.peak >= _PEAK_RATIO * longest.ratio:
+        times += f", {longest.peak:.3g} times from step {longest.peak_step}"
     return times if len(spells) == 1 else f"{times}, the longest of {len(spells)} spells"
 
 

@@ -1,0 +1,300 @@
+"""Descriptions: who is slow is named, figures are those of plain loops, and nobody is named where nobody is slow."""
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import arrays
+
+from gcjax import stragglers
+from gcjax.stragglers import Reading, Trace
+
+NAN, INF = np.nan, np.inf
+
+
+def trace(compute, communication=None, *, steps=None, names=None):
+    compute = np.asarray(compute, float)
+    num_steps, num_workers = compute.shape
+    reading = Reading("test", compute.size, 0, 0, 0, (), ())
+    steps = np.arange(num_steps) if steps is None else np.asarray(steps)
+    names = tuple(map(str, range(num_workers))) if names is None else names
+    return Trace(compute, communication, steps, names, False, reading)
+
+
+def quiet(num_steps=100, num_workers=8, *, noise=0.001, seed=0):
+    return np.random.default_rng(seed).lognormal(0, noise, (num_steps, num_workers))
+
+
+def described(compute, *args, **kwargs):
+    return stragglers.describe(trace(compute, *args, **kwargs))
+
+
+def test_a_worker_that_is_slow_from_the_start_is_persistent():
+    description = described(quiet() * np.where(np.arange(8) == 5, 1.5, 1.0), names=tuple("abcdefgh"))
+    verdict = description.verdict
+    assert (verdict.severity, verdict.kind, verdict.workers) == ("critical", "persistent", (5,))
+    assert verdict.cost == pytest.approx(1 / 3, abs=0.02) and verdict.cost == verdict.cost_of_computing
+    assert description.sentence.startswith("Critical: worker f (1.5 times the median, from its first step on) is pers")
+    assert description.slowdown.slowest == (5,) and description.slowdown.explained > 0.9
+    assert description.decomposition.persistent > 0.9 and description.changes == ()
+
+
+def test_a_worker_that_becomes_slow_is_named_with_its_step():
+    """What it costs is over the steps in which it is slow."""
+    seconds = quiet()
+    seconds[70:, 2] *= 2
+    description = described(seconds, steps=10 * np.arange(100) + 5)
+    assert description.verdict.workers == (2,) and description.verdict.cost == pytest.approx(0.5, abs=0.03)
+    assert "(2 times the median, since step 705) is persistently slow" in description.sentence
+    assert description.sentence.endswith("of the iteration while it lasts.")
+    change = description.changes[0]
+    assert (change.worker, change.step) == (2, 705)
+    assert (change.before, change.after) == pytest.approx((1, 2), rel=0.03)
+
+
+def test_a_spell_that_ended_is_passing():
+    seconds = quiet(200)
+    seconds[50:150, 2] *= 1.9
+    seconds[50:149, 3] *= 1.5
+    description = described(seconds)
+    assert (description.verdict.kind, description.verdict.workers) == ("persistent", (2,))  # half of the steps
+    seconds[125:150, 2] /= 1.9
+    description = described(seconds)
+    assert (description.verdict.kind, description.verdict.workers) == ("passing", (2, 3))
+    assert "from step 50 to step 124) and 3 (1.5 times" in description.sentence
+    assert "were slow, which passed" in description.sentence
+
+
+def test_a_spell_that_costs_little_is_told_of_beside():
+    seconds = quiet(1000)
+    seconds[50:80, 2] *= 1.5
+    description = described(seconds)
+    assert description.sentence.startswith("OK: nobody is slow; waiting for the slowest of each step costs")
+    assert description.sentence.endswith(
+        "Worker 2 (1.5 times the median, from step 50 to step 79) was slow for a while."
+    )
+    assert description.verdict.workers == () and [spell.num_steps for spell in description.spells] == [30]
+
+
+def test_a_spell_with_a_peak_says_since_when():
+    seconds = quiet(300)
+    seconds[:, 1] *= 1.3
+    seconds[250:, 1] *= 4
+    sentence = described(seconds).sentence
+    assert "times the median, from its first step on, 5.2 times from step 250)" in sentence
+
+
+def test_nobody_is_slow_where_nobody_is():
+    description = described(quiet())
+    assert (description.verdict.severity, description.verdict.kind) == ("ok", "nobody")
+    assert description.verdict.workers == () and description.spells == ()
+    assert description.verdict.cost == pytest.approx(1 - 1 / description.slowdown.total)
+
+
+def test_false_names_of_quiet_traces_are_few():
+    """Even with much noise; at the probability aimed at, more than 6 of 100 come once in 100,000."""
+    named = [described(quiet(60, 16, noise=0.3, seed=seed)).spells for seed in range(100)]
+    assert sum(bool(spells) for spells in named) <= 6
+
+
+def test_delays_of_single_steps_are_passing():
+    rng = np.random.default_rng(0)
+    description = described(rng.exponential(size=(200, 8)))
+    assert (description.verdict.severity, description.verdict.kind) == ("critical", "passing")
+    assert description.verdict.workers == () and description.decomposition.passing > 0.9
+
+
+def test_slowness_of_all_is_shared():
+    seconds = quiet(300)
+    seconds[100:200] *= 3
+    description = described(seconds)
+    assert (description.verdict.severity, description.verdict.kind) == ("critical", "shared")
+    assert [(change.worker, change.step) for change in description.changes] == [(None, 100), (None, 200)]
+    assert description.decomposition.shared > 0.8 and description.statistics.correlation > 0.9
+
+
+def test_a_warning_begins_at_a_tenth_and_a_critical_verdict_at_a_fifth():
+    for ratio, severity in ((1.105, "ok"), (1.12, "warning"), (1.24, "warning"), (1.26, "critical")):
+        seconds = np.ones((50, 5))
+        seconds[:, 0] = ratio
+        assert described(seconds).verdict.severity == severity
+
+
+def test_what_is_communicated_is_part_of_the_iteration():
+    """The fast ones wait; the iteration is the slowest's computing and its own communicating."""
+    seconds = np.ones((50, 4))
+    seconds[:, 0] = 1.5
+    description = described(seconds, 3.5 - seconds)
+    assert description.verdict.cost == pytest.approx(0.5 / 3.5)
+    assert description.verdict.cost_of_computing == pytest.approx(0.5 / 1.5)
+    assert "14.3 % of the iteration (33.3 % of its computing)" in description.sentence
+    assert description.communication.median == 2.5
+    assert description.communication.least_share == pytest.approx(2 / 3.5)
+    assert description.communication.share == pytest.approx((3 * 2.5 + 2) / 14)
+
+
+def test_the_statistics_are_those_of_plain_loops():
+    """A worker of two states, slow with probability 0.43, and again with 0.95, as in a published trace."""
+    rng = np.random.default_rng(0)
+    seconds = rng.lognormal(0, 0.05, (400, 7))
+    is_slow = rng.random(7) < 0.43
+    for step in range(400):
+        is_slow = np.where(rng.random(7) < np.where(is_slow, 0.95, 0.04), True, False)
+        seconds[step] *= np.where(is_slow, 2.5, 1.0)
+    seconds[rng.random((400, 7)) < 0.05] = NAN
+    slow, again, before, ratios = [], 0, 0, []
+    for step, row in enumerate(seconds):
+        median = sorted(row[~np.isnan(row)])
+        median = (median[(len(median) - 1) // 2] + median[len(median) // 2]) / 2
+        slow.append([value > 1.5 * median for value in row])
+        ratios.append(max(row[~np.isnan(row)]) / median)
+        for worker in range(7) if step else ():
+            if slow[step - 1][worker] and not np.isnan(row[worker]):
+                before, again = before + 1, again + slow[step][worker]
+    statistics = described(seconds).statistics
+    assert statistics.slow_probability == np.sum(slow) / (~np.isnan(seconds)).sum()
+    assert statistics.slow_again_probability == again / before
+    assert statistics.slowest_over_median == pytest.approx((np.quantile(ratios, 0.5), np.quantile(ratios, 0.95)))
+    assert statistics.median == np.nanmedian(seconds)
+    np.testing.assert_array_equal(statistics.worker_median, np.nanmedian(seconds, axis=0))
+    assert statistics.tail[2] == max(ratios)
+
+
+def test_the_correlation_is_the_mean_over_pairs():
+    rng = np.random.default_rng(0)
+    logarithms = rng.normal(size=(200, 5)) + 0.7 * rng.normal(size=(200, 1))
+    correlation = np.corrcoef(logarithms.T)[np.triu_indices(5, 1)].mean()
+    assert described(np.exp(logarithms)).statistics.correlation == pytest.approx(correlation)
+    chain = np.zeros((4000, 9))
+    for step in range(1, 4000):
+        chain[step] = 0.8 * chain[step - 1] + rng.normal(size=9)
+    assert described(np.exp(0.1 * chain)).statistics.serial_correlation == pytest.approx(0.8, abs=0.03)
+
+
+def test_the_slowdown_is_that_of_jobs_with_other_times():
+    seconds = np.random.default_rng(0).exponential(size=(60, 7))
+    seconds[:, 3] *= 2
+    seconds[20:40, 6] = NAN
+    slowdown = described(seconds).slowdown
+    median = np.nanmedian(seconds, axis=1)
+    assert slowdown.total == pytest.approx(np.nanmax(seconds, axis=1).sum() / median.sum())
+    for worker in range(7):
+        without, alone = seconds.copy(), np.tile(median[:, None], 7)
+        without[:, worker], alone[:, worker] = median, seconds[:, worker]
+        assert slowdown.without[worker] == pytest.approx(np.nanmax(without, axis=1).sum() / median.sum())
+        assert slowdown.alone[worker] == pytest.approx(np.nanmax(alone, axis=1).sum() / median.sum())
+
+
+def test_the_slowest_three_percent_are_one_worker_at_least():
+    seconds = np.ones((30, 34))
+    seconds[:, [4, 9]] = 3.0
+    slowdown = described(seconds).slowdown
+    assert slowdown.slowest == (4, 9) and slowdown.explained == pytest.approx(1)
+    slowdown = described(seconds[:, :33]).slowdown
+    assert slowdown.slowest == (4,) and slowdown.explained == pytest.approx(0)  # the other one is as slow
+
+
+def test_nobody_is_faster_than_the_median_in_what_if():
+    """Of two workers the median is between them, also for the job without the slow one."""
+    description = described(np.tile([1.0, 2.0], (30, 1)))
+    assert (description.slowdown.total, description.slowdown.explained) == pytest.approx((2 / 1.5, 1))
+    assert description.verdict.cost == pytest.approx(0.25)
+
+
+def test_the_parts_of_the_lost_time():
+    """20 steps: worker 0 always takes 2, all take twice as long in 4 of them, worker 1 takes 5 once."""
+    seconds = np.ones((20, 5))
+    seconds[:, 0] = 2
+    seconds[3:7] *= 2
+    seconds[10, 1] = 5
+    persistent, shared, passing, lost = described(seconds).decomposition
+    assert lost == 16 * 1 + 4 * 2 + 4 * 1 + 3
+    assert (persistent * lost, shared * lost, passing * lost) == pytest.approx((16 + 8, 4, 3))
+
+
+def test_cells_that_are_not_there_count_nowhere():
+    seconds = quiet()
+    seconds[:, 1] *= 1.5
+    reference = described(seconds)
+    seconds = np.insert(seconds, 50, NAN, axis=0)  # a step that nobody measured
+    seconds = np.append(seconds, np.full((101, 1), NAN), axis=1)  # a worker without a time
+    seconds = np.append(seconds, np.full((101, 1), INF), axis=1)  # and one that failed at once
+    description = described(seconds)
+    assert description.verdict == reference.verdict and description.slowdown.total == reference.slowdown.total
+    assert description.failures == ((9, 0),) and np.isnan(description.statistics.worker_median[8:]).all()
+    assert any("Failed: worker 9 (step 0)" in text for text in description.reading_sentences)
+
+
+@pytest.mark.parametrize("shape", [(1, 1), (1, 9), (50, 1), (50, 4)])
+def test_equal_times_cost_nothing(shape):
+    description = described(np.full(shape, 2.5))
+    assert (description.verdict.kind, description.verdict.cost) == ("nobody", 0)
+    assert description.slowdown.total == 1 and np.isnan(description.slowdown.explained)
+    assert np.isnan(description.decomposition[:3]).all() and description.decomposition.seconds == 0
+
+
+def test_one_step_says_nothing_of_what_stays():
+    """Another worker would have been as slow by chance."""
+    description = described([[1.0, 1.0, 1.0, 9.0]])
+    assert (description.verdict.kind, description.verdict.workers) == ("passing", ())
+    assert np.isnan(description.statistics.slow_again_probability) and description.slowdown.slowest == (3,)
+
+
+def test_what_the_reader_did_is_said():
+    reading = Reading("named columns", 1234, 5, 1, 90, (1,), (2,))
+    compute = np.ones((10, 3))
+    compute[:4, 1] = compute[8:, 2] = compute[3, 0] = NAN
+    full = trace(compute, steps=np.arange(10) * 10, names=("a", "b", "c"))._replace(reading=reading, is_relative=True)
+    assert stragglers.describe(full).reading_sentences == (
+        "Layout: named columns, 1,234 rows.",
+        "Times are known up to a factor only; their median counts as one second.",
+        "5 rows were replaced by a later one for the same step and worker.",
+        "1 times between the first and the last of a worker are missing.",
+        "One step in 10 is recorded; those between have no row.",
+        "Joined after the first step: worker b (step 40).",
+        "Left, with their last step: worker c (step 70).",
+    )
+    uneven = full._replace(steps=np.array([0, 1, 2, 3, 4, 5, 6, 7, 8, 99]))
+    assert (
+        "90 numbers between the first and the last step have no row." in stragglers.describe(uneven).reading_sentences
+    )
+
+
+def test_many_slow_workers_are_not_all_named():
+    seconds = np.ones((40, 100))
+    seconds[:, :20] = 2.0
+    description = described(seconds)
+    assert description.verdict.workers == tuple(range(20))
+    assert "and 16 more are persistently slow" in description.sentence
+
+
+def test_ten_thousand_workers():
+    seconds = np.random.default_rng(0).lognormal(0, 0.01, (40, 10**4))
+    seconds[:, 77] *= 1.5
+    assert described(seconds).verdict.workers == (77,)
+
+
+def test_an_array_is_a_trace():
+    assert stragglers.describe(quiet()).sentence == described(quiet()).sentence
+
+
+@pytest.mark.parametrize("value", [NAN, INF])
+def test_a_trace_without_times_is_refused(value):
+    with pytest.raises(ValueError, match="must have a finite time; all cells are empty or failed"):
+        described(np.full((3, 2), value))
+
+
+TIMES = st.one_of(st.floats(0, 1e9), st.sampled_from([NAN, INF, 0.0, 1.0, 2.0, 1e-9]))
+
+
+@settings(max_examples=150, deadline=None)
+@given(arrays(float, st.tuples(st.integers(1, 30), st.integers(1, 6)), elements=TIMES))
+def test_any_array_is_described_or_refused(seconds):
+    if not np.isfinite(seconds).any():
+        return
+    with np.errstate(over="ignore"):
+        description = described(seconds, seconds)
+    shares = description.decomposition[:3]
+    assert np.isnan(shares).all() or (sum(shares) == pytest.approx(1) and min(shares) >= -1e-9)
+    assert description.sentence.split(":")[0] in ("OK", "Warning", "Critical")
+    assert 0 <= description.verdict.cost <= 1 and not description.slowdown.total < 1 - 1e-9
