@@ -4,7 +4,20 @@ import argparse
 from typing import Any
 
 import gcjax
-from gcjax.cli import algebra, check, completion, distributed, doctor, init, json_output, listing, report, run, sweep
+from gcjax.cli import (
+    algebra,
+    check,
+    completion,
+    distributed,
+    doctor,
+    init,
+    json_output,
+    listing,
+    report,
+    run,
+    sweep,
+    trace,
+)
 
 
 def parser() -> argparse.ArgumentParser:
@@ -22,6 +35,7 @@ def parser() -> argparse.ArgumentParser:
         _add_sweep,
         _add_list,
         _add_report,
+        _add_trace,
         _add_check,
         _add_algebra,
         _add_doctor,
@@ -140,6 +154,11 @@ def _add_report(commands: Any) -> None:
     _add_traceback(parser)
     json_output.add_option(parser)
     parser.set_defaults(command=report.command)
+
+
+def _add_trace(commands: Any) -> None:
+    """Adds `gcjax trace describe` and what else says something of measured times."""
+    trace.add(commands)
 
 
 def _add_check(commands: Any) -> None:

@@ -80,7 +80,11 @@ class Fits(NamedTuple):
         """One sentence: the best model, and which cannot be told from it."""
         rivals = [fit.name for fit in self.times[1:] if not fit.is_behind]
         shown = ", ".join(rivals[:3]) + (f" and {len(rivals) - 3} more" if len(rivals) > 3 else "")
-        end = f"; {shown} cannot be told from it" if rivals else ", and the intervals of its lead over all others are above 0"
+        end = (
+            f"; {shown} cannot be told from it"
+            if rivals
+            else ", and the intervals of its lead over all others are above 0"
+        )
         return f"Best on the held-out steps: {self.best.name}{end}."
 
     @property

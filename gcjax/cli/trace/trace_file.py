@@ -1,0 +1,51 @@
+"""The file of a trace on the command line, and how it is to be read."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from gcjax.cli import json_output
+
+if TYPE_CHECKING:
+    from gcjax.stragglers import Trace
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Adds to the parser of a command the file, how it is to be read, `--json` and `--traceback`."""
+    parser.add_argument(
+        "file", metavar="FILE", help="measured times: CSV, Parquet, or an array [steps, workers] in .npy"
+    )
+    parser.add_argument(
+        "--columns", metavar="NAMES", type=_column_names,
+        help="which column of a table is what, e.g. worker=host,step=iteration,compute=ms; communication= if there is "
+        "one; without it the layouts that are known are tried",
+    )  # fmt: skip
+    parser.add_argument(
+        "--scale", metavar="SECONDS", type=float, default=1.0,
+        help="seconds in a unit of the file's times, e.g. 1e-3 for milliseconds (default: 1)",
+    )  # fmt: skip
+    parser.add_argument("--traceback", action="store_true", help="show all of an error (or set GCJAX_TRACEBACK=1)")
+    json_output.add_option(parser)
+
+
+def trace(options: argparse.Namespace) -> Trace:
+    """The trace in the file that the options name.
+
+    Raises:
+      ValueError: if it cannot be read; see `gcjax.stragglers.read_trace`.
+    """
+    from gcjax.stragglers import read_trace
+
+    return read_trace(options.file, columns=options.columns, scale=options.scale)
+
+
+def _column_names(text: str) -> dict[str, str]:
+    """What -> the name of its column, from a text like `worker=host,step=iteration,compute=ms`."""
+    pairs = [part.partition("=") for part in text.split(",")]
+    if not all(what and separator and name for what, separator, name in pairs):
+        raise argparse.ArgumentTypeError(
+            f"must be like worker=host,step=iteration,compute=ms; got {text!r}. Write = between what it is and the "
+            "column's name, and commas between the columns"
+        )
+    return {what.strip(): name.strip() for what, _, name in pairs}
