@@ -1,4 +1,4 @@
-"""What `gcjax trace fit` prints: the verdict, then tables of models, of what they simulate, and the best as a config."""
+"""What `gcjax trace fit` prints: the verdict, tables of models and of what they simulate, the best as a config."""
 
 import math
 from collections.abc import Iterator, Sequence

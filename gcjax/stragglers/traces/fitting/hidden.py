@@ -24,7 +24,7 @@ _NUM_TRIALS = 8  # passes from each beginning
 _MAX_PASSES = 60
 _TOLERANCE = 1e-6  # nats a time that a pass must win
 _STEPS = (1.5, 1.2, 1.06, 1.02, 1.005, 1.001)
-"""Factors on the slowdown that are tried."""
+"""Factors on the slowdown that are tried; the first only where there is no shortest time."""
 _MAX_STEPS = 8  # with each factor
 _RATIOS = (1.3, 2.0)
 """Beginnings: what is slower than so many times the median of its worker. Another is the best threshold for all."""
@@ -103,7 +103,7 @@ def _shifted(kind: Kind, seconds: np.ndarray, best: Parameters) -> Parameters:
     EM alone cannot leave a slowdown where slow units have a shortest time: the times below it are never slow again.
     """
     likelihood = _mean_log_likelihood(kind, best, seconds)
-    for step in _STEPS:
+    for step in _STEPS if kind.family.has_shortest else _STEPS[:1]:
         for factor in (step, 1 / step):
             for _ in range(_MAX_STEPS):
                 moved = best._replace(slowdown=best.slowdown * factor)

@@ -37,7 +37,7 @@ class Fit(NamedTuple):
     @property
     def gin(self) -> str:
         """Lines of a config file with which `compare` draws its durations from the model."""
-        return "\n".join([f"compare.stragglers = @{self.call.name}()", *self.call.lines()])
+        return "\n".join([f"compare.stragglers = @{self.call.gin_name}()", *self.call.lines()])
 
     @property
     def is_behind(self) -> bool:
