@@ -78,6 +78,7 @@ def test_times_that_were_not_measured_count_nowhere():
         whole, part = (parameters(fitted(independent.candidates, x, name)) for x in (seconds, gaps))
         np.testing.assert_allclose(part["weibull.shape"], whole["weibull.shape"], rtol=0.05)
     alone = np.where(np.arange(W) == 3, seconds, np.nan)
+    assert parameters(fitted(independent.candidates, alone, "scaled(weibull)"))["scaled.factor"] == (1.0,) * W
     of_one = fitted(independent.candidates, seconds[:, 3:4], "weibull")
     assert parameters(fitted(independent.candidates, alone, "weibull")) == parameters(of_one)
 
