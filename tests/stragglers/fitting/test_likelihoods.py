@@ -31,6 +31,8 @@ def test_the_probabilities_of_all_failures_sum_to_one():
             patterns = (np.where(x, np.inf, 1.0) for x in all_patterns(3, 2))
             total = sum(np.exp(model.log_likelihood(pattern).sum()) for pattern in patterns)
             assert total == pytest.approx(1, rel=1e-9), model.name
+            if model.name == "failed_workers":  # those that fail do so, at the latest at the last onset
+                assert model.log_likelihood(np.ones((3, 2))).sum() == -np.inf
 
 
 def test_the_forward_algorithm_is_the_sum_over_all_states():
