@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 
 from gcjax.stragglers.traces import base
 from gcjax.stragglers.traces.base import Trace
+from gcjax.stragglers.traces.table_columns import floats, names_and_indices, whole_numbers
 
 ROWS = "rows"
 """The column that says how many rows the whole file has."""
@@ -48,7 +49,7 @@ def from_table(path: str, table: pa.Table, columns: Mapping[str, str] | None) ->
         return _operations(path, table)
     workers = [str(worker) for worker in range(len(names))]
     if names and set(names) == set(workers):
-        seconds = np.stack([_floats(path, table, name) for name in workers], axis=1)
+        seconds = np.stack([floats(path, table, name) for name in workers], axis=1)
         return base.of_array(seconds, layout="column a worker")
     raise ValueError(
         f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or {', '.join(_OPERATIONS)}, or "
@@ -60,8 +61,8 @@ def from_table(path: str, table: pa.Table, columns: Mapping[str, str] | None) ->
 def _own(path: str, table: pa.Table) -> Trace:
     """The trace in a table that `write_trace` wrote: workers and units count from 0."""
     if ROWS in table.column_names:
-        _check_row_count(path, _floats(path, table, ROWS))
-    worker, unit = (_whole_numbers(path, table, name, minimum=0) for name in ("worker", "unit"))
+        _check_row_count(path, floats(path, table, ROWS))
+    worker, unit = (whole_numbers(path, table, name, minimum=0) for name in ("worker", "unit"))
     num_workers = int(worker.max()) + 1
     if num_workers > len(worker):
         raise ValueError(
@@ -69,14 +70,14 @@ def _own(path: str, table: pa.Table) -> Trace:
             f"{num_workers - 1}, but has {len(worker)} rows. Is a number wrong? Otherwise number the workers anew."
         )
     names = tuple(str(number) for number in range(num_workers))
-    communication = _floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
-    return base.of_rows("gcjax", worker, unit, _floats(path, table, "seconds"), communication, workers=names)
+    communication = floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
+    return base.of_rows("gcjax", worker, unit, floats(path, table, "seconds"), communication, workers=names)
 
 
 def _alibaba(path: str, table: pa.Table) -> Trace:
     """The trace of a job of the Alibaba trace: ratios, divided by their median."""
-    worker, step = (_whole_numbers(path, table, name) for name in ("worker", "time"))
-    ratio = _floats(path, table, "batch_time_norm")
+    worker, step = (whole_numbers(path, table, name) for name in ("worker", "time"))
+    ratio = floats(path, table, "batch_time_norm")
     median = np.nanmedian(ratio) if np.isfinite(ratio).any() else np.nan
     if not median > 0:
         raise ValueError(f"the column batch_time_norm of a trace must have a positive median; that of {path} has not.")
@@ -88,11 +89,11 @@ def _alibaba(path: str, table: pa.Table) -> Trace:
 
 def _operations(path: str, table: pa.Table) -> Trace:
     """The trace of a table of operations: sums over those of a rank in a step, means over its pipeline stages."""
-    rank, step = (_whole_numbers(path, table, name) for name in ("dp_rank", "step"))
+    rank, step = (whole_numbers(path, table, name) for name in ("dp_rank", "step"))
     num_stages = 1
     if "stage" in table.column_names:
-        num_stages = len(base.distinct(_whole_numbers(path, table, "stage")))
-    seconds = _floats(path, table, "duration")
+        num_stages = len(base.distinct(whole_numbers(path, table, "stage")))
+    seconds = floats(path, table, "duration")
     ranks, steps = base.distinct(rank), base.distinct(step)
     cell = np.searchsorted(steps, step) * len(ranks) + np.searchsorted(ranks, rank)  # int64[rows]
     num_cells = len(steps) * len(ranks)
@@ -131,49 +132,11 @@ def _named_columns(path: str, table: pa.Table, columns: Mapping[str, str]) -> Tr
     for name in columns.values():
         if name not in table.column_names:
             raise ValueError(f"{path} has no column {name!r}, but {_quoted_names(table.column_names)}.")
-    workers, index = _names(path, table, columns["worker"])
-    step = _whole_numbers(path, table, columns["step"])
-    compute = _floats(path, table, columns["compute"])
-    communication = _floats(path, table, columns[COMMUNICATION]) if COMMUNICATION in columns else None
+    workers, index = names_and_indices(path, table, columns["worker"])
+    step = whole_numbers(path, table, columns["step"])
+    compute = floats(path, table, columns["compute"])
+    communication = floats(path, table, columns[COMMUNICATION]) if COMMUNICATION in columns else None
     return base.of_rows("named columns", index, step, compute, communication, workers=workers)
-
-
-def _names(path: str, table: pa.Table, name: str) -> tuple[tuple[str, ...], np.ndarray]:
-    """The different values of a column in order, as text, and int64[rows], which one each row has."""
-    column = table[name].combine_chunks()
-    if column.null_count:
-        raise ValueError(f"the column {name} of a trace must have a worker in each row; that of {path} has not.")
-    if pa.types.is_integer(column.type):
-        values = column.to_numpy().astype(np.int64)
-        numbers = base.distinct(values)
-        return tuple(str(number) for number in numbers), np.searchsorted(numbers, values)
-    try:
-        encoded = column.cast(pa.string()).dictionary_encode()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise ValueError(f"the column {name} of a trace must hold numbers or text; that of {path} does not.") from None
-    order = np.argsort(encoded.dictionary.to_pylist())
-    rank = np.empty_like(order)
-    rank[order] = np.arange(len(order))
-    workers = tuple(encoded.dictionary[int(position)].as_py() for position in order)
-    return workers, rank[encoded.indices.to_numpy()]
-
-
-def _whole_numbers(path: str, table: pa.Table, name: str, *, minimum: int | None = None) -> np.ndarray:
-    """A column as int64[rows]; raises `ValueError` if it holds anything else, or less than `minimum`."""
-    values = _floats(path, table, name)
-    lowest = -(2.0**53) if minimum is None else minimum
-    if not ((values >= lowest) & (values <= 2.0**53) & (values == np.round(values))).all():
-        start = "" if minimum is None else f" from {minimum}"
-        raise ValueError(f"the column {name} of a trace must hold whole numbers{start}; {path} does not.")
-    return values.astype(np.int64)
-
-
-def _floats(path: str, table: pa.Table, name: str) -> np.ndarray:
-    """A column as float64[rows], NaN for empty cells."""
-    try:
-        return table[name].cast(pa.float64()).to_numpy()
-    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise ValueError(f"the column {name} of a trace must hold numbers; that of {path} does not.") from None
 
 
 def _check_row_count(path: str, row_counts: np.ndarray) -> None:
