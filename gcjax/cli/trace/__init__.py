@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gcjax.cli.trace import advise, describe
+from gcjax.cli.trace import advise, describe, fit
 
 
 def add(commands: Any) -> None:
@@ -11,5 +11,5 @@ def add(commands: Any) -> None:
         "trace", help="say what measured times of a job mean: who is slow, since when, what it costs"
     )
     trace_commands = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    for command in (describe, advise):
+    for command in (describe, fit, advise):
         command.add(trace_commands)

@@ -164,8 +164,11 @@ def _scaled(trace: Trace, scale: float) -> Trace:
     return trace._replace(compute=trace.compute * scale, communication=communication)
 
 
-_DAMAGE = (OSError, EOFError, MemoryError, ValueError, SyntaxError, tokenize.TokenError, TypeError, RecursionError)
-"""What libraries raise for a damaged file: NumPy reads a header as Python; `pa.ArrowInvalid` is a `ValueError`."""
+_DAMAGE = (
+    OSError, EOFError, MemoryError, ValueError, SyntaxError, tokenize.TokenError, TypeError, RecursionError,
+    pa.ArrowException,
+)  # fmt: skip
+"""What libraries raise for a damaged file: NumPy reads a header as Python."""
 
 
 def _warn_if_cut(path: str | Path, data: bytes) -> None:

@@ -65,10 +65,10 @@ def trace(path: str, parts: Iterable[pa.Table]) -> Trace:
     num_rows, sums = 0, []
     stages: set[int] = set()
     for part in parts:
-        num_rows += part.num_rows
-        sums.append(_part_sums(path, part))
+        sums.append(_part_sums(path, part, num_rows))
         if STAGE in part.column_names:
-            stages.update(base.distinct(whole_numbers(path, part, STAGE)).tolist())
+            stages.update(base.distinct(whole_numbers(path, part, STAGE, first_row=num_rows)).tolist())
+        num_rows += part.num_rows
     return _trace(path, _joined(sums), num_rows, max(1, len(stages)))
 
 
@@ -84,12 +84,12 @@ def _trace(path: str, sums: _Sums, num_rows: int, num_stages: int) -> Trace:
     return trace._replace(reading=trace.reading._replace(num_rows=num_rows))
 
 
-def _part_sums(path: str, part: pa.Table) -> _Sums:
-    """The sums over the operations of a part, which has a row."""
-    rank, step = (whole_numbers(path, part, name) for name in ("dp_rank", "step"))
+def _part_sums(path: str, part: pa.Table, first_row: int) -> _Sums:
+    """The sums over the operations of a part, which has a row, and so many rows of the file before it."""
+    rank, step = (whole_numbers(path, part, name, first_row=first_row) for name in ("dp_rank", "step"))
     cells = _cells(rank, step)
     index = 2 * cells.of_row + _is_communication(path, part)
-    seconds = np.bincount(index, floats(path, part, "duration"), minlength=2 * len(cells.rank))
+    seconds = np.bincount(index, floats(path, part, "duration", first_row=first_row), minlength=2 * len(cells.rank))
     return _with_rows(cells, seconds.reshape(-1, 2))
 
 

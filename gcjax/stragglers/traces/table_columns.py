@@ -1,4 +1,9 @@
-"""The columns of a table of measured times, as arrays."""
+"""The columns of a table of measured times, as arrays; what is wrong in one is said with its row.
+
+Rows are counted from 1, without the head of a CSV file.
+"""
+
+from typing import NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -7,14 +12,18 @@ from gcjax.stragglers.traces import base
 
 _MAX_WHOLE = 2**53
 """Up to here every whole number is a float64."""
+_MAX_CHARACTERS = 40  # of a value, in an error
 
 
 def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str, ...], np.ndarray]:
     """The different values of a column in order, as text, and int64[rows], which one each row has."""
     column = table[name].combine_chunks()
     if column.null_count:
-        raise ValueError(f"the column {name} of a trace must have a worker in each row; that of {path} has not.")
-    if pa.types.is_integer(column.type):
+        row = int(np.flatnonzero(column.is_null())[0])
+        raise ValueError(
+            f"the column {name} of a trace must have a worker in each row; that of {path} has none in row {row + 1}."
+        )
+    if pa.types.is_signed_integer(column.type):
         values = column.to_numpy().astype(np.int64)
         numbers = base.distinct(values)
         return tuple(str(number) for number in numbers), np.searchsorted(numbers, values)
@@ -22,29 +31,66 @@ def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str,
         encoded = column.cast(pa.string()).dictionary_encode()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise ValueError(f"the column {name} of a trace must hold numbers or text; that of {path} does not.") from None
-    order = np.argsort(encoded.dictionary.to_pylist())
-    rank = np.empty_like(order)
+    texts = encoded.dictionary.to_pylist()
+    order = sorted(range(len(texts)), key=lambda position: _sort_key(column.type, texts[position]))
+    rank = np.empty(len(order), np.int64)
     rank[order] = np.arange(len(order))
-    workers = tuple(encoded.dictionary[int(position)].as_py() for position in order)
-    return workers, rank[encoded.indices.to_numpy()]
+    return tuple(texts[position] for position in order), rank[encoded.indices.to_numpy()]
 
 
-def whole_numbers(path: str, table: pa.Table, name: str, *, minimum: int | None = None) -> np.ndarray:
-    """A column as int64[rows]; raises `ValueError` if it holds anything else, or less than `minimum`."""
+def _sort_key(column_type: pa.DataType, text: str) -> tuple[int, str]:
+    """By what the values of a column are sorted: whole numbers by size, all else as text."""
+    return (int(text), "") if pa.types.is_integer(column_type) else (0, text)
+
+
+def whole_numbers(
+    path: str, table: pa.Table, name: str, *, minimum: int | None = None, first_row: int = 0
+) -> np.ndarray:
+    """A column as int64[rows]; raises `ValueError` if it holds anything else, or less than `minimum`.
+
+    Args:
+      path: of the file, for errors.
+      table: the rows.
+      name: of the column.
+      minimum: the least number.
+      first_row: rows of the file before the table, for errors.
+    """
     column = table[name]
     is_whole = pa.types.is_integer(column.type) and not column.null_count
-    values = column.to_numpy() if is_whole else floats(path, table, name)
+    values = column.to_numpy() if is_whole else floats(path, table, name, first_row=first_row)
     lowest = -_MAX_WHOLE if minimum is None else minimum
     is_in_range = values.min() >= lowest and values.max() <= _MAX_WHOLE  # NaN is not
     if not (is_in_range and (is_whole or (values == np.round(values)).all())):
         start = "" if minimum is None else f" from {minimum}"
-        raise ValueError(f"the column {name} of a trace must hold whole numbers{start}; {path} does not.")
+        is_right = (values >= lowest) & (values <= _MAX_WHOLE) & (values == np.round(values))
+        _refuse(path, column, name, f"whole numbers{start}", first_row, int(np.flatnonzero(~is_right)[0]))
     return values.astype(np.int64, copy=False)
 
 
-def floats(path: str, table: pa.Table, name: str) -> np.ndarray:
-    """A column as float64[rows], NaN for empty cells."""
+def floats(path: str, table: pa.Table, name: str, *, first_row: int = 0) -> np.ndarray:
+    """A column as float64[rows], NaN for empty cells; `first_row`: rows of the file before the table, for errors."""
+    column = table[name]
     try:
-        return table[name].cast(pa.float64()).to_numpy()
+        return column.cast(pa.float64()).to_numpy()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
-        raise ValueError(f"the column {name} of a trace must hold numbers; that of {path} does not.") from None
+        row = next((row for row in range(len(column)) if not _is_number(column.slice(row, 1))), 0)
+    _refuse(path, column, name, "numbers", first_row, row)
+
+
+def _is_number(cell: pa.ChunkedArray) -> bool:
+    """Whether a column of one cell holds a number, or nothing."""
+    try:
+        cell.cast(pa.float64())
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
+        return False
+    return True
+
+
+def _refuse(path: str, column: pa.ChunkedArray, name: str, rule: str, first_row: int, row: int) -> NoReturn:
+    """Raises the `ValueError` that a cell is not what the rule says."""
+    value = column[row].as_py()
+    text = "nothing" if value is None else repr(value)
+    shown = text if len(text) <= _MAX_CHARACTERS else f"{text[:_MAX_CHARACTERS]}..."
+    raise ValueError(
+        f"the column {name} of a trace must hold {rule}; that of {path} has {shown} in row {first_row + row + 1}."
+    )

@@ -58,11 +58,16 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     def log_likelihood(times: np.ndarray) -> np.ndarray:
         """Of who is slow: an equal part of each step's for each worker, and that of its burst."""
         states = groups.states(times)
-        of_round = _log_begun(rounds(states == 1, burst.window), burst, states.shape[1])
-        values = of_round[:, None] / states.shape[1] + _log_lengths(states == 1, burst)
-        return np.where(np.isnan(states), np.nan, values)
+        return np.where(np.isnan(states), np.nan, log_probability(states == 1, burst))
 
     yield Candidate(model, 6, log_likelihood)
+
+
+def log_probability(slow: np.ndarray, burst: Burst) -> np.ndarray:
+    """float64[T, W], the sum of which is the logarithm of the probability of a pattern bool[T, W]."""
+    num_workers = slow.shape[1]
+    begun = _log_begun(rounds(slow, burst.window), burst, num_workers)
+    return begun[:, None] / num_workers + _log_lengths(slow, burst)
 
 
 def lengths(slow: np.ndarray) -> np.ndarray:

@@ -31,6 +31,9 @@ _FACTORIES: dict[str, Callable[..., StragglerModel]] = {
     "worker_speeds": worker_speeds,
 }
 
+_GIN_NAMES = {"constant": "stragglers.constant"}
+"""What config files call a factory of whose name there is another."""
+
 
 class Call(NamedTuple):
     """The call of a factory.
@@ -52,19 +55,24 @@ class Call(NamedTuple):
         return _FACTORIES[self.name](**values)
 
     @property
+    def gin_name(self) -> str:
+        """What config files call the factory."""
+        return _GIN_NAMES.get(self.name, self.name)
+
+    @property
     def names(self) -> str:
         """The factory and those that it is given, as in `scaled(markov(weibull))`."""
         inner = [value.names for value in self.arguments.values() if isinstance(value, Call)]
         return f"{self.name}({inner[0]})" if inner else self.name
 
     def lines(self) -> Iterator[str]:
-        """The lines of a config file that bind all parameters; `@name()` is then the model."""
+        """The lines of a config file that bind all parameters; `@gin_name()` is then the model."""
         for parameter, value in self.arguments.items():
             if isinstance(value, Call):
-                yield f"{self.name}.{parameter} = @{value.name}()"
+                yield f"{self.gin_name}.{parameter} = @{value.gin_name}()"
                 yield from value.lines()
             else:
-                yield f"{self.name}.{parameter} = {value!r}"
+                yield f"{self.gin_name}.{parameter} = {value!r}"
 
 
 def call(name: str, **arguments: Any) -> Call:

@@ -27,12 +27,14 @@ class Family(NamedTuple):
       log_density: `(z, shape) -> ` the logarithm of the density at `z = seconds / scale`, for a scale of 1.
       call: `(scale, shape) ->` the factory's call; the scale may be one a worker.
       num_shapes: parameters besides the scale.
+      has_shortest: whether no time is below a multiple of the scale that is above 0.
     """
 
     fit: Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, float]]
     log_density: Callable[[np.ndarray, float], np.ndarray]
     call: Callable[[Any, float], Call]
     num_shapes: int
+    has_shortest: bool
 
 
 def maximum_likelihood(family: Family, seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, float]:
@@ -124,24 +126,28 @@ FAMILIES = {
         _fit_exponential,
         lambda z, shape: np.where(z >= 0, -z, -np.inf),
         lambda scale, shape: call("exponential", mean=scale),
-        0,
+        num_shapes=0,
+        has_shortest=False,
     ),
     "shifted_exponential": Family(
         _fit_shifted_exponential,
         lambda z, shape: np.where(z >= shape * (1 - _TINY), shape - z, -np.inf),
         lambda scale, shape: call("shifted_exponential", shift=shape * scale, mean=scale),
-        1,
+        num_shapes=1,
+        has_shortest=True,
     ),
     "pareto": Family(
         _fit_pareto,
         lambda z, shape: np.where(z >= 1 - _TINY, math.log(shape) - (shape + 1) * np.log(z), -np.inf),
         lambda scale, shape: call("pareto", minimum=scale, shape=shape),
-        1,
+        num_shapes=1,
+        has_shortest=True,
     ),
     "weibull": Family(
         _fit_weibull,
         lambda z, shape: math.log(shape) + (shape - 1) * np.log(z) - z**shape,
         lambda scale, shape: call("weibull", scale=scale, shape=shape),
-        1,
+        num_shapes=1,
+        has_shortest=False,
     ),
 }

@@ -44,8 +44,8 @@ def fit(
       trace: a `Trace`, of which the seconds of computing count; or float[T, W] seconds, NaN where not measured, inf
         for a failed worker; or a file for `read_trace`.
       held_out: the share of the steps that models are ranked on, between 0 and 1.
-      num_simulated: how many of the best models of times are simulated, for their statistics; all models of patterns
-        are, and those without a likelihood. Each takes a second or so to compile.
+      num_simulated: how many models are simulated, for their statistics: the best ones of each ranking, and as many of
+        those that have no likelihood. Each takes a second or so to compile.
       seed: of what is random: resampled blocks, simulated times.
 
     Raises:
@@ -68,7 +68,7 @@ def fit(
     return Fits(
         times=ranking.of_times(_with_failures(first, [*independent.candidates(finite), *hidden.candidates(finite)])),
         patterns=ranking.of_patterns([*patterns.candidates(finite), *bursts.candidates(finite)]),
-        others=tuple(ranking.fit(candidate) for candidate in point_masses.candidates(finite)),
+        others=ranking.unranked(list(point_masses.candidates(finite))),
         not_fitted=_not_fitted(first),
         measured=statistics(seconds),
         num_fitted=num_fitted,
@@ -130,18 +130,22 @@ class _Ranking:
 
     def of_times(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Ranked by the likelihood of the times."""
-        return self._ranked(candidates, self._density, self._num_simulated)
+        return self._ranked(candidates, self._density)
 
     def of_patterns(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Ranked by the likelihood of who is slow when."""
-        return self._ranked(candidates, np.full_like(self._density, 0.5), len(candidates))
+        return self._ranked(candidates, np.full_like(self._density, 0.5))
 
-    def _ranked(self, candidates: Sequence[Candidate], background: np.ndarray, num_simulated: int) -> tuple[Fit, ...]:
-        """The best first, of which so many are simulated."""
+    def unranked(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
+        """Models without a likelihood."""
+        return tuple(self._fit(candidate, index) for index, candidate in enumerate(candidates))
+
+    def _ranked(self, candidates: Sequence[Candidate], background: np.ndarray) -> tuple[Fit, ...]:
+        """The best first."""
         values = [self._scores(candidate, background) for candidate in candidates]
         order = sorted(range(len(values)), key=lambda i: -float(np.nanmean(values[i])))
         return tuple(
-            self.fit(candidates[i], is_simulated=rank < num_simulated)._replace(
+            self._fit(candidates[i], rank)._replace(
                 held_out=scores.score(values[i], self._block_key),
                 behind=scores.score(values[order[0]] - values[i], self._block_key),
             )
@@ -154,10 +158,10 @@ class _Ranking:
         values = candidate.log_likelihood(self._seconds)[self._num_fitted :]
         return scores.with_background(values, background, self._share)
 
-    def fit(self, candidate: Candidate, *, is_simulated: bool = True) -> Fit:
-        """The model without scores, and what it simulates."""
+    def _fit(self, candidate: Candidate, rank: int) -> Fit:
+        """The model without scores, and what it simulates if it is among the first."""
         simulated = None
-        if is_simulated:
+        if rank < self._num_simulated:
             model = candidate.call.model
             simulated = statistics(np.asarray(sample_durations(model, self._sample_key, *self._shape), np.float64))
         return Fit(candidate.name, candidate.call, candidate.num_parameters, None, None, simulated, candidate.note)

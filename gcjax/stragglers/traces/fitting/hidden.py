@@ -23,6 +23,9 @@ from gcjax.stragglers.traces.fitting.patterns import threshold
 _NUM_TRIALS = 8  # passes from each beginning
 _MAX_PASSES = 60
 _TOLERANCE = 1e-6  # nats a time that a pass must win
+_STEPS = (1.5, 1.2, 1.06, 1.02, 1.005, 1.001)
+"""Factors on the slowdown that are tried; the first only where there is no shortest time."""
+_MAX_STEPS = 8  # with each factor
 _RATIOS = (1.3, 2.0)
 """Beginnings: what is slower than so many times the median of its worker. Another is the best threshold for all."""
 
@@ -62,10 +65,10 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     for family in FAMILIES.values():
         for is_scaled in (False, True)[: seconds.shape[1]]:
             for has_memory in (True, False):
-                yield _candidate(Kind(family, is_scaled, has_memory), seconds)
+                yield candidate(Kind(family, is_scaled, has_memory), seconds)
 
 
-def _candidate(kind: Kind, seconds: np.ndarray) -> Candidate:
+def candidate(kind: Kind, seconds: np.ndarray) -> Candidate:
     """The model of one kind."""
     parameters = _with_slow_states(fitted(kind, seconds))
     probability, persistence = parameters.chain
@@ -91,7 +94,24 @@ def fitted(kind: Kind, seconds: np.ndarray) -> Parameters:
     beginnings.append(seconds > threshold(seconds))
     trials = [_improved(kind, seconds, _first(kind, seconds, slow), _NUM_TRIALS) for slow in beginnings]
     best = max(trials, key=lambda parameters: _mean_log_likelihood(kind, parameters, seconds))
-    return _improved(kind, seconds, best, _MAX_PASSES)
+    return _improved(kind, seconds, _shifted(kind, seconds, best), _MAX_PASSES)
+
+
+def _shifted(kind: Kind, seconds: np.ndarray, best: Parameters) -> Parameters:
+    """The best of this and of what comes from larger and smaller slowdowns.
+
+    EM alone cannot leave a slowdown where slow units have a shortest time: the times below it are never slow again.
+    """
+    likelihood = _mean_log_likelihood(kind, best, seconds)
+    for step in _STEPS if kind.family.has_shortest else _STEPS[:1]:
+        for factor in (step, 1 / step):
+            for _ in range(_MAX_STEPS):
+                moved = best._replace(slowdown=best.slowdown * factor)
+                trial = _improved(kind, seconds, moved, _NUM_TRIALS)
+                if (value := _mean_log_likelihood(kind, trial, seconds)) < likelihood + _TOLERANCE:
+                    break
+                best, likelihood = trial, value
+    return best
 
 
 def _with_slow_states(parameters: Parameters) -> Parameters:

@@ -37,7 +37,7 @@ class Fit(NamedTuple):
     @property
     def gin(self) -> str:
         """Lines of a config file with which `compare` draws its durations from the model."""
-        return "\n".join([f"compare.stragglers = @{self.call.name}()", *self.call.lines()])
+        return "\n".join([f"compare.stragglers = @{self.call.gin_name}()", *self.call.lines()])
 
     @property
     def is_behind(self) -> bool:
@@ -80,7 +80,11 @@ class Fits(NamedTuple):
         """One sentence: the best model, and which cannot be told from it."""
         rivals = [fit.name for fit in self.times[1:] if not fit.is_behind]
         shown = ", ".join(rivals[:3]) + (f" and {len(rivals) - 3} more" if len(rivals) > 3 else "")
-        end = f"; {shown} cannot be told from it" if rivals else ", and the intervals of its lead over all others are above 0"
+        end = (
+            f"; {shown} cannot be told from it"
+            if rivals
+            else ", and the intervals of its lead over all others are above 0"
+        )
         return f"Best on the held-out steps: {self.best.name}{end}."
 
     @property

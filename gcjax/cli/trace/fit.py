@@ -1,0 +1,56 @@
+"""The command `gcjax trace fit`."""
+
+import argparse
+from typing import Any
+
+from gcjax.cli.trace import trace_file
+
+
+def add(commands: Any) -> None:
+    """Adds `gcjax trace fit`."""
+    parser = commands.add_parser(
+        "fit", help="fit all straggler models, ranked by steps that they were not fitted to",
+        description="One sentence first: which model foretells the last steps best. Then how well all models do, what "
+        "they simulate, and the best one as lines of a config.",
+    )  # fmt: skip
+    trace_file.add_options(parser)
+    parser.add_argument(
+        "--held-out", metavar="SHARE", type=float, default=0.3,
+        help="share of the steps, the last ones, by which models are ranked (default: 0.3)",
+    )  # fmt: skip
+    parser.add_argument("--seed", metavar="SEED", type=int, default=0, help="of what is drawn (default: 0)")
+    parser.add_argument(
+        "--out", metavar="FILE", help="write a config file to include: the best model, all others as comments"
+    )
+    parser.set_defaults(command=command, name_of_command="trace fit")
+
+
+def command(options: argparse.Namespace) -> None:
+    """`gcjax trace fit`: prints the models and how well they do; writes the config file if asked to."""
+    from rich.text import Text
+
+    from gcjax.cli import cached_programs
+    from gcjax.cli.trace import fit_json, fit_tables
+    from gcjax.progress import console
+    from gcjax.stragglers import fit
+
+    trace = trace_file.trace(options)
+    cached_programs.keep()
+    fits = fit(trace, held_out=options.held_out, seed=options.seed)
+    if options.out is not None:
+        _write(options.out, fits.gin)
+    if options.json:
+        options.result = {"file": options.file, **fit_json.of_fits(fits)}
+        return
+    for part in fit_tables.parts(fits):
+        console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole
+
+
+def _write(file: str, text: str) -> None:
+    """Writes the config file; a `ValueError` if it cannot be written."""
+    from pathlib import Path
+
+    try:
+        Path(file).write_text(text)
+    except OSError as error:
+        raise ValueError(f"--out must be a file that can be written; {file} cannot: {error.strerror}.") from None

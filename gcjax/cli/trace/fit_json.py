@@ -1,0 +1,53 @@
+"""What `gcjax trace fit --json` prints."""
+
+from typing import Any
+
+from gcjax.stragglers.traces.fitting import Fit, Fits
+from gcjax.stragglers.traces.fitting.calls import Call
+from gcjax.stragglers.traces.fitting.scores import Score
+from gcjax.stragglers.traces.fitting.statistics import Statistics
+
+
+def of_fits(fits: Fits) -> dict[str, Any]:
+    """All models, as `gcjax.stragglers.Fits` has them."""
+    return {
+        "verdict": fits.verdict,
+        "steps": {"fitted": fits.num_fitted, "held_out": fits.num_held_out},
+        "zeros_left_out": fits.num_zeros,
+        "is_relative": fits.is_relative,
+        "measured": _statistics(fits.measured),
+        "times": list(map(_fit, fits.times)),
+        "patterns": list(map(_fit, fits.patterns)),
+        "others": list(map(_fit, fits.others)),
+        "not_fitted": fits.not_fitted,
+    }
+
+
+def _fit(fit: Fit) -> dict[str, Any]:
+    """One model."""
+    return {
+        "name": fit.name,
+        "model": _call(fit.call),
+        "num_parameters": fit.num_parameters,
+        "held_out": _score(fit.held_out),
+        "behind": _score(fit.behind),
+        "simulated": None if fit.simulated is None else _statistics(fit.simulated),
+        "note": fit.note,
+        "gin": fit.gin,
+    }
+
+
+def _call(call: Call) -> dict[str, Any]:
+    """A factory and its arguments, of which some are factories with arguments."""
+    arguments = {name: _call(value) if isinstance(value, Call) else value for name, value in call.arguments.items()}
+    return {"factory": call.name, "arguments": arguments}
+
+
+def _score(score: Score | None) -> dict[str, float] | None:
+    """A mean and its interval, in nats a step and worker."""
+    return None if score is None else score._asdict()
+
+
+def _statistics(statistics: Statistics) -> dict[str, float]:
+    """Numbers of times."""
+    return statistics._asdict()

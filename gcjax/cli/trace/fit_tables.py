@@ -1,0 +1,64 @@
+"""What `gcjax trace fit` prints: the verdict, tables of models and of what they simulate, the best as a config."""
+
+import math
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.text import Text
+
+from gcjax.stragglers.traces.fitting import Fit, Fits
+from gcjax.stragglers.traces.fitting.scores import Score
+from gcjax.stragglers.traces.fitting.statistics import Statistics
+from gcjax.tables import RichTable, rich_table
+
+_STATISTICS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slow)", "slowest / median"]
+
+
+def parts(fits: Fits) -> Iterator[Any]:
+    """What is printed, one below the other."""
+    yield Text(fits.verdict, style="bold")
+    yield Text(f"\nFitted to the first {fits.num_fitted:,} steps, ranked on the {fits.num_held_out:,} after them.")
+    if fits.num_zeros:
+        yield Text(f"{fits.num_zeros:,} times of 0 s are left out.")
+    yield Text()
+    yield _ranking("Times: log-likelihood of the held-out times", fits.times)
+    yield Text()
+    yield _ranking("Patterns: log-likelihood of who is slow when, of models whose times are one of two", fits.patterns)
+    yield Text()
+    yield _simulated(fits)
+    yield Text()
+    yield Text("\n".join([*_remarks(fits), "", "The best one, for a config:", fits.best.gin]))
+
+
+def _ranking(title: str, ranked: Sequence[Fit]) -> RichTable:
+    """Models in their order, with intervals."""
+    heads = ["Model", "numbers fitted", "nats a step and worker", "behind the best"]
+    rows = [
+        [fit.name, str(fit.num_parameters), _interval(fit.held_out), _interval(fit.behind) if rank else "-"]
+        for rank, fit in enumerate(ranked)
+    ]
+    return rich_table(title, heads, rows, caption="Intervals of 90 %, of resampled blocks of steps.")
+
+
+def _simulated(fits: Fits) -> RichTable:
+    """The statistics of the trace, and below it those of the models."""
+    models = [*fits.times, *fits.patterns, *fits.others]
+    rows = [["measured", *_cells(fits.measured)]]
+    rows += [[fit.name, *_cells(fit.simulated)] for fit in models if fit.simulated is not None]
+    return rich_table("Measured and simulated", _STATISTICS, rows, caption="Slow: over 1.5 times the step's median.")
+
+
+def _remarks(fits: Fits) -> list[str]:
+    """Why models have no likelihood, or are not fitted."""
+    others = [f"{fit.name}: {fit.note}." for fit in fits.others]
+    return [*others, *(f"{name} is not fitted: {reason}." for name, reason in fits.not_fitted.items())]
+
+
+def _cells(statistics: Statistics) -> list[str]:
+    """Numbers, or a dash where there is none."""
+    return ["-" if math.isnan(value) else f"{value:.3g}" for value in statistics]
+
+
+def _interval(score: Score | None) -> str:
+    """A mean with its interval."""
+    return "-" if score is None else f"{score.mean:.3f} [{score.low:.3f}, {score.high:.3f}]"

@@ -1,0 +1,69 @@
+"""`gcjax trace fit`: the best model first, then all others, and a config file that a run can include."""
+
+import json
+
+import jax
+import numpy as np
+import pytest
+
+from gcjax import cli, stragglers
+
+
+@pytest.fixture
+def trace(tmp_path, monkeypatch):
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", str(tmp_path / "cache"))
+    monkeypatch.setattr("gcjax.cli.cached_programs.keep", lambda: None)
+    model = stragglers.markov(
+        probability=0.3, persistence=0.9, slowdown=3.0, base=stragglers.weibull(scale=2.0, shape=5)
+    )
+    seconds = np.asarray(stragglers.sample_durations(model, jax.random.key(0), 200, 3))
+    stragglers.write_trace(tmp_path / "trace.csv", seconds)
+    return tmp_path / "trace.csv"
+
+
+def fitted(capsys, *arguments):
+    status = cli.main(["trace", "fit", *map(str, arguments)])
+    return status, *capsys.readouterr()
+
+
+@pytest.mark.slow
+def test_the_verdict_comes_first_and_the_best_model_last(trace, capsys, tmp_path):
+    status, out, _ = fitted(capsys, trace, "--out", tmp_path / "fit.gin")
+    fits = stragglers.fit(trace, num_simulated=0)
+    assert status == 0
+    assert out.startswith(fits.verdict)
+    assert "Fitted to the first 140 steps, ranked on the 60 after them." in out
+    assert all(fit.name in out for fit in (*fits.times, *fits.patterns, *fits.others))
+    assert "failed_count is not fitted: nobody failed." in out and "measured" in out
+    assert out.strip().endswith(fits.best.gin)
+    assert (tmp_path / "fit.gin").read_text() == fits.gin
+
+
+@pytest.mark.slow
+def test_scripts_get_one_object(trace, capsys):
+    status, out, _ = fitted(capsys, trace, "--json", "--held-out", 0.5, "--seed", 3)
+    result = json.loads(out, parse_constant=pytest.fail)
+    fits = stragglers.fit(trace, held_out=0.5, seed=3, num_simulated=0)
+    assert status == 0 and (result["command"], result["file"]) == ("trace fit", str(trace))
+    assert result["steps"] == {"fitted": 100, "held_out": 100}
+    assert [fit["name"] for fit in result["times"]] == [fit.name for fit in fits.times]
+    assert result["times"][0]["held_out"] == fits.best.held_out._asdict()
+    assert result["times"][0]["gin"] == fits.best.gin
+    assert result["times"][0]["simulated"]["median"] > 0 and result["times"][-1]["simulated"] is None
+    assert set(result["measured"]) == {"median", "tail", "slow", "slow_again", "slowest"}
+    assert result["others"][0]["model"]["factory"] == "constant"
+
+
+def test_what_cannot_be_fitted_is_said(trace, capsys, tmp_path):
+    status, _, err = fitted(capsys, tmp_path / "nowhere.csv")
+    assert status == 2 and "can be read; got" in err
+    status, _, err = fitted(capsys, trace, "--held-out", 1.5)
+    assert status == 2 and "held_out must be above 0 and at most 1; got 1.5" in err
+    status, _, err = fitted(capsys, trace, "--columns", "worker=host,step=unit,compute=seconds")
+    assert status == 2 and "has no column 'host'" in err
+
+
+@pytest.mark.slow
+def test_a_config_file_that_cannot_be_written_is_said(trace, capsys, tmp_path):
+    status, _, err = fitted(capsys, trace, "--out", tmp_path / "none" / "fit.gin")
+    assert status == 2 and "--out must be a file that can be written" in err and "No such file" in err

@@ -1,0 +1,208 @@
+"""Models are ranked by steps that they were not fitted to, with intervals, and written as configs load them."""
+
+import gin
+import jax
+import numpy as np
+import pytest
+
+from gcjax import config, progress, stragglers
+from gcjax.stragglers import StragglerModel
+from gcjax.stragglers.traces.fitting import scores
+from gcjax.stragglers.traces.fitting.statistics import statistics
+from tests.stragglers.fitting.test_recovery import simulated
+
+WEIBULL = stragglers.weibull(scale=3.0, shape=5.0)
+MODELS: dict = {}
+
+
+@config.experiment
+def fitted_sampler(stragglers: StragglerModel, *, out, progress):
+    """An experiment that only keeps its straggler model."""
+    MODELS["model"] = stragglers
+
+
+@pytest.fixture
+def sampled(tmp_path):
+    """The durations of 4 workers that a config with these lines leads to."""
+
+    def durations(text):
+        text = "run.experiment = @fitted_sampler\n" + text.replace("compare.stragglers", "fitted_sampler.stragglers")
+        (tmp_path / "fit.gin").write_text(text)
+        config.load(tmp_path / "fit.gin", [])
+        config.start(tmp_path, progress.silent())
+        return np.asarray(stragglers.sample_durations(MODELS["model"], jax.random.key(0), 3, 4))
+
+    yield durations
+    gin.clear_config()
+    MODELS.clear()
+
+
+def markov(persistence):
+    return simulated(
+        stragglers.markov(probability=0.3, persistence=persistence, slowdown=3.0, base=WEIBULL), 500, 4
+    )  # fmt: skip
+
+
+def by_name(fits):
+    return {fit.name: fit for fit in fits}
+
+
+@pytest.fixture(scope="module")
+def persistent():
+    return stragglers.fit(markov(0.9), num_simulated=0)
+
+
+def test_markov_beats_independent_times_where_slowness_persists(persistent):
+    fits = by_name(persistent.times)
+    assert "markov(weibull)" in persistent.best.name and "no memory" not in persistent.best.name
+    assert not fits["markov(weibull)"].is_behind
+    assert fits["markov(weibull), no memory"].is_behind and fits["markov(weibull), no memory"].behind.mean > 0.2
+    for name in ("exponential", "shifted_exponential", "pareto", "weibull", "scaled(weibull)", "delayed(exponential)"):
+        assert fits[name].is_behind
+    patterns = by_name(persistent.patterns)
+    assert persistent.patterns[0].name == "markov" and patterns["bimodal"].is_behind
+
+
+@pytest.mark.slow
+def test_markov_beats_nothing_where_times_are_independent():
+    fits = by_name(stragglers.fit(markov(0.3), num_simulated=0).times)
+    with_memory, without = fits["markov(weibull)"], fits["markov(weibull), no memory"]
+    assert abs(with_memory.held_out.mean - without.held_out.mean) < 0.01
+    assert not without.is_behind
+    fits = by_name(stragglers.fit(simulated(WEIBULL, 500, 4), num_simulated=0).times)
+    assert not fits["weibull"].is_behind
+    assert fits["markov(weibull)"].held_out.mean < fits["weibull"].held_out.mean + 0.01
+
+
+def test_scores_of_a_held_out_part_are_the_logarithms_of_densities():
+    """Of exponential times by hand; the background is 1 / (n + 1) of the density."""
+    seconds = simulated(stragglers.exponential(mean=2.0), 100, 3)
+    fits = stragglers.fit(seconds, held_out=0.25, num_simulated=0)
+    assert (fits.num_fitted, fits.num_held_out) == (75, 25)
+    first, last = seconds[:75], seconds[75:]
+    middle, share = np.median(first), 1 / 226
+    density = np.exp(-last / first.mean()) / first.mean()
+    values = np.log((1 - share) * density + share * 0.5 * middle / (middle + last) ** 2)
+    actual = by_name(fits.times)["exponential"]
+    assert actual.held_out.mean == pytest.approx(values.mean(), rel=1e-6)
+    assert actual.held_out.low < values.mean() < actual.held_out.high
+    names = [fit.held_out.mean for fit in fits.times]
+    assert names == sorted(names, reverse=True)
+
+
+@pytest.mark.slow
+def test_one_time_that_was_impossible_does_not_decide():
+    seconds = simulated(stragglers.shifted_exponential(shift=2.0, mean=0.5), 300, 4)
+    seconds[-1, 0] = 1.9
+    fits = by_name(stragglers.fit(seconds, num_simulated=0).times)
+    assert fits["exponential"].is_behind and not fits["shifted_exponential"].is_behind
+    assert np.isfinite([fit.held_out.mean for fit in fits.values()]).all()
+
+
+def test_intervals_of_means_cover_them_also_where_steps_are_alike():
+    """90 % of 100 series of means of 0, where neighbours are alike, about 90 times."""
+    rng, covered = np.random.default_rng(0), 0
+    for _ in range(100):
+        steps = np.convolve(rng.normal(size=1004), np.ones(5), mode="valid")
+        low, high = np.quantile(scores.block_means(steps[:, None], jax.random.key(0)), [0.05, 0.95])
+        covered += low < 0 < high
+    assert 78 <= covered <= 97
+
+
+@pytest.mark.slow
+def test_every_model_of_the_table_is_fitted_or_says_why(persistent):
+    fitted = " ".join(fit.name for fit in (*persistent.times, *persistent.patterns, *persistent.others))
+    for name in stragglers.TABLE:
+        assert (name in fitted) != (name in persistent.not_fitted), name
+    failing = np.where(np.arange(500)[:, None] % 50 == 0, np.inf, markov(0.3))
+    fits = stragglers.fit(failing, num_simulated=0)
+    assert set(fits.not_fitted) == {"replay"} and len(fits.times) == len(persistent.times) + 1
+    names = " ".join(fit.name for fit in fits.times)
+    assert all(name in names for name in ("failed_count", "failed_probability"))
+
+
+@pytest.mark.slow
+def test_the_lines_of_every_model_load_and_sample(persistent, sampled):
+    for fit in (persistent.best, *persistent.patterns, *persistent.others):
+        expected = stragglers.sample_durations(fit.model, jax.random.key(0), 3, 4)
+        np.testing.assert_array_equal(sampled(fit.gin), expected, err_msg=fit.name)
+    expected = stragglers.sample_durations(persistent.best.model, jax.random.key(0), 3, 4)
+    np.testing.assert_array_equal(sampled(persistent.gin), expected)
+
+
+@pytest.mark.slow
+def test_the_lines_of_failures_load_and_sample(sampled):
+    seconds = simulated(stragglers.failed_workers(WEIBULL, workers=(1,), onset=30), 100, 4)
+    fits = by_name(stragglers.fit(seconds, num_simulated=0).times)
+    for name in ("failed_workers", "failed_probability"):
+        fit = next(fit for fit in fits.values() if fit.name.startswith(name))
+        expected = stragglers.sample_durations(fit.model, jax.random.key(0), 3, 4)
+        np.testing.assert_array_equal(sampled(fit.gin), expected)
+
+
+@pytest.mark.slow
+def test_every_commented_model_loads_too(persistent, sampled):
+    """Each section of the file, without the marks of comments, is a config."""
+    sections = persistent.gin.strip().split("\n\n")[1:]
+    assert len(sections) == len(persistent.times) + len(persistent.patterns) + len(persistent.others)
+    for section in sections[1:4]:
+        _, *lines = [line.removeprefix("# ") for line in section.splitlines()]
+        assert sampled("\n".join(lines)).shape == (3, 4)
+
+
+def test_statistics_by_hand():
+    seconds = np.array([[1.0, 1, 1, 4], [1, 2, 2, 4], [1, 1, 1, np.inf], [2, np.nan, 1, 1]])
+    actual = statistics(seconds)
+    assert actual.median == 1 and actual.slow == pytest.approx(4 / 15) and actual.slow_again == pytest.approx(2 / 3)
+    assert actual.slowest == pytest.approx((4 + 2) / 2)
+    assert actual.tail == pytest.approx(4.0)
+
+
+@pytest.mark.slow
+def test_what_is_simulated_is_like_what_was_measured():
+    fits = stragglers.fit(simulated(WEIBULL, 300, 4), num_simulated=1)
+    assert fits.times[1].simulated is None
+    np.testing.assert_allclose(fits.best.simulated[:2], fits.measured[:2], rtol=0.1)
+    assert fits.best.simulated.slow == pytest.approx(fits.measured.slow, abs=0.01)
+
+
+@pytest.mark.slow
+def test_workers_that_join_leave_or_take_no_time(tmp_path):
+    seconds = simulated(WEIBULL, 100, 4)
+    seconds[:80, 3], seconds[50:, 0], seconds[5, 1] = np.nan, np.nan, 0
+    fits = stragglers.fit(seconds, num_simulated=0)
+    assert fits.num_zeros == 1 and np.isfinite([fit.held_out.mean for fit in fits.times]).all()
+    assert len(by_name(fits.times)["scaled(weibull)"].call.arguments["factor"]) == 4
+    stragglers.write_trace(tmp_path / "trace.csv", seconds)
+    assert stragglers.fit(tmp_path / "trace.csv", num_simulated=0).best == fits.best
+
+
+def test_the_same_seed_gives_the_same():
+    seconds = simulated(WEIBULL, 60, 2)
+    assert stragglers.fit(seconds, num_simulated=0) == stragglers.fit(seconds, num_simulated=0)
+    other = stragglers.fit(seconds, num_simulated=0, seed=1)
+    assert other.best.held_out.low != stragglers.fit(seconds, num_simulated=0).best.held_out.low
+
+
+def test_traces_that_cannot_be_fitted_are_refused():
+    ones = np.ones((100, 2))
+    for seconds, settings, match in (
+        (ones[:20], {}, "at least 8 steps and ranked on as many; got 14 and 6 of 20 steps"),
+        (ones, {"held_out": 0.95}, "got 5 and 95 of 100 steps. Measure more steps, or change held_out=0.95"),
+        (ones, {"held_out": 0.0}, "held_out must be above 0"),
+        (ones * np.nan, {}, "the fitted steps of a trace must have a time above 0 that is finite"),
+        (np.where(np.arange(100)[:, None] < 80, 1, np.inf), {"held_out": 0.2}, "the held-out steps of a trace must"),
+        (ones.astype(int), {}, r"must be float\[T, W\]"),
+        (ones, {"num_simulated": -1}, "num_simulated must be a whole number"),
+    ):
+        with pytest.raises(ValueError, match=match):
+            stragglers.fit(seconds, **settings)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_workers", [1, 2])
+def test_times_that_are_all_equal_and_single_workers(num_workers):
+    fits = stragglers.fit(np.full((40, num_workers), 2.5), num_simulated=0)
+    assert by_name(fits.others)["constant"].call.arguments["seconds"] == (2.5,) * num_workers
+    fits = stragglers.fit(simulated(WEIBULL, 60, num_workers), num_simulated=0)
+    assert ("scaled" in fits.not_fitted) == (num_workers == 1)
