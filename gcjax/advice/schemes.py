@@ -5,13 +5,13 @@ papers use. Letters: W workers.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 import jax
 import numpy as np
 
-from gcjax import codes, protocols
+from gcjax import codes, protocols, registry
 from gcjax.advice.base import Scheme
 from gcjax.codes import assignments, stopping
 from gcjax.protocols import Protocol
@@ -37,8 +37,12 @@ NEEDS_TASK = {
 }
 """Protocols that cannot be scheduled without training."""
 
-_PARTS = {"side_by_side": "it is made of several codes; m_sgc is", "coded": "it is given a code; all the codes are"}
+PARTS = {"side_by_side": "it is made of several codes; m_sgc is", "coded": "it is given a code; all the codes are"}
 """What is tried as a part of others."""
+
+
+Row = tuple[str, str, Callable[[], Protocol | Scheme]]
+"""The name of a scheme, its setting, and what makes it."""
 
 
 class _Job(NamedTuple):
@@ -57,16 +61,28 @@ class _Job(NamedTuple):
     key: jax.Array
 
 
-def default_schemes(seconds: np.ndarray) -> tuple[list[Scheme], dict[str, str]]:
-    """The schemes for a trace `float64[T, W]` of seconds, and name -> why, for those that are left out.
+def default_schemes(seconds: np.ndarray, *, names: Sequence[str] | None = None) -> tuple[list[Scheme], dict[str, str]]:
+    """The schemes for a trace, and name -> why, for those that are left out.
 
     A code that does not exist for W workers is left out with the reason that its factory gives.
+
+    Args:
+      seconds: float64[T, W] of the trace, without gaps; some parameters are of its medians.
+      names: of protocols and codes; all that need no task if None.
+
+    Raises:
+      ValueError: if a name is of no scheme.
     """
-    median_of_worker = np.median(seconds, axis=0)
-    job = _Job(seconds.shape[1], median_of_worker, float(np.median(seconds)), jax.random.key(0))
+    rows = factories(seconds)
+    for name in names or ():
+        if name not in {row[0] for row in rows}:
+            nearest = registry.nearest(name, [row[0] for row in rows])
+            raise ValueError(f"names must be of schemes that are tried; got '{name}'. {nearest}")
     schemes, left_out = [], {name: f"has the times of {other}" for name, other in SAME_TIMES.items()}
     left_out |= {name: f"needs a task: {reason}" for name, reason in NEEDS_TASK.items()}
-    for name, setting, make in (*_synchronous(job), *_asynchronous(job), *_local(job), *_coded(job)):
+    for name, setting, make in rows:
+        if names is not None and name not in names:
+            continue
         try:
             scheme = make()
         except ValueError as error:
@@ -76,7 +92,10 @@ def default_schemes(seconds: np.ndarray) -> tuple[list[Scheme], dict[str, str]]:
     return schemes, left_out
 
 
-Row = tuple[str, str, Callable[[], Protocol | Scheme]]
+def factories(seconds: np.ndarray) -> list[Row]:
+    """The name, the setting, and what makes the scheme, of each scheme for a trace `float64[T, W]` of seconds."""
+    job = _Job(seconds.shape[1], np.median(seconds, axis=0), float(np.median(seconds)), jax.random.key(0))
+    return [*_synchronous(job), *_asynchronous(job), *_local(job), *_coded(job)]
 
 
 def _synchronous(job: _Job) -> Iterator[Row]:
