@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gcjax import _validate
-from gcjax.advice import blocks, evaluation, simulation, verdicts
+from gcjax.advice import blocks, evaluation, parallel, simulation, verdicts
 from gcjax.advice.base import CLASS_OF, LOCAL, STALE, Advice, Scheme, SchemeAdvice
 from gcjax.advice.evaluation import Baseline, Figures
 from gcjax.advice.labels import label
 from gcjax.advice.schemes import BASELINE, default_schemes
+from gcjax.advice.training import check_study, trained
 from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, bsp
 from gcjax.stragglers.traces.base import Trace, of_array
@@ -72,6 +73,8 @@ def advise(
     seconds, num_filled = blocks.step_seconds(trace)
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     num_steps, num_workers = seconds.shape
+    if study is not None:
+        check_study(study, num_workers)
     length = blocks.default_block_steps(num_steps) if block_steps is None else block_steps
     _validate.integer("block_steps", length, minimum=1, maximum=num_steps + 7)
     tried, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
@@ -81,9 +84,11 @@ def advise(
     counts = np.concatenate([np.ones((1, len(first))), counts])  # the trace itself comes first
     base = evaluation.baseline(seconds, first, length, counts)
     results = []
-    for index, scheme in enumerate(tried):
-        progress.update(label(scheme), index / len(tried))
-        results.append(_simulated(scheme, seconds, first, length, counts))
+    with parallel.pool() as pool:  # compiling one scheme while another one is simulated
+        futures = [pool.submit(_simulated, scheme, seconds, first, length, counts) for scheme in tried]
+        for index, scheme in enumerate(tried):
+            progress.update(label(scheme), index / len(tried))
+            results.append(futures[index].result())
     rows = _sorted_rows(results, base, length)
     advice = Advice(
         verdict="",
@@ -103,9 +108,7 @@ def advise(
         | {"slowest of each step": base.bsp[1:], "median of each step": base.median[1:]},
     )
     if study is not None:
-        from gcjax.advice import training
-
-        advice = training.trained(advice, seconds, study, progress)
+        advice = trained(advice, seconds, study, progress)
     return advice._replace(verdict=verdicts.verdict(advice))
 
 

@@ -12,6 +12,7 @@ import jax
 import numpy as np
 
 from gcjax import codes, protocols, registry
+from gcjax.advice import parallel
 from gcjax.advice.base import Scheme
 from gcjax.codes import assignments, stopping
 from gcjax.protocols import Protocol
@@ -80,15 +81,16 @@ def default_schemes(seconds: np.ndarray, *, names: Sequence[str] | None = None) 
             raise ValueError(f"names must be of schemes that are tried; got '{name}'. {nearest}")
     schemes, left_out = [], {name: f"has the times of {other}" for name, other in SAME_TIMES.items()}
     left_out |= {name: f"needs a task: {reason}" for name, reason in NEEDS_TASK.items()}
-    for name, setting, make in rows:
-        if names is not None and name not in names:
-            continue
-        try:
-            scheme = make()
-        except ValueError as error:
-            left_out[name] = str(error)
-            continue
-        schemes.append(scheme if isinstance(scheme, Scheme) else Scheme(name, setting, scheme))
+    wanted = [row for row in rows if names is None or row[0] in names]
+    with parallel.pool() as pool:
+        futures = [pool.submit(make) for _, _, make in wanted]
+        for (name, setting, _), future in zip(wanted, futures, strict=True):
+            try:
+                scheme = future.result()
+            except ValueError as error:
+                left_out[name] = str(error)
+                continue
+            schemes.append(scheme if isinstance(scheme, Scheme) else Scheme(name, setting, scheme))
     return schemes, left_out
 
 
@@ -104,9 +106,9 @@ def _synchronous(job: _Job) -> Iterator[Row]:
     yield BASELINE, "", protocols.bsp
     yield "k_sync", f"K={num - 1}", lambda: protocols.k_sync(num_contributions=num - 1)
     yield "k_batch_sync", f"K={num}", lambda: protocols.k_batch_sync(num_contributions=num)
-    yield "anytime_minibatch", f"{job.median:.3g} s, 8 units a step", lambda: Scheme(
-        "anytime_minibatch", f"{job.median:.3g} s, 8 units a step",
-        protocols.anytime_minibatch(seconds=job.median), units_per_step=8,
+    yield "anytime_minibatch", f"{job.median:.3g} s, 4 units a step", lambda: Scheme(
+        "anytime_minibatch", f"{job.median:.3g} s, 4 units a step",
+        protocols.anytime_minibatch(seconds=job.median), units_per_step=4,
     )  # fmt: skip
 
 

@@ -9,7 +9,7 @@ import pytest
 
 import gcjax
 from gcjax import protocols
-from gcjax.advice import page, simulation, training
+from gcjax.advice import page, simulation
 from gcjax.advice.advise import advise
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Scheme
 from gcjax.advice.blocks import default_block_steps, draws, rows, starts
@@ -255,13 +255,15 @@ def test_with_a_task_the_best_of_each_class_is_trained():
     assert "Trained on your task" in advice.verdict and page.REACH in page.heads(advice)
 
 
-def test_a_study_of_other_workers_is_refused(slow_worker_advice):
-    study = gcjax.study.Study(
-        task=gcjax.tasks.linear_regression(num_chunks=3, num_examples=6, num_features=2),
-        optimizer=optax.sgd(0.1), num_workers=3, num_units=4, target=0.1, metric="suboptimality",
-    )  # fmt: skip
-    with pytest.raises(ValueError, match=r"workers of the trace, 4; got 3\. Set study\.num_workers = 4"):
-        training.trained(slow_worker_advice, one_slow_worker(), study, None)
+@pytest.mark.parametrize("changes, match", [
+    ({"num_workers": 3}, r"workers of the trace, 4; got 3\. Set study\.num_workers = 4"),
+    ({"target": None}, "target must be the value that suboptimality is to reach"),
+])  # fmt: skip
+def test_a_study_that_does_not_fit_is_refused_before_anything_is_simulated(changes, match):
+    fields = {"num_workers": 4, "num_units": 4, "target": 0.1, "metric": "suboptimality"} | changes
+    task = gcjax.tasks.linear_regression(num_chunks=3, num_examples=6, num_features=2)
+    with pytest.raises(ValueError, match=match):
+        advise(one_slow_worker(), study=gcjax.study.Study(task=task, optimizer=optax.sgd(0.1), **fields))
 
 
 def test_approximate_codes_count_the_chunks_that_they_use():
