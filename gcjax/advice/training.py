@@ -9,8 +9,8 @@ import numpy as np
 from gcjax.advice import simulation
 from gcjax.advice.base import Advice, Scheme, SchemeAdvice
 from gcjax.advice.labels import label
-from gcjax.advice.schemes import BASELINE
 from gcjax.progress import Progress
+from gcjax.protocols import bsp
 from gcjax.stragglers import replay
 from gcjax.study.base import Study
 from gcjax.study.inputs import Condition
@@ -43,7 +43,7 @@ def trained(advice: Advice, seconds: np.ndarray, study: Study, progress: Progres
     goal = study.goal
     left_out, rows = dict(advice.left_out), []
     for row in advice.schemes:
-        if row.is_fastest_of_class or row.scheme.name == BASELINE:
+        if row.is_fastest_of_class or row.scheme.protocol == bsp():
             try:
                 row = row._replace(reach=_reach(row, seconds, study, progress))
             except ValueError as error:

@@ -3,6 +3,7 @@
 import json
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
@@ -271,3 +272,14 @@ def test_approximate_codes_count_the_chunks_that_they_use():
     advice = advise(one_slow_worker(), schemes={"ignore": protocols.coded(code, stop=stopping.fastest(3))})
     assert row(advice, "ignore").seconds.value == pytest.approx(4 / 3, rel=1e-4)
     assert row(advice, "ignore").exactness == APPROXIMATE
+
+
+def test_a_window_rises_and_falls_and_its_integral_is_its_length():
+    window = simulation._Window(jnp.float32(2), jnp.float32(5), jnp.float32(1))
+    moments = jnp.array([1.0, 2.5, 3.5, 5.5, 7.0, jnp.inf])
+    assert window.weight(moments).tolist() == [0, 0.5, 1, 0.5, 0, 0]
+    starts, stops = jnp.array([0.0, 0.0, 3.0, 5.5, 1.0]), jnp.array([10.0, 2.5, 4.0, 9.0, jnp.inf])
+    assert window.integral(starts, stops).tolist() == [3, 0.125, 1, 0.125, 0]
+    whole = simulation._Window(jnp.float32(0), jnp.float32(5), None)
+    assert whole.weight(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
+    assert whole.integral(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]
