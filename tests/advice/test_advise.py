@@ -15,6 +15,7 @@ from gcjax.advice.advise import advise
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Scheme
 from gcjax.advice.blocks import default_block_steps, draws, rows, starts
 from gcjax.advice.schemes import NEEDS_TASK, PARTS, SAME_TIMES, default_schemes, factories
+from gcjax.advice.windows import Window
 from gcjax.codes import assignments, stopping
 
 NUM_WORKERS = 4
@@ -275,11 +276,11 @@ def test_approximate_codes_count_the_chunks_that_they_use():
 
 
 def test_a_window_rises_and_falls_and_its_integral_is_its_length():
-    window = simulation._Window(jnp.float32(2), jnp.float32(5), jnp.float32(1))
+    window = Window(jnp.float32(2), jnp.float32(5), jnp.float32(1))
     moments = jnp.array([1.0, 2.5, 3.5, 5.5, 7.0, jnp.inf])
     assert window.weight(moments).tolist() == [0, 0.5, 1, 0.5, 0, 0]
     starts, stops = jnp.array([0.0, 0.0, 3.0, 5.5, 1.0]), jnp.array([10.0, 2.5, 4.0, 9.0, jnp.inf])
     assert window.integral(starts, stops).tolist() == [3, 0.125, 1, 0.125, 0]
-    whole = simulation._Window(jnp.float32(0), jnp.float32(5), None)
+    whole = Window(jnp.float32(0), jnp.float32(5), None)
     assert whole.weight(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
     assert whole.integral(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]
