@@ -14,6 +14,7 @@ from pathlib import Path
 import rich
 
 from benchmarks import results
+from benchmarks.advice import what_if
 from benchmarks.algebra import algebra
 from benchmarks.codes import large_plans, plan_masks, roofline
 from benchmarks.engine import asp_commits, bsp_rounds, demo, second_run
@@ -48,6 +49,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "mesh": on_mesh,
     "server": server,
     "traces": traces,
+    "advice": what_if,
     "demo": demo,
 }
 

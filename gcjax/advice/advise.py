@@ -10,11 +10,12 @@ from typing import NamedTuple
 import numpy as np
 
 from gcjax import _validate
-from gcjax.advice import blocks, evaluation, simulation, verdicts
+from gcjax.advice import blocks, evaluation, parallel, simulation, verdicts
 from gcjax.advice.base import CLASS_OF, LOCAL, STALE, Advice, Scheme, SchemeAdvice
 from gcjax.advice.evaluation import Baseline, Figures
 from gcjax.advice.labels import label
 from gcjax.advice.schemes import BASELINE, default_schemes
+from gcjax.advice.training import check_study, trained
 from gcjax.progress import Progress, silent
 from gcjax.protocols import Protocol, bsp
 from gcjax.stragglers.traces.base import Trace, of_array
@@ -40,7 +41,7 @@ def advise(
     work as BSP uses in one, so all schemes are compared at the same number of examples used. Messages are free: a trace
     has the time of communication together with that of waiting.
 
-    The schedules of each scheme are computed on blocks of steps, all workers together. Behind each is the run-in that
+    The schedules of each scheme are computed on blocks of steps, all workers together. Before each is a run-in that
     lets a scheme begin as in the middle of a run. Each bootstrap draws blocks with replacement, the same for all
     schemes. What stragglers cost is the time of BSP minus that with everybody at the step's median.
 
@@ -70,43 +71,59 @@ def advise(
     """
     trace = _trace(trace)
     seconds, num_filled = blocks.step_seconds(trace)
-    _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     num_steps, num_workers = seconds.shape
-    length = blocks.default_block_steps(num_steps) if block_steps is None else block_steps
-    _validate.integer("block_steps", length, minimum=1, maximum=num_steps + 7)
+    if study is not None:
+        check_study(study, num_workers)
+    if gradient_bytes is not None:
+        _validate.single_number("gradient_bytes", gradient_bytes, finite=True)
+    sample = _sample(num_steps, num_bootstraps, block_steps, seed)
     tried, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
-    progress = progress or silent()
-    first = blocks.starts(num_steps, length)
-    counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first), num_steps, length)
-    counts = np.concatenate([np.ones((1, len(first))), counts])  # the trace itself comes first
-    base = evaluation.baseline(seconds, first, length, counts)
-    results = []
-    for index, scheme in enumerate(tried):
-        progress.update(label(scheme), index / len(tried))
-        results.append(_simulated(scheme, seconds, first, length, counts))
-    rows = _sorted_rows(results, base, length)
+    results = _results(tried, seconds, sample, progress or silent())
+    base = evaluation.baseline(seconds, *sample)
     advice = Advice(
         verdict="",
         cost=evaluation.estimate(base.cost),
         bsp_seconds=evaluation.estimate(base.bsp),
         median_seconds=evaluation.estimate(base.median),
-        schemes=rows,
+        schemes=_sorted_rows(results, base, sample.block_steps),
         left_out=left_out,
         num_steps=num_steps,
         num_workers=num_workers,
         num_filled=num_filled,
         is_relative=trace.is_relative,
-        block_steps=length,
+        block_steps=sample.block_steps,
         num_bootstraps=num_bootstraps,
         gradient_bytes=gradient_bytes,
         bootstraps={label(r.scheme): r.figures.seconds[1:] for r in results}
         | {"slowest of each step": base.bsp[1:], "median of each step": base.median[1:]},
     )
     if study is not None:
-        from gcjax.advice import training
-
-        advice = training.trained(advice, seconds, study, progress)
+        advice = trained(advice, seconds, study, progress or silent())
     return advice._replace(verdict=verdicts.verdict(advice))
+
+
+class _Sample(NamedTuple):
+    """The blocks, and what each bootstrap draws of them.
+
+    Attributes:
+      first: int64[G], the first step of each block.
+      block_steps: their length.
+      counts: float64[1 + B, G], how often each block counts on the trace (first) and on each bootstrap.
+    """
+
+    first: np.ndarray
+    block_steps: int
+    counts: np.ndarray
+
+
+def _sample(num_steps: int, num_bootstraps: int, block_steps: int | None, seed: int) -> _Sample:
+    """The blocks of a trace of so many steps, and the draws of the bootstraps."""
+    _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
+    length = blocks.default_block_steps(num_steps) if block_steps is None else block_steps
+    _validate.integer("block_steps", length, minimum=1, maximum=num_steps + 7)
+    first = blocks.starts(num_steps, length)
+    counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first), num_steps, length)
+    return _Sample(first, length, np.concatenate([np.ones((1, len(first))), counts]))
 
 
 class _Result(NamedTuple):
@@ -139,12 +156,24 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
     return list(schemes) if has_baseline else [Scheme(BASELINE, "", bsp()), *schemes]
 
 
-def _simulated(scheme: Scheme, seconds: np.ndarray, first: np.ndarray, block_steps: int, counts: np.ndarray) -> _Result:
-    """What a scheme does with the blocks of a trace `float64[T, W]` that begin at the steps `first int64[G]`.
+def _results(tried: Sequence[Scheme], seconds: np.ndarray, sample: _Sample, progress: Progress) -> list[_Result]:
+    """What the schemes do; one is compiled while another one is simulated."""
+    results = []
+    with parallel.pool() as pool:
+        futures = [pool.submit(_simulated, scheme, seconds, sample) for scheme in tried]
+        for index, (scheme, future) in enumerate(zip(tried, futures, strict=True)):
+            progress.update(label(scheme), index / len(tried))
+            results.append(future.result())
+    return results
+
+
+def _simulated(scheme: Scheme, seconds: np.ndarray, sample: _Sample) -> _Result:
+    """What a scheme does with the blocks of a trace `float64[T, W]`.
 
     Raises:
       ValueError: if it cannot be scheduled on them; the error names the scheme.
     """
+    first, block_steps, counts = sample
     num_workers = seconds.shape[1]
     try:
         sums = simulation.block_sums(scheme, seconds, first, block_steps)

@@ -5,16 +5,15 @@ papers use. Letters: W workers.
 """
 
 import math
-from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
 
 import jax
 import numpy as np
 
-from gcjax import codes, protocols
+from gcjax import protocols, registry
+from gcjax.advice import parallel
 from gcjax.advice.base import Scheme
-from gcjax.codes import assignments, stopping
-from gcjax.protocols import Protocol
+from gcjax.advice.coded_schemes import Job, Row, coded_rows
 
 BASELINE = "bsp"
 
@@ -37,61 +36,61 @@ NEEDS_TASK = {
 }
 """Protocols that cannot be scheduled without training."""
 
-_PARTS = {"side_by_side": "it is made of several codes; m_sgc is", "coded": "it is given a code; all the codes are"}
+PARTS = {"side_by_side": "it is made of several codes; m_sgc is", "coded": "it is given a code; all the codes are"}
 """What is tried as a part of others."""
 
 
-class _Job(NamedTuple):
-    """What default parameters may depend on.
-
-    Attributes:
-      num_workers: W.
-      seconds: float64[W], the median step of each worker.
-      median: seconds, of all steps.
-      key: of random codes.
-    """
-
-    num_workers: int
-    seconds: np.ndarray
-    median: float
-    key: jax.Array
-
-
-def default_schemes(seconds: np.ndarray) -> tuple[list[Scheme], dict[str, str]]:
-    """The schemes for a trace `float64[T, W]` of seconds, and name -> why, for those that are left out.
+def default_schemes(seconds: np.ndarray, *, names: Sequence[str] | None = None) -> tuple[list[Scheme], dict[str, str]]:
+    """The schemes for a trace, and name -> why, for those that are left out.
 
     A code that does not exist for W workers is left out with the reason that its factory gives.
+
+    Args:
+      seconds: float64[T, W] of the trace, without gaps; some parameters are of its medians.
+      names: of protocols and codes; all that need no task if None.
+
+    Raises:
+      ValueError: if a name is of no scheme.
     """
-    median_of_worker = np.median(seconds, axis=0)
-    job = _Job(seconds.shape[1], median_of_worker, float(np.median(seconds)), jax.random.key(0))
+    rows = factories(seconds)
+    for name in names or ():
+        if name not in {row[0] for row in rows}:
+            nearest = registry.nearest(name, [row[0] for row in rows])
+            raise ValueError(f"names must be of schemes that are tried; got '{name}'. {nearest}")
     schemes, left_out = [], {name: f"has the times of {other}" for name, other in SAME_TIMES.items()}
     left_out |= {name: f"needs a task: {reason}" for name, reason in NEEDS_TASK.items()}
-    for name, setting, make in (*_synchronous(job), *_asynchronous(job), *_local(job), *_coded(job)):
-        try:
-            scheme = make()
-        except ValueError as error:
-            left_out[name] = str(error)
-            continue
-        schemes.append(scheme if isinstance(scheme, Scheme) else Scheme(name, setting, scheme))
+    wanted = [row for row in rows if names is None or row[0] in names]
+    with parallel.pool() as pool:
+        futures = [pool.submit(make) for _, _, make in wanted]
+        for (name, setting, _), future in zip(wanted, futures, strict=True):
+            try:
+                scheme = future.result()
+            except ValueError as error:
+                left_out[name] = str(error)
+                continue
+            schemes.append(scheme if isinstance(scheme, Scheme) else Scheme(name, setting, scheme))
     return schemes, left_out
 
 
-Row = tuple[str, str, Callable[[], Protocol | Scheme]]
+def factories(seconds: np.ndarray) -> list[Row]:
+    """The name, the setting, and what makes the scheme, of each scheme for a trace `float64[T, W]` of seconds."""
+    job = Job(seconds.shape[1], np.median(seconds, axis=0), float(np.median(seconds)), jax.random.key(0))
+    return [*_synchronous(job), *_asynchronous(job), *_local(job), *coded_rows(job)]
 
 
-def _synchronous(job: _Job) -> Iterator[Row]:
+def _synchronous(job: Job) -> Iterator[Row]:
     """Rounds from the newest parameters."""
     num = job.num_workers
     yield BASELINE, "", protocols.bsp
     yield "k_sync", f"K={num - 1}", lambda: protocols.k_sync(num_contributions=num - 1)
     yield "k_batch_sync", f"K={num}", lambda: protocols.k_batch_sync(num_contributions=num)
-    yield "anytime_minibatch", f"{job.median:.3g} s, 8 units a step", lambda: Scheme(
-        "anytime_minibatch", f"{job.median:.3g} s, 8 units a step",
-        protocols.anytime_minibatch(seconds=job.median), units_per_step=8,
+    yield "anytime_minibatch", f"{job.median:.3g} s, 4 units a step", lambda: Scheme(
+        "anytime_minibatch", f"{job.median:.3g} s, 4 units a step",
+        protocols.anytime_minibatch(seconds=job.median), units_per_step=4,
     )  # fmt: skip
 
 
-def _asynchronous(job: _Job) -> Iterator[Row]:
+def _asynchronous(job: Job) -> Iterator[Row]:
     """Gradients that can be stale."""
     num = job.num_workers
     sampled, num_groups, levels = min(3, num - 1), max(2, round(math.sqrt(num))), math.ceil(math.log2(num)) + 1
@@ -115,7 +114,7 @@ def _asynchronous(job: _Job) -> Iterator[Row]:
     )
 
 
-def _local(job: _Job) -> Iterator[Row]:
+def _local(job: Job) -> Iterator[Row]:
     """Workers with parameters of their own."""
     num = job.num_workers
     yield "local_sgd", "H=4", lambda: protocols.local_sgd(num_local_steps=4)
@@ -123,54 +122,3 @@ def _local(job: _Job) -> Iterator[Row]:
     yield "stsyn", f"H=4, K={num - 1}", lambda: protocols.stsyn(num_local_steps=4, num_waited=num - 1)
     yield "worker_busy", "", protocols.worker_busy
     yield "worker_busy", "eager", lambda: protocols.worker_busy(eager=True)
-
-
-def _coded(job: _Job) -> Iterator[Row]:
-    """Rounds of codes; each tolerates one straggler, or waits for all but one."""
-    num, key, speeds = job.num_workers, job.key, 1 / np.maximum(job.seconds, job.median * 1e-3)
-    shares = {"num_chunks": 8 * num, "rng_key": key}
-    two, three = (lambda load=load: assignments.cyclic(num, load=load) for load in (2, 3))
-    exact: list[tuple[str, str, Callable[[], codes.GradientCode]]] = [
-        ("cyclic_repetition", "s=1, K=2", lambda: codes.cyclic_repetition(num, num_stragglers=1, rng_key=key)),
-        ("fractional_repetition", "s=1, K=2", lambda: codes.fractional_repetition(num, num_stragglers=1)),
-        ("heterogeneous", "s=0: shares by speed", lambda: codes.heterogeneous(speeds, num_stragglers=0, **shares)),
-        ("heterogeneous", "s=1", lambda: codes.heterogeneous(speeds, num_stragglers=1, **shares)),
-        ("communication_efficient", "s=1, L=2, K=3", lambda: codes.communication_efficient(
-            num, num_stragglers=1, num_blocks=2, rng_key=key)),
-        ("partial", "L=1, K=2", lambda: codes.partial(two())),
-        ("partial", "L=2, K=3", lambda: codes.partial(three(), num_blocks=2, rng_key=key)),
-        ("multi_message", "K=2", lambda: codes.multi_message(two())),
-        ("coded_multi_message", "levels 2, 3", lambda: codes.coded_multi_message(num, levels=(2, 3), rng_key=key)),
-        ("clustered", "2 of cyclic_repetition, s=1", lambda: codes.clustered(
-            codes.cyclic_repetition(_half(num), num_stragglers=1, rng_key=key), num_clusters=2)),
-        ("two_part", "3 chunks, 2 of them coded", lambda: codes.two_part(
-            codes.cyclic_repetition(num, num_stragglers=1, rng_key=key), num_uncoded=1)),
-    ]  # fmt: skip
-    for name, setting, code in exact:
-        yield name, setting, lambda code=code: protocols.coded(code())
-    for name, setting, code in _approximate(job):
-        yield name, setting, lambda code=code: protocols.coded(code(), stop=stopping.fastest(num - 1))
-    slow = {"burst": 1, "window": 2, "max_slow": max(1, num // 8), "rng_key": key}
-    for name, sequential in {"sr_sgc": protocols.sr_sgc, "m_sgc": protocols.m_sgc}.items():
-        yield name, f"B=1, W=2, λ={slow['max_slow']}", lambda make=sequential: make(num, **slow)
-
-
-def _approximate(job: _Job) -> list[tuple[str, str, Callable[[], codes.GradientCode]]]:
-    """Codes whose rounds end when all workers but one have done their load."""
-    num, key = job.num_workers, job.key
-    whole = codes.whole_workers
-    return [
-        ("one_step", "K=2, W-1 waited", lambda: whole(codes.one_step(assignments.cyclic(num, load=2)))),
-        ("optimal_decoding", "K=2, W-1 waited", lambda: whole(codes.optimal_decoding(assignments.cyclic(num, load=2)))),
-        ("graph_code", "R=4, W-1 waited", lambda: codes.graph_code(num, replication=4, rng_key=key)),
-        ("bibd", "K=3, W-1 waited", lambda: codes.bibd(num, load=3)),
-        ("batch_raptor", "s=1, W-1 waited", lambda: codes.batch_raptor(
-            num, num_chunks=2 * num, num_stragglers=1, error=0.05, rng_key=key)),
-    ]  # fmt: skip
-
-
-def _half(num_workers: int) -> int:
-    """Half of the workers; a `ValueError` if they cannot be halved, or their halves are too small for a code."""
-    if num_workers % 2 or num_workers < 6:
-        raise ValueError(f"two clusters of three workers or more need an even number of workers; got {num_workers}.")
-    return num_workers // 2

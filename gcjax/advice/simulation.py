@@ -9,7 +9,7 @@ Letters: W workers, G blocks, N chunks, K chunks that a worker holds, E commits,
 """
 
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,6 +17,7 @@ import numpy as np
 
 from gcjax.advice import blocks
 from gcjax.advice.base import Scheme
+from gcjax.advice.windows import Window, smooth_window, whole_rounds
 from gcjax.codes.base import GradientCode
 from gcjax.protocols.base import Protocol
 from gcjax.protocols.schedule import Schedule
@@ -26,7 +27,7 @@ _MAX_UNITS = 4_000_000  # simulated at once; a unit takes some 100 bytes
 
 
 class BlockSums(NamedTuple):
-    """What adds up over blocks, float[G] each; in the window of each block.
+    """What adds up over blocks, float[G] each, of JAX or NumPy; in the window of each block.
 
     Attributes:
       seconds: of the block.
@@ -42,17 +43,17 @@ class BlockSums(NamedTuple):
       incomplete: commits that are not the same work of each worker.
     """
 
-    seconds: np.ndarray
-    steps: np.ndarray
-    computing: np.ndarray
-    staleness: np.ndarray
-    contributions: np.ndarray
-    max_staleness: np.ndarray
-    computed: np.ndarray
-    contributed: np.ndarray
-    used: np.ndarray
-    messages: np.ndarray
-    incomplete: np.ndarray
+    seconds: Any
+    steps: Any
+    computing: Any
+    staleness: Any
+    contributions: Any
+    max_staleness: Any
+    computed: Any
+    contributed: Any
+    used: Any
+    messages: Any
+    incomplete: Any
 
 
 def units(scheme: Scheme, num_workers: int) -> tuple[int, float]:
@@ -112,78 +113,16 @@ def _sums(protocol: Protocol, repeats: int, steps_before: int, durations: jax.Ar
         """The sums of one block, `float[T, W]`."""
         schedule = protocol.schedule(block, Network())
         if steps_before == 0:
-            window = _whole_rounds(schedule)
+            window = whole_rounds(schedule)
         else:
-            window = _smooth_window(schedule, steps_before * repeats, block.shape[0], protocol.round_units)
+            window = smooth_window(schedule, steps_before * repeats, block.shape[0], protocol.round_units)
         return _sums_of_schedule(protocol, schedule, block, repeats, window)
 
     return jax.vmap(of_block)(durations)
 
 
-class _Window(NamedTuple):
-    """How much moments count: not before `begin`, fully from `begin + ramp` to `end`, not after `end + ramp`.
-
-    In between the weight rises and falls linearly, so that it matters little where in a unit the window begins.
-
-    Attributes:
-      begin: seconds.
-      end: seconds.
-      ramp: seconds; None for a window from `begin`, excluded, to `end`.
-    """
-
-    begin: jax.Array
-    end: jax.Array
-    ramp: jax.Array | None
-
-    @property
-    def seconds(self) -> jax.Array:
-        """float[]: the integral of the weight over all time."""
-        return self.end - self.begin
-
-    def weight(self, time: jax.Array) -> jax.Array:
-        """The weight of each moment; 0 of inf."""
-        if self.ramp is None:
-            return ((time > self.begin) & (time <= self.end)).astype(self.end.dtype)
-        rises, falls = (((time - x) / self.ramp).clip(0, 1) for x in (self.begin, self.end))
-        return jnp.where(jnp.isfinite(time), rises - falls, 0)
-
-    def integral(self, start: jax.Array, stop: jax.Array) -> jax.Array:
-        """The integral of the weight from each start to its stop; 0 where one of them is inf."""
-        is_known = jnp.isfinite(start) & jnp.isfinite(stop)
-        return jnp.where(is_known, self._until(stop) - self._until(start), 0)
-
-    def _until(self, time: jax.Array) -> jax.Array:
-        """The integral of the weight up to each moment."""
-        if self.ramp is None:
-            return time.clip(self.begin, self.end)
-        since_begin, since_end = (_ramp_integral((time - x) / self.ramp) for x in (self.begin, self.end))
-        return self.ramp * (since_begin - since_end)
-
-
-def _ramp_integral(x: jax.Array) -> jax.Array:
-    """The integral up to x of what is 0 up to 0, 1 from 1 on, and rises linearly in between."""
-    return jnp.where(x < 1, x.clip(0) ** 2 / 2, x - 0.5)
-
-
-def _whole_rounds(schedule: Schedule) -> _Window:
-    """From the begin to the last commit before units run out: where each commit begins anew, these are whole rounds."""
-    last = jnp.max(jnp.where(schedule.time <= schedule.horizon, schedule.time, 0))
-    return _Window(jnp.zeros_like(last), last, None)
-
-
-def _smooth_window(schedule: Schedule, units_before: int, num_units: int, round_units: int) -> _Window:
-    """Over the block behind its run-in; it ends before units run out, in the middle of a round of the fastest worker.
-
-    A quarter of the block is the ramp on each side.
-    """
-    unit = schedule.horizon / num_units  # of the worker that is first through its units
-    ramp = (num_units - units_before) / 4 * unit
-    end = (num_units - round_units / 2) * unit - ramp
-    return _Window(end - 3 * ramp, end, ramp)
-
-
 def _sums_of_schedule(
-    protocol: Protocol, schedule: Schedule, durations: jax.Array, repeats: int, window: _Window
+    protocol: Protocol, schedule: Schedule, durations: jax.Array, repeats: int, window: Window
 ) -> BlockSums:
     """The sums of one schedule, in a window."""
     num_workers, code = durations.shape[1], protocol.code

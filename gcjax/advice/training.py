@@ -9,13 +9,23 @@ import numpy as np
 from gcjax.advice import simulation
 from gcjax.advice.base import Advice, Scheme, SchemeAdvice
 from gcjax.advice.labels import label
-from gcjax.advice.schemes import BASELINE
 from gcjax.progress import Progress
+from gcjax.protocols import bsp
 from gcjax.stragglers import replay
 from gcjax.study.base import Study
 from gcjax.study.inputs import Condition
 from gcjax.study.results import final_rows
 from gcjax.study.runner import plan, run
+
+
+def check_study(study: Study, num_workers: int) -> None:
+    """Raises `ValueError` if a study has no target, or other workers than the trace."""
+    study.goal  # noqa: B018  (raises if there is none)
+    if study.num_workers != num_workers:
+        raise ValueError(
+            f"the study must have the workers of the trace, {num_workers}; got {study.num_workers}. "
+            f"Set study.num_workers = {num_workers}."
+        )
 
 
 def trained(advice: Advice, seconds: np.ndarray, study: Study, progress: Progress) -> Advice:
@@ -29,19 +39,11 @@ def trained(advice: Advice, seconds: np.ndarray, study: Study, progress: Progres
       seconds: float64[T, W] of the trace.
       study: the task, its optimizer and the target; as many workers as the trace has.
       progress: tells a person how far it is.
-
-    Raises:
-      ValueError: if the study has no target, or other workers.
     """
     goal = study.goal
-    if study.num_workers != advice.num_workers:
-        raise ValueError(
-            f"the study must have the workers of the trace, {advice.num_workers}; got {study.num_workers}. "
-            f"Set study.num_workers = {advice.num_workers}."
-        )
     left_out, rows = dict(advice.left_out), []
     for row in advice.schemes:
-        if row.is_fastest_of_class or row.scheme.name == BASELINE:
+        if row.is_fastest_of_class or row.scheme.protocol == bsp():
             try:
                 row = row._replace(reach=_reach(row, seconds, study, progress))
             except ValueError as error:

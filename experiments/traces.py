@@ -1,0 +1,255 @@
+"""Whether advice holds: chosen on the first half of a trace, judged on the second; and what an i.i.d. model would say.
+
+gcjax run configs/traces/advise.gin --set "traces.paths = {'job': 'FILE'}"
+"""
+
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax import _validate, advice, analysis, config, files, processes
+from gcjax.advice import Advice, Scheme, evaluation
+from gcjax.advice.blocks import step_seconds
+from gcjax.advice.labels import label
+from gcjax.advice.verdicts import percent
+from gcjax.progress import Progress
+from gcjax.stragglers import StragglerModel, exponential, read_trace, sample_durations
+
+NOTES = """\
+- Regret: how much longer a step of the chosen scheme takes on the second half than one of the scheme that is best
+  there; the scheme is chosen on the first half, or on times drawn from an exponential distribution with its mean.
+- Same gradient: among the schemes whose steps are those of BSP.
+- Error of the model: mean over schemes of the distance of the share won back that it predicts from that on the second
+  half, in points.
+- Coverage: in how many of the schemes the share won back on the second half lies in the interval of the first half.
+  That is an interval for the mean of a trace; a second half is another sample, so its value lies in it less often. The
+  interval for another trace of the same length is wider, by the differences of pairs of bootstraps.
+"""
+
+CHOICE_HEADS = (
+    "Trace", "Chosen", "Regret", "Same gradient", "Regret of it", "Chosen by the model", "Its regret",
+    "Same gradient, by the model", "Regret of that", "Error of the model",
+)  # fmt: skip
+COVERAGE_HEADS = ("Trace", "Interval", "Interval for another trace", "Schemes")
+SYNTHETIC_HEADS = (
+    "Model",
+    "Long run in the interval",
+    "Second half in it",
+    "Second half in that for another trace",
+    "Traces",
+)
+
+
+class Half(NamedTuple):
+    """The advice on the first half, on the second one, and on what a model fitted to the first one draws."""
+
+    first: Advice
+    second: Advice
+    model: Advice
+
+
+class Choice(NamedTuple):
+    """A scheme that was chosen, and its regret where it is judged."""
+
+    scheme: str
+    regret: float
+
+
+@config.experiment
+def traces(
+    *,
+    paths: Mapping[str, str],
+    names: Sequence[str] | None = None,
+    synthetic: Mapping[str, StragglerModel] | None = None,
+    synthetic_names: Sequence[str] = ("bsp", "k_sync", "asp", "fractional_repetition"),
+    num_traces: int = 20,
+    num_steps: int = 512,
+    num_workers: int = 8,
+    num_bootstraps: int = 100,
+    seed: int = 0,
+    out: Path,
+    progress: Progress,
+) -> list[dict[str, Any]]:
+    """Advises on each trace, and judges the advice by its second half.
+
+    The folder: a page for each trace, `summary.md`, `results.parquet` (a row for each trace and scheme), `run.json`,
+    `operative.gin`.
+
+    Args:
+      paths: name -> file, as for `gcjax trace advise`.
+      names: of the schemes; all protocols and codes that need no task if None.
+      synthetic: name -> a stationary straggler model, on whose traces intervals must cover what they say.
+      synthetic_names: of the schemes that are tried on these.
+      num_traces: drawn from each model.
+      num_steps: of each of them.
+      num_workers: of each of them.
+      num_bootstraps: of all advice, 20 at least.
+      seed: of bootstraps and models.
+      out: the folder to write.
+      progress: tells a person how far it is.
+
+    Raises:
+      ValueError: if there is neither a path nor a model, or a trace cannot be advised on, or is too short for halves.
+    """
+    if not paths and not synthetic:
+        raise ValueError("traces must be given files, as in traces.paths = {'job': 'FILE'}, or synthetic models.")
+    _validate.integer("num_traces", num_traces, minimum=1)
+    rows, choices, coverages = [], [], []
+    for name, path in paths.items():
+        seconds, _ = step_seconds(read_trace(path))
+        schemes = _named(seconds[: len(seconds) // 2], names)
+        whole = advice.advise(seconds, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed, progress=progress)
+        half = halves(seconds, schemes, num_bootstraps=num_bootstraps, seed=seed)
+        files.write_text(out / f"{analysis.file_name(name)}.md", f"# {name}\n\n{whole}\n")
+        rows += [{"trace": name, **row} for row in scheme_rows(whole, half)]
+        choices.append((name, *_choice_cells(half)))
+        coverages.append((name, *_coverage_cells(half)))
+    synthetic_rows = [
+        (name, *_synthetic_cells(model, (num_traces, num_steps, num_workers), synthetic_names, num_bootstraps, seed))
+        for name, model in (synthetic or {}).items()
+    ]
+    if processes.is_first():
+        _write(out, rows, choices, coverages, synthetic_rows, {"seed": seed, "num_bootstraps": num_bootstraps})
+    return rows
+
+
+def halves(seconds: np.ndarray, schemes: Sequence[Scheme], *, num_bootstraps: int, seed: int) -> Half:
+    """The advice on both halves of a trace `float64[T, W]`, and on an i.i.d. exponential model of the first one.
+
+    The maximum-likelihood mean of an exponential distribution is that of the times.
+    """
+    middle = len(seconds) // 2
+    first, second = seconds[:middle], seconds[middle : 2 * middle]
+    model = exponential(mean=float(first.mean()))
+    drawn = np.asarray(sample_durations(model, jax.random.key(seed), *first.shape), np.float64)
+    return Half(
+        *(advice.advise(x, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed) for x in (first, second, drawn))
+    )
+
+
+def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choice:
+    """The scheme that is best on one trace, and its regret on another one."""
+    candidates = [row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")]
+    seconds = {label(row.scheme): row.seconds.value for row in judged_on.schemes}
+    best = min(seconds[label(row.scheme)] for row in candidates)
+    chosen = label(candidates[0].scheme)
+    return Choice(chosen, seconds[chosen] / best - 1)
+
+
+def won_back(advised: Advice) -> dict[str, np.ndarray]:
+    """Scheme -> float64[1 + B], the share won back on the trace and on each bootstrap."""
+    base = evaluation.Baseline(
+        np.append(advised.bsp_seconds.value, advised.bootstraps["slowest of each step"]),
+        np.append(advised.median_seconds.value, advised.bootstraps["median of each step"]),
+    )
+    return {
+        label(row.scheme): evaluation.won_back(
+            np.append(row.seconds.value, advised.bootstraps[label(row.scheme)]), base
+        )
+        for row in advised.schemes
+    }
+
+
+def interval(values: np.ndarray, *, of_another: bool) -> tuple[float, float]:
+    """The 90 % interval of a value, float64[1 + B]: for the mean of the trace, or for another trace as long."""
+    edges = [(1 - evaluation.LEVEL) / 2, (1 + evaluation.LEVEL) / 2]
+    if not of_another:
+        low, high = np.quantile(values[1:], edges)
+        return float(low), float(high)
+    pairs = np.array([a - b for a, b in itertools.permutations(values[1:], 2)])
+    low, high = values[0] + np.quantile(pairs, edges)
+    return float(low), float(high)
+
+
+def coverage(chosen_on: Advice, truth: Mapping[str, float], *, of_another: bool) -> list[bool]:
+    """For each scheme but BSP whether the interval of its share won back contains the true one."""
+    tolerance = 1e-3  # of shares; schemes that are exactly as fast as BSP have intervals without a length
+    covered = []
+    for name, values in won_back(chosen_on).items():
+        if name != "bsp":
+            low, high = interval(values, of_another=of_another)
+            covered.append(low - tolerance <= truth[name] <= high + tolerance)
+    return covered
+
+
+def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
+    """For each scheme what is said of it on the whole trace, on its halves, and by the model."""
+    shares = [{name: float(values[0]) for name, values in won_back(x).items()} for x in half]
+    rows = []
+    for row in whole.schemes:
+        name = label(row.scheme)
+        figures = {"won_back": row.won_back.value, "low": row.won_back.low, "high": row.won_back.high}
+        parts = {f"won_back_{key}": share[name] for key, share in zip(Half._fields, shares, strict=True)}
+        rows.append({"scheme": name, "exactness": row.exactness, "seconds": row.seconds.value, **figures, **parts})
+    return rows
+
+
+def _named(seconds: np.ndarray, names: Sequence[str] | None) -> list[Scheme]:
+    """The default schemes for a trace, or those of these names."""
+    schemes, _ = advice.default_schemes(seconds, names=names)
+    return schemes
+
+
+def _choice_cells(half: Half) -> list[str]:
+    """What was chosen on the first half and by the model, and the regrets."""
+    cells = []
+    for chosen_on in (half.first, half.model):
+        for same_gradient in (False, True):
+            chosen = choice(chosen_on, half.second, same_gradient=same_gradient)
+            cells += [chosen.scheme, f"{percent(chosen.regret)} %"]
+    predicted, true = won_back(half.model), won_back(half.second)
+    error = np.mean([abs(predicted[name][0] - true[name][0]) for name in true])
+    return [*cells, f"{100 * error:.0f}"]
+
+
+def _coverage_cells(half: Half) -> list[str]:
+    """How many of the intervals of the first half cover the second half's value."""
+    truth = {name: float(values[0]) for name, values in won_back(half.second).items()}
+    covered = [coverage(half.first, truth, of_another=of_another) for of_another in (False, True)]
+    return [*(f"{sum(x)} of {len(x)}" for x in covered), str(len(covered[0]))]
+
+
+def _synthetic_cells(
+    model: StragglerModel, shape: tuple[int, int, int], names: Sequence[str], num_bootstraps: int, seed: int
+) -> list[str]:
+    """Coverage on traces of a model, over traces and schemes; the long run is all traces one after the other."""
+    keys = jax.random.split(jax.random.key(seed), shape[0])
+    drawn = [np.asarray(sample_durations(model, key, *shape[1:]), np.float64) for key in keys]
+    schemes, middle = _named(drawn[0], names), shape[1] // 2
+    advised = [
+        [advice.advise(half, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed + i) for half in
+         (seconds[:middle], seconds[middle : 2 * middle])]
+        for i, seconds in enumerate(drawn)
+    ]  # fmt: skip
+    everything = advice.advise(np.concatenate(drawn), schemes=schemes, num_bootstraps=20)
+    long_run = {name: float(values[0]) for name, values in won_back(everything).items()}
+    covered: list[list[bool]] = [[], [], []]
+    for first, second in advised:
+        of_second = {name: float(values[0]) for name, values in won_back(second).items()}
+        covered[0] += coverage(first, long_run, of_another=False)
+        covered[1] += coverage(first, of_second, of_another=False)
+        covered[2] += coverage(first, of_second, of_another=True)
+    return [*(f"{100 * np.mean(x):.0f} %" for x in covered), str(shape[0])]
+
+
+def _write(
+    out: Path, rows: list[dict[str, Any]], choices: Sequence[Any], coverages: Sequence[Any], synthetic: Sequence[Any],
+    facts: dict[str, Any],
+) -> None:  # fmt: skip
+    """Writes the page and the table of an experiment."""
+    parts = ["# Advice, judged by the second half", "", NOTES]
+    tables = {
+        "Choices": (CHOICE_HEADS, choices),
+        "Intervals": (COVERAGE_HEADS, coverages),
+        "Intervals on stationary traces": (SYNTHETIC_HEADS, synthetic),
+    }
+    for title, (heads, cells) in tables.items():
+        if cells:
+            parts += [f"## {title}", "", analysis.markdown_table(heads, cells), ""]
+    analysis.write_page(out, "\n".join(parts), facts)
+    if rows:
+        files.write_table(out / "results.parquet", {name: np.array([row[name] for row in rows]) for name in rows[0]})

@@ -1,0 +1,108 @@
+"""The codes that are tried on a trace; see `gcjax.advice.schemes`. Letters: W workers."""
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import jax
+import numpy as np
+
+from gcjax import codes, protocols
+from gcjax.advice.base import Scheme
+from gcjax.codes import assignments, stopping
+from gcjax.protocols import Protocol
+
+Row = tuple[str, str, Callable[[], Protocol | Scheme]]
+"""The name of a scheme, its setting, and what makes it."""
+
+
+class Job(NamedTuple):
+    """What default parameters may depend on.
+
+    Attributes:
+      num_workers: W.
+      seconds: float64[W], the median step of each worker.
+      median: seconds, of all steps.
+      key: of random codes.
+    """
+
+    num_workers: int
+    seconds: np.ndarray
+    median: float
+    key: jax.Array
+
+
+CodeRow = tuple[str, str, Callable[[], codes.GradientCode]]
+
+
+def coded_rows(job: Job) -> Iterator[Row]:
+    """Rounds of all codes, and the sequential codes."""
+    num, key, num_slow = job.num_workers, job.key, max(1, job.num_workers // 8)
+    for name, setting, code in (*_for_shares(job), *_for_messages(job)):
+        yield name, setting, _rounds(code)
+    for name, setting, code in _approximate(job):
+        yield name, setting, _rounds(code, stopping.fastest(num - 1))
+    setting = f"B=1, W=2, λ={num_slow}"
+    yield "sr_sgc", setting, lambda: protocols.sr_sgc(num, burst=1, window=2, max_slow=num_slow, rng_key=key)
+    yield "m_sgc", setting, lambda: protocols.m_sgc(num, burst=1, window=2, max_slow=num_slow, rng_key=key)
+
+
+def _rounds(
+    code: Callable[[], codes.GradientCode], stop: stopping.StoppingRule | None = None
+) -> Callable[[], Protocol]:
+    """What makes the protocol of a code's rounds."""
+    return lambda: protocols.coded(code(), stop=stop)
+
+
+def _for_shares(job: Job) -> list[CodeRow]:
+    """Codes with a message for all that a worker holds, which tolerate one straggler; and shares by speed alone."""
+    num, key = job.num_workers, job.key
+    speeds = (1 / np.maximum(job.seconds, job.median * 1e-3)).tolist()
+
+    def by_speed(num_stragglers: int) -> codes.GradientCode:
+        """Loads by speed, in eighths of a share."""
+        return codes.heterogeneous(speeds, num_chunks=8 * num, num_stragglers=num_stragglers, rng_key=key)
+
+    return [
+        ("cyclic_repetition", "s=1, K=2", lambda: codes.cyclic_repetition(num, num_stragglers=1, rng_key=key)),
+        ("fractional_repetition", "s=1, K=2", lambda: codes.fractional_repetition(num, num_stragglers=1)),
+        ("heterogeneous", "s=0: shares by speed", lambda: by_speed(0)),
+        ("heterogeneous", "s=1", lambda: by_speed(1)),
+        ("clustered", "2 of cyclic_repetition, s=1", lambda: codes.clustered(
+            codes.cyclic_repetition(_half(num), num_stragglers=1, rng_key=key), num_clusters=2)),
+        ("two_part", "3 chunks, 2 of them coded", lambda: codes.two_part(
+            codes.cyclic_repetition(num, num_stragglers=1, rng_key=key), num_uncoded=1)),
+    ]  # fmt: skip
+
+
+def _for_messages(job: Job) -> list[CodeRow]:
+    """Codes with shorter messages, or several, or such that use what slow workers have done so far."""
+    num, key = job.num_workers, job.key
+    return [
+        ("communication_efficient", "s=1, L=2, K=3", lambda: codes.communication_efficient(
+            num, num_stragglers=1, num_blocks=2, rng_key=key)),
+        ("partial", "L=1, K=2", lambda: codes.partial(assignments.cyclic(num, load=2))),
+        ("partial", "L=2, K=3", lambda: codes.partial(assignments.cyclic(num, load=3), num_blocks=2, rng_key=key)),
+        ("multi_message", "K=2", lambda: codes.multi_message(assignments.cyclic(num, load=2))),
+        ("coded_multi_message", "levels 2, 3", lambda: codes.coded_multi_message(num, levels=(2, 3), rng_key=key)),
+    ]  # fmt: skip
+
+
+def _approximate(job: Job) -> list[CodeRow]:
+    """Codes whose rounds end when all workers but one have done their load."""
+    num, key = job.num_workers, job.key
+    whole = codes.whole_workers
+    return [
+        ("one_step", "K=2, W-1 waited", lambda: whole(codes.one_step(assignments.cyclic(num, load=2)))),
+        ("optimal_decoding", "K=2, W-1 waited", lambda: whole(codes.optimal_decoding(assignments.cyclic(num, load=2)))),
+        ("graph_code", "R=4, W-1 waited", lambda: codes.graph_code(num, replication=4, rng_key=key)),
+        ("bibd", "K=3, W-1 waited", lambda: codes.bibd(num, load=3)),
+        ("batch_raptor", "s=1, W-1 waited", lambda: codes.batch_raptor(
+            num, num_chunks=2 * num, num_stragglers=1, error=0.05, rng_key=key)),
+    ]  # fmt: skip
+
+
+def _half(num_workers: int) -> int:
+    """Half of the workers; a `ValueError` if they cannot be halved, or their halves are too small for a code."""
+    if num_workers % 2 or num_workers < 6:
+        raise ValueError(f"two clusters of three workers or more need an even number of workers; got {num_workers}.")
+    return num_workers // 2

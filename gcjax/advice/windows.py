@@ -1,0 +1,70 @@
+"""Which moments of a block's schedule count."""
+
+from typing import NamedTuple
+
+import jax
+import jax.numpy as jnp
+
+from gcjax.protocols.schedule import Schedule
+
+
+class Window(NamedTuple):
+    """How much moments count: not before `begin`, fully from `begin + ramp` to `end`, not after `end + ramp`.
+
+    In between the weight rises and falls linearly, so that it matters little where in a unit the window begins.
+
+    Attributes:
+      begin: seconds.
+      end: seconds.
+      ramp: seconds; None for a window from `begin`, excluded, to `end`.
+    """
+
+    begin: jax.Array
+    end: jax.Array
+    ramp: jax.Array | None
+
+    @property
+    def seconds(self) -> jax.Array:
+        """float[]: the integral of the weight over all time."""
+        return self.end - self.begin
+
+    def weight(self, time: jax.Array) -> jax.Array:
+        """The weight of each moment; 0 of inf."""
+        if self.ramp is None:
+            return ((time > self.begin) & (time <= self.end)).astype(self.end.dtype)
+        rises, falls = (((time - x) / self.ramp).clip(0, 1) for x in (self.begin, self.end))
+        return jnp.where(jnp.isfinite(time), rises - falls, 0)
+
+    def integral(self, start: jax.Array, stop: jax.Array) -> jax.Array:
+        """The integral of the weight from each start to its stop; 0 where one of them is inf."""
+        is_known = jnp.isfinite(start) & jnp.isfinite(stop)
+        return jnp.where(is_known, self._until(stop) - self._until(start), 0)
+
+    def _until(self, time: jax.Array) -> jax.Array:
+        """The integral of the weight up to each moment."""
+        if self.ramp is None:
+            return time.clip(self.begin, self.end)
+        since_begin, since_end = (_ramp_integral((time - x) / self.ramp) for x in (self.begin, self.end))
+        return self.ramp * (since_begin - since_end)
+
+
+def _ramp_integral(x: jax.Array) -> jax.Array:
+    """The integral up to x of what is 0 up to 0, 1 from 1 on, and rises linearly in between."""
+    return jnp.where(x < 1, x.clip(0) ** 2 / 2, x - 0.5)
+
+
+def whole_rounds(schedule: Schedule) -> Window:
+    """From the begin to the last commit before units run out: where each commit begins anew, these are whole rounds."""
+    last = jnp.max(jnp.where(schedule.time <= schedule.horizon, schedule.time, 0))
+    return Window(jnp.zeros_like(last), last, None)
+
+
+def smooth_window(schedule: Schedule, units_before: int, num_units: int, round_units: int) -> Window:
+    """Over the block behind its run-in; it ends before units run out, in the middle of a round of the fastest worker.
+
+    A quarter of the block is the ramp on each side.
+    """
+    unit = schedule.horizon / num_units  # of the worker that is first through its units
+    ramp = (num_units - units_before) / 4 * unit
+    end = (num_units - round_units / 2) * unit - ramp
+    return Window(end - 3 * ramp, end, ramp)

@@ -1,0 +1,286 @@
+"""Advice on small traces of which the right answer can be computed by hand."""
+
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+
+import gcjax
+from gcjax import protocols
+from gcjax.advice import page, simulation
+from gcjax.advice.advise import advise
+from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Scheme
+from gcjax.advice.blocks import default_block_steps, draws, rows, starts
+from gcjax.advice.schemes import NEEDS_TASK, PARTS, SAME_TIMES, default_schemes, factories
+from gcjax.advice.windows import Window
+from gcjax.codes import assignments, stopping
+
+NUM_WORKERS = 4
+SLOW = 1.5
+FEW = {
+    "asp": protocols.asp(),
+    "ssp": protocols.ssp(staleness=3),
+    "k_sync": protocols.k_sync(num_contributions=3),
+    "local_sgd": protocols.local_sgd(num_local_steps=4),
+    "repetition": protocols.coded(gcjax.codes.fractional_repetition(NUM_WORKERS, num_stragglers=1)),
+    "partial": protocols.coded(gcjax.codes.partial(assignments.cyclic(NUM_WORKERS, load=2))),
+    "by speed": protocols.coded(
+        gcjax.codes.heterogeneous((3, 3, 3, 2), num_chunks=11, num_stragglers=0, rng_key=jax.random.key(0))
+    ),
+}
+
+
+def one_slow_worker(slow=SLOW, num_steps=64):
+    """float[T, W]: a second for each step, but for the last worker."""
+    seconds = np.ones((num_steps, NUM_WORKERS))
+    seconds[:, -1] = slow
+    return seconds
+
+
+@pytest.fixture(scope="module")
+def slow_worker_advice():
+    """The advice on a trace with one persistent slow worker."""
+    return advise(one_slow_worker(), schemes=FEW)
+
+
+def row(advice, name):
+    """What is said of the scheme of a name."""
+    return next(row for row in advice.schemes if row.scheme.name == name)
+
+
+def test_seconds_with_one_slow_worker_are_those_of_theory(slow_worker_advice):
+    expected = {
+        "bsp": SLOW,
+        "asp": NUM_WORKERS / (3 + 1 / SLOW),  # everybody at its own rate
+        "ssp": SLOW,  # once the others are three steps ahead, they wait for it
+        "k_sync": NUM_WORKERS / 3,  # three gradients a second
+        "local_sgd": SLOW,
+        "repetition": 2.0,  # one of each pair must do two chunks
+        "partial": SLOW,  # chunk 3 is first at worker 3, after 1.5 s, and second at worker 2, after 2 s
+        "by speed": NUM_WORKERS * 3 / 11,  # three of 11 chunks each, two of them for the slow worker
+    }
+    for name, seconds in expected.items():
+        assert row(slow_worker_advice, name).seconds.value == pytest.approx(seconds, rel=2e-3), name
+
+
+def test_what_is_won_back_is_the_share_of_what_stragglers_cost(slow_worker_advice):
+    assert slow_worker_advice.cost.value == pytest.approx(1 / 3)
+    assert slow_worker_advice.bsp_seconds.value == pytest.approx(SLOW)
+    assert slow_worker_advice.median_seconds.value == pytest.approx(1.0)
+    assert row(slow_worker_advice, "k_sync").won_back.value == pytest.approx(1 / 3, abs=1e-3)
+    assert row(slow_worker_advice, "repetition").won_back.value == pytest.approx(-1.0, abs=1e-3)
+    assert row(slow_worker_advice, "bsp").won_back.value == pytest.approx(0.0, abs=1e-6)
+
+
+def test_waiting_waste_messages_and_staleness_are_those_of_theory(slow_worker_advice):
+    bsp, asp, k_sync = (row(slow_worker_advice, name) for name in ("bsp", "asp", "k_sync"))
+    repetition = row(slow_worker_advice, "repetition")
+    assert bsp.waiting.value == pytest.approx(0.25)  # three workers wait for half a second of 1.5
+    assert asp.waiting.value == pytest.approx(0.0, abs=1e-3)
+    assert k_sync.wasted.value == pytest.approx(1 - 3 / (3 + 1 / SLOW))  # two thirds of a unit are cut off
+    # Every round the pairs do 2 + 2 and 2 + 4/3 chunks, for 4 different ones; messages come from three workers.
+    assert repetition.wasted.value == pytest.approx(1 - 4 / (6 + 4 / 3), abs=1e-5)
+    assert repetition.redundant.value == pytest.approx((7 - 4) / (6 + 4 / 3), abs=1e-5)
+    assert repetition.messages.value == pytest.approx(3 / 4)
+    assert [x.messages.value for x in (bsp, asp)] == pytest.approx([1, 1], rel=1e-2)
+    assert row(slow_worker_advice, "local_sgd").messages.value == pytest.approx(1 / 4)
+    assert bsp.max_staleness == 0 and 1 < asp.mean_staleness.value < asp.max_staleness
+
+
+def test_schemes_are_told_by_what_they_compute(slow_worker_advice):
+    classes = {"bsp": EXACT, "asp": STALE, "ssp": STALE, "k_sync": APPROXIMATE, "local_sgd": LOCAL, "partial": CODED}
+    assert {name: row(slow_worker_advice, name).exactness for name in classes} == classes
+
+
+def test_the_verdict_names_the_best_of_each_class_and_what_needs_a_task(slow_worker_advice):
+    first, same, other = slow_worker_advice.verdict.split("\n")
+    assert first == "Stragglers cost 33 % [33, 33] of BSP's time."
+    assert same.startswith("With the same gradient: by speed wins back 82 % [82, 82]")
+    assert "asp 82 % [82, 82] (stale)" in other and "k_sync 33 % [33, 33] (approximate)" in other
+    assert "needs your task" in other and "ssp" not in other
+
+
+def test_schemes_are_sorted_and_the_best_are_told_from_the_rest(slow_worker_advice):
+    seconds = [row.seconds.value for row in slow_worker_advice.schemes]
+    assert seconds == sorted(seconds)
+    best, *others = slow_worker_advice.schemes
+    assert best.is_best and not any(row.is_best for row in others)
+    assert {row.scheme.name for row in slow_worker_advice.schemes if row.is_indistinguishable} == {"asp", "by speed"}
+
+
+def test_where_nobody_is_slow_there_is_nothing_to_win_back():
+    seconds = 1 + 0.005 * np.random.default_rng(0).random((64, NUM_WORKERS))
+    advice = advise(seconds, schemes={"asp": protocols.asp()})
+    assert advice.verdict.startswith("Nothing to win back: stragglers cost 0.2 % [0.2, 0.2] of BSP's time")
+
+
+def test_where_a_trace_is_too_short_it_cannot_tell():
+    seconds = np.ones((64, NUM_WORKERS))
+    seconds[40, 1] = 8.0  # one slow step, which many bootstraps do not draw
+    advice = advise(seconds, schemes={"asp": protocols.asp()})
+    assert advice.verdict.startswith("Cannot tell whether there is anything to win back: stragglers cost 9.9 % [0.0,")
+
+
+def test_a_step_that_passes_is_won_back_by_what_does_not_wait_for_it():
+    seconds = np.ones((64, NUM_WORKERS))
+    seconds[np.arange(64), np.arange(64) % NUM_WORKERS] = 2.0  # each step another worker takes two seconds
+    advice = advise(seconds, schemes=FEW)
+    assert row(advice, "asp").won_back.value == pytest.approx(0.75, abs=5e-3)  # 5/4 s a step
+    assert row(advice, "ssp").won_back.value == pytest.approx(0.75, abs=5e-3)  # three steps are slack enough
+    assert row(advice, "k_sync").won_back.value == pytest.approx(2 / 3, abs=1e-3)
+
+
+def test_equal_schemes_are_indistinguishable():
+    seconds = 1 + np.random.default_rng(1).exponential(size=(64, NUM_WORKERS))
+    schemes = {"k_sync": protocols.k_sync(num_contributions=3), "backup": protocols.backup_workers(num_backup=1)}
+    advice = advise(seconds, schemes=schemes)
+    rows = [row(advice, name) for name in schemes]
+    assert all(row.is_indistinguishable for row in rows) and not row(advice, "bsp").is_indistinguishable
+    assert rows[0].seconds == rows[1].seconds
+
+
+def test_blocks_of_rounds_add_up_to_the_schedule_of_the_bootstrap_itself():
+    seconds = np.random.default_rng(2).gamma(2.0, size=(48, NUM_WORKERS))
+    first, block_steps = starts(48, 8), 8
+    counts = draws(np.random.default_rng(3), 1, len(first), 48, block_steps)[0]
+    drawn = np.repeat(np.arange(len(first)), counts.astype(int))
+    bootstrap = seconds[rows(first, 48, run_in=0, block_steps=block_steps)[drawn].ravel()]  # [T, W]
+    for protocol in (FEW["k_sync"], FEW["repetition"], FEW["local_sgd"]):
+        scheme = Scheme("it", "", protocol)
+        repeats, part = simulation.units(scheme, NUM_WORKERS)
+        schedule = protocol(np.repeat(bootstrap * part, repeats, axis=0).astype(np.float32))
+        end = np.max(schedule.time, where=np.isfinite(schedule.time), initial=0)
+        sums = simulation.block_sums(scheme, seconds, first, block_steps)
+        assert counts @ sums.seconds == pytest.approx(float(end), rel=1e-5)
+
+
+@pytest.mark.slow
+def test_blocks_behind_a_run_in_are_as_a_long_run():
+    seconds = np.random.default_rng(4).gamma(2.0, size=(400, NUM_WORKERS))
+    for protocol in (FEW["ssp"], protocols.k_async(num_contributions=3), protocols.worker_busy()):
+        schedule = protocol(np.tile(seconds, (5, 1)).astype(np.float32))
+        happens = np.asarray(schedule.time <= schedule.horizon)
+        work = np.where(happens[:, None], np.asarray(schedule.work).clip(0), 0).sum() / NUM_WORKERS
+        long_run = float(np.asarray(schedule.time)[happens].max()) / work
+        advice = advise(seconds, schemes={"it": protocol})
+        assert row(advice, "it").seconds.value == pytest.approx(long_run, rel=0.01)
+
+
+def test_batches_of_blocks_give_the_same_as_all_at_once(monkeypatch):
+    scheme = Scheme("asp", "", protocols.asp())
+    seconds = np.random.default_rng(5).gamma(2.0, size=(40, 3))
+    at_once = simulation.block_sums(scheme, seconds, starts(40, 16), 16)
+    monkeypatch.setattr(simulation, "_MAX_UNITS", 7 * 32 * 3)  # 7 of 40 blocks, which does not divide
+    in_batches = simulation.block_sums(scheme, seconds, starts(40, 16), 16)
+    np.testing.assert_allclose(at_once, in_batches, rtol=1e-6)
+
+
+def test_every_protocol_and_code_is_tried_or_left_out_with_a_reason():
+    tried = {name for name, _, _ in factories(np.ones((16, 12)))}
+    assert tried | set(SAME_TIMES) | set(NEEDS_TASK) | set(PARTS) == {*protocols.TABLE, *gcjax.codes.TABLE}
+    assert len(tried) + len(SAME_TIMES) + len(NEEDS_TASK) + len(PARTS) == len(protocols.TABLE) + len(gcjax.codes.TABLE)
+
+
+@pytest.mark.slow
+def test_default_schemes_that_do_not_exist_for_so_many_workers_are_left_out():
+    schemes, left_out = default_schemes(np.random.default_rng(6).gamma(20.0, size=(16, 12)))
+    assert len({(scheme.name, scheme.setting) for scheme in schemes}) == len(schemes) == 35
+    assert set(left_out) - set(SAME_TIMES) - set(NEEDS_TASK) == {"bibd"}  # there is none for 12 workers
+
+
+def test_starts_cover_a_trace_and_overlap_in_a_short_one():
+    assert default_block_steps(44) == 16 and default_block_steps(10_000) == 104
+    assert starts(44, 16).tolist() == list(range(44))
+    first = starts(10_000, 104)
+    assert len(first) == 100 and np.diff(first).max() <= 104
+    assert rows(np.array([0]), 10, run_in=2, block_steps=3).tolist() == [[8, 9, 0, 1, 2]]
+    assert draws(np.random.default_rng(0), 5, 44, 44, 16).sum(axis=1).tolist() == [3.0] * 5
+
+
+@pytest.mark.parametrize(
+    "seconds, match",
+    [
+        (np.ones((7, 4)), "2 workers and 8 steps at least; got 4 workers and 7 steps"),
+        (np.ones((16, 1)), "got 1 workers"),
+        (np.where(np.arange(64).reshape(16, 4) == 33, np.inf, 1.0), "worker 1 fails at step 8"),
+        (np.zeros((16, 4)), "the median of every step is 0 s"),
+    ],
+)
+def test_traces_without_an_answer_are_refused(seconds, match):
+    with pytest.raises(ValueError, match=match):
+        advise(seconds, schemes={})
+
+
+def test_schemes_for_other_workers_are_refused_by_name():
+    coded = protocols.coded(gcjax.codes.fractional_repetition(6, num_stragglers=1))
+    with pytest.raises(ValueError, match="scheme 'six':.*6 workers"):
+        advise(np.ones((16, 4)), schemes={"six": coded})
+    with pytest.raises(ValueError, match="schemes must be protocols by name"):
+        advise(np.ones((16, 4)), schemes={"it": 3})
+
+
+def test_gaps_count_as_the_last_measured_step_and_are_counted():
+    seconds = one_slow_worker()
+    seconds[3:9, 0] = np.nan
+    advice = advise(seconds, schemes={})
+    assert advice.num_filled == 6 and advice.bsp_seconds.value == pytest.approx(SLOW)
+    assert "6 cells were not measured" in str(advice)
+
+
+def test_the_page_and_its_json_have_a_row_for_each_scheme(slow_worker_advice):
+    text = str(slow_worker_advice)
+    assert all(f"{row.scheme.name}" in text for row in slow_worker_advice.schemes)
+    assert "| k_sync | approximate | 33 % [33, 33] | 1.333 |" in text
+    fields = page.json(slow_worker_advice)
+    assert len(fields["schemes"]) == len(FEW) + 1 and fields["cost"]["value"] == pytest.approx(1 / 3)
+    assert json.loads(json.dumps(fields))["schemes"][0]["won_back"]["low"] > 0.8
+    in_bytes = page.table_rows(slow_worker_advice._replace(gradient_bytes=4e6))
+    assert in_bytes[-1][-1] == "3e+06 B"
+
+
+def test_with_a_task_the_best_of_each_class_is_trained():
+    seconds = one_slow_worker(slow=3.0, num_steps=16)
+    study = gcjax.study.Study(
+        task=gcjax.tasks.linear_regression(num_chunks=NUM_WORKERS, num_examples=16, num_features=2),
+        optimizer=optax.sgd(0.3),
+        num_workers=NUM_WORKERS, num_units=40, num_seeds=1, num_evals=20, target=1e-3, metric="suboptimality",
+    )  # fmt: skip
+    advice = advise(seconds, schemes={"asp": protocols.asp(), "repetition": FEW["repetition"]}, study=study)
+    assert advice.target == "suboptimality <= 0.001"
+    reach = {row.scheme.name: row.reach for row in advice.schemes}
+    assert all(len(values) == 1 for values in reach.values())
+    assert 0 < reach["asp"][0] < reach["bsp"][0] < np.inf
+    assert reach["repetition"][0] == pytest.approx(reach["bsp"][0] * 2 / 3)  # the same steps, of 2 s instead of 3 s
+    assert "Trained on your task" in advice.verdict and page.REACH in page.heads(advice)
+
+
+@pytest.mark.parametrize("changes, match", [
+    ({"num_workers": 3}, r"workers of the trace, 4; got 3\. Set study\.num_workers = 4"),
+    ({"target": None}, "target must be the value that suboptimality is to reach"),
+])  # fmt: skip
+def test_a_study_that_does_not_fit_is_refused_before_anything_is_simulated(changes, match):
+    fields = {"num_workers": 4, "num_units": 4, "target": 0.1, "metric": "suboptimality"} | changes
+    task = gcjax.tasks.linear_regression(num_chunks=3, num_examples=6, num_features=2)
+    with pytest.raises(ValueError, match=match):
+        advise(one_slow_worker(), study=gcjax.study.Study(task=task, optimizer=optax.sgd(0.1), **fields))
+
+
+def test_approximate_codes_count_the_chunks_that_they_use():
+    code = gcjax.codes.ignore_stragglers(NUM_WORKERS, num_stragglers=1)
+    advice = advise(one_slow_worker(), schemes={"ignore": protocols.coded(code, stop=stopping.fastest(3))})
+    assert row(advice, "ignore").seconds.value == pytest.approx(4 / 3, rel=1e-4)
+    assert row(advice, "ignore").exactness == APPROXIMATE
+
+
+def test_a_window_rises_and_falls_and_its_integral_is_its_length():
+    window = Window(jnp.float32(2), jnp.float32(5), jnp.float32(1))
+    moments = jnp.array([1.0, 2.5, 3.5, 5.5, 7.0, jnp.inf])
+    assert window.weight(moments).tolist() == [0, 0.5, 1, 0.5, 0, 0]
+    starts, stops = jnp.array([0.0, 0.0, 3.0, 5.5, 1.0]), jnp.array([10.0, 2.5, 4.0, 9.0, jnp.inf])
+    assert window.integral(starts, stops).tolist() == [3, 0.125, 1, 0.125, 0]
+    whole = Window(jnp.float32(0), jnp.float32(5), None)
+    assert whole.weight(jnp.array([0.0, 1.0, 5.0, 6.0])).tolist() == [0, 1, 1, 0]
+    assert whole.integral(jnp.array([1.0, 4.0]), jnp.array([3.0, 9.0])).tolist() == [2, 1]

@@ -1,0 +1,68 @@
+"""`gcjax trace advise FILE`, on a small file."""
+
+import json
+
+import gin
+import numpy as np
+import pytest
+
+from gcjax import cli, stragglers
+
+CONFIG = """run.experiment = @compare
+compare.schemes = {'BSP': @bsp(), 'none waits': @asp()}
+compare.study = @study()
+compare.stragglers = @exponential()
+study.task = @linear_regression()
+linear_regression.num_chunks = 4
+linear_regression.num_examples = 16
+linear_regression.num_features = 2
+study.optimizer = @sgd()
+sgd.learning_rate = 0.3
+study.num_workers = 4
+study.num_units = 40
+study.num_seeds = 1
+study.num_evals = 20
+study.metric = 'suboptimality'
+"""
+
+
+@pytest.fixture
+def job(tmp_path, monkeypatch):
+    """The file of a job whose last worker takes twice as long, and a config with two schemes beside it."""
+    seconds = np.ones((32, 4))
+    seconds[:, 3] = 2.0
+    stragglers.write_trace(tmp_path / "job.csv", seconds)
+    (tmp_path / "schemes.gin").write_text(CONFIG)
+    monkeypatch.chdir(tmp_path)
+    yield
+    gin.clear_config()
+
+
+def advise(*arguments):
+    return cli.main(["trace", "advise", "job.csv", "--no-cache", "--bootstraps", "20", *arguments])
+
+
+def test_the_schemes_of_a_config_are_compared(job, capsys):
+    assert advise("--config", "schemes.gin", "--bytes", "100") == 0
+    printed = capsys.readouterr().out
+    assert "Stragglers cost 50 % [50, 50] of BSP's time." in printed
+    assert "none waits 86 % [86, 86] (stale)" in printed and "needs your task" in printed
+    assert "32 steps of 4 workers, 20 bootstraps of blocks of 16 steps" in printed and "100 B" in printed
+
+
+def test_with_a_target_its_task_is_trained_and_json_says_so(job, capsys):
+    assert advise("--config", "schemes.gin", "--set", "study.target = 0.001", "--json") == 0
+    result = json.loads(capsys.readouterr().out)
+    assert result["command"] == "trace advise" and result["target"] == "suboptimality <= 0.001"
+    rows = {row["name"]: row for row in result["schemes"]}
+    assert rows["none waits"]["won_back"]["value"] == pytest.approx(6 / 7, abs=0.01)  # 4 / 3.5 s instead of 2 s
+    assert 0 < rows["none waits"]["reach"][0] < rows["BSP"]["reach"][0]
+
+
+def test_mistakes_are_said_in_words(job, capsys):
+    assert cli.main(["trace", "advise", "nowhere.csv"]) == 2
+    assert "nowhere.csv" in capsys.readouterr().err
+    assert advise("--config", "schemes.gin", "--block", "0") == 2
+    assert "block_steps must be a whole number between 1 and 39; got 0" in capsys.readouterr().err
+    assert advise("--config", "schemes.gin", "--set", "study.target = 0.001", "--set", "study.num_workers = 5") == 2
+    assert "workers of the trace, 4; got 5" in capsys.readouterr().err
