@@ -21,6 +21,7 @@ from benchmarks.partial import reproduction
 from benchmarks.protocols import python_loop, schedules, seeds, training
 from benchmarks.server import server
 from benchmarks.timing import Row
+from benchmarks.watch import watching
 from gcjax import tables
 
 
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "recompilation": second_run,
     "mesh": on_mesh,
     "server": server,
+    "watch": watching,
     "demo": demo,
 }
 

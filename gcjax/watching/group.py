@@ -30,7 +30,7 @@ class Group:
         self._lock = threading.Lock()
 
     def add(self, rows: np.ndarray) -> list[Report]:
-        """Takes rows float64[N, 7] with the columns `COLUMNS`.
+        """Takes rows float64[N, 7]: the worker and `COLUMNS`.
 
         Returns:
           What was known at each step at which a process was newly named, or as worse than before, or no longer.
