@@ -17,8 +17,8 @@ from gcjax.watching.timeline import COLUMNS, Event, measured
 _clock = time.perf_counter
 
 Entry = tuple[int | None, float, Outputs | None, Any, Sequence[Any], float]
-"""What has returned: the number of the step (None for a local part), when it was called, how to wait for it, what it has
-returned, the copies that were made of it, and when it returned."""
+"""What has returned: the number of the step (None for a local part), when it was called, how to wait for it, what it
+returned, the copies that were made of that, and when it returned."""
 
 FAILURE: Entry = (-1, math.nan, None, None, (), math.nan)
 """A step has raised an error."""
