@@ -36,6 +36,7 @@ class Group:
           What was known at each step at which a process was newly named, or as worse than before, or no longer.
         """
         with self._lock:
+            rows = rows[rows[:, 0] < len(self._last)]  # others are of no process of this run
             worker = rows[:, 0].astype(np.int64)
             np.maximum.at(self._last, worker, rows[:, 1].astype(np.int64))
             if len(rows):

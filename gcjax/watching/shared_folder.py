@@ -106,10 +106,12 @@ def _rows(data: bytes) -> np.ndarray:
     if not data:
         return empty_rows()
     try:
-        return _parsed(data)
+        rows = _parsed(data)
     except pa.ArrowInvalid:  # the end of a machine can leave anything in a file
         lines = [line for line in data.splitlines(keepends=True) if _LINE.fullmatch(line)]
-        return _parsed(b"".join(lines)) if lines else empty_rows()
+        rows = _parsed(b"".join(lines)) if lines else empty_rows()
+    numbers = rows[:, :2]
+    return rows[((numbers >= 0) & (numbers == np.floor(numbers)) & (numbers < 2**53)).all(axis=1)]
 
 
 def _parsed(data: bytes) -> np.ndarray:

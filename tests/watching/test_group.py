@@ -67,3 +67,9 @@ def test_the_report_in_words():
         "median process; that costs 25 % of the iteration (critical)"
     )
     assert str(Report(5, 3, 2, (), 0.01, ())) == "step 5, 2 processes, iteration 10.0 ms: no process is slow"
+
+
+def test_rows_of_more_processes_than_there_are_count_for_nothing():
+    group = Group(1)
+    group.add(np.concatenate([rows(0, 0, 20), rows(3, 0, 20, late=0.009)]))
+    assert group.report()[1:3] == (20, 1) and group.report().slow == ()
