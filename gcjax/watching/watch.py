@@ -32,7 +32,8 @@ def watch(
 
         step = gcjax.watch(jax.jit(step), folder="runs/watch")
 
-    **How.** The loop is never stopped: a thread waits for what the step has returned, and takes the time. All processes
+    **How.** The loop is never stopped: a thread waits for what the step has returned, and takes the time; so the step
+    must return something of what it computes, such as the loss. All processes
     leave a collective together, so the end of a step is the common zero from which each measures, by its own clock,
     when it is ready for the next collective. Who comes last waits for nobody; it is the slow one. Nothing is put into
     the compiled program. Another thread appends to the file of this process in `folder` every few seconds; process 0
@@ -64,8 +65,8 @@ def watch(
       start: the number of the first step; that of the checkpoint if a run goes on.
       every: seconds from one time of writing and reading to the next: as much is lost if a process is killed.
       waits: whether the step waits for other processes.
-      report: called in process 0, on a thread, when a process is newly named, or as worse than before, or no longer;
-        None for nothing.
+      report: called in process 0, on a thread, when a process is newly named, or as worse than before, or no longer,
+        and when one has been silent for three times `every` while others were not; None for nothing.
 
     Returns:
       A callable with the arguments and results of `step`, and its other attributes.

@@ -43,10 +43,11 @@ def test_who_is_silent_is_waited_for_no_longer():
     group.add(np.concatenate([rows(0, 0, 20), rows(1, 0, 20)]))
     for i in range(PATIENCE):
         assert group.report().silent == () and group.report().step == 19
-        group.add(rows(0, 20 + 10 * i, 30 + 10 * i))
-    assert group.report().silent == (1,) and group.report().step == 19 + 10 * PATIENCE
+        changes = group.add(rows(0, 20 + 10 * i, 30 + 10 * i))
+    assert [change.silent for change in changes] == [(1,)] and group.add(rows(0, 50, 51)) == []
+    assert group.report().silent == (1,) and group.report().step == 20 + 10 * PATIENCE
     assert "silent: 1" in str(group.report()) and group.is_complete()
-    group.add(rows(1, 20, 40))  # it was only slow to write
+    assert [change.silent for change in group.add(rows(1, 20, 40))] == [()]  # it was only slow to write
     assert group.report().silent == () and not group.is_complete()
 
 
