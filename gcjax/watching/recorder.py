@@ -8,6 +8,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import numpy as np
 
 from gcjax.watching.outputs import Outputs
@@ -49,7 +50,9 @@ class Recorder:
         if not events:
             return np.empty((0, len(COLUMNS)))
         del self._events[: len(events)]
-        rows = measured(events, self._last_end, self._pulse.stalls(self._last_end), waits=self._waits)
+        stalls = self._pulse.stalls(self._last_end)
+        has_accelerator = jax.default_backend() != "cpu"
+        rows = measured(events, self._last_end, stalls, waits=self._waits, has_accelerator=has_accelerator)
         self._last_end = events[-1][-1]
         return rows
 
@@ -68,7 +71,7 @@ class Recorder:
             if unit is None:
                 local_end = end
             else:
-                self._events.append((unit, called, local_end, end))
+                self._events.append((unit, called, returned, local_end, end))
                 local_end = math.nan
 
 

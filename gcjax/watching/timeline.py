@@ -16,17 +16,22 @@ COLUMNS = ("unit", "seconds", "communication", "interval", "host", "stalled")
 `unit` is the number of the step; `interval` from the end of the step before to the end of this one; `seconds` from the
 end of the step before to the end of the last local part, or the interval where none is marked; `communication` the rest
 of the interval, NaN where none is marked; `host` what of the interval was before the step was called, when the device
-had nothing to do, NaN for steps that wait for no other process; `stalled` what of the interval after the call the whole
-process stood still.
+had nothing to do, NaN for steps that wait for no other process; `stalled` what of the interval the whole process stood
+still after the call, where that holds up the step: an accelerator goes on with what it has been given.
 """
 
-Event = tuple[int, float, float, float]
-"""A step: its number, when it was called, when its last local part ended (NaN if none is marked), when it ended (NaN if
-that is not known)."""
+Event = tuple[int, float, float, float, float]
+"""A step: its number, when it was called, when the call returned, when its last local part ended (NaN if none is
+marked), when it ended (NaN if that is not known)."""
 
 
 def measured(
-    events: Sequence[Event], begin: float, stalls: Sequence[tuple[float, float]], *, waits: bool
+    events: Sequence[Event],
+    begin: float,
+    stalls: Sequence[tuple[float, float]],
+    *,
+    waits: bool,
+    has_accelerator: bool = False,
 ) -> np.ndarray:
     """What was measured of some steps; nothing of one if it is not known when it or the one before ended.
 
@@ -35,20 +40,21 @@ def measured(
       begin: when the step before them ended; NaN if that is not known.
       stalls: (begin, end) of each time in which the process stood still.
       waits: whether a step waits for other processes.
+      has_accelerator: whether something else than the process computes, and goes on when that stands still.
 
     Returns:
       float64[N, 6] with the columns `COLUMNS`.
     """
-    units, called, local_end, end = np.asarray(events, np.float64).reshape(-1, 4).T
+    units, called, returned, local_end, end = np.asarray(events, np.float64).reshape(-1, 5).T
     begin_times = np.concatenate([[begin], end[:-1]])
     interval = end - begin_times
     is_marked = ~np.isnan(local_end)
     seconds = np.where(is_marked, np.clip(local_end - begin_times, 0.0, interval), interval)
     host = np.clip(called - begin_times, 0.0, interval)
-    running = np.maximum(called, begin_times)
+    running, until = np.maximum(called, begin_times), np.minimum(end, returned) if has_accelerator else end
     stalled = np.zeros(len(units))
     for start, stop in stalls:
-        stalled += np.clip(np.minimum(end, stop) - np.maximum(running, start), 0.0, None)
+        stalled += np.clip(np.minimum(until, stop) - np.maximum(running, start), 0.0, None)
     columns = [
         units, seconds, np.where(is_marked, interval - seconds, np.nan), interval, host if waits else host * np.nan,
         stalled,

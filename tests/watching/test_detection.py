@@ -9,10 +9,10 @@ from gcjax.watching.joining import Steps
 ITERATION = 0.01
 
 
-def steps(compute, first=0):
-    """The steps of a job with a collective, of float[T, W] seconds."""
+def steps(compute, first=0, iteration=ITERATION):
+    """The steps of a job with a collective, of float[T, W] seconds, that take so long at least."""
     compute = np.asarray(compute)
-    iterations = np.maximum(np.nanmax(compute, axis=1), ITERATION)
+    iterations = np.maximum(np.nanmax(compute, axis=1), iteration)
     return Steps(np.arange(first, first + len(compute)), compute, iterations[:, None] - compute, iterations)
 
 
@@ -69,9 +69,11 @@ def test_no_false_alarms_in_1000_quiet_windows():
 
 
 def test_what_is_within_the_exactness_of_clocks_is_not_slow():
-    compute = quiet(100) / 100
+    compute = np.full((100, 4), 0.001)
     compute[:, 0] += 0.0009
-    assert not named(compute)
+    assert not Detector(4).add(steps(compute, iteration=0.001))
+    compute[:, 0] += 0.0002
+    assert Detector(4).add(steps(compute, iteration=0.001))
 
 
 def test_what_costs_less_than_the_threshold_is_not_named():

@@ -38,6 +38,18 @@ def test_changes_for_the_worse_and_the_end_are_told_once():
     assert len(changes) == 3
 
 
+def test_what_was_worse_and_is_better_is_not_told_again():
+    group = Group(2)
+    late = np.zeros(300)
+    late[50:100] = late[150:170] = 0.004
+    late[100:150:3] = 0.005
+    group.add(rows(0, 0, 300))
+    data = rows(1, 0, 300)
+    data[:, 5] = late
+    changes = group.add(data)
+    assert [len(change.slow) for change in changes[-2:]] == [1, 0] and len(changes) <= 4
+
+
 def test_who_is_silent_is_waited_for_no_longer():
     group = Group(2)
     group.add(np.concatenate([rows(0, 0, 20), rows(1, 0, 20)]))

@@ -10,8 +10,10 @@ from gcjax.watching.timeline import measured
 NAN = math.nan
 
 
-def rows(*events, begin=0.0, stalls=(), waits=True):
-    return measured(events, begin, stalls, waits=waits)
+def rows(*events, begin=0.0, stalls=(), waits=True, **options):
+    """Of events (unit, called, end of the local part, end), whose calls return after a second."""
+    events = [(unit, called, called + 1.0, local_end, end) for unit, called, local_end, end in events]
+    return measured(events, begin, stalls, waits=waits, **options)
 
 
 def test_a_late_call_is_time_of_the_host():
@@ -44,6 +46,12 @@ def test_nothing_is_said_of_steps_next_to_an_unknown_end():
 def test_only_stops_between_the_call_and_the_end_count_as_stops():
     stalled = rows((1, 2.0, NAN, 10.0), (2, 10.0, NAN, 20.0), stalls=[(1.0, 4.0), (9.0, 12.0), (30.0, 40.0)])[:, 5]
     np.testing.assert_allclose(stalled, [2.0 + 1.0, 2.0])
+
+
+def test_an_accelerator_goes_on_with_what_it_has_been_given():
+    events = [(1, 2.0, NAN, 10.0), (2, 5.0, NAN, 20.0)]  # the second call returned before it could begin
+    stalled = rows(*events, stalls=[(2.5, 4.0), (5.2, 12.0)], has_accelerator=True)[:, 5]
+    np.testing.assert_allclose(stalled, [0.5, 0.0])
 
 
 def test_a_beat_that_comes_late_is_a_stop():
