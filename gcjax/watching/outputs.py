@@ -1,11 +1,19 @@
 """What to wait for, to know when a function is done: a few small arrays of what it returned."""
 
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
+
+class _Leaf(NamedTuple):
+    """The key of a leaf by its position among all, where other keys do not lead to it."""
+
+    position: int
+
+
 _KEYS: dict[type, Callable[[Any, Any], Any]] = {
+    _Leaf: lambda tree, key: jax.tree.leaves(tree)[key.position],
     jax.tree_util.SequenceKey: lambda tree, key: tree[key.idx],
     jax.tree_util.DictKey: lambda tree, key: tree[key.key],
     jax.tree_util.GetAttrKey: lambda tree, key: getattr(tree, key.name),
@@ -74,8 +82,9 @@ class Outputs:
         """Chooses the arrays to wait for, and which of them must be copied."""
         parts: dict[Any, list[tuple[bool, int, int, Path]]] = {}
         for position, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output)):
-            if _can_wait(leaf) and all(type(key) in _KEYS for key in path):
+            if _can_wait(leaf):
                 part = None if self._is_program else path[:1]
+                path = path if all(type(key) in _KEYS for key in path) else (_Leaf(position),)
                 parts.setdefault(part, []).append((path in self._donated, leaf.nbytes, position, path))
         smallest = [min(leaves) for leaves in parts.values()]
         self._paths = [path for is_donated, _, _, path in smallest if not is_donated]

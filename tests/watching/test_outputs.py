@@ -70,6 +70,30 @@ def test_where_all_is_given_away_a_number_is_copied():
     assert outputs.wait(output, [SimpleNamespace(block_until_ready=lambda: waits.append(copy))]) and waits
 
 
+@jax.tree_util.register_pytree_node_class
+class Unnamed:
+    """Its parts have numbers, but no names by which to take them."""
+
+    def __init__(self, *parts):
+        self.parts = parts
+
+    def tree_flatten(self):
+        return self.parts, None
+
+    @classmethod
+    def tree_unflatten(cls, _, parts):
+        return cls(*parts)
+
+
+def test_parts_without_names_are_waited_for_too():
+    outputs = Outputs(lambda: None)
+    assert outputs.wait(Unnamed(3.0, jnp.zeros(4)), ())
+    output = (Unnamed(3.0, jnp.zeros(4)), None)
+    output[0].parts[1].delete()
+    with pytest.raises(RuntimeError):
+        outputs.wait(output, ())
+
+
 def test_it_may_return_something_of_another_form():
     outputs = Outputs(lambda: None)
     assert waited(outputs, (jnp.zeros(2), jnp.zeros(3))) == [(2,), (3,)]
