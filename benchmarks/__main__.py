@@ -23,6 +23,7 @@ from benchmarks.protocols import python_loop, schedules, seeds, training
 from benchmarks.server import server
 from benchmarks.timing import Row
 from benchmarks.traces import traces
+from benchmarks.watch import watching
 from gcjax import tables
 
 
@@ -50,6 +51,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "server": server,
     "traces": traces,
     "advice": what_if,
+    "watch": watching,
     "demo": demo,
 }
 

@@ -42,7 +42,9 @@ HEADS = (
     "step", "stopped, running", "episodes", "named within 20", "steps to it", "named before", "others named",
     "persistent",
 )  # fmt: skip
-QUIET_HEADS = ("step", "iteration", "quiet windows", "somebody named", "interval", "as persistent", "interval")
+QUIET_HEADS = (
+    "step", "iteration", "quiet windows", "somebody named", "95 % interval", "as persistent", "its 95 % interval",
+)  # fmt: skip
 
 
 class Episode(NamedTuple):
@@ -203,10 +205,14 @@ def main() -> None:
         for duty_cycle in DUTY_CYCLES
     ]
     quiet_rows = [quiet_row(kind, options.out / f"{kind}-quiet", options.windows, options.loops) for kind in KINDS]
-    pages = []
+    load = (
+        f"Processes that wanted one of the {os.cpu_count()} processors in the last minutes: {os.getloadavg()[2]:.0f}."
+    )
+    print(load)
+    pages = [load, ""]
     for title, heads, rows in (("Stopped", HEADS, stopped_rows), ("Nobody stopped", QUIET_HEADS, quiet_rows)):
-        rich.print(tables.rich_table(title, heads, rows))
-        pages += [f"## {title}", "", tables.markdown_table(heads, rows), ""]
+        rich.print(tables.rich_table(title, heads, rows, keys=2))
+        pages += [f"## {title}", "", tables.markdown_table(heads, rows, keys=2), ""]
     write_text(options.out / "summary.md", "\n".join(pages))
 
 

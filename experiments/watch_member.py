@@ -60,7 +60,7 @@ def train(kind: str, num_steps: int, pace: float, loops: int, folder: Path) -> N
     reports: list[watching.Report] = []
     function, state = step(kind, pace, loops)
     calls = np.zeros(num_steps)
-    with gcjax.watch(function, folder=folder, every=0.5, report=reports.append) as watched:
+    with gcjax.watch(function, folder=folder, every=1.0, report=reports.append) as watched:
         for i in range(num_steps):
             time.sleep(pace if kind == "whole" else 0.0)  # as an input pipeline that all have alike
             calls[i] = time.time()  # of one machine, so that the launcher's clock is the same

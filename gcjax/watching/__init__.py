@@ -2,7 +2,11 @@
 
     step = gcjax.watch(jax.jit(step), folder="runs/watch")
 
-`WARNING`, `CRITICAL`, `WINDOW`, `LEAST_STEPS`, `LONG_STEPS` and `LEAST_SECONDS` are the rule by which a process is named.
+A process is late in a step by what it computes longer than the median process; it is slow there if that is over
+`WARNING` of the iteration and over `LEAST_SECONDS`. What it costs is the sum of that over the sum of the iterations, of
+the last `WINDOW` steps, less the same of the median process. From `WARNING` on it is named, from `CRITICAL` on as
+critical, but not before `LEAST_STEPS`; as persistent if it was slow in more than half of the window, or has been named
+for `LONG_STEPS` without a break, else as passing.
 """
 
 from gcjax.watching.detection import CRITICAL, LEAST_SECONDS, LEAST_STEPS, LONG_STEPS, WARNING, WINDOW, Verdict

@@ -54,9 +54,9 @@ class Detector:
 
     def __init__(self, num_workers: int) -> None:
         """Starts without steps."""
-        self._units = np.empty(0, np.int64)  # of the last WINDOW steps, as in the next two
-        self._late = np.empty((0, num_workers))
-        self._iterations = np.empty(0)
+        self._units: np.ndarray = np.empty(0, np.int64)  # of the last WINDOW steps, as in the next two
+        self._late: np.ndarray = np.empty((0, num_workers))
+        self._iterations: np.ndarray = np.empty(0)
         self.verdicts: dict[int, Verdict] = {}
         self.num_steps = 0
 
@@ -88,9 +88,8 @@ class Detector:
                 verdicts = (self._verdict(worker, position, is_slow, costs) for worker in workers)
                 self.verdicts = {verdict.worker: verdict for verdict in verdicts}
                 named_steps.append((position - num_old, self.verdicts))
-        self._units, self._late, self._iterations = (
-            array[-WINDOW:] for array in (self._units, self._late, self._iterations)
-        )
+        self._units, self._late = self._units[-WINDOW:], self._late[-WINDOW:]
+        self._iterations = self._iterations[-WINDOW:]
         return named_steps
 
     def _verdict(self, worker: int, position: int, is_slow: np.ndarray, costs: np.ndarray) -> Verdict:

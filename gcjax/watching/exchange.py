@@ -1,10 +1,8 @@
-"""How the rows of a process come to the others; N rows, with the columns `COLUMNS`."""
+"""How the rows of a process come to the others; N rows, whose columns are the worker and `COLUMNS`."""
 
 from typing import Protocol
 
 import numpy as np
-
-from gcjax.watching.timeline import Row
 
 
 class Exchange(Protocol):
@@ -19,8 +17,8 @@ class Exchange(Protocol):
     def open(self, worker: int) -> None:
         """Before anything else: the number of this process."""
 
-    def append(self, rows: list[Row]) -> None:
-        """Gives rows of this process to all."""
+    def append(self, rows: np.ndarray) -> None:
+        """Gives float64[N, 7], rows of this process, to all."""
 
     def news(self) -> np.ndarray:
         """float64[N, 7]: the rows of all processes, this one included, that have come since the last call."""

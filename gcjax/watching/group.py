@@ -26,23 +26,31 @@ class Group:
         self._step = -1
         self._iteration = float("nan")
         self._detector = Detector(num_workers)
+        self._silent: tuple[int, ...] = ()  # as was said last
         self._named: dict[int, tuple[bool, bool]] = {}  # worker -> whether it was called persistent, and critical
         self._lock = threading.Lock()
 
     def add(self, rows: np.ndarray) -> list[Report]:
-        """Takes rows float64[N, 7] with the columns `COLUMNS`.
+        """Takes rows float64[N, 7]: the worker and `COLUMNS`.
 
         Returns:
-          What was known at each step at which a process was newly named, or as worse than before, or no longer.
+          What was known at each step at which a process was newly named, or as worse than before, or no longer; and
+          what is known now, if other processes are silent than before.
         """
         with self._lock:
+            rows = rows[rows[:, 0] < len(self._last)]  # others are of no process of this run
             worker = rows[:, 0].astype(np.int64)
             np.maximum.at(self._last, worker, rows[:, 1].astype(np.int64))
             if len(rows):
                 is_heard = np.isin(np.arange(len(self._last)), worker)
                 self._missed = np.where(is_heard, 0, self._missed + 1)
             self._rows = np.concatenate([self._rows, rows[rows[:, 1] > self._step]])
-            return self._judge()
+            changes = self._judge()
+            report = self._report(self._step, self._detector.num_steps, self._detector.verdicts)
+            if report.silent != self._silent:
+                self._silent = report.silent
+                changes.append(report)
+            return changes
 
     def report(self) -> Report:
         """What is known now."""

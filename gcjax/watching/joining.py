@@ -29,7 +29,7 @@ class Steps(NamedTuple):
 
 def empty_rows() -> np.ndarray:
     """float64[0, 7]: no rows."""
-    return np.empty((0, len(COLUMNS)))
+    return np.empty((0, 1 + len(COLUMNS)))
 
 
 def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
@@ -40,11 +40,11 @@ def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
     the latest one. Steps that wait for no other process (`host` is NaN) are all computing.
 
     Args:
-      rows: float64[N, 7] with the columns `COLUMNS`; of several for one step of a worker the last counts.
+      rows: float64[N, 7], the worker and `COLUMNS`; of several for one step of a worker the last counts.
       num_workers: W.
     """
     units = np.unique(rows[:, 1]).astype(np.int64)
-    table = np.full((len(units), num_workers, len(COLUMNS) - 2), np.nan)
+    table = np.full((len(units), num_workers, len(COLUMNS) - 1), np.nan)
     table[np.searchsorted(units, rows[:, 1]), rows[:, 0].astype(np.int64)] = rows[:, 2:]
     seconds, communication, interval, host, stalled = np.moveaxis(table, -1, 0)
     late = np.minimum(host + stalled, interval)  # NaN for steps that wait for nobody
@@ -56,7 +56,7 @@ def steps_of(rows: np.ndarray, num_workers: int) -> Steps:
 
 
 def joined(rows: np.ndarray) -> Trace:
-    """The trace of the rows float64[N, 7] of all processes; of several for one step of a worker the last counts.
+    """The trace of rows float64[N, 7], the worker and `COLUMNS`; of several for one step of a worker the last counts.
 
     Raises:
       ValueError: if there are no rows.

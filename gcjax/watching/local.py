@@ -14,8 +14,8 @@ def local(function: Callable[..., Any]) -> Callable[..., Any]:
         gradient = gcjax.watching.local(jax.jit(gradient_of_own_examples))
         step = gcjax.watch(step)  # calls gradient, and then a compiled function that reduces and applies
 
-    Of several calls in a step the end of the last one counts: they follow each other, as when gradients are accumulated.
-    Outside of a watched step it is the function as it is.
+    Of several calls in a step the end of the last one counts: they follow each other, as when gradients are
+    accumulated. Outside of a watched step it is the function as it is.
 
     Args:
       function: any callable, compiled or not; the step that calls it must not be compiled itself.
@@ -28,7 +28,7 @@ def local(function: Callable[..., Any]) -> Callable[..., Any]:
         result = function(*args, **kwargs)
         watch = current_watch()
         if watch is not None:
-            watch.note_local(outputs.markers(result))
+            watch.note_local(outputs, result)
         return result
 
     return timed

@@ -3,7 +3,6 @@
 import numpy as np
 
 from gcjax.watching.joining import empty_rows
-from gcjax.watching.timeline import Row
 
 MAX_ROWS = 100_000
 """Older rows are forgotten."""
@@ -21,11 +20,10 @@ class Memory:
     def open(self, worker: int) -> None:
         """There is nothing to open."""
 
-    def append(self, rows: list[Row]) -> None:
+    def append(self, rows: np.ndarray) -> None:
         """Keeps the rows."""
-        news = np.array([(0, *row) for row in rows])
-        self._news = np.concatenate([self._news, news])[-MAX_ROWS:]
-        self._rows = np.concatenate([self._rows, news])[-MAX_ROWS:]
+        self._news = np.concatenate([self._news, rows])[-MAX_ROWS:]
+        self._rows = np.concatenate([self._rows, rows])[-MAX_ROWS:]
 
     def news(self) -> np.ndarray:
         """The rows since the last call."""

@@ -1,86 +1,114 @@
 """What to wait for, to know when a function is done: a few small arrays of what it returned."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import jax
 
+
+class _Leaf(NamedTuple):
+    """The key of a leaf by its position among all, where other keys do not lead to it."""
+
+    position: int
+
+
 _KEYS: dict[type, Callable[[Any, Any], Any]] = {
+    _Leaf: lambda tree, key: jax.tree.leaves(tree)[key.position],
     jax.tree_util.SequenceKey: lambda tree, key: tree[key.idx],
     jax.tree_util.DictKey: lambda tree, key: tree[key.key],
     jax.tree_util.GetAttrKey: lambda tree, key: getattr(tree, key.name),
 }
 """Kind of key of a path -> what it leads to."""
 
+Path = tuple[Any, ...]
+
 
 class Outputs:
-    """Chooses arrays of what a function returns, the same ones each time, without walking through all of it.
+    """Waits for what a function returns, by the same arrays each time, without walking through all of it.
 
     What one compiled program returns is ready together, so its smallest array is enough. What a Python function returns
-    may come from several programs, so the smallest array of each of its outer parts is taken. An array that the next
-    step takes over (donated) cannot be waited for; another one is taken instead, or a copy of one number of it.
+    may come from several programs, so the smallest array of each of its outer parts is taken. An array that is given
+    away to the next step (donated) before its turn came cannot be waited for; from then on another one is taken, or,
+    where there is none, a copy of one number of it, which the loop's thread makes when the function returns.
+
+    Attributes:
+      needs_copies: whether `copies` must be called.
     """
 
     def __init__(self, function: Callable[..., Any]) -> None:
-        """Chooses for a function; what has a method `lower` is one compiled program."""
+        """Waits for a function; what has a method `lower` is one compiled program."""
         self._is_program = hasattr(function, "lower") or isinstance(function, jax.stages.Compiled)
-        self._paths: list[tuple[tuple[Any, ...], bool]] | None = None  # and whether to copy
-        self._structure: Any = None
-        self._donated: set[tuple[Any, ...]] = set()
-        self._last: list[tuple[tuple[Any, ...], jax.Array]] = []
+        self._paths: list[Path] | None = None  # to be waited for as they are
+        self._copied: list[Path] = []  # to be copied
+        self._donated: set[Path] = set()
+        self.needs_copies = True  # at first, so that it is checked
 
-    def markers(self, output: Any) -> list[jax.Array]:
-        """The arrays to wait for; none if there are no arrays of JAX in what was returned.
+    def copies(self, output: Any) -> list[jax.Array]:
+        """What the loop's thread must copy of what was just returned, where `needs_copies` says so.
 
         Raises:
           ValueError: if the function is being compiled as part of another one.
         """
-        new = {path for path, array in self._last if array.is_deleted()} - self._donated
-        if new or self._paths is None:
-            self._donated |= new
-            self._paths = self._choose(output)
+        _check_no_tracers(output)
+        self.needs_copies = bool(self._copied)
+        return [_one_number(_at(output, path).addressable_data(0)) for path in self._copied]
+
+    def wait(self, output: Any, copies: Sequence[jax.Array]) -> bool:
+        """Waits until all is there; whether there was anything to wait for.
+
+        Raises:
+          Exception: if that cannot be known this time: something was given away, or what computes it has failed.
+        """
+        if self._paths is None:
+            self._choose(output)
         try:
-            return self._arrays(output)
+            arrays = [(path, _at(output, path)) for path in self._paths or ()]
         except (AttributeError, IndexError, KeyError, TypeError):  # it returned something of another form
-            self._paths = self._choose(output)
-            return self._arrays(output)
+            self._choose(output)
+            arrays = [(path, _at(output, path)) for path in self._paths or ()]
+        for path, array in arrays:
+            try:
+                array.block_until_ready()
+            except Exception:
+                if array.is_deleted():
+                    self._donated.add(path)
+                    self._paths = None
+                raise
+        for array in copies:
+            array.block_until_ready()
+        return bool(arrays or copies)
 
-    def _arrays(self, output: Any) -> list[jax.Array]:
-        """The arrays at the paths."""
-        self._last, markers = [], []
-        for path, is_copied in self._paths or ():
-            array = _at(output, path)
-            if is_copied:
-                markers.append(_one_number(array.addressable_data(0)))
-            else:
-                self._last.append((path, array))
-                markers.append(array)
-        return markers
-
-    def _choose(self, output: Any) -> list[tuple[tuple[Any, ...], bool]]:
-        """The paths of the arrays to wait for, and whether each must be copied."""
-        parts: dict[Any, list[tuple[bool, int, int, tuple[Any, ...]]]] = {}
+    def _choose(self, output: Any) -> None:
+        """Chooses the arrays to wait for, and which of them must be copied."""
+        parts: dict[Any, list[tuple[bool, int, int, Path]]] = {}
         for position, (path, leaf) in enumerate(jax.tree_util.tree_leaves_with_path(output)):
-            if isinstance(leaf, jax.core.Tracer):
-                raise ValueError(
-                    "What is timed must not be compiled as part of something else, since compiled programs do not look "
-                    "at clocks; got values that JAX is tracing. Put it around the compiled function: "
-                    "gcjax.watch(jax.jit(step))."
-                )
-            if _can_wait(leaf) and all(type(key) in _KEYS for key in path):
+            if _can_wait(leaf):
                 part = None if self._is_program else path[:1]
+                path = path if all(type(key) in _KEYS for key in path) else (_Leaf(position),)
                 parts.setdefault(part, []).append((path in self._donated, leaf.nbytes, position, path))
-        return [(path, is_donated) for is_donated, _, _, path in map(min, parts.values())]
+        smallest = [min(leaves) for leaves in parts.values()]
+        self._paths = [path for is_donated, _, _, path in smallest if not is_donated]
+        self._copied = [path for is_donated, _, _, path in smallest if is_donated]
+        self.needs_copies = bool(self._copied)
 
 
 def _can_wait(leaf: Any) -> bool:
     """Whether it is an array of numbers of which this process has a part."""
     if not isinstance(leaf, jax.Array) or jax.dtypes.issubdtype(leaf.dtype, jax.dtypes.extended):
         return False
-    return leaf.size > 0 and not leaf.is_deleted() and bool(leaf.sharding.addressable_devices)
+    return leaf.size > 0 and bool(leaf.sharding.addressable_devices)
 
 
-def _at(output: Any, path: tuple[Any, ...]) -> Any:
+def _check_no_tracers(output: Any) -> None:
+    """Raises `ValueError` if JAX is tracing."""
+    if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves(output)):
+        raise ValueError(
+            "What is timed must not be compiled as part of something else, since compiled programs do not look at "
+            "clocks; got values that JAX is tracing. Put it around the compiled function: gcjax.watch(jax.jit(step))."
+        )
+
+
+def _at(output: Any, path: Path) -> Any:
     """The leaf at a path."""
     for key in path:
         output = _KEYS[type(key)](output, key)

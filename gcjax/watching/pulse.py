@@ -2,10 +2,9 @@
 
 import threading
 import time
-from collections import deque
 from collections.abc import Callable
 
-PERIOD = 0.005
+PERIOD = 0.01
 """Seconds from one beat to the next."""
 TOLERANCE = 0.005
 """Seconds by which a beat may be late: as long as one thread may keep the others from running Python."""
@@ -17,7 +16,7 @@ class Pulse:
     def __init__(self, clock: Callable[[], float] = time.perf_counter) -> None:
         """Starts without beats; a clock in seconds."""
         self._clock = clock
-        self._stalls: deque[tuple[float, float]] = deque(maxlen=256)
+        self._stalls: list[tuple[float, float]] = []
         self._due = float("inf")
         self._is_over = threading.Event()
 
@@ -41,15 +40,12 @@ class Pulse:
 
     def beat(self) -> None:
         """A beat has come."""
-        now, due = self._clock(), self._due
-        if now - due > TOLERANCE:
-            self._stalls.append((due, now))
-        self._due = now
+        now = self._clock()
+        if now - self._due > TOLERANCE:
+            self._stalls.append((self._due, now))
 
-    def stalled(self, begin: float, end: float) -> float:
-        """Seconds between two times at which the process stood still; also if the next beat has not come yet."""
-        due, now = self._due, self._clock()
-        stalls = dict(list(self._stalls))
-        if now - due > TOLERANCE:
-            stalls.setdefault(due, now)
-        return sum(max(0.0, min(end, stop) - max(begin, start)) for start, stop in stalls.items())
+    def stalls(self, since: float) -> list[tuple[float, float]]:
+        """(begin, end) of each time in which the process stood still; those that ended before a time are forgotten."""
+        num_old = sum(stop < since for _, stop in self._stalls[:])
+        del self._stalls[:num_old]
+        return self._stalls[:]

@@ -1,5 +1,6 @@
 """What happens beside the training loop: threads that see when steps are done, and that write and share it."""
 
+import math
 import queue
 import sys
 import threading
@@ -7,74 +8,82 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
+import numpy as np
+
+from gcjax.watching.outputs import Outputs
 from gcjax.watching.pulse import Pulse
-from gcjax.watching.timeline import Row, Timeline
+from gcjax.watching.timeline import COLUMNS, Event, measured
 
 _clock = time.perf_counter
 
+Entry = tuple[int | None, float, Outputs | None, Any, Sequence[Any], float]
+"""What has returned: the number of the step (None for a local part), when it was called, how to wait for it, what it
+returned, the copies that were made of that, and when it returned."""
+
+FAILURE: Entry = (-1, math.nan, None, None, (), math.nan)
+"""A step has raised an error."""
+
 
 class Recorder:
-    """Waits for what steps return on a thread of its own, so that the loop goes on, and gives their rows."""
+    """Waits for what steps return on a thread of its own, so that the loop goes on, and notes when it is there.
+
+    Attributes:
+      put: takes an `Entry`; all that the loop's thread has to do.
+    """
 
     def __init__(self, *, waits: bool) -> None:
-        """Starts the threads; `waits` as in `Timeline`."""
+        """Starts the threads; `waits`: whether a step waits for other processes."""
+        self._waits = waits
         self._pulse = Pulse(_clock)
-        self._timeline = Timeline(self._pulse.stalled, waits=waits)
-        self._events: queue.SimpleQueue[tuple[Any, ...] | None] = queue.SimpleQueue()
-        self._rows: list[Row] = []
-        self._lock = threading.Lock()
+        self._queue: queue.SimpleQueue[Entry | None] = queue.SimpleQueue()
+        self.put = self._queue.put
+        self._events: list[Event] = []
+        self._last_end = math.nan  # of the events that have been taken
         self._thread = threading.Thread(target=self._run, name="gcjax-watch-ends", daemon=True)
         self._pulse.start()
         self._thread.start()
 
-    def local(self, markers: Sequence[Any]) -> None:
-        """The local part of a step has returned these."""
-        self._events.put((None, 0.0, markers, _clock()))
-
-    def step(self, unit: int, called: float, markers: Sequence[Any]) -> None:
-        """A step that was called then has returned these."""
-        self._events.put((unit, called, markers, _clock()))
-
-    def fail(self) -> None:
-        """A step has raised an error."""
-        self._events.put((None, 0.0, None, 0.0))
-
-    def rows(self) -> list[Row]:
-        """The rows since the last call."""
-        with self._lock:
-            rows, self._rows = self._rows, []
+    def rows(self) -> np.ndarray:
+        """float64[N, 6]: what was measured of the steps that have ended since the last call."""
+        events = self._events[:]
+        if not events:
+            return np.empty((0, len(COLUMNS)))
+        del self._events[: len(events)]
+        stalls = self._pulse.stalls(self._last_end)
+        has_accelerator = jax.default_backend() != "cpu"
+        rows = measured(events, self._last_end, stalls, waits=self._waits, has_accelerator=has_accelerator)
+        self._last_end = events[-1][-1]
         return rows
 
     def stop(self, timeout: float) -> None:
         """Waits so many seconds at most for the steps that are under way, and ends the threads."""
-        self._events.put(None)
+        self._queue.put(None)
         self._thread.join(timeout)
         self._pulse.stop()
 
     def _run(self) -> None:
-        while (event := self._events.get()) is not None:
-            unit, called, markers, returned = event
-            end = None if markers is None else _end(markers, returned)
-            del event, markers  # the arrays must not be held while nothing happens
-            if end is None:
-                self._timeline.lose()
-            elif unit is None:
-                self._timeline.local(end)
-            elif row := self._timeline.step(unit, called, end):
-                with self._lock:
-                    self._rows.append(row)
+        local_end = math.nan
+        while (entry := self._queue.get()) is not None:
+            unit, called, outputs, output, copies, returned = entry
+            end = _end(outputs, output, copies, returned)
+            del entry, output, copies  # the arrays must not be held while nothing happens
+            if unit is None:
+                local_end = end
+            else:
+                self._events.append((unit, called, returned, local_end, end))
+                local_end = math.nan
 
 
-def _end(markers: Sequence[Any], returned: float) -> float | None:
-    """When all arrays are there; what has none was done when it returned; None if that cannot be known."""
-    if not markers:
-        return returned
+def _end(outputs: Outputs | None, output: Any, copies: Sequence[Any], returned: float) -> float:
+    """When all of an output is there; what has no arrays was done when it was returned; NaN if that is not known."""
+    if outputs is None:
+        return math.nan
     try:
-        for marker in markers:
-            marker.block_until_ready()
-    except Exception:  # donated to the next step, or the step failed: whoever uses its results gets the error
-        return None
-    return _clock()
+        has_waited = outputs.wait(output, copies)
+        return _clock() if has_waited else returned
+    except Exception:  # given away to the next step, or it failed: whoever uses the results gets the error
+        return math.nan
 
 
 class Periodic:

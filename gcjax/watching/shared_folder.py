@@ -14,10 +14,11 @@ import pyarrow.csv as csv
 from gcjax.files import atomic_write
 from gcjax.stragglers.traces.files import write_trace
 from gcjax.watching.joining import empty_rows, joined
-from gcjax.watching.timeline import COLUMNS, Row
+from gcjax.watching.timeline import COLUMNS
 
-_HEAD = ",".join(COLUMNS) + "\n"
-_LINE = re.compile(rb"\d{1,9},\d{1,18}(,(\d+\.\d+)?){5}\n")
+_NAMES = ("worker", *COLUMNS)
+_HEAD = ",".join(_NAMES) + "\n"
+_LINE = re.compile(rb"\d{1,9},\d{1,18}(,(\d[-+.e\d]{0,30})?){5}\n")
 
 
 class SharedFolder:
@@ -35,7 +36,7 @@ class SharedFolder:
         """Makes the folder if there is none."""
         self.path, self.name, self.start = path, name, start
         path.mkdir(parents=True, exist_ok=True)
-        self._file, self._worker = path, 0  # before `open`
+        self._file = path  # before `open`
         self._offsets: dict[Path, int] = {}
 
     def open(self, worker: int) -> None:
@@ -53,12 +54,17 @@ class SharedFolder:
                 f"A folder and a name are for one run and one wrapper; {file} is there already. Give another folder or "
                 "name, or start=N to go on from step N."
             ) from None
-        self._file, self._worker = file, worker
+        self._file = file
 
-    def append(self, rows: list[Row]) -> None:
-        """Appends rows to the file of this process, at once."""
-        with self._file.open("a") as stream:
-            stream.write("".join(row.text(self._worker) for row in rows))
+    def append(self, rows: np.ndarray) -> None:
+        """Appends rows to the file of this process, at once; to a tenth of a microsecond, empty cells for NaN."""
+        values = np.round(rows, 7)
+        whole = [pa.array(values[:, i].astype(np.int64)) for i in range(2)]
+        columns = [*whole, *(pa.array(column, mask=np.isnan(column)) for column in values.T[2:])]
+        sink = pa.BufferOutputStream()
+        csv.write_csv(pa.table(columns, names=_NAMES), sink, csv.WriteOptions(include_header=False))
+        with self._file.open("ab") as stream:
+            stream.write(sink.getvalue())
 
     def close(self) -> None:
         """Writes the trace of all processes."""
@@ -100,17 +106,19 @@ def _rows(data: bytes) -> np.ndarray:
     if not data:
         return empty_rows()
     try:
-        return _parsed(data)
+        rows = _parsed(data)
     except pa.ArrowInvalid:  # the end of a machine can leave anything in a file
         lines = [line for line in data.splitlines(keepends=True) if _LINE.fullmatch(line)]
-        return _parsed(b"".join(lines)) if lines else empty_rows()
+        rows = _parsed(b"".join(lines)) if lines else empty_rows()
+    numbers = rows[:, :2]
+    return rows[((numbers >= 0) & (numbers == np.floor(numbers)) & (numbers < 2**53)).all(axis=1)]
 
 
 def _parsed(data: bytes) -> np.ndarray:
     """float64[N, 7] of lines without a head."""
     table = csv.read_csv(
         pa.py_buffer(data),
-        read_options=csv.ReadOptions(column_names=COLUMNS, use_threads=False),
-        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(COLUMNS, pa.float64())),
+        read_options=csv.ReadOptions(column_names=_NAMES, use_threads=False),
+        convert_options=csv.ConvertOptions(column_types=dict.fromkeys(_NAMES, pa.float64())),
     )
-    return np.column_stack([table[name].to_numpy() for name in COLUMNS])
+    return np.column_stack([table[name].to_numpy() for name in _NAMES])

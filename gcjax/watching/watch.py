@@ -32,17 +32,19 @@ def watch(
 
         step = gcjax.watch(jax.jit(step), folder="runs/watch")
 
-    **How.** The loop is never stopped: a thread waits for what the step has returned, and takes the time. All processes
-    leave a collective together, so the end of a step is the common zero from which each measures, by its own clock,
-    when it is ready for the next collective. Who comes last waits for nobody; it is the slow one. Nothing is put into
-    the compiled program. Another thread appends to the file of this process in `folder` every few seconds; process 0
-    takes what others have appended, and judges (`gcjax.watching.WINDOW` and the other constants; see `Verdict`).
+    **How.** The loop is never stopped: a thread waits for what the step has returned, and takes the time; so the step
+    must return something of what it computes, such as the loss. All processes leave a collective together, so the end
+    of a step is the common zero from which each measures, by its own clock, when it is ready for the next collective.
+    Who comes last waits for nobody; it is the slow one. Nothing is put into the compiled program. Another thread
+    appends to the file of this process in `folder` every few seconds; process 0 takes what others have appended, and
+    judges (`gcjax.watching` says how).
 
     **What it sees.**
 
     - Of any step: time in which a process had not called its step yet, though the one before was done: input
       pipelines, logging, checkpoints, garbage collection. And time in which a whole process stood still (stopped,
-      swapped out, kept from its processors), by beats of 5 ms on a thread, which miss what is shorter.
+      swapped out, kept from its processors), by beats on a thread, which miss what is shorter than 15 ms in part; on
+      accelerators only up to the return of the call, since they go on with what they have been given.
     - Not so: a device that is slow inside of a compiled program that also has the collective. The step takes all
       processes as long. Mark what comes before the collective with `gcjax.watching.local`; then the time up to its
       end is measured, whatever makes it long.
@@ -64,8 +66,8 @@ def watch(
       start: the number of the first step; that of the checkpoint if a run goes on.
       every: seconds from one time of writing and reading to the next: as much is lost if a process is killed.
       waits: whether the step waits for other processes.
-      report: called in process 0, on a thread, when a process is newly named, or as worse than before, or no longer;
-        None for nothing.
+      report: called in process 0, on a thread, when a process is newly named, or as worse than before, or no longer,
+        and when one has been silent for three times `every` while others were not; None for nothing.
 
     Returns:
       A callable with the arguments and results of `step`, and its other attributes.

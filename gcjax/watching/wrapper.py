@@ -9,6 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 import jax
+import numpy as np
 
 from gcjax import processes
 from gcjax.stragglers.traces.base import Trace
@@ -16,14 +17,32 @@ from gcjax.watching.exchange import Exchange
 from gcjax.watching.group import Group
 from gcjax.watching.joining import joined
 from gcjax.watching.outputs import Outputs
-from gcjax.watching.recorder import Periodic, Recorder
+from gcjax.watching.recorder import FAILURE, Periodic, Recorder
 from gcjax.watching.reports import Report
 
 CLOSE_SECONDS = 5.0
 """How long the end waits for steps that are under way, and for the last rows of others."""
 
 _clock = time.perf_counter
-_steps = threading.local()  # .watches: the watched steps that are under way on this thread, the innermost last
+
+
+class _Steps(threading.local):
+    """The watched step that is under way on each thread, the innermost of several."""
+
+    watch: "Watch | None" = None
+
+
+_steps = _Steps()
+_num_forks = 0  # between the first process and this one
+
+
+def _count_fork() -> None:
+    """A process that is forked off has none of the threads."""
+    global _num_forks
+    _num_forks += 1
+
+
+os.register_at_fork(after_in_child=_count_fork)
 
 
 class Watch:
@@ -55,24 +74,25 @@ class Watch:
         self._outputs = Outputs(step)
         self._recorder: Recorder | None = None
         self._is_over = False
-        self._pid = os.getpid()
+        self._num_forks = _num_forks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the step."""
-        if self._is_over or os.getpid() != self._pid:
+        if self._is_over or self._num_forks != _num_forks:
             return self._step(*args, **kwargs)
         recorder = self._recorder or self._begin()
         called = _clock()
-        watches = _steps.__dict__.setdefault("watches", [])
-        watches.append(self)
+        outer, _steps.watch = _steps.watch, self
         try:
             output = self._step(*args, **kwargs)
         except BaseException:
-            recorder.fail()
+            recorder.put(FAILURE)
             raise
         finally:
-            watches.pop()
-        recorder.step(self._unit, called, self._outputs.markers(output))
+            _steps.watch = outer
+        outputs = self._outputs
+        copies = outputs.copies(output) if outputs.needs_copies else ()
+        recorder.put((self._unit, called, outputs, output, copies, _clock()))
         self._unit += 1
         return output
 
@@ -90,14 +110,15 @@ class Watch:
         """Closes it."""
         self.close()
 
-    def note_local(self, markers: list[jax.Array]) -> None:
-        """A local part of the step that is under way has returned these arrays."""
+    def note_local(self, outputs: Outputs, output: Any) -> None:
+        """A local part of the step that is under way has returned this."""
         if self._recorder is not None:
-            self._recorder.local(markers)
+            copies = outputs.copies(output) if outputs.needs_copies else ()
+            self._recorder.put((None, 0.0, outputs, output, copies, _clock()))
 
     def report(self) -> Report:
         """What is known now, of all processes if there is a folder; the steps under way are not waited for."""
-        if self._recorder is None or os.getpid() != self._pid:
+        if self._recorder is None or self._num_forks != _num_forks:
             return Group(1).report()
         self._share()
         self._take_news()
@@ -118,7 +139,7 @@ class Watch:
         It waits a few seconds at most for the last steps of the others. The step can still be called, unrecorded.
         """
         was_over, self._is_over = self._is_over, True
-        if was_over or self._recorder is None or os.getpid() != self._pid:
+        if was_over or self._recorder is None or self._num_forks != _num_forks:
             return
         atexit.unregister(self.close)
         self._recorder.stop(CLOSE_SECONDS)
@@ -148,8 +169,9 @@ class Watch:
         """Gives the new rows to the exchange."""
         assert self._recorder is not None
         with self._lock:
-            if rows := self._recorder.rows():
-                self._exchange.append(rows)
+            rows = self._recorder.rows()
+            if len(rows):
+                self._exchange.append(np.column_stack([np.full(len(rows), self._worker), rows]))
 
     def _take_news(self) -> None:
         """Takes what has come since the last time, and tells what is new in it."""
@@ -170,8 +192,7 @@ class Watch:
 
 def current_watch() -> Watch | None:
     """The watched step that is under way on this thread."""
-    watches = getattr(_steps, "watches", None)
-    return watches[-1] if watches else None
+    return _steps.watch
 
 
 def _place() -> tuple[int, int]:

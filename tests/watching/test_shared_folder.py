@@ -1,0 +1,92 @@
+"""Files of rows: appended to, cut off, damaged, gone on with."""
+
+import numpy as np
+import pytest
+
+import gcjax
+from gcjax.watching.shared_folder import SharedFolder
+
+
+def rows(worker, first, last):
+    values = np.arange(first, last) / 7.0
+    nan = np.full(last - first, np.nan)
+    units = np.arange(first, last)
+    return np.column_stack([units * 0 + worker, units, 0.01 + values, nan, values, values / 2, values * 0])
+
+
+def opened(path, worker=0, name="step", start=0):
+    folder = SharedFolder(path, name, start)
+    folder.open(worker)
+    return folder
+
+
+@pytest.fixture
+def path(tmp_path):
+    return tmp_path / "deep" / "folder"
+
+
+def same(ours, theirs):
+    np.testing.assert_allclose(ours, np.concatenate(theirs), atol=1e-7, rtol=0)
+
+
+def test_each_sees_what_all_have_appended_once(path):
+    first, second = opened(path, 0), opened(path, 1)
+    assert first.news().shape == (0, 7)
+    first.append(rows(0, 1, 5))
+    second.append(rows(1, 1, 3))
+    same(first.news(), [rows(0, 1, 5), rows(1, 1, 3)])
+    second.append(rows(1, 3, 900))
+    same(first.news(), [rows(1, 3, 900)])
+    assert first.news().shape == (0, 7)
+    same(second.all_rows(), [rows(0, 1, 5), rows(1, 1, 900)])
+
+
+def test_the_file_of_a_process_and_that_of_all_are_traces(path):
+    first, second = opened(path, 0), opened(path, 1)
+    first.append(rows(0, 1, 5))
+    second.append(rows(1, 1, 4))
+    trace = gcjax.stragglers.read_trace(path / "step.0.0.csv")
+    np.testing.assert_allclose(trace.compute[:, 0], rows(0, 1, 5)[:, 2], atol=1e-7)
+    first.close()
+    trace = gcjax.stragglers.read_trace(path / "step.csv")
+    assert trace.workers == ("0", "1") and trace.steps.tolist() == [1, 2, 3, 4]
+    assert np.isnan(trace.compute[3, 1]) and trace.reading.left == (1,)
+
+
+def test_half_a_line_is_left_for_the_next_time(path):
+    folder, file = opened(path), path / "step.0.0.csv"
+    folder.append(rows(0, 1, 4))
+    data = file.read_bytes()
+    file.write_bytes(data[:-9])
+    same(folder.news(), [rows(0, 1, 3)])
+    file.write_bytes(data)
+    same(folder.news(), [rows(0, 3, 4)])
+
+
+@pytest.mark.parametrize(
+    "damage", [b"\0\0\0\0\0\n", b"0,2,oops,,0.1,0.1,0.1\n", b"0,2\n", b"\xff\xfe\n", b"-1,2,1,,1,1,1\n"]
+)
+def test_damaged_lines_are_left_out(path, damage):
+    folder = opened(path)
+    folder.append(rows(0, 1, 3))
+    with (path / "step.0.0.csv").open("ab") as stream:
+        stream.write(damage)
+    folder.append(rows(0, 3, 5))
+    same(folder.news(), [rows(0, 1, 5)])
+
+
+def test_a_folder_is_for_one_run(path):
+    opened(path)
+    with pytest.raises(ValueError, match=r"for one run and one wrapper; .*step.0.0.csv is there already. Give another"):
+        opened(path)
+    opened(path, name="other")
+
+
+def test_a_run_that_goes_on_replaces_what_it_measures_again(path):
+    opened(path).append(rows(0, 1, 100))
+    other = SharedFolder(path, "step", 50)
+    for last in (90, 60):  # it is cut off and goes on twice from the same checkpoint
+        later = opened(path, start=50)
+        later.append(rows(0, 51, last))
+        same(other.news(), [rows(0, 51, last)])
+    same(later.all_rows(), [rows(0, 1, 50), rows(0, 51, 60)])
