@@ -25,11 +25,20 @@ def results_section(results: Results) -> Section:
 
 
 def curves_section(results: Results) -> Section:
-    """The place of the charts."""
+    """The place of the charts of a comparison."""
     has_band = any(len(results.seeds(scheme)) > 1 for scheme in results.schemes)
-    note = f"Mean over seeds{', and a band from the lowest to the highest' if has_band else ''}; at most "
-    body = f'<div id="charts-here"></div>{blocks.paragraph(f"{note}{figures.MAX_POINTS} points a curve.", "note")}'
-    return Section("Loss against time", body, "curves")
+    return _charts(f"Mean over seeds{', and a band from the lowest to the highest' if has_band else ''}")
+
+
+def loss_section() -> Section:
+    """The place of the chart of live runs."""
+    return _charts("The training loss of each commit, on the batches of its pushes")
+
+
+def _charts(note: str) -> Section:
+    """The place of charts, with a note."""
+    said = blocks.paragraph(f"{note}; at most {figures.MAX_POINTS} points a curve.", "note")
+    return Section("Loss against time", f'<div id="charts-here"></div>{said}', "curves")
 
 
 def timelines_section(activities: Sequence[Activity]) -> Section:

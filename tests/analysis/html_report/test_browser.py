@@ -64,7 +64,6 @@ def page(tmp_path_factory):
     return analysis.write_html(folder)
 
 
-@pytest.mark.slow
 def test_it_draws_without_an_error(page, tmp_path):
     content, console = opened(page, tmp_path, "--dump-dom", "--window-size=1200,900")
     assert console == []
@@ -73,8 +72,7 @@ def test_it_draws_without_an_error(page, tmp_path):
     assert content.count("<canvas") == 3 and content.count("<figcaption>") == 5
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("width", [1200, 500])
+@pytest.mark.parametrize("width", [1200, pytest.param(500, marks=pytest.mark.slow)])
 def test_it_zooms_moves_hovers_and_hides(page, tmp_path, width):
     used = tmp_path / "used.html"
     used.write_text(page.read_text().replace("</body>", USE))
