@@ -14,6 +14,10 @@ from gcjax.analysis.timelines.slices import SERVER, slices
 
 MAX_POINTS = 400
 """Points of a curve."""
+MAX_POINTS_OF_CHART = 10_000
+"""Points of all curves of a chart together; each has 20 at least."""
+MAX_TICKS = 1_000
+"""Commits of a timeline that have a tick."""
 MAX_UNITS = 6_000
 """Units of all timelines of a page together."""
 MAX_TIMELINES = 12
@@ -52,18 +56,23 @@ def loss_charts(activities: Sequence[Activity]) -> list[dict[str, Any]]:
     return [chart] if curves else []
 
 
-def _single_curve(name: str, loss: Columns, number: int) -> dict[str, Any]:
-    """The curve of one run, in the colour and the dashes of its number."""
-    shown = _thinned(len(loss["time"]))
+def _single_curve(name: str, loss: Columns, number: int, count: int) -> dict[str, Any]:
+    """The curve of one run of `count`, in the colour and the dashes of its number."""
+    shown = _thinned(len(loss["time"]), points_a_curve(count))
     times, values = ([_rounded(x) for x in loss[column][shown]] for column in ("time", "value"))
     dashes = [[], [6, 3], [2, 2], [8, 2, 2, 2]][number // len(COLOURS) % 4]
     return {"name": name, "colour": COLOURS[number % len(COLOURS)], "dashes": dashes, "halted": False, "band": False,
             "time": times, "mean": values, "low": values, "high": values}  # fmt: skip
 
 
-def _thinned(count: int) -> np.ndarray:
-    """The indices of so many points that are drawn: all, or MAX_POINTS evenly spaced ones, the last among them."""
-    return np.unique(np.linspace(0, count - 1, min(count, MAX_POINTS)).round().astype(int))
+def points_a_curve(num_curves: int) -> int:
+    """How many points a curve has at most, if a chart has so many curves."""
+    return min(MAX_POINTS, max(20, MAX_POINTS_OF_CHART // max(1, num_curves)))
+
+
+def _thinned(count: int, most: int) -> np.ndarray:
+    """The indices of the points that are drawn: all, or `most` evenly spaced ones, the last among them."""
+    return np.unique(np.linspace(0, count - 1, min(count, most)).round().astype(int))
 
 
 def _lowest_shown(goal: dict[str, Any]) -> float | None:
@@ -74,7 +83,7 @@ def _lowest_shown(goal: dict[str, Any]) -> float | None:
 def _curve(results: Results, scheme: str, metric: str, style: dict[str, Any]) -> dict[str, Any]:
     """The mean over seeds, and their range."""
     times, values = seed_curves(results, scheme, metric)  # [V], [S, V]
-    shown = _thinned(times.size)
+    shown = _thinned(times.size, points_a_curve(len(results.schemes)))
     columns = {"time": times, "mean": values.mean(axis=0), "low": values.min(axis=0), "high": values.max(axis=0)}
     dashes = style["linestyle"][1] if isinstance(style["linestyle"], tuple) else []
     return {
@@ -111,6 +120,7 @@ def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
     is_server = drawn.worker == SERVER
     is_bar = ~is_server & (drawn.name != "waiting")
     place = {state: i for i, state in enumerate(STATE_COLOURS)}
+    commits = drawn.begin[is_server & (drawn.unit >= 0)]
     return {
         "name": activity.name,
         "words": activity.words,
@@ -122,7 +132,7 @@ def _bars(activity: Activity, seconds: float) -> dict[str, Any]:
         "begin": _steps(drawn.begin[is_bar], seconds),
         "end": _steps(drawn.end[is_bar], seconds),
         "unit": drawn.unit[is_bar].tolist(),
-        "commits": _steps(drawn.begin[is_server & (drawn.unit >= 0)], seconds),
+        "commits": _steps(commits[_thinned(commits.size, MAX_TICKS)], seconds),
     }
 
 

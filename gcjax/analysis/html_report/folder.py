@@ -65,7 +65,7 @@ def _other(folder: Path) -> str:
     charts, calibrations = figures.loss_charts(activities), facts.get("calibrations")
     parts = [
         sections.page_section(summary_text),
-        *([sections.loss_section()] if charts else []),
+        *([sections.loss_section(len(activities))] if charts else []),
         *([sections.timelines_section(activities)] if activities else []),
         *([sections.calibration_section(calibrations)] if calibrations else []),
         *([images] if images else []),

@@ -13,6 +13,7 @@ from gcjax.analysis import summary
 from gcjax.analysis.html_report import blocks, figures, sections
 from gcjax.analysis.html_report.page import asset, page
 from gcjax.analysis.html_report.verdict import verdict
+from gcjax.analysis.timelines import activity, folder
 from tests.analysis.results import SCHEMES, S, W, results
 
 EVIL = "<script>alert('x')</script> & \"q\""
@@ -124,14 +125,35 @@ def test_the_bars_are_those_of_the_timeline(text):
 
 def test_curves_and_timelines_are_thinned(monkeypatch):
     found = results()
+    assert [figures.points_a_curve(count) for count in (2, 100, 10**6)] == [400, 100, 20]
     monkeypatch.setattr(figures, "MAX_POINTS", 5)
     assert {len(curve["time"]) for curve in figures.charts(found)[0]["curves"]} == {5}
-    assert f"{figures.MAX_POINTS} points a curve" in sections.curves_section(found).body
+    assert "at most 5 points a curve" in sections.curves_section(found).body
+
+
+def test_a_large_run_has_a_page_of_bounded_size():
+    rng, count = np.random.default_rng(0), 40_000
+    start = np.sort(rng.uniform(0, 90, count))
+    units = {
+        "worker": rng.integers(0, 1000, count),
+        "unit": np.arange(count),
+        "start": start,
+        "compute_start": start,
+        "compute_end": start + 1,
+        "send_start": start + 1,
+        "finish": start + 2,
+        "failed": np.zeros(count, bool),
+    }
+    commits = {"commit": np.arange(count), "time": start + 2, "worker": units["worker"], "unit": units["unit"],
+               "work": np.ones(count, int), "version": np.arange(count)}  # fmt: skip
+    large = activity.Activity("ASP", units, commits, None, 0.0, 92.0, np.arange(1000), 1000, "")
+    data = figures.timelines([large] * 20)
+    assert len(data["runs"]) == figures.MAX_TIMELINES and len(json.dumps(data)) < 1_000_000
+    assert all(len(run["commits"]) <= figures.MAX_TICKS and len(run["workers"]) <= 64 for run in data["runs"])
+    assert "64 of 1000 workers" in data["runs"][0]["words"]
 
 
 def test_of_too_many_timelines_the_first_are_shown(tmp_path, monkeypatch):
-    from gcjax.analysis.timelines import folder
-
     analysis.save(results(), tmp_path)
     activities = folder.activities(tmp_path)
     monkeypatch.setattr(figures, "MAX_TIMELINES", 2)
