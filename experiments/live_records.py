@@ -56,7 +56,8 @@ def verdict(rows: Sequence[Mapping[str, Any]], target: str) -> str:
     said = [row for row in rows if row["promise"] != "-"]
     broken = [f"{row['scheme']}, {row['scenario']}" for row in said if row["promise"] != "kept"]
     promise = f"broken: {'; '.join(broken)}" if broken else f"kept in all {len(said)} runs of which it is known"
-    return " ".join([*sentences, f"Promises are {promise}."])
+    chance = "Each is one run, which does not tell small differences from chance."
+    return " ".join([*sentences, chance, f"Promises are {promise}."])
 
 
 def _first(scenario: str, rows: Sequence[Mapping[str, Any]], target: str) -> str:

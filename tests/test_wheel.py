@@ -31,7 +31,9 @@ def test_a_wheel_has_the_package_and_the_configs_and_experiments_inside_of_it(wh
 
 def test_nothing_is_compiled_when_it_is_installed(wheel):
     assert wheel.name.endswith("-py3-none-any.whl")
-    assert {Path(name).suffix for name in zipfile.ZipFile(wheel).namelist()} <= {".py", ".gin", ".txt", ""}
+    assert {Path(name).suffix for name in zipfile.ZipFile(wheel).namelist()} <= {
+        ".py", ".gin", ".txt", ".html", ".css", ".js", "",
+    }  # fmt: skip
     assert not [name for name in tracked(".") if name.endswith((".c", ".cc", ".cpp", ".pyx", ".rs", "setup.py"))]
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from gcjax import tables
 
-_BOLD, _CODE, _EMPHASIS = r"\*\*(.+?)\*\*", r"`(.+?)`", r"\*(.+?)\*"
+_BOLD, _EMPHASIS = r"\*\*(.+?)\*\*", r"\*(.+?)\*"
 
 
 class Section(NamedTuple):
@@ -73,8 +73,15 @@ def markdown(page: str) -> str:
 
 def inline(text: str) -> str:
     """A text with what Markdown has within a line."""
-    escaped = html.escape(text)
-    for pattern, tag in ((_CODE, "code"), (_BOLD, "b"), (_EMPHASIS, "em")):
+    parts = html.escape(text).split("`")
+    if len(parts) % 2 == 0:  # the last one is never closed
+        parts[-2:] = ["`".join(parts[-2:])]
+    return "".join(f"<code>{part}</code>" if i % 2 else _marked(part) for i, part in enumerate(parts))
+
+
+def _marked(escaped: str) -> str:
+    """HTML of text in which asterisks make bold and emphasis."""
+    for pattern, tag in ((_BOLD, "b"), (_EMPHASIS, "em")):
         escaped = re.sub(pattern, rf"<{tag}>\1</{tag}>", escaped)
     return escaped
 
@@ -107,8 +114,7 @@ def _kind_of_line(line: str) -> str:
 def _block(kind: str, lines: list[str]) -> str:
     """Lines of one kind as HTML."""
     if kind == "table":
-        return "".join(table(list(rows[0]), [list(row.values()) for row in rows])
-                       for rows in tables.page_rows("\n".join(lines)) if rows)  # fmt: skip
+        return _markdown_table(lines)
     if kind == "heading":
         return "".join(f"<h3>{inline(line.lstrip('# '))}</h3>" for line in lines)
     if kind == "list":
@@ -117,3 +123,12 @@ def _block(kind: str, lines: list[str]) -> str:
             "<ul>" + "".join(f"<li>{inline(' '.join(item.split()))}</li>" for item in items if item.strip()) + "</ul>"
         )
     return f"<p>{inline(' '.join(lines))}</p>" if lines else ""
+
+
+def _markdown_table(lines: list[str]) -> str:
+    """A table of Markdown, whose second line says which columns are of numbers; nothing if it has no row."""
+    rows = tables.page_rows("\n".join(lines))[0]
+    heads = list(rows[0]) if rows else []
+    rules = [rule.strip() for rule in lines[1].strip().strip("|").split("|")]
+    left = [head for head, rule in zip(heads, rules, strict=False) if not rule.endswith(":")]
+    return table(heads, [list(row.values()) for row in rows], left=left) if rows else ""

@@ -62,15 +62,17 @@ def _other(folder: Path) -> str:
     heading, _, summary_text = (folder / "summary.md").read_text().strip().removeprefix("# ").partition("\n")
     activities = timelines.activities(folder) if (folder / TIMELINE).is_file() else []
     images = sections.images_section(folder)
-    calibrations = facts.get("calibrations")
+    charts, calibrations = figures.loss_charts(activities), facts.get("calibrations")
     parts = [
         sections.page_section(summary_text),
+        *([sections.loss_section(len(activities))] if charts else []),
         *([sections.timelines_section(activities)] if activities else []),
         *([sections.calibration_section(calibrations)] if calibrations else []),
         *([images] if images else []),
         *_common(folder, facts),
     ]
-    drawn = {"timelines": figures.timelines(activities)} if activities else {}
+    drawn: dict[str, Any] = {"timelines": figures.timelines(activities)} if activities else {}
+    drawn |= {"charts": charts} if charts else {}
     return page(f"{heading}: {folder.resolve().name}", facts.get("verdict", _first_paragraph(summary_text)), parts,
                 figures=drawn)  # fmt: skip
 

@@ -25,18 +25,30 @@ def results_section(results: Results) -> Section:
 
 
 def curves_section(results: Results) -> Section:
-    """The place of the charts."""
+    """The place of the charts of a comparison."""
     has_band = any(len(results.seeds(scheme)) > 1 for scheme in results.schemes)
-    note = f"Mean over seeds{', and a band from the lowest to the highest' if has_band else ''}; at most "
-    body = f'<div id="charts-here"></div>{blocks.paragraph(f"{note}{figures.MAX_POINTS} points a curve.", "note")}'
-    return Section("Loss against time", body, "curves")
+    return _charts(
+        f"Mean over seeds{', and a band from the lowest to the highest' if has_band else ''}", len(results.schemes)
+    )
+
+
+def loss_section(num_runs: int) -> Section:
+    """The place of the chart of live runs."""
+    return _charts("The training loss of each commit, on the batches of its pushes", num_runs)
+
+
+def _charts(note: str, num_curves: int) -> Section:
+    """The place of charts, with a note."""
+    said = blocks.paragraph(f"{note}; at most {figures.points_a_curve(num_curves)} points a curve.", "note")
+    return Section("Loss against time", f'<div id="charts-here"></div>{said}', "curves")
 
 
 def timelines_section(activities: Sequence[Activity]) -> Section:
     """The place of the timelines."""
     notes = [
-        "The first seed or run. A row is a worker; the ticks above are commits. For all that happened, write a "
-        "timeline for Perfetto: gcjax report RUN_DIR --timeline FILE."
+        f"The first seed or run. A row is a worker; the ticks above are commits, {figures.MAX_TICKS} at most; "
+        f"{figures.MAX_UNITS} units of work at most. For all of them, write a timeline for Perfetto: gcjax report "
+        "RUN_DIR --timeline FILE."
     ]
     if len(activities) > figures.MAX_TIMELINES:
         notes.append(f"{figures.MAX_TIMELINES} of {len(activities)} timelines.")

@@ -35,20 +35,34 @@ def _first(reaching: list[str], times: dict[str, np.ndarray], what: str) -> str:
             f"{first} reached {what} most reliably, after {seconds} s; {second} did for {num_second} of "
             f"{times[second].size} seeds."
         )
-    return f"{first} reached {what} first, after {seconds} s, {_compared(second, times[first], times[second])}."
+    return _compared(first, second, times[first], times[second], what)
 
 
-def _compared(other: str, times: np.ndarray, other_times: np.ndarray) -> str:
-    """How many times as fast, by the seeds that reach the target under both schemes, which have the same durations."""
-    is_reached = np.isfinite(times) & np.isfinite(other_times) & (times > 0) & (other_times > 0)
-    ratios = np.log(other_times[is_reached] / times[is_reached])
+def _compared(first: str, second: str, times: np.ndarray, second_times: np.ndarray, what: str) -> str:
+    """Which one is faster, and how many times, if that can be told.
+
+    Args:
+      first: a scheme.
+      second: another one, whose mean time is longer.
+      times: float[S] seconds, of each of S seeds; a seed has the same durations under both schemes.
+      second_times: float[S] seconds, likewise.
+      what: is reached.
+    """
+    seconds, second_seconds = (table_cells.time_to_target(x, x, [False]) for x in (times, second_times))
+    is_reached = np.isfinite(times) & np.isfinite(second_times) & (times > 0) & (second_times > 0)
+    ratios = np.log(second_times[is_reached] / times[is_reached])
     if ratios.size < 2:
-        return f"before {other}; one seed does not tell this from chance"
-    spread = float(ratios.std(ddof=1)) / np.sqrt(ratios.size)
-    half = stats.t.ppf(0.5 + _CONFIDENCE / 2, ratios.size - 1) * spread
+        chance = f"{max(ratios.size, 1)} seed does not tell this from chance"
+        return f"{first} reached {what} first, after {seconds} s, before {second} ({second_seconds} s); {chance}."
+    half = stats.t.ppf(0.5 + _CONFIDENCE / 2, ratios.size - 1) * float(ratios.std(ddof=1)) / np.sqrt(ratios.size)
     low, mean, high = np.exp([ratios.mean() - half, ratios.mean(), ratios.mean() + half])
-    numbers = f"{mean:.2f} times as fast as {other} (90 % interval {low:.2f} to {high:.2f} over {ratios.size} seeds)"
-    return numbers if low > 1 else f"{numbers}, which cannot be told from equally fast"
+    interval = f"90 % interval {low:.2f} to {high:.2f} over {ratios.size} seeds"
+    if low > 1:
+        return f"{first} reached {what} first, after {seconds} s, {mean:.2f} times as fast as {second} ({interval})."
+    return (
+        f"{first} and {second} cannot be told apart: {seconds} s and {second_seconds} s to {what} ({first} is "
+        f"{mean:.2f} times as fast, {interval})."
+    )
 
 
 def _others(order: list[str], reaching: list[str]) -> str:

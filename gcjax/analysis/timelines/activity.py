@@ -4,7 +4,7 @@ Letters: T units sampled per worker, W workers, E commits.
 """
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
@@ -19,6 +19,8 @@ MAX_UNITS = 50_000
 """Units of a timeline for which nobody says which part is to be shown."""
 MAX_WORKERS = 64
 """Workers of a timeline that would have more units than that."""
+MAX_COMMITS = 20_000
+"""Commits of a timeline of some of the workers; of more, those that took a push of these workers are shown."""
 
 
 class Activity(NamedTuple):
@@ -36,6 +38,7 @@ class Activity(NamedTuple):
       num_workers: W.
       words: which part of the record this is.
       without: what is not known, as the end of a sentence.
+      has_all_commits: whether all commits within the window are among `contributions`.
     """
 
     name: str
@@ -48,6 +51,7 @@ class Activity(NamedTuple):
     num_workers: int
     words: str
     without: str = ""
+    has_all_commits: bool = True
 
 
 def of_schedule(
@@ -73,7 +77,7 @@ def of_schedule(
     Raises:
       ValueError: if the record is of a batch or damaged, or the other arguments do not fit to it.
     """
-    host = on_host(jax.device_get(schedule))
+    host: Any = on_host(jax.device_get(schedule))
     seconds, num_workers = _last_moment(host), host.start.shape[1]
     never_ending = np.zeros(host.start.shape) if durations is None else _fitting("durations", durations, host.start)
     curve = None if loss is None else _loss_curve(host.time, _fitting("loss", loss, host.time))
@@ -82,10 +86,13 @@ def of_schedule(
     shown = _spread(num_workers, MAX_WORKERS) if is_large and workers is None else _checked_workers(workers, whole)
     of_shown = jax.tree.map(lambda x: x[:, shown] if x.shape == host.start.shape else x, host)
     units = timeline_columns(name, of_shown, never_ending[:, shown], np.inf)
-    shown_part = part(whole._replace(units=units | {"worker": shown[units["worker"]]}, workers=shown), window=window)
+    whole = whole._replace(units=units | {"worker": shown[units["worker"]]})
+    shown_part = part(whole, window=window, workers=shown.tolist())
     num_commits = int(np.searchsorted(host.time, shown_part.end, side="right"))
     commits = {field: getattr(host, field)[:num_commits] for field in ("time", "worker", "unit", "work", "weight")}
-    return shown_part._replace(contributions=commit_columns(name, host._replace(**commits), np.inf))
+    return _with_fewer_commits(
+        shown_part._replace(contributions=commit_columns(name, host._replace(**commits), np.inf))
+    )
 
 
 def part(
@@ -110,7 +117,27 @@ def part(
         end = float(np.sort(units["start"])[max_units])
         units = select(units, units["start"] < end)
     words = _words(shown, whole.num_workers, begin, end, whole.end) + whole.without
-    return whole._replace(units=units, begin=begin, end=end, workers=shown, words=words)
+    return _with_fewer_commits(whole._replace(units=units, begin=begin, end=end, workers=shown, words=words))
+
+
+def _with_fewer_commits(activity: Activity) -> Activity:
+    """Without the commits of other workers only, if there are more than MAX_COMMITS in the window of some workers."""
+    if activity.contributions is None or len(activity.workers) == activity.num_workers:
+        return activity
+    times, commit = activity.contributions["time"], activity.contributions["commit"]
+    is_inside = (times >= activity.begin) & (times <= activity.end)
+    count = np.unique(commit[is_inside]).size
+    if count <= MAX_COMMITS:
+        return activity
+    own = np.unique(commit[is_inside & np.isin(activity.contributions["worker"], activity.workers)])
+    loss = activity.loss
+    if loss is not None:
+        points = np.unique(np.linspace(0, len(loss["time"]) - 1, MAX_COMMITS).round().astype(int))
+        loss = select(loss, points)
+    return activity._replace(
+        contributions=select(activity.contributions, np.isin(commit, own)), loss=loss, has_all_commits=False,
+        words=f"{activity.words}, and the {own.size} of {count} commits that took a push of them",
+    )  # fmt: skip
 
 
 def _fitting(name: str, values: np.ndarray, like: np.ndarray) -> np.ndarray:

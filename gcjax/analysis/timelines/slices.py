@@ -130,7 +130,8 @@ def _assigned(states: Slices, first_of_messages: int) -> tuple[np.ndarray, np.nd
       states: sorted by worker and begin; the lane is 1 for messages.
       first_of_messages: the first lane that messages may be on.
     """
-    lane, begin, ends = np.zeros(len(states.lane), int), states.begin.copy(), {}
+    lane, begin = np.zeros(len(states.lane), int), states.begin.copy()
+    ends: dict[tuple[int, int], int] = {}
     rows = zip(states.worker.tolist(), states.lane.tolist(), states.begin.tolist(), states.end.tolist(), strict=True)
     for i, (worker, is_message, start, end) in enumerate(rows):
         number = first_of_messages * is_message
@@ -167,10 +168,18 @@ def _versions(activity: Activity) -> Slices:
     made = np.append(last_before, commit[is_shown])
     begin = nanoseconds(np.append(activity.begin, times[is_shown]))
     end = np.append(begin[1:], nanoseconds(activity.end))
-    names = np.array([f"version {e + 1}" for e in made.tolist()], object)
+    next_made = [*made[1:].tolist(), -1]
+    names = np.array([_versions_name(*pair, activity) for pair in zip(made.tolist(), next_made, strict=True)], object)
     is_begin_shown = np.arange(made.size) > 0
     unit = np.where(is_begin_shown, made, -1)
     return Slices(np.full(made.size, SERVER), np.zeros(made.size, int), begin, end, names, unit)
+
+
+def _versions_name(commit: int, next_commit: int, activity: Activity) -> str:
+    """The name of what is from a commit to the next one that is shown; -1 if there is none."""
+    if activity.has_all_commits or next_commit == commit + 1:
+        return f"version {commit + 1}"
+    return f"versions {commit + 1} and later" if next_commit < 0 else f"versions {commit + 1} to {next_commit}"
 
 
 def _messages(units: Columns, contributions: Columns) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

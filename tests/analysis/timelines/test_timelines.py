@@ -147,6 +147,30 @@ def test_of_a_large_record_a_part_is_shown(tmp_path, monkeypatch):
     assert {track for track, _ in units} == {"worker 0", "worker 2"} and flows
 
 
+def test_of_many_commits_those_of_the_workers_are_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(activity, "MAX_COMMITS", 30)
+    schedule, path = record("SSP"), tmp_path / "timeline.json"
+    num_commits = int(np.isfinite(schedule.time).sum())
+    words = analysis.write_timeline(schedule, path, workers=[1], loss=np.ones(len(schedule.time)))
+    own = np.flatnonzero((schedule.worker == 1).any(axis=1))
+    assert words.endswith(f", and the {own.size} of {num_commits} commits that took a push of them")
+    slices, flows, counters = of_json(path)
+    server = sorted((s for s in slices if s[0] == "server"), key=lambda s: s[2])
+    assert [s[4] for s in server[1:]] == own.tolist() and len(flows) == own.size
+    for e, after, drawn in zip(own, [*own[1:], -1], server[1:], strict=True):
+        last = "and later" if after < 0 else f"to {after}"
+        assert drawn[1] == (f"version {e + 1}" if after == e + 1 else f"versions {e + 1} {last}")
+    assert sum(name == "loss" for name, *_ in counters) == 30
+    assert "commits" not in analysis.write_timeline(schedule, path)  # all workers: all commits
+
+
+def test_workers_that_are_asked_for_are_all_shown(tmp_path, monkeypatch):
+    monkeypatch.setattr(activity, "MAX_UNITS", 20)
+    monkeypatch.setattr(activity, "MAX_WORKERS", 1)
+    analysis.write_timeline(record("BSP"), tmp_path / "timeline.json", workers=3)
+    assert len({s[0] for s in of_json(tmp_path / "timeline.json")[0]} - {"server"}) == 3
+
+
 def test_compressed_files_have_the_same_bytes_each_time(tmp_path):
     schedule = record("BSP")
     for name in ("one", "other"):

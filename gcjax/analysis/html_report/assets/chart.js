@@ -96,7 +96,7 @@ class Chart {
     }
     elements.push(draw("line", {x1: LEFT, x2: right, y1: bottom, y2: bottom, stroke: "var(--soft)"}));
     const linear = this.chart.linearUntil;
-    const label = linear === null ? "virtual time (s)" : `virtual time (s), linear up to ${short(linear)}`;
+    const label = linear === null ? this.chart.clock : `${this.chart.clock}, linear up to ${short(linear)}`;
     elements.push(text(LEFT + this.width / 2, HEIGHT - 6, "middle", label));
     return elements;
   }
