@@ -2,8 +2,22 @@
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 
 from gcjax.stragglers.traces.description.changes import FALSE_ALARM, change_points
+from gcjax.stragglers.traces.description.ranks import ranks
+
+
+def test_ranks_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    for values in (
+        rng.normal(size=(50, 4)),
+        rng.integers(0, 5, (50, 4)).astype(float),
+        np.ones((3, 2)),
+        np.ones((1, 1)),
+    ):
+        np.testing.assert_array_equal(ranks(values), rankdata(values, axis=0) - 1)
+        np.testing.assert_array_equal(ranks(values[:, 0]), rankdata(values[:, 0]) - 1)
 
 
 def noise(kind, rng, shape):
