@@ -82,6 +82,13 @@ def test_a_change_is_where_it_is(num_steps, first, end, ratio):
     np.testing.assert_allclose(changes[2], [first] if end == num_steps else [first, end], atol=1)
 
 
+def test_changes_are_ten_steps_apart():
+    """In this trace the search divides once more, two steps after a change."""
+    seconds = np.random.default_rng(164).lognormal(0, 0.05, (1000, 8))
+    seconds[100:400, 3] *= 2
+    assert change_points(np.log(seconds / np.median(seconds, axis=1, keepdims=True)))[3] == [100, 400]
+
+
 def test_a_change_brings_no_others_with_it():
     """50 traces in which each of 10 workers changes once, half of them with gaps."""
     rng = np.random.default_rng(5)
