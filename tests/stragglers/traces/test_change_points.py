@@ -2,8 +2,22 @@
 
 import numpy as np
 import pytest
+from scipy.stats import rankdata
 
 from gcjax.stragglers.traces.description.changes import FALSE_ALARM, change_points
+from gcjax.stragglers.traces.description.ranks import ranks
+
+
+def test_ranks_are_those_of_scipy():
+    rng = np.random.default_rng(0)
+    for values in (
+        rng.normal(size=(50, 4)),
+        rng.integers(0, 5, (50, 4)).astype(float),
+        np.ones((3, 2)),
+        np.ones((1, 1)),
+    ):
+        np.testing.assert_array_equal(ranks(values), rankdata(values, axis=0) - 1)
+        np.testing.assert_array_equal(ranks(values[:, 0]), rankdata(values[:, 0]) - 1)
 
 
 def noise(kind, rng, shape):
@@ -66,6 +80,13 @@ def test_a_change_is_where_it_is(num_steps, first, end, ratio):
     changes = change_points(values)
     assert [series for series, own in enumerate(changes) if own] == [2]
     np.testing.assert_allclose(changes[2], [first] if end == num_steps else [first, end], atol=1)
+
+
+def test_changes_are_ten_steps_apart():
+    """In this trace the search divides once more, two steps after a change."""
+    seconds = np.random.default_rng(164).lognormal(0, 0.05, (1000, 8))
+    seconds[100:400, 3] *= 2
+    assert change_points(np.log(seconds / np.median(seconds, axis=1, keepdims=True)))[3] == [100, 400]
 
 
 def test_a_change_brings_no_others_with_it():

@@ -57,7 +57,8 @@ def test_a_spell_that_ended_is_passing():
     seconds[50:150, 2] *= 1.9
     seconds[50:149, 3] *= 1.5
     description = described(seconds)
-    assert (description.verdict.kind, description.verdict.workers) == ("persistent", (2,))  # half of the steps
+    assert (description.verdict.kind, description.verdict.workers) == ("persistent", (2,))
+    assert "from step 50 to step 149) was slow for half of the steps or more; this costs" in description.sentence
     seconds[125:150, 2] /= 1.9
     description = described(seconds)
     assert (description.verdict.kind, description.verdict.workers) == ("passing", (2, 3))
@@ -222,7 +223,8 @@ def test_cells_that_are_not_there_count_nowhere():
     description = described(seconds)
     assert description.verdict == reference.verdict and description.slowdown.total == reference.slowdown.total
     assert description.failures == ((9, 0),) and np.isnan(description.statistics.worker_median[8:]).all()
-    assert any("Failed: worker 9 (step 0)" in text for text in description.reading_sentences)
+    assert description.sentence == f"{reference.sentence} Failed: worker 9 (step 0)."
+    assert "Failed: worker 9 (step 0)." in description.reading_sentences
 
 
 @pytest.mark.parametrize("shape", [(1, 1), (1, 9), (50, 1), (50, 4)])

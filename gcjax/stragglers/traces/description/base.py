@@ -116,7 +116,7 @@ def describe(trace: Trace | np.ndarray) -> Description:
     changes = _changes([*shared_levels(times), *worker_levels], times.steps)
     failures = _failures(trace)
     return Description(
-        sentence=words.sentence(judgement, all_spells, trace.workers),
+        sentence=words.sentence(judgement, all_spells, failures, trace.workers),
         verdict=judgement,
         statistics=statistics(times),
         slowdown=slowdown(times),

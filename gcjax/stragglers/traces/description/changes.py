@@ -14,13 +14,12 @@ few changes alter little, so that times that depend on those before, up to a cor
 Letters: n steps.
 """
 
-from collections.abc import Iterator
 from itertools import pairwise
 from statistics import NormalDist
 
 import numpy as np
-from scipy.special import ndtri
-from scipy.stats import rankdata
+
+from gcjax.stragglers.traces.description.ranks import normal_scores
 
 FALSE_ALARM = 0.01
 """The probability aimed at that a trace without changes is said to have one."""
@@ -67,7 +66,7 @@ def _may_change(values: np.ndarray) -> np.ndarray:
 
 def _changes(values: np.ndarray, num_series: int) -> list[int]:
     """The changes of one series float64[n] without gaps, of so many series."""
-    divisions = list(_divisions(values, 0, _threshold(len(values), num_series)))
+    divisions = _divisions(values, _threshold(len(values), num_series))
     changes = _refined(values, _without_small_changes(values, divisions))
     apart = [change for before, change in pairwise([0, *changes]) if change - before >= MIN_STEPS]
     return _without_small_changes(values, apart)
@@ -90,21 +89,25 @@ def _windows(num_values: int) -> list[int]:
     return [*sizes, num_values] if num_values >= 2 * MIN_STEPS else []
 
 
-def _divisions(values: np.ndarray, start: int, threshold: float) -> Iterator[int]:
-    """Indices, from `start`, at which a series is divided, and its parts again, increasing."""
+def _divisions(values: np.ndarray, threshold: float) -> list[int]:
+    """Indices at which a series is divided, and its parts again, increasing."""
+    divisions, parts = [], [(0, len(values))]
+    while parts:
+        start, end = parts.pop()
+        index = _division(values[start:end], threshold)
+        if index is not None:
+            divisions.append(start + index)
+            parts += [(start, start + index), (start + index, end)]
+    return sorted(divisions)
+
+
+def _division(values: np.ndarray, threshold: float) -> int | None:
+    """Where a part is divided; None if nowhere."""
     if len(values) < 2 * MIN_STEPS:
-        return
+        return None
     scores = normal_scores(values)
     strength, index = max(_strongest(scores, window) for window in _windows(len(scores)))
-    if strength > threshold * _noise(scores):
-        yield from _divisions(values[:index], start, threshold)
-        yield start + int(index)
-        yield from _divisions(values[index:], start + int(index), threshold)
-
-
-def normal_scores(values: np.ndarray) -> np.ndarray:
-    """float64[n, ...]: the normal quantiles of the ranks of the values; equal values have equal scores."""
-    return ndtri((rankdata(values, axis=0) - 0.5) / len(values))
+    return int(index) if strength > threshold * _noise(scores) else None
 
 
 def _noise(scores: np.ndarray) -> np.ndarray:
@@ -152,11 +155,13 @@ def _refined(values: np.ndarray, changes: list[int]) -> list[int]:
 def _without_small_changes(values: np.ndarray, changes: list[int]) -> list[int]:
     """The changes without those of too little, the smallest taken away first."""
     changes = list(changes)
+    levels = [float(np.median(part)) for part in np.split(values, changes) if changes]
     while changes:
-        levels = np.array([np.median(part) for part in np.split(values, changes)])
         jumps = np.abs(np.diff(levels))
         smallest = int(jumps.argmin())
         if jumps[smallest] >= np.log(MIN_RATIO):
             break
         del changes[smallest]
+        start, end = ([0, *changes, len(values)][i] for i in (smallest, smallest + 1))
+        levels[smallest : smallest + 2] = [float(np.median(values[start:end]))]
     return changes

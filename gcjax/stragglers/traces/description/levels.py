@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
-from scipy.special import bdtrc
 
 from gcjax.stragglers.traces.description.changes import change_points
 from gcjax.stragglers.traces.description.step_times import StepTimes, log_ratio, relative_log_times
@@ -63,5 +62,7 @@ def _levels(relative: np.ndarray, worker: int | None, changes: list[int], num_wo
 
 def _sign_test(values: np.ndarray) -> float:
     """The probability that at least so many of independent values are above zero if zero is their median."""
+    from scipy.special import bdtrc  # here, since `import gcjax` is to be quick
+
     num_above = int((values > 0).sum())
     return float(bdtrc(num_above - 1, len(values), 0.5)) if num_above else 1.0

@@ -15,18 +15,22 @@ _PEAK_RATIO = 1.5
 _SEVERITIES = {"ok": "OK", "warning": "Warning", "critical": "Critical"}
 
 
-def sentence(verdict: Verdict, spells: Sequence[Spell], names: Sequence[str]) -> str:
-    """The verdict in words.
+def sentence(
+    verdict: Verdict, spells: Sequence[Spell], failures: Sequence[tuple[int, int]], names: Sequence[str]
+) -> str:
+    """The verdict in words, and who failed.
 
     Args:
       verdict: on a trace.
       spells: of all workers.
+      failures: (worker, step) of each worker that failed.
       names: of the workers.
     """
     cost = f"{100 * verdict.cost:.3g} % of the iteration"
     if verdict.cost_of_computing > 1.005 * verdict.cost:
         cost += f" ({100 * verdict.cost_of_computing:.3g} % of its computing)"
-    return f"{_SEVERITIES[verdict.severity]}: {_clause(verdict, cost, spells, names)}"
+    failed = f" {_with_steps('Failed', failures, len(failures), names)}" if failures else ""
+    return f"{_SEVERITIES[verdict.severity]}: {_clause(verdict, cost, spells, names)}{failed}"
 
 
 def _clause(verdict: Verdict, cost: str, spells: Sequence[Spell], names: Sequence[str]) -> str:
@@ -34,14 +38,14 @@ def _clause(verdict: Verdict, cost: str, spells: Sequence[Spell], names: Sequenc
     if verdict.kind == "persistent":
         own_spells = [spell for spell in spells if spell.worker in set(verdict.workers)]
         while_slow = "" if any(spell.from_start and spell.to_end for spell in own_spells) else " while it lasts"
-        while_slow = while_slow if any(spell.to_end for spell in own_spells) else ""
+        who = _slow_workers(verdict.workers, spells, names)
+        if not any(spell.to_end for spell in own_spells):
+            return f"{who} {_past_verb(verdict.workers)} slow for half of the steps or more; this costs {cost}."
         verb = "is" if len(verdict.workers) == 1 else "are"
-        return (
-            f"{_slow_workers(verdict.workers, spells, names)} {verb} persistently slow; this costs {cost}{while_slow}."
-        )
+        return f"{who} {verb} persistently slow; this costs {cost}{while_slow}."
     if verdict.workers:
-        verb = "was" if len(verdict.workers) == 1 else "were"
-        return f"{_slow_workers(verdict.workers, spells, names)} {verb} slow, which passed; this costs {cost}."
+        who = _slow_workers(verdict.workers, spells, names)
+        return f"{who} {_past_verb(verdict.workers)} slow, which passed; this costs {cost}."
     if verdict.kind == "passing":
         return f"nobody is slow for long, but delays that pass cost {cost}."
     if verdict.kind == "shared":
@@ -55,7 +59,12 @@ def _past(spells: Sequence[Spell], names: Sequence[str]) -> str:
         return ""
     workers = sorted({spell.worker for spell in spells})
     text = _slow_workers(workers, spells, names)
-    return f" {text[0].upper()}{text[1:]} {'was' if len(workers) == 1 else 'were'} slow for a while."
+    return f" {text[0].upper()}{text[1:]} {_past_verb(workers)} slow for a while."
+
+
+def _past_verb(workers: Sequence[int]) -> str:
+    """The verb for some workers."""
+    return "was" if len(workers) == 1 else "were"
 
 
 def _slow_workers(workers: Sequence[int], spells: Sequence[Spell], names: Sequence[str]) -> str:
