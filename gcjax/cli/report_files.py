@@ -1,8 +1,9 @@
 """The files that `gcjax report` writes if it is asked to: a page in HTML, and a timeline for viewers of traces."""
 
 import argparse
+import contextlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,9 +47,22 @@ def write(options: argparse.Namespace, folder: Path) -> None:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", analysis.UnsealedWarning)  # that has been said
         if options.timeline is not None:
-            _write_timeline(options, folder)
+            with _writable(options.timeline):
+                _write_timeline(options, folder)
         if options.html is not None:
-            _write_page(options, folder)
+            with _writable(options.html or folder):
+                _write_page(options, folder)
+
+
+@contextlib.contextmanager
+def _writable(path: str | Path) -> Iterator[None]:
+    """Reraises errors of the operating system in the block as a `ValueError`: the file cannot be written."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(
+            f"The file must be one that can be written; {str(path)[:200]} cannot: {error.strerror}. Choose another one."
+        ) from error
 
 
 def _write_timeline(options: argparse.Namespace, folder: Path) -> None:

@@ -33,6 +33,9 @@ def test_a_timeline_has_a_process_for_each_scheme(folder, tmp_path, capsys):
     names, events = processes(path)
     assert list(names) == ["BSP", "ASP", "FRC"]
     assert {e["name"] for e in events if e["ph"] == "C"} == {"largest staleness", "mean staleness", "loss"}
+    first_seed = analysis.load(folder).seeds("ASP")[0]
+    losses = [e["args"]["value"] for e in events if e["name"] == "loss" and e["pid"] == names["ASP"]]
+    assert losses == pytest.approx(first_seed["train_loss"][first_seed["time"] <= 8].tolist())
     assert sum(e["ph"] == "s" for e in events) == sum(e["ph"] == "f" for e in events) > 0
     assert f"all {W} workers, from 0 to 8 s: BSP, ASP, FRC" in capsys.readouterr().out
     analysis.load(folder)  # nothing of the run has changed
@@ -73,6 +76,12 @@ def test_what_is_refused(folder, tmp_path, monkeypatch, capsys, options, said):
     assert report(folder, *options) == 2
     error = capsys.readouterr().err
     assert error.startswith("gcjax: ") and said in error and not (tmp_path / "x.json").exists()
+
+
+@pytest.mark.parametrize("option", ["--timeline", "--html"])
+def test_a_file_that_cannot_be_written(folder, tmp_path, capsys, option):
+    assert report(folder, option, tmp_path / "nowhere" / "file.json") == 2
+    assert "must be one that can be written" in capsys.readouterr().err
 
 
 def test_a_window_that_is_none(folder, capsys):

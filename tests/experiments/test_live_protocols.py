@@ -14,6 +14,7 @@ import pytest
 
 from experiments import live_members, live_protocols, live_records
 from gcjax import analysis, cli, files, parameter_server
+from gcjax.analysis.timelines import folder as timelines
 from gcjax.progress import silent
 
 ROOT = Path(__file__).parents[2]
@@ -107,7 +108,10 @@ def test_it_runs_with_processes_of_its_own(tmp_path):
     whole = table[:2]  # with nobody lost: what a record without somebody promises is not known here
     assert all(row["promise"] == "kept" and row["replay_difference"] < 1e-2 for row in whole), table
     assert math.isfinite(table[0]["error_mean"]) and all(math.isnan(row["error_mean"]) for row in table[2:])
-    assert json.loads((tmp_path / "out" / "run.json").read_text())["target"] == 0.95
+    facts = json.loads((tmp_path / "out" / "run.json").read_text())
+    assert facts["target"] == 0.95 and list(facts["calibrations"]) == ["one slow"]
+    runs = timelines.activities(tmp_path / "out")
+    assert [len(run.loss["time"]) for run in runs] == [row["num_commits"] for row in table]
 
 
 @pytest.mark.slow

@@ -71,6 +71,8 @@ def test_everything_is_written(written):
     assert {"scheme", "seed", "commit", "time", "accuracy", "computing", "chunks", "numbers"} <= columns
     assert analysis.load(out).schemes == ["ASP", "BSP", "FRC"]
     assert results.schemes == ["ASP", "BSP", "FRC"]
+    commits = analysis.load(out).commits
+    assert set(commits["scheme"]) == {"ASP", "BSP", "FRC"} and commits["time"].max() < facts["timeline_seconds"]
 
 
 @pytest.mark.parametrize(

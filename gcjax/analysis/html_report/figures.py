@@ -50,7 +50,8 @@ def charts(results: Results) -> list[dict[str, Any]]:
 
 def loss_charts(activities: Sequence[Activity]) -> list[dict[str, Any]]:
     """The loss of the commits of live runs against time, a chart; none if no run has one."""
-    curves = [_single_curve(activity.name, activity.loss, i) for i, activity in enumerate(activities) if activity.loss]
+    known = [(activity.name, activity.loss) for activity in activities if activity.loss and len(activity.loss["time"])]
+    curves = [_single_curve(name, loss, i, len(known)) for i, (name, loss) in enumerate(known)]
     chart = {"title": "loss of the commits against time", "metric": "loss", "clock": "time (s)", "logarithmic": True,
              "linearUntil": None, "target": None, "from": None, "curves": curves}  # fmt: skip
     return [chart] if curves else []

@@ -224,6 +224,13 @@ def test_a_section_of_a_trace():
     assert reader.cells == ["a", "b", "x", "1"] and "trace" in reader.ids
 
 
+def test_all_blocks_escape():
+    pieces = [blocks.paragraph(EVIL), blocks.preformatted(EVIL), blocks.folded(EVIL, ""), blocks.inline(EVIL),
+              blocks.table([EVIL], [[EVIL]]), blocks.markdown(f"# {EVIL}\n\n- {EVIL}\n"),
+              sections.run_section({EVIL: EVIL, "versions": {EVIL: EVIL}, "schemes": {EVIL: {}}}).body]  # fmt: skip
+    assert not [piece for piece in pieces if "<script>" in piece or "alert(" not in piece]
+
+
 def test_markdown():
     body = blocks.markdown(
         "## Head\n\nOne `a*b` *two*\nlines with ` one.\n\n- first\n  goes on\n- second <i>\n\n"

@@ -79,12 +79,25 @@ def test_both_formats_say_the_same(name, tmp_path):
     assert {name for name, _, _ in from_json[2]} == {"largest staleness", "mean staleness", "loss"}
 
 
+def test_a_push_that_no_commit_took_has_no_arrow(tmp_path):
+    schedule = record("SSP")
+    first = schedule._replace(  # all have arrived when the first commit is made, of one unit
+        time=np.where(np.arange(len(schedule.time)) == 0, np.float32(30.0), np.float32(np.inf)),
+        **{name: np.where(np.arange(len(schedule.time))[:, None] == 0, 0 if name == "worker" else 1, -1)
+           for name in ("worker", "unit", "work")},
+    )  # fmt: skip
+    analysis.write_timeline(first, tmp_path / "timeline.json")
+    _, flows, _ = of_json(tmp_path / "timeline.json")
+    assert [(source[0], source[4], begin) for source, _, begin in flows] == [("worker 0", 1, 30_000_000_000)]
+
+
 def test_waiting_is_the_rest_of_the_time(tmp_path):
     analysis.write_timeline(record("BSP"), tmp_path / "timeline.json", durations=DURATIONS)
     slices, _, _ = of_json(tmp_path / "timeline.json")
     for worker in range(W):
         own = sorted(s[2:4] for s in slices if s[0] == f"worker {worker}")
-        assert own[0][0] == 0 and all(before[1] == after[0] for before, after in itertools.pairwise(own))
+        assert own[0][0] == 0 and own[-1][1] == max(s[3] for s in slices)
+        assert all(before[1] == after[0] for before, after in itertools.pairwise(own))
 
 
 def test_sends_beside_computing_are_on_a_track_of_their_own(tmp_path):
@@ -177,6 +190,7 @@ def test_compressed_files_have_the_same_bytes_each_time(tmp_path):
         analysis.write_timeline(schedule, tmp_path / f"{name}.json.gz")
     analysis.write_timeline(schedule, tmp_path / "plain.json")
     assert (tmp_path / "one.json.gz").read_bytes() == (tmp_path / "other.json.gz").read_bytes()
+    assert (tmp_path / "one.json.gz").read_bytes()[4:8] == bytes(4)  # the time at which it was written
     assert content(tmp_path / "one.json.gz") == content(tmp_path / "plain.json")
 
 

@@ -71,8 +71,8 @@ class Chart {
     this.svg.setAttribute("viewBox", `0 0 ${this.width + LEFT + RIGHT} ${HEIGHT}`);
     this.svg.setAttribute("height", HEIGHT);
     this.svg.replaceChildren(clip, ...this.axes(), area);
-    if (this.isShown(this.chart.target)) area.append(...this.targetLine());
     for (const curve of this.curves) area.append(...this.curve(curve));
+    if (this.isShown(this.chart.target)) area.append(...this.targetLine());
     this.cross = draw("line", {y1: TOP, y2: HEIGHT - BOTTOM, stroke: "var(--soft)", visibility: "hidden"});
     this.svg.append(this.cross);
   }
