@@ -192,3 +192,12 @@ def test_one_time_a_worker():
     assert parameters(actual) == {
         "weibull.scale": pytest.approx(3, rel=0.03), "weibull.shape": pytest.approx(5, rel=0.06)
     }  # fmt: skip
+
+
+def test_of_a_large_trace_hidden_states_are_fitted_to_the_last_steps(monkeypatch):
+    monkeypatch.setattr(hidden, "_MAX_TIMES", 200 * W)
+    kind = hidden.Kind(FAMILIES["exponential"], is_scaled=False, has_memory=True)
+    last = simulated(stragglers.markov(probability=0.3, persistence=0.9, slowdown=20.0, base=MEAN), 200)
+    assert hidden.candidate(kind, np.concatenate([last * 9, last])).call == hidden.candidate(kind, last).call
+    gone = np.full_like(last, np.nan)
+    assert hidden.candidate(kind, np.concatenate([last, gone])).call.arguments["base"].arguments["mean"] < 1

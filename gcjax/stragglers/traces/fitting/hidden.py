@@ -3,7 +3,7 @@
 A slow unit takes `slowdown` times as long as a fast one, whose time is of one of the families. The states are not
 seen; each pass computes how likely they are given all times, and then the likeliest parameters given that. Transitions
 are counted from the second step on. The likelihood can have several tops: EM begins at several thresholds between fast
-and slow, and goes on from the best.
+and slow, and goes on from the best. Of a large trace it takes the last steps, 40,000 times or 100 steps.
 
 Letters: T steps, W workers.
 """
@@ -20,6 +20,7 @@ from gcjax.stragglers.traces.fitting.families import FAMILIES, Family, log_densi
 from gcjax.stragglers.traces.fitting.independent import weighted
 from gcjax.stragglers.traces.fitting.patterns import threshold
 
+_MAX_TIMES, _MIN_STEPS = 40_000, 100  # that are fitted
 _NUM_TRIALS = 8  # passes from each beginning
 _MAX_PASSES = 60
 _TOLERANCE = 1e-6  # nats a time that a pass must win
@@ -70,7 +71,7 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 def candidate(kind: Kind, seconds: np.ndarray) -> Candidate:
     """The model of one kind."""
-    parameters = _with_slow_states(fitted(kind, seconds))
+    parameters = _with_slow_states(fitted(kind, _last_steps(seconds)))
     probability, persistence = parameters.chain
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
@@ -86,6 +87,12 @@ def candidate(kind: Kind, seconds: np.ndarray) -> Candidate:
         model = call("scaled", model=model, factor=parameters.scale / middle)
     num_parameters = 2 + kind.has_memory + kind.family.num_shapes + (len(parameters.scale) if kind.is_scaled else 1)
     return Candidate(model, num_parameters, log_likelihood, suffix="" if kind.has_memory else ", no memory")
+
+
+def _last_steps(seconds: np.ndarray) -> np.ndarray:
+    """The last steps of float64[T, W] that EM takes; all of them if nothing was measured in those."""
+    last = seconds[-max(_MIN_STEPS, _MAX_TIMES // seconds.shape[1]) :]
+    return seconds if np.isnan(last).all() else last
 
 
 def fitted(kind: Kind, seconds: np.ndarray) -> Parameters:
@@ -187,7 +194,8 @@ def _maximised(kind: Kind, seconds: np.ndarray, slow: np.ndarray, chain: Chain, 
 def _log_densities(kind: Kind, parameters: Parameters, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The logarithms float64[T, W] of the densities of the times of fast units, and of slow ones."""
     scale, shape = parameters.scale, parameters.shape
-    return tuple(log_density(kind.family, seconds, scale * factor, shape) for factor in (1.0, parameters.slowdown))
+    fast = log_density(kind.family, seconds, scale, shape)
+    return fast, log_density(kind.family, seconds, scale * parameters.slowdown, shape)
 
 
 def _mean_log_likelihood(kind: Kind, parameters: Parameters, seconds: np.ndarray) -> float:
