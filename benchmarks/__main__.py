@@ -19,6 +19,7 @@ from benchmarks.codes import large_plans, plan_masks, roofline
 from benchmarks.engine import asp_commits, bsp_rounds, demo, second_run
 from benchmarks.partial import reproduction
 from benchmarks.protocols import python_loop, schedules, seeds, training
+from benchmarks.replay import replays
 from benchmarks.server import server
 from benchmarks.timing import Row
 from gcjax import tables
@@ -46,6 +47,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "recompilation": second_run,
     "mesh": on_mesh,
     "server": server,
+    "replay": replays,
     "demo": demo,
 }
 

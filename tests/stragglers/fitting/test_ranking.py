@@ -177,6 +177,7 @@ def test_workers_that_join_leave_or_take_no_time(tmp_path):
     assert stragglers.fit(tmp_path / "trace.csv", num_simulated=0).best == fits.best
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same():
     seconds = simulated(WEIBULL, 60, 2)
     assert stragglers.fit(seconds, num_simulated=0) == stragglers.fit(seconds, num_simulated=0)
