@@ -28,7 +28,7 @@ def replays() -> list[Row]:
     size = seconds.nbytes / 2**20
     return [
         Row(
-            what=f"replaying {_NUM_WORKERS:,} workers × {_NUM_STEPS:,} steps in blocks over copying the rows",
+            what=f"replaying {_NUM_WORKERS:,} workers by {_NUM_STEPS:,} steps in blocks over copying the rows",
             value=f"{share:.1f}",
             target=f"<= {_MOST:g}",
             met=share <= _MOST,
