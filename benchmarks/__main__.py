@@ -20,6 +20,7 @@ from benchmarks.codes import large_plans, plan_masks, roofline
 from benchmarks.engine import asp_commits, bsp_rounds, demo, second_run
 from benchmarks.partial import reproduction
 from benchmarks.protocols import python_loop, schedules, seeds, training
+from benchmarks.replay import replays
 from benchmarks.server import server
 from benchmarks.timing import Row
 from benchmarks.traces import traces
@@ -52,6 +53,7 @@ BENCHMARKS: dict[str, Callable[[], list[Row]]] = {
     "traces": traces,
     "advice": what_if,
     "watch": watching,
+    "replay": replays,
     "demo": demo,
 }
 

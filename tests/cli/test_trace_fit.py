@@ -1,6 +1,7 @@
 """`gcjax trace fit`: the best model first, then all others, and a config file that a run can include."""
 
 import json
+from pathlib import Path
 
 import jax
 import numpy as np
@@ -52,6 +53,9 @@ def test_scripts_get_one_object(trace, capsys):
     assert result["times"][0]["simulated"]["median"] > 0 and result["times"][-1]["simulated"] is None
     assert set(result["measured"]) == {"median", "tail", "slow", "slow_again", "slowest"}
     assert result["others"][0]["model"]["factory"] == "constant"
+    page = (Path(__file__).parents[2] / "docs" / "running" / "scripts.md").read_text()
+    for fields in (result, result["steps"], result["measured"], result["times"][0], result["times"][0]["held_out"]):
+        assert [name for name in fields if f"`{name}`" not in page] == []
 
 
 def test_what_cannot_be_fitted_is_said(trace, capsys, tmp_path):

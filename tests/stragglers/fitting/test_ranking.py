@@ -177,6 +177,7 @@ def test_workers_that_join_leave_or_take_no_time(tmp_path):
     assert stragglers.fit(tmp_path / "trace.csv", num_simulated=0).best == fits.best
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same():
     seconds = simulated(WEIBULL, 60, 2)
     assert stragglers.fit(seconds, num_simulated=0) == stragglers.fit(seconds, num_simulated=0)
@@ -206,3 +207,29 @@ def test_times_that_are_all_equal_and_single_workers(num_workers):
     assert by_name(fits.others)["constant"].call.arguments["seconds"] == (2.5,) * num_workers
     fits = stragglers.fit(simulated(WEIBULL, 60, num_workers), num_simulated=0)
     assert ("scaled" in fits.not_fitted) == (num_workers == 1)
+
+
+RNG = np.random.default_rng(1)
+ODD = {
+    "whole numbers, also 0": np.round(RNG.exponential(size=(24, 2)) * 2),
+    "half of them not measured": np.where(RNG.random((24, 2)) < 0.5, np.nan, RNG.exponential(size=(24, 2))),
+    "many failures": np.where(RNG.random((24, 2)) < 0.2, np.inf, RNG.exponential(size=(24, 2))),
+    "one of two": np.where(RNG.random((24, 2)) < 0.5, 1.0, 3.0),
+    "many magnitudes": 10.0 ** RNG.uniform(-6, 6, size=(24, 2)),
+    "all but one equal": np.where(np.arange(48).reshape(24, 2) == 11, 2.0, 1.0),
+    "a single time of a worker": np.where(np.arange(24)[:, None] != 3, [np.nan, 1.0], 2.0),
+    "a worker that fails early": np.where(np.arange(24)[:, None] > 10, [1.5, np.inf], RNG.exponential(size=(24, 2))),
+    "ever slower": np.cumsum(RNG.exponential(size=(24, 2)), axis=0) * 1e-6,
+}
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("name", ODD)
+def test_odd_traces_have_models_with_finite_numbers(name):
+    fits = stragglers.fit(ODD[name], num_simulated=0)
+    ranked = (*fits.times, *fits.patterns)
+    assert np.isfinite([fit.held_out for fit in ranked]).all() and np.isfinite([fit.behind for fit in ranked]).all()
+    for fit in (*ranked, *fits.others):
+        assert not {"nan", "inf"} & set(fit.gin.replace("(", " ").replace(",", " ").split()), fit.gin
+        assert fit.model

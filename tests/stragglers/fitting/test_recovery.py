@@ -7,6 +7,7 @@ import pytest
 from gcjax import stragglers
 from gcjax.stragglers.traces.fitting import bursts, failed, hidden, independent, patterns, point_masses
 from gcjax.stragglers.traces.fitting.calls import Call
+from gcjax.stragglers.traces.fitting.expectation import Kind
 from gcjax.stragglers.traces.fitting.families import FAMILIES
 
 T, W = 1500, 8
@@ -98,7 +99,7 @@ SHARP = ("shifted_exponential", "pareto")  # slow units have a shortest time, so
 def test_hidden_states(name):
     base, expected, slowdown = BASES[name]
     model = stragglers.markov(probability=0.3, persistence=0.9, slowdown=slowdown, base=base)
-    kind = hidden.Kind(FAMILIES[name], is_scaled=False, has_memory=True)
+    kind = Kind(FAMILIES[name], is_scaled=False, has_memory=True)
     actual = parameters(hidden.candidate(kind, simulated(model)).call)
     assert actual["markov.slowdown"] == pytest.approx(slowdown, rel=0.002 if name in SHARP else 0.08)
     assert actual["markov.probability"] == pytest.approx(0.3, abs=0.04)
@@ -110,7 +111,7 @@ def test_hidden_states(name):
 def test_hidden_states_of_workers_that_differ():
     markov = stragglers.markov(probability=0.3, persistence=0.9, slowdown=3.0, base=BASES["weibull"][0])
     seconds = simulated(stragglers.scaled(markov, factor=FACTOR))
-    kind = hidden.Kind(FAMILIES["weibull"], is_scaled=True, has_memory=True)
+    kind = Kind(FAMILIES["weibull"], is_scaled=True, has_memory=True)
     actual = parameters(hidden.candidate(kind, seconds).call)
     np.testing.assert_allclose(actual["scaled.factor"], FACTOR / np.median(FACTOR), rtol=0.03)
     assert actual["markov.slowdown"] == pytest.approx(3.0, rel=0.03)
@@ -121,7 +122,7 @@ def test_hidden_states_of_workers_that_differ():
 def test_states_that_are_forgotten_at_once():
     model = stragglers.markov(probability=0.3, persistence=0.3, slowdown=3.0, base=BASES["weibull"][0])
     seconds = simulated(model)
-    kinds = [hidden.Kind(FAMILIES["weibull"], is_scaled=False, has_memory=has_memory) for has_memory in (True, False)]
+    kinds = [Kind(FAMILIES["weibull"], is_scaled=False, has_memory=has_memory) for has_memory in (True, False)]
     with_memory, without = (parameters(hidden.candidate(kind, seconds).call) for kind in kinds)
     assert with_memory["markov.persistence"] == pytest.approx(0.3, abs=0.03)
     assert without["markov.persistence"] == without["markov.probability"] == pytest.approx(0.3, abs=0.02)
@@ -192,3 +193,12 @@ def test_one_time_a_worker():
     assert parameters(actual) == {
         "weibull.scale": pytest.approx(3, rel=0.03), "weibull.shape": pytest.approx(5, rel=0.06)
     }  # fmt: skip
+
+
+def test_of_a_large_trace_hidden_states_are_fitted_to_the_last_steps(monkeypatch):
+    monkeypatch.setattr(hidden, "_MAX_TIMES", 200 * W)
+    kind = Kind(FAMILIES["exponential"], is_scaled=False, has_memory=True)
+    last = simulated(stragglers.markov(probability=0.3, persistence=0.9, slowdown=20.0, base=MEAN), 200)
+    assert hidden.candidate(kind, np.concatenate([last * 9, last])).call == hidden.candidate(kind, last).call
+    gone = np.full_like(last, np.nan)
+    assert hidden.candidate(kind, np.concatenate([last, gone])).call.arguments["base"].arguments["mean"] < 1

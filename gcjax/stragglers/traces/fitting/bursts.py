@@ -95,8 +95,8 @@ def rounds(slow: np.ndarray, window: int) -> Rounds:
     """What happened in each step of a pattern bool[T, W]."""
     gaps = _steps_since_slow(slow)
     is_counted = gaps < window
-    begins = slow & ((gaps > 1) | (window == 1))
-    return Rounds(is_counted.sum(axis=1), begins.sum(axis=1), (begins & is_counted).any(axis=1))
+    begins = slow & ((gaps > 1) | np.asarray(window == 1))
+    return Rounds(is_counted.sum(axis=1), begins.sum(axis=1), np.any(begins & is_counted, axis=1))
 
 
 def _log_begun(history: Rounds, burst: Burst, num_workers: int) -> np.ndarray:

@@ -28,17 +28,19 @@ class Failures(NamedTuple):
     log_likelihood: Callable[[np.ndarray], np.ndarray]
 
     def around(self, inner: Candidate) -> Candidate:
-        """A model of the times of those that have not failed, with these failures."""
+        """A model of the times, which has a density, of those that have not failed, with these failures."""
+        of_times = inner.log_likelihood
+        assert of_times is not None
 
         def log_likelihood(seconds: np.ndarray) -> np.ndarray:
             """Of whether each unit failed, and of its time if not."""
             times = np.where(np.isinf(seconds), np.nan, seconds)
-            return self.log_likelihood(seconds) + np.where(np.isinf(seconds), 0, inner.log_likelihood(times))
+            return self.log_likelihood(seconds) + np.where(np.isinf(seconds), 0, of_times(times))
 
         return inner._replace(
             call=call(self.name, model=inner.call, **self.arguments),
             num_parameters=inner.num_parameters + self.num_parameters,
-            log_likelihood=None if inner.log_likelihood is None else log_likelihood,
+            log_likelihood=log_likelihood,
         )
 
 

@@ -30,11 +30,11 @@ def fit(
 
     Each model is fitted by maximum likelihood. `markov` has hidden states, with fast units of each of the four families
     (exponential, shifted exponential, Pareto, Weibull); its likelihood is that of the forward algorithm on each worker,
-    found by expectation maximisation. It is fitted a second time with independent states: what is between the two is
-    what persistence explains. `scaled` gives each worker a factor, `delayed` each a delay. Where workers fail (inf),
-    the likeliest model of failures is around each model of times. A slow unit of the other models takes one time, so
-    that they have no density; `bimodal`, `bursty`, and `markov` with such times, are fitted to who is slow when, and
-    ranked among themselves.
+    found by expectation maximisation on the last fitted steps, up to 40,000 times (or 100 steps). It is fitted a second
+    time with independent states: what is between the two is what persistence explains. `scaled` gives each worker a
+    factor, `delayed` each a delay. Where workers fail (inf), the likeliest model of failures is around each model of
+    times. A slow unit of the other models takes one time, so that they have no density; `bimodal`, `bursty`, and
+    `markov` with such times, are fitted to who is slow when, and ranked among themselves.
 
     A score is the mean log-likelihood of a held-out time, given all steps before it. So that no single time that a
     model holds to be impossible decides, each gives 1 / (n + 1) of its probability to a background with heavy tails,
@@ -109,7 +109,10 @@ def _with_failures(first: np.ndarray, candidates: list[Candidate]) -> list[Candi
     if not models:
         return candidates
     finite = np.where(np.isinf(first), np.nan, first)
-    likeliest = max(candidates, key=lambda candidate: float(np.nanmean(candidate.log_likelihood(finite))))
+    values = [
+        float(np.nanmean(candidate.log_likelihood(finite))) for candidate in candidates if candidate.log_likelihood
+    ]
+    likeliest = candidates[int(np.argmax(values))]
     return [models[0].around(candidate) for candidate in candidates] + [
         failures.around(likeliest) for failures in models[1:]
     ]

@@ -1,63 +1,22 @@
-"""Markov models by maximum likelihood, with states that are hidden: expectation maximisation (Baum et al. 1970).
+"""Markov models by maximum likelihood, with states that are hidden.
 
-A slow unit takes `slowdown` times as long as a fast one, whose time is of one of the families. The states are not
-seen; each pass computes how likely they are given all times, and then the likeliest parameters given that. Transitions
-are counted from the second step on. The likelihood can have several tops: EM begins at several thresholds between fast
-and slow, and goes on from the best.
+A slow unit takes `slowdown` times as long as a fast one, whose time is of one of the families. Of a large trace the
+last steps are fitted, 40,000 times or 100 steps.
 
 Letters: T steps, W workers.
 """
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 import numpy as np
 
 from gcjax.stragglers.traces.fitting.calls import call
 from gcjax.stragglers.traces.fitting.candidates import Candidate
-from gcjax.stragglers.traces.fitting.chains import Chain, mixed, predicted, smoothed
-from gcjax.stragglers.traces.fitting.families import FAMILIES, Family, log_density, maximum_likelihood
-from gcjax.stragglers.traces.fitting.independent import weighted
-from gcjax.stragglers.traces.fitting.patterns import threshold
+from gcjax.stragglers.traces.fitting.chains import Chain, mixed, predicted
+from gcjax.stragglers.traces.fitting.expectation import Kind, Parameters, fitted, log_densities
+from gcjax.stragglers.traces.fitting.families import FAMILIES
 
-_NUM_TRIALS = 8  # passes from each beginning
-_MAX_PASSES = 60
-_TOLERANCE = 1e-6  # nats a time that a pass must win
-_STEPS = (1.5, 1.2, 1.06, 1.02, 1.005, 1.001)
-"""Factors on the slowdown that are tried; the first only where there is no shortest time."""
-_MAX_STEPS = 8  # with each factor
-_RATIOS = (1.3, 2.0)
-"""Beginnings: what is slower than so many times the median of its worker. Another is the best threshold for all."""
-
-
-class Parameters(NamedTuple):
-    """Of a hidden Markov model of times.
-
-    Attributes:
-      chain: of the states.
-      scale: float64[W], of fast units.
-      shape: of the family.
-      slowdown: the factor of slow units.
-    """
-
-    chain: Chain
-    scale: np.ndarray
-    shape: float
-    slowdown: float
-
-
-class Kind(NamedTuple):
-    """What is fitted.
-
-    Attributes:
-      family: of the times of fast units.
-      is_scaled: whether each worker has a scale of its own.
-      has_memory: whether the next state depends on this one; otherwise persistence is the probability.
-    """
-
-    family: Family
-    is_scaled: bool
-    has_memory: bool
+_MAX_TIMES, _MIN_STEPS = 40_000, 100  # that are fitted
 
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
@@ -70,12 +29,12 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 def candidate(kind: Kind, seconds: np.ndarray) -> Candidate:
     """The model of one kind."""
-    parameters = _with_slow_states(fitted(kind, seconds))
+    parameters = _with_slow_states(fitted(kind, _last_steps(seconds)))
     probability, persistence = parameters.chain
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
         """Of each time, given those of its worker before it."""
-        log_fast, log_slow = _log_densities(kind, parameters, times)
+        log_fast, log_slow = log_densities(kind, parameters, times)
         slow_probability = predicted(log_fast, log_slow, parameters.chain) if kind.has_memory else probability
         return mixed(log_fast, log_slow, slow_probability)
 
@@ -88,30 +47,10 @@ def candidate(kind: Kind, seconds: np.ndarray) -> Candidate:
     return Candidate(model, num_parameters, log_likelihood, suffix="" if kind.has_memory else ", no memory")
 
 
-def fitted(kind: Kind, seconds: np.ndarray) -> Parameters:
-    """The parameters of the largest likelihood that EM finds."""
-    beginnings = [seconds > ratio * medians(seconds) for ratio in _RATIOS]
-    beginnings.append(seconds > threshold(seconds))
-    trials = [_improved(kind, seconds, _first(kind, seconds, slow), _NUM_TRIALS) for slow in beginnings]
-    best = max(trials, key=lambda parameters: _mean_log_likelihood(kind, parameters, seconds))
-    return _improved(kind, seconds, _shifted(kind, seconds, best), _MAX_PASSES)
-
-
-def _shifted(kind: Kind, seconds: np.ndarray, best: Parameters) -> Parameters:
-    """The best of this and of what comes from larger and smaller slowdowns.
-
-    EM alone cannot leave a slowdown where slow units have a shortest time: the times below it are never slow again.
-    """
-    likelihood = _mean_log_likelihood(kind, best, seconds)
-    for step in _STEPS if kind.family.has_shortest else _STEPS[:1]:
-        for factor in (step, 1 / step):
-            for _ in range(_MAX_STEPS):
-                moved = best._replace(slowdown=best.slowdown * factor)
-                trial = _improved(kind, seconds, moved, _NUM_TRIALS)
-                if (value := _mean_log_likelihood(kind, trial, seconds)) < likelihood + _TOLERANCE:
-                    break
-                best, likelihood = trial, value
-    return best
+def _last_steps(seconds: np.ndarray) -> np.ndarray:
+    """The last steps of float64[T, W] that EM takes; all of them if nothing was measured in those."""
+    last = seconds[-max(_MIN_STEPS, _MAX_TIMES // seconds.shape[1]) :]
+    return seconds if np.isnan(last).all() else last
 
 
 def _with_slow_states(parameters: Parameters) -> Parameters:
@@ -121,76 +60,3 @@ def _with_slow_states(parameters: Parameters) -> Parameters:
     chain = Chain(1 - parameters.chain.probability, 1 - parameters.chain.enter)
     scale = parameters.scale * parameters.slowdown
     return parameters._replace(chain=chain, scale=scale, slowdown=1 / parameters.slowdown)
-
-
-def _improved(kind: Kind, seconds: np.ndarray, parameters: Parameters, num_passes: int) -> Parameters:
-    """The parameters after so many passes, or fewer if they win nothing more."""
-    likelihood = -np.inf
-    for _ in range(num_passes):
-        log_fast, log_slow = _log_densities(kind, parameters, seconds)
-        states = smoothed(log_fast, log_slow, parameters.chain)
-        before, likelihood = likelihood, float(np.nanmean(mixed(log_fast, log_slow, states.predicted)))
-        if likelihood - before < _TOLERANCE:
-            break
-        slow = np.where(np.isneginf(log_slow), 0, np.where(np.isneginf(log_fast), 1, states.slow))
-        parameters = _maximised(kind, seconds, slow, _chain(kind, states.slow, states.stayed), parameters)
-    return parameters
-
-
-def _first(kind: Kind, seconds: np.ndarray, is_slow: np.ndarray) -> Parameters:
-    """The parameters as if these states bool[T, W] had been seen."""
-    slow = is_slow.astype(np.float64)
-    chain = _chain(kind, slow, slow[1:] * slow[:-1])
-    scale = medians(seconds) if kind.is_scaled else np.ones(seconds.shape[1])
-    return _maximised(kind, seconds, slow, chain, Parameters(chain, scale / np.median(scale), np.nan, 1.0))
-
-
-def medians(seconds: np.ndarray) -> np.ndarray:
-    """float64[W]: of each worker; that of all for a worker without a time."""
-    is_measured = ~np.isnan(seconds).all(axis=0)
-    medians = np.full(seconds.shape[1], np.nanmedian(seconds))
-    medians[is_measured] = np.nanmedian(seconds[:, is_measured], axis=0)
-    return medians
-
-
-def _chain(kind: Kind, slow: np.ndarray, stayed: np.ndarray) -> Chain:
-    """The chain of these expected states, P(slow) float64[T, W], and transitions from slow to slow [T - 1, W]."""
-    num_units = slow.size + 2.0
-    if not kind.has_memory or len(slow) < 2:
-        probability = (slow.sum() + 1) / num_units
-        return Chain(probability, probability)
-    num_slow, num_stayed = slow[:-1].sum(), stayed.sum()
-    persistence = (num_stayed + 0.5) / (num_slow + 1)  # half a transition more of each sort, so that none is certain
-    enter = (slow[1:].sum() - num_stayed + 0.5) / (slow[:-1].size - num_slow + 1)
-    return Chain(enter / (enter + 1 - persistence), persistence)
-
-
-def _maximised(kind: Kind, seconds: np.ndarray, slow: np.ndarray, chain: Chain, before: Parameters) -> Parameters:
-    """The best parameters for states of these probabilities float64[T, W].
-
-    With a scale a worker, the slowdown is improved for the scales of before, and then the scales for it.
-    """
-    values, is_measured = weighted(seconds)
-    weights = np.stack([(1 - slow) * is_measured, slow * is_measured])  # [2, T, W]
-    weights = np.where(weights < 1e-9, 0, weights)
-    relative = values / before.scale if kind.is_scaled else values
-    by_state = np.broadcast_to(relative, weights.shape).reshape(2, -1).T
-    scales, shape = maximum_likelihood(kind.family, by_state, weights.reshape(2, -1).T)
-    slowdown = float(scales[1] / scales[0])
-    if not kind.is_scaled:
-        return Parameters(chain, np.full(seconds.shape[1], scales[0]), shape, slowdown)
-    by_worker = np.concatenate([values, values / slowdown])
-    scale, shape = maximum_likelihood(kind.family, by_worker, weights.reshape(-1, seconds.shape[1]))
-    return Parameters(chain, scale, shape, slowdown)
-
-
-def _log_densities(kind: Kind, parameters: Parameters, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """The logarithms float64[T, W] of the densities of the times of fast units, and of slow ones."""
-    scale, shape = parameters.scale, parameters.shape
-    return tuple(log_density(kind.family, seconds, scale * factor, shape) for factor in (1.0, parameters.slowdown))
-
-
-def _mean_log_likelihood(kind: Kind, parameters: Parameters, seconds: np.ndarray) -> float:
-    """Nats a time."""
-    log_fast, log_slow = _log_densities(kind, parameters, seconds)
-    return float(np.nanmean(mixed(log_fast, log_slow, predicted(log_fast, log_slow, parameters.chain))))

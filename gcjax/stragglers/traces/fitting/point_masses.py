@@ -9,8 +9,8 @@ import numpy as np
 
 from gcjax.stragglers.traces.fitting.calls import call
 from gcjax.stragglers.traces.fitting.candidates import Candidate
+from gcjax.stragglers.traces.fitting.expectation import medians
 from gcjax.stragglers.traces.fitting.families import FAMILIES, log_density, maximum_likelihood
-from gcjax.stragglers.traces.fitting.hidden import medians
 
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:

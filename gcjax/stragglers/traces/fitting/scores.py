@@ -38,7 +38,7 @@ def with_background(log_likelihood: np.ndarray, background: np.ndarray, share: f
 def background_density(seconds: np.ndarray, middle: float) -> np.ndarray:
     """A density with heavy tails, half of it for a failure: `middle / (middle + t)^2 / 2`."""
     with np.errstate(invalid="ignore"):
-        return np.where(np.isinf(seconds), 0.5, 0.5 * middle / (middle + seconds) ** 2)
+        return np.where(np.isinf(seconds), 0.5, 0.5 / middle * (middle / (middle + seconds)) ** 2)
 
 
 def block_means(values: np.ndarray, rng_key: jax.Array) -> np.ndarray:
