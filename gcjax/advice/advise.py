@@ -10,7 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from gcjax import _validate
-from gcjax.advice import blocks, evaluation, parallel, simulation, verdicts
+from gcjax.advice import blocks, evaluation, simulation, verdicts
 from gcjax.advice.base import CLASS_OF, LOCAL, STALE, Advice, Scheme, SchemeAdvice
 from gcjax.advice.evaluation import Baseline, Figures
 from gcjax.advice.labels import label
@@ -157,13 +157,11 @@ def _given_schemes(schemes: Mapping[str, Protocol] | Sequence[Scheme]) -> list[S
 
 
 def _results(tried: Sequence[Scheme], seconds: np.ndarray, sample: _Sample, progress: Progress) -> list[_Result]:
-    """What the schemes do; one is compiled while another one is simulated."""
+    """What the schemes do."""
     results = []
-    with parallel.pool() as pool:
-        futures = [pool.submit(_simulated, scheme, seconds, sample) for scheme in tried]
-        for index, (scheme, future) in enumerate(zip(tried, futures, strict=True)):
-            progress.update(label(scheme), index / len(tried))
-            results.append(future.result())
+    for index, scheme in enumerate(tried):
+        progress.update(label(scheme), index / len(tried))
+        results.append(_simulated(scheme, seconds, sample))
     return results
 
 

@@ -11,7 +11,6 @@ import jax
 import numpy as np
 
 from gcjax import protocols, registry
-from gcjax.advice import parallel
 from gcjax.advice.base import Scheme
 from gcjax.advice.coded_schemes import Job, Row, coded_rows
 
@@ -59,16 +58,15 @@ def default_schemes(seconds: np.ndarray, *, names: Sequence[str] | None = None) 
             raise ValueError(f"names must be of schemes that are tried; got '{name}'. {nearest}")
     schemes, left_out = [], {name: f"has the times of {other}" for name, other in SAME_TIMES.items()}
     left_out |= {name: f"needs a task: {reason}" for name, reason in NEEDS_TASK.items()}
-    wanted = [row for row in rows if names is None or row[0] in names]
-    with parallel.pool() as pool:
-        futures = [pool.submit(make) for _, _, make in wanted]
-        for (name, setting, _), future in zip(wanted, futures, strict=True):
-            try:
-                scheme = future.result()
-            except ValueError as error:
-                left_out[name] = str(error)
-                continue
-            schemes.append(scheme if isinstance(scheme, Scheme) else Scheme(name, setting, scheme))
+    for name, setting, make in rows:
+        if names is not None and name not in names:
+            continue
+        try:
+            scheme = make()
+        except ValueError as error:
+            left_out[name] = str(error)
+            continue
+        schemes.append(scheme if isinstance(scheme, Scheme) else Scheme(name, setting, scheme))
     return schemes, left_out
 
 

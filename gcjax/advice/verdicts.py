@@ -4,6 +4,7 @@ from collections.abc import Sequence
 
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Advice, Estimate, SchemeAdvice
 from gcjax.advice.labels import label
+from gcjax.protocols import bsp
 
 LEAST_COST = 0.02
 """If stragglers cost less than this share of BSP's time, there is nothing to win back."""
@@ -22,13 +23,13 @@ def verdict(advice: Advice) -> str:
 def _of_same_gradient(advice: Advice) -> str:
     """The best scheme whose steps are those of BSP."""
     rows = [row for row in advice.schemes if row.exactness in (EXACT, CODED)]
-    best = rows[0]
-    said = f"With the same gradient: {label(best.scheme)} wins back {share(best.won_back)}"
-    if best.won_back.low > 0:
-        return f"{said}{_tied(rows)}."
-    if best.won_back.value <= 1e-6:
+    best, baseline = rows[0], next(row for row in rows if row.scheme.protocol == bsp())
+    if best is baseline or best.won_back.value <= 1e-6:
         return "With the same gradient no scheme that was tried wins anything back."
-    return f"With the same gradient: cannot tell. The best one, {label(best.scheme)}, wins back {share(best.won_back)}."
+    said = f"{label(best.scheme)} wins back {share(best.won_back)}"
+    if baseline.is_tied_in_class:
+        return f"With the same gradient: cannot tell whether any scheme is faster than BSP; {said}."
+    return f"With the same gradient: {said}{_tied(rows)}."
 
 
 def _of_other_gradients(advice: Advice) -> str:

@@ -62,9 +62,11 @@ def whole_rounds(schedule: Schedule) -> Window:
 def smooth_window(schedule: Schedule, units_before: int, num_units: int, round_units: int) -> Window:
     """Over the block behind its run-in; it ends before units run out, in the middle of a round of the fastest worker.
 
-    A quarter of the block is the ramp on each side.
+    About a quarter of the block is the ramp on each side: a whole number of rounds, so that it does not matter for
+    those who are as fast when their rounds begin.
     """
     unit = schedule.horizon / num_units  # of the worker that is first through its units
-    ramp = (num_units - units_before) / 4 * unit
-    end = (num_units - round_units / 2) * unit - ramp
-    return Window(end - 3 * ramp, end, ramp)
+    block_units = num_units - units_before
+    ramp_units = max(1, block_units // 4 // round_units) * round_units
+    end = num_units - round_units / 2 - ramp_units
+    return Window((end - block_units + ramp_units) * unit, end * unit, ramp_units * unit)
