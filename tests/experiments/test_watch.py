@@ -66,11 +66,13 @@ def test_a_process_that_is_stopped_in_turn_is_named(tmp_path, kind):
 
 
 def test_names_count_by_window_and_by_whether_linux_says_the_same(recorded):
+    steps = np.arange(300)
+    is_late = ((steps >= 60) & (steps < 80)) | ((steps >= 100) & (steps < 150))
     for worker in range(watch.NUM_PROCESSES):
         waits = np.zeros(300)
-        waits[100:] = np.minimum(np.arange(200), 50) * 0.02 * (worker == 1)  # process 1 had no processor, but 2 had one
+        waits[100:] = np.minimum(np.arange(200), 50) * 0.02 * (worker == 1)  # of 1, not of 2
         np.save(recorded / f"waits.{worker}.npy", waits)
-        np.save(recorded / f"calls.{worker}.npy", 0.03 * np.arange(300))
+        np.save(recorded / f"calls.{worker}.npy", np.cumsum(np.where(is_late, 0.03, 0.01)))
     named, persistent, not_said, persistent_not_said = watch.kinds_of_names(recorded)
     assert persistent <= named and persistent_not_said <= not_said <= named
     assert {3, 5, 6, 7} <= named and not named & {1, 2, 10, 11, 12, 13}
