@@ -38,7 +38,8 @@ def watching() -> list[Row]:
             target="<= 0.5 %",
             met=cost <= 0.005,
             note=f"{1e6 * added:+.0f} µs a step; {100 * (ratios[0] - 1):+.2f} to {100 * (ratios[-1] - 1):+.2f} % in "
-            f"{NUM_REPEATS} repetitions; processor time of all threads {1e6 * processor:+.0f} µs; load {os.getloadavg()[0]:.0f}",
+            f"{NUM_REPEATS} repetitions; processor time of all threads {1e6 * processor:+.0f} µs; "
+            f"load of the machine {os.getloadavg()[0]:.0f}",
             peer="the same step without it",
         ),
         _work_row(),
