@@ -21,6 +21,8 @@ from gcjax import processes, watching
 
 KINDS = ("marked", "whole")
 SIZE = 128
+WAITED_EVERY = 10
+"""Steps from one question to Linux to the next."""
 
 
 def step(kind: str, pace: float, loops: int) -> tuple[Callable[[Any], Any], Any]:
@@ -55,18 +57,30 @@ def step(kind: str, pace: float, loops: int) -> tuple[Callable[[Any], Any], Any]
     return lambda state: reduce(local(state)), state
 
 
+def waited() -> float:
+    """Seconds that all threads of this process have waited for a processor; NaN where Linux does not say."""
+    try:
+        return sum(int(file.read_text().split()[1]) for file in Path("/proc/self/task").glob("*/schedstat")) / 1e9
+    except (OSError, ValueError, IndexError):  # a thread has just ended
+        return float("nan")
+
+
 def train(kind: str, num_steps: int, pace: float, loops: int, folder: Path) -> None:
-    """Runs the loop, and writes when each step was called and what process 0 was told meanwhile."""
+    """Runs the loop, and writes when each step was called, and what process 0 was told meanwhile."""
     reports: list[watching.Report] = []
     function, state = step(kind, pace, loops)
-    calls = np.zeros(num_steps)
+    calls, waits = np.zeros(num_steps), np.full(num_steps, np.nan)
     with gcjax.watch(function, folder=folder, every=1.0, report=reports.append) as watched:
         for i in range(num_steps):
             time.sleep(pace if kind == "whole" else 0.0)  # as an input pipeline that all have alike
             calls[i] = time.time()  # of one machine, so that the launcher's clock is the same
+            waits[i] = waited() if i % WAITED_EVERY == 0 else np.nan
             state, loss = watched(state)
             float(loss)
     np.save(folder / f"calls.{jax.process_index()}.npy", calls)
+    is_known = ~np.isnan(waits)
+    waits = np.interp(np.arange(num_steps), np.flatnonzero(is_known), waits[is_known]) if is_known.any() else waits
+    np.save(folder / f"waits.{jax.process_index()}.npy", waits)
     if processes.is_first():
         told = [[report.step, [verdict.worker for verdict in report.slow]] for report in reports]
         (folder / "told.json").write_text(json.dumps(told))

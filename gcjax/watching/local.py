@@ -4,8 +4,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
+from gcjax.watching import under_way
 from gcjax.watching.outputs import Outputs
-from gcjax.watching.wrapper import current_watch
 
 
 def local(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -26,7 +26,7 @@ def local(function: Callable[..., Any]) -> Callable[..., Any]:
     def timed(*args: Any, **kwargs: Any) -> Any:
         """The result of the function; when it is there is noted."""
         result = function(*args, **kwargs)
-        watch = current_watch()
+        watch = under_way.steps.watch
         if watch is not None:
             watch.note_local(outputs, result)
         return result

@@ -63,16 +63,16 @@ class Recorder:
         self._pulse.stop()
 
     def _run(self) -> None:
-        local_end = math.nan
+        local_end, is_lost = math.nan, False  # of the step under way; whether a local part's end is not known
         while (entry := self._queue.get()) is not None:
             unit, called, outputs, output, copies, returned = entry
             end = _end(outputs, output, copies, returned)
             del entry, output, copies  # the arrays must not be held while nothing happens
             if unit is None:
-                local_end = end
+                local_end, is_lost = end, math.isnan(end)
             else:
-                self._events.append((unit, called, returned, local_end, end))
-                local_end = math.nan
+                self._events.append((unit, math.nan if is_lost else called, returned, local_end, end))
+                local_end, is_lost = math.nan, False
 
 
 def _end(outputs: Outputs | None, output: Any, copies: Sequence[Any], returned: float) -> float:
@@ -87,7 +87,7 @@ def _end(outputs: Outputs | None, output: Any, copies: Sequence[Any], returned: 
 
 
 class Periodic:
-    """Calls a function again and again on a thread of its own, and once more at the end."""
+    """Calls a function again and again on a thread of its own; what it raises is said, and ends nothing."""
 
     def __init__(self, function: Callable[[], None], seconds: float) -> None:
         """Starts the thread; so many seconds between calls."""
@@ -104,13 +104,14 @@ class Periodic:
 
     def _run(self) -> None:
         while not self._is_over.wait(self._seconds):
-            try:
-                self._function()
-            except Exception as error:  # a full disk, or a report of the user's: the training goes on
-                self._complain(f"{type(error).__name__}: {error}")
+            self.attempt(self._function)
 
-    def _complain(self, problem: str) -> None:
-        """Prints a problem to stderr, once."""
-        if problem not in self._problems:
-            self._problems.add(problem)
-            print(f"gcjax: the record of gcjax.watch is not whole: {problem}", file=sys.stderr)
+    def attempt(self, function: Callable[[], None]) -> None:
+        """Calls a function; what it raises is printed to stderr, once."""
+        try:
+            function()
+        except Exception as error:  # a full disk, or a report of the user's: the training goes on
+            problem = f"{type(error).__name__}: {error}"
+            if problem not in self._problems:
+                self._problems.add(problem)
+                print(f"gcjax: the record of gcjax.watch is not whole: {problem}", file=sys.stderr)

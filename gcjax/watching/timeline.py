@@ -21,8 +21,8 @@ still after the call, where that holds up the step: an accelerator goes on with 
 """
 
 Event = tuple[int, float, float, float, float]
-"""A step: its number, when it was called, when the call returned, when its last local part ended (NaN if none is
-marked), when it ended (NaN if that is not known)."""
+"""A step: its number, when it was called (NaN if it must not be counted), when the call returned, when its last local
+part ended (NaN if none is marked), when it ended (NaN if that is not known)."""
 
 
 def measured(
@@ -59,4 +59,4 @@ def measured(
         units, seconds, np.where(is_marked, interval - seconds, np.nan), interval, host if waits else host * np.nan,
         stalled,
     ]  # fmt: skip
-    return np.column_stack(columns)[~np.isnan(interval)]
+    return np.column_stack(columns)[~np.isnan(interval) & ~np.isnan(called)]

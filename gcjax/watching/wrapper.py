@@ -2,7 +2,6 @@
 
 import atexit
 import functools
-import os
 import threading
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ import numpy as np
 
 from gcjax import processes
 from gcjax.stragglers.traces.base import Trace
+from gcjax.watching import under_way
 from gcjax.watching.exchange import Exchange
 from gcjax.watching.group import Group
 from gcjax.watching.joining import joined
@@ -24,25 +24,6 @@ CLOSE_SECONDS = 5.0
 """How long the end waits for steps that are under way, and for the last rows of others."""
 
 _clock = time.perf_counter
-
-
-class _Steps(threading.local):
-    """The watched step that is under way on each thread, the innermost of several."""
-
-    watch: "Watch | None" = None
-
-
-_steps = _Steps()
-_num_forks = 0  # between the first process and this one
-
-
-def _count_fork() -> None:
-    """A process that is forked off has none of the threads."""
-    global _num_forks
-    _num_forks += 1
-
-
-os.register_at_fork(after_in_child=_count_fork)
 
 
 class Watch:
@@ -74,22 +55,22 @@ class Watch:
         self._outputs = Outputs(step)
         self._recorder: Recorder | None = None
         self._is_over = False
-        self._num_forks = _num_forks
+        self._num_forks = under_way.num_forks
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Calls the step."""
-        if self._is_over or self._num_forks != _num_forks:
+        if self._is_over or self._num_forks != under_way.num_forks:
             return self._step(*args, **kwargs)
         recorder = self._recorder or self._begin()
-        called = _clock()
-        outer, _steps.watch = _steps.watch, self
+        steps, called = under_way.steps, _clock()
+        outer, steps.watch = steps.watch, self
         try:
             output = self._step(*args, **kwargs)
         except BaseException:
             recorder.put(FAILURE)
             raise
         finally:
-            _steps.watch = outer
+            steps.watch = outer
         outputs = self._outputs
         copies = outputs.copies(output) if outputs.needs_copies else ()
         recorder.put((self._unit, called, outputs, output, copies, _clock()))
@@ -118,7 +99,7 @@ class Watch:
 
     def report(self) -> Report:
         """What is known now, of all processes if there is a folder; the steps under way are not waited for."""
-        if self._recorder is None or self._num_forks != _num_forks:
+        if self._recorder is None or self._num_forks != under_way.num_forks:
             return Group(1).report()
         self._share()
         self._take_news()
@@ -139,15 +120,12 @@ class Watch:
         It waits a few seconds at most for the last steps of the others. The step can still be called, unrecorded.
         """
         was_over, self._is_over = self._is_over, True
-        if was_over or self._recorder is None or self._num_forks != _num_forks:
+        if was_over or self._recorder is None or self._num_forks != under_way.num_forks:
             return
         atexit.unregister(self.close)
         self._recorder.stop(CLOSE_SECONDS)
         self._periodic.stop(CLOSE_SECONDS)
-        self._share()
-        if self._worker == 0:
-            self._take_last_news()
-            self._exchange.close()
+        self._periodic.attempt(self._finish)
 
     def _begin(self) -> Recorder:
         """Looks up which process this is, and starts the threads."""
@@ -164,6 +142,13 @@ class Watch:
         self._share()
         if self._worker == 0:
             self._take_news()
+
+    def _finish(self) -> None:
+        """What is done at the end: writing, and in process 0 waiting for the others and writing the trace of all."""
+        self._share()
+        if self._worker == 0:
+            self._take_last_news()
+            self._exchange.close()
 
     def _share(self) -> None:
         """Gives the new rows to the exchange."""
@@ -188,11 +173,6 @@ class Watch:
         while not self._group.is_complete() and _clock() < deadline:
             time.sleep(0.05)
             self._take_news()
-
-
-def current_watch() -> Watch | None:
-    """The watched step that is under way on this thread."""
-    return _steps.watch
 
 
 def _place() -> tuple[int, int]:

@@ -63,3 +63,17 @@ def test_a_process_that_is_stopped_in_turn_is_named(tmp_path, kind):
     assert sum(step is not None and step <= WINDOW for step in delays.steps) + delays.num_before == len(episodes)
     told = json.loads((folder / "told.json").read_text())
     assert {episode.worker for episode in episodes} <= {worker for _, workers in told for worker in workers}
+
+
+def test_names_count_by_window_and_by_whether_linux_says_the_same(recorded):
+    steps = np.arange(300)
+    is_late = ((steps >= 60) & (steps < 80)) | ((steps >= 100) & (steps < 150))
+    for worker in range(watch.NUM_PROCESSES):
+        waits = np.zeros(300)
+        waits[100:] = np.minimum(np.arange(200), 50) * 0.02 * (worker == 1)  # of 1, not of 2
+        np.save(recorded / f"waits.{worker}.npy", waits)
+        np.save(recorded / f"calls.{worker}.npy", np.cumsum(np.where(is_late, 0.03, 0.01)))
+    named, persistent, not_said, persistent_not_said = watch.kinds_of_names(recorded)
+    assert persistent <= named and persistent_not_said <= not_said <= named
+    assert {3, 5, 6, 7} <= named and not named & {1, 2, 10, 11, 12, 13}
+    assert 3 in not_said and not not_said & {5, 6, 7}

@@ -43,6 +43,10 @@ def test_nothing_is_said_of_steps_next_to_an_unknown_end():
     assert rows().shape == (0, 6)
 
 
+def test_a_step_that_is_not_counted_is_where_the_next_one_begins():
+    np.testing.assert_allclose(rows((1, NAN, NAN, 4.0), (2, 4.0, NAN, 7.0))[:, [0, 3]], [[2, 3.0]])
+
+
 def test_only_stops_between_the_call_and_the_end_count_as_stops():
     stalled = rows((1, 2.0, NAN, 10.0), (2, 10.0, NAN, 20.0), stalls=[(1.0, 4.0), (9.0, 12.0), (30.0, 40.0)])[:, 5]
     np.testing.assert_allclose(stalled, [2.0 + 1.0, 2.0])

@@ -92,6 +92,23 @@ def test_the_local_part_is_told_from_the_rest():
     assert (trace.compute[[0, 2], 0] < trace.compute[1, 0] - 0.03).all()
 
 
+def test_where_the_end_of_the_local_part_is_not_known_nothing_is_said(monkeypatch):
+    part = watching.local(lambda state: state)
+
+    def wait(self, output, copies):
+        if float(output[0]) == 2.0:  # of the local part of step 2; what steps return is negative
+            raise RuntimeError("given away")
+        return wait_as_usual(self, output, copies)
+
+    wait_as_usual = gcjax.watching.outputs.Outputs.wait
+    monkeypatch.setattr(gcjax.watching.outputs.Outputs, "wait", wait)
+    with gcjax.watch(lambda state: -part(state)) as watched:
+        for number in range(5):
+            watched(jnp.full(3, float(number)))
+        num_rows(watched, 3)
+        assert watched.trace().steps.tolist() == [1, 3, 4]
+
+
 def test_local_outside_of_a_watched_step_is_the_function():
     assert watching.local(python)(3) == 5
     assert jax.jit(watching.local(python))(3) == 5
@@ -210,7 +227,7 @@ def test_what_goes_wrong_beside_the_loop_is_said_and_does_not_end_it(tmp_path, m
         time.sleep(0.01)
         said += capfd.readouterr().err
     assert "the record of gcjax.watch is not whole: ZeroDivisionError" in said
-    monkeypatch.undo()
+    watched(1)
     watched.close()
 
 
