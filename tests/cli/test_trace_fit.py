@@ -38,6 +38,7 @@ def test_the_verdict_comes_first_and_the_best_model_last(trace, capsys, tmp_path
     assert "failed_count is not fitted: nobody failed." in out and "measured" in out
     assert out.strip().endswith(fits.best.gin)
     assert (tmp_path / "fit.gin").read_text() == fits.gin
+    assert fits.gin.splitlines()[2] == "# 0, 1, 2"
 
 
 @pytest.mark.slow
@@ -67,7 +68,13 @@ def test_what_cannot_be_fitted_is_said(trace, capsys, tmp_path):
     assert status == 2 and "has no column 'host'" in err
 
 
+def test_a_folder_that_is_not_there_is_said_before_anything_is_fitted(trace, capsys, tmp_path, monkeypatch):
+    monkeypatch.setattr("gcjax.stragglers.fit", lambda *arguments, **options: pytest.fail("fitted"))
+    status, _, err = fitted(capsys, trace, "--out", tmp_path / "none" / "fit.gin")
+    assert status == 2 and "--out must be a file in a folder that exists" in err
+
+
 @pytest.mark.slow
 def test_a_config_file_that_cannot_be_written_is_said(trace, capsys, tmp_path):
-    status, _, err = fitted(capsys, trace, "--out", tmp_path / "none" / "fit.gin")
-    assert status == 2 and "--out must be a file that can be written" in err and "No such file" in err
+    status, _, err = fitted(capsys, trace, "--out", tmp_path)
+    assert status == 2 and "--out must be a file that can be written" in err and "Is a directory" in err

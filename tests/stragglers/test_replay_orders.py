@@ -40,6 +40,14 @@ def test_drawn_workers_have_blocks_of_their_own():
     assert all(len(set(firsts)) > 4 for firsts in blocks[:, 0])
 
 
+def test_drawn_workers_that_start_together_stay_together():
+    """What happened to several at the same time still does, with more workers than were recorded."""
+    settings = {"order": "blocks", "block_size": 5, "workers": "drawn", "start": "recorded"}
+    worker, unit = places(sample(stragglers.replay(trace=numbered(50, 3), **settings), 40, 8))
+    assert (worker == worker[0]).all() and (unit == unit[:, :1]).all() and len(set(worker[0])) == 3
+    assert len(set(unit[::5, 0].tolist())) > 4
+
+
 def test_the_first_block_begins_where_the_start_says():
     model = stragglers.replay(trace=numbered(50, 3), order="blocks", block_size=5, start="recorded")
     first_rows = {seed: places(sample(model, 10, 3, jax.random.key(seed)))[1] for seed in range(8)}

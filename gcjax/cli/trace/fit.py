@@ -1,6 +1,7 @@
 """The command `gcjax trace fit`."""
 
 import argparse
+from pathlib import Path
 from typing import Any
 
 from gcjax.cli.trace import trace_file
@@ -35,6 +36,7 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.stragglers import fit
 
     trace = trace_file.trace(options)
+    _check_folder(options.out)
     cached_programs.keep()
     fits = fit(trace, held_out=options.held_out, seed=options.seed)
     if options.out is not None:
@@ -46,10 +48,14 @@ def command(options: argparse.Namespace) -> None:
         console().print(part, highlight=False, soft_wrap=isinstance(part, Text))  # lines to paste stay whole
 
 
+def _check_folder(file: str | None) -> None:
+    """Raises `ValueError`, before anything is fitted, if the config file would be in a folder that is not there."""
+    if file is not None and not Path(file).absolute().parent.is_dir():
+        raise ValueError(f"--out must be a file in a folder that exists; {Path(file).absolute().parent} does not.")
+
+
 def _write(file: str, text: str) -> None:
     """Writes the config file; a `ValueError` if it cannot be written."""
-    from pathlib import Path
-
     try:
         Path(file).write_text(text)
     except OSError as error:

@@ -13,6 +13,7 @@ def of_fits(fits: Fits) -> dict[str, Any]:
     return {
         "verdict": fits.verdict,
         "steps": {"fitted": fits.num_fitted, "held_out": fits.num_held_out},
+        "workers": fits.workers,
         "zeros_left_out": fits.num_zeros,
         "is_relative": fits.is_relative,
         "measured": _statistics(fits.measured),

@@ -30,7 +30,7 @@ class _State(NamedTuple):
       seconds: float[T, columns], the trace.
       rows: int32[T], the rows in the order in which they are replayed.
       column: int32[W], of each worker.
-      position: int32[], where in `rows` the next unit of recorded workers is; int32[W] of drawn ones.
+      position: int32[], where in `rows` the next unit of all workers is; int32[W] if each is somewhere else.
       num_left: int32[], units that are left of the current block.
       block_size: int32[], units.
       intercept: float[W] seconds.
@@ -79,10 +79,10 @@ def replay(
         the columns without replacement, and once all are used begins again, so that each is used W / columns times,
         rounded up or down.
       order: the rows. "recorded": as they were measured. "blocks": after every `block_size` units the key draws a new
-        row to go on from, one for all recorded workers, so that what happened at the same time still does; where the
-        workers are drawn, one for each (the circular block bootstrap, Politis and Romano 1992). It keeps slow spells
-        that are shorter than a block. "permuted": all rows in a random order, the same for all workers, so that
-        nothing is left of spells; after T units this order begins anew.
+        row to go on from (the circular block bootstrap, Politis and Romano 1992): one for all recorded workers, so that
+        what happened at the same time still does; where the workers are drawn, one for each if `start` is "random",
+        one for all if it is "recorded". It keeps slow spells that are shorter than a block. "permuted": all rows in a
+        random order, the same for all workers, so that nothing is left of spells; after T units this order begins anew.
       block_size: units of a block, for `order="blocks"`; the square root of T, rounded up, if None. Several times the
         length of a slow spell is better, if T is much larger still.
       intercept: seconds of a unit whatever its size, a number or one a worker.
@@ -135,7 +135,7 @@ def _replay_model(
         if order == "permuted":
             rows = jax.random.permutation(jax.random.fold_in(rng_key, 2), rows)
         # One first row for all recorded workers, so that what happened at the same time still does.
-        shape = (num_workers,) if is_drawn else ()
+        shape = (num_workers,) if is_drawn and is_random else ()
         return _State(
             seconds=jnp.asarray(seconds, jnp.result_type(float)),
             rows=rows,
@@ -190,8 +190,8 @@ def _next_unit(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _State]:
     """Seconds float[W] of each worker's next row in the order of the rows, which begins anew at its end; the state."""
     del rng_key
     row = state.rows[state.position]
-    is_shared = state.position.ndim == 0  # then a whole row is copied, which is much faster than W single times
-    measured = state.seconds[row] if is_shared else state.seconds[row, state.column]
+    is_shared = state.position.ndim == 0  # then a whole row is copied first, which is faster
+    measured = state.seconds[row][state.column] if is_shared else state.seconds[row, state.column]
     num_units = jnp.asarray(state.rows.size, jnp.int32)
     return state.intercept + state.slope * measured, state._replace(position=(state.position + 1) % num_units)
 

@@ -150,6 +150,12 @@ def test_every_commented_model_loads_too(persistent, sampled):
         assert sampled("\n".join(lines)).shape == (3, 4)
 
 
+def test_a_name_of_a_worker_cannot_end_the_comment(persistent, sampled):
+    fits = persistent._replace(workers=("a", "b\nx = 1", "c\rx.y = 2", "d\u2028z"))
+    assert "# a, b x = 1, c x.y = 2, d z" in fits.gin.splitlines()
+    assert sampled(fits.gin).shape == (3, 4)
+
+
 def test_statistics_by_hand():
     seconds = np.array([[1.0, 1, 1, 4], [1, 2, 2, 4], [1, 1, 1, np.inf], [2, np.nan, 1, 1]])
     actual = statistics(seconds)

@@ -71,6 +71,7 @@ def fit(
         others=ranking.unranked(list(point_masses.candidates(finite))),
         not_fitted=_not_fitted(first),
         measured=statistics(seconds),
+        workers=trace.workers,
         num_fitted=num_fitted,
         num_held_out=len(seconds) - num_fitted,
         num_zeros=int((trace.compute == 0).sum()),

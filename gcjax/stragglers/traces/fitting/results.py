@@ -54,6 +54,7 @@ class Fits(NamedTuple):
       others: models that have no likelihood, with the values that come nearest.
       not_fitted: model -> why it is none of these.
       measured: numbers of the trace.
+      workers: the names of the workers, in the order of numbers that are one a worker.
       num_fitted: steps that the models were fitted to: the first ones.
       num_held_out: steps by which they are ranked: the last ones.
       num_zeros: times of 0 seconds, which are left out.
@@ -65,6 +66,7 @@ class Fits(NamedTuple):
     others: tuple[Fit, ...]
     not_fitted: dict[str, str]
     measured: Statistics
+    workers: tuple[str, ...]
     num_fitted: int
     num_held_out: int
     num_zeros: int
@@ -92,7 +94,8 @@ class Fits(NamedTuple):
         """A config file to include: the best model, and all others as comments."""
         unit = "the median time of the trace" if self.is_relative else "a second"
         head = [f"# Straggler models fitted to {self.num_fitted} steps, ranked on the {self.num_held_out} steps after."]
-        head.append(f"# The unit of time is {unit}.")
+        head.append(f"# The unit of time is {unit}. Numbers in brackets are one a worker, in this order:")
+        head.append(" ".join(f"# {', '.join(self.workers)}".splitlines()))  # a name cannot end the comment
         sections = [f"# {_title(self.best)}\n{self.best.gin}"]
         for fit in (*self.times[1:], *self.patterns, *self.others):
             sections.append("\n".join(f"# {line}" for line in [_title(fit), *fit.gin.splitlines()]))
