@@ -1,9 +1,11 @@
 """The codes that are tried on a trace; see `gcjax.advice.schemes`. Letters: W workers."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import NamedTuple
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from gcjax import codes, protocols
@@ -31,6 +33,9 @@ class Job(NamedTuple):
     key: jax.Array
 
 
+_MOST_JOINT = 16
+"""With more workers, systems to solve in every round would take most of the time of an advice."""
+
 CodeRow = tuple[str, str, Callable[[], codes.GradientCode]]
 
 
@@ -39,6 +44,10 @@ def coded_rows(job: Job) -> Iterator[Row]:
     num, key, num_slow = job.num_workers, job.key, max(1, job.num_workers // 8)
     for name, setting, code in (*_for_shares(job), *_for_messages(job)):
         yield name, setting, _rounds(code)
+    for num_stragglers, setting in enumerate(("s=0: shares by speed", "s=1")):
+        yield "heterogeneous", setting, partial(_by_speed, job, num_stragglers)
+    setting = "levels 2, 3" if num <= _MOST_JOINT else "levels 2, 3, each by itself"
+    yield "coded_multi_message", setting, partial(_levels, job)
     for name, setting, code in _approximate(job):
         yield name, setting, _rounds(code, stopping.fastest(num - 1))
     setting = f"B=1, W=2, λ={num_slow}"
@@ -53,20 +62,35 @@ def _rounds(
     return lambda: protocols.coded(code(), stop=stop)
 
 
-def _for_shares(job: Job) -> list[CodeRow]:
-    """Codes with a message for all that a worker holds, which tolerate one straggler; and shares by speed alone."""
-    num, key = job.num_workers, job.key
+def _by_speed(job: Job, num_stragglers: int) -> Protocol:
+    """Loads by speed, in eighths of a share; a round waits for as many workers as always decode."""
     speeds = (1 / np.maximum(job.seconds, job.median * 1e-3)).tolist()
+    code = codes.heterogeneous(speeds, num_chunks=8 * job.num_workers, num_stragglers=num_stragglers, rng_key=job.key)
+    num_waited = int((code.assignment.loads > 0).sum()) - num_stragglers
+    return protocols.coded(code, stop=stopping.fastest(num_waited)._replace(exact=True))
 
-    def by_speed(num_stragglers: int) -> codes.GradientCode:
-        """Loads by speed, in eighths of a share."""
-        return codes.heterogeneous(speeds, num_chunks=8 * num, num_stragglers=num_stragglers, rng_key=key)
 
+def _levels(job: Job) -> Protocol:
+    """Messages of two levels; with many workers a round waits until those of one of them decode by themselves."""
+    levels = (2, 3)
+    code = codes.coded_multi_message(job.num_workers, levels=levels, rng_key=job.key)
+    if job.num_workers <= _MOST_JOINT:
+        return protocols.coded(code)
+    return protocols.coded(code, stop=stopping.StoppingRule(partial(first_level, levels), exact=True))
+
+
+def first_level(levels: tuple[int, ...], code: codes.GradientCode, finish: jax.Array) -> jax.Array:
+    """float[]: when all workers but l - 1 have done l chunks, for the first of the levels l."""
+    num_workers = code.assignment.num_workers
+    return jnp.stack([jnp.sort(finish[:, level - 1])[num_workers - level] for level in levels]).min()
+
+
+def _for_shares(job: Job) -> list[CodeRow]:
+    """Codes with a message for all that a worker holds, which tolerate one straggler."""
+    num, key = job.num_workers, job.key
     return [
         ("cyclic_repetition", "s=1, K=2", lambda: codes.cyclic_repetition(num, num_stragglers=1, rng_key=key)),
         ("fractional_repetition", "s=1, K=2", lambda: codes.fractional_repetition(num, num_stragglers=1)),
-        ("heterogeneous", "s=0: shares by speed", lambda: by_speed(0)),
-        ("heterogeneous", "s=1", lambda: by_speed(1)),
         ("clustered", "2 of cyclic_repetition, s=1", lambda: codes.clustered(
             codes.cyclic_repetition(_half(num), num_stragglers=1, rng_key=key), num_clusters=2)),
         ("two_part", "3 chunks, 2 of them coded", lambda: codes.two_part(
@@ -83,7 +107,6 @@ def _for_messages(job: Job) -> list[CodeRow]:
         ("partial", "L=1, K=2", lambda: codes.partial(assignments.cyclic(num, load=2))),
         ("partial", "L=2, K=3", lambda: codes.partial(assignments.cyclic(num, load=3), num_blocks=2, rng_key=key)),
         ("multi_message", "K=2", lambda: codes.multi_message(assignments.cyclic(num, load=2))),
-        ("coded_multi_message", "levels 2, 3", lambda: codes.coded_multi_message(num, levels=(2, 3), rng_key=key)),
     ]  # fmt: skip
 
 

@@ -10,10 +10,11 @@ import pytest
 
 import gcjax
 from gcjax import protocols
-from gcjax.advice import page, simulation
+from gcjax.advice import evaluation, page, simulation
 from gcjax.advice.advise import advise
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Scheme
 from gcjax.advice.blocks import default_block_steps, draws, rows, starts
+from gcjax.advice.coded_schemes import first_level
 from gcjax.advice.schemes import NEEDS_TASK, PARTS, SAME_TIMES, default_schemes, factories
 from gcjax.advice.windows import Window
 from gcjax.codes import assignments, stopping
@@ -198,6 +199,26 @@ def test_default_schemes_that_do_not_exist_for_so_many_workers_are_left_out():
     schemes, left_out = default_schemes(np.random.default_rng(6).gamma(20.0, size=(16, 12)))
     assert len({(scheme.name, scheme.setting) for scheme in schemes}) == len(schemes) == 34
     assert set(left_out) - set(SAME_TIMES) - set(NEEDS_TASK) == {"bibd"}  # there is none for 12 workers
+
+
+def test_codes_by_speed_wait_for_as_many_workers_as_they_need():
+    seconds = np.random.default_rng(7).gamma(4.0, size=(16, 6))
+    schemes, _ = default_schemes(seconds, names=("heterogeneous",))
+    assert len(schemes) == 2
+    for scheme in schemes:
+        repeats, part = simulation.units(scheme, 6)
+        durations = np.repeat(seconds * part, repeats, axis=0).astype(np.float32)
+        waits, decodes = scheme.protocol(durations), protocols.coded(scheme.protocol.code)(durations)
+        np.testing.assert_allclose(waits.time, decodes.time, rtol=1e-5)
+        assert evaluation.exactness(scheme, 6, leaves_out=lambda: True) == CODED
+
+
+def test_a_level_decodes_when_all_but_its_stragglers_have_its_chunks():
+    code = gcjax.codes.coded_multi_message(4, levels=(2, 3), rng_key=jax.random.key(0))
+    finish = jnp.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0], [4.0, 8.0, 12.0], [5.0, 10.0, 15.0]])
+    assert first_level((2, 3), code, finish) == 3.0  # two workers have three chunks; a third one has two after 8 s
+    slow = finish.at[1].set(jnp.array([4.0, 5.0, 20.0])).at[2].set(jnp.array([4.0, 6.0, 20.0]))
+    assert first_level((2, 3), code, slow) == 6.0  # three workers have two chunks, before a second one has three
 
 
 def test_starts_cover_a_trace_and_overlap_in_a_short_one():
