@@ -52,8 +52,8 @@ def advise(
       study: a task, with its optimizer, sizes and target: BSP and the best scheme of each class are trained on the
         trace until they reach the target. None trains nothing.
       num_bootstraps: B, 20 at least.
-      block_steps: the length of a block, a multiple of 8 for local steps to fit; the square root of T, and 16 at
-        least, if None.
+      block_steps: the length of a block, a multiple of 8 for local steps to fit; if None, the square root of T, 16 at
+        least, or more where steps are slow for long (`gcjax.advice.blocks.default_block_steps`).
       gradient_bytes: of one message, for the table.
       seed: of the bootstraps.
       progress: tells a person how far it is.
@@ -119,7 +119,7 @@ class _Sample(NamedTuple):
 def _sample(num_steps: int, num_bootstraps: int, block_steps: int | None, seed: int) -> _Sample:
     """The blocks of a trace of so many steps, and the draws of the bootstraps."""
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
-    length = blocks.default_block_steps(num_steps) if block_steps is None else block_steps
+    length = blocks.default_block_steps(seconds) if block_steps is None else block_steps
     _validate.integer("block_steps", length, minimum=1, maximum=num_steps + 7)
     first = blocks.starts(num_steps, length)
     counts = blocks.draws(np.random.default_rng(seed), num_bootstraps, len(first), num_steps, length)

@@ -46,10 +46,32 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
     return seconds, int(np.isnan(trace.compute).sum())
 
 
-def default_block_steps(num_steps: int) -> int:
-    """The square root of the number of steps, 16 at least, rounded up to a multiple of 8; never above that of T."""
-    longest = -(-num_steps // _MULTIPLE) * _MULTIPLE
-    return min(max(_MIN_STEPS, _MULTIPLE * math.ceil(math.sqrt(num_steps) / _MULTIPLE)), longest)
+def default_block_steps(seconds: np.ndarray) -> int:
+    """The length of a block of times float64[T, W], a multiple of 8.
+
+    The square root of T, 16 at least, or four times as many steps as the time that stragglers cost is correlated for,
+    so that slow spells are not cut into pieces; but not more than an eighth of T for that, and never more than T.
+    """
+    num_steps = len(seconds)
+    longest = _MULTIPLE * math.ceil(num_steps / _MULTIPLE)
+    spell = min(4 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
+    wanted = max(_MIN_STEPS, math.sqrt(num_steps), spell)
+    return min(_MULTIPLE * math.ceil(wanted / _MULTIPLE), longest)
+
+
+def correlated_steps(values: np.ndarray) -> float:
+    """The integrated autocorrelation time of a series float64[T], in steps: 1 if they are independent.
+
+    The sum is cut off at five times itself (Sokal, "Monte Carlo methods in statistical mechanics", 1997).
+    """
+    rest = values - values.mean()
+    spectrum = np.fft.rfft(rest, 2 * len(rest))  # as many zeros again, so that it is not taken as a ring
+    covariances = np.fft.irfft(spectrum * spectrum.conj())[: len(rest)]
+    if covariances[0] <= 1e-12 * (values**2).sum():
+        return 1.0
+    times = 2 * np.cumsum(covariances / covariances[0]) - 1
+    is_enough = np.arange(len(times)) >= 5 * times
+    return max(1.0, float(times[is_enough.argmax() if is_enough.any() else -1]))
 
 
 def starts(num_steps: int, block_steps: int) -> np.ndarray:

@@ -13,7 +13,7 @@ from gcjax import protocols
 from gcjax.advice import evaluation, page, simulation
 from gcjax.advice.advise import advise
 from gcjax.advice.base import APPROXIMATE, CODED, EXACT, LOCAL, STALE, Scheme
-from gcjax.advice.blocks import default_block_steps, draws, rows, starts
+from gcjax.advice.blocks import correlated_steps, default_block_steps, draws, rows, starts
 from gcjax.advice.coded_schemes import first_level
 from gcjax.advice.schemes import NEEDS_TASK, PARTS, SAME_TIMES, default_schemes, factories
 from gcjax.advice.windows import Window
@@ -221,8 +221,22 @@ def test_a_level_decodes_when_all_but_its_stragglers_have_its_chunks():
     assert first_level((2, 3), code, slow) == 6.0  # three workers have two chunks, before a second one has three
 
 
+def test_blocks_are_longer_where_steps_are_slow_for_long():
+    noise, series = np.random.default_rng(0).normal(size=20_000), np.zeros(20_000)
+    for step in range(1, len(series)):
+        series[step] = 0.8 * series[step - 1] + noise[step]
+    assert correlated_steps(series) == pytest.approx((1 + 0.8) / (1 - 0.8), rel=0.15)
+    assert correlated_steps(noise) == pytest.approx(1.0, abs=0.1) and correlated_steps(np.full(9, 2.0)) == 1.0
+    seconds = np.ones((512, 3))
+    assert default_block_steps(seconds) == 24
+    seconds[:, 0] += np.repeat(np.random.default_rng(1).random(52) < 0.3, 10)[:512]  # ten steps in a row
+    assert 32 <= default_block_steps(seconds) <= 64
+    seconds[256:, 0] += 1.0
+    assert default_block_steps(seconds) == 64  # an eighth of the steps
+
+
 def test_starts_cover_a_trace_and_overlap_in_a_short_one():
-    assert default_block_steps(44) == 16 and default_block_steps(10_000) == 104
+    assert default_block_steps(np.ones((44, 3))) == 16 and default_block_steps(np.ones((10_000, 3))) == 104
     assert starts(44, 16).tolist() == list(range(44))
     first = starts(10_000, 104)
     assert len(first) == 100 and np.diff(first).max() <= 104
