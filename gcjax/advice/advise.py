@@ -76,7 +76,7 @@ def advise(
         check_study(study, num_workers)
     if gradient_bytes is not None:
         _validate.single_number("gradient_bytes", gradient_bytes, finite=True)
-    sample = _sample(num_steps, num_bootstraps, block_steps, seed)
+    sample = _sample(seconds, num_bootstraps, block_steps, seed)
     tried, left_out = default_schemes(seconds) if schemes is None else (_given_schemes(schemes), {})
     results = _results(tried, seconds, sample, progress or silent())
     base = evaluation.baseline(seconds, *sample)
@@ -116,8 +116,9 @@ class _Sample(NamedTuple):
     counts: np.ndarray
 
 
-def _sample(num_steps: int, num_bootstraps: int, block_steps: int | None, seed: int) -> _Sample:
-    """The blocks of a trace of so many steps, and the draws of the bootstraps."""
+def _sample(seconds: np.ndarray, num_bootstraps: int, block_steps: int | None, seed: int) -> _Sample:
+    """The blocks of a trace float64[T, W], and the draws of the bootstraps."""
+    num_steps = len(seconds)
     _validate.integer("num_bootstraps", num_bootstraps, minimum=20)
     length = blocks.default_block_steps(seconds) if block_steps is None else block_steps
     _validate.integer("block_steps", length, minimum=1, maximum=num_steps + 7)

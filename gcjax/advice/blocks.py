@@ -49,12 +49,12 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
 def default_block_steps(seconds: np.ndarray) -> int:
     """The length of a block of times float64[T, W], a multiple of 8.
 
-    The square root of T, 16 at least, or four times as many steps as the time that stragglers cost is correlated for,
+    The square root of T, 16 at least, or six times as many steps as the time that stragglers cost is correlated for,
     so that slow spells are not cut into pieces; but not more than an eighth of T for that, and never more than T.
     """
     num_steps = len(seconds)
     longest = _MULTIPLE * math.ceil(num_steps / _MULTIPLE)
-    spell = min(4 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
+    spell = min(6 * correlated_steps(seconds.max(axis=1) - np.median(seconds, axis=1)), num_steps / 8)
     wanted = max(_MIN_STEPS, math.sqrt(num_steps), spell)
     return min(_MULTIPLE * math.ceil(wanted / _MULTIPLE), longest)
 

@@ -229,7 +229,7 @@ def test_blocks_are_longer_where_steps_are_slow_for_long():
     assert correlated_steps(noise) == pytest.approx(1.0, abs=0.1) and correlated_steps(np.full(9, 2.0)) == 1.0
     seconds = np.ones((512, 3))
     assert default_block_steps(seconds) == 24
-    seconds[:, 0] += np.repeat(np.random.default_rng(1).random(52) < 0.3, 10)[:512]  # ten steps in a row
+    seconds[:, 0] += np.repeat(np.random.default_rng(1).random(26) < 0.3, 20)[:512]  # twenty steps in a row
     assert 32 <= default_block_steps(seconds) <= 64
     seconds[256:, 0] += 1.0
     assert default_block_steps(seconds) == 64  # an eighth of the steps
@@ -285,6 +285,7 @@ def test_the_page_and_its_json_have_a_row_for_each_scheme(slow_worker_advice):
     assert in_bytes[-1][-1] == "3e+06 B"
 
 
+@pytest.mark.slow
 def test_with_a_task_the_best_of_each_class_is_trained():
     seconds = one_slow_worker(slow=3.0, num_steps=16)
     study = gcjax.study.Study(

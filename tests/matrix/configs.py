@@ -64,6 +64,14 @@ BINDINGS = {
     ),
     "quickstart": (*_COMPARISON, "compare.schemes = {'ASP': @asp(), 'partial L=2': @partial2/coded()}"),
     "smallest": ("study.num_units = 60", "study.target = 0.2"),
+    "traces/advise": (
+        "traces.synthetic = {'independent': @shifted_exponential()}",
+        "traces.synthetic_names = ('bsp', 'asp')",
+        "traces.num_traces = 2",
+        "traces.num_steps = 64",
+        "traces.num_bootstraps = 20",
+    ),
+    "traces/schemes": (*_COMPARISON, "compare.schemes = {'BSP': @bsp(), 'FRC, s=1': @coded()}"),
     "transformer": ("transformer.num_steps = 2", "transformer.width = 4", "transformer.depth = 0"),
     "worker_busy/digits": (
         "study.num_units = 60",
