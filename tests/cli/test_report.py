@@ -84,9 +84,10 @@ def test_a_file_that_cannot_be_written(folder, tmp_path, capsys, option):
     assert "must be one that can be written" in capsys.readouterr().err
 
 
-def test_a_window_that_is_none(folder, capsys):
+@pytest.mark.parametrize("window", ["3", "a:b", "0:"])
+def test_a_window_that_is_none(folder, capsys, window):
     with pytest.raises(SystemExit):
-        report(folder, "--timeline", "x.json", "--window", "3")
+        report(folder, "--timeline", "x.json", "--window", window)
     assert "as in 0:12.5; got '3'" in capsys.readouterr().err
 
 

@@ -162,3 +162,16 @@ def test_bad_arrays_are_not_written(tmp_path):
         stragglers.read_trace(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match="can be read"):
         stragglers.read_trace(tmp_path)
+
+
+def test_text_that_is_not_utf_8_is_refused_with_the_name_of_the_file(tmp_path):
+    (tmp_path / "t.csv").write_text("worker,unit,seconds\n0,0,1", encoding="utf-16")
+    with pytest.raises(ValueError, match="can be read; got .*t.csv: 'utf-8' codec"):
+        stragglers.read_trace(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint16])
+def test_arrays_of_whole_numbers(tmp_path, dtype):
+    np.save(tmp_path / "t.npy", np.array([[1000, 1500], [2000, 250]], dtype))
+    trace = stragglers.read_trace(tmp_path / "t.npy", scale=1e-3)
+    np.testing.assert_array_equal(trace.compute, [[1.0, 1.5], [2.0, 0.25]])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING
 
-from gcjax.cli import json_output
+from gcjax.cli import json_output, warning_lines
 
 if TYPE_CHECKING:
     from gcjax.stragglers import Trace
@@ -37,7 +37,8 @@ def trace(options: argparse.Namespace) -> Trace:
     """
     from gcjax.stragglers import read_trace
 
-    return read_trace(options.file, columns=options.columns, scale=options.scale)
+    with warning_lines.printed():
+        return read_trace(options.file, columns=options.columns, scale=options.scale)
 
 
 def _column_names(text: str) -> dict[str, str]:
