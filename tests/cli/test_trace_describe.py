@@ -161,3 +161,8 @@ def test_what_is_not_known_is_a_dash(here):
     stragglers.write_trace("zeros.csv", np.zeros((20, 3)))
     status, out, _ = here("zeros.csv")
     assert status == 0 and "-, -, 1" in out and "nan" not in out
+
+
+def test_a_figure_that_cannot_be_written(here):
+    status, _, err = here("job.csv", "--heat-map", "nowhere/h.png")
+    assert status == 2 and err.startswith("gcjax: --heat-map must be a file that can be written; nowhere/h.png cannot")

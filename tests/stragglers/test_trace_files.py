@@ -1,5 +1,6 @@
 """Measured times in files: what is written is read, all layouts are understood, and what is cut is known as such."""
 
+import os
 import warnings
 
 import numpy as np
@@ -175,3 +176,19 @@ def test_arrays_of_whole_numbers(tmp_path, dtype):
     np.save(tmp_path / "t.npy", np.array([[1000, 1500], [2000, 250]], dtype))
     trace = stragglers.read_trace(tmp_path / "t.npy", scale=1e-3)
     np.testing.assert_array_equal(trace.compute, [[1.0, 1.5], [2.0, 0.25]])
+
+
+@pytest.mark.parametrize("end", [".csv", ".npy", ".parquet"])
+def test_pipes_can_be_read(tmp_path, end):
+    seconds = np.array([[1.0, 1.5], [2.0, 0.25]])
+    if end == ".csv":
+        stragglers.write_trace(tmp_path / "t.csv", seconds)
+    elif end == ".npy":
+        np.save(tmp_path / "t.npy", seconds)
+    else:
+        parquet.write_table(pa.table({"0": seconds[:, 0], "1": seconds[:, 1]}), tmp_path / "t.parquet")
+    reader, writer = os.pipe()
+    os.write(writer, (tmp_path / f"t{end}").read_bytes())
+    os.close(writer)
+    np.testing.assert_array_equal(stragglers.read_trace(f"/dev/fd/{reader}").compute, seconds)
+    os.close(reader)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from gcjax.cli import json_output, warning_lines
@@ -39,6 +41,15 @@ def trace(options: argparse.Namespace) -> Trace:
 
     with warning_lines.printed():
         return read_trace(options.file, columns=options.columns, scale=options.scale)
+
+
+@contextlib.contextmanager
+def writable(option: str, file: str) -> Iterator[None]:
+    """Within this block, a file that cannot be written is a `ValueError` that names the option."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{option} must be a file that can be written; {file} cannot: {error.strerror}.") from None
 
 
 def _column_names(text: str) -> dict[str, str]:

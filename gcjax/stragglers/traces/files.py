@@ -96,8 +96,11 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     """
     with _damage_in_words(path):
         with open(path, "rb") as file:
-            is_parquet = file.read(len(_PARQUET)) == _PARQUET
-        data = b"" if is_parquet else pa.input_stream(os.fspath(path)).read()
+            can_seek = file.seekable()
+            data = file.read(len(_PARQUET) if can_seek else -1)  # a pipe can be read once
+        is_parquet = can_seek and data == _PARQUET
+        if can_seek and not is_parquet:
+            data = pa.input_stream(os.fspath(path)).read()
         is_array = data.startswith(b"\x93NUMPY")
         if is_array:
             array = _with_fractions(np.load(io.BytesIO(data), allow_pickle=False))
