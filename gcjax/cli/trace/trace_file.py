@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gcjax.cli import json_output, warning_lines
@@ -16,7 +17,9 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds to the parser of a command the file, how it is to be read, `--json` and `--traceback`."""
     parser.add_argument(
-        "file", metavar="FILE", help="measured times: CSV, Parquet, or an array [steps, workers] in .npy"
+        "file",
+        metavar="FILE",
+        help="measured times: CSV, Parquet, an array [steps, workers] in .npy, or the folder of gcjax.watch",
     )
     parser.add_argument(
         "--columns", metavar="NAMES", type=_column_names,
@@ -35,10 +38,14 @@ def trace(options: argparse.Namespace) -> Trace:
     """The trace in the file that the options name.
 
     Raises:
-      ValueError: if it cannot be read; see `gcjax.stragglers.read_trace`.
+      ValueError: if it cannot be read; see `gcjax.stragglers.read_trace` and `gcjax.watching.record`.
     """
     from gcjax.stragglers import read_trace
 
+    if Path(options.file).is_dir():
+        from gcjax.watching import record
+
+        return record(options.file)
     with warning_lines.printed():
         return read_trace(options.file, columns=options.columns, scale=options.scale)
 
