@@ -192,3 +192,10 @@ def test_pipes_can_be_read(tmp_path, end):
     os.close(writer)
     np.testing.assert_array_equal(stragglers.read_trace(f"/dev/fd/{reader}").compute, seconds)
     os.close(reader)
+
+
+def test_what_a_damaged_file_holds_does_not_reach_the_terminal_as_it_is(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"a,b\n\x1b[31m\x07red\n")
+    with pytest.raises(ValueError, match="can be read") as error:
+        stragglers.read_trace(tmp_path / "t.csv")
+    assert "[31m" in str(error.value) and str(error.value).isprintable()

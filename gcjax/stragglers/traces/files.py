@@ -156,7 +156,12 @@ def _damage_in_words(path: str | Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
+        problem = "".join(
+            character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in str(error)
+        )
+        raise ValueError(
+            f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {problem}"
+        ) from None
 
 
 _PARQUET = b"PAR1"
