@@ -3,7 +3,7 @@
 from pathlib import Path
 
 from gcjax.stragglers.traces.base import Trace
-from gcjax.watching.joining import joined
+from gcjax.watching.joining import empty_rows, joined
 from gcjax.watching.shared_folder import SharedFolder
 
 
@@ -21,7 +21,7 @@ def record(folder: str | Path, *, name: str = "step") -> Trace:
       ValueError: if there is no such folder, or it has no whole step of this name.
     """
     folder = Path(folder)
-    rows = SharedFolder(folder, name, 0).all_rows() if folder.is_dir() else ()
+    rows = SharedFolder(folder, name, 0).all_rows() if folder.is_dir() else empty_rows()
     if not len(rows):
         raise ValueError(
             f"A folder must have been written by gcjax.watch, with whole rows in {name}.*.csv; {folder} has none. "

@@ -13,6 +13,7 @@ import contextlib
 import io
 import math
 import os
+import re
 import tokenize
 import warnings
 from collections.abc import Iterator, Mapping
@@ -156,14 +157,13 @@ def _damage_in_words(path: str | Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        problem = "".join(
-            character if character.isprintable() else "\N{REPLACEMENT CHARACTER}" for character in str(error)
-        )
+        problem = _NOT_PRINTED.sub("\N{REPLACEMENT CHARACTER}", str(error))
         raise ValueError(
             f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {problem}"
         ) from None
 
 
+_NOT_PRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PARQUET = b"PAR1"
 _ROWS_AT_A_TIME = 2**17
 
