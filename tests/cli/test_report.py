@@ -88,7 +88,7 @@ def test_a_file_that_cannot_be_written(folder, tmp_path, capsys, option):
 def test_a_window_that_is_none(folder, capsys, window):
     with pytest.raises(SystemExit):
         report(folder, "--timeline", "x.json", "--window", window)
-    assert "as in 0:12.5; got '3'" in capsys.readouterr().err
+    assert f"as in 0:12.5; got {window!r}" in capsys.readouterr().err
 
 
 def test_a_page_in_the_folder_belongs_to_the_run(folder, capsys):
