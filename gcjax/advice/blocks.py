@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from gcjax.stragglers.traces.base import Trace
+from gcjax.stragglers.traces.base import Trace, check_single_precision
 from gcjax.stragglers.traces.replay import _with_gaps_filled
 
 MIN_BLOCKS = 100
@@ -26,7 +26,8 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
     A step that was not measured takes as long as the worker's last one before it, or its first one.
 
     Raises:
-      ValueError: if there are too few steps or workers, or a worker fails or has no time.
+      ValueError: if there are too few steps or workers, or a worker fails or has no time, or times are
+        too long or short for single precision.
     """
     num_steps, num_workers = trace.compute.shape
     if num_workers < 2 or num_steps < _MULTIPLE:
@@ -43,6 +44,12 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
     seconds = _with_gaps_filled(trace.compute)
     if not (np.median(seconds, axis=1) > 0).any():
         raise ValueError("advice needs steps that take time; in this trace the median of every step is 0 s.")
+    if len(idle := np.flatnonzero((seconds == 0).all(axis=0))):
+        raise ValueError(
+            f"advice needs workers whose steps take time; those of worker {trace.workers[idle[0]]} all take 0 s. Leave "
+            "its column out."
+        )
+    check_single_precision(seconds)
     return seconds, int(np.isnan(trace.compute).sum())
 
 

@@ -1,11 +1,9 @@
 """The command `gcjax report`."""
 
 import argparse
-import contextlib
-import sys
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
+
+from gcjax.cli import warning_lines
 
 
 def command(options: argparse.Namespace) -> None:
@@ -29,11 +27,11 @@ def _rebuild(folder: Path) -> None:
     from gcjax.analysis import seal
 
     if not (folder / "metrics.parquet").exists() and (folder / "summary.md").exists():
-        with _warnings_in_a_line():
+        with warning_lines.printed():
             seal.read(folder, rebuilt=(analysis.store.PAGE,))
         progress.console().print(tables.rich_page((folder / "summary.md").read_text()))
         return
-    with _warnings_in_a_line():
+    with warning_lines.printed():
         results = analysis.load(folder)
     with locks.lock(folder):
         analysis.write_report(results, folder)
@@ -46,13 +44,3 @@ def _set_result(options: argparse.Namespace, folder: Path) -> None:
         from gcjax.cli import results_json
 
         options.result = results_json.of_folder(folder)
-
-
-@contextlib.contextmanager
-def _warnings_in_a_line() -> Iterator[None]:
-    """Prints the warnings of the block on stderr, a line each, without the place in the code."""
-    with warnings.catch_warnings(record=True) as recorded:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for warning in recorded:
-        print(f"gcjax: warning: {warning.message}", file=sys.stderr)

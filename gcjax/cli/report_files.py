@@ -98,8 +98,10 @@ def _by_words(parts: Sequence[Any]) -> dict[str, list[str]]:
 
 
 def _window(text: str) -> tuple[float, float]:
-    """The two numbers of a window; a `ValueError` if it is none."""
-    begin, separator, end = text.partition(":")
-    if not separator:
-        raise argparse.ArgumentTypeError(f"a window must be two numbers of seconds, as in 0:12.5; got {text!r}")
-    return float(begin), float(end)
+    """The two numbers of a window."""
+    begin, _, end = text.partition(":")
+    try:
+        return float(begin), float(end)
+    except ValueError:
+        problem = f"a window must be two numbers of seconds, as in 0:12.5; got {text!r}"
+        raise argparse.ArgumentTypeError(problem) from None

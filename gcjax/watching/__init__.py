@@ -11,6 +11,7 @@ for `LONG_STEPS` without a break, else as passing.
 
 from gcjax.watching.detection import CRITICAL, LEAST_SECONDS, LEAST_STEPS, LONG_STEPS, WARNING, WINDOW, Verdict
 from gcjax.watching.local import local
+from gcjax.watching.records import record
 from gcjax.watching.reports import Report
 from gcjax.watching.watch import print_report, watch
 from gcjax.watching.wrapper import Watch
@@ -27,5 +28,6 @@ __all__ = [
     "Watch",
     "local",
     "print_report",
+    "record",
     "watch",
 ]

@@ -2,6 +2,7 @@
 
 import atexit
 import functools
+import itertools
 import threading
 import time
 from collections.abc import Callable
@@ -24,6 +25,7 @@ CLOSE_SECONDS = 5.0
 """How long the end waits for steps that are under way, and for the last rows of others."""
 
 _clock = time.perf_counter
+_beginning = threading.Lock()
 
 
 class Watch:
@@ -50,10 +52,11 @@ class Watch:
           tell: called with what is new.
         """
         functools.update_wrapper(self, step, updated=())
-        self._step, self._unit, self._every, self._waits = step, start, every, waits
+        self._step, self._every, self._waits = step, every, waits
         self._exchange, self._tell = exchange, tell
         self._outputs = Outputs(step)
         self._recorder: Recorder | None = None
+        self._units = itertools.count(start)
         self._is_over = False
         self._num_forks = under_way.num_forks
 
@@ -73,8 +76,7 @@ class Watch:
             steps.watch = outer
         outputs = self._outputs
         copies = outputs.copies(output) if outputs.needs_copies else ()
-        recorder.put((self._unit, called, outputs, output, copies, _clock()))
-        self._unit += 1
+        recorder.put((next(self._units), called, outputs, output, copies, _clock()))
         return output
 
     def __getattr__(self, name: str) -> Any:
@@ -128,14 +130,21 @@ class Watch:
         self._periodic.attempt(self._finish)
 
     def _begin(self) -> Recorder:
-        """Looks up which process this is, and starts the threads."""
+        """Looks up which process this is, and starts the threads; once, whatever threads call the step."""
+        with _beginning:
+            if self._recorder is None:
+                self._start()
+            assert self._recorder is not None
+            return self._recorder
+
+    def _start(self) -> None:
+        """What `_begin` does the first time."""
         self._worker, num_workers = _place() if self._exchange.is_shared else (0, 1)
         self._exchange.open(self._worker)
         self._group, self._lock = Group(num_workers), threading.Lock()
         self._recorder = Recorder(waits=self._waits)
         self._periodic = Periodic(self._work, self._every)
         atexit.register(self.close)
-        return self._recorder
 
     def _work(self) -> None:
         """What is done now and then: writing, and in process 0 reading and judging."""

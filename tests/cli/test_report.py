@@ -84,10 +84,11 @@ def test_a_file_that_cannot_be_written(folder, tmp_path, capsys, option):
     assert "must be one that can be written" in capsys.readouterr().err
 
 
-def test_a_window_that_is_none(folder, capsys):
+@pytest.mark.parametrize("window", ["3", "a:b", "0:"])
+def test_a_window_that_is_none(folder, capsys, window):
     with pytest.raises(SystemExit):
-        report(folder, "--timeline", "x.json", "--window", "3")
-    assert "as in 0:12.5; got '3'" in capsys.readouterr().err
+        report(folder, "--timeline", "x.json", "--window", window)
+    assert f"as in 0:12.5; got {window!r}" in capsys.readouterr().err
 
 
 def test_a_page_in_the_folder_belongs_to_the_run(folder, capsys):

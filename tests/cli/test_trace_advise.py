@@ -66,3 +66,19 @@ def test_mistakes_are_said_in_words(job, capsys):
     assert "block_steps must be a whole number between 1 and 39; got 0" in capsys.readouterr().err
     assert advise("--config", "schemes.gin", "--set", "study.target = 0.001", "--set", "study.num_workers = 5") == 2
     assert "workers of the trace, 4; got 5" in capsys.readouterr().err
+
+
+def test_bindings_need_a_config(job, capsys):
+    assert advise("--set", "study.num_workers = 5") == 2
+    assert "--set is for a config" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("seconds", "problem"), [(0.0, "worker 1 all take 0 s"), (1e300, "got 1 to 1e+300 s"), (1e-300, "1e-300 to 1 s")]
+)
+def test_times_that_cannot_be_simulated_are_refused(job, capsys, seconds, problem):
+    trace = np.ones((32, 4))
+    trace[:, 1] = seconds
+    stragglers.write_trace("job.csv", trace)
+    assert advise("--config", "schemes.gin") == 2
+    assert problem in capsys.readouterr().err

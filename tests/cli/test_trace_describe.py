@@ -142,3 +142,27 @@ def test_long_tables_are_cut_where_it_is_said(here):
     assert "The largest 20 of " in out
     workers, changes = out.partition("\nWorkers\n")[2].split("\nChanges\n")
     assert [sum("│" in line for line in text.splitlines()) for text in (workers, changes)] == [20, 20]
+
+
+def test_a_warning_is_a_line(here):
+    Path("cut.csv").write_text("worker,unit,seconds\n0,0,1.5\n0,1,1.5")
+    status, _, err = here("cut.csv")
+    assert status == 0 and err.startswith("gcjax: warning: The last line of cut.csv does not end")
+    assert err.count("\n") == 1
+
+
+def test_a_table_of_other_names_is_told_the_option(here):
+    Path("other.csv").write_text("host,iteration,ms\na,0,1.5\n")
+    status, _, err = here("other.csv")
+    assert status == 2 and "--columns worker=...,step=...,compute=..." in err
+
+
+def test_what_is_not_known_is_a_dash(here):
+    stragglers.write_trace("zeros.csv", np.zeros((20, 3)))
+    status, out, _ = here("zeros.csv")
+    assert status == 0 and "-, -, 1" in out and "nan" not in out
+
+
+def test_a_figure_that_cannot_be_written(here):
+    status, _, err = here("job.csv", "--heat-map", "nowhere/h.png")
+    assert status == 2 and err.startswith("gcjax: --heat-map must be a file that can be written; nowhere/h.png cannot")

@@ -78,3 +78,9 @@ def test_a_folder_that_is_not_there_is_said_before_anything_is_fitted(trace, cap
 def test_a_config_file_that_cannot_be_written_is_said(trace, capsys, tmp_path):
     status, _, err = fitted(capsys, trace, "--out", tmp_path)
     assert status == 2 and "--out must be a file that can be written" in err and "Is a directory" in err
+
+
+def test_times_that_no_simulation_can_have_are_refused(tmp_path, capsys):
+    stragglers.write_trace(tmp_path / "t.csv", np.full((40, 2), 1e300))
+    status, _, err = fitted(capsys, tmp_path / "t.csv")
+    assert status == 2 and "or 1e-12 to 1e+12 s" in err and "got 1e+300 to 1e+300 s" in err

@@ -1,5 +1,6 @@
 """Measured times in files: what is written is read, all layouts are understood, and what is cut is known as such."""
 
+import os
 import warnings
 
 import numpy as np
@@ -162,3 +163,39 @@ def test_bad_arrays_are_not_written(tmp_path):
         stragglers.read_trace(tmp_path / "nowhere.csv")
     with pytest.raises(ValueError, match="can be read"):
         stragglers.read_trace(tmp_path)
+
+
+def test_text_that_is_not_utf_8_is_refused_with_the_name_of_the_file(tmp_path):
+    (tmp_path / "t.csv").write_text("worker,unit,seconds\n0,0,1", encoding="utf-16")
+    with pytest.raises(ValueError, match="can be read; got .*t.csv: 'utf-8' codec"):
+        stragglers.read_trace(tmp_path / "t.csv")
+
+
+@pytest.mark.parametrize("dtype", [np.int64, np.uint16])
+def test_arrays_of_whole_numbers(tmp_path, dtype):
+    np.save(tmp_path / "t.npy", np.array([[1000, 1500], [2000, 250]], dtype))
+    trace = stragglers.read_trace(tmp_path / "t.npy", scale=1e-3)
+    np.testing.assert_array_equal(trace.compute, [[1.0, 1.5], [2.0, 0.25]])
+
+
+@pytest.mark.parametrize("end", [".csv", ".npy", ".parquet"])
+def test_pipes_can_be_read(tmp_path, end):
+    seconds = np.array([[1.0, 1.5], [2.0, 0.25]])
+    if end == ".csv":
+        stragglers.write_trace(tmp_path / "t.csv", seconds)
+    elif end == ".npy":
+        np.save(tmp_path / "t.npy", seconds)
+    else:
+        parquet.write_table(pa.table({"0": seconds[:, 0], "1": seconds[:, 1]}), tmp_path / "t.parquet")
+    reader, writer = os.pipe()
+    os.write(writer, (tmp_path / f"t{end}").read_bytes())
+    os.close(writer)
+    np.testing.assert_array_equal(stragglers.read_trace(f"/dev/fd/{reader}").compute, seconds)
+    os.close(reader)
+
+
+def test_what_a_damaged_file_holds_does_not_reach_the_terminal_as_it_is(tmp_path):
+    (tmp_path / "t.csv").write_bytes(b"a,b\n\x1b[31m\x07red\n")
+    with pytest.raises(ValueError, match="can be read") as error:
+        stragglers.read_trace(tmp_path / "t.csv")
+    assert "[31m" in str(error.value) and str(error.value).isprintable()

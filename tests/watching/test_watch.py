@@ -235,6 +235,7 @@ def test_what_goes_wrong_beside_the_loop_is_said_and_does_not_end_it(tmp_path, m
     ("arguments", "message"),
     [
         ({"step": 3}, "step must be callable; got 3"),
+        ({"report": 3}, "report must be a function of one report, or None; got 3"),
         ({"name": "a/b"}, "name must be part of a file's name"),
         ({"every": 0.0}, "every must be above 0 and finite; got 0"),
         ({"start": -1}, "start must be a whole number at least 0; got -1"),
@@ -243,3 +244,25 @@ def test_what_goes_wrong_beside_the_loop_is_said_and_does_not_end_it(tmp_path, m
 def test_wrong_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         gcjax.watch(**{"step": python, **arguments})
+
+
+def test_the_first_calls_may_come_from_several_threads_at_once(tmp_path):
+    starts, problems = threading.Barrier(8), []
+
+    def calls(watched):
+        starts.wait()
+        try:
+            for _ in range(5):
+                watched(1.0)
+        except ValueError as error:
+            problems.append(error)
+
+    for repetition in range(20):
+        with gcjax.watch(python, folder=tmp_path / str(repetition)) as watched:
+            threads = [threading.Thread(target=calls, args=(watched,)) for _ in range(8)]
+            for thread in threads:
+                thread.start()
+            for thread in threads:
+                thread.join()
+            assert not problems
+            assert num_rows(watched, 39) == 39  # the first step is left out

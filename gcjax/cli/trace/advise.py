@@ -44,6 +44,8 @@ def command(options: argparse.Namespace) -> None:
     from gcjax.cli import cached_programs
     from gcjax.progress import bar, console
 
+    if options.bindings and options.config is None:
+        raise ValueError("--set is for a config. Add --config CONFIG, or leave it out.")
     trace = trace_file.trace(options)
     if options.cache:
         cached_programs.keep()

@@ -36,11 +36,9 @@ def _figures(description: Description) -> RichTable:
 def _times(description: Description) -> Iterator[tuple[str, str]]:
     """Medians and tails."""
     statistics = description.statistics
-    p95, p99, largest = statistics.tail
-    median, high = statistics.slowest_over_median
     yield "median time", _seconds(statistics.median, description)
-    yield "time over the step's median: 95 %, 99 %, largest", f"{p95:.3g}, {p99:.3g}, {largest:.3g}"
-    yield "slowest over the step's median: median, 95 %", f"{median:.3g}, {high:.3g}"
+    yield "time over the step's median: 95 %, 99 %, largest", ", ".join(map(_number, statistics.tail))
+    yield "slowest over the step's median: median, 95 %", ", ".join(map(_number, statistics.slowest_over_median))
 
 
 def _slow(description: Description) -> Iterator[tuple[str, str]]:

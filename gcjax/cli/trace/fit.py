@@ -56,7 +56,5 @@ def _check_folder(file: str | None) -> None:
 
 def _write(file: str, text: str) -> None:
     """Writes the config file; a `ValueError` if it cannot be written."""
-    try:
+    with trace_file.writable("--out", file):
         Path(file).write_text(text)
-    except OSError as error:
-        raise ValueError(f"--out must be a file that can be written; {file} cannot: {error.strerror}.") from None

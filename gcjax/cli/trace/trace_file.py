@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gcjax.cli import json_output
+from gcjax.cli import json_output, warning_lines
 
 if TYPE_CHECKING:
     from gcjax.stragglers import Trace
@@ -14,7 +17,9 @@ if TYPE_CHECKING:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Adds to the parser of a command the file, how it is to be read, `--json` and `--traceback`."""
     parser.add_argument(
-        "file", metavar="FILE", help="measured times: CSV, Parquet, or an array [steps, workers] in .npy"
+        "file",
+        metavar="FILE",
+        help="measured times: CSV, Parquet, an array [steps, workers] in .npy, or the folder of gcjax.watch",
     )
     parser.add_argument(
         "--columns", metavar="NAMES", type=_column_names,
@@ -33,11 +38,25 @@ def trace(options: argparse.Namespace) -> Trace:
     """The trace in the file that the options name.
 
     Raises:
-      ValueError: if it cannot be read; see `gcjax.stragglers.read_trace`.
+      ValueError: if it cannot be read; see `gcjax.stragglers.read_trace` and `gcjax.watching.record`.
     """
     from gcjax.stragglers import read_trace
 
-    return read_trace(options.file, columns=options.columns, scale=options.scale)
+    if Path(options.file).is_dir():
+        from gcjax.watching import record
+
+        return record(options.file)
+    with warning_lines.printed():
+        return read_trace(options.file, columns=options.columns, scale=options.scale)
+
+
+@contextlib.contextmanager
+def writable(option: str, file: str) -> Iterator[None]:
+    """Within this block, a file that cannot be written is a `ValueError` that names the option."""
+    try:
+        yield
+    except OSError as error:
+        raise ValueError(f"{option} must be a file that can be written; {file} cannot: {error.strerror}.") from None
 
 
 def _column_names(text: str) -> dict[str, str]:

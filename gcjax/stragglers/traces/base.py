@@ -11,6 +11,9 @@ MAX_CELLS_PER_ROW = 100
 """At most so many cells of the array for each row of a file: a wrong number must not ask for all of the memory."""
 
 
+LEAST_SECONDS, MOST_SECONDS = 1e-12, 1e12
+
+
 class Reading(NamedTuple):
     """What was read, and what was done about what is not there or is there twice.
 
@@ -172,3 +175,13 @@ def _reading(
         joined=tuple(np.flatnonzero((first > 0) & (last >= 0)).tolist()),
         left=tuple(np.flatnonzero((last < num_steps - 1) & (last >= 0)).tolist()),
     )
+
+
+def check_single_precision(seconds: np.ndarray) -> None:
+    """Raises `ValueError` if there are times above 0 that are too long or short for what computes in float32."""
+    times = seconds[np.isfinite(seconds) & (seconds > 0)]
+    if times.size and not (times.min() >= LEAST_SECONDS and times.max() <= MOST_SECONDS):
+        raise ValueError(
+            f"times to simulate must be 0, or {LEAST_SECONDS:g} to {MOST_SECONDS:g} s, since simulations are in single "
+            f"precision; got {times.min():g} to {times.max():g} s. Are they in another unit? Give scale= (--scale)."
+        )

@@ -13,6 +13,7 @@ import contextlib
 import io
 import math
 import os
+import re
 import tokenize
 import warnings
 from collections.abc import Iterator, Mapping
@@ -79,7 +80,7 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     no row, and a cell without a row is NaN.
 
     Args:
-      path: a CSV or Parquet file, or an array float[T, W] in a .npy file.
+      path: a CSV or Parquet file, or an array float[T, W] or int[T, W] in a .npy file.
       columns: the names of the columns that hold "worker" (numbers or text), "step" (whole numbers), "compute", and
         "communication" if there is one; for a table of a layout that is not known.
       scale: seconds in a unit of the file's times, for example 1e-3 where it has milliseconds.
@@ -96,25 +97,34 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     """
     with _damage_in_words(path):
         with open(path, "rb") as file:
-            is_parquet = file.read(len(_PARQUET)) == _PARQUET
-        data = b"" if is_parquet else pa.input_stream(os.fspath(path)).read()
+            can_seek = file.seekable()
+            data = file.read(len(_PARQUET) if can_seek else -1)  # a pipe can be read once
+        is_parquet = can_seek and data == _PARQUET
+        if can_seek and not is_parquet:
+            data = pa.input_stream(os.fspath(path)).read()
         is_array = data.startswith(b"\x93NUMPY")
         if is_array:
-            array = np.load(io.BytesIO(data), allow_pickle=False)
+            array = _with_fractions(np.load(io.BytesIO(data), allow_pickle=False))
         elif is_parquet or data.startswith(_PARQUET):
             source = parquet.ParquetFile(os.fspath(path) if is_parquet else pa.BufferReader(data))
         else:
             table = csv.read_csv(pa.BufferReader(data), _READ_OPTIONS)
+            names = table.column_names  # refuses text that is not UTF-8
     if is_array:
         return _scaled(base.of_array(array, layout="NumPy"), scale)
     if is_parquet or data.startswith(_PARQUET):
         with source:
             return _scaled(_of_parquet(path, source, columns), scale)
-    if layouts.ROWS not in table.column_names:
+    if layouts.ROWS not in names:
         _warn_if_cut(path, data)
-    layout = layouts.layout(str(path), table.column_names, columns)
+    layout = layouts.layout(str(path), names, columns)
     _check_rows(path, table.num_rows)
     return _scaled(layout.trace(str(path), [table.select(layout.columns)]), scale)
+
+
+def _with_fractions(array: np.ndarray) -> np.ndarray:
+    """An array of whole numbers, as clocks give, as one of floats; any other as it is."""
+    return array.astype(np.float64) if array.dtype.kind in "iu" else array
 
 
 def _of_parquet(path: str | Path, file: parquet.ParquetFile, columns: Mapping[str, str] | None) -> Trace:
@@ -147,9 +157,13 @@ def _damage_in_words(path: str | Path) -> Iterator[None]:
     try:
         yield
     except _DAMAGE as error:
-        raise ValueError(f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {error}") from None
+        problem = _NOT_PRINTED.sub("\N{REPLACEMENT CHARACTER}", str(error))
+        raise ValueError(
+            f"A trace must be a CSV, Parquet or .npy file that can be read; got {path}: {problem}"
+        ) from None
 
 
+_NOT_PRINTED = re.compile(r"[\x00-\x1f\x7f-\x9f]")
 _PARQUET = b"PAR1"
 _ROWS_AT_A_TIME = 2**17
 

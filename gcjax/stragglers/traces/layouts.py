@@ -63,7 +63,7 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
         f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or "
         f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1; {path} has "
         f"{_quoted_names(names)}. Of another table say which column is what: "
-        'columns={"worker": ..., "step": ..., "compute": ...}.'
+        'columns={"worker": ..., "step": ..., "compute": ...}, or --columns worker=...,step=...,compute=...'
     )
 
 

@@ -300,3 +300,22 @@ def test_any_array_is_described_or_refused(seconds):
     assert np.isnan(shares).all() or (sum(shares) == pytest.approx(1) and min(shares) >= -1e-9)
     assert description.sentence.split(":")[0] in ("OK", "Warning", "Critical")
     assert 0 <= description.verdict.cost <= 1 and not description.slowdown.total < 1 - 1e-9
+
+
+def test_the_worker_whose_passing_delays_cost_most_is_named():
+    seconds = quiet()
+    seconds[::10, 3] *= 5.0  # a checkpoint, say
+    description = described(seconds, names=tuple("abcdefgh"))
+    slowest = seconds.max(axis=1).sum()
+    repaired = seconds.copy()
+    repaired[:, 3] = np.median(seconds, axis=1)
+    share = (slowest - repaired.max(axis=1).sum()) / (slowest - np.median(seconds, axis=1).sum())
+    assert description.verdict.kind == "passing" and description.verdict.workers == ()
+    assert f"; {100 * share:.3g} % of that would be gone with worker d at the median." in description.sentence
+
+
+@pytest.mark.parametrize("num_workers", [2, 8])
+def test_nobody_is_named_where_delays_are_everybodys(num_workers):
+    seconds = np.random.default_rng(0).exponential(size=(400, num_workers))
+    description = described(seconds)
+    assert description.verdict.kind == "passing" and "would be gone" not in description.sentence

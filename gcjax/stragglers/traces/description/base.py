@@ -115,11 +115,12 @@ def describe(trace: Trace | np.ndarray) -> Description:
     judgement = verdict(times, all_spells, parts)
     changes = _changes([*shared_levels(times), *worker_levels], times.steps)
     failures = _failures(trace)
+    what_if = slowdown(times)
     return Description(
-        sentence=words.sentence(judgement, all_spells, failures, trace.workers),
+        sentence=words.sentence(judgement, all_spells, failures, trace.workers, what_if),
         verdict=judgement,
         statistics=statistics(times),
-        slowdown=slowdown(times),
+        slowdown=what_if,
         decomposition=parts,
         spells=tuple(all_spells),
         changes=changes,

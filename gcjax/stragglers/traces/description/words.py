@@ -5,6 +5,7 @@ from collections.abc import Iterable, Iterator, Sequence
 import numpy as np
 
 from gcjax.stragglers.traces.base import Trace
+from gcjax.stragglers.traces.description.slowdown import Slowdown
 from gcjax.stragglers.traces.description.spells import Spell
 from gcjax.stragglers.traces.description.verdict import Verdict
 
@@ -12,11 +13,17 @@ _MAX_WORKERS = 4
 """That are named in a sentence."""
 _PEAK_RATIO = 1.5
 """A level so many times that of the whole spell is named, too."""
+_MAIN_SHARE = 0.5
+"""A worker is named that causes so much of what passing delays cost."""
 _SEVERITIES = {"ok": "OK", "warning": "Warning", "critical": "Critical"}
 
 
 def sentence(
-    verdict: Verdict, spells: Sequence[Spell], failures: Sequence[tuple[int, int]], names: Sequence[str]
+    verdict: Verdict,
+    spells: Sequence[Spell],
+    failures: Sequence[tuple[int, int]],
+    names: Sequence[str],
+    slowdown: Slowdown,
 ) -> str:
     """The verdict in words, and who failed.
 
@@ -25,12 +32,25 @@ def sentence(
       spells: of all workers.
       failures: (worker, step) of each worker that failed.
       names: of the workers.
+      slowdown: what-if.
     """
     cost = f"{100 * verdict.cost:.3g} % of the iteration"
     if verdict.cost_of_computing > 1.005 * verdict.cost:
         cost += f" ({100 * verdict.cost_of_computing:.3g} % of its computing)"
     failed = f" {_with_steps('Failed', failures, len(failures), names)}" if failures else ""
+    if verdict.kind == "passing" and not verdict.workers:
+        cost += _main_cause(slowdown, names)
     return f"{_SEVERITIES[verdict.severity]}: {_clause(verdict, cost, spells, names)}{failed}"
+
+
+def _main_cause(slowdown: Slowdown, names: Sequence[str]) -> str:
+    """The worker without whose delays at least half of the cost would be gone, if there is one; not for two workers."""
+    worker = int(slowdown.without.argmin())
+    lost = slowdown.total - 1
+    share = (slowdown.total - slowdown.without[worker]) / lost if lost > 0 else 0.0
+    if len(names) < 3 or not share >= _MAIN_SHARE:
+        return ""
+    return f"; {100 * share:.3g} % of that would be gone with worker {names[worker]} at the median"
 
 
 def _clause(verdict: Verdict, cost: str, spells: Sequence[Spell], names: Sequence[str]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gcjax import _validate
 from gcjax.stragglers.base import sample_durations
-from gcjax.stragglers.traces.base import Trace, of_array
+from gcjax.stragglers.traces.base import Trace, check_single_precision, of_array
 from gcjax.stragglers.traces.files import read_trace
 from gcjax.stragglers.traces.fitting import bursts, failed, hidden, independent, patterns, point_masses, scores
 from gcjax.stragglers.traces.fitting.candidates import Candidate
@@ -49,7 +49,8 @@ def fit(
       seed: of what is random: resampled blocks, simulated times.
 
     Raises:
-      ValueError: if the trace is not of this form, or one of the two parts has fewer than 8 steps or no finite time.
+      ValueError: if the trace is not of this form, or one of the two parts has fewer than 8 steps or no finite time, or
+        times are too long or short for single precision.
 
     Example:
       >>> model = gcjax.stragglers.exponential(mean=2.0)
@@ -59,6 +60,7 @@ def fit(
       'compare.stragglers = @exponential()'
     """
     trace = _trace(trace)
+    check_single_precision(trace.compute)
     seconds = np.where(trace.compute == 0, np.nan, trace.compute)
     num_fitted = _num_fitted(len(seconds), _validate.single_number("held_out", held_out, above=True, maximum=1.0))
     first = _valid_part(seconds[:num_fitted], "fitted")
