@@ -63,7 +63,10 @@ class SharedFolder:
         columns = [*whole, *(pa.array(column, mask=np.isnan(column)) for column in values.T[2:])]
         sink = pa.BufferOutputStream()
         csv.write_csv(pa.table(columns, names=_NAMES), sink, csv.WriteOptions(include_header=False))
+        self._file.parent.mkdir(parents=True, exist_ok=True)  # somebody may have removed it
         with self._file.open("ab") as stream:
+            if not stream.tell():
+                stream.write(_HEAD.encode())
             stream.write(sink.getvalue())
 
     def close(self) -> None:

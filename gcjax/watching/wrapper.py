@@ -16,7 +16,8 @@ from gcjax.stragglers.traces.base import Trace
 from gcjax.watching import under_way
 from gcjax.watching.exchange import Exchange
 from gcjax.watching.group import Group
-from gcjax.watching.joining import joined
+from gcjax.watching.joining import empty_rows, joined
+from gcjax.watching.memory import MAX_ROWS
 from gcjax.watching.outputs import Outputs
 from gcjax.watching.recorder import FAILURE, Periodic, Recorder
 from gcjax.watching.reports import Report
@@ -53,6 +54,7 @@ class Watch:
         """
         functools.update_wrapper(self, step, updated=())
         self._step, self._every, self._waits = step, every, waits
+        self._unsent = empty_rows()
         self._exchange, self._tell = exchange, tell
         self._outputs = Outputs(step)
         self._recorder: Recorder | None = None
@@ -160,12 +162,15 @@ class Watch:
             self._exchange.close()
 
     def _share(self) -> None:
-        """Gives the new rows to the exchange."""
+        """Gives the new rows to the exchange, and those that it could not take before."""
         assert self._recorder is not None
         with self._lock:
             rows = self._recorder.rows()
-            if len(rows):
-                self._exchange.append(np.column_stack([np.full(len(rows), self._worker), rows]))
+            new_rows = np.column_stack([np.full(len(rows), self._worker), rows])
+            self._unsent = np.concatenate([self._unsent, new_rows])[-MAX_ROWS:]
+            if len(self._unsent):
+                self._exchange.append(self._unsent)
+                self._unsent = empty_rows()
 
     def _take_news(self) -> None:
         """Takes what has come since the last time, and tells what is new in it."""

@@ -3,6 +3,7 @@
 import functools
 import os
 import re
+import shutil
 import threading
 import time
 
@@ -14,6 +15,7 @@ import pytest
 import gcjax
 from gcjax import watching
 from gcjax.watching.detection import WARNING
+from gcjax.watching.shared_folder import SharedFolder
 
 
 @jax.jit
@@ -266,3 +268,29 @@ def test_the_first_calls_may_come_from_several_threads_at_once(tmp_path):
                 thread.join()
             assert not problems
             assert num_rows(watched, 39) == 39  # the first step is left out
+
+
+def test_rows_that_could_not_be_written_are_written_later(tmp_path, monkeypatch):
+    """The disk is full for a while; then the folder is gone."""
+    folder = tmp_path / "watch"
+    append, is_full = SharedFolder.append, True
+
+    def full(self, rows):
+        """Raises what a full disk does, as long as it is full."""
+        if is_full:
+            raise OSError(28, "No space left on device")
+        append(self, rows)
+
+    monkeypatch.setattr(SharedFolder, "append", full)
+    with gcjax.watch(add, folder=folder, every=1000.0, report=None) as watched:
+        for _ in range(4):
+            jax.block_until_ready(watched(jnp.zeros(2), 1.0))
+        with pytest.raises(OSError, match="No space"):
+            watched.report()
+        is_full = False
+        assert num_rows(watched, 3) == 3  # the first step is left out
+        shutil.rmtree(folder)
+        for _ in range(3):
+            jax.block_until_ready(watched(jnp.zeros(2), 1.0))
+        assert num_rows(watched, 6) == 6
+    assert gcjax.stragglers.read_trace(folder / "step.csv").steps.tolist() == [4, 5, 6]
