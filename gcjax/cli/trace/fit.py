@@ -49,8 +49,12 @@ def command(options: argparse.Namespace) -> None:
 
 
 def _check_folder(file: str | None) -> None:
-    """Raises `ValueError`, before anything is fitted, if the config file would be in a folder that is not there."""
-    if file is not None and not Path(file).absolute().parent.is_dir():
+    """Raises `ValueError`, before anything is fitted, if the config file is a folder, or would be in none."""
+    if file is None:
+        return
+    if Path(file).is_dir():
+        raise ValueError(f"--out must be a file; {file} is a folder.")
+    if not Path(file).absolute().parent.is_dir():
         raise ValueError(f"--out must be a file in a folder that exists; {Path(file).absolute().parent} does not.")
 
 
