@@ -19,6 +19,8 @@ from gcjax.watching.timeline import COLUMNS
 _NAMES = ("worker", *COLUMNS)
 _HEAD = ",".join(_NAMES) + "\n"
 _LINE = re.compile(rb"\d{1,9},\d{1,18}(,(\d[-+.e\d]{0,30})?){5}\n")
+_NUM_BEGINNING = 200
+"""Bytes at the beginning of a file, the first row among them, by which a new file of the same name is told."""
 
 
 class SharedFolder:
@@ -37,7 +39,7 @@ class SharedFolder:
         self.path, self.name, self.start = path, name, start
         path.mkdir(parents=True, exist_ok=True)
         self._file = path  # before `open`
-        self._offsets: dict[Path, int] = {}
+        self._offsets: dict[Path, tuple[bytes, int]] = {}  # how a file began, and up to where it was read
 
     def open(self, worker: int) -> None:
         """Makes the file of this process, with nothing but its head.
@@ -93,13 +95,14 @@ class SharedFolder:
 
     def _new_rows(self, file: Path) -> np.ndarray:
         """The rows of the whole lines after what was taken last time; from the beginning if the file is a new one."""
+        last_beginning, offset = self._offsets.get(file, (b"", 0))
         with file.open("rb") as stream:
-            size = stream.seek(0, 2)
-            offset = self._offsets.get(file, 0)
-            offset = stream.seek(offset if offset <= size else 0)
+            beginning = stream.read(_NUM_BEGINNING)
+            is_same = stream.seek(0, 2) >= offset and beginning.startswith(last_beginning)
+            offset = stream.seek(offset if is_same else 0)
             data = stream.read()
         end = data.rfind(b"\n") + 1
-        self._offsets[file] = offset + end
+        self._offsets[file] = beginning, offset + end
         return _rows(data[:end])
 
 

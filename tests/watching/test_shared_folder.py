@@ -1,5 +1,7 @@
 """Files of rows: appended to, cut off, damaged, gone on with."""
 
+import shutil
+
 import numpy as np
 import pytest
 
@@ -61,6 +63,19 @@ def test_half_a_line_is_left_for_the_next_time(path):
     same(folder.news(), [rows(0, 1, 3)])
     file.write_bytes(data)
     same(folder.news(), [rows(0, 3, 4)])
+
+
+@pytest.mark.parametrize("last", [7, 9, 12])
+def test_a_new_file_of_the_same_name_is_read_from_its_beginning(path, last):
+    """The folder was removed; the new file is shorter than the old one, as long, or longer."""
+    folder = opened(path)
+    folder.append(rows(0, 1, 5))
+    same(folder.news(), [rows(0, 1, 5)])
+    shutil.rmtree(path)
+    folder.append(rows(0, 5, last))
+    same(folder.news(), [rows(0, 5, last)])
+    folder.append(rows(0, last, 15))
+    same(folder.news(), [rows(0, last, 15)])
 
 
 @pytest.mark.parametrize(
