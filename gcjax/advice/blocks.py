@@ -11,7 +11,7 @@ import math
 import numpy as np
 
 from gcjax.stragglers.traces.base import Trace, check_single_precision
-from gcjax.stragglers.traces.replay import _with_gaps_filled
+from gcjax.stragglers.traces.replay import with_gaps_filled
 
 MIN_BLOCKS = 100
 """So many blocks, unless there are fewer steps; in a short trace they overlap."""
@@ -41,7 +41,7 @@ def step_seconds(trace: Trace) -> tuple[np.ndarray, int]:
             f"advice needs workers that end every step; worker {trace.workers[worker]} fails at step "
             f"{trace.steps[step]}. Leave its column out, or take the steps before."
         )
-    seconds = _with_gaps_filled(trace.compute)
+    seconds = with_gaps_filled(trace.compute)
     if not (np.median(seconds, axis=1) > 0).any():
         raise ValueError("advice needs steps that take time; in this trace the median of every step is 0 s.")
     if len(idle := np.flatnonzero((seconds == 0).all(axis=0))):

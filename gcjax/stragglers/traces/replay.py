@@ -112,7 +112,7 @@ def _replay_model(
 ) -> StragglerModel:  # fmt: skip
     """`replay` of an array, so that models compare by what a file held when it was read."""
     if not _validate.is_traced(seconds):
-        seconds = _with_gaps_filled(trace_array(seconds))
+        seconds = with_gaps_filled(trace_array(seconds))
     is_drawn = _validate.choice("workers", workers, WORKERS) == "drawn"
     is_random = _validate.choice("start", start, STARTS) == "random"
     num_units, num_columns = seconds.shape
@@ -168,7 +168,7 @@ def _random_columns(rng_key: jax.Array, num_columns: int, num_workers: int) -> j
     return orders.reshape(-1)[:num_workers]
 
 
-def _with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
+def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
     """float[T, columns]: every NaN is replaced by the worker's last measured unit before it, or by its first one."""
     is_measured = ~np.isnan(seconds)
     if not is_measured.any(axis=0).all():

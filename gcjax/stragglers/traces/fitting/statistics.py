@@ -7,8 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-SLOW = 1.5
-"""A unit is slow if it takes more than so many times the median of its step."""
+from gcjax.stragglers.traces.description.statistics import SLOW_RATIO
 
 
 class Statistics(NamedTuple):
@@ -35,7 +34,7 @@ def statistics(seconds: np.ndarray) -> Statistics:
     finite = seconds[np.isfinite(seconds)]
     median = float(np.median(finite))
     middles = np.nanmedian(seconds, axis=1, keepdims=True)
-    is_slow = np.where(np.isnan(seconds), np.nan, seconds > SLOW * middles)
+    is_slow = np.where(np.isnan(seconds), np.nan, seconds > SLOW_RATIO * middles)
     before, after = is_slow[:-1], is_slow[1:]
     again = after[(before == 1) & ~np.isnan(after)]
     with np.errstate(invalid="ignore"):
