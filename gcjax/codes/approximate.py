@@ -18,7 +18,7 @@ from gcjax.equality import comparable
 
 @comparable
 def one_step(assignment: Assignment) -> GradientCode:
-    """One-step decoding: all sums get the same weight, N over the chunks in them (Charles et al. 2017, section 3).
+    """One-step decoding: all sums get the same weight, N over the chunks in them (Charles et al. 2017).
 
     With f workers that have finished their load K the weight is N / (f K). Workers send the sum of whatever they have
     finished; in the paper only that of all their chunks: `whole_workers(one_step(...))`. L = M = 1.
@@ -38,7 +38,7 @@ def one_step(assignment: Assignment) -> GradientCode:
 
 @comparable
 def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = None) -> GradientCode:
-    """Optimal decoding: the weights of the sums with the least residual (Charles et al. 2017, section 4). L = M = 1.
+    """Optimal decoding: the weights of the sums with the least residual (Charles et al. 2017). L = M = 1.
 
     Workers send the sum of whatever they have finished, which never makes the estimate worse than leaving them out; in
     the paper only that of all their chunks: `whole_workers(optimal_decoding(...))`.
@@ -58,7 +58,7 @@ def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = Non
 
 @comparable
 def expander(num_workers: int, *, load: int, rng_key: jax.Array) -> GradientCode:
-    """A random regular graph, in all likelihood an expander, with fixed decoding (Raviv et al. 2018, section V).
+    """A random regular graph, in all likelihood an expander, with fixed decoding (Raviv et al. 2018).
 
     Chunks and workers are the vertices; a worker holds its neighbours and sends their mean. With f whole workers the
     weight of a message is n / f. The residual is at most `expander_bound`. L = M = 1.

@@ -39,7 +39,7 @@ def batch_raptor(
     The chunks are split into batches of b. Each worker draws a degree and then so many batches, and sends the plain sum
     of their chunks. A message of which all batches but one are known gives that one; this is repeated until no such
     message is left. Asymptotically all but a share ε of the chunks are recovered, with a mean load of about
-    log(1/ε) / log(n/s), far below s + 1 (Wang et al. 2019, section 5): b = ceil(1 / log(n/s)) + 1, and degree k has the
+    log(1/ε) / log(n/s), far below s + 1 (Wang et al. 2019): b = ceil(1 / log(n/s)) + 1, and degree k has the
     probability `u/(u+1)` for k = 1, `1/(k(k-1)(u+1))` for 2 <= k <= D, `1/(D(u+1))` for k = D + 1, with D = floor(1/ε)
     and u = 2ε(1-2ε)/(1-4ε)². At small n more is lost, and a batch that nobody drew is lost always; the residual, the
     square root of the number of chunks that are not recovered, tells.

@@ -30,9 +30,9 @@ def communication_efficient(
       num_workers: n = W = N.
       num_stragglers: s.
       num_blocks: L, the reduction m of communication in the paper.
-      generator: "vandermonde", the polynomial construction (section IV), here at Chebyshev points and in the Chebyshev
-        basis, which does not change what it can do; or "random", a Gaussian matrix in its place, which is the stable
-        variant of section V.
+      generator: "vandermonde", the polynomial construction of the paper, here at Chebyshev points and in the Chebyshev
+        basis, which does not change what it can do; or "random", a Gaussian matrix in its place, which is its
+        stable variant.
       rng_key: draws the Gaussian matrix; only for "random".
 
     Raises:

@@ -18,7 +18,7 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     that contains the all-ones word: it vanishes at s consecutive n-th roots of unity, 1 not among them. They are
     taken around -1, as far from 1 as they can be, so that everybody's messages add up to the sum without cancellation.
     Where n and s have opposite parity they are closed under conjugation, and the code is real, L = M = 1 (Raviv et al.
-    2018, section III). Otherwise it is complex, and half of the gradient serves as the imaginary part: L = M = 2, so
+    2018). Otherwise it is complex, and half of the gradient serves as the imaginary part: L = M = 2, so
     that a worker still sends d numbers.
 
     The messages of everybody are decoded by their plain sum, and those of at least n-s workers through a system of the

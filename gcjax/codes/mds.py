@@ -10,7 +10,7 @@ from gcjax.codes.base import Assignment, holders
 
 
 def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, null_basis: np.ndarray) -> np.ndarray:
-    """Coefficients that any n - s workers can be decoded from (Ye and Abbe 2018, section IV, in matrix form).
+    """Coefficients that any n - s workers can be decoded from (Ye and Abbe 2018, in matrix form).
 
     Every n - s columns of the generator V are independent. For chunk c the rows b_c of L vectors of length n - s are
     chosen with `b_c V[:, w] = 0` for all workers w that do not hold it and with the identity as their last L columns.

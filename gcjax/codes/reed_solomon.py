@@ -17,7 +17,7 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
 
     Every worker has a point. Chunk c is held by s+1 workers; their coefficients are the values of the polynomial of
     degree n-s-1, with leading coefficient 1, that vanishes at the points of all others. The message is the value of a
-    polynomial whose leading coefficient is the sum of all gradients (Halbawi et al. 2018, section III).
+    polynomial whose leading coefficient is the sum of all gradients (Halbawi et al. 2018).
 
     Args:
       num_workers: n = W.

@@ -20,7 +20,7 @@ def anytime_minibatch(*, seconds: float) -> Protocol:
     """Anytime minibatch: everybody computes for the same time, and each gradient counts by the work that is in it.
 
     With b[w] the units that worker w finishes within `seconds` of receiving the parameters, all on one version, the
-    commit applies `sum_w sum_{n <= b[w]} g[w, n] / sum_w b[w]` (Ferdinand et al. 2019, equation 4). A unit that is not
+    commit applies `sum_w sum_{n <= b[w]} g[w, n] / sum_w b[w]` (Ferdinand et al. 2019). A unit that is not
     finished is lost.
 
     Args:

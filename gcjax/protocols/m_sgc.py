@@ -1,6 +1,6 @@
 """M-SGC: most of a job is repeated only where it was missed, and the rest is coded.
 
-Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802, section 3.3; what it shares with `sr_sgc` is in
+Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802; what it shares with `sr_sgc` is in
 `gcjax.protocols.sequential`. Letters: W workers, K units of a worker in a round, C workers of the code.
 """
 
@@ -44,7 +44,7 @@ def m_sgc(
     in flight: for the window - 1 youngest an uncoded part; for the older ones an uncoded part that it still owes, or
     else its share of the coded part of that age. If all workers may be late, nothing is coded. A job ends
     window - 2 + burst rounds after it began. With λ = max_slow and v = window - 1 a worker holds the share
-    `(λ+1)(v + burst) / (W (burst + v(λ+1)))` of the data (Krishnan et al. 2023, section 3.3).
+    `(λ+1)(v + burst) / (W (burst + v(λ+1)))` of the data (Krishnan et al. 2023).
 
     All chunks are of one size here: an uncoded part is max_slow + 1 chunks, as is the share of a coded part, so that
     all tasks take as long; K = (window - 1 + burst)(max_slow + 1) units a round, those of jobs that do not exist

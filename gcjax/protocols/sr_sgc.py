@@ -1,6 +1,6 @@
 """SR-SGC: what too few workers returned in a round is repeated some rounds later.
 
-Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802, section 3.2; what it shares with `m_sgc` is in
+Krishnan, Ebrahimi, Khisti, ICLR 2023, arXiv 2211.13802; what it shares with `m_sgc` is in
 `gcjax.protocols.sequential`. Letters: W workers, K units of a worker in a round.
 """
 
@@ -39,8 +39,8 @@ def sr_sgc(
     A gradient code that tolerates s = ceil(burst max_slow / (window - 1 + burst)) stragglers: fractional repetition if
     s + 1 divides W, otherwise cyclic repetition. If more than s workers did not return their task of job t - burst in
     round t - burst, as many of them as are missing for W - s repeat it in round t, instead of working on job t. A job
-    ends `burst` rounds late at most, and a worker holds the share (s + 1) / W of the data (Krishnan et al. 2023,
-    section 3.2), K = s + 1 units a round.
+    ends `burst` rounds late at most, and a worker holds the share (s + 1) / W of the data (Krishnan et al.
+    2023), K = s + 1 units a round.
 
     Args:
       num_workers: W; in the paper n.

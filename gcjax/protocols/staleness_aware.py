@@ -17,7 +17,7 @@ def staleness_aware(*, num_contributions: int = 1) -> Protocol:
     """n-softsync with step sizes divided by the staleness.
 
     A commit takes any K gradients, each on the version that its worker read, nobody waits (`k_batch_async`), and each
-    is applied with the factor `1 / (K max(1, staleness))` (Zhang et al. 2016, equation 3). n = W / K.
+    is applied with the factor `1 / (K max(1, staleness))` (Zhang et al. 2016). n = W / K.
 
     Args:
       num_contributions: K, 1 or more.

@@ -213,7 +213,7 @@ def ssp_cached(num_workers: int = 3, *, staleness: int = 2) -> Specification:
     """SSP with cached reads: what a worker has seen is at most s + 1 units old.
 
     A worker goes on with what it has read for as long as this contains all that is more than s units old, and otherwise
-    reads anew, what everybody has pushed up to the clock of the slowest (Ho et al. 2013, section 3).
+    reads anew, what everybody has pushed up to the clock of the slowest (Ho et al. 2013).
 
     Args:
       num_workers: W.

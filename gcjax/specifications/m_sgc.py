@@ -1,4 +1,4 @@
-"""M-SGC: what was missed is repeated, and the rest of a job is coded (Krishnan et al. 2023, section 3.3)."""
+"""M-SGC: what was missed is repeated, and the rest of a job is coded (Krishnan et al. 2023)."""
 
 from typing import NamedTuple
 

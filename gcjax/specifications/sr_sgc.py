@@ -1,4 +1,4 @@
-"""SR-SGC: what too few workers returned is repeated some rounds later (Krishnan et al. 2023, section 3.2)."""
+"""SR-SGC: what too few workers returned is repeated some rounds later (Krishnan et al. 2023)."""
 
 from typing import NamedTuple
 

@@ -71,7 +71,7 @@ def bursty(
     """Workers are slow in bursts: few different ones, and for a short time, in any window of rounds.
 
     In any `window` consecutive rounds at most `max_slow` workers are slow, and the slow rounds of each lie within
-    `burst` consecutive ones (Krishnan et al. 2023, section 2). A worker that may begin a burst does so with a given
+    `burst` consecutive ones (Krishnan et al. 2023). A worker that may begin a burst does so with a given
     probability; the burst lasts 1 to `burst` rounds, any as likely as any other.
 
     Args:

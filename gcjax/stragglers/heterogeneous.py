@@ -94,7 +94,7 @@ def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...]
 
 @comparable
 def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ...] | None = None) -> StragglerModel:
-    """Makes some workers sleep after every unit, on top of what the model says (Yang et al. 2024, section 5).
+    """Makes some workers sleep after every unit, on top of what the model says (Yang et al. 2024).
 
     Args:
       model: the times without the delay.

@@ -13,7 +13,7 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
     """Loads proportional to speeds, so that all workers take about as long; every chunk on the same number of workers.
 
     Worker w holds about `N R speeds[w] / sum(speeds)` chunks, at most N, rounded by largest remainders. The chunks are
-    dealt out one after the other (Wang et al. 2019, section IV).
+    dealt out one after the other (Wang et al. 2019).
 
     Args:
       speeds: float[W], chunks a second, up to a common factor; a worker of speed 0 holds nothing.

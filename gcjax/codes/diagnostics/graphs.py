@@ -28,7 +28,7 @@ def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
 
 
 def graph_error(assignment: Assignment, finished: np.ndarray) -> float:
-    """The squared residual of optimal decoding, in closed form and linear time (Glasgow and Wootters 2021, section 3).
+    """The squared residual of optimal decoding, in closed form and linear time (Glasgow and Wootters 2021).
 
     A piece of the graph of finished edges contributes 0 if it is not bipartite, and `(|A| - |B|)² / (|A| + |B|)` if its
     sides are A and B; a vertex by itself contributes 1.
