@@ -18,7 +18,7 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     """Heterogeneity-aware code: loads follow the speeds, and any s stragglers are tolerated. L = M = 1.
 
     Each chunk is on s+1 workers. With a random matrix C float[s+1, W], whose every s+1 columns are independent, the
-    coefficients x of a chunk's holders solve `C_holders x = 1` (Wang et al. 2019, algorithm 1): a combination of the
+    coefficients x of a chunk's holders solve `C_holders x = 1` (Wang et al. 2019): a combination of the
     rows of C that vanishes on the stragglers decodes. A worker so slow that its share rounds to nothing holds nothing.
 
     Args:

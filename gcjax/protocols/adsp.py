@@ -53,7 +53,7 @@ def adsp(
     the begin of the window, after which the fit is at the target. It is 0 where the fit never gets there, that is if
     target <= c or a² = 0, and inf where it was there from the begin. Without a target it is `a²`. The first C whose
     reward is below the best is given up for the one before. When the loss of a window has risen by 30 % over the least
-    one since, the search begins again (Hu et al. 2020, algorithms 1 and 2). The server adds a push with the weight 1/W.
+    one since, the search begins again (Hu et al. 2020). The server adds a push with the weight 1/W.
 
     Args:
       seconds: Γ.

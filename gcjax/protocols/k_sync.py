@@ -22,8 +22,8 @@ def k_sync(*, num_contributions: int) -> Protocol:
     """K-sync: a commit takes the first gradients of K workers; the others are cut off and begin anew.
 
     With A[1] <= ... <= A[W] the times at which the gradients of a round arrive, it ends at A[K]. If they are
-    exponential with rate μ, a round takes `(H_W - H_{W-K}) / μ` on average, H the harmonic numbers (Dutta et al. 2018,
-    lemma 1). K = W is `bsp`.
+    exponential with rate μ, a round takes `(H_W - H_{W-K}) / μ` on average, H the harmonic numbers (Dutta et al. 2018).
+    K = W is `bsp`.
 
     Args:
       num_contributions: K, from 1 to W.
@@ -43,8 +43,8 @@ def k_batch_sync(*, num_contributions: int) -> Protocol:
     """K-batch-sync: a commit takes the first K gradients, several of a fast worker; the others are cut off.
 
     A worker that has sent its gradient begins the next one on the same version. Commit e happens at the K-th arrival
-    after commit e - 1. Under exponential times with rate μ a round takes `K / (W μ)` on average (Dutta et al. 2018,
-    lemma 2).
+    after commit e - 1. Under exponential times with rate μ a round takes `K / (W μ)` on average (Dutta et al.
+    2018).
 
     Args:
       num_contributions: K, 1 or more; more than W is possible.
@@ -83,7 +83,7 @@ def k_batch_async(*, num_contributions: int) -> Protocol:
     """K-batch-async: a commit takes any K gradients, each on the version that it read; nobody waits.
 
     A worker that has sent its gradient reads the newest version and goes on; K = 1 is `asp` with the weight 1. Under
-    exponential times with rate μ a commit comes every `K / (W μ)` on average (Dutta et al. 2018, lemma 4). That is
+    exponential times with rate μ a commit comes every `K / (W μ)` on average (Dutta et al. 2018). That is
     n-softsync with n = W / K (Zhang et al. 2016).
 
     Args:
