@@ -167,7 +167,8 @@ def record_of(protocol: Protocol, rule: Rule) -> Callable[[TurnLog, float], Sche
 
 def _shifted(turn: Turn, commits: int, units: int) -> Turn:
     """The turn, with commits and units counted from elsewhere; what was before is in no commit, on version 0."""
-    fields: dict[str, Any] = {"first": turn.first + units, "commit": max(turn.commit + commits, -1)}
+    fresh = None if turn.fresh is None else turn.fresh + units
+    fields: dict[str, Any] = {"first": turn.first + units, "fresh": fresh, "commit": max(turn.commit + commits, -1)}
     return turn._replace(version=max(turn.version + commits, min(turn.version, 0)), **fields)
 
 

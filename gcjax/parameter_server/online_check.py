@@ -56,18 +56,12 @@ class OnlineCheck:
         """Compiles what it takes.
 
         Raises:
-          ValueError: if the protocol has no specification, its actions stand for no events, or its workers compute
-            while they send.
+          ValueError: if the protocol has no specification, or its actions stand for no events.
         """
         if setup.protocol.specification is None:
             raise ValueError(
                 "check=True holds a run against the protocol's specification; this protocol has none. Use check=False, "
                 "or Protocol(..., specification=...)."
-            )
-        if setup.rule().overlaps:
-            raise ValueError(
-                "check=True cannot hold a run whose workers compute while they send. Use check=False, and "
-                "gcjax.protocols.check on the record of the run."
             )
         specification = setup.protocol.specification(setup.num_workers)
         self.seconds = 0.0

@@ -75,7 +75,7 @@ def _first_events(trace, count):
 
 
 QUICK = ("ssp",)
-NAMES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in sorted(PROTOCOLS) if "overlap" not in n]
+NAMES = [n if n in QUICK else pytest.param(n, marks=pytest.mark.slow) for n in sorted(PROTOCOLS)]
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -154,8 +154,3 @@ def test_a_server_that_goes_on_is_checked_from_the_beginning_of_its_log(tmp_path
         specification = protocol.specification(NUM_WORKERS)
         assert len(run.loss) == 20 and sum("started again" in m.why for m in run.memberships) == NUM_WORKERS
         assert run.checked == str(protocols.check(run.schedule, specification, memberships=run.memberships))
-
-
-def test_workers_that_compute_while_they_send_are_refused(monkeypatch):
-    with pytest.raises(ValueError, match="cannot hold a run whose workers compute while they send"):
-        Driven("worker_busy overlap", monkeypatch, check=True)

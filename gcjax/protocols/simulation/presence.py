@@ -35,7 +35,7 @@ def next_change(changes: Changes, presence: Presence) -> Changes:
 
 def will_change(changes: Changes, presence: Presence) -> jax.Array:
     """bool[W]: who leaves or joins later."""
-    is_later = (jnp.arange(changes.time.size) >= presence.num_changes) & jnp.isfinite(changes.time)
+    is_later = (jnp.arange(changes.time.size, dtype=jnp.int32) >= presence.num_changes) & jnp.isfinite(changes.time)
     return jnp.zeros_like(presence.last_version, bool).at[changes.worker].max(is_later)
 
 
