@@ -39,7 +39,7 @@ def save_and_wait(self, step, *rest):
 Checkpoints.save = save_and_wait
 sys.exit(cli.main())
 """
-NUM_MOMENTS = 5 * int(os.environ.get("GCJAX_FUZZ", "1"))
+NUM_MOMENTS = 3 * int(os.environ.get("GCJAX_FUZZ", "1"))
 READERS = {".gin": Path.read_text, ".md": Path.read_text, ".json": lambda path: json.loads(path.read_text())}
 READERS |= {".parquet": pq.read_table, ".png": imread}
 LINUX = pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="needs /proc")

@@ -21,8 +21,8 @@ PAGES = (ROOT / "docs" / "codes.md", ROOT / "docs" / "protocols.md")
 LONG = ["codes", "conditioning", "groups"]
 LABELS = {"conditioning": 4, "orders": 2, "cyclic": 2}
 """How many columns name a row, where it is not one."""
-RECOMPUTED = {"conditioning": re.compile(r" \| (16|32) \| ")}
-"""The rows that a whole table is computed for, where all of them would take a quarter of an hour."""
+RECOMPUTED = {"conditioning": re.compile(r" \| (16|32) \| "), "worker busy": re.compile("H1")}
+"""The rows that a whole table is computed for, where all of them would take ten minutes or more."""
 ROUNDING = ("float64", "float32", "bfloat16")
 """Columns that measure rounding errors."""
 
