@@ -7,7 +7,7 @@ import pytest
 
 from gcjax import codes
 from gcjax.codes import assignments
-from gcjax.codes.mds import complex_as_real_blocks, chebyshev_generator, round_robin
+from gcjax.codes.mds import chebyshev_generator, complex_as_real_blocks, round_robin
 from tests.codes.helpers import KEY, completion
 
 

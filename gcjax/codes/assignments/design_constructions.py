@@ -135,15 +135,20 @@ def _residue_designs(q: int) -> Iterator[Design]:
         yield _symmetric_design(points=q, size=(q - 1) // 4, shared=(q - 5) // 16, make=make_quartic)
 
 
-def _geometries(d: int, q: int, max_points: int) -> Iterator[Design]:
-    """The affine and projective geometries of d dimensions over q elements; the latter if it has few enough points."""
-    # Points of the projective geometries of d - 2, d - 1 and d dimensions.
-    lower, middle, upper = ((q**i - 1) // (q - 1) for i in (d - 1, d, d + 1))
-    make_affine = functools.partial(_affine_incidence, d, q)
-    yield Design(points=q**d, blocks=q * middle, replication=middle, size=q ** (d - 1), shared=lower, make=make_affine)
-    if upper <= max_points:
-        make_projective = functools.partial(_projective_incidence, d, q)
-        yield _symmetric_design(points=upper, size=middle, shared=lower, make=make_projective)
+def _geometries(q: int, max_points: int) -> Iterator[Design]:
+    """The affine and projective geometries over q elements, of two and more dimensions d."""
+    for d in itertools.count(2):
+        if q**d > max_points:
+            return
+        # Points of the projective geometries of d - 2, d - 1 and d dimensions.
+        lower, middle, upper = ((q**num_entries - 1) // (q - 1) for num_entries in (d - 1, d, d + 1))
+        make_affine = functools.partial(_affine_incidence, d, q)
+        yield Design(
+            points=q**d, blocks=q * middle, replication=middle, size=q ** (d - 1), shared=lower, make=make_affine
+        )
+        if upper <= max_points:
+            make_projective = functools.partial(_projective_incidence, d, q)
+            yield _symmetric_design(points=upper, size=middle, shared=lower, make=make_projective)
 
 
 def _missing_one_incidence(v: int) -> np.ndarray:
