@@ -90,9 +90,9 @@ def _own(path: str, table: pa.Table) -> Trace:
             f"A trace must have a row for each worker, whose numbers count from 0; {path} goes up to worker "
             f"{num_workers - 1}, but has {len(worker)} rows. Is a number wrong? Otherwise number the workers anew."
         )
-    names = tuple(str(number) for number in range(num_workers))
+    worker_names = tuple(str(number) for number in range(num_workers))
     communication = floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
-    return base.of_rows("gcjax", worker, unit, floats(path, table, "seconds"), communication, workers=names)
+    return base.of_rows("gcjax", worker, unit, floats(path, table, "seconds"), communication, workers=worker_names)
 
 
 def _alibaba(path: str, table: pa.Table) -> Trace:
@@ -102,10 +102,10 @@ def _alibaba(path: str, table: pa.Table) -> Trace:
     median = np.nanmedian(ratio) if np.isfinite(ratio).any() else np.nan
     if not median > 0:
         raise ValueError(f"the column batch_time_norm of a trace must have a positive median; that of {path} has not.")
-    numbers = base.distinct(worker)
-    names = tuple(str(number) for number in numbers)
-    index = np.searchsorted(numbers, worker)
-    return base.of_rows("Alibaba PAI", index, step, ratio / median, workers=names, is_relative=True)
+    worker_numbers = base.distinct(worker)
+    worker_names = tuple(str(number) for number in worker_numbers)
+    worker_index = np.searchsorted(worker_numbers, worker)
+    return base.of_rows("Alibaba PAI", worker_index, step, ratio / median, workers=worker_names, is_relative=True)
 
 
 def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> None:
@@ -122,11 +122,11 @@ def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> N
 
 def _named_columns(path: str, table: pa.Table, columns: Mapping[str, str]) -> Trace:
     """The trace of a table whose columns have these names."""
-    workers, index = names_and_indices(path, table, columns["worker"])
+    workers, worker_index = names_and_indices(path, table, columns["worker"])
     step = whole_numbers(path, table, columns["step"])
     compute = floats(path, table, columns["compute"])
     communication = floats(path, table, columns[COMMUNICATION]) if COMMUNICATION in columns else None
-    return base.of_rows("named columns", index, step, compute, communication, workers=workers)
+    return base.of_rows("named columns", worker_index, step, compute, communication, workers=workers)
 
 
 def _check_row_count(path: str, row_counts: np.ndarray) -> None:

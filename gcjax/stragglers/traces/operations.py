@@ -77,10 +77,10 @@ def _trace(path: str, sums: _Sums, num_rows: int, num_stages: int) -> Trace:
     ranks, num_steps = base.distinct(sums.rank), len(base.distinct(sums.step))
     if num_steps * len(ranks) > base.MAX_CELLS_PER_ROW * num_rows:
         raise ValueError(f"{path} has {num_rows} operations, but {num_steps} steps of {len(ranks)} ranks.")
-    names = tuple(str(number) for number in ranks)
+    worker_names = tuple(str(number) for number in ranks)
     compute, communication = sums.seconds.T / num_stages
-    index = np.searchsorted(ranks, sums.rank)
-    trace = base.of_rows("operations", index, sums.step, compute, communication, workers=names)
+    worker_index = np.searchsorted(ranks, sums.rank)
+    trace = base.of_rows("operations", worker_index, sums.step, compute, communication, workers=worker_names)
     return trace._replace(reading=trace.reading._replace(num_rows=num_rows))
 
 
@@ -88,8 +88,10 @@ def _part_sums(path: str, part: pa.Table, first_row: int) -> _Sums:
     """The sums over the operations of a part, which has a row, and so many rows of the file before it."""
     rank, step = (whole_numbers(path, part, name, first_row=first_row) for name in ("dp_rank", "step"))
     cells = _cells(rank, step)
-    index = 2 * cells.of_row + _is_communication(path, part)
-    seconds = np.bincount(index, floats(path, part, "duration", first_row=first_row), minlength=2 * len(cells.rank))
+    cell_and_kind = 2 * cells.of_row + _is_communication(path, part)
+    seconds = np.bincount(
+        cell_and_kind, floats(path, part, "duration", first_row=first_row), minlength=2 * len(cells.rank)
+    )
     return _with_rows(cells, seconds.reshape(-1, 2))
 
 
@@ -97,10 +99,12 @@ def _joined(parts: list[_Sums]) -> _Sums:
     """The sums over all parts."""
     if len(parts) == 1:
         return parts[0]
-    rank, step, seconds = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    rank, step, seconds = (np.concatenate(seconds_by_kind) for seconds_by_kind in zip(*parts, strict=True))
     cells = _cells(rank, step)
-    columns = [np.bincount(cells.of_row, column, minlength=len(cells.rank)) for column in seconds.T]
-    return _with_rows(cells, np.stack(columns, axis=1))
+    seconds_by_kind = [
+        np.bincount(cells.of_row, seconds_of_kind, minlength=len(cells.rank)) for seconds_of_kind in seconds.T
+    ]
+    return _with_rows(cells, np.stack(seconds_by_kind, axis=1))
 
 
 def _with_rows(cells: _Cells, seconds: np.ndarray) -> _Sums:
@@ -111,14 +115,14 @@ def _with_rows(cells: _Cells, seconds: np.ndarray) -> _Sums:
 
 def _cells(rank: np.ndarray, step: np.ndarray) -> _Cells:
     """The cells of rows int64[rows]: all of a range of ranks and steps, or those that have a row if these are few."""
-    low_rank, low_step = int(rank.min()), int(step.min())
-    num_ranks, num_steps = int(rank.max()) - low_rank + 1, int(step.max()) - low_step + 1
+    lowest_rank, lowest_step = int(rank.min()), int(step.min())
+    num_ranks, num_steps = int(rank.max()) - lowest_rank + 1, int(step.max()) - lowest_step + 1
     if num_ranks * num_steps <= _MAX_CELLS_PER_ROW * len(rank):
         cell = np.arange(num_ranks * num_steps)
-        index = (step - low_step) * num_ranks + (rank - low_rank)
-        return _Cells(index, low_rank + cell % num_ranks, low_step + cell // num_ranks)
-    pairs, index = np.unique(np.stack([step, rank], axis=1), axis=0, return_inverse=True)
-    return _Cells(index.ravel(), pairs[:, 1], pairs[:, 0])
+        cell_of_row = (step - lowest_step) * num_ranks + (rank - lowest_rank)
+        return _Cells(cell_of_row, lowest_rank + cell % num_ranks, lowest_step + cell // num_ranks)
+    step_and_rank, cell_of_row = np.unique(np.stack([step, rank], axis=1), axis=0, return_inverse=True)
+    return _Cells(cell_of_row.ravel(), step_and_rank[:, 1], step_and_rank[:, 0])
 
 
 def _is_communication(path: str, part: pa.Table) -> np.ndarray:

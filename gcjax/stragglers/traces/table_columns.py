@@ -63,7 +63,7 @@ def whole_numbers(
     if not (is_in_range and (is_whole or (values == np.round(values)).all())):
         start = "" if minimum is None else f" from {minimum}"
         is_right = (values >= lowest) & (values <= _MAX_WHOLE) & (values == np.round(values))
-        _refuse(path, column, name, f"whole numbers{start}", first_row, int(np.flatnonzero(~is_right)[0]))
+        _raise_wrong_cell(path, column, name, f"whole numbers{start}", first_row, int(np.flatnonzero(~is_right)[0]))
     return values.astype(np.int64, copy=False)
 
 
@@ -74,7 +74,7 @@ def floats(path: str, table: pa.Table, name: str, *, first_row: int = 0) -> np.n
         return column.cast(pa.float64()).to_numpy()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         row = next((row for row in range(len(column)) if not _is_number(column.slice(row, 1))), 0)
-    _refuse(path, column, name, "numbers", first_row, row)
+    _raise_wrong_cell(path, column, name, "numbers", first_row, row)
 
 
 def _is_number(cell: pa.ChunkedArray) -> bool:
@@ -86,7 +86,7 @@ def _is_number(cell: pa.ChunkedArray) -> bool:
     return True
 
 
-def _refuse(path: str, column: pa.ChunkedArray, name: str, rule: str, first_row: int, row: int) -> NoReturn:
+def _raise_wrong_cell(path: str, column: pa.ChunkedArray, name: str, rule: str, first_row: int, row: int) -> NoReturn:
     """Raises the `ValueError` that a cell is not what the rule says."""
     value = column[row].as_py()
     text = "nothing" if value is None else repr(value)

@@ -49,12 +49,12 @@ def statistics(times: StepTimes) -> Statistics:
     is_time = ~np.isnan(times.seconds)
     is_slow = times.seconds > SLOW_RATIO * times.median[:, None]
     was_slow = is_slow[:-1] & is_time[1:]
-    ratio = _over_median(times.seconds, times)
-    ratio = ratio[~np.isnan(ratio)]
+    ratios = _over_median(times.seconds, times)
+    ratios = ratios[~np.isnan(ratios)]
     return Statistics(
         median=float(np.median(times.seconds[is_time])),
         worker_median=median_of_rows(times.seconds.T),
-        tail=(*_quantiles(ratio, (0.95, 0.99)), float(ratio.max(initial=1.0))),
+        tail=(*_quantiles(ratios, (0.95, 0.99)), float(ratios.max(initial=1.0))),
         slowest_over_median=_quantiles(_over_median(times.slowest[:, None], times), (0.5, 0.95)),
         slow_probability=float(_share(is_slow.sum(), is_time.sum())),
         slow_again_probability=float(_share((was_slow & is_slow[1:]).sum(), was_slow.sum())),
@@ -85,26 +85,26 @@ def _share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 def _mean_correlation(seconds: np.ndarray) -> float:
     """The mean correlation over pairs of columns of log times that vary, from the variance of their sum."""
-    deviation = _deviation(np.log(np.where(seconds > 0, seconds, np.nan)))
-    norm = np.sqrt((deviation**2).sum(axis=0))
+    deviations = _deviation_from_column_mean(np.log(np.where(seconds > 0, seconds, np.nan)))
+    norm = np.sqrt((deviations**2).sum(axis=0))
     varies = norm > 1e-9 * max(1.0, np.sqrt(len(seconds)))
     num_columns = int(varies.sum())
     if num_columns < 2:
         return np.nan
-    total = (deviation[:, varies] / norm[varies]).sum(axis=1)
-    return float(((total**2).sum() - num_columns) / (num_columns * (num_columns - 1)))
+    sum_of_standardised = (deviations[:, varies] / norm[varies]).sum(axis=1)
+    return float(((sum_of_standardised**2).sum() - num_columns) / (num_columns * (num_columns - 1)))
 
 
-def _serial_correlation(relative: np.ndarray) -> float:
+def _serial_correlation(log_ratios: np.ndarray) -> float:
     """The correlation of rows with the rows before, over all columns, each about its own mean."""
-    is_pair = ~np.isnan(relative[1:]) & ~np.isnan(relative[:-1])
-    deviation = _deviation(relative)
-    before, after = deviation[:-1][is_pair], deviation[1:][is_pair]
+    is_pair = ~np.isnan(log_ratios[1:]) & ~np.isnan(log_ratios[:-1])
+    deviations = _deviation_from_column_mean(log_ratios)
+    before, after = deviations[:-1][is_pair], deviations[1:][is_pair]
     norm = np.sqrt((before**2).sum() * (after**2).sum())
     return float((before * after).sum() / norm) if norm > 1e-12 * max(1, before.size) else np.nan
 
 
-def _deviation(values: np.ndarray) -> np.ndarray:
+def _deviation_from_column_mean(values: np.ndarray) -> np.ndarray:
     """float64[T, W]: what each value is above the mean of its column; 0 for NaN."""
     is_value = ~np.isnan(values)
     count = np.maximum(is_value.sum(axis=0), 1)

@@ -48,10 +48,10 @@ class Rounds(NamedTuple):
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     """The bursty model, unless nobody is slow, of float64[T, W] finite seconds above 0, NaN where not measured."""
     groups = split(seconds)
-    slow = groups.states(seconds) == 1
-    if not slow.any():
+    is_slow = groups.states(seconds) == 1
+    if not is_slow.any():
         return
-    burst = _likeliest(slow)
+    burst = _likeliest_burst(is_slow)
     slowdown = groups.slow / groups.fast
     model = call("bursty", base=groups.fast, slowdown=slowdown, **burst._asdict())
 
@@ -66,26 +66,26 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 def log_probability(slow: np.ndarray, burst: Burst) -> np.ndarray:
     """float64[T, W], the sum of which is the logarithm of the probability of a pattern bool[T, W]."""
     num_workers = slow.shape[1]
-    begun = _log_begun(rounds(slow, burst.window), burst, num_workers)
-    return begun[:, None] / num_workers + _log_lengths(slow, burst)
+    begun = _log_probability_of_begun(rounds(slow, burst.window), burst, num_workers)
+    return begun[:, None] / num_workers + _log_probability_of_lengths(slow, burst)
 
 
-def lengths(slow: np.ndarray) -> np.ndarray:
+def steps_slow_so_far(slow: np.ndarray) -> np.ndarray:
     """int64[T, W]: for how many steps a worker has been slow, this one among them; 0 if it is not."""
-    result = np.zeros(slow.shape, np.int64)
+    num_steps = np.zeros(slow.shape, np.int64)
     for step, is_slow in enumerate(slow):
-        result[step] = np.where(is_slow, result[step - 1] + 1 if step else 1, 0)
-    return result
+        num_steps[step] = np.where(is_slow, num_steps[step - 1] + 1 if step else 1, 0)
+    return num_steps
 
 
 def _steps_since_slow(slow: np.ndarray) -> np.ndarray:
     """int64[T, W]: steps since a worker was last slow, before this one; very large if never."""
     steps, never = np.arange(len(slow))[:, None], -(2**40)
-    last = np.maximum.accumulate(np.where(slow, steps, never), axis=0)
-    return steps - np.concatenate([np.full_like(last[:1], never), last[:-1]])
+    last_slow_step = np.maximum.accumulate(np.where(slow, steps, never), axis=0)
+    return steps - np.concatenate([np.full_like(last_slow_step[:1], never), last_slow_step[:-1]])
 
 
-def _closest(slow: np.ndarray) -> int:
+def _least_gap(slow: np.ndarray) -> int:
     """Steps from the last of a burst to the first of the worker's next, the least; T if no worker has two."""
     gaps = _steps_since_slow(slow)
     return int(np.where(slow & (gaps > 1), gaps, len(slow)).min())
@@ -99,53 +99,59 @@ def rounds(slow: np.ndarray, window: int) -> Rounds:
     return Rounds(is_counted.sum(axis=1), begins.sum(axis=1), np.any(begins & is_counted, axis=1))
 
 
-def _log_begun(history: Rounds, burst: Burst, num_workers: int) -> np.ndarray:
+def _log_probability_of_begun(history: Rounds, burst: Burst, num_workers: int) -> np.ndarray:
     """float64[T]: the logarithm of the probability that these workers begin, of those that could."""
     from scipy.special import gammaln
     from scipy.stats import binom
 
-    able, places = num_workers - history.counted, burst.max_slow - history.counted
-    begun = history.begun
+    num_able, num_places = num_workers - history.counted, burst.max_slow - history.counted
+    num_begun = history.begun
     with np.errstate(divide="ignore", invalid="ignore"):
-        alone = begun * np.log(burst.probability) + (able - begun) * np.log1p(-burst.probability)
-        sets = gammaln(able + 1) - gammaln(begun + 1) - gammaln(able - begun + 1)
-        at_bound = binom.logsf(places - 1, able, burst.probability) - sets  # more wanted to, and were not let
-        values = np.where(begun < places, alone, at_bound)
-    return np.where(history.is_wrong | (begun > places) | (begun > able), -np.inf, values)
+        log_if_unbounded = num_begun * np.log(burst.probability) + (num_able - num_begun) * np.log1p(-burst.probability)
+        log_num_sets = gammaln(num_able + 1) - gammaln(num_begun + 1) - gammaln(num_able - num_begun + 1)
+        log_if_at_bound = (
+            binom.logsf(num_places - 1, num_able, burst.probability) - log_num_sets
+        )  # more wanted to, and were not let
+        log_probability_of_step = np.where(num_begun < num_places, log_if_unbounded, log_if_at_bound)
+    return np.where(
+        history.is_wrong | (num_begun > num_places) | (num_begun > num_able), -np.inf, log_probability_of_step
+    )
 
 
-def _log_lengths(slow: np.ndarray, burst: Burst) -> np.ndarray:
+def _log_probability_of_lengths(slow: np.ndarray, burst: Burst) -> np.ndarray:
     """float64[T, W]: of whether a burst goes on, where a worker was slow in the step before; 0 elsewhere."""
-    before = lengths(slow)
-    before = np.concatenate([np.zeros_like(before[:1]), before[:-1]])
+    steps_slow_before = steps_slow_so_far(slow)
+    steps_slow_before = np.concatenate([np.zeros_like(steps_slow_before[:1]), steps_slow_before[:-1]])
     if burst.window == 1:
         return np.zeros(slow.shape)
     with np.errstate(divide="ignore", invalid="ignore"):
-        left = burst.burst - before  # lengths that are still possible if it goes on
-        values = np.log(np.where(slow, left, 1) / (left + 1))
-    return np.where(before == 0, 0, np.where(left < 0, -np.inf, values))
+        lengths_left = burst.burst - steps_slow_before  # lengths that are still possible if it goes on
+        log_probability_of_state = np.log(np.where(slow, lengths_left, 1) / (lengths_left + 1))
+    return np.where(steps_slow_before == 0, 0, np.where(lengths_left < 0, -np.inf, log_probability_of_state))
 
 
-def _likeliest(slow: np.ndarray) -> Burst:
+def _likeliest_burst(slow: np.ndarray) -> Burst:
     """The parameters of the largest likelihood."""
-    num_workers, longest, gap = slow.shape[1], int(lengths(slow).max()), _closest(slow)
-    longest, gap = (1, 1) if longest > gap else (longest, gap)
-    trials = []
-    for window in range(max(longest, gap - _NUM_WINDOWS + 1), gap + 1):
+    num_workers, longest_slow, least_gap = slow.shape[1], int(steps_slow_so_far(slow).max()), _least_gap(slow)
+    longest_slow, least_gap = (1, 1) if longest_slow > least_gap else (longest_slow, least_gap)
+    likelihoods_and_bursts = []
+    for window in range(max(longest_slow, least_gap - _NUM_WINDOWS + 1), least_gap + 1):
         history = rounds(slow, window)
-        least = max(int((history.counted + history.begun).max()), 1)
-        for max_slow in range(least, min(least + _NUM_BOUNDS, num_workers + 1)):
-            trials.append(_with_probability(history, Burst(longest, window, max_slow, 0.5), num_workers))
-    return max(trials)[1]
+        least_max_slow = max(int((history.counted + history.begun).max()), 1)
+        for max_slow in range(least_max_slow, min(least_max_slow + _NUM_BOUNDS, num_workers + 1)):
+            likelihoods_and_bursts.append(
+                _likelihood_and_burst(history, Burst(longest_slow, window, max_slow, 0.5), num_workers)
+            )
+    return max(likelihoods_and_bursts)[1]
 
 
-def _with_probability(history: Rounds, burst: Burst, num_workers: int) -> tuple[float, Any]:
+def _likelihood_and_burst(history: Rounds, burst: Burst, num_workers: int) -> tuple[float, Any]:
     """The largest likelihood of steps, and the parameters with the probability that has it."""
     from scipy.optimize import minimize_scalar
 
     def loss(probability: float) -> float:
         """Minus the likelihood."""
-        return -float(_log_begun(history, burst._replace(probability=probability), num_workers).sum())
+        return -float(_log_probability_of_begun(history, burst._replace(probability=probability), num_workers).sum())
 
     result = minimize_scalar(loss, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-9})
     return -float(result.fun), burst._replace(probability=float(result.x))

@@ -38,19 +38,19 @@ def candidate(kind: Kind, seconds: np.ndarray) -> Candidate:
         slow_probability = predicted(log_fast, log_slow, parameters.chain) if kind.has_memory else probability
         return mixed(log_fast, log_slow, slow_probability)
 
-    middle = np.median(parameters.scale)
-    base = kind.family.call(middle, parameters.shape)
+    median_scale = np.median(parameters.scale)
+    base = kind.family.call(median_scale, parameters.shape)
     model = call("markov", probability=probability, persistence=persistence, slowdown=parameters.slowdown, base=base)
     if kind.is_scaled:
-        model = call("scaled", model=model, factor=parameters.scale / middle)
+        model = call("scaled", model=model, factor=parameters.scale / median_scale)
     num_parameters = 2 + kind.has_memory + kind.family.num_shapes + (len(parameters.scale) if kind.is_scaled else 1)
     return Candidate(model, num_parameters, log_likelihood, suffix="" if kind.has_memory else ", no memory")
 
 
 def _last_steps(seconds: np.ndarray) -> np.ndarray:
     """The last steps of float64[T, W] that EM takes; all of them if nothing was measured in those."""
-    last = seconds[-max(_MIN_STEPS, _MAX_TIMES // seconds.shape[1]) :]
-    return seconds if np.isnan(last).all() else last
+    last_steps = seconds[-max(_MIN_STEPS, _MAX_TIMES // seconds.shape[1]) :]
+    return seconds if np.isnan(last_steps).all() else last_steps
 
 
 def _with_slow_states(parameters: Parameters) -> Parameters:

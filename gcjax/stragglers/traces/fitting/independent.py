@@ -30,8 +30,8 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 def _pooled(family: Family, seconds: np.ndarray) -> Candidate:
     """One distribution for all workers."""
-    values, weights = weighted(seconds.reshape(-1, 1))
-    (scale,), shape = maximum_likelihood(family, values, weights)
+    seconds_or_one, weights = weighted(seconds.reshape(-1, 1))
+    (scale,), shape = maximum_likelihood(family, seconds_or_one, weights)
     return Candidate(
         family.call(scale, shape), 1 + family.num_shapes, lambda times: log_density(family, times, scale, shape)
     )
@@ -39,11 +39,11 @@ def _pooled(family: Family, seconds: np.ndarray) -> Candidate:
 
 def _scaled(family: Family, seconds: np.ndarray) -> Candidate:
     """One distribution, times a factor of each worker; the median factor is 1."""
-    scale, shape = maximum_likelihood(family, *weighted(seconds))
-    middle = np.median(scale)
-    model = call("scaled", model=family.call(middle, shape), factor=scale / middle)
-    num_parameters = len(scale) + family.num_shapes
-    return Candidate(model, num_parameters, lambda times: log_density(family, times, scale, shape))
+    scale_of_worker, shape = maximum_likelihood(family, *weighted(seconds))
+    median_scale = np.median(scale_of_worker)
+    model = call("scaled", model=family.call(median_scale, shape), factor=scale_of_worker / median_scale)
+    num_parameters = len(scale_of_worker) + family.num_shapes
+    return Candidate(model, num_parameters, lambda times: log_density(family, times, scale_of_worker, shape))
 
 
 def _delayed(seconds: np.ndarray) -> Candidate:

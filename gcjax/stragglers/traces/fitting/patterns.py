@@ -36,22 +36,26 @@ class Split(NamedTuple):
 
 def threshold(seconds: np.ndarray) -> float:
     """The seconds that best split the logarithms of all times into two groups; inf if all are equal."""
-    values = np.sort(np.log(seconds[~np.isnan(seconds)]))
-    sums, counts = np.cumsum(values)[:-1], np.arange(1, len(values))
-    gains = sums**2 / counts + (values.sum() - sums) ** 2 / counts[::-1]
-    gains = np.where(values[1:] > values[:-1], gains, -np.inf)
-    if not np.isfinite(gains).any():
+    sorted_logarithms = np.sort(np.log(seconds[~np.isnan(seconds)]))
+    sums_below, num_below = np.cumsum(sorted_logarithms)[:-1], np.arange(1, len(sorted_logarithms))
+    square_sums = sums_below**2 / num_below + (sorted_logarithms.sum() - sums_below) ** 2 / num_below[::-1]
+    square_sums = np.where(sorted_logarithms[1:] > sorted_logarithms[:-1], square_sums, -np.inf)
+    if not np.isfinite(square_sums).any():
         return float(np.inf)
-    cut = int(gains.argmax())
-    return float(np.exp((values[cut] + values[cut + 1]) / 2))
+    last_fast = int(square_sums.argmax())
+    return float(np.exp((sorted_logarithms[last_fast] + sorted_logarithms[last_fast + 1]) / 2))
 
 
 def split(seconds: np.ndarray) -> Split:
     """Fast and slow units of float64[T, W] seconds above 0, NaN where not measured."""
-    limit = threshold(seconds)
-    fast = float(np.nanmedian(np.where(seconds > limit, np.nan, seconds)))
-    slow = float(np.nanmedian(np.where(seconds > limit, seconds, np.nan))) if np.isfinite(limit) else fast
-    return Split(limit, fast, slow)
+    threshold_seconds = threshold(seconds)
+    fast = float(np.nanmedian(np.where(seconds > threshold_seconds, np.nan, seconds)))
+    slow = (
+        float(np.nanmedian(np.where(seconds > threshold_seconds, seconds, np.nan)))
+        if np.isfinite(threshold_seconds)
+        else fast
+    )
+    return Split(threshold_seconds, fast, slow)
 
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
@@ -68,13 +72,13 @@ def _bimodal(groups: Split, slow: np.ndarray) -> Candidate:
     return Candidate(model, 3, lambda seconds: _bernoulli(groups.states(seconds), probability))
 
 
-def _markov(groups: Split, slow: np.ndarray) -> Candidate:
+def _markov(groups: Split, states: np.ndarray) -> Candidate:
     """A chain whose states are seen: shares of transitions."""
-    before, after = slow[:-1], slow[1:]
-    is_pair = ~np.isnan(before) & ~np.isnan(after)
-    was_slow, was_fast = is_pair & (before == 1), is_pair & (before == 0)
-    persistence = (after[was_slow].sum() + 0.5) / (was_slow.sum() + 1)  # half a transition more of each sort
-    enter = (after[was_fast].sum() + 0.5) / (was_fast.sum() + 1)
+    state_before, state_after = states[:-1], states[1:]
+    is_pair = ~np.isnan(state_before) & ~np.isnan(state_after)
+    was_slow, was_fast = is_pair & (state_before == 1), is_pair & (state_before == 0)
+    persistence = (state_after[was_slow].sum() + 0.5) / (was_slow.sum() + 1)  # half a transition more of each sort
+    enter = (state_after[was_fast].sum() + 0.5) / (was_fast.sum() + 1)
     probability = enter / (enter + 1 - persistence)
     slowdown = groups.slow / groups.fast
     model = call("markov", probability=probability, persistence=persistence, slowdown=slowdown, base=groups.fast)
@@ -82,9 +86,11 @@ def _markov(groups: Split, slow: np.ndarray) -> Candidate:
     def log_likelihood(seconds: np.ndarray) -> np.ndarray:
         """Of each state, given the one before; after a gap, as in the long run."""
         states = groups.states(seconds)
-        previous = np.concatenate([np.full_like(states[:1], np.nan), states[:-1]])
-        expected = np.where(previous == 1, persistence, np.where(previous == 0, enter, probability))
-        return _bernoulli(states, expected)
+        previous_states = np.concatenate([np.full_like(states[:1], np.nan), states[:-1]])
+        slow_probability = np.where(
+            previous_states == 1, persistence, np.where(previous_states == 0, enter, probability)
+        )
+        return _bernoulli(states, slow_probability)
 
     return Candidate(model, 4, log_likelihood)
 

@@ -15,19 +15,25 @@ from gcjax.stragglers.traces.fitting.families import FAMILIES, log_density, maxi
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     """Models in which a worker takes one time, from float64[T, W] finite seconds above 0, NaN where not measured."""
-    of_worker = medians(seconds)
+    median_of_worker = medians(seconds)
     note = "each worker takes one time: no density; the median of each worker"
-    yield Candidate(call("constant", seconds=of_worker), len(of_worker), None, note)
-    if len(of_worker) > 1:
-        yield _worker_speeds(of_worker)
+    yield Candidate(call("constant", seconds=median_of_worker), len(median_of_worker), None, note)
+    if len(median_of_worker) > 1:
+        yield _worker_speeds(median_of_worker)
 
 
-def _worker_speeds(of_worker: np.ndarray) -> Candidate:
+def _worker_speeds(median_of_worker: np.ndarray) -> Candidate:
     """The likeliest family of the workers' times float64[W]."""
-    values = of_worker[:, None]
-    fits = {name: maximum_likelihood(family, values, np.ones_like(values)) for name, family in FAMILIES.items()}
-    name = max(fits, key=lambda name: float(log_density(FAMILIES[name], values, *fits[name]).sum()))
-    (scale,), shape = fits[name]
+    medians_as_column = median_of_worker[:, None]
+    scale_and_shape_of_family = {
+        name: maximum_likelihood(family, medians_as_column, np.ones_like(medians_as_column))
+        for name, family in FAMILIES.items()
+    }
+    name = max(
+        scale_and_shape_of_family,
+        key=lambda name: float(log_density(FAMILIES[name], medians_as_column, *scale_and_shape_of_family[name]).sum()),
+    )
+    (scale,), shape = scale_and_shape_of_family[name]
     model = call("worker_speeds", model=FAMILIES[name].call(scale, shape))
     note = "each worker takes one time: no density; the likeliest family of the workers' medians"
     return Candidate(model, 1 + FAMILIES[name].num_shapes, None, note)

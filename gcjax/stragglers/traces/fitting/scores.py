@@ -47,12 +47,12 @@ def block_means(values: np.ndarray, rng_key: jax.Array) -> np.ndarray:
     Circular blocks (Politis and Romano 1992) of the square root of T steps.
     """
     num_steps = len(values)
-    size = int(np.ceil(np.sqrt(num_steps)))
-    shape = (NUM_BOOTSTRAPS, -(-num_steps // size), 1)
+    block_size = int(np.ceil(np.sqrt(num_steps)))
+    shape = (NUM_BOOTSTRAPS, -(-num_steps // block_size), 1)
     starts = np.asarray(jax.random.randint(rng_key, shape, 0, num_steps))
-    steps = ((starts + np.arange(size)) % num_steps).reshape(NUM_BOOTSTRAPS, -1)[:, :num_steps]
+    resampled_steps = ((starts + np.arange(block_size)) % num_steps).reshape(NUM_BOOTSTRAPS, -1)[:, :num_steps]
     sums, counts = np.nansum(values, axis=1), (~np.isnan(values)).sum(axis=1)
-    return sums[steps].sum(axis=1) / np.maximum(counts[steps].sum(axis=1), 1)
+    return sums[resampled_steps].sum(axis=1) / np.maximum(counts[resampled_steps].sum(axis=1), 1)
 
 
 def score(values: np.ndarray, rng_key: jax.Array) -> Score:
