@@ -45,10 +45,10 @@ def write_trace(path: str | Path, trace: Any) -> None:
     """
     if not isinstance(trace, Trace):
         trace = base.of_array(trace)
-    row, worker = np.indices(trace.compute.shape)
+    step_index, worker = np.indices(trace.compute.shape)
     columns = {
         "worker": worker.ravel(),
-        "unit": trace.steps[row.ravel()],
+        "unit": trace.steps[step_index.ravel()],
         "seconds": _with_empty_cells(trace.compute),
     }
     if trace.communication is not None:

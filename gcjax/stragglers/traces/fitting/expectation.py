@@ -22,6 +22,7 @@ _TOLERANCE = 1e-6  # nats a time that a pass must win
 _STEPS = (1.5, 1.2, 1.06, 1.02, 1.005, 1.001)
 """Factors on the slowdown that are tried; the first only where there is no shortest time."""
 _MAX_STEPS = 8  # with each factor
+_NEGLIGIBLE = 1e-9  # a weight that counts as none
 _RATIOS = (1.3, 2.0)
 """Beginnings: what is slower than so many times the median of its worker. Another is the best threshold for all."""
 
@@ -60,11 +61,9 @@ def fitted(kind: Kind, seconds: np.ndarray) -> Parameters:
     """The parameters of the largest likelihood that EM finds."""
     initial_states = [seconds > ratio * medians(seconds) for ratio in _RATIOS]
     initial_states.append(seconds > threshold(seconds))
-    after_some_passes = [
-        _after_passes(kind, seconds, _parameters_of_states(kind, seconds, is_slow), _NUM_TRIALS)
-        for is_slow in initial_states
-    ]
-    best = max(after_some_passes, key=lambda parameters: _mean_log_likelihood(kind, parameters, seconds))
+    initial_parameters = [_parameters_of_states(kind, seconds, is_slow) for is_slow in initial_states]
+    improved = [_after_passes(kind, seconds, parameters, _NUM_TRIALS) for parameters in initial_parameters]
+    best = max(improved, key=lambda parameters: _mean_log_likelihood(kind, parameters, seconds))
     return _after_passes(kind, seconds, _best_of_other_slowdowns(kind, seconds, best), _MAX_PASSES)
 
 
@@ -74,14 +73,15 @@ def _best_of_other_slowdowns(kind: Kind, seconds: np.ndarray, best: Parameters) 
     EM alone cannot leave a slowdown where slow units have a shortest time: the times below it are never slow again.
     """
     likelihood = _mean_log_likelihood(kind, best, seconds)
-    for factor_up in _STEPS if kind.family.has_shortest else _STEPS[:1]:
-        for factor in (factor_up, 1 / factor_up):
-            for _ in range(_MAX_STEPS):
-                with_other_slowdown = best._replace(slowdown=best.slowdown * factor)
-                trial = _after_passes(kind, seconds, with_other_slowdown, _NUM_TRIALS)
-                if (trial_likelihood := _mean_log_likelihood(kind, trial, seconds)) < likelihood + _TOLERANCE:
-                    break
-                best, likelihood = trial, trial_likelihood
+    factors = _STEPS if kind.family.has_shortest else _STEPS[:1]
+    for factor in [direction for factor_up in factors for direction in (factor_up, 1 / factor_up)]:
+        for _ in range(_MAX_STEPS):
+            with_other_slowdown = best._replace(slowdown=best.slowdown * factor)
+            trial = _after_passes(kind, seconds, with_other_slowdown, _NUM_TRIALS)
+            trial_likelihood = _mean_log_likelihood(kind, trial, seconds)
+            if trial_likelihood < likelihood + _TOLERANCE:
+                break
+            best, likelihood = trial, trial_likelihood
     return best
 
 
@@ -94,10 +94,10 @@ def _after_passes(kind: Kind, seconds: np.ndarray, parameters: Parameters, num_p
         likelihood_before, likelihood = likelihood, float(np.nanmean(mixed(log_fast, log_slow, states.predicted)))
         if likelihood - likelihood_before < _TOLERANCE:
             break
-        slow_probability = np.where(np.isneginf(log_slow), 0, np.where(np.isneginf(log_fast), 1, states.slow))
-        parameters = _likeliest_parameters(
-            kind, seconds, slow_probability, _chain_of_states(kind, states.slow, states.stayed), parameters
-        )
+        is_surely_fast, is_surely_slow = np.isneginf(log_slow), np.isneginf(log_fast)
+        slow_probability = np.where(is_surely_fast, 0, np.where(is_surely_slow, 1, states.slow))
+        chain = _chain_of_states(kind, states.slow, states.stayed)
+        parameters = _likeliest_parameters(kind, seconds, slow_probability, chain, parameters)
     return parameters
 
 
@@ -106,9 +106,8 @@ def _parameters_of_states(kind: Kind, seconds: np.ndarray, is_slow: np.ndarray) 
     slow_probability = is_slow.astype(np.float64)
     chain = _chain_of_states(kind, slow_probability, slow_probability[1:] * slow_probability[:-1])
     scale = medians(seconds) if kind.is_scaled else np.ones(seconds.shape[1])
-    return _likeliest_parameters(
-        kind, seconds, slow_probability, chain, Parameters(chain, scale / np.median(scale), np.nan, 1.0)
-    )
+    only_scale_is_used = Parameters(chain, scale=scale / np.median(scale), shape=np.nan, slowdown=1.0)
+    return _likeliest_parameters(kind, seconds, slow_probability, chain, only_scale_is_used)
 
 
 def medians(seconds: np.ndarray) -> np.ndarray:
@@ -121,14 +120,15 @@ def medians(seconds: np.ndarray) -> np.ndarray:
 
 def _chain_of_states(kind: Kind, slow_probability: np.ndarray, stayed_probability: np.ndarray) -> Chain:
     """The chain of these expected states, P(slow) float64[T, W], and transitions from slow to slow [T - 1, W]."""
-    num_units = slow_probability.size + 2.0
     if not kind.has_memory or len(slow_probability) < 2:
-        probability = (slow_probability.sum() + 1) / num_units
-        return Chain(probability, probability)
-    num_slow, num_stayed = slow_probability[:-1].sum(), stayed_probability.sum()
-    persistence = (num_stayed + 0.5) / (num_slow + 1)  # half a transition more of each sort, so that none is certain
-    enter = (slow_probability[1:].sum() - num_stayed + 0.5) / (slow_probability[:-1].size - num_slow + 1)
-    return Chain(enter / (enter + 1 - persistence), persistence)
+        with_one_more_of_each = (slow_probability.sum() + 1) / (slow_probability.size + 2.0)
+        return Chain(probability=with_one_more_of_each, persistence=with_one_more_of_each)
+    num_from_slow, num_stayed = slow_probability[:-1].sum(), stayed_probability.sum()
+    num_from_fast = slow_probability[:-1].size - num_from_slow
+    num_entered = slow_probability[1:].sum() - num_stayed
+    persistence = (num_stayed + 0.5) / (num_from_slow + 1)  # half a transition more of each sort: none is certain
+    enter = (num_entered + 0.5) / (num_from_fast + 1)
+    return Chain(probability=enter / (enter + 1 - persistence), persistence=persistence)
 
 
 def _likeliest_parameters(
@@ -140,16 +140,16 @@ def _likeliest_parameters(
     """
     seconds_or_one, is_measured = weighted(seconds)
     weights = np.stack([(1 - slow_probability) * is_measured, slow_probability * is_measured])  # [2, T, W]
-    weights = np.where(weights < 1e-9, 0, weights)
+    weights = np.where(weights < _NEGLIGIBLE, 0, weights)
     relative_seconds = seconds_or_one / parameters_before.scale if kind.is_scaled else seconds_or_one
     seconds_by_state = np.broadcast_to(relative_seconds, weights.shape).reshape(2, -1).T
-    scales, shape = maximum_likelihood(kind.family, seconds_by_state, weights.reshape(2, -1).T)
-    slowdown = float(scales[1] / scales[0])
+    (fast_scale, slow_scale), shape = maximum_likelihood(kind.family, seconds_by_state, weights.reshape(2, -1).T)
+    slowdown = float(slow_scale / fast_scale)
     if not kind.is_scaled:
-        return Parameters(chain, np.full(seconds.shape[1], scales[0]), shape, slowdown)
-    seconds_by_worker = np.concatenate([seconds_or_one, seconds_or_one / slowdown])
-    scale, shape = maximum_likelihood(kind.family, seconds_by_worker, weights.reshape(-1, seconds.shape[1]))
-    return Parameters(chain, scale, shape, slowdown)
+        return Parameters(chain, np.full(seconds.shape[1], fast_scale), shape, slowdown)
+    as_if_fast = np.concatenate([seconds_or_one, seconds_or_one / slowdown])  # [2 T, W]
+    scale_of_worker, shape = maximum_likelihood(kind.family, as_if_fast, weights.reshape(-1, seconds.shape[1]))
+    return Parameters(chain, scale_of_worker, shape, slowdown)
 
 
 def log_densities(kind: Kind, parameters: Parameters, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -67,13 +67,16 @@ def _log_probability(probability: np.ndarray, failed: np.ndarray) -> np.ndarray:
 
 def _in_each_round(seconds: np.ndarray) -> Failures:
     """Each unit fails with the same probability."""
-    probability = float(np.nanmean(_failed_and_had_failed(seconds)[0]))
-    return Failures(
-        "failed_probability",
-        {"probability": probability, "forever": False},
-        1,
-        lambda times: _log_probability(np.asarray(probability), _failed_and_had_failed(times)[0]),
-    )
+    failed, _ = _failed_and_had_failed(seconds)
+    probability = float(np.nanmean(failed))
+
+    def log_likelihood(times: np.ndarray) -> np.ndarray:
+        """Of whether each unit failed."""
+        failed, _ = _failed_and_had_failed(times)
+        return _log_probability(np.asarray(probability), failed)
+
+    arguments = {"probability": probability, "forever": False}
+    return Failures("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
 
 
 def _counted(seconds: np.ndarray) -> Iterator[Failures]:
@@ -85,48 +88,60 @@ def _counted(seconds: np.ndarray) -> Iterator[Failures]:
         return
     from scipy.special import gammaln
 
-    num_failed, num_workers = np.isinf(seconds).sum(axis=1), seconds.shape[1]
-    fewest, most = int(num_failed.min()), int(num_failed.max())
+    num_failed_of_step, num_workers = np.isinf(seconds).sum(axis=1), seconds.shape[1]
+    fewest, most = int(num_failed_of_step.min()), int(num_failed_of_step.max())
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
         """Of the set of each round, an equal part for each worker."""
-        num_failed_now = np.isinf(times).sum(axis=1)
-        log_num_sets = (
-            gammaln(num_workers + 1) - gammaln(num_failed_now + 1) - gammaln(num_workers - num_failed_now + 1)
-        )
-        log_probability_of_set = np.where(
-            (num_failed_now >= fewest) & (num_failed_now <= most), -np.log(most - fewest + 1) - log_num_sets, -np.inf
-        )
-        return np.where(np.isnan(times), np.nan, (log_probability_of_set / num_workers)[:, None])
+        num_failed = np.isinf(times).sum(axis=1)
+        log_num_sets = gammaln(num_workers + 1) - gammaln(num_failed + 1) - gammaln(num_workers - num_failed + 1)
+        is_possible, log_num_counts = (num_failed >= fewest) & (num_failed <= most), np.log(most - fewest + 1)
+        log_probability_of_set = np.where(is_possible, -log_num_counts - log_num_sets, -np.inf)
+        equal_parts = (log_probability_of_set / num_workers)[:, None]
+        return np.where(np.isnan(times), np.nan, equal_parts)
 
-    yield Failures("failed_count", {"count": fewest, "max_count": most, "forever": False}, 2, log_likelihood)
+    arguments = {"count": fewest, "max_count": most, "forever": False}
+    yield Failures("failed_count", arguments, num_parameters=2, log_likelihood=log_likelihood)
 
 
 def _for_good(seconds: np.ndarray) -> Iterator[Failures]:
     """Failures that last; none if a worker came back."""
     failed, had_failed = _failed_and_had_failed(seconds)
-    if ((had_failed == 1) & (failed == 0)).any():
+    comes_back = (had_failed == 1) & (failed == 0)
+    if comes_back.any():
         return
     fails_now = (failed == 1) & (had_failed == 0)
-    hazard = float(fails_now.sum() / ((had_failed == 0) & ~np.isnan(failed)).sum())
+    yield _for_good_at_random(fails_now, can_fail=(had_failed == 0) & ~np.isnan(failed))
+    yield _for_good_of_workers(fails_now)
 
-    def at_random(times: np.ndarray) -> np.ndarray:
-        """Every worker that has not failed does so with the same probability."""
+
+def _for_good_at_random(fails_now: np.ndarray, can_fail: np.ndarray) -> Failures:
+    """Every worker that has not failed does so with the same probability, the share of the units bool[T, W]."""
+    hazard = float(fails_now.sum() / can_fail.sum())
+
+    def log_likelihood(times: np.ndarray) -> np.ndarray:
+        """Of whether each unit failed, given those before; a worker that has failed stays so."""
         failed, had_failed = _failed_and_had_failed(times)
         return _log_probability(np.where(had_failed == 1, 1.0, hazard), failed)
 
-    yield Failures("failed_probability", {"probability": hazard, "forever": True}, 1, at_random)
+    arguments = {"probability": hazard, "forever": True}
+    return Failures("failed_probability", arguments, num_parameters=1, log_likelihood=log_likelihood)
+
+
+def _for_good_of_workers(fails_now: np.ndarray) -> Failures:
+    """The workers of bool[T, W] fail, each at a step between the first and the last that is as likely as any other."""
     workers = np.flatnonzero(fails_now.any(axis=0))
     onsets = np.flatnonzero(fails_now.any(axis=1))
     first_onset, last_onset = int(onsets.min()), int(onsets.max())
 
-    def at_drawn_onsets(times: np.ndarray) -> np.ndarray:
-        """These workers fail, each at a step between two that is as likely as any other."""
+    def log_likelihood(times: np.ndarray) -> np.ndarray:
+        """Of whether each unit failed, given those before; a worker that has failed stays so."""
         failed, had_failed = _failed_and_had_failed(times)
         steps = np.arange(len(times))[:, None]
-        hazards = np.where((steps >= first_onset) & (steps <= last_onset), 1 / np.maximum(last_onset - steps + 1, 1), 0)
+        num_onsets_left = np.maximum(last_onset - steps + 1, 1)
+        hazards = np.where((steps >= first_onset) & (steps <= last_onset), 1 / num_onsets_left, 0)
         hazards = np.where(np.isin(np.arange(times.shape[1]), workers), hazards, 0)
         return _log_probability(np.where(had_failed == 1, 1.0, hazards), failed)
 
     arguments = {"workers": tuple(workers.tolist()), "forever": True, "onset": first_onset, "latest_onset": last_onset}
-    yield Failures("failed_workers", arguments, len(workers) + 2, at_drawn_onsets)
+    return Failures("failed_workers", arguments, num_parameters=len(workers) + 2, log_likelihood=log_likelihood)

@@ -17,7 +17,7 @@ from gcjax.stragglers.traces.files import read_trace
 from gcjax.stragglers.traces.fitting import bursts, failed, hidden, independent, patterns, point_masses, scores
 from gcjax.stragglers.traces.fitting.candidates import Candidate
 from gcjax.stragglers.traces.fitting.results import Fit, Fits
-from gcjax.stragglers.traces.fitting.statistics import statistics
+from gcjax.stragglers.traces.fitting.statistics import statistics_with_failures
 
 _MIN_STEPS = 8  # in each part
 _MAX_SIMULATED = 2_000_000  # times that are simulated for the statistics of a model
@@ -67,14 +67,13 @@ def fit(
     _valid_part(seconds[num_fitted:], "held-out")
     finite = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
     ranking = _Ranking(seconds, num_fitted, _validate.integer("num_simulated", num_simulated), seed)
+    models_of_times = [*independent.candidates(finite), *hidden.candidates(finite)]
     return Fits(
-        times=ranking.of_times(
-            _candidates_with_failures(fitted_seconds, [*independent.candidates(finite), *hidden.candidates(finite)])
-        ),
+        times=ranking.of_times(_candidates_with_failures(fitted_seconds, models_of_times)),
         patterns=ranking.of_patterns([*patterns.candidates(finite), *bursts.candidates(finite)]),
         others=ranking.unranked(list(point_masses.candidates(finite))),
         not_fitted=_not_fitted(fitted_seconds),
-        measured=statistics(seconds),
+        measured=statistics_with_failures(seconds),
         workers=trace.workers,
         num_fitted=num_fitted,
         num_held_out=len(seconds) - num_fitted,
@@ -117,10 +116,10 @@ def _candidates_with_failures(fitted_seconds: np.ndarray, candidates: list[Candi
     mean_log_likelihoods = [
         float(np.nanmean(candidate.log_likelihood(finite))) for candidate in candidates if candidate.log_likelihood
     ]
-    likeliest = candidates[int(np.argmax(mean_log_likelihoods))]
-    return [failure_models[0].around(candidate) for candidate in candidates] + [
-        failures.around(likeliest) for failures in failure_models[1:]
-    ]
+    likeliest_candidate = candidates[int(np.argmax(mean_log_likelihoods))]
+    likeliest_failures, *other_failures = failure_models
+    around_all = [likeliest_failures.around(candidate) for candidate in candidates]
+    return around_all + [failures.around(likeliest_candidate) for failures in other_failures]
 
 
 class _Ranking:
@@ -129,12 +128,14 @@ class _Ranking:
     def __init__(self, seconds: np.ndarray, num_fitted: int, num_simulated: int, seed: int) -> None:
         """For times float64[T, W], of which the first rows were fitted."""
         self._seconds, self._num_fitted, self._num_simulated = seconds, num_fitted, num_simulated
-        self._background_share = 1 / (1 + int((~np.isnan(seconds[:num_fitted])).sum()))
+        fitted, held_out, num_workers = seconds[:num_fitted], seconds[num_fitted:], seconds.shape[1]
+        num_fitted_times = int((~np.isnan(fitted)).sum())
+        self._background_share = 1 / (1 + num_fitted_times)
         self._block_key, self._sample_key = jax.random.split(jax.random.key(seed))
-        median_seconds = float(np.median(seconds[:num_fitted][np.isfinite(seconds[:num_fitted])]))
-        self._background_density = scores.background_density(seconds[num_fitted:], median_seconds)
-        num_steps = max(1, min(len(seconds), _MAX_SIMULATED // seconds.shape[1]))
-        self._simulated_shape = num_steps, seconds.shape[1]
+        fitted_median = float(np.median(fitted[np.isfinite(fitted)]))
+        self._background_density = scores.background_density(held_out, fitted_median)
+        num_simulated_steps = max(1, min(len(seconds), _MAX_SIMULATED // num_workers))
+        self._simulated_shape = num_simulated_steps, num_workers
 
     def of_times(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Ranked by the likelihood of the times."""
@@ -152,10 +153,11 @@ class _Ranking:
         """The best first."""
         log_densities = [self._log_densities(candidate, background) for candidate in candidates]
         ranking = sorted(range(len(log_densities)), key=lambda index: -float(np.nanmean(log_densities[index])))
+        best_log_densities = log_densities[ranking[0]]
         return tuple(
             self._fit_without_scores(candidates[index], rank)._replace(
                 held_out=scores.score(log_densities[index], self._block_key),
-                behind=scores.score(log_densities[ranking[0]] - log_densities[index], self._block_key),
+                behind=scores.score(best_log_densities - log_densities[index], self._block_key),
             )
             for rank, index in enumerate(ranking)
         )
@@ -170,11 +172,12 @@ class _Ranking:
         """The model without scores, and what it simulates if it is among the first."""
         simulated = None
         if rank < self._num_simulated:
-            model = candidate.call.model
-            simulated = statistics(
-                np.asarray(sample_durations(model, self._sample_key, *self._simulated_shape), np.float64)
-            )
-        return Fit(candidate.name, candidate.call, candidate.num_parameters, None, None, simulated, candidate.note)
+            seconds = sample_durations(candidate.call.model, self._sample_key, *self._simulated_shape)
+            simulated = statistics_with_failures(np.asarray(seconds, np.float64))
+        return Fit(
+            candidate.name, candidate.call, candidate.num_parameters, held_out=None, behind=None, simulated=simulated,
+            note=candidate.note,
+        )  # fmt: skip
 
 
 def _not_fitted(fitted_seconds: np.ndarray) -> dict[str, str]:

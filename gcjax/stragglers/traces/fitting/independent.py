@@ -11,6 +11,8 @@ from gcjax.stragglers.traces.fitting.calls import call
 from gcjax.stragglers.traces.fitting.candidates import Candidate
 from gcjax.stragglers.traces.fitting.families import FAMILIES, Family, log_density, maximum_likelihood
 
+_TINY = 1e-9  # relative to a delay
+
 
 def weighted(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The times, with 1 for those that are NaN, and their weights, with 0 for those."""
@@ -50,9 +52,11 @@ def _delayed(seconds: np.ndarray) -> Candidate:
     """Exponential times of one mean, after a delay of each worker: its shortest time."""
     delays = np.where(np.isnan(seconds), np.inf, seconds).min(axis=0)
     delays = np.where(np.isinf(delays), np.median(delays[np.isfinite(delays)]), delays)
-    mean = max(float(np.nanmean(seconds - delays)), 1e-9 * float(delays.mean()))
+    mean = max(float(np.nanmean(seconds - delays)), _TINY * float(delays.mean()))
     model = call("delayed", model=call("exponential", mean=mean), seconds=delays)
-    exponential = FAMILIES["exponential"]
-    return Candidate(
-        model, len(delays) + 1, lambda times: log_density(exponential, times - delays * (1 - 1e-9), mean, np.nan)
-    )
+
+    def log_likelihood(times: np.ndarray) -> np.ndarray:
+        """Of each time; the shortest of a worker must not be below its delay by rounding."""
+        return log_density(FAMILIES["exponential"], times - delays * (1 - _TINY), scale=mean, shape=np.nan)
+
+    return Candidate(model, len(delays) + 1, log_likelihood)

@@ -37,25 +37,24 @@ class Split(NamedTuple):
 def threshold(seconds: np.ndarray) -> float:
     """The seconds that best split the logarithms of all times into two groups; inf if all are equal."""
     sorted_logarithms = np.sort(np.log(seconds[~np.isnan(seconds)]))
-    sums_below, num_below = np.cumsum(sorted_logarithms)[:-1], np.arange(1, len(sorted_logarithms))
-    square_sums = sums_below**2 / num_below + (sorted_logarithms.sum() - sums_below) ** 2 / num_below[::-1]
-    square_sums = np.where(sorted_logarithms[1:] > sorted_logarithms[:-1], square_sums, -np.inf)
-    if not np.isfinite(square_sums).any():
+    sum_fast, num_fast = np.cumsum(sorted_logarithms)[:-1], np.arange(1, len(sorted_logarithms))
+    sum_slow, num_slow = sorted_logarithms.sum() - sum_fast, num_fast[::-1]
+    squares_explained = sum_fast**2 / num_fast + sum_slow**2 / num_slow
+    can_split = sorted_logarithms[1:] > sorted_logarithms[:-1]
+    if not can_split.any():
         return float(np.inf)
-    last_fast = int(square_sums.argmax())
+    last_fast = int(np.where(can_split, squares_explained, -np.inf).argmax())
     return float(np.exp((sorted_logarithms[last_fast] + sorted_logarithms[last_fast + 1]) / 2))
 
 
 def split(seconds: np.ndarray) -> Split:
     """Fast and slow units of float64[T, W] seconds above 0, NaN where not measured."""
     threshold_seconds = threshold(seconds)
-    fast = float(np.nanmedian(np.where(seconds > threshold_seconds, np.nan, seconds)))
-    slow = (
-        float(np.nanmedian(np.where(seconds > threshold_seconds, seconds, np.nan)))
-        if np.isfinite(threshold_seconds)
-        else fast
-    )
-    return Split(threshold_seconds, fast, slow)
+    is_slow = seconds > threshold_seconds
+    fast_median = float(np.nanmedian(np.where(is_slow, np.nan, seconds)))
+    has_slow = np.isfinite(threshold_seconds)
+    slow_median = float(np.nanmedian(np.where(is_slow, seconds, np.nan))) if has_slow else fast_median
+    return Split(threshold_seconds, fast_median, slow_median)
 
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
@@ -76,9 +75,10 @@ def _markov(groups: Split, states: np.ndarray) -> Candidate:
     """A chain whose states are seen: shares of transitions."""
     state_before, state_after = states[:-1], states[1:]
     is_pair = ~np.isnan(state_before) & ~np.isnan(state_after)
-    was_slow, was_fast = is_pair & (state_before == 1), is_pair & (state_before == 0)
-    persistence = (state_after[was_slow].sum() + 0.5) / (was_slow.sum() + 1)  # half a transition more of each sort
-    enter = (state_after[was_fast].sum() + 0.5) / (was_fast.sum() + 1)
+    from_slow, from_fast = is_pair & (state_before == 1), is_pair & (state_before == 0)
+    num_stayed, num_entered = state_after[from_slow].sum(), state_after[from_fast].sum()
+    persistence = (num_stayed + 0.5) / (from_slow.sum() + 1)  # half a transition more of each sort: none is certain
+    enter = (num_entered + 0.5) / (from_fast.sum() + 1)
     probability = enter / (enter + 1 - persistence)
     slowdown = groups.slow / groups.fast
     model = call("markov", probability=probability, persistence=persistence, slowdown=slowdown, base=groups.fast)
@@ -86,10 +86,8 @@ def _markov(groups: Split, states: np.ndarray) -> Candidate:
     def log_likelihood(seconds: np.ndarray) -> np.ndarray:
         """Of each state, given the one before; after a gap, as in the long run."""
         states = groups.states(seconds)
-        previous_states = np.concatenate([np.full_like(states[:1], np.nan), states[:-1]])
-        slow_probability = np.where(
-            previous_states == 1, persistence, np.where(previous_states == 0, enter, probability)
-        )
+        before = np.concatenate([np.full_like(states[:1], np.nan), states[:-1]])
+        slow_probability = np.where(before == 1, persistence, np.where(before == 0, enter, probability))
         return _bernoulli(states, slow_probability)
 
     return Candidate(model, 4, log_likelihood)

@@ -5,7 +5,7 @@ from typing import NamedTuple
 from gcjax.stragglers.base import StragglerModel
 from gcjax.stragglers.traces.fitting.calls import Call
 from gcjax.stragglers.traces.fitting.scores import Score
-from gcjax.stragglers.traces.fitting.statistics import Statistics
+from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 
 
 class Fit(NamedTuple):
@@ -26,7 +26,7 @@ class Fit(NamedTuple):
     num_parameters: int
     held_out: Score | None
     behind: Score | None
-    simulated: Statistics | None
+    simulated: StatisticsWithFailures | None
     note: str
 
     @property
@@ -65,7 +65,7 @@ class Fits(NamedTuple):
     patterns: tuple[Fit, ...]
     others: tuple[Fit, ...]
     not_fitted: dict[str, str]
-    measured: Statistics
+    measured: StatisticsWithFailures
     workers: tuple[str, ...]
     num_fitted: int
     num_held_out: int

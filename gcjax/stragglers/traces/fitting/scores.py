@@ -48,11 +48,12 @@ def block_means(values: np.ndarray, rng_key: jax.Array) -> np.ndarray:
     """
     num_steps = len(values)
     block_size = int(np.ceil(np.sqrt(num_steps)))
-    shape = (NUM_BOOTSTRAPS, -(-num_steps // block_size), 1)
-    starts = np.asarray(jax.random.randint(rng_key, shape, 0, num_steps))
-    resampled_steps = ((starts + np.arange(block_size)) % num_steps).reshape(NUM_BOOTSTRAPS, -1)[:, :num_steps]
-    sums, counts = np.nansum(values, axis=1), (~np.isnan(values)).sum(axis=1)
-    return sums[resampled_steps].sum(axis=1) / np.maximum(counts[resampled_steps].sum(axis=1), 1)
+    num_blocks = -(-num_steps // block_size)
+    first_step_of_block = np.asarray(jax.random.randint(rng_key, (NUM_BOOTSTRAPS, num_blocks, 1), 0, num_steps))
+    steps_of_block = (first_step_of_block + np.arange(block_size)) % num_steps
+    resampled_steps = steps_of_block.reshape(NUM_BOOTSTRAPS, -1)[:, :num_steps]
+    step_sums, step_counts = np.nansum(values, axis=1), (~np.isnan(values)).sum(axis=1)
+    return step_sums[resampled_steps].sum(axis=1) / np.maximum(step_counts[resampled_steps].sum(axis=1), 1)
 
 
 def score(values: np.ndarray, rng_key: jax.Array) -> Score:
