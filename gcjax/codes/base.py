@@ -199,10 +199,10 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
         num_finished = np.asarray(progress)
         wrong_workers = np.flatnonzero((num_finished < 0) | (num_finished > assignment.loads))
         if wrong_workers.size:
-            w = wrong_workers[0]
+            worker = wrong_workers[0]
             raise ValueError(
-                f"progress must lie between 0 and the worker's load; got {num_finished[w]} for worker {w}, "
-                f"which holds {assignment.loads[w]} chunks."
+                f"progress must lie between 0 and the worker's load; got {num_finished[worker]} for worker {worker}, "
+                f"which holds {assignment.loads[worker]} chunks."
             )
     return jnp.asarray(progress, jnp.int32)
 

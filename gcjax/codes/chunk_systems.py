@@ -91,8 +91,8 @@ def _orthogonal_projection(rows: jax.Array) -> jax.Array:
 
     def project_off_row(row_index: jax.Array, projection: jax.Array) -> jax.Array:
         """The projection that maps this row to zero, too; as it was, where the row is one of those before."""
-        projected = jnp.einsum("nab,nb->na", projection, rows[:, row_index])
-        projected = jnp.einsum("nab,nb->na", projection, projected)  # twice, against rounding
+        projected_once = jnp.einsum("nab,nb->na", projection, rows[:, row_index])
+        projected = jnp.einsum("nab,nb->na", projection, projected_once)  # again, against rounding
         square = (projected**2).sum(axis=1)[:, None]
         inverse_length = jnp.where(
             square > rounding_square, jax.lax.rsqrt(jnp.where(square > rounding_square, square, 1)), 0

@@ -89,7 +89,8 @@ def _neighbour_penalties(candidates: np.ndarray, directions: np.ndarray, column:
 def _similarity_penalties(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
     """float64[candidates]: how parallel to any earlier column; 0 unless s is 2 or 3, since otherwise few come close."""
     num_stragglers, num_workers = directions.shape
-    if not column or not 2 <= num_stragglers <= 3:
+    directions_come_close = 2 <= num_stragglers <= 3
+    if column == 0 or not directions_come_close:
         return np.zeros(len(candidates))
     squared_cosines = (candidates @ directions[:, max(0, column - LOOK_BACK) : column]) ** 2
     squared_sine = np.maximum(1 - squared_cosines.max(axis=1), np.finfo(np.float64).eps)

@@ -87,8 +87,9 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         if chunk_holders.workers.shape[1] < num_blocks:
             return jnp.full((), jnp.inf, finish.dtype)
         finish_by_chunk = gather_by_chunk(finish, chunk_holders)
-        arrivals = jnp.sort(jnp.where(chunk_holders.workers >= 0, finish_by_chunk, jnp.inf), axis=1)
-        return arrivals[:, num_blocks - 1].max()
+        sorted_finish = jnp.sort(jnp.where(chunk_holders.workers >= 0, finish_by_chunk, jnp.inf), axis=1)
+        enough_holders_time = sorted_finish[:, num_blocks - 1]
+        return enough_holders_time.max()
 
     def sent(progress: jax.Array) -> jax.Array:
         """A worker that has finished any chunk sends its one message."""

@@ -81,12 +81,13 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
     from scipy.sparse import block_array, csc_array
     from scipy.sparse.linalg import splu
 
-    n, s = assignment.num_workers, num_stragglers
+    num_workers = assignment.num_workers
     unit_rows = coefficients / np.linalg.norm(coefficients, axis=1, keepdims=True)
-    chunk_and_worker = assignment.chunks.ravel(), np.repeat(np.arange(n), assignment.load)
-    transposed = csc_array((unit_rows.ravel(), chunk_and_worker), (n, n))  # E'
-    spread_workers = np.arange(s) * n // s
-    border = csc_array((np.ones(s), (spread_workers, np.arange(s))), (n, s))
+    chunk_and_worker = assignment.chunks.ravel(), np.repeat(np.arange(num_workers), assignment.load)
+    transposed = csc_array((unit_rows.ravel(), chunk_and_worker), (num_workers, num_workers))  # E'
+    spread_workers = np.arange(num_stragglers) * num_workers // num_stragglers
+    null_shape, border_columns = (num_workers, num_stragglers), np.arange(num_stragglers)
+    border = csc_array((np.ones(num_stragglers), (spread_workers, border_columns)), null_shape)
     bordered = block_array([[transposed, border], [border.T, None]], format="csc")
     bordered_factors = splu(bordered)
 
@@ -95,15 +96,15 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
 
         They are the first n rows of the solution of the bordered system, `bordered`, refined once.
         """
-        right_side = np.zeros((n + s, chunk_sum.shape[1]))
-        right_side[:n], right_side[n:] = chunk_sum, border_values
+        right_side = np.zeros((num_workers + num_stragglers, chunk_sum.shape[1]))
+        right_side[:num_workers], right_side[num_workers:] = chunk_sum, border_values
         solution = bordered_factors.solve(right_side)
         correction = bordered_factors.solve(right_side - bordered @ solution)
-        return (solution + correction)[:n]
+        return (solution + correction)[:num_workers]
 
-    null_basis = np.linalg.qr(weights_for_sum(np.zeros((n, s)), border_values=np.eye(s)))[0]
+    null_basis = np.linalg.qr(weights_for_sum(np.zeros(null_shape), border_values=np.eye(num_stragglers)))[0]
     null_basis = np.linalg.qr(null_basis - weights_for_sum(transposed @ null_basis))[0]
-    full_weights = np.zeros((n, 1))
+    full_weights = np.zeros((num_workers, 1))
     for _ in range(NUM_REFINEMENTS):
         full_weights = full_weights + weights_for_sum(1 - transposed @ full_weights)
         full_weights = full_weights - null_basis @ (null_basis.T @ full_weights)
@@ -174,8 +175,6 @@ def straggler_residuals(
 ) -> np.ndarray:
     """float64[masks]: the residual without the given workers, by rounding weights and coefficients alone.
 
-    The weights are x + Z y of `Redundancy`, with `coordinates` y such that the stragglers get the weight 0.
-
     Args:
       coefficients: float[W, M, K, L].
       assignment: who holds what.
@@ -185,20 +184,24 @@ def straggler_residuals(
     num_blocks, chunk_holders = coefficients.shape[3], holders(assignment)
     encode = coefficients.astype(default_float()).astype(np.float64)
     residuals = []
+    is_held = chunk_holders.workers[..., None, None] >= 0
     for is_straggler in masks:
-        straggler_rows = np.concatenate(
-            [redundancy.null_basis[is_straggler], redundancy.full_weights[is_straggler]], axis=2
-        )
-        straggler_rows = straggler_rows.reshape(-1, straggler_rows.shape[2])
-        coordinates = np.linalg.solve(straggler_rows[:, :-num_blocks], -straggler_rows[:, -num_blocks:])
-        weights = (redundancy.full_weights + redundancy.null_basis @ coordinates) / redundancy.lengths[..., None]
-        weights[is_straggler] = 0
+        weights = _weights_without(redundancy, is_straggler)
         products_by_slot = np.einsum("wma,wmkb->wkab", weights.astype(default_float()).astype(np.float64), encode)
-        products_by_holder = np.where(
-            chunk_holders.workers[..., None, None] >= 0, products_by_slot[chunk_holders.workers, chunk_holders.slots], 0
-        )
+        products_by_holder = np.where(is_held, products_by_slot[chunk_holders.workers, chunk_holders.slots], 0)
         residuals.append(np.linalg.norm(products_by_holder.sum(axis=1) - np.eye(num_blocks)))
     return np.array(residuals)
+
+
+def _weights_without(redundancy: Redundancy, is_straggler: np.ndarray) -> np.ndarray:
+    """float64[W, M, L]: the weights x + Z y, with `coordinates` y such that the stragglers bool[W] get the weight 0."""
+    num_blocks = redundancy.full_weights.shape[2]
+    null_and_weights = np.concatenate([redundancy.null_basis, redundancy.full_weights], axis=2)
+    straggler_rows = null_and_weights[is_straggler].reshape(-1, null_and_weights.shape[2])
+    coordinates = np.linalg.solve(straggler_rows[:, :-num_blocks], -straggler_rows[:, -num_blocks:])
+    weights = (redundancy.full_weights + redundancy.null_basis @ coordinates) / redundancy.lengths[..., None]
+    weights[is_straggler] = 0
+    return weights
 
 
 def check_full_residual(name: str, value: float) -> None:

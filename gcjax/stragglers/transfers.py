@@ -72,8 +72,8 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
         )
 
     first_ready = jnp.min(ready)
-    begin_time = jnp.where(jnp.isfinite(first_ready), first_ready, 0).astype(ready.dtype)
+    first_time = jnp.where(jnp.isfinite(first_ready), first_ready, 0).astype(ready.dtype)
     arrival = jnp.where(size > 0, jnp.inf, ready)  # an empty message arrives at once
-    state = _LinkState(time=begin_time, size_left=size, arrival=arrival)
+    state = _LinkState(time=first_time, size_left=size, arrival=arrival)
     # Each of the W transfers begins once and ends once.
     return jax.lax.fori_loop(0, 2 * ready.size, to_next_event, state).arrival

@@ -131,16 +131,16 @@ def _replay_model(
         columns = jnp.arange(num_workers, dtype=jnp.int32)
         if is_drawn:
             columns = _random_columns(columns_key, num_columns, num_workers)
-        rows = jnp.arange(num_units, dtype=jnp.int32)
+        row_order = jnp.arange(num_units, dtype=jnp.int32)
         if order == "permuted":
             row_order_key = jax.random.fold_in(rng_key, 2)
-            rows = jax.random.permutation(row_order_key, rows)
+            row_order = jax.random.permutation(row_order_key, row_order)
         # One first row for all recorded workers, so that what happened at the same time still does.
         position_shape = (num_workers,) if is_drawn and is_random else ()
         num_first_positions = num_units if is_random else 1
         return _State(
             seconds=jnp.asarray(seconds, jnp.result_type(float)),
-            rows=rows,
+            rows=row_order,
             column=columns,
             position=jax.random.randint(position_key, position_shape, 0, num_first_positions, jnp.int32),
             num_left=jnp.asarray(block_size, jnp.int32),

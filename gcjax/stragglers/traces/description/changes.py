@@ -58,8 +58,8 @@ def _series_that_may_change(values: np.ndarray) -> np.ndarray:
     if len(values) < 2 * MIN_STEPS:
         return np.zeros_like(may_change)
     threshold, series_without_gaps = _threshold(*values.shape), np.flatnonzero(~may_change)
-    for start in range(0, len(series_without_gaps), _SERIES_AT_ONCE):
-        batch = series_without_gaps[start : start + _SERIES_AT_ONCE]
+    for first_of_batch in range(0, len(series_without_gaps), _SERIES_AT_ONCE):
+        batch = series_without_gaps[first_of_batch : first_of_batch + _SERIES_AT_ONCE]
         scores = normal_scores(values[:, batch])
         differences = [_strongest_difference(scores, window)[0] for window in _window_sizes(len(scores))]
         may_change[batch] = np.max(differences, axis=0) > threshold * _noise(scores)
@@ -95,11 +95,11 @@ def _divisions(values: np.ndarray, threshold: float) -> list[int]:
     """Indices at which a series is divided, and its parts again, increasing."""
     divisions, undivided_parts = [], [(0, len(values))]
     while undivided_parts:
-        start, end = undivided_parts.pop()
-        index = _strongest_division(values[start:end], threshold)
-        if index is not None:
-            divisions.append(start + index)
-            undivided_parts += [(start, start + index), (start + index, end)]
+        part_start, part_end = undivided_parts.pop()
+        division = _strongest_division(values[part_start:part_end], threshold)
+        if division is not None:
+            divisions.append(part_start + division)
+            undivided_parts += [(part_start, part_start + division), (part_start + division, part_end)]
     return sorted(divisions)
 
 
@@ -148,12 +148,12 @@ def _strongest_difference(scores: np.ndarray, window: int, *, margin: int = MIN_
 def _refined(values: np.ndarray, changes: list[int]) -> list[int]:
     """The changes, each where the parts beside it differ most, if no value counts for more than their medians."""
     edges = [0, *changes, len(values)]
-    for number in range(1, len(edges) - 1):
-        start, change, end = edges[number - 1 : number + 2]  # `start` is refined, `end` not yet
+    for edge in range(1, len(edges) - 1):
+        start, change, end = edges[edge - 1 : edge + 2]  # `start` is refined, `end` not yet
         medians = np.median(values[start:change]), np.median(values[change:end])
         clipped = np.clip(values[start:end], min(medians), max(medians))
         _, refined_change = _strongest_difference(clipped, window=end - start, margin=1)
-        edges[number] = start + int(refined_change)
+        edges[edge] = start + int(refined_change)
     return edges[1:-1]
 
 

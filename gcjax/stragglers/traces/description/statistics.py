@@ -112,9 +112,13 @@ def _serial_correlation(log_ratios: np.ndarray) -> float:
     """The correlation of rows with the rows before, over all columns, each about its own mean."""
     is_pair = ~np.isnan(log_ratios[1:]) & ~np.isnan(log_ratios[:-1])
     deviations = _deviation_from_column_mean(log_ratios)
-    before, after = deviations[:-1][is_pair], deviations[1:][is_pair]
-    norm = np.sqrt((before**2).sum() * (after**2).sum())
-    return float((before * after).sum() / norm) if norm > 1e-12 * max(1, before.size) else np.nan
+    previous_deviations, next_deviations = deviations[:-1][is_pair], deviations[1:][is_pair]
+    norm = np.sqrt((previous_deviations**2).sum() * (next_deviations**2).sum())
+    return (
+        float((previous_deviations * next_deviations).sum() / norm)
+        if norm > 1e-12 * max(1, previous_deviations.size)
+        else np.nan
+    )
 
 
 def _deviation_from_column_mean(values: np.ndarray) -> np.ndarray:

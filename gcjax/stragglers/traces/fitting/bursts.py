@@ -157,5 +157,5 @@ def _likelihood_and_burst(history: Rounds, burst: Burst, num_workers: int) -> tu
         """Minus the likelihood."""
         return -float(_log_probability_of_begun(history, burst._replace(probability=probability), num_workers).sum())
 
-    result = minimize_scalar(loss, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-9})
-    return -float(result.fun), burst._replace(probability=float(result.x))
+    optimum = minimize_scalar(loss, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-9})
+    return -float(optimum.fun), burst._replace(probability=float(optimum.x))

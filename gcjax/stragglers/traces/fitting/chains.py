@@ -102,10 +102,10 @@ def _passes(
         predicted_next, slow_now = probabilities
         stayed = slow_now * persistence * slow_next / predicted_next
         recovered = slow_now * (1 - persistence) * (1 - slow_next) / (1 - predicted_next)
-        slow = (stayed + recovered).clip(0, 1)
-        return slow, (slow, stayed.clip(0, 1))
+        slow_given_all = (stayed + recovered).clip(0, 1)
+        return slow_given_all, (slow_given_all, stayed.clip(0, 1))
 
-    _, (slow, stayed) = jax.lax.scan(
+    _, (slow_given_all, stayed) = jax.lax.scan(
         backward_step, slow_until_now[-1], (slow_before[1:], slow_until_now[:-1]), reverse=True
     )
-    return slow_before, jnp.concatenate([slow, slow_until_now[-1:]]), stayed
+    return slow_before, jnp.concatenate([slow_given_all, slow_until_now[-1:]]), stayed

@@ -48,8 +48,8 @@ def models(seconds: np.ndarray) -> list[Failures]:
     """All models of the failures in float64[T, W] seconds, the likeliest first; none if nobody failed."""
     if not np.isinf(seconds).any():
         return []
-    every = [_in_each_round(seconds), *_counted(seconds), *_for_good(seconds)]
-    return sorted(every, key=lambda failures: -float(np.nansum(failures.log_likelihood(seconds))))
+    all_failures = [_in_each_round(seconds), *_counted(seconds), *_for_good(seconds)]
+    return sorted(all_failures, key=lambda failures: -float(np.nansum(failures.log_likelihood(seconds))))
 
 
 def _failed_and_had_failed(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -7,6 +7,8 @@ from gcjax.stragglers.traces.fitting.calls import Call
 from gcjax.stragglers.traces.fitting.scores import Score
 from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 
+_MAX_RIVALS = 3  # that are named in the verdict
+
 
 class Fit(NamedTuple):
     """A fitted model.
@@ -81,13 +83,12 @@ class Fits(NamedTuple):
     def verdict(self) -> str:
         """One sentence: the best model, and which cannot be told from it."""
         rivals = [fit.name for fit in self.times[1:] if not fit.is_behind]
-        shown = ", ".join(rivals[:3]) + (f" and {len(rivals) - 3} more" if len(rivals) > 3 else "")
-        end = (
-            f"; {shown} cannot be told from it"
-            if rivals
-            else ", and the intervals of its lead over all others are above 0"
-        )
-        return f"Best on the held-out steps: {self.best.name}{end}."
+        if not rivals:
+            lead = "the intervals of its lead over all others are above 0"
+            return f"Best on the held-out steps: {self.best.name}, and {lead}."
+        shown_rivals, num_more = ", ".join(rivals[:_MAX_RIVALS]), len(rivals) - _MAX_RIVALS
+        and_more = f" and {num_more} more" if num_more > 0 else ""
+        return f"Best on the held-out steps: {self.best.name}; {shown_rivals}{and_more} cannot be told from it."
 
     @property
     def gin(self) -> str:
