@@ -97,15 +97,15 @@ def _similarity_penalties(candidates: np.ndarray, directions: np.ndarray, column
     return SIMILARITY_WEIGHT / (num_workers**2 * squared_sine)  # large for a sine around 1/n
 
 
-def cyclic_rows(matrix: np.ndarray) -> np.ndarray:
-    """The coefficients of a cyclic repetition code, orthogonal to the rows of `matrix` H float64[s, n].
+def cyclic_rows(null_matrix: np.ndarray) -> np.ndarray:
+    """The coefficients of a cyclic repetition code, orthogonal to the rows of `null_matrix` H float64[s, n].
 
     Returns:
       float64[n, s+1]: row i is 1 and then -H_rest^{-1} H_i, on the chunks i, i+1, ..., i+s (mod n); H_rest are the
       columns i+1, ..., i+s of H.
     """
-    num_stragglers, num_workers = matrix.shape
+    num_stragglers, num_workers = null_matrix.shape
     chunks = (np.arange(num_workers)[:, None] + np.arange(num_stragglers + 1)) % num_workers  # of each worker
-    chunk_columns = np.moveaxis(matrix[:, chunks], 1, 0)  # [n, s, s + 1]
+    chunk_columns = np.moveaxis(null_matrix[:, chunks], 1, 0)  # [n, s, s + 1]
     coefficients = -np.linalg.solve(chunk_columns[:, :, 1:], chunk_columns[:, :, :1])[:, :, 0]
     return np.concatenate([np.ones((num_workers, 1)), coefficients], axis=1)

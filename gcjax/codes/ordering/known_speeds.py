@@ -122,9 +122,9 @@ def _with_chunks_first(
     assignment: Assignment, held_entries: tuple[np.ndarray, ...], is_first: np.ndarray
 ) -> Assignment:
     """Every worker with its chunks of `is_first bool[entries]` first, and otherwise in the given order."""
-    in_time, too_late, no_chunk = 0, 1, 2
+    first, later, no_chunk = 0, 1, 2
     rank = np.full(assignment.chunks.shape, no_chunk)
-    rank[held_entries] = np.where(is_first, in_time, too_late)
+    rank[held_entries] = np.where(is_first, first, later)
     order = np.argsort(rank, axis=1, kind="stable")
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))
 

@@ -106,17 +106,21 @@ def _initial_search(assignment: Assignment, seconds: np.ndarray, num_blocks: int
     """What the search knows of the order to begin with, in the samples `float[S, W]`."""
     chunk_holders = holders(assignment)
     is_held = chunk_holders.workers >= 0
-    scale = completion_times(assignment, seconds, num_blocks)
+    first_completion = completion_times(assignment, seconds, num_blocks)
+    num_samples = len(seconds)
+    never_for_no_worker = np.full((num_samples, 1), np.inf)
+    seconds_by_worker = np.append(seconds, never_for_no_worker, axis=1).T.copy()
     search = Search(
-        seconds=np.append(seconds, np.full((len(seconds), 1), np.inf), axis=1).T.copy(),
+        seconds=seconds_by_worker,
         chunks=assignment.chunks.copy(),
         workers=np.where(is_held, chunk_holders.workers, assignment.num_workers),
         slots=np.where(is_held, chunk_holders.slots, 0),
-        times=np.zeros((assignment.num_chunks, len(seconds))),
-        scale=np.where(scale > 0, scale, 1.0),
+        times=np.zeros((assignment.num_chunks, num_samples)),
+        scale=np.where(first_completion > 0, first_completion, 1.0),
         num_blocks=num_blocks,
     )
-    for chunk_ids in np.array_split(np.arange(assignment.num_chunks), 1 + search.times.size // BATCH):
+    num_batches = 1 + search.times.size // BATCH
+    for chunk_ids in np.array_split(np.arange(assignment.num_chunks), num_batches):
         search.times[chunk_ids] = _chunk_times(search, chunk_ids, search.slots[chunk_ids])
     return search
 

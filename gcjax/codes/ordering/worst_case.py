@@ -68,7 +68,8 @@ def q_max_bound(assignment: Assignment, *, num_blocks: int = 1) -> int:
       ValueError: if a chunk has fewer holders than `num_blocks`.
     """
     chunk_holders = enough_holders(assignment, num_blocks)
-    return 1 + int(assignment.loads.sum()) - min_slack_bound(assignment, chunk_holders, num_blocks)
+    total_work = int(assignment.loads.sum())
+    return 1 + total_work - min_slack_bound(assignment, chunk_holders, num_blocks)
 
 
 def ordering_gap(assignment: Assignment, *, num_blocks: int = 1) -> Ordering:
@@ -122,7 +123,9 @@ def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
 
 def _q_max(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> int:
     """`q_max` of an assignment whose holders are known."""
-    return 1 + int(assignment.loads.sum()) - int(slack(remaining_work(assignment, chunk_holders, num_blocks)).min())
+    total_work = int(assignment.loads.sum())
+    smallest_slack = int(slack(remaining_work(assignment, chunk_holders, num_blocks)).min())
+    return 1 + total_work - smallest_slack
 
 
 def enough_holders(assignment: Assignment, num_blocks: int) -> Holders:

@@ -118,9 +118,9 @@ def _noise(scores: np.ndarray) -> np.ndarray:
     With a correlation r of neighbours, differences of scores that are 1 and 2 apart have half variances v (1 - r) and
     v (1 - r^2), and the noise of a mean is v (1 + r) / (1 - r) / n.
     """
-    next_to, two_apart = (((scores[lag:] - scores[:-lag]) ** 2).mean(axis=0) / 2 for lag in (1, 2))  # half variances
-    neighbour_correlation = np.clip(two_apart / np.maximum(next_to, 1e-12) - 1, 0, _MAX_CORRELATION)
-    noise = np.sqrt(next_to * (1 + neighbour_correlation)) / (1 - neighbour_correlation)
+    semivariance_1, semivariance_2 = (((scores[lag:] - scores[:-lag]) ** 2).mean(axis=0) / 2 for lag in (1, 2))
+    neighbour_correlation = np.clip(semivariance_2 / np.maximum(semivariance_1, 1e-12) - 1, 0, _MAX_CORRELATION)
+    noise = np.sqrt(semivariance_1 * (1 + neighbour_correlation)) / (1 - neighbour_correlation)
     return np.maximum(noise, _MIN_NOISE)
 
 

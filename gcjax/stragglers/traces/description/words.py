@@ -35,7 +35,8 @@ def sentence(
       slowdown: what-if.
     """
     cost = f"{100 * verdict.cost:.3g} % of the iteration"
-    if verdict.cost_of_computing > 1.005 * verdict.cost:
+    is_other_when_rounded = verdict.cost_of_computing > 1.005 * verdict.cost
+    if is_other_when_rounded:
         cost += f" ({100 * verdict.cost_of_computing:.3g} % of its computing)"
     failed_sentence = f" {_with_steps('Failed', failures, len(failures), names)}" if failures else ""
     if verdict.kind == "passing" and not verdict.workers:

@@ -136,8 +136,9 @@ def _log_probability_of_lengths(slow: np.ndarray, burst: Burst) -> np.ndarray:
 def _likeliest_burst(slow: np.ndarray) -> Burst:
     """The parameters of the largest likelihood."""
     num_workers, longest_burst, widest_window = slow.shape[1], int(steps_slow_so_far(slow).max()), _least_gap(slow)
-    if longest_burst > widest_window:
-        longest_burst, widest_window = 1, 1  # every slow unit a burst of its own
+    is_every_slow_unit_a_burst = longest_burst > widest_window
+    if is_every_slow_unit_a_burst:
+        longest_burst, widest_window = 1, 1
     likelihoods_and_bursts = []
     for window in range(max(longest_burst, widest_window - _NUM_WINDOWS + 1), widest_window + 1):
         history = rounds(slow, window)
