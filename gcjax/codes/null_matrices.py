@@ -68,7 +68,8 @@ def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: 
         matrix = lengths * directions
         # The lengths are changed as little as makes the columns add up to zero.
         ones_in_row_space = np.linalg.lstsq(matrix.T, np.ones(num_workers))[0] @ matrix
-        yield matrix * (1 - ones_in_row_space)
+        length_factors = 1 - ones_in_row_space
+        yield matrix * length_factors
 
 
 def _neighbour_penalties(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:

@@ -135,7 +135,8 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
         straggler_ids = jnp.nonzero(is_straggler, size=num_tolerated, fill_value=assignment.num_workers)[0]
         straggler_rows = jnp.asarray(rows_with_zeros, default_float())[straggler_ids]
         straggler_rows = straggler_rows.reshape(num_tolerated * num_messages, -1)
-        coordinates = least_norm(straggler_rows[:, :-num_blocks], -straggler_rows[:, -num_blocks:])
+        straggler_null_rows, straggler_weights = straggler_rows[:, :-num_blocks], straggler_rows[:, -num_blocks:]
+        coordinates = least_norm(straggler_null_rows, -straggler_weights)
         all_rows = jnp.asarray(scaled_rows, default_float())
         null_combination = jnp.einsum("wmd,da->wma", all_rows[..., :-num_blocks], coordinates, precision="highest")
         weights = jnp.where(is_straggler[:, None, None], 0, all_rows[..., -num_blocks:] + null_combination)

@@ -141,14 +141,23 @@ def _geometries(q: int, max_points: int) -> Iterator[Design]:
         if q**d > max_points:
             return
         # Points of the projective geometries of d - 2, d - 1 and d dimensions.
-        lower, middle, upper = ((q**num_entries - 1) // (q - 1) for num_entries in (d - 1, d, d + 1))
+        points_d_minus_2, points_d_minus_1, points_d = (
+            (q**num_entries - 1) // (q - 1) for num_entries in (d - 1, d, d + 1)
+        )
         make_affine = functools.partial(_affine_incidence, d, q)
         yield Design(
-            points=q**d, blocks=q * middle, replication=middle, size=q ** (d - 1), shared=lower, make=make_affine
+            points=q**d,
+            blocks=q * points_d_minus_1,
+            replication=points_d_minus_1,
+            size=q ** (d - 1),
+            shared=points_d_minus_2,
+            make=make_affine,
         )
-        if upper <= max_points:
+        if points_d <= max_points:
             make_projective = functools.partial(_projective_incidence, d, q)
-            yield _symmetric_design(points=upper, size=middle, shared=lower, make=make_projective)
+            yield _symmetric_design(
+                points=points_d, size=points_d_minus_1, shared=points_d_minus_2, make=make_projective
+            )
 
 
 def _missing_one_incidence(v: int) -> np.ndarray:

@@ -99,11 +99,10 @@ def _reorder_chunks(
     tie_breaks = 0.5 * rng.random(own_work.shape)  # below 1: only ties are broken
     slack_of_others = np.where(is_held, slack_of_others + tie_breaks, -INFINITE)
     # From the last position (remaining work 1) to the first: the chunk that keeps the largest slack there.
-    for remaining in range(1, load + 1):
-        rows_with_position = np.flatnonzero(work.loads[workers] >= remaining)
-        best_column = (slack_of_others[rows_with_position] + np.minimum(remaining, cap[rows_with_position])).argmax(
-            axis=1
-        )
-        work.flat_values[positions[rows_with_position, best_column]] = remaining
-        slack_of_others[rows_with_position, best_column] = -INFINITE  # it has its position
+    for work_left in range(1, load + 1):
+        rows = np.flatnonzero(work.loads[workers] >= work_left)
+        slack_at_position = slack_of_others[rows] + np.minimum(work_left, cap[rows])
+        best_column = slack_at_position.argmax(axis=1)
+        work.flat_values[positions[rows, best_column]] = work_left
+        slack_of_others[rows, best_column] = -INFINITE  # it has its position
     terms_of_chunk[:, chunks[is_held]] = slack_terms(work, chunks[is_held])
