@@ -70,12 +70,12 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
         progress = check_progress(assignment, progress)
         # Adding zero makes the indices depend on the progress, so that under vmap the masks stay the outermost axis;
         # with constant indices XLA puts them innermost and then copies all coefficients.
-        zero_of_progress = progress[0] * 0
-        is_finished = progress[chunk_holders.workers + zero_of_progress] > chunk_holders.slots
+        traced_zero = progress[0] * 0
+        is_finished = progress[chunk_holders.workers + traced_zero] > chunk_holders.slots
         if ragged_holders:
             is_finished = is_finished & (chunk_holders.workers >= 0)
         solution, squared_distances = solve_chunk_systems(is_finished)
-        encode = solution.reshape(-1, num_blocks)[flat_positions + zero_of_progress]
+        encode = solution.reshape(-1, num_blocks)[flat_positions + traced_zero]
         if ragged_loads:
             encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
         decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(rows[:, None], default_float()), 0)
