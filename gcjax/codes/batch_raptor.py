@@ -121,8 +121,9 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
         """
         copies_to_add, weights = copies_and_weights
         is_of_round = round_known == num_rounds - 1 - num_rounds_weighed
+        no_weights = jnp.zeros_like(weights)
         sender_or_dropped = jnp.where(is_of_round, sender_of_batch, num_workers)
-        added_weights = jnp.zeros_like(weights).at[sender_or_dropped].add(copies_to_add, mode="drop")
+        added_weights = no_weights.at[sender_or_dropped].add(copies_to_add, mode="drop")
         copies_in_messages = jnp.where(is_held, added_weights[:, None], 0)
         return copies_to_add.at[batch_of_slot].add(-copies_in_messages), weights + added_weights
 

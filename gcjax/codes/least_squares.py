@@ -95,11 +95,10 @@ def least_norm(matrix: jax.Array, target: jax.Array) -> jax.Array:
     """
     left_vectors, singular_values, right_vectors = jnp.linalg.svd(matrix, full_matrices=False)
     is_above_rounding = singular_values > jnp.finfo(matrix.dtype).eps * singular_values[0]
-    inverse_values = jnp.where(is_above_rounding, 1 / jnp.where(is_above_rounding, singular_values, 1), 0)
+    inverses = jnp.where(is_above_rounding, 1 / jnp.where(is_above_rounding, singular_values, 1), 0)
     solution = jnp.zeros((matrix.shape[1], target.shape[1]), matrix.dtype)
     for _ in range(NUM_REFINEMENTS):
-        error = target - matrix @ solution
-        solution = solution + right_vectors.T @ (inverse_values[:, None] * (left_vectors.T @ error))
+        solution = solution + right_vectors.T @ (inverses[:, None] * (left_vectors.T @ (target - matrix @ solution)))
     return solution
 
 
