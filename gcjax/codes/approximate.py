@@ -29,11 +29,11 @@ def one_step(assignment: Assignment) -> GradientCode:
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """float[W, 1, 1]: N over the number of chunks in all sums, the same for every worker."""
-        num_summed = jnp.sum(encode, dtype=encode.dtype)  # all coefficients are 1, so their sum counts chunks
-        return jnp.broadcast_to(assignment.num_chunks / num_summed.clip(1), (assignment.num_workers, 1, 1))
+        num_chunks_in_sums = jnp.sum(encode, dtype=encode.dtype)  # all coefficients are 1, so their sum counts chunks
+        return jnp.broadcast_to(assignment.num_chunks / num_chunks_in_sums.clip(1), (assignment.num_workers, 1, 1))
 
-    first_chunk = np.ones((assignment.num_workers, 1), int)  # a message is sent from its first chunk on
-    return fixed_code(assignment, np.ones(assignment.chunks.shape), needs=first_chunk, decode=decode)
+    plain_sums, one_chunk = np.ones(assignment.chunks.shape), np.ones((assignment.num_workers, 1), int)
+    return fixed_code(assignment, plain_sums, needs=one_chunk, decode=decode)  # sent from the first chunk on
 
 
 @comparable
@@ -47,12 +47,13 @@ def optimal_decoding(assignment: Assignment, *, max_iterations: int | None = Non
       assignment: who holds what.
       max_iterations: see `gcjax.codes.least_squares`; up to 512 workers a dense solve, beyond an iterative one.
     """
-    solve = least_squares(assignment, 1, 1, max_iterations=max_iterations)
+    weights_of_least_residual = least_squares(assignment, num_messages=1, num_blocks=1, max_iterations=max_iterations)
+    plain_sums, one_chunk = np.ones(assignment.chunks.shape), np.ones((assignment.num_workers, 1), int)
     return fixed_code(
         assignment,
-        np.ones(assignment.chunks.shape),
-        needs=np.ones((assignment.num_workers, 1), int),  # a message is sent from its first chunk on
-        decode=lambda progress, encode: solve(encode),
+        plain_sums,
+        needs=one_chunk,  # a message is sent from its first chunk on
+        decode=lambda progress, encode: weights_of_least_residual(encode),
     )
 
 

@@ -136,21 +136,22 @@ def holders(assignment: Assignment) -> Holders:
     """Inverts an assignment in O(W·K): who holds each chunk, and at which position."""
     workers, slots = np.nonzero(assignment.chunks >= 0)
     chunks = assignment.chunks[workers, slots]
-    order = np.argsort(chunks, kind="stable")
-    workers, slots, chunks = workers[order], slots[order], chunks[order]
-    counts = np.bincount(chunks, minlength=assignment.num_chunks)
-    # 0, 1, ... within the entries of each chunk, which are consecutive now
-    holder_rank = np.arange(chunks.size) - np.repeat(np.cumsum(counts) - counts, counts)
-    table = np.full((2, assignment.num_chunks, max(counts.max(), 1)), -1, dtype=np.int32)  # [workers and slots, N, R]
-    table[0, chunks, holder_rank] = workers
-    table[1, chunks, holder_rank] = slots
-    return Holders(workers=table[0], slots=table[1])
+    by_chunk = np.argsort(chunks, kind="stable")
+    workers, slots, chunks = workers[by_chunk], slots[by_chunk], chunks[by_chunk]
+    num_holders = np.bincount(chunks, minlength=assignment.num_chunks)
+    first_entry_of_chunk = np.cumsum(num_holders) - num_holders
+    holder_rank = np.arange(chunks.size) - np.repeat(first_entry_of_chunk, num_holders)  # 0, 1, ... for each chunk
+    no_holders = np.full((assignment.num_chunks, max(num_holders.max(), 1)), -1, dtype=np.int32)
+    workers_of_chunk, slots_of_chunk = no_holders.copy(), no_holders.copy()
+    workers_of_chunk[chunks, holder_rank] = workers
+    slots_of_chunk[chunks, holder_rank] = slots
+    return Holders(workers=workers_of_chunk, slots=slots_of_chunk)
 
 
-def gather_by_chunk(values: jax.Array, inverse: Holders) -> jax.Array:
+def gather_by_chunk(values: jax.Array, chunk_holders: Holders) -> jax.Array:
     """Rearranges `values[W, K, ...]` to `[N, R, ...]`, with zeros where a chunk has fewer than R holders."""
-    is_held = jnp.asarray(inverse.workers >= 0).reshape(inverse.workers.shape + (1,) * (values.ndim - 2))
-    return jnp.where(is_held, values[inverse.workers, inverse.slots], jnp.zeros((), values.dtype))
+    is_held = jnp.asarray(chunk_holders.workers >= 0).reshape(chunk_holders.workers.shape + (1,) * (values.ndim - 2))
+    return jnp.where(is_held, values[chunk_holders.workers, chunk_holders.slots], jnp.zeros((), values.dtype))
 
 
 def chunk_coefficients(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> jax.Array:
@@ -164,8 +165,8 @@ def chunk_coefficients(assignment: Assignment, encode: jax.Array, decode: jax.Ar
     Returns:
       float[N, L, L]: entry [c, a, b] multiplies block b of chunk c's gradient in block a of the estimate.
     """
-    products = jnp.einsum("wma,wmkb->wkab", decode, encode)
-    return gather_by_chunk(products, holders(assignment)).sum(axis=1)
+    products_by_slot = jnp.einsum("wma,wmkb->wkab", decode, encode)
+    return gather_by_chunk(products_by_slot, holders(assignment)).sum(axis=1)
 
 
 def residual(assignment: Assignment, encode: jax.Array, decode: jax.Array) -> jax.Array:
@@ -184,7 +185,8 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
     """
     progress = _as_array("progress", progress)
     shape, dtype = progress.shape, progress.dtype
-    if shape == (assignment.num_workers,) and jnp.issubdtype(dtype, jnp.bool_):
+    is_whole_load_mask = shape == (assignment.num_workers,) and jnp.issubdtype(dtype, jnp.bool_)
+    if is_whole_load_mask:
         return jnp.where(jnp.asarray(progress), jnp.asarray(assignment.loads), 0)
     if shape != (assignment.num_workers,) or not jnp.issubdtype(dtype, jnp.integer):
         raise ValueError(
@@ -192,14 +194,15 @@ def check_progress(assignment: Assignment, progress: Any) -> jax.Array:
             f"bool[{assignment.num_workers}], who has finished the whole load; got {dtype}{list(shape)}. "
             "Was it made for another assignment?"
         )
-    if not isinstance(progress, jax.core.Tracer):
+    is_concrete = not isinstance(progress, jax.core.Tracer)
+    if is_concrete:
         num_finished = np.asarray(progress)
         wrong_workers = np.flatnonzero((num_finished < 0) | (num_finished > assignment.loads))
         if wrong_workers.size:
-            w = wrong_workers[0]
+            worker = wrong_workers[0]
             raise ValueError(
-                f"progress must lie between 0 and the worker's load; got {num_finished[w]} for worker {w}, "
-                f"which holds {assignment.loads[w]} chunks."
+                f"progress must lie between 0 and the worker's load; got {num_finished[worker]} for worker {worker}, "
+                f"which holds {assignment.loads[worker]} chunks."
             )
     return jnp.asarray(progress, jnp.int32)
 

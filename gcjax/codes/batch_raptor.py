@@ -19,14 +19,14 @@ class _Peeling(NamedTuple):
 
     Attributes:
       num_rounds: int32[], rounds so far.
-      known_in: int32[batches], the round in which each batch became known, or -1.
-      sender: int32[batches], the worker whose message gave it, or -1.
+      round_known: int32[batches], the round in which each batch became known, or -1.
+      sender_of_batch: int32[batches], the worker whose message gave it, or -1.
       is_growing: bool[], whether the last round gave any batch.
     """
 
     num_rounds: jax.Array
-    known_in: jax.Array
-    sender: jax.Array
+    round_known: jax.Array
+    sender_of_batch: jax.Array
     is_growing: jax.Array
 
 
@@ -63,15 +63,16 @@ def batch_raptor(
     num_batches = max(num_chunks // batch_size, 1)
     rng = host_generator(rng_key)
     probabilities = _degree_probabilities(error)
-    degrees = np.minimum(1 + rng.choice(probabilities.size, num_workers, p=probabilities), num_batches)
-    batches = random_assignment(rng, degrees, num_batches)
+    drawn_degrees = 1 + rng.choice(probabilities.size, num_workers, p=probabilities)  # the first is that of degree 1
+    batches = random_assignment(rng, np.minimum(drawn_degrees, num_batches), num_batches)
     assignment = _chunk_assignment(batches, num_chunks)
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """float[W, 1, 1]: the peeling weights of the messages of whole workers."""
         return peel(batches, progress >= assignment.loads)[:, None, None]
 
-    return fixed_code(assignment, np.ones(assignment.chunks.shape), decode=decode)
+    plain_sums = np.ones(assignment.chunks.shape)
+    return fixed_code(assignment, plain_sums, decode=decode)
 
 
 def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
@@ -86,53 +87,66 @@ def peel(batches: Assignment, finished: jax.Array) -> jax.Array:
     """
     is_held, batch_of_slot = batches.chunks >= 0, jnp.asarray(batches.chunks.clip(0))
     worker_ids = jnp.arange(batches.num_workers, dtype=jnp.int32)
-    num_batches = batches.num_chunks
+    num_batches, num_workers = batches.num_chunks, batches.num_workers
 
-    def peel_round(state: _Peeling) -> _Peeling:
+    def peel_round(peeling: _Peeling) -> _Peeling:
         """One round: every message of a finished worker of which one batch is unknown gives that batch.
 
         `batch_of_slot int[W, K]` are the batches in each worker's message, where `is_held bool[W, K]`.
         """
-        num_rounds, known_in, sender, _ = state
-        is_unknown = is_held & (known_in[batch_of_slot] < 0)
+        this_round, round_known, sender_of_batch, _ = peeling
+        is_unknown = is_held & (round_known[batch_of_slot] < 0)
         gives_batch = finished & (is_unknown.sum(axis=1) == 1)
         unknown_batch = jnp.max(jnp.where(is_unknown, batch_of_slot, -1), axis=1)
-        given_batch = jnp.where(gives_batch, unknown_batch, num_batches)  # out of bounds: dropped
-        new_sender = jnp.full(num_batches, -1, jnp.int32).at[given_batch].max(worker_ids, mode="drop")
+        given_batch_or_dropped = jnp.where(gives_batch, unknown_batch, num_batches)
+        no_sender = jnp.full(num_batches, -1, jnp.int32)
+        new_sender = no_sender.at[given_batch_or_dropped].max(worker_ids, mode="drop")
         is_new = new_sender >= 0
-        known_in, sender = jnp.where(is_new, num_rounds, known_in), jnp.where(is_new, new_sender, sender)
-        return _Peeling(num_rounds + 1, known_in, sender, jnp.any(is_new))
+        round_known = jnp.where(is_new, this_round, round_known)
+        sender_of_batch = jnp.where(is_new, new_sender, sender_of_batch)
+        return _Peeling(this_round + 1, round_known, sender_of_batch, is_growing=jnp.any(is_new))
 
     unknown_yet = jnp.full(num_batches, -1, jnp.int32)
     initial = _Peeling(jnp.zeros((), jnp.int32), unknown_yet, unknown_yet, jnp.ones((), bool))
-    num_rounds, known_in, sender, _ = jax.lax.while_loop(lambda state: state.is_growing, peel_round, initial)
+    num_rounds, round_known, sender_of_batch, _ = jax.lax.while_loop(
+        lambda peeling: peeling.is_growing, peel_round, initial
+    )
 
-    def weigh_round(i: jax.Array, state: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
-        """Step i, for the batches of the i-th last round: adds their messages, takes the other batches in them off."""
-        num_missing, weights = state  # [batches], how often each must still be added, perhaps below 0; [W]
-        known_now = known_in == num_rounds - 1 - i
-        added = jnp.zeros_like(weights).at[jnp.where(known_now, sender, worker_ids.size)].add(num_missing, mode="drop")
-        num_used = jnp.where(is_held, added[:, None], 0)
-        return num_missing.at[batch_of_slot].add(-num_used), weights + added
+    def weigh_senders_of_round(
+        num_rounds_weighed: jax.Array, copies_and_weights: tuple[jax.Array, jax.Array]
+    ) -> tuple[jax.Array, jax.Array]:
+        """From the last round to the first: adds the messages that gave its batches, takes the other batches off.
 
-    one_copy_each = jnp.ones(num_batches, jnp.int32), jnp.zeros(worker_ids.size, jnp.int32)
-    return jax.lax.fori_loop(0, num_rounds, weigh_round, one_copy_each)[1]
+        Copies int[batches]: how often each batch must still be added, perhaps below 0; weights int[W].
+        """
+        copies_to_add, weights = copies_and_weights
+        is_of_round = round_known == num_rounds - 1 - num_rounds_weighed
+        no_weights = jnp.zeros_like(weights)
+        sender_or_dropped = jnp.where(is_of_round, sender_of_batch, num_workers)
+        added_weights = no_weights.at[sender_or_dropped].add(copies_to_add, mode="drop")
+        copies_in_messages = jnp.where(is_held, added_weights[:, None], 0)
+        return copies_to_add.at[batch_of_slot].add(-copies_in_messages), weights + added_weights
+
+    one_copy_each, no_weights = jnp.ones(num_batches, jnp.int32), jnp.zeros(num_workers, jnp.int32)
+    _, weights = jax.lax.fori_loop(0, num_rounds, weigh_senders_of_round, (one_copy_each, no_weights))
+    return weights
 
 
 def _degree_probabilities(error: float) -> np.ndarray:
     """float64[degrees]: the probabilities of the degrees 1, ..., D + 1 for the error ε; see `batch_raptor`."""
     max_degree = math.floor(1 / error)
-    u = 2 * error * (1 - 2 * error) / (1 - 4 * error) ** 2
-    k = np.arange(2, max_degree + 1)
-    weights = np.concatenate([[u], 1 / (k * (k - 1)), [1 / max_degree]])
+    weight_of_degree_1 = 2 * error * (1 - 2 * error) / (1 - 4 * error) ** 2
+    middle_degrees = np.arange(2, max_degree + 1)
+    weights = np.concatenate([[weight_of_degree_1], 1 / (middle_degrees * (middle_degrees - 1)), [1 / max_degree]])
     return weights / weights.sum()
 
 
 def _chunk_assignment(batches: Assignment, num_chunks: int) -> Assignment:
     """Each worker with the chunks of its batches, in place of the batches."""
     chunks_of_batch = np.array_split(np.arange(num_chunks), batches.num_chunks)
-    chunk_rows = [np.concatenate([chunks_of_batch[batch] for batch in row[row >= 0]]) for row in batches.chunks]
-    chunks = np.full((len(chunk_rows), max(map(len, chunk_rows))), -1, np.int32)
-    for worker, row in enumerate(chunk_rows):
-        chunks[worker, : len(row)] = row
-    return Assignment(chunks, num_chunks)
+    held_batches = [slots[slots >= 0] for slots in batches.chunks]
+    held_chunks = [np.concatenate([chunks_of_batch[batch] for batch in own_batches]) for own_batches in held_batches]
+    padded_chunks = np.full((len(held_chunks), max(map(len, held_chunks))), -1, np.int32)
+    for worker, own_chunks in enumerate(held_chunks):
+        padded_chunks[worker, : len(own_chunks)] = own_chunks
+    return Assignment(padded_chunks, num_chunks)

@@ -33,7 +33,10 @@ def bibd(num_workers: int, *, load: int) -> GradientCode:
         weight = load / (load + num_shared * (num_finished - 1)).clip(1).astype(encode.dtype)
         return jnp.broadcast_to(weight, (num_workers, 1, 1))
 
-    ones = np.ones((num_workers, load))
-    return fixed_code(
-        assignment, ones, decode=decode, completion=lambda arrivals: arrivals.max()
-    )  # exact with everybody
+    plain_sums = np.ones((num_workers, load))
+
+    def last_arrival(arrivals: jax.Array) -> jax.Array:
+        """The sum is exact with everybody's message."""
+        return arrivals.max()
+
+    return fixed_code(assignment, plain_sums, decode=decode, completion=last_arrival)

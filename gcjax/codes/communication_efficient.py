@@ -7,7 +7,13 @@ from gcjax import _validate
 from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import GradientCode, host_generator
 from gcjax.codes.fixed import fastest_decode, fixed_code
-from gcjax.codes.mds import chebyshev_generator, check_tolerance, dual, interpolating_coefficients, unit_messages
+from gcjax.codes.mds import (
+    chebyshev_generator,
+    check_tolerance,
+    full_weights_and_null_basis,
+    interpolating_coefficients,
+    unit_messages,
+)
 from gcjax.codes.redundancy import check_full_residual, full_residual, redundancy_of, redundant_decode
 from gcjax.equality import comparable
 
@@ -43,16 +49,17 @@ def communication_efficient(
     _validate.choice("generator", generator, ("random", "vandermonde"))
     num_needed = num_workers - num_stragglers  # workers that decode
     if generator == "vandermonde":
-        matrix = chebyshev_generator(num_needed, num_workers)
+        generator_matrix = chebyshev_generator(num_needed, num_workers)
     elif rng_key is None:
         raise ValueError("communication_efficient with generator='random' needs rng_key; got None.")
     else:
-        matrix = host_generator(rng_key).normal(size=(num_needed, num_workers))
+        generator_matrix = host_generator(rng_key).normal(size=(num_needed, num_workers))
     assignment = cyclic(num_workers, load=num_stragglers + num_blocks)
-    weights, null_basis = dual(matrix, num_blocks)
-    unscaled = interpolating_coefficients(assignment, weights, null_basis)
-    lengths, coefficients = np.sqrt((unscaled**2).sum(axis=(2, 3)))[..., None], unit_messages(unscaled)
-    redundancy = redundancy_of(coefficients, weights[:, None] * lengths, null_basis[:, None] * lengths)
+    full_weights, null_basis = full_weights_and_null_basis(generator_matrix, num_blocks)
+    unscaled_coefficients = interpolating_coefficients(assignment, full_weights, null_basis)
+    lengths = np.sqrt((unscaled_coefficients**2).sum(axis=(2, 3)))[..., None]
+    coefficients = unit_messages(unscaled_coefficients)
+    redundancy = redundancy_of(coefficients, full_weights[:, None] * lengths, null_basis[:, None] * lengths)
     name = f"Ye and Abbe's code with generator={generator!r}"
     check_full_residual(name, full_residual(coefficients, assignment, redundancy))
     return fixed_code(

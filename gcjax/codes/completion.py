@@ -18,13 +18,13 @@ def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.
 
     It is the earliest such time where the residual never grows with progress. (It can grow where messages do: the sum
     of the chunks finished so far may fit better than a later one.) It takes log2(W·K) plans, and a plan counts as
-    exact once `exact_enough`.
+    exact once `is_exact_enough`.
     """
     sorted_times = jnp.sort(jnp.where(assignment.chunks >= 0, finish, jnp.inf), axis=None)
 
     def decodes_exactly_at(time: jax.Array) -> jax.Array:
         """Whether what is finished by that time decodes exactly."""
-        return exact_enough(assignment, num_blocks, plan(progress_at(assignment, finish, time)).residual)
+        return is_exact_enough(assignment, num_blocks, plan(progress_at(assignment, finish, time)).residual)
 
     def bisection_step(_: int, num_chunks: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, jax.Array]:
         """Numbers of chunks half as far apart, by one plan: too few of the earliest ones, and enough of them."""
@@ -40,7 +40,7 @@ def bisection(assignment: Assignment, num_blocks: int, plan: _Plan, finish: jax.
     return jnp.where(enough <= sorted_times.size, sorted_times[(enough - 1).clip(0, sorted_times.size - 1)], jnp.inf)
 
 
-def exact_enough(assignment: Assignment, num_blocks: int, residual: jax.Array) -> jax.Array:
+def is_exact_enough(assignment: Assignment, num_blocks: int, residual: jax.Array) -> jax.Array:
     """Whether a residual is zero up to rounding: eps^(2/3), relative to the target's norm.
 
     That is strict, so that no round that waits for an exact sum ends early: with a piece of n workers left over, a
@@ -83,7 +83,7 @@ def joint_code(
         if stays_exact:
             return time
         residual = plan(progress_at(assignment, finish, time)).residual
-        time_if_exact = jnp.where(exact_enough(assignment, num_blocks, residual), time, jnp.inf)
+        time_if_exact = jnp.where(is_exact_enough(assignment, num_blocks, residual), time, jnp.inf)
         return jnp.minimum(time_if_exact, bisection(assignment, num_blocks, plan, finish))
 
     return GradientCode(

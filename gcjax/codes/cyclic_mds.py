@@ -5,7 +5,7 @@ import numpy as np
 from gcjax.codes.assignments.regular import cyclic
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
-from gcjax.codes.mds import as_blocks, check_tolerance
+from gcjax.codes.mds import check_tolerance, complex_as_real_blocks
 from gcjax.codes.redundancy import Redundancy, check_full_residual, full_residual, redundancy_of, redundant_decode
 from gcjax.equality import comparable
 
@@ -36,13 +36,13 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     """
     check_tolerance(num_workers, num_stragglers)
     is_real = (num_workers + num_stragglers) % 2 == 1
-    zeros = (num_workers - num_stragglers + 1) // 2 + np.arange(num_stragglers)
-    polynomial = np.poly(np.exp(2j * np.pi * zeros / num_workers)) if num_stragglers else np.ones(1)
+    zero_exponents = (num_workers - num_stragglers + 1) // 2 + np.arange(num_stragglers)
+    polynomial = np.poly(np.exp(2j * np.pi * zero_exponents / num_workers)) if num_stragglers else np.ones(1)
     polynomial = polynomial / np.linalg.norm(polynomial)
-    rows = np.tile(polynomial, (num_workers, 1))
-    coefficients = rows.real[:, None, :, None] if is_real else as_blocks(rows)
+    same_rows = np.tile(polynomial, (num_workers, 1))
+    coefficients = same_rows.real[:, None, :, None] if is_real else complex_as_real_blocks(same_rows)
     assignment = cyclic(num_workers, load=num_stragglers + 1)
-    redundancy = _redundancy(coefficients, polynomial, zeros, is_real)
+    redundancy = _redundancy(coefficients, polynomial, zero_exponents, is_real)
     check_full_residual("a cyclic MDS code", full_residual(coefficients, assignment, redundancy))
     return fixed_code(
         assignment,
@@ -53,21 +53,24 @@ def cyclic_mds(num_workers: int, *, num_stragglers: int) -> GradientCode:
     )
 
 
-def _redundancy(coefficients: np.ndarray, polynomial: np.ndarray, zeros: np.ndarray, is_real: bool) -> Redundancy:
+def _redundancy(
+    coefficients: np.ndarray, polynomial: np.ndarray, zero_exponents: np.ndarray, is_real: bool
+) -> Redundancy:
     """Equal weights decode from everybody; the powers of the s zeros are the weights with which the messages vanish.
 
     Args:
       coefficients: float[W, M, K, L], of the messages.
       polynomial: complex[s+1], the generator.
-      zeros: int[s], its zeros as exponents of the n-th root of unity.
+      zero_exponents: int[s], its zeros as exponents of the n-th root of unity.
       is_real: whether the code is real, L = M = 1.
     """
     num_workers = len(coefficients)
-    angles = 2 * np.pi * (np.arange(num_workers)[:, None] * zeros % num_workers) / num_workers
-    weights = np.full((num_workers, 1), 1 / polynomial.sum())
+    angles = 2 * np.pi * (np.arange(num_workers)[:, None] * zero_exponents % num_workers) / num_workers
+    equal_weights = np.full((num_workers, 1), 1 / polynomial.sum())
     if is_real:  # cos + sin: for zeros closed under conjugation, as independent as the powers themselves (Hartley)
         null_basis = (np.cos(angles) + np.sin(angles))[:, None]
-        return redundancy_of(coefficients, weights.real[:, None], null_basis)
+        return redundancy_of(coefficients, equal_weights.real[:, None], null_basis)
     # Complex numbers as 2×2 real blocks, since both halves of the gradient are sent.
-    powers = np.moveaxis(as_blocks(np.exp(1j * angles)), 3, 1).reshape(num_workers, 2, -1)
-    return redundancy_of(coefficients, np.swapaxes(as_blocks(weights)[:, :, 0], 1, 2), powers)
+    null_blocks = np.moveaxis(complex_as_real_blocks(np.exp(1j * angles)), 3, 1).reshape(num_workers, 2, -1)
+    weight_blocks = np.swapaxes(complex_as_real_blocks(equal_weights)[:, :, 0], 1, 2)
+    return redundancy_of(coefficients, weight_blocks, null_blocks)

@@ -53,11 +53,14 @@ def fixed_code(
     Raises:
       ValueError: if the shapes do not fit the assignment, or a coefficient is not finite.
     """
-    coefficients = _four_axes(assignment, coefficients)
+    coefficients = _coefficients_with_four_axes(assignment, coefficients)
     _, num_messages, _, num_blocks = coefficients.shape
-    loads, slots = np.maximum(assignment.loads, 1)[:, None], np.arange(assignment.load, dtype=np.int32)  # [W, 1], [K]
-    needs = np.broadcast_to(loads, (loads.size, num_messages)) if needs is None else _valid_needs(needs, loads.size)
-    weigh = decode or _ignoring_progress(least_squares(assignment, num_messages, num_blocks))
+    slots, num_workers = np.arange(assignment.load, dtype=np.int32), assignment.num_workers
+    whole_loads = np.maximum(assignment.loads, 1)[:, None]  # int[W, 1]
+    needs = (
+        np.broadcast_to(whole_loads, (num_workers, num_messages)) if needs is None else _valid_needs(needs, num_workers)
+    )
+    weigh_messages = decode or _ignoring_progress(least_squares(assignment, num_messages, num_blocks))
 
     def sent(progress: jax.Array) -> jax.Array:
         """bool[W, M]: which messages are sent: those whose `needs int[W, M]` chunks are finished."""
@@ -65,12 +68,12 @@ def fixed_code(
         return progress[:, None] >= jnp.asarray(needs, progress.dtype)
 
     def plan(progress: jax.Array) -> Coding:
-        """The `coefficients` of finished chunks in messages that are sent, and the weights that `weigh` gives these."""
+        """The coefficients of finished chunks in messages that are sent, and the weights of these messages."""
         progress = check_progress(assignment, progress)
         is_sent = sent(progress)[:, :, None, None]  # [W, M, 1, 1]
         is_finished = (slots[None] < progress[:, None])[:, None, :, None]  # [W, 1, K, 1]
         encode = jnp.where(is_sent & is_finished, jnp.asarray(coefficients, default_float()), 0)
-        weights = jnp.where(is_sent[..., 0], weigh(progress, encode).astype(encode.dtype), 0)
+        weights = jnp.where(is_sent[..., 0], weigh_messages(progress, encode).astype(encode.dtype), 0)
         return Coding(encode, weights, residual(assignment, encode, weights))
 
     def completion_time(finish: jax.Array) -> jax.Array:
@@ -88,14 +91,15 @@ def fixed_code(
         stays_exact = completion is not None or (decode is None and not _can_grow(coefficients, needs))
     return GradientCode(
         assignment=assignment, num_blocks=num_blocks, num_messages=num_messages, plan=plan, completion=completion_time,
-        sent=sent, whole_workers=bool((needs >= loads).all()), stays_exact=stays_exact,
+        sent=sent, whole_workers=bool((needs >= whole_loads).all()), stays_exact=stays_exact,
     )  # fmt: skip
 
 
 def _arrivals(assignment: Assignment, needs: np.ndarray, finish: jax.Array) -> jax.Array:
     """float[W, M]: when messages are ready; inf for those that need more than the load."""
-    last_slot = np.minimum(needs, np.maximum(assignment.loads, 1)[:, None]) - 1  # of the chunks that a message needs
-    return jnp.where(needs <= assignment.loads[:, None], finish[np.arange(len(needs))[:, None], last_slot], jnp.inf)
+    last_needed_slot = np.minimum(needs, np.maximum(assignment.loads, 1)[:, None]) - 1
+    needed_finish = finish[np.arange(len(needs))[:, None], last_needed_slot]
+    return jnp.where(needs <= assignment.loads[:, None], needed_finish, jnp.inf)
 
 
 def _can_grow(coefficients: np.ndarray, needs: np.ndarray) -> bool:
@@ -115,14 +119,14 @@ def fastest_decode(count: int) -> Completion:
     return lambda arrivals: jnp.sort(arrivals[:, 0])[count - 1]
 
 
-def _four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
+def _coefficients_with_four_axes(assignment: Assignment, coefficients: np.ndarray) -> np.ndarray:
     """float64[W, M, K, L], 0 where there is no chunk; raises `ValueError` for another shape or what is not finite."""
-    shape = (assignment.num_workers, assignment.load)
+    num_workers, load = assignment.num_workers, assignment.load
     array = np.asarray(coefficients, np.float64)
     array = array[:, None, :, None] if array.ndim == 2 else array
-    if array.ndim != 4 or (array.shape[0], array.shape[2]) != shape or 0 in array.shape:
+    if array.ndim != 4 or (array.shape[0], array.shape[2]) != (num_workers, load) or 0 in array.shape:
         raise ValueError(
-            f"coefficients must be float[W, K] or float[W, M, K, L] with W={shape[0]} and K={shape[1]}; "
+            f"coefficients must be float[W, K] or float[W, M, K, L] with W={num_workers} and K={load}; "
             f"got shape {np.shape(coefficients)}."
         )
     array = np.where((assignment.chunks >= 0)[:, None, :, None], array, 0.0)

@@ -33,11 +33,13 @@ def graph_code(num_workers: int, *, replication: int, rng_key: jax.Array) -> Gra
     _validate.integer("replication", replication, minimum=1)
     num_vertices, remainder = divmod(2 * num_workers, replication)
     if remainder or num_vertices <= replication:
-        min_workers = replication * (replication + 1) // 2  # of the complete graph, with R + 1 vertices
-        near = max(num_workers - num_workers % replication, -(-min_workers // replication) * replication)
+        edges_of_complete_graph = replication * (replication + 1) // 2  # with R + 1 vertices
+        smallest_multiple = -(-edges_of_complete_graph // replication) * replication
+        nearest = max(num_workers - num_workers % replication, smallest_multiple)
         raise ValueError(
             "a graph code needs a replication that divides 2 W and is smaller than the vertices 2 W / R; got "
-            f"num_workers={num_workers}, replication={replication}. Use num_workers={near} or {near + replication}."
+            f"num_workers={num_workers}, replication={replication}. Use "
+            f"num_workers={nearest} or {nearest + replication}."
         )
     graph = nx.random_regular_graph(replication, num_vertices, seed=int(jax.random.bits(_validate.rng_key(rng_key))))
     return whole_workers(optimal_decoding(edges(graph)))

@@ -12,6 +12,8 @@ from gcjax.codes.fixed import fastest_decode, fixed_code
 from gcjax.codes.mds import unit_messages
 from gcjax.equality import comparable
 
+NUM_DRAWS = 16  # of the random matrix
+
 
 @comparable
 def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: int, rng_key: jax.Array) -> GradientCode:
@@ -34,8 +36,8 @@ def heterogeneous(speeds: Sequence[float], *, num_chunks: int, num_stragglers: i
     num_workers = int(np.size(speeds))
     _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     assignment = proportional(speeds, num_chunks=num_chunks, replication=num_stragglers + 1)
-    rng, shape = host_generator(rng_key), (num_stragglers + 1, num_workers)
-    candidates = [_holder_coefficients(assignment, rng.normal(size=shape)) for _ in range(16)]
+    rng, matrix_shape = host_generator(rng_key), (num_stragglers + 1, num_workers)
+    candidates = [_holder_coefficients(assignment, rng.normal(size=matrix_shape)) for _ in range(NUM_DRAWS)]
     # The matrix that leads to the smallest coefficients: large ones are ill-conditioned.
     coefficients = min(candidates, key=lambda candidate: float(np.abs(candidate).max()))
     guaranteed = fastest_decode(int((assignment.loads > 0).sum()) - num_stragglers)

@@ -19,6 +19,10 @@ STEPS_PER_MESSAGE = 10
 """Conjugate gradients stop after so many steps for each message; exact numbers would need one, rounded ones more."""
 
 
+NUM_REFINEMENTS = 3
+"""Of a dense solution: the first loses as many digits as the condition number has."""
+
+
 class _Iterate(NamedTuple):
     """Where conjugate gradients stand.
 
@@ -27,14 +31,14 @@ class _Iterate(NamedTuple):
       weights: float[W, M, L].
       error: float[N, L, L], the target minus what the weights decode.
       direction: float[W, M, L], of the next step.
-      square: float[L], the squared norm of the gradient of each output block.
+      squared_gradient: float[L], the squared norm of the gradient of each output block.
     """
 
     num_steps: jax.Array
     weights: jax.Array
     error: jax.Array
     direction: jax.Array
-    square: jax.Array
+    squared_gradient: jax.Array
 
 
 def least_squares(
@@ -65,22 +69,23 @@ def least_squares(
 def message_matrix(assignment: Assignment, encode: jax.Array) -> jax.Array:
     """float[W·M, N·L]: the messages as rows over all blocks of all chunks; dense, for small sizes."""
     num_workers, num_messages, _, num_blocks = encode.shape
-    rows = jnp.zeros((num_workers, assignment.num_chunks, num_messages, num_blocks), encode.dtype)
-    index = np.arange(num_workers)[:, None], assignment.chunks.clip(0)
-    rows = rows.at[index].add(jnp.swapaxes(encode, 1, 2))  # [W, N, M, L]; empty slots add 0 to chunk 0
-    return jnp.swapaxes(rows, 1, 2).reshape(num_workers * num_messages, assignment.num_chunks * num_blocks)
+    by_worker_and_chunk = jnp.zeros((num_workers, assignment.num_chunks, num_messages, num_blocks), encode.dtype)
+    worker_and_chunk = np.arange(num_workers)[:, None], assignment.chunks.clip(0)  # empty slots add 0 to chunk 0
+    by_worker_and_chunk = by_worker_and_chunk.at[worker_and_chunk].add(jnp.swapaxes(encode, 1, 2))
+    by_message = jnp.swapaxes(by_worker_and_chunk, 1, 2)
+    return by_message.reshape(num_workers * num_messages, assignment.num_chunks * num_blocks)
 
 
 def _dense_solver(assignment: Assignment, num_messages: int, num_blocks: int) -> Callable[[jax.Array], jax.Array]:
     """`encode float[W, M, K, L] -> decode float[W, M, L]`: the least-norm solution of one dense system."""
-    target = np.tile(np.eye(num_blocks), (assignment.num_chunks, 1))
+    every_chunk_once = np.tile(np.eye(num_blocks), (assignment.num_chunks, 1))
 
-    def solve(encode: jax.Array) -> jax.Array:
+    def solve_for_weights(encode: jax.Array) -> jax.Array:
         """The decoding weights for one encoding."""
-        weights = least_norm(message_matrix(assignment, encode).T, jnp.asarray(target, default_float()))
+        weights = least_norm(message_matrix(assignment, encode).T, jnp.asarray(every_chunk_once, default_float()))
         return weights.reshape(-1, num_messages, num_blocks)
 
-    return solve
+    return solve_for_weights
 
 
 def least_norm(matrix: jax.Array, target: jax.Array) -> jax.Array:
@@ -88,12 +93,12 @@ def least_norm(matrix: jax.Array, target: jax.Array) -> jax.Array:
 
     Shapes: matrix float[rows, columns], target float[rows, L].
     """
-    left, values, right = jnp.linalg.svd(matrix, full_matrices=False)
-    is_significant = values > jnp.finfo(matrix.dtype).eps * values[0]  # the other singular values are rounding
-    inverse = jnp.where(is_significant, 1 / jnp.where(is_significant, values, 1), 0)
+    left_vectors, singular_values, right_vectors = jnp.linalg.svd(matrix, full_matrices=False)
+    is_above_rounding = singular_values > jnp.finfo(matrix.dtype).eps * singular_values[0]
+    inverses = jnp.where(is_above_rounding, 1 / jnp.where(is_above_rounding, singular_values, 1), 0)
     solution = jnp.zeros((matrix.shape[1], target.shape[1]), matrix.dtype)
-    for _ in range(3):  # refined: the first solution loses as many digits as the condition number has
-        solution = solution + right.T @ (inverse[:, None] * (left.T @ (target - matrix @ solution)))
+    for _ in range(NUM_REFINEMENTS):
+        solution = solution + right_vectors.T @ (inverses[:, None] * (left_vectors.T @ (target - matrix @ solution)))
     return solution
 
 
@@ -102,55 +107,59 @@ def _cgls_solver(assignment: Assignment, num_blocks: int, max_iterations: int) -
 
     Each of the L output blocks has a step length of its own, and stops when its gradient is zero up to rounding.
     """
-    inverse = holders(assignment)
+    chunk_holders = holders(assignment)
     is_held = jnp.asarray(assignment.chunks >= 0)[:, :, None, None]
 
     def solve(encode: jax.Array) -> jax.Array:
         """The decoding weights for one encoding, from weights 0 on."""
 
-        def to_chunks(weights: jax.Array) -> jax.Array:
+        def decode_to_chunks(weights: jax.Array) -> jax.Array:
             """What weights [W, M, La] decode: coefficients [N, Lb, La] of input block Lb in output block La."""
-            return gather_by_chunk(jnp.einsum("wmkb,wma->wkba", encode, weights), inverse).sum(axis=1)
+            return gather_by_chunk(jnp.einsum("wmkb,wma->wkba", encode, weights), chunk_holders).sum(axis=1)
 
-        def to_messages(chunks: jax.Array) -> jax.Array:
-            """The transpose of `to_chunks`: from [N, Lb, La] to [W, M, La]."""
+        def transposed_decode(chunks: jax.Array) -> jax.Array:
+            """The transpose of `decode_to_chunks`: from [N, Lb, La] to [W, M, La]."""
             return jnp.einsum("wmkb,wkba->wma", encode, jnp.where(is_held, chunks[assignment.chunks.clip(0)], 0))
 
-        eye = jnp.eye(num_blocks, dtype=encode.dtype)[None]
-        target = jnp.broadcast_to(eye, (assignment.num_chunks, num_blocks, num_blocks))
-        gradient = to_messages(target)
+        identity = jnp.eye(num_blocks, dtype=encode.dtype)[None]
+        every_chunk_once = jnp.broadcast_to(identity, (assignment.num_chunks, num_blocks, num_blocks))
+        gradient = transposed_decode(every_chunk_once)
         initial_square = (gradient**2).sum(axis=(0, 1))
         tolerance = (8 * jnp.finfo(encode.dtype).eps) ** 2 * initial_square
 
         def is_unfinished(state: _Iterate) -> jax.Array:
             """Whether a block's gradient is not yet zero up to rounding, and steps are left."""
-            return (state.num_steps < max_iterations) & jnp.any(state.square > tolerance)
+            return (state.num_steps < max_iterations) & jnp.any(state.squared_gradient > tolerance)
 
         def step(state: _Iterate) -> _Iterate:
             """One step of conjugate gradients; blocks that are done stay as they are."""
-            num_steps, weights, error, direction, square = state
-            decoded_direction = to_chunks(direction)
-            is_active = square > tolerance
-            decoded_square = (decoded_direction**2).sum(axis=(0, 1))
-            step_length = jnp.where(is_active, square / jnp.where(is_active, decoded_square, 1), 0)[None, None]
+            num_steps, weights, error, direction, squared_gradient = state
+            decoded_direction = decode_to_chunks(direction)
+            is_active = squared_gradient > tolerance
+            squared_decoded_direction = (decoded_direction**2).sum(axis=(0, 1))
+            step_length = jnp.where(
+                is_active, squared_gradient / jnp.where(is_active, squared_decoded_direction, 1), 0
+            )[None, None]
             weights, error = weights + step_length * direction, error - step_length * decoded_direction
-            gradient = to_messages(error)
-            new_square = (gradient**2).sum(axis=(0, 1))
-            ratio = jnp.where(is_active, new_square / jnp.where(is_active, square, 1), 0)[None, None]
+            gradient = transposed_decode(error)
+            new_squared_gradient = (gradient**2).sum(axis=(0, 1))
+            direction_ratio = jnp.where(is_active, new_squared_gradient / jnp.where(is_active, squared_gradient, 1), 0)[
+                None, None
+            ]
             return _Iterate(
                 num_steps=num_steps + 1,
                 weights=weights,
                 error=error,
-                direction=gradient + ratio * direction,
-                square=jnp.where(is_active, new_square, square),
+                direction=gradient + direction_ratio * direction,
+                squared_gradient=jnp.where(is_active, new_squared_gradient, squared_gradient),
             )
 
         initial = _Iterate(
             num_steps=jnp.zeros((), jnp.int32),
             weights=jnp.zeros_like(gradient),
-            error=target,
+            error=every_chunk_once,
             direction=gradient,
-            square=initial_square,
+            squared_gradient=initial_square,
         )
         return jax.lax.while_loop(is_unfinished, step, initial).weights
 

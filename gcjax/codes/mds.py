@@ -23,21 +23,23 @@ def interpolating_coefficients(assignment: Assignment, weights: np.ndarray, null
 
     Args:
       assignment: who holds what; every chunk has s + L holders.
-      weights: float[n, L], with `V weights = [0; I]` (see `dual`).
+      weights: float[n, L], with `V weights = [0; I]` (see `full_weights_and_null_basis`).
       null_basis: float[n, s], a basis of what V maps to zero.
 
     Returns:
       float[W, 1, K, L].
     """
-    inverse, num_blocks = holders(assignment), weights.shape[1]
-    systems = np.concatenate([null_basis, weights], axis=1)[inverse.workers]  # [N, holders, s + L], of equal sizes
-    right_side = np.eye(systems.shape[1])[:, -num_blocks:]
+    chunk_holders, num_blocks = holders(assignment), weights.shape[1]
+    null_basis_and_weights = np.concatenate([null_basis, weights], axis=1)
+    transposed_systems = null_basis_and_weights[chunk_holders.workers]  # [N, holders, s + L], all of one size
+    zeros_and_identity = np.eye(transposed_systems.shape[1])[:, -num_blocks:]
+    coefficients_of_holders = np.linalg.solve(np.swapaxes(transposed_systems, 1, 2), zeros_and_identity[None])
     coefficients = np.zeros((*assignment.chunks.shape, num_blocks))
-    coefficients[inverse.workers, inverse.slots] = np.linalg.solve(np.swapaxes(systems, 1, 2), right_side[None])
+    coefficients[chunk_holders.workers, chunk_holders.slots] = coefficients_of_holders
     return coefficients[:, None]
 
 
-def dual(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
+def full_weights_and_null_basis(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray]:
     """The least weights float[n, L] with `V weights = [0; I]`, and an orthonormal basis float[n, s] of V's null space.
 
     Args:
@@ -45,9 +47,11 @@ def dual(generator: np.ndarray, num_blocks: int) -> tuple[np.ndarray, np.ndarray
       num_blocks: L.
     """
     num_needed = generator.shape[0]
-    basis, upper = np.linalg.qr(generator.T, mode="complete")  # V' = Q U; the last s columns of Q are the null space
-    right_side = np.eye(num_needed)[:, num_needed - num_blocks :]
-    return basis[:, :num_needed] @ np.linalg.solve(upper[:num_needed].T, right_side), basis[:, num_needed:]
+    orthonormal, triangular = np.linalg.qr(generator.T, mode="complete")
+    row_space, null_space = orthonormal[:, :num_needed], orthonormal[:, num_needed:]
+    zeros_and_identity = np.eye(num_needed)[:, num_needed - num_blocks :]
+    weights = row_space @ np.linalg.solve(triangular[:num_needed].T, zeros_and_identity)
+    return weights, null_space
 
 
 def unit_messages(coefficients: np.ndarray) -> np.ndarray:
@@ -56,7 +60,7 @@ def unit_messages(coefficients: np.ndarray) -> np.ndarray:
     return coefficients / np.where(norms > 0, norms, 1)
 
 
-def as_blocks(coefficients: np.ndarray) -> np.ndarray:
+def complex_as_real_blocks(coefficients: np.ndarray) -> np.ndarray:
     """Complex coefficients `[W, K]` as real ones `[W, 2, K, 2]`.
 
     The first half of the gradient is taken as the real, the second as the imaginary part of a complex gradient of half
@@ -81,9 +85,9 @@ def round_robin(num_chunks: int, loads: np.ndarray) -> Assignment:
     With loads that add up to N·R and none above N every chunk has R holders.
     """
     # The place in the deal at which each worker's chunks begin; the remainder of a place by N is the chunk.
-    first_chunks = np.concatenate([[0], np.cumsum(loads)[:-1]])
+    first_place_in_deal = np.concatenate([[0], np.cumsum(loads)[:-1]])
     slots = np.arange(loads.max())
-    chunks = np.where(slots < loads[:, None], (first_chunks[:, None] + slots) % num_chunks, -1)
+    chunks = np.where(slots < loads[:, None], (first_place_in_deal[:, None] + slots) % num_chunks, -1)
     return Assignment(chunks.astype(np.int32), num_chunks)
 
 

@@ -27,23 +27,23 @@ def multi_message(assignment: Assignment) -> GradientCode:
     Args:
       assignment: who holds what, in which order; cyclic in the paper.
     """
-    inverse = holders(assignment)
+    chunk_holders = holders(assignment)
     num_messages = assignment.load
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """float[W, M, 1]: one over the number of copies of the chunk in each message."""
         is_finished = jnp.einsum("wkkb->wk", encode)  # message k has the coefficient 1 for a finished chunk k
-        num_copies = gather_by_chunk(is_finished, inverse).sum(axis=1)[assignment.chunks.clip(0)]
+        num_copies = gather_by_chunk(is_finished, chunk_holders).sum(axis=1)[assignment.chunks.clip(0)]
         return (is_finished / num_copies.clip(1))[..., None]
 
     def completion(arrivals: jax.Array) -> jax.Array:
         """When the last chunk has its first copy."""
-        is_held = inverse.workers >= 0
-        return jnp.where(is_held, arrivals[inverse.workers, inverse.slots], jnp.inf).min(axis=1).max()
+        is_held = chunk_holders.workers >= 0
+        return jnp.where(is_held, arrivals[chunk_holders.workers, chunk_holders.slots], jnp.inf).min(axis=1).max()
 
-    coefficients = np.eye(num_messages)[None, :, :, None] * (assignment.chunks >= 0)[:, None, :, None]
+    one_chunk_a_message = np.eye(num_messages)[None, :, :, None] * (assignment.chunks >= 0)[:, None, :, None]
     needs = np.broadcast_to(np.arange(1, num_messages + 1), assignment.chunks.shape)
-    return fixed_code(assignment, coefficients, needs=needs, decode=decode, completion=completion)
+    return fixed_code(assignment, one_chunk_a_message, needs=needs, decode=decode, completion=completion)
 
 
 @comparable
@@ -67,13 +67,15 @@ def coded_multi_message(num_workers: int, *, levels: Sequence[int], rng_key: jax
         raise ValueError(f"levels must be chunk counts that increase, for example (1, 3); got {tuple(levels)}.")
     _validate.rng_key(rng_key)
     coefficients = np.zeros((num_workers, len(levels), levels[-1], 1))
-    for m, level in enumerate(levels):
-        coefficients[:, m, :level, 0] = cyclic_coefficients(num_workers, level - 1, jax.random.fold_in(rng_key, level))
+    for message, level in enumerate(levels):
+        level_key, num_stragglers = jax.random.fold_in(rng_key, level), level - 1
+        coefficients[:, message, :level, 0] = cyclic_coefficients(num_workers, num_stragglers, level_key)
 
     def guaranteed(arrivals: jax.Array) -> jax.Array:
         """When the first level has n - l + 1 messages, from `arrivals float[W, M]`."""
         sorted_arrivals = jnp.sort(arrivals, axis=0)
-        return jnp.stack([sorted_arrivals[num_workers - level, m] for m, level in enumerate(levels)]).min()
+        level_times = [sorted_arrivals[num_workers - level, message] for message, level in enumerate(levels)]
+        return jnp.stack(level_times).min()
 
     needs = np.broadcast_to(np.array(levels), (num_workers, len(levels)))
     return fixed_code(cyclic(num_workers, load=levels[-1]), coefficients, needs=needs, guaranteed=guaranteed)
@@ -93,8 +95,9 @@ def clustered(code: GradientCode, *, num_clusters: int) -> GradientCode:
     """
     _validate.integer("num_clusters", num_clusters, minimum=1)
     cluster = code.assignment
-    first_chunk = np.arange(num_clusters, dtype=np.int32)[:, None, None] * cluster.num_chunks
-    chunks = np.where(cluster.chunks >= 0, cluster.chunks + first_chunk, -1).reshape(-1, cluster.load).astype(np.int32)
+    first_chunk_of_cluster = np.arange(num_clusters, dtype=np.int32)[:, None, None] * cluster.num_chunks
+    chunks_by_cluster = np.where(cluster.chunks >= 0, cluster.chunks + first_chunk_of_cluster, -1)
+    chunks = chunks_by_cluster.reshape(-1, cluster.load).astype(np.int32)
     assignment = Assignment(chunks, num_clusters * cluster.num_chunks)
 
     def by_cluster(values: jax.Array) -> jax.Array:

@@ -22,6 +22,9 @@ NUM_CANDIDATES = 256
 NUM_FINALISTS = 32
 """The best of them for their neighbours and the sums, which are compared with all earlier columns."""
 
+SIMILARITY_WEIGHT = 0.3
+"""Of the penalty for columns that are nearly parallel to an earlier one; balances it with the other penalties."""
+
 LOOK_BACK = 1024
 """Earlier columns that a column of a spread matrix is kept apart from."""
 
@@ -51,56 +54,59 @@ def spread_matrices(rng: np.random.Generator, num_workers: int, num_stragglers: 
     while True:
         directions, lengths = np.zeros((num_stragglers, num_workers)), rng.uniform(0.75, 1.25, num_workers)
         column_sum = np.zeros(num_stragglers)
-        for j, length in enumerate(lengths):
+        for column, length in enumerate(lengths):
             candidates = rng.normal(size=(NUM_CANDIDATES, num_stragglers))
             candidates /= np.linalg.norm(candidates, axis=1, keepdims=True)
-            new_sums = length * candidates + column_sum
-            penalties = _neighbour_penalties(candidates, directions, j) + 0.5 * (new_sums**2).mean(axis=1)
+            sums_with_candidate = length * candidates + column_sum
+            length_penalties = 0.5 * (sums_with_candidate**2).mean(axis=1)
+            penalties = _neighbour_penalties(candidates, directions, column) + length_penalties
             # Only the best are compared with all earlier columns, which takes longer.
             finalists = np.argsort(penalties)[:NUM_FINALISTS]
-            penalties = penalties[finalists] + _similarity_penalties(candidates[finalists], directions, j)
-            directions[:, j] = candidates[finalists[np.argmin(penalties)]]
-            column_sum += length * directions[:, j]
+            penalties = penalties[finalists] + _similarity_penalties(candidates[finalists], directions, column)
+            directions[:, column] = candidates[finalists[np.argmin(penalties)]]
+            column_sum += length * directions[:, column]
         matrix = lengths * directions
         # The lengths are changed as little as makes the columns add up to zero.
-        yield matrix * (1 - np.linalg.lstsq(matrix.T, np.ones(num_workers))[0] @ matrix)
+        ones_in_row_space = np.linalg.lstsq(matrix.T, np.ones(num_workers))[0] @ matrix
+        length_factors = 1 - ones_in_row_space
+        yield matrix * length_factors
 
 
-def _neighbour_penalties(candidates: np.ndarray, directions: np.ndarray, j: int) -> np.ndarray:
+def _neighbour_penalties(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
     """How parallel to the s - 1 columns on each side candidates would be as column j: sums of squared cosines.
 
     Args:
       candidates: float64[candidates, s], of length one.
       directions: float64[s, n], of the columns before j; 0 from j on.
-      j: the column.
+      column: the column.
     """
     num_stragglers, num_workers = directions.shape
-    left_columns = directions[:, max(0, j - num_stragglers + 1) : j]
-    right_columns = directions[:, : max(0, j + num_stragglers - num_workers)]  # across the end of the circle
-    return ((candidates @ left_columns) ** 2).sum(axis=1) + ((candidates @ right_columns) ** 2).sum(axis=1)
+    columns_before = directions[:, max(0, column - num_stragglers + 1) : column]
+    columns_across_the_end = directions[:, : max(0, column + num_stragglers - num_workers)]  # it is a circle
+    cosines_before, cosines_across = candidates @ columns_before, candidates @ columns_across_the_end
+    return (cosines_before**2).sum(axis=1) + (cosines_across**2).sum(axis=1)
 
 
-def _similarity_penalties(candidates: np.ndarray, directions: np.ndarray, j: int) -> np.ndarray:
+def _similarity_penalties(candidates: np.ndarray, directions: np.ndarray, column: int) -> np.ndarray:
     """float64[candidates]: how parallel to any earlier column; 0 unless s is 2 or 3, since otherwise few come close."""
     num_stragglers, num_workers = directions.shape
-    if not j or not 2 <= num_stragglers <= 3:
+    directions_come_close = 2 <= num_stragglers <= 3
+    if column == 0 or not directions_come_close:
         return np.zeros(len(candidates))
-    squared_cosines = (candidates @ directions[:, max(0, j - LOOK_BACK) : j]) ** 2
+    squared_cosines = (candidates @ directions[:, max(0, column - LOOK_BACK) : column]) ** 2
     squared_sine = np.maximum(1 - squared_cosines.max(axis=1), np.finfo(np.float64).eps)
-    return 0.3 / (
-        num_workers**2 * squared_sine
-    )  # large for a sine around 1/n; 0.3 balances it with the other penalties
+    return SIMILARITY_WEIGHT / (num_workers**2 * squared_sine)  # large for a sine around 1/n
 
 
-def cyclic_rows(matrix: np.ndarray) -> np.ndarray:
-    """The coefficients of a cyclic repetition code, orthogonal to the rows of `matrix` H float64[s, n].
+def cyclic_rows(null_matrix: np.ndarray) -> np.ndarray:
+    """The coefficients of a cyclic repetition code, orthogonal to the rows of `null_matrix` H float64[s, n].
 
     Returns:
       float64[n, s+1]: row i is 1 and then -H_rest^{-1} H_i, on the chunks i, i+1, ..., i+s (mod n); H_rest are the
       columns i+1, ..., i+s of H.
     """
-    num_stragglers, num_workers = matrix.shape
+    num_stragglers, num_workers = null_matrix.shape
     chunks = (np.arange(num_workers)[:, None] + np.arange(num_stragglers + 1)) % num_workers  # of each worker
-    chunk_columns = np.moveaxis(matrix[:, chunks], 1, 0)  # [n, s, s + 1]
+    chunk_columns = np.moveaxis(null_matrix[:, chunks], 1, 0)  # [n, s, s + 1]
     coefficients = -np.linalg.solve(chunk_columns[:, :, 1:], chunk_columns[:, :, :1])[:, :, 0]
     return np.concatenate([np.ones((num_workers, 1)), coefficients], axis=1)

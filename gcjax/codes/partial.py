@@ -58,35 +58,38 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     """
     _validate.integer("num_blocks", num_blocks, minimum=1)
     rows = _unit_rows(assignment.num_workers, num_blocks, rng_key)
-    inverse = holders(assignment)
-    solve = min_norm_solver(np.where((inverse.workers >= 0)[..., None], rows[inverse.workers], 0.0))
-    flat_position = _flat_positions(assignment, inverse)
-    ragged_loads, ragged_holders = bool((assignment.chunks < 0).any()), bool((inverse.workers < 0).any())
+    chunk_holders = holders(assignment)
+    solve_chunk_systems = min_norm_solver(
+        np.where((chunk_holders.workers >= 0)[..., None], rows[chunk_holders.workers], 0.0)
+    )
+    flat_positions = _flat_positions(assignment, chunk_holders)
+    ragged_loads, ragged_holders = bool((assignment.chunks < 0).any()), bool((chunk_holders.workers < 0).any())
 
     def plan(progress: jax.Array) -> Coding:
         """Coefficients of each chunk for its finished holders, and the rows of the workers that have finished any."""
         progress = check_progress(assignment, progress)
         # Adding zero makes the indices depend on the progress, so that under vmap the masks stay the outermost axis;
         # with constant indices XLA puts them innermost and then copies all coefficients.
-        zero = progress[0] * 0
-        finished = progress[inverse.workers + zero] > inverse.slots
+        traced_zero = progress[0] * 0
+        is_finished = progress[chunk_holders.workers + traced_zero] > chunk_holders.slots
         if ragged_holders:
-            finished = finished & (inverse.workers >= 0)
-        solution, distances = solve(finished)
-        encode = solution.reshape(-1, num_blocks)[flat_position + zero]
+            is_finished = is_finished & (chunk_holders.workers >= 0)
+        solution, squared_distances = solve_chunk_systems(is_finished)
+        encode = solution.reshape(-1, num_blocks)[flat_positions + traced_zero]
         if ragged_loads:
             encode = jnp.where((assignment.chunks >= 0)[:, None, :, None], encode, 0)
         decode = jnp.where((progress > 0)[:, None, None], jnp.asarray(rows[:, None], default_float()), 0)
-        return Coding(encode, decode, jnp.sqrt(distances.sum()))
+        return Coding(encode, decode, jnp.sqrt(squared_distances.sum()))
 
     def completion(finish: jax.Array) -> jax.Array:
         """When the last chunk has its L-th finished holder."""
         finish = check_finish(assignment, finish)
-        if inverse.workers.shape[1] < num_blocks:
+        if chunk_holders.workers.shape[1] < num_blocks:
             return jnp.full((), jnp.inf, finish.dtype)
-        finish_by_chunk = gather_by_chunk(finish, inverse)
-        arrivals = jnp.sort(jnp.where(inverse.workers >= 0, finish_by_chunk, jnp.inf), axis=1)
-        return arrivals[:, num_blocks - 1].max()
+        finish_by_chunk = gather_by_chunk(finish, chunk_holders)
+        sorted_finish = jnp.sort(jnp.where(chunk_holders.workers >= 0, finish_by_chunk, jnp.inf), axis=1)
+        enough_holders_time = sorted_finish[:, num_blocks - 1]
+        return enough_holders_time.max()
 
     def sent(progress: jax.Array) -> jax.Array:
         """A worker that has finished any chunk sends its one message."""
@@ -97,16 +100,18 @@ def partial(assignment: Assignment, *, num_blocks: int = 1, rng_key: jax.Array |
     )
 
 
-def _flat_positions(assignment: Assignment, inverse: Holders) -> np.ndarray:
+def _flat_positions(assignment: Assignment, chunk_holders: Holders) -> np.ndarray:
     """int32[W, 1, K]: the row of slot k of worker w in the coefficients by chunk, `[N, R, L]` with N and R as one axis.
 
     The axis of the one message is there from the start: adding it to the result makes XLA copy all coefficients.
     """
-    positions = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
-    chunks, holder_ranks = np.nonzero(inverse.workers >= 0)
-    entries = chunks * inverse.workers.shape[1] + holder_ranks
-    positions[inverse.workers[chunks, holder_ranks], 0, inverse.slots[chunks, holder_ranks]] = entries
-    return positions
+    position_of_slot = np.zeros((assignment.num_workers, 1, assignment.load), dtype=np.int32)
+    chunks, holder_ranks = np.nonzero(chunk_holders.workers >= 0)
+    flat_positions = chunks * chunk_holders.workers.shape[1] + holder_ranks
+    position_of_slot[chunk_holders.workers[chunks, holder_ranks], 0, chunk_holders.slots[chunks, holder_ranks]] = (
+        flat_positions
+    )
+    return position_of_slot
 
 
 def _unit_rows(num_workers: int, num_blocks: int, rng_key: jax.Array | None) -> np.ndarray:

@@ -24,6 +24,12 @@ from gcjax.codes.least_squares import least_norm, least_squares
 MAX_RESIDUAL = 1e-3
 """What an exact code may leave with everybody's full work, by rounding alone."""
 
+NUM_ORTHOGONALISATIONS = 2
+"""Twice, against rounding."""
+
+NUM_REFINEMENTS = 4
+"""Of the weights of a sparse system: its first solution can be far longer than its part that is orthogonal to Z."""
+
 
 class Redundancy(NamedTuple):
     """All weights that decode from everybody, of messages that are scaled to coefficients of length one.
@@ -53,12 +59,12 @@ def redundancy_of(coefficients: np.ndarray, full_weights: np.ndarray, null_basis
       null_basis: float[W, M, s·M], independent weights with which the messages add up to zero.
     """
     lengths = np.sqrt((coefficients**2).sum(axis=(2, 3)))
-    weights_shape = full_weights.shape
-    basis = np.linalg.qr((null_basis * lengths[..., None]).reshape(lengths.size, -1))[0]
-    weights = (full_weights * lengths[..., None]).reshape(lengths.size, -1)
-    for _ in range(2):  # orthogonal to the basis; twice, against rounding
+    scaled_basis, scaled_weights = null_basis * lengths[..., None], full_weights * lengths[..., None]
+    basis = np.linalg.qr(scaled_basis.reshape(lengths.size, -1))[0]  # float64[W·M, s·M]
+    weights = scaled_weights.reshape(lengths.size, -1)
+    for _ in range(NUM_ORTHOGONALISATIONS):
         weights = weights - basis @ (basis.T @ weights)
-    return Redundancy(weights.reshape(weights_shape), basis.reshape(*lengths.shape, -1), lengths)
+    return Redundancy(weights.reshape(full_weights.shape), basis.reshape(*lengths.shape, -1), lengths)
 
 
 def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stragglers: int) -> Redundancy:
@@ -75,30 +81,32 @@ def sparse_redundancy(assignment: Assignment, coefficients: np.ndarray, num_stra
     from scipy.sparse import block_array, csc_array
     from scipy.sparse.linalg import splu
 
-    n, s = assignment.num_workers, num_stragglers
+    num_workers = assignment.num_workers
     unit_rows = coefficients / np.linalg.norm(coefficients, axis=1, keepdims=True)
-    entries = assignment.chunks.ravel(), np.repeat(np.arange(n), assignment.load)
-    transposed = csc_array((unit_rows.ravel(), entries), (n, n))
-    border = csc_array((np.ones(s), (np.arange(s) * n // s, np.arange(s))), (n, s))
+    chunk_and_worker = assignment.chunks.ravel(), np.repeat(np.arange(num_workers), assignment.load)
+    transposed = csc_array((unit_rows.ravel(), chunk_and_worker), (num_workers, num_workers))  # E'
+    spread_workers = np.arange(num_stragglers) * num_workers // num_stragglers
+    null_shape, border_columns = (num_workers, num_stragglers), np.arange(num_stragglers)
+    border = csc_array((np.ones(num_stragglers), (spread_workers, border_columns)), null_shape)
     bordered = block_array([[transposed, border], [border.T, None]], format="csc")
-    factors = splu(bordered)
+    bordered_factors = splu(bordered)
 
-    def solve(chunks: np.ndarray, border_values: np.ndarray | float = 0.0) -> np.ndarray:
-        """float64[n, columns]: weights of the messages that add up to `chunks float[n, columns]`.
+    def weights_for_sum(chunk_sum: np.ndarray, border_values: np.ndarray | float = 0.0) -> np.ndarray:
+        """float64[n, columns]: weights of the messages that add up to `chunk_sum float[n, columns]`.
 
         They are the first n rows of the solution of the bordered system, `bordered`, refined once.
         """
-        right_side = np.zeros((n + s, chunks.shape[1]))
-        right_side[:n], right_side[n:] = chunks, border_values
-        solution = factors.solve(right_side)
-        return (solution + factors.solve(right_side - bordered @ solution))[:n]
+        right_side = np.zeros((num_workers + num_stragglers, chunk_sum.shape[1]))
+        right_side[:num_workers], right_side[num_workers:] = chunk_sum, border_values
+        solution = bordered_factors.solve(right_side)
+        correction = bordered_factors.solve(right_side - bordered @ solution)
+        return (solution + correction)[:num_workers]
 
-    # Refined again: the first solutions can be far longer than their parts that are left once they are orthogonal.
-    null_basis = np.linalg.qr(solve(np.zeros((n, s)), np.eye(s)))[0]
-    null_basis = np.linalg.qr(null_basis - solve(transposed @ null_basis))[0]
-    full_weights = np.zeros((n, 1))
-    for _ in range(4):
-        full_weights = full_weights + solve(1 - transposed @ full_weights)
+    null_basis = np.linalg.qr(weights_for_sum(np.zeros(null_shape), border_values=np.eye(num_stragglers)))[0]
+    null_basis = np.linalg.qr(null_basis - weights_for_sum(transposed @ null_basis))[0]
+    full_weights = np.zeros((num_workers, 1))
+    for _ in range(NUM_REFINEMENTS):
+        full_weights = full_weights + weights_for_sum(1 - transposed @ full_weights)
         full_weights = full_weights - null_basis @ (null_basis.T @ full_weights)
     lengths = np.linalg.norm(coefficients, axis=1)[:, None]
     return Redundancy(full_weights[:, None], null_basis[:, None], lengths)
@@ -111,25 +119,27 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
     that least squares leaves a smaller residual.
     """
     _, num_messages, num_blocks = redundancy.full_weights.shape
-    tolerated = redundancy.null_basis.shape[2] // num_messages
+    num_tolerated = redundancy.null_basis.shape[2] // num_messages
     least_squares_weights = least_squares(assignment, num_messages, num_blocks)
-    if not tolerated:
+    if not num_tolerated:
         return lambda progress, encode: least_squares_weights(encode)
     tolerance = MOSTLY_EXACT * np.sqrt(assignment.num_chunks * num_blocks)
     null_and_weights = np.concatenate([redundancy.null_basis, redundancy.full_weights], axis=2)
-    scaled_table = null_and_weights / redundancy.lengths[..., None]  # divided in float64, and rounded once
+    scaled_rows = null_and_weights / redundancy.lengths[..., None]  # divided in float64, and rounded once
     # The last row, of zeros, is read where there are fewer stragglers than the redundancy makes up for.
-    table_with_zeros = np.concatenate([null_and_weights, np.zeros_like(null_and_weights[:1])])
+    rows_with_zeros = np.concatenate([null_and_weights, np.zeros_like(null_and_weights[:1])])
 
     def decode(progress: jax.Array, encode: jax.Array) -> jax.Array:
         """Weights x + Z y, with coordinates y such that the stragglers get the weight 0."""
-        stragglers = progress < assignment.loads
-        straggler_ids = jnp.nonzero(stragglers, size=tolerated, fill_value=assignment.num_workers)[0]
-        rows = jnp.asarray(table_with_zeros, default_float())[straggler_ids].reshape(tolerated * num_messages, -1)
-        coordinates = least_norm(rows[:, :-num_blocks], -rows[:, -num_blocks:])
-        scaled = jnp.asarray(scaled_table, default_float())
-        change = jnp.einsum("wmd,da->wma", scaled[..., :-num_blocks], coordinates, precision="highest")
-        weights = jnp.where(stragglers[:, None, None], 0, scaled[..., -num_blocks:] + change)
+        is_straggler = progress < assignment.loads
+        straggler_ids = jnp.nonzero(is_straggler, size=num_tolerated, fill_value=assignment.num_workers)[0]
+        straggler_rows = jnp.asarray(rows_with_zeros, default_float())[straggler_ids]
+        straggler_rows = straggler_rows.reshape(num_tolerated * num_messages, -1)
+        straggler_null_rows, straggler_weights = straggler_rows[:, :-num_blocks], straggler_rows[:, -num_blocks:]
+        coordinates = least_norm(straggler_null_rows, -straggler_weights)
+        all_rows = jnp.asarray(scaled_rows, default_float())
+        null_combination = jnp.einsum("wmd,da->wma", all_rows[..., :-num_blocks], coordinates, precision="highest")
+        weights = jnp.where(is_straggler[:, None, None], 0, all_rows[..., -num_blocks:] + null_combination)
         remaining_residual = residual(assignment, encode, weights)
 
         def smaller_residual_weights() -> jax.Array:
@@ -137,7 +147,7 @@ def redundant_decode(assignment: Assignment, redundancy: Redundancy) -> Decode:
             fitted_weights = least_squares_weights(encode)
             return jnp.where(residual(assignment, encode, fitted_weights) < remaining_residual, fitted_weights, weights)
 
-        is_accurate = (stragglers.sum() <= tolerated) & (remaining_residual <= tolerance)
+        is_accurate = (is_straggler.sum() <= num_tolerated) & (remaining_residual <= tolerance)
         return jax.lax.cond(is_accurate, lambda: weights, smaller_residual_weights)
 
     return decode
@@ -151,13 +161,14 @@ def full_residual(coefficients: np.ndarray, assignment: Assignment, redundancy: 
       assignment: who holds what.
       redundancy: the weights.
     """
-    dtype = default_float()
+    dtype, num_blocks = default_float(), coefficients.shape[3]
     encode, decode = coefficients.astype(dtype), redundancy.weights.astype(dtype)
-    products = np.einsum("wma,wmkb->wkab", decode, encode)
-    decoded = np.zeros((assignment.num_chunks, *products.shape[2:]), dtype)
+    products_by_slot = np.einsum("wma,wmkb->wkab", decode, encode)
+    decoded = np.zeros((assignment.num_chunks, num_blocks, num_blocks), dtype)
     workers, slots = np.nonzero(assignment.chunks >= 0)
-    np.add.at(decoded, assignment.chunks[workers, slots], products[workers, slots])
-    return float(np.linalg.norm((decoded - np.eye(products.shape[2], dtype=dtype)).astype(np.float64)))
+    np.add.at(decoded, assignment.chunks[workers, slots], products_by_slot[workers, slots])
+    error = decoded - np.eye(num_blocks, dtype=dtype)
+    return float(np.linalg.norm(error.astype(np.float64)))
 
 
 def straggler_residuals(
@@ -165,27 +176,33 @@ def straggler_residuals(
 ) -> np.ndarray:
     """float64[masks]: the residual without the given workers, by rounding weights and coefficients alone.
 
-    The weights are x + Z y of `Redundancy`, with `coordinates` y such that the stragglers get the weight 0.
-
     Args:
       coefficients: float[W, M, K, L].
       assignment: who holds what.
       redundancy: the weights.
       masks: bool[masks, W], True for a straggler: as many in each as the redundancy makes up for.
     """
-    num_blocks, inverse = coefficients.shape[3], holders(assignment)
+    num_blocks, chunk_holders = coefficients.shape[3], holders(assignment)
     encode = coefficients.astype(default_float()).astype(np.float64)
     residuals = []
-    for stragglers in masks:
-        rows = np.concatenate([redundancy.null_basis[stragglers], redundancy.full_weights[stragglers]], axis=2)
-        rows = rows.reshape(-1, rows.shape[2])
-        coordinates = np.linalg.solve(rows[:, :-num_blocks], -rows[:, -num_blocks:])
-        weights = (redundancy.full_weights + redundancy.null_basis @ coordinates) / redundancy.lengths[..., None]
-        weights[stragglers] = 0
-        products = np.einsum("wma,wmkb->wkab", weights.astype(default_float()).astype(np.float64), encode)
-        by_chunk = np.where(inverse.workers[..., None, None] >= 0, products[inverse.workers, inverse.slots], 0)
-        residuals.append(np.linalg.norm(by_chunk.sum(axis=1) - np.eye(num_blocks)))
+    is_held = chunk_holders.workers[..., None, None] >= 0
+    for is_straggler in masks:
+        weights = _weights_without(redundancy, is_straggler)
+        products_by_slot = np.einsum("wma,wmkb->wkab", weights.astype(default_float()).astype(np.float64), encode)
+        products_by_holder = np.where(is_held, products_by_slot[chunk_holders.workers, chunk_holders.slots], 0)
+        residuals.append(np.linalg.norm(products_by_holder.sum(axis=1) - np.eye(num_blocks)))
     return np.array(residuals)
+
+
+def _weights_without(redundancy: Redundancy, is_straggler: np.ndarray) -> np.ndarray:
+    """float64[W, M, L]: the weights x + Z y, with `coordinates` y such that the stragglers bool[W] get the weight 0."""
+    num_blocks = redundancy.full_weights.shape[2]
+    null_and_weights = np.concatenate([redundancy.null_basis, redundancy.full_weights], axis=2)
+    straggler_rows = null_and_weights[is_straggler].reshape(-1, null_and_weights.shape[2])
+    coordinates = np.linalg.solve(straggler_rows[:, :-num_blocks], -straggler_rows[:, -num_blocks:])
+    weights = (redundancy.full_weights + redundancy.null_basis @ coordinates) / redundancy.lengths[..., None]
+    weights[is_straggler] = 0
+    return weights
 
 
 def check_full_residual(name: str, value: float) -> None:

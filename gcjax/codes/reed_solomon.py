@@ -5,7 +5,7 @@ import numpy as np
 from gcjax import _validate
 from gcjax.codes.base import GradientCode
 from gcjax.codes.fixed import fastest_decode, fixed_code
-from gcjax.codes.mds import as_blocks, check_tolerance, round_robin, unit_messages
+from gcjax.codes.mds import check_tolerance, complex_as_real_blocks, round_robin, unit_messages
 from gcjax.equality import comparable
 
 
@@ -35,7 +35,8 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
     _validate.integer("num_chunks", num_chunks, minimum=min_chunks, hint=hint)
     _validate.choice("points", points, ("chebyshev", "roots_of_unity"))
     num_copies = num_chunks * (num_stragglers + 1)  # of all chunks
-    loads = num_copies // num_workers + (np.arange(num_workers) < num_copies % num_workers)
+    holds_one_more = np.arange(num_workers) < num_copies % num_workers
+    loads = num_copies // num_workers + holds_one_more
     assignment = round_robin(num_chunks, loads)
     angles = np.pi * (np.arange(num_workers) + 0.5) / num_workers
     worker_points = np.cos(angles) if points == "chebyshev" else np.exp(2j * angles)
@@ -43,10 +44,11 @@ def reed_solomon(num_workers: int, *, num_chunks: int, num_stragglers: int, poin
     for chunk in range(num_chunks):
         workers, slots = np.nonzero(assignment.chunks == chunk)
         # The value at each holder's point of the polynomial that vanishes at the points of all others.
-        gaps = worker_points[workers, None] - np.delete(worker_points, workers)[None]
-        distance = np.abs(gaps)
+        differences = worker_points[workers, None] - np.delete(worker_points, workers)[None]
+        distances = np.abs(differences)
         # All chunks may be scaled alike; by the mean distance of points (1/2 or 1) no product over- or underflows.
-        scale = 0.5 if points == "chebyshev" else 1.0
-        coefficients[workers, slots] = (gaps / distance).prod(axis=1) * np.exp(np.log(distance / scale).sum(axis=1))
-    messages = as_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
+        mean_distance = 0.5 if points == "chebyshev" else 1.0
+        signs = (differences / distances).prod(axis=1)
+        coefficients[workers, slots] = signs * np.exp(np.log(distances / mean_distance).sum(axis=1))
+    messages = complex_as_real_blocks(coefficients) if points == "roots_of_unity" else coefficients[:, None, :, None]
     return fixed_code(assignment, unit_messages(messages), guaranteed=fastest_decode(num_workers - num_stragglers))

@@ -97,12 +97,13 @@ def cyclic_repetition(num_workers: int, *, num_stragglers: int, rng_key: jax.Arr
       ValueError: if s is not below n, or rounding leaves too much even with everybody.
     """
     assignment = cyclic(num_workers, load=_valid_load(num_workers, num_stragglers))
-    coefficients, decode, worst = _best_coefficients(assignment, num_stragglers, rng_key)
-    if worst > MAX_RESIDUAL:
+    coefficients, decode, worst_residual = _best_coefficients(assignment, num_stragglers, rng_key)
+    if worst_residual > MAX_RESIDUAL:
         warnings.warn(
-            f"this cyclic repetition code of {num_workers} workers leaves a residual of up to {worst:.2g} with the "
-            f"sets of {num_stragglers} stragglers that were tried, by rounding in {default_float()}; a plan tells what "
-            "it leaves. Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use fewer stragglers.",
+            f"this cyclic repetition code of {num_workers} workers leaves a residual of up to {worst_residual:.2g} "
+            f"with the sets of {num_stragglers} stragglers that were tried, by rounding in {default_float()}; a plan "
+            "tells what it leaves. Switch JAX to 64 bits (jax.config.update('jax_enable_x64', True)), or use fewer "
+            "stragglers.",
             InexactWarning,
             stacklevel=3,
         )
@@ -135,10 +136,10 @@ def _best_coefficients(
     masks = None if is_small else straggler_masks(num_workers, num_stragglers, max_masks=NUM_PROBES, rng_key=rng_key)[0]
     candidates: list[_Candidate] = []
     for matrix in itertools.islice(matrices, NUM_DRAWS):
-        candidates.append(_candidate_code(assignment, matrix, masks))
-        if candidates[-1].full_residual <= MAX_RESIDUAL / 2 and (
-            is_small or candidates[-1].worst_residual <= MAX_RESIDUAL
-        ):
+        candidate = _candidate_code(assignment, matrix, masks)
+        candidates.append(candidate)
+        is_good_with_stragglers = is_small or candidate.worst_residual <= MAX_RESIDUAL
+        if candidate.full_residual <= MAX_RESIDUAL / 2 and is_good_with_stragglers:
             break
     best = min(candidates, key=lambda code: (code.full_residual > MAX_RESIDUAL, code.worst_residual))
     check_full_residual("a cyclic repetition code", best.full_residual)
@@ -152,11 +153,13 @@ def _candidate_code(assignment: Assignment, matrix: np.ndarray, masks: np.ndarra
     """
     coefficients = cyclic_rows(matrix)
     redundancy = sparse_redundancy(assignment, coefficients, len(matrix))
-    with_everybody = full_residual(coefficients[:, None, :, None], assignment, redundancy)
+    with_message_axes = coefficients[:, None, :, None]  # [W, 1, K, 1]
+    residual_of_all = full_residual(with_message_axes, assignment, redundancy)
     if masks is None:
-        return _Candidate(coefficients, redundancy, with_everybody, with_everybody)
-    with_stragglers = straggler_residuals(coefficients[:, None, :, None], assignment, redundancy, masks).max()
-    return _Candidate(coefficients, redundancy, with_everybody, max(with_everybody, float(with_stragglers)))
+        return _Candidate(coefficients, redundancy, full_residual=residual_of_all, worst_residual=residual_of_all)
+    worst_of_masks = float(straggler_residuals(with_message_axes, assignment, redundancy, masks).max())
+    worst_residual = max(residual_of_all, worst_of_masks)
+    return _Candidate(coefficients, redundancy, full_residual=residual_of_all, worst_residual=worst_residual)
 
 
 def _valid_load(num_workers: int, num_stragglers: int) -> int:

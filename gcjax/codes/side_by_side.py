@@ -8,6 +8,8 @@ from gcjax.codes.base import Assignment, Coding, GradientCode, check_progress
 from gcjax.codes.completion import joint_code
 from gcjax.equality import comparable
 
+MESSAGE_AXIS, SLOT_AXIS = 1, 2  # of arrays [W, M, ...] and [W, M, K, L]
+
 
 @comparable
 def side_by_side(*codes: GradientCode) -> GradientCode:
@@ -21,34 +23,38 @@ def side_by_side(*codes: GradientCode) -> GradientCode:
     Raises:
       ValueError: if there is none, or the blocks differ.
     """
-    blocks = {code.num_blocks for code in codes}
-    if len(blocks) != 1:
-        raise ValueError(f"side_by_side needs codes with the same number of blocks; got {sorted(blocks) or 'no code'}.")
+    nums_blocks = {code.num_blocks for code in codes}
+    if len(nums_blocks) != 1:
+        raise ValueError(
+            f"side_by_side needs codes with the same number of blocks; got {sorted(nums_blocks) or 'no code'}."
+        )
     assignment = _joint_assignment([code.assignment for code in codes])
     num_messages = max(code.num_messages for code in codes)
 
     def plan(progress: jax.Array) -> Coding:
         """The plans of all codes, of their workers one after the other; their squared residuals add up."""
-        by_code = _by_code(codes, check_progress(assignment, progress))
-        plans = [code.plan(code_progress) for code, code_progress in by_code]
-        sizes = {1: num_messages, 2: assignment.load}
-        encode = jnp.concatenate([_with_zeros_behind(plan.encode, sizes) for plan in plans])
-        decode = jnp.concatenate([_with_zeros_behind(plan.decode, {1: num_messages}) for plan in plans])
-        return Coding(encode, decode, jnp.sqrt(sum((c.residual**2 for c in plans[1:]), plans[0].residual ** 2)))
+        progress_by_code = _by_code(codes, check_progress(assignment, progress))
+        plans = [code.plan(code_progress) for code, code_progress in progress_by_code]
+        encode_lengths = {MESSAGE_AXIS: num_messages, SLOT_AXIS: assignment.load}
+        encode = jnp.concatenate([_padded_with_zeros(plan.encode, encode_lengths) for plan in plans])
+        decode = jnp.concatenate([_padded_with_zeros(plan.decode, {MESSAGE_AXIS: num_messages}) for plan in plans])
+        squared_residual = sum((plan.residual**2 for plan in plans[1:]), plans[0].residual ** 2)
+        return Coding(encode, decode, jnp.sqrt(squared_residual))
 
     def last_completion(finish: jax.Array) -> jax.Array:
         """float[]: when the last of the codes is first exact."""
-        return jnp.stack(
-            [code.completion(times[:, : code.assignment.load]) for code, times in _by_code(codes, finish)]
-        ).max()
+        finish_by_code = _by_code(codes, finish)
+        times = [code.completion(code_finish[:, : code.assignment.load]) for code, code_finish in finish_by_code]
+        return jnp.stack(times).max()
 
     def sent(progress: jax.Array) -> jax.Array:
         """bool[W, M]: which messages the codes send; False for those that a code with fewer messages lacks."""
-        messages = [code.sent(done) for code, done in _by_code(codes, check_progress(assignment, progress))]
-        return jnp.concatenate([_with_zeros_behind(flags, {1: num_messages}) for flags in messages])
+        progress_by_code = _by_code(codes, check_progress(assignment, progress))
+        sent_by_code = [code.sent(code_progress) for code, code_progress in progress_by_code]
+        return jnp.concatenate([_padded_with_zeros(is_sent, {MESSAGE_AXIS: num_messages}) for is_sent in sent_by_code])
 
     return joint_code(
-        assignment, blocks.pop(), num_messages, plan, last_completion=last_completion, sent=sent,
+        assignment, nums_blocks.pop(), num_messages, plan, last_completion=last_completion, sent=sent,
         whole_workers=all(code.whole_workers for code in codes), stays_exact=all(code.stays_exact for code in codes),
     )  # fmt: skip
 
@@ -59,17 +65,18 @@ def _by_code(codes: tuple[GradientCode, ...], values: jax.Array) -> list[tuple[G
     return list(zip(codes, jnp.split(values, ends[:-1]), strict=True))
 
 
-def _with_zeros_behind(values: jax.Array, lengths: dict[int, int]) -> jax.Array:
+def _padded_with_zeros(values: jax.Array, lengths: dict[int, int]) -> jax.Array:
     """The array with zeros behind it along some axes; `lengths`: axis -> its new length."""
-    return jnp.pad(values, [(0, lengths.get(axis, n) - n) for axis, n in enumerate(values.shape)])
+    num_zeros = [lengths.get(axis, length) - length for axis, length in enumerate(values.shape)]
+    return jnp.pad(values, [(0, num_behind) for num_behind in num_zeros])
 
 
 def _joint_assignment(assignments: list[Assignment]) -> Assignment:
     """All workers and chunks of the assignments, those of the first one first."""
     load = max(assignment.load for assignment in assignments)
-    rows, num_chunks = [], 0
-    for chunks, num_shifted in assignments:
-        shifted = np.where(chunks >= 0, chunks + num_chunks, -1)
-        rows.append(np.pad(shifted, ((0, 0), (0, load - chunks.shape[1])), constant_values=-1))
-        num_chunks += num_shifted
-    return Assignment(np.concatenate(rows).astype(np.int32), num_chunks)
+    padded_chunks, num_chunks_before = [], 0
+    for chunks, num_chunks in assignments:
+        shifted_chunks = np.where(chunks >= 0, chunks + num_chunks_before, -1)
+        padded_chunks.append(np.pad(shifted_chunks, ((0, 0), (0, load - chunks.shape[1])), constant_values=-1))
+        num_chunks_before += num_chunks
+    return Assignment(np.concatenate(padded_chunks).astype(np.int32), num_chunks_before)

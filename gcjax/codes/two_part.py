@@ -25,10 +25,11 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
     """
     _validate.integer("num_uncoded", num_uncoded, minimum=1)
     coded, num_blocks = code.assignment, code.num_blocks
-    first_coded = num_uncoded * coded.num_workers  # uncoded chunks come first in the numbering of chunks, too
-    uncoded_chunks = np.arange(first_coded, dtype=np.int32).reshape(-1, num_uncoded)
-    coded_chunks = np.where(coded.chunks >= 0, coded.chunks + first_coded, -1).astype(np.int32)
-    assignment = Assignment(np.concatenate([uncoded_chunks, coded_chunks], axis=1), first_coded + coded.num_chunks)
+    num_uncoded_chunks = num_uncoded * coded.num_workers  # they come first in the numbering of chunks, too
+    uncoded_chunks = np.arange(num_uncoded_chunks, dtype=np.int32).reshape(-1, num_uncoded)
+    coded_chunks = np.where(coded.chunks >= 0, coded.chunks + num_uncoded_chunks, -1).astype(np.int32)
+    all_chunks = np.concatenate([uncoded_chunks, coded_chunks], axis=1)
+    assignment = Assignment(all_chunks, num_uncoded_chunks + coded.num_chunks)
 
     def coded_progress(progress: jax.Array) -> jax.Array:
         """int[W]: the coded chunks that each worker has finished; they come after the uncoded ones."""
@@ -38,16 +39,18 @@ def two_part(code: GradientCode, *, num_uncoded: int) -> GradientCode:
         """The first L messages are the blocks of the uncoded sum, the others those of the code."""
         progress = check_progress(assignment, progress)
         coded_plan = code.plan(coded_progress(progress))
-        is_done = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]
-        eye = jnp.eye(num_blocks, dtype=default_float())
-        uncoded_encode = jnp.where(is_done[:, None, :, None], eye[None, :, None], 0)
-        encode_parts = _pad_slots(uncoded_encode, 0, coded.load), _pad_slots(coded_plan.encode, num_uncoded, 0)
-        uncoded_decode = jnp.where((progress > 0)[:, None, None], eye[None], 0)
+        is_finished = jnp.arange(num_uncoded, dtype=jnp.int32)[None] < progress[:, None]  # bool[W, num_uncoded]
+        identity = jnp.eye(num_blocks, dtype=default_float())
+        uncoded_encode = jnp.where(is_finished[:, None, :, None], identity[None, :, None], 0)
+        uncoded_padded = _pad_slots(uncoded_encode, num_before=0, num_after=coded.load)
+        coded_padded = _pad_slots(coded_plan.encode, num_before=num_uncoded, num_after=0)
+        uncoded_decode = jnp.where((progress > 0)[:, None, None], identity[None], 0)
         # Each missing chunk leaves an L×L identity, of squared norm L.
-        num_missing = first_coded - is_done.sum(dtype=jnp.int32)
-        squared_error = num_blocks * num_missing.astype(coded_plan.residual.dtype)
+        num_missing = num_uncoded_chunks - is_finished.sum(dtype=jnp.int32)
+        uncoded_squared_error = num_blocks * num_missing.astype(coded_plan.residual.dtype)
         decode = jnp.concatenate([uncoded_decode, coded_plan.decode], axis=1)
-        return Coding(jnp.concatenate(encode_parts, axis=1), decode, jnp.sqrt(squared_error + coded_plan.residual**2))
+        encode = jnp.concatenate([uncoded_padded, coded_padded], axis=1)
+        return Coding(encode, decode, jnp.sqrt(uncoded_squared_error + coded_plan.residual**2))
 
     def last_completion(finish: jax.Array) -> jax.Array:
         """When all uncoded chunks are finished and the coded part is first exact."""

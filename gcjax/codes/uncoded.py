@@ -51,5 +51,5 @@ def ignore_stragglers(num_workers: int, *, num_stragglers: int) -> GradientCode:
         factor = num_workers / progress.sum().clip(1).astype(encode.dtype)
         return jnp.broadcast_to(factor, (num_workers, 1, 1))
 
-    ones = np.ones((num_workers, 1))
-    return fixed_code(assignment, ones, decode=decode, completion=lambda arrivals: arrivals.max())
+    plain_messages = np.ones((num_workers, 1))
+    return fixed_code(assignment, plain_messages, decode=decode, completion=lambda arrivals: arrivals.max())

@@ -63,7 +63,7 @@ class Absences(NamedTuple):
           num_workers: W.
           dtype: the type of the times, that of the durations; default floats if None.
         """
-        leave, join = (jnp.asarray(x, dtype or jnp.result_type(float)) for x in self)
+        leave, join = (jnp.asarray(times, dtype or jnp.result_type(float)) for times in self)
         if leave.ndim != 2 or leave.shape != join.shape:
             raise ValueError(
                 f"leave and join must have the same shape [W, M]; got {list(leave.shape)} and {list(join.shape)}. "
@@ -73,8 +73,8 @@ class Absences(NamedTuple):
             raise ValueError(f"absences must be of the {num_workers} workers; got {leave.shape[0]} rows, one for each.")
         if not _validate.is_traced(leave) and not _validate.is_traced(join):
             _check_order(np.asarray(leave), np.asarray(join))
-        more_rows = (0, num_workers - leave.shape[0]), (0, 0)
-        return Absences(*(jnp.pad(x, more_rows, constant_values=jnp.inf) for x in (leave, join)))
+        padding_rows = (0, num_workers - leave.shape[0]), (0, 0)
+        return Absences(*(jnp.pad(times, padding_rows, constant_values=jnp.inf) for times in (leave, join)))
 
     @property
     def is_present(self) -> jax.Array:
@@ -83,14 +83,19 @@ class Absences(NamedTuple):
 
     def changes(self) -> Changes:
         """Who leaves and who joins after the beginning, in order."""
-        num_workers, max_count = self.leave.shape
-        leave = jnp.where(self.leave == 0, jnp.inf, self.leave)
-        time = jnp.concatenate([leave.ravel(), self.join.ravel(), jnp.full(1, jnp.inf, leave.dtype)])
-        worker = jnp.repeat(jnp.arange(num_workers, dtype=jnp.int32), max_count)
-        worker = jnp.concatenate([worker, worker, jnp.zeros(1, jnp.int32)])
-        joins = jnp.arange(time.size) >= worker.size // 2
-        order = jnp.lexsort((worker, ~joins, time))
-        return Changes(time[order], worker[order], joins[order])
+        num_workers, max_absences = self.leave.shape
+        leave_later = jnp.where(self.leave == 0, jnp.inf, self.leave)  # inf for who is away at the beginning
+        leave_times, join_times, last_time = (
+            leave_later.ravel(),
+            self.join.ravel(),
+            jnp.full(1, jnp.inf, leave_later.dtype),
+        )
+        time = jnp.concatenate([leave_times, join_times, last_time])
+        worker_of_absence = jnp.repeat(jnp.arange(num_workers, dtype=jnp.int32), max_absences)
+        worker = jnp.concatenate([worker_of_absence, worker_of_absence, jnp.zeros(1, jnp.int32)])
+        joins = jnp.arange(time.size) >= worker_of_absence.size
+        event_order = jnp.lexsort((worker, ~joins, time))
+        return Changes(time[event_order], worker[event_order], joins[event_order])
 
     def memberships(self, schedule: "Schedule") -> "tuple[Membership, ...]":
         """Who joins and leaves when, as `gcjax.protocols.check` takes it.
@@ -101,9 +106,9 @@ class Absences(NamedTuple):
         from gcjax.protocols.conformance.memberships import Membership
 
         absences = self.validated(schedule.start.shape[1], schedule.start.dtype)
-        present = np.asarray(absences.is_present)
-        memberships = [Membership(0.0, int(worker), "joined") for worker in np.flatnonzero(present)]
-        has_joined = present.copy()
+        is_present = np.asarray(absences.is_present)
+        memberships = [Membership(0.0, int(worker), "joined") for worker in np.flatnonzero(is_present)]
+        has_joined = is_present.copy()
         for time, worker, joins in zip(*jax.device_get(absences.changes()), strict=True):
             if np.isfinite(time):
                 change = ("came back" if has_joined[worker] else "joined") if joins else "left"
@@ -128,13 +133,13 @@ class RandomAbsences(NamedTuple):
     def sample(self, rng_key: jax.Array, num_workers: int) -> Absences:
         """Draws the absences of so many workers; all are there at the beginning."""
         dtype = jnp.result_type(float)
-        means = jnp.asarray([self.mean_present, self.mean_away], dtype).reshape(1, 1, 2)
-        gaps = jax.random.exponential(rng_key, (num_workers, self.max_count, 2), dtype) * means
-        gaps = gaps.reshape(num_workers, -1)  # there, away, there, ...
+        mean_present_and_away = jnp.asarray([self.mean_present, self.mean_away], dtype).reshape(1, 1, 2)
+        lengths = jax.random.exponential(rng_key, (num_workers, self.max_count, 2), dtype) * mean_present_and_away
+        lengths = lengths.reshape(num_workers, -1)  # there, away, there, ...
         # Each long enough to change the times after it, which are sums.
-        shortest = 16 * jnp.finfo(gaps.dtype).eps * gaps.sum(axis=1, keepdims=True)
-        times = jnp.cumsum(jnp.maximum(gaps, shortest), axis=1)
-        return Absences(leave=times[:, ::2], join=times[:, 1::2])
+        shortest = 16 * jnp.finfo(lengths.dtype).eps * lengths.sum(axis=1, keepdims=True)
+        alternating_times = jnp.cumsum(jnp.maximum(lengths, shortest), axis=1)
+        return Absences(leave=alternating_times[:, ::2], join=alternating_times[:, 1::2])
 
 
 def absences(*, workers: Sequence[int], leave: Sequence[float], join: Sequence[float] | None = None) -> Absences:
@@ -160,17 +165,18 @@ def absences(*, workers: Sequence[int], leave: Sequence[float], join: Sequence[f
             f"absences must each have a worker, a time of leaving and one of coming back; got {len(workers)} workers, "
             f"{len(leave)} and {len(join)} times."
         )
-    own: dict[int, list[tuple[float, float]]] = {}
-    for worker, times in zip(workers, zip(leave, join, strict=True), strict=True):
-        own.setdefault(_validate.integer("a worker of absences", worker), []).append(times)
-    shape = max(own, default=-1) + 1, max(map(len, own.values()), default=0), 2
-    table = np.full(shape, np.inf)
-    for worker, rows in own.items():
-        table[worker, : len(rows)] = [[_seconds("leave", first), _seconds("join", last)] for first, last in rows]
-        if not np.isfinite(table[worker, : len(rows), 0]).all():
-            raise ValueError(f"leave must be finite; got {[first for first, _ in rows]} for worker {worker}.")
+    times_of_worker: dict[int, list[tuple[float, float]]] = {}
+    for worker, leave_and_join in zip(workers, zip(leave, join, strict=True), strict=True):
+        times_of_worker.setdefault(_validate.integer("a worker of absences", worker), []).append(leave_and_join)
+    num_rows = max(times_of_worker, default=-1) + 1
+    max_absences = max(map(len, times_of_worker.values()), default=0)
+    table = np.full((num_rows, max_absences, 2), np.inf)
+    for worker, times in times_of_worker.items():
+        table[worker, : len(times)] = [[_seconds("leave", begin), _seconds("join", end)] for begin, end in times]
+        if not np.isfinite(table[worker, : len(times), 0]).all():
+            raise ValueError(f"leave must be finite; got {[begin for begin, _ in times]} for worker {worker}.")
     leave_array, join_array = jnp.moveaxis(jnp.asarray(table, jnp.result_type(float)), -1, 0)
-    return Absences(leave_array, join_array).validated(shape[0])
+    return Absences(leave_array, join_array).validated(num_rows)
 
 
 def random_absences(*, mean_present: float, mean_away: float, max_count: int) -> RandomAbsences:
@@ -199,11 +205,13 @@ def _seconds(name: str, value: Any) -> float:
 
 def _check_order(leave: np.ndarray, join: np.ndarray) -> None:
     """Raises `ValueError` unless each worker leaves, joins, leaves, ... at times that are each after the one before."""
-    times = np.stack([leave, join], axis=-1).reshape(leave.shape[0], 2 * leave.shape[1])
-    later = (times[:, 1:] > times[:, :-1]) | np.isposinf(times[:, 1:])
-    if not (later.all() and (times >= 0).all()):
-        worker = int(np.argmin(later.all(axis=1) & (times >= 0).all(axis=1)))
+    alternating_times = np.stack([leave, join], axis=-1).reshape(leave.shape[0], 2 * leave.shape[1])
+    is_later = (alternating_times[:, 1:] > alternating_times[:, :-1]) | np.isposinf(alternating_times[:, 1:])
+    is_valid_worker = is_later.all(axis=1) & (alternating_times >= 0).all(axis=1)
+    if not is_valid_worker.all():
+        worker = int(np.argmin(is_valid_worker))
+        times = alternating_times[worker]
         raise ValueError(
             "absences of a worker must be apart, and each must end after it has begun: leave < join < leave < ..., "
-            f"from 0 seconds on; got {times[worker][np.isfinite(times[worker])].tolist()} for worker {worker}."
+            f"from 0 seconds on; got {times[np.isfinite(times)].tolist()} for worker {worker}."
         )

@@ -56,9 +56,9 @@ def sample_durations(model: StragglerModel, rng_key: jax.Array, num_units: int, 
     """
     num_units = _validate.integer("num_units", num_units, minimum=1, maximum=2**31 - 1)
     num_workers = _validate.integer("num_workers", num_workers, minimum=1, maximum=2**31 - 1)
-    # At least 4 bytes a number; 8 with 64-bit types.
-    durations = f"durations of {num_units} units of {num_workers} workers"
-    memory.check(durations, 4 * num_units * num_workers, "Lower num_units or num_workers.")
+    min_bytes_per_number = 4  # 8 with 64-bit types
+    description = f"durations of {num_units} units of {num_workers} workers"
+    memory.check(description, min_bytes_per_number * num_units * num_workers, "Lower num_units or num_workers.")
     check_model(model)
     init_key, unit_key = jax.random.split(_validate.rng_key(rng_key))
     return _sample_units(model.sample, num_units, model.init(init_key, num_workers), unit_key)
@@ -87,9 +87,9 @@ def _sample_units(
 ) -> jax.Array:
     """float[T, W]: the times of T units in their order, each with a key of its own."""
 
-    def step(state: Any, unit: jax.Array) -> tuple[Any, jax.Array]:
+    def sample_unit(state: Any, unit: jax.Array) -> tuple[Any, jax.Array]:
         """One unit: its seconds float[W], and the next state of the model."""
         seconds, state = sample(state, jax.random.fold_in(rng_key, unit))
         return state, seconds
 
-    return jax.lax.scan(step, initial_state, jnp.arange(num_units, dtype=jnp.int32))[1]
+    return jax.lax.scan(sample_unit, initial_state, jnp.arange(num_units, dtype=jnp.int32))[1]

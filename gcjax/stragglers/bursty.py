@@ -134,18 +134,18 @@ def is_bursty(slow: np.ndarray, *, burst: int, window: int, max_slow: int) -> bo
 def _next_round(state: _State, rng_key: jax.Array) -> _State:
     """The state in the next round: who begins a burst, and who is slow."""
     begin_key, order_key, length_key = jax.random.split(rng_key, 3)
-    shape = state.rounds_since_slow.shape
+    workers_shape = state.rounds_since_slow.shape
     in_burst = state.rounds_left > 0
     rounds_since_slow = state.rounds_since_slow + 1
     # Who was slow in the last window - 1 rounds counts towards max_slow, whether or not slow now.
     is_counted = in_burst | (rounds_since_slow < state.window)
-    can_begin = ~is_counted & jax.random.bernoulli(begin_key, state.probability, shape)
-    order = jnp.where(can_begin, jax.random.uniform(order_key, shape), jnp.inf)
-    rank = jnp.argsort(jnp.argsort(order)).astype(jnp.int32)  # 0 for the first in a random order of who can begin
+    can_begin = ~is_counted & jax.random.bernoulli(begin_key, state.probability, workers_shape)
+    random_order = jnp.where(can_begin, jax.random.uniform(order_key, workers_shape), jnp.inf)
+    random_rank = jnp.argsort(jnp.argsort(random_order)).astype(jnp.int32)  # 0 for the first of those who can begin
     # As many begin as places are left among the `max_slow`.
-    begins_burst = can_begin & (rank < state.max_slow - jnp.sum(is_counted, dtype=jnp.int32))
-    length = jax.random.randint(length_key, shape, 1, state.burst + 1, jnp.int32)
-    rounds_left = jnp.where(begins_burst, length, state.rounds_left)
-    slow = rounds_left > 0
-    rounds_since_slow = jnp.where(slow, 0, jnp.minimum(rounds_since_slow, state.window))
-    return state._replace(rounds_since_slow=rounds_since_slow, rounds_left=(rounds_left - 1).clip(0), slow=slow)
+    begins_burst = can_begin & (random_rank < state.max_slow - jnp.sum(is_counted, dtype=jnp.int32))
+    burst_length = jax.random.randint(length_key, workers_shape, 1, state.burst + 1, jnp.int32)
+    rounds_left = jnp.where(begins_burst, burst_length, state.rounds_left)
+    is_slow = rounds_left > 0
+    rounds_since_slow = jnp.where(is_slow, 0, jnp.minimum(rounds_since_slow, state.window))
+    return state._replace(rounds_since_slow=rounds_since_slow, rounds_left=(rounds_left - 1).clip(0), slow=is_slow)

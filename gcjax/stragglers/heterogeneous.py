@@ -70,8 +70,8 @@ def worker_speeds(model: StragglerModel, *, inverse: bool = False) -> StragglerM
     def init(rng_key: jax.Array, num_workers: int) -> dict[str, jax.Array]:
         """The time of a unit of each worker, as the state of `constant`."""
         init_key, sample_key = jax.random.split(rng_key)
-        first_unit, _ = model.sample(model.init(init_key, num_workers), sample_key)
-        return {"seconds": 1 / first_unit if inverse else first_unit}  # the time, or the inverse of the speed
+        first_unit_seconds, _ = model.sample(model.init(init_key, num_workers), sample_key)
+        return {"seconds": 1 / first_unit_seconds if inverse else first_unit_seconds}
 
     return StragglerModel(init, constant().sample)
 
@@ -89,7 +89,7 @@ def scaled(model: StragglerModel, *, factor: Parameter, workers: tuple[int, ...]
       ValueError: if `factor` is not above zero and finite, or there is no such worker.
     """
     _validate.number("factor", factor, above=True, finite=True)
-    return _with_operation(model, jnp.multiply, "factor", factor, 1.0, workers)
+    return _with_operation(model, jnp.multiply, name="factor", value=factor, neutral=1.0, workers=workers)
 
 
 @comparable
@@ -105,12 +105,12 @@ def delayed(model: StragglerModel, *, seconds: Parameter, workers: tuple[int, ..
       ValueError: if the delay is negative or not finite, or there is no such worker.
     """
     _validate.number("seconds", seconds, finite=True)
-    return _with_operation(model, jnp.add, "seconds", seconds, 0.0, workers)
+    return _with_operation(model, jnp.add, name="seconds", value=seconds, neutral=0.0, workers=workers)
 
 
 def members(workers: tuple[int, ...], num_workers: int) -> jax.Array:
     """bool[W]: who is among `workers`; raises `ValueError` for a worker that does not exist."""
-    mask = np.zeros(num_workers, bool)
+    is_member = np.zeros(num_workers, bool)
     for worker in np.atleast_1d(np.asarray(workers)).tolist():
-        mask[_validate.integer("an entry of workers", worker, maximum=num_workers - 1)] = True
-    return jnp.asarray(mask)
+        is_member[_validate.integer("an entry of workers", worker, maximum=num_workers - 1)] = True
+    return jnp.asarray(is_member)

@@ -45,8 +45,8 @@ class Network(NamedTuple):
 
     def validated(self, num_workers: int | None = None) -> "Network":
         """The network with its sequences as arrays; a `ValueError` if a value is negative, NaN, or not one a worker."""
-        fields = {name: value for name, value in self._asdict().items() if name not in OPTIONAL or value is not None}
-        network = self._replace(**{name: _valid_seconds(name, value) for name, value in fields.items()})
+        given_values = {name: value for name, value in self._asdict().items() if not _is_left_out(name, value)}
+        network = self._replace(**{name: _valid_seconds(name, value) for name, value in given_values.items()})
         _check_one_link("server", network.server)
         _check_service(network)
         for name in ("latency", "upload", "download"):
@@ -125,15 +125,17 @@ class Links(NamedTuple):
         Args:
           params: the parameters, arrays or their shapes and dtypes; or their size in bytes, a number.
         """
-        size = params if isinstance(params, (int, float)) else _num_bytes(params)
-        _validate.number("the size of the model in bytes", size)
-        upload, download = (jnp.asarray(size / np.asarray(rate)) for rate in (self.upload, self.download))
-        server_seconds = size / self.server
+        num_bytes = params if isinstance(params, (int, float)) else _num_bytes(params)
+        _validate.number("the size of the model in bytes", num_bytes)
+        upload, download = (jnp.asarray(num_bytes / np.asarray(rate)) for rate in (self.upload, self.download))
+        server_seconds = num_bytes / self.server
+        network = Network(latency=self.latency, upload=upload, download=download, service=self.service)
         if self.shared and server_seconds > 0:
-            return Network(self.latency, upload, download, server_seconds, self.service)
+            return network._replace(server=server_seconds)
         # Without sharing, a transfer is as slow as the slower of both links.
-        upload, download = jnp.maximum(upload, server_seconds), jnp.maximum(download, server_seconds)
-        return Network(self.latency, upload, download, service=self.service)
+        return network._replace(
+            upload=jnp.maximum(upload, server_seconds), download=jnp.maximum(download, server_seconds)
+        )
 
 
 def constant_network(
@@ -157,10 +159,9 @@ def constant_network(
       ValueError: if a value is negative or NaN, or the server is given more than one, or both a link that is shared and
         a time of service.
     """
-    worker_links = {"latency": latency, "upload": upload, "download": download}
-    return Network(
-        **{name: _valid_seconds(name, value) for name, value in worker_links.items()}, server=server, service=service
-    ).validated()
+    worker_values = {"latency": latency, "upload": upload, "download": download}
+    valid_values = {name: _valid_seconds(name, value) for name, value in worker_values.items()}
+    return Network(**valid_values, server=server, service=service).validated()
 
 
 def links(
@@ -201,6 +202,11 @@ def _check_seconds_or_rate(name: str, value: Any, *, above: bool = False) -> Non
     if value is None or isinstance(value, (str, bytes)):
         raise ValueError(f"{name} must be a number, or one for each worker; got {value!r}.")
     _validate.number(name, value, above=above)
+
+
+def _is_left_out(name: str, value: Any) -> bool:
+    """Whether it is None where an entry of a network can be."""
+    return name in OPTIONAL and value is None
 
 
 def _check_one_link(name: str, value: Any) -> None:

@@ -48,14 +48,18 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
         """The state when the next transfer begins (at `ready`) or ends; until then all rates stay the same."""
         is_waiting = (state.size_left > 0) & jnp.isfinite(ready)
         active = is_waiting & (ready <= state.time)
-        seconds = shared_seconds(active, link_seconds, server_seconds)  # [W]: for size 1, at the present rates
-        end_if_rate_stays = jnp.where(active, state.time + state.size_left * seconds, jnp.inf)
+        unit_size_seconds = shared_seconds(
+            active, link_seconds, server_seconds
+        )  # [W]: for size 1, at the present rates
+        end_if_rate_stays = jnp.where(active, state.time + state.size_left * unit_size_seconds, jnp.inf)
         begin_times = jnp.where(is_waiting & ~active, ready, jnp.inf)
         # inf if all transfers are done, or those that are left never begin.
         next_time = jnp.minimum(end_if_rate_stays.min(), begin_times.min())
         is_done = active & (end_if_rate_stays <= next_time)
         size_moved = jnp.where(
-            seconds > 0, (next_time - state.time) / jnp.where(seconds > 0, seconds, 1), state.size_left
+            unit_size_seconds > 0,
+            (next_time - state.time) / jnp.where(unit_size_seconds > 0, unit_size_seconds, 1),
+            state.size_left,
         )
         # Above 0, so that rounding ends no transfer: only `is_done` does.
         size_left = jnp.where(
@@ -68,8 +72,8 @@ def shared_arrivals(ready: jax.Array, size: jax.Array, link_seconds: jax.Array, 
         )
 
     first_ready = jnp.min(ready)
-    begin_time = jnp.where(jnp.isfinite(first_ready), first_ready, 0).astype(ready.dtype)
+    first_time = jnp.where(jnp.isfinite(first_ready), first_ready, 0).astype(ready.dtype)
     arrival = jnp.where(size > 0, jnp.inf, ready)  # an empty message arrives at once
-    state = _LinkState(time=begin_time, size_left=size, arrival=arrival)
+    state = _LinkState(time=first_time, size_left=size, arrival=arrival)
     # Each of the W transfers begins once and ends once.
     return jax.lax.fori_loop(0, 2 * ready.size, to_next_event, state).arrival

@@ -7,7 +7,7 @@ import pytest
 
 from gcjax import codes
 from gcjax.codes import assignments
-from gcjax.codes.mds import as_blocks, chebyshev_generator, round_robin
+from gcjax.codes.mds import chebyshev_generator, complex_as_real_blocks, round_robin
 from tests.codes.helpers import KEY, completion
 
 
@@ -34,7 +34,7 @@ def test_equal_parity_takes_half_of_the_gradient_as_imaginary():
     encode = full_encode(code)
     np.testing.assert_allclose(encode[:, 0, :, 0], encode[:, 1, :, 1])
     np.testing.assert_allclose(encode[:, 0, :, 1], -encode[:, 1, :, 0])
-    product = as_blocks(np.array([[1 + 2j]]))[0, :, 0] @ np.array([3.0, 4.0])
+    product = complex_as_real_blocks(np.array([[1 + 2j]]))[0, :, 0] @ np.array([3.0, 4.0])
     np.testing.assert_allclose(product, [(1 + 2j) * (3 + 4j)][0].real * np.array([1, 0]) + np.array([0, 10.0]))
 
 

@@ -95,9 +95,9 @@ def test_a_turn_finds_the_best_order_of_the_worker(num_blocks):
         chunks = work.chunks[worker, : assignment.loads[worker]]
         smallest = []
         for order in itertools.permutations(range(1, assignment.loads[worker] + 1)):
-            values = work.values.copy()
+            values = work.flat_values.copy()
             values[held] = order
-            smallest.append(slack(work._replace(values=values), chunks).min())
+            smallest.append(slack(work._replace(flat_values=values), chunks).min())
         _reorder_chunks(work, state, np.array([worker]), np.random.default_rng(0))
         assert state[0, chunks].min() == max(smallest) >= smallest[-1]
         np.testing.assert_array_equal(state[:, :-1], slack_terms(work))

@@ -5,7 +5,7 @@ from typing import Any
 from gcjax.stragglers.traces.fitting import Fit, Fits
 from gcjax.stragglers.traces.fitting.calls import Call
 from gcjax.stragglers.traces.fitting.scores import Score
-from gcjax.stragglers.traces.fitting.statistics import Statistics
+from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 
 
 def of_fits(fits: Fits) -> dict[str, Any]:
@@ -49,6 +49,6 @@ def _score(score: Score | None) -> dict[str, float] | None:
     return None if score is None else score._asdict()
 
 
-def _statistics(statistics: Statistics) -> dict[str, float]:
+def _statistics(statistics: StatisticsWithFailures) -> dict[str, float]:
     """Numbers of times."""
     return statistics._asdict()

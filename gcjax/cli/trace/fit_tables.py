@@ -8,7 +8,7 @@ from rich.text import Text
 
 from gcjax.stragglers.traces.fitting import Fit, Fits
 from gcjax.stragglers.traces.fitting.scores import Score
-from gcjax.stragglers.traces.fitting.statistics import Statistics
+from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
 from gcjax.tables import RichTable, rich_table
 
 _STATISTICS = ["Model", "median", "p99 / median", "P(slow)", "P(slow | slow)", "slowest / median"]
@@ -54,7 +54,7 @@ def _remarks(fits: Fits) -> list[str]:
     return [*others, *(f"{name} is not fitted: {reason}." for name, reason in fits.not_fitted.items())]
 
 
-def _cells(statistics: Statistics) -> list[str]:
+def _cells(statistics: StatisticsWithFailures) -> list[str]:
     """Numbers, or a dash where there is none."""
     return ["-" if math.isnan(value) else f"{value:.3g}" for value in statistics]
 

@@ -29,15 +29,15 @@ def bernoulli(
     _validate.integer("num_chunks", num_chunks, minimum=1)
     _validate.number("load", load, above=True, maximum=num_chunks)
     rng = host_generator(rng_key)
-    counts = rng.binomial(num_chunks, load / num_chunks, size=num_workers)
+    loads = rng.binomial(num_chunks, load / num_chunks, size=num_workers)
     if regularised:
-        counts = np.minimum(counts, int(2 * load))
-    return random_assignment(rng, counts, num_chunks)
+        loads = np.minimum(loads, int(2 * load))
+    return random_assignment(rng, loads, num_chunks)
 
 
-def random_assignment(rng: np.random.Generator, counts: np.ndarray, num_chunks: int) -> Assignment:
-    """Worker w holds `counts[w]` different chunks, any as likely as any other, in random order."""
-    chunks = np.full((counts.size, max(int(counts.max()), 1)), -1, np.int32)
-    for worker, count in enumerate(counts):
-        chunks[worker, :count] = rng.choice(num_chunks, count, replace=False)
+def random_assignment(rng: np.random.Generator, loads: np.ndarray, num_chunks: int) -> Assignment:
+    """Worker w holds `loads[w]` different chunks, any as likely as any other, in random order."""
+    chunks = np.full((loads.size, max(int(loads.max()), 1)), -1, np.int32)
+    for worker, load in enumerate(loads):
+        chunks[worker, :load] = rng.choice(num_chunks, load, replace=False)
     return Assignment(chunks, num_chunks)

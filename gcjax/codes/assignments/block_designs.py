@@ -27,14 +27,20 @@ def design(num_workers: int, load: int) -> designs.Design:
     """
     _validate.integer("num_workers", num_workers, minimum=3)
     _validate.integer("load", load, minimum=1)
-    known = designs.smallest_design(num_workers, load)
-    if known is not None:
-        return known
-    known_pairs = {(d.points, d.replication) for d in designs.known_designs(2 * num_workers) if d.points > 3}
-    nearest = sorted(known_pairs, key=lambda pair: abs(pair[0] / num_workers - 1) + abs(pair[1] / load - 1))[:4]
+    smallest_design = designs.smallest_design(num_workers, load)
+    if smallest_design is not None:
+        return smallest_design
+
+    def relative_distance(points_and_replication: tuple[int, int]) -> float:
+        """How far a design of so many points, each in so many blocks, is from what is asked for."""
+        points, replication = points_and_replication
+        return abs(points / num_workers - 1) + abs(replication / load - 1)
+
+    available = {(d.points, d.replication) for d in designs.known_designs(2 * num_workers) if d.points > 3}
+    nearest = sorted(available, key=relative_distance)[:4]
     raise ValueError(
         "a block design needs λ (W - 1) = K (k - 1) with whole λ and k, and at least as many blocks as points, and a "
         f"construction that is known here; there is none for num_workers={num_workers}, load={load}. The nearest are "
-        + ", ".join(f"({v}, {r})" for v, r in nearest)
+        + ", ".join(f"({points}, {replication})" for points, replication in nearest)
         + "."
     )

@@ -40,8 +40,9 @@ def from_graph(graph: Any) -> Assignment:
         raise ValueError("from_graph needs an undirected graph; got a directed one. Use from_matrix.")
     vertex_index = {vertex: i for i, vertex in enumerate(sorted(graph.nodes))}
     edge_ends = np.array([(vertex_index[u], vertex_index[v]) for u, v in graph.edges], dtype=np.int64).reshape(-1, 2)
-    neighbours = np.unique(np.concatenate([edge_ends, edge_ends[:, ::-1]]), axis=0)
-    return from_pairs(neighbours[:, 0], neighbours[:, 1], num_workers=len(vertex_index), num_chunks=len(vertex_index))
+    neighbour_pairs = np.unique(np.concatenate([edge_ends, edge_ends[:, ::-1]]), axis=0)
+    workers, neighbours = neighbour_pairs.T
+    return from_pairs(workers, neighbours, num_workers=len(vertex_index), num_chunks=len(vertex_index))
 
 
 def edges(graph: Any) -> Assignment:
@@ -58,22 +59,23 @@ def edges(graph: Any) -> Assignment:
     if not isinstance(graph, nx.Graph) or graph.is_directed() or nx.number_of_selfloops(graph):
         raise ValueError(f"edges needs an undirected networkx graph without loops; got {graph!r}.")
     vertex_index = {vertex: i for i, vertex in enumerate(sorted(graph.nodes))}
-    pairs = sorted(sorted((vertex_index[u], vertex_index[v])) for u, v in graph.edges)
-    edge_ends = np.array(pairs, np.int64).reshape(-1, 2)
+    sorted_edges = sorted(sorted((vertex_index[u], vertex_index[v])) for u, v in graph.edges)
+    edge_ends = np.array(sorted_edges, np.int64).reshape(-1, 2)
     workers = np.repeat(np.arange(len(edge_ends)), 2)
     return from_pairs(workers, edge_ends.ravel(), num_workers=len(edge_ends), num_chunks=len(vertex_index))
 
 
 def from_pairs(workers: np.ndarray, chunks: np.ndarray, *, num_workers: int, num_chunks: int) -> Assignment:
     """From arrays of the workers and chunks of all pairs, each pair once, sorted by worker; never holds N×W numbers."""
-    counts = np.bincount(chunks, minlength=num_chunks)
-    if (counts == 0).any():
-        missing = np.flatnonzero(counts == 0)
+    num_holders = np.bincount(chunks, minlength=num_chunks)
+    if (num_holders == 0).any():
+        missing = np.flatnonzero(num_holders == 0)
         raise ValueError(
             f"every chunk must be held by a worker; nobody holds chunk {missing[0]} ({missing.size} such chunks)."
         )
     loads = np.bincount(workers, minlength=num_workers)
-    chunk_rows = np.full((num_workers, loads.max()), -1, dtype=np.int32)
-    slots = np.arange(workers.size) - np.repeat(np.cumsum(loads) - loads, loads)  # 0, 1, ... for each worker
-    chunk_rows[workers, slots] = chunks
-    return Assignment(chunk_rows, num_chunks)
+    first_pair_of_worker = np.cumsum(loads) - loads
+    slots = np.arange(workers.size) - np.repeat(first_pair_of_worker, loads)  # 0, 1, ... for each worker
+    chunks_by_worker = np.full((num_workers, loads.max()), -1, dtype=np.int32)
+    chunks_by_worker[workers, slots] = chunks
+    return Assignment(chunks_by_worker, num_chunks)

@@ -40,13 +40,13 @@ def smallest_design(points: int, replication: int) -> Design | None:
 
 
 def incidence(design: Design) -> np.ndarray:
-    """bool[b, v]: which points are in each block; checked: each is in r blocks, any two are in λ, `shared`, of them."""
+    """bool[b, v]: which points are in each block; checked: each is in r blocks, any two are in λ of them."""
     matrix = design.make()
-    shared = matrix.astype(np.int64).T @ matrix
-    expected = np.full((design.points, design.points), design.shared)
-    np.fill_diagonal(expected, design.replication)
-    sizes = matrix.sum(axis=1)
-    if matrix.shape != (design.blocks, design.points) or not np.array_equal(shared, expected) or np.ptp(sizes):
+    common_blocks = matrix.astype(np.int64).T @ matrix  # int[v, v]
+    expected_common = np.full((design.points, design.points), design.shared)
+    np.fill_diagonal(expected_common, design.replication)
+    has_shape, block_sizes = matrix.shape == (design.blocks, design.points), matrix.sum(axis=1)
+    if not has_shape or not np.array_equal(common_blocks, expected_common) or np.ptp(block_sizes):
         raise AssertionError(f"the construction of {design} is wrong.")
     return matrix
 
@@ -55,7 +55,8 @@ def known_designs(max_points: int) -> Iterator[Design]:
     """All designs of the list with up to so many points."""
     for design in _direct_designs(max_points):
         yield design
-        if design.points - design.size >= 2:
+        complement_size = design.points - design.size
+        if complement_size >= 2:
             yield _complement_design(design)
 
 
@@ -71,36 +72,38 @@ def _complement_design(design: Design) -> Design:
 
 def prime_power(q: int) -> tuple[int, int] | None:
     """The prime p and the exponent k with q = p^k; None if there are none."""
-    p = next((p for p in range(2, q + 1) if q % p == 0), 0)
-    k = 0
-    while p and q % p == 0:
-        q, k = q // p, k + 1
-    return (p, k) if p and q == 1 else None
+    prime = next((divisor for divisor in range(2, q + 1) if q % divisor == 0), 0)  # the least divisor is a prime
+    quotient, exponent = q, 0
+    while prime and quotient % prime == 0:
+        quotient, exponent = quotient // prime, exponent + 1
+    return (prime, exponent) if prime and quotient == 1 else None
 
 
 @functools.cache
 def field(q: int) -> tuple[np.ndarray, np.ndarray]:
     """Addition and multiplication int[q, q] of the field with q elements; element i has the digits of i in base p."""
     p, k = prime_power(q) or (0, 0)
-    digits = np.array([[i // p**j % p for j in range(k)] for i in range(q)])
-    weights = p ** np.arange(k)
-    add = ((digits[:, None] + digits[None]) % p) @ weights
+    digits = np.array([[element // p**digit % p for digit in range(k)] for element in range(q)])
+    digit_values = p ** np.arange(k)
+    add = ((digits[:, None] + digits[None]) % p) @ digit_values
     for modulus in itertools.product(range(p), repeat=k):  # x^k = the polynomial with these coefficients
-        multiply = _polynomial_products(digits, np.array(modulus), p) @ weights
-        if all(len(set(row)) == q for row in multiply[1:]):
+        multiply = _polynomial_products(digits, np.array(modulus), p) @ digit_values
+        is_division_possible = all(len(set(products)) == q for products in multiply[1:])
+        if is_division_possible:
             return add, multiply
     raise AssertionError(f"no field of {q} elements was found.")
 
 
-def _polynomial_products(digits: np.ndarray, modulus: np.ndarray, p: int) -> np.ndarray:
-    """int[q, q, k]: products of all pairs of polynomials `digits int[q, k]` mod p, with x^k = `modulus int[k]`."""
-    q, k = digits.shape
+def _polynomial_products(coefficients: np.ndarray, modulus: np.ndarray, p: int) -> np.ndarray:
+    """int[q, q, k]: products of all pairs of polynomials, `coefficients int[q, k]`, mod p; x^k = `modulus int[k]`."""
+    q, k = coefficients.shape
     products = np.zeros((q, q, k), int)
-    shifted = digits.copy()  # x^j times every element
-    for j in range(k):
-        products += digits[:, None, j, None] * shifted[None]
-        carry = shifted[:, -1:]
-        shifted = (np.concatenate([np.zeros((q, 1), int), shifted[:, :-1]], axis=1) + carry * modulus) % p
+    times_power = coefficients.copy()  # x^power times every polynomial
+    for power in range(k):
+        products += coefficients[:, None, power, None] * times_power[None]
+        leading_coefficient = times_power[:, -1:]
+        times_x = np.concatenate([np.zeros((q, 1), int), times_power[:, :-1]], axis=1)
+        times_power = (times_x + leading_coefficient * modulus) % p
     return products % p
 
 
@@ -112,24 +115,49 @@ def _symmetric_design(points: int, size: int, shared: int, make: Callable[[], np
 def _direct_designs(max_points: int) -> Iterator[Design]:
     """The designs that are made directly: all others here are complements of these."""
     for v in range(3, max_points + 1):
-        yield _symmetric_design(v, v - 1, v - 2, functools.partial(_missing_one_incidence, v))
+        make_missing_one = functools.partial(_missing_one_incidence, v)
+        yield _symmetric_design(points=v, size=v - 1, shared=v - 2, make=make_missing_one)
     if max_points >= 16:
-        yield _symmetric_design(16, 6, 2, _grid_incidence)
+        yield _symmetric_design(points=16, size=6, shared=2, make=_grid_incidence)
     for q in filter(prime_power, range(2, max_points + 1)):
-        if q % 4 == 3 and q > 3:  # quadratic residues
-            yield _symmetric_design(q, (q - 1) // 2, (q - 3) // 4, functools.partial(_residue_incidence, q, 2))
-        half_root = round(((q - 1) / 4) ** 0.5)
-        if prime_power(q) == (q, 1) and q > 5 and q == 4 * half_root**2 + 1 and half_root % 2:  # quartic residues
-            yield _symmetric_design(q, (q - 1) // 4, (q - 5) // 16, functools.partial(_residue_incidence, q, 4))
-        for d in itertools.count(2):
-            if q**d > max_points:
-                break
-            # Points of the projective geometries of d - 2, d - 1 and d dimensions over q elements.
-            lower, middle, upper = ((q**i - 1) // (q - 1) for i in (d - 1, d, d + 1))
-            make = functools.partial(_affine_incidence, d, q)
-            yield Design(points=q**d, blocks=q * middle, replication=middle, size=q ** (d - 1), shared=lower, make=make)
-            if upper <= max_points:
-                yield _symmetric_design(upper, middle, lower, functools.partial(_projective_incidence, d, q))
+        yield from _residue_designs(q)
+        yield from _geometries(q, max_points)
+
+
+def _residue_designs(q: int) -> Iterator[Design]:
+    """The designs of q points whose blocks are shifts of the quadratic or quartic residues, for a prime power q."""
+    if q % 4 == 3 and q > 3:
+        make_quadratic = functools.partial(_residue_incidence, q, power=2)
+        yield _symmetric_design(points=q, size=(q - 1) // 2, shared=(q - 3) // 4, make=make_quadratic)
+    odd_root = round(((q - 1) / 4) ** 0.5)
+    if prime_power(q) == (q, 1) and q > 5 and q == 4 * odd_root**2 + 1 and odd_root % 2:
+        make_quartic = functools.partial(_residue_incidence, q, power=4)
+        yield _symmetric_design(points=q, size=(q - 1) // 4, shared=(q - 5) // 16, make=make_quartic)
+
+
+def _geometries(q: int, max_points: int) -> Iterator[Design]:
+    """The affine and projective geometries over q elements, of two and more dimensions d."""
+    for d in itertools.count(2):
+        if q**d > max_points:
+            return
+        # Points of the projective geometries of d - 2, d - 1 and d dimensions.
+        points_d_minus_2, points_d_minus_1, points_d = (
+            (q**num_entries - 1) // (q - 1) for num_entries in (d - 1, d, d + 1)
+        )
+        make_affine = functools.partial(_affine_incidence, d, q)
+        yield Design(
+            points=q**d,
+            blocks=q * points_d_minus_1,
+            replication=points_d_minus_1,
+            size=q ** (d - 1),
+            shared=points_d_minus_2,
+            make=make_affine,
+        )
+        if points_d <= max_points:
+            make_projective = functools.partial(_projective_incidence, d, q)
+            yield _symmetric_design(
+                points=points_d, size=points_d_minus_1, shared=points_d_minus_2, make=make_projective
+            )
 
 
 def _missing_one_incidence(v: int) -> np.ndarray:
@@ -147,11 +175,11 @@ def _grid_incidence() -> np.ndarray:
 def _residue_incidence(q: int, power: int) -> np.ndarray:
     """bool[q, q]: each block is a shift of the non-zero powers (squares for 2) in the field of q elements."""
     add, multiply = field(q)
-    powers = np.arange(q)
+    powers_of_elements = np.arange(q)
     for _ in range(power - 1):
-        powers = multiply[powers, np.arange(q)]
+        powers_of_elements = multiply[powers_of_elements, np.arange(q)]
     matrix = np.zeros((q, q), bool)
-    for residue in set(powers[1:].tolist()):
+    for residue in set(powers_of_elements[1:].tolist()):
         matrix[np.arange(q), add[residue]] = True
     return matrix
 

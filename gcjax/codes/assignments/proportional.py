@@ -8,6 +8,8 @@ from gcjax import _validate
 from gcjax.codes.base import Assignment
 from gcjax.codes.mds import round_robin
 
+ROUNDING = 1e-9  # by which a share may miss a whole number and still count as that
+
 
 def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) -> Assignment:
     """Loads proportional to speeds, so that all workers take about as long; every chunk on the same number of workers.
@@ -37,16 +39,17 @@ def proportional(speeds: Sequence[float], *, num_chunks: int, replication: int) 
 def _proportional_loads(speeds: np.ndarray, num_chunks: int, replication: int) -> np.ndarray:
     """int[W]: shares of N·R in proportion to the speeds, none above N, rounded by largest remainders."""
     shares = np.zeros(speeds.size)
-    is_below_n = speeds > 0
+    has_fewer_than_all = speeds > 0
     while True:  # what shares are above N is given to the workers below it
-        remaining_copies = num_chunks * (replication - (shares[~is_below_n] > 0).sum())
-        shares[is_below_n] = remaining_copies * speeds[is_below_n] / speeds[is_below_n].sum()
-        exceeds_n = is_below_n & (shares > num_chunks)
-        if not exceeds_n.any():
+        remaining_copies = num_chunks * (replication - (shares[~has_fewer_than_all] > 0).sum())
+        shares[has_fewer_than_all] = remaining_copies * speeds[has_fewer_than_all] / speeds[has_fewer_than_all].sum()
+        exceeds_all = has_fewer_than_all & (shares > num_chunks)
+        if not exceeds_all.any():
             break
-        shares[exceeds_n], is_below_n = num_chunks, is_below_n & ~exceeds_n
-    loads = np.floor(shares + 1e-9).astype(int)
-    num_missing = num_chunks * replication - loads.sum()
-    rounding_order = np.argsort(-(shares - loads + np.where(loads < num_chunks, 0, -np.inf)), kind="stable")
-    loads[rounding_order[:num_missing]] += 1
+        shares[exceeds_all], has_fewer_than_all = num_chunks, has_fewer_than_all & ~exceeds_all
+    loads = np.floor(shares + ROUNDING).astype(int)
+    num_copies_left = num_chunks * replication - loads.sum()
+    remainders = shares - loads + np.where(loads < num_chunks, 0, -np.inf)
+    by_falling_remainder = np.argsort(-remainders, kind="stable")
+    loads[by_falling_remainder[:num_copies_left]] += 1
     return loads

@@ -44,8 +44,8 @@ def repetition(num_workers: int, *, load: int) -> Assignment:
             f"repetition needs a load that divides the workers; got load={load}, num_workers={num_workers}. "
             f"Use num_workers={below} or {below + load}, or gcjax.codes.assignments.cyclic."
         )
-    chunks = np.arange(num_workers)[:, None] // load * load + np.arange(load)
-    return Assignment(chunks.astype(np.int32), num_workers)
+    first_chunk_of_group = np.arange(num_workers)[:, None] // load * load
+    return Assignment((first_chunk_of_group + np.arange(load)).astype(np.int32), num_workers)
 
 
 def random_regular(num_workers: int, *, load: int, rng_key: jax.Array) -> Assignment:
@@ -75,5 +75,6 @@ def _check_load(num_workers: int, load: int) -> None:
     """Raises `ValueError` unless 1 <= load <= W, and the table of chunks fits into memory."""
     _validate.integer("num_workers", num_workers, minimum=1)
     _validate.integer("load", load, minimum=1, maximum=num_workers, hint="A worker holds a chunk at most once.")
-    table = f"assignments of {load} chunks to each of {num_workers} workers"
-    memory.check(table, 8 * num_workers * load, "Lower num_workers or the load.")
+    description = f"assignments of {load} chunks to each of {num_workers} workers"
+    num_bytes = np.dtype(np.int64).itemsize * num_workers * load
+    memory.check(description, num_bytes, "Lower num_workers or the load.")

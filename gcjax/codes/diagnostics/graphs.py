@@ -15,16 +15,18 @@ def expander_bound(assignment: Assignment, num_stragglers: int) -> float:
     Raises:
       ValueError: if the assignment is not that of a regular graph.
     """
-    n = assignment.num_workers
-    matrix = np.zeros((n, assignment.num_chunks))
-    matrix[np.arange(n)[:, None], assignment.chunks] = 1
-    if assignment.num_chunks != n or (assignment.chunks < 0).any() or not np.array_equal(matrix, matrix.T):
+    num_workers = assignment.num_workers
+    adjacency = np.zeros((num_workers, assignment.num_chunks))
+    adjacency[np.arange(num_workers)[:, None], assignment.chunks] = 1
+    is_regular = assignment.num_chunks == num_workers and (assignment.chunks >= 0).all()
+    if not is_regular or not np.array_equal(adjacency, adjacency.T):
         raise ValueError(
             "expander_bound needs the assignment of a regular undirected graph: as many chunks as workers, equal loads "
             "and a symmetric matrix. Make it with gcjax.codes.assignments.random_regular."
         )
-    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(matrix)))
-    return float(eigenvalues[-2] / assignment.load * np.sqrt(n * num_stragglers / (n - num_stragglers)))
+    eigenvalues = np.sort(np.abs(np.linalg.eigvalsh(adjacency)))
+    second_largest, degree = eigenvalues[-2], assignment.load
+    return float(second_largest / degree * np.sqrt(num_workers * num_stragglers / (num_workers - num_stragglers)))
 
 
 def graph_error(assignment: Assignment, finished: np.ndarray) -> float:
@@ -42,19 +44,21 @@ def graph_error(assignment: Assignment, finished: np.ndarray) -> float:
     """
     if (assignment.loads != 2).any() or assignment.load != 2:
         raise ValueError(f"graph_error needs workers that hold two chunks; got loads {set(assignment.loads.tolist())}.")
-    n = assignment.num_chunks  # the vertices
-    u, v = assignment.chunks[np.asarray(finished, bool)].T.astype(np.int64)
+    num_vertices = assignment.num_chunks
+    left_ends, right_ends = assignment.chunks[np.asarray(finished, bool)].T.astype(np.int64)
     # In the double cover a piece falls apart into two, with the sides exchanged, iff it is bipartite.
     from scipy.sparse import csr_matrix
     from scipy.sparse.csgraph import connected_components
 
-    ends = np.concatenate([u, u + n]), np.concatenate([v + n, v])
-    double_cover = csr_matrix((np.ones(2 * u.size), ends), (2 * n, 2 * n))
-    component = connected_components(double_cover, directed=False)[1]
-    is_bipartite = component[:n] != component[n:]
-    component_sizes = np.bincount(component)
+    from_ends = np.concatenate([left_ends, left_ends + num_vertices])
+    to_ends = np.concatenate([right_ends + num_vertices, right_ends])
+    double_cover = csr_matrix((np.ones(from_ends.size), (from_ends, to_ends)), (2 * num_vertices, 2 * num_vertices))
+    component_of_vertex = connected_components(double_cover, directed=False)[1]
+    is_bipartite = component_of_vertex[:num_vertices] != component_of_vertex[num_vertices:]
+    component_sizes = np.bincount(component_of_vertex)
     # A bipartite piece with sides A and B has two components of size |A| + |B|; one has A from the first copy.
-    first_copy_counts = np.bincount(component[:n], minlength=component_sizes.size)  # |A| or |B|
+    first_copy_counts = np.bincount(component_of_vertex[:num_vertices], minlength=component_sizes.size)  # |A| or |B|
     imbalance = (2 * first_copy_counts - component_sizes) / component_sizes
-    vertex_shares = imbalance[component[:n][is_bipartite]] ** 2  # each of the |A| + |B| vertices counts its part
+    bipartite_components = component_of_vertex[:num_vertices][is_bipartite]  # of each of the |A| + |B| vertices
+    vertex_shares = imbalance[bipartite_components] ** 2
     return float(vertex_shares.sum())

@@ -52,10 +52,10 @@ class Conditioning(NamedTuple):
 
 def condition_number(assignment: Assignment, coding: Coding) -> jax.Array:
     """float[]: Skeel's condition number of forming the estimate; 0 if there is no message."""
-    absolute = chunk_coefficients(assignment, jnp.abs(coding.encode), jnp.abs(coding.decode))
-    estimate = chunk_coefficients(assignment, coding.encode, coding.decode)
-    norm = jnp.sqrt(jnp.sum(estimate**2))
-    return jnp.where(norm > 0, jnp.sqrt(jnp.sum(absolute**2)) / jnp.where(norm > 0, norm, 1), 0)
+    sums_of_absolutes = chunk_coefficients(assignment, jnp.abs(coding.encode), jnp.abs(coding.decode))
+    decoded = chunk_coefficients(assignment, coding.encode, coding.decode)
+    norm = jnp.sqrt(jnp.sum(decoded**2))
+    return jnp.where(norm > 0, jnp.sqrt(jnp.sum(sums_of_absolutes**2)) / jnp.where(norm > 0, norm, 1), 0)
 
 
 def straggler_masks(
@@ -69,21 +69,21 @@ def straggler_masks(
     Returns:
       bool[masks, W], True for a straggler, and whether these are all sets of this size.
     """
-    exhaustive = math.comb(num_workers, num_stragglers) <= max_masks
-    if exhaustive:
-        sets = np.array(list(itertools.combinations(range(num_workers), num_stragglers)), np.int64)
+    are_all = math.comb(num_workers, num_stragglers) <= max_masks
+    if are_all:
+        straggler_sets = np.array(list(itertools.combinations(range(num_workers), num_stragglers)), np.int64)
     else:
-        num_runs = min(num_workers, -(-max_masks // 2))
-        run_starts = np.arange(num_runs)[:, None] * num_workers // num_runs
-        runs = (run_starts + np.arange(num_stragglers)) % num_workers
+        num_runs = min(num_workers, -(-max_masks // 2))  # half of the masks, rounded up
+        first_of_run = np.arange(num_runs)[:, None] * num_workers // num_runs
+        runs_of_neighbours = (first_of_run + np.arange(num_stragglers)) % num_workers
         rng = host_generator(rng_key)
         num_random = max_masks - num_runs
         random_sets = [rng.choice(num_workers, num_stragglers, replace=False) for _ in range(num_random)]
         random_rows = np.array(random_sets).reshape(num_random, num_stragglers)
-        sets, exhaustive = np.concatenate([runs, random_rows])[:max_masks], False
-    masks = np.zeros((len(sets), num_workers), bool)
-    np.put_along_axis(masks, sets.reshape(len(sets), num_stragglers), True, axis=1)
-    return masks, exhaustive
+        straggler_sets = np.concatenate([runs_of_neighbours, random_rows])[:max_masks]
+    masks = np.zeros((len(straggler_sets), num_workers), bool)
+    np.put_along_axis(masks, straggler_sets.reshape(len(straggler_sets), num_stragglers), True, axis=1)
+    return masks, are_all
 
 
 def conditioning(
@@ -101,16 +101,16 @@ def conditioning(
     Raises:
       ValueError: if s exceeds the workers.
     """
-    workers = code.assignment.num_workers
-    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=workers)
+    num_workers = code.assignment.num_workers
+    _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers)
     _validate.integer("max_masks", max_masks, minimum=1)
     mask_key, gradient_key = jax.random.split(_validate.rng_key(rng_key))
-    masks, exhaustive = straggler_masks(workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
+    masks, exhaustive = straggler_masks(num_workers, num_stragglers, max_masks=max_masks, rng_key=mask_key)
     progress = np.where(masks, 0, code.assignment.loads).astype(np.int32)
-    shape = (code.assignment.num_chunks, code.num_blocks, width)
-    gradients = host_generator(gradient_key).normal(size=shape)
+    gradients_shape = (code.assignment.num_chunks, code.num_blocks, width)
+    gradients = host_generator(gradient_key).normal(size=gradients_shape)
     with jax.enable_x64(True):
-        conditions, references = _map_rows(partial(_condition_reference, code, jnp.asarray(gradients)), progress)
+        conditions, references = _map_rows(partial(_condition_and_reference, code, jnp.asarray(gradients)), progress)
     reference_norms = np.linalg.norm(references, axis=(1, 2)).clip(np.finfo(np.float64).tiny)
     errors = {}
     for name, message_type in (("float64", jnp.float64), ("float32", jnp.float32), ("bfloat16", jnp.bfloat16)):
@@ -121,21 +121,23 @@ def conditioning(
     return Conditioning(worst=worst, typical=typical, errors=errors, num_masks=len(masks), exhaustive=exhaustive)
 
 
-def _condition_reference(code: GradientCode, gradients: jax.Array, progress: jax.Array) -> tuple[jax.Array, jax.Array]:
+def _condition_and_reference(
+    code: GradientCode, gradients: jax.Array, progress: jax.Array
+) -> tuple[jax.Array, jax.Array]:
     """The condition number float[], and what the plan should decode float[L, width]: the plain sum if it is exact."""
     coding = code.plan(progress)
-    eye = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
+    plain_sum = jnp.eye(code.num_blocks, dtype=gradients.dtype)[None]
     decoded = chunk_coefficients(code.assignment, coding.encode, coding.decode)
     is_exact = coding.residual < MOSTLY_EXACT * np.sqrt(code.assignment.num_chunks * code.num_blocks)
-    coefficients = jnp.where(is_exact, eye, decoded)
-    return condition_number(code.assignment, coding), jnp.einsum("nab,nbi->ai", coefficients, gradients)
+    reference_coefficients = jnp.where(is_exact, plain_sum, decoded)
+    return condition_number(code.assignment, coding), jnp.einsum("nab,nbi->ai", reference_coefficients, gradients)
 
 
 def _decoded_estimate(code: GradientCode, gradients: jax.Array, message_type: Any, progress: jax.Array) -> jax.Array:
     """float[L, width]: the estimate of the sum of `gradients float[N, L, width]` if messages have `message_type`."""
     coding = code.plan(progress)
-    held = gradients[code.assignment.chunks.clip(0)]
-    messages = jnp.einsum("wmkb,wkbi->wmi", coding.encode, held, precision="highest")
+    held_gradients = gradients[code.assignment.chunks.clip(0)]
+    messages = jnp.einsum("wmkb,wkbi->wmi", coding.encode, held_gradients, precision="highest")
     messages = messages.astype(message_type).astype(gradients.dtype)
     return jnp.einsum("wma,wmi->ai", coding.decode, messages, precision="highest")
 

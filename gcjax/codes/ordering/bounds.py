@@ -7,22 +7,24 @@ from gcjax.codes.ordering.slack import INFINITE, RemainingWork, remaining_work, 
 
 NUM_STEPS = 40  # in which the weights of the chunks are improved
 SHARPNESS = 8.0  # of the weights at the end: a chunk with 1/8 less slack weighs e times as much
+ROUNDING = 1e-9  # by which a sum of floats may miss a whole number or zero
 MAX_TABLE = 600  # load times holders counted, beyond which `counting_bound` is not tried
 MAX_PROGRAMS = 100  # linear programs that are solved for one value of the slack
 PRICE_SCALE = 10**6  # prices are rounded to multiples of 1/PRICE_SCALE and then checked in whole numbers
 
 
-def min_slack_bound(assignment: Assignment, inverse: Holders, num_blocks: int) -> int:
+def min_slack_bound(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> int:
     """No order has a smallest slack above this: the least of three bounds."""
-    work = remaining_work(assignment, inverse, num_blocks)
+    work = remaining_work(assignment, chunk_holders, num_blocks)
     # Every chunk as if all its holders processed it first: no order gives it more slack.
-    first_everywhere = work._replace(values=np.append(np.repeat(work.loads, assignment.load), INFINITE))
-    bound = int(slack(first_everywhere).min())
+    as_if_first_everywhere = work._replace(flat_values=np.append(np.repeat(work.loads, assignment.load), INFINITE))
+    first_bound = int(slack(as_if_first_everywhere).min())
     mean_bound, weights = weighted_mean_bound(assignment, work)
-    bound = counting_bound(work, np.ones(weights.size, dtype=bool), num_blocks, min(bound, mean_bound))
+    all_chunks = np.ones(weights.size, dtype=bool)
+    bound = counting_bound(work, all_chunks, num_blocks, bound=min(first_bound, mean_bound))
     # Once more for the chunks that bind most, if these are not all.
-    is_heavy = weights > weights.max() / 2
-    return bound if is_heavy.all() else counting_bound(work, is_heavy, num_blocks, bound)
+    is_binding = weights > weights.max() / 2
+    return bound if is_binding.all() else counting_bound(work, is_binding, num_blocks, bound=bound)
 
 
 def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[int, np.ndarray]:
@@ -38,30 +40,35 @@ def weighted_mean_bound(assignment: Assignment, work: RemainingWork) -> tuple[in
     """
     is_held = work.chunks < work.num_counted.size
     num_holders = np.bincount(work.chunks[is_held], minlength=work.num_counted.size)
-    share = work.num_counted / num_holders
-    slots = np.arange(1, assignment.load + 1)
+    counted_share = work.num_counted / num_holders
+    positions = np.arange(1, assignment.load + 1)
     worker_ids = np.arange(work.loads.size)[:, None]
 
-    def chunk_shares(values: np.ndarray) -> np.ndarray:
-        """float[N]: of each chunk, the share of the sum of its remaining works `values float[W, K]`."""
-        return share * np.bincount(work.chunks[is_held], weights=values[is_held], minlength=share.size)
+    def slack_bounds(remaining_works: np.ndarray) -> np.ndarray:
+        """float[N]: of each chunk, the share of the sum of its remaining works `remaining_works float[W, K]`."""
+        sums = np.bincount(work.chunks[is_held], weights=remaining_works[is_held], minlength=counted_share.size)
+        return counted_share * sums
 
-    mean_slacks = chunk_shares(np.broadcast_to((work.loads[:, None] + 1) / 2, is_held.shape))
-    bound, best_weights = np.inf, np.ones(share.size)
+    mean_remaining_work = np.broadcast_to((work.loads[:, None] + 1) / 2, is_held.shape)
+    mean_over_orders = slack_bounds(mean_remaining_work)
+    bound, best_weights = np.inf, np.ones(counted_share.size)
     for step in range(NUM_STEPS):
-        weights = np.exp((mean_slacks.min() - mean_slacks) * SHARPNESS * step / NUM_STEPS)
-        prices = np.where(is_held, np.append(weights * share, 0)[work.chunks], -1)
-        order = np.argsort(-prices, axis=1, kind="stable")
-        values = np.zeros(is_held.shape)
-        values[worker_ids, order] = np.maximum(work.loads[:, None] + 1 - slots, 0)
-        best_slacks = chunk_shares(values)
-        weighted_mean = float(weights @ best_slacks / weights.sum())
+        weights = np.exp((mean_over_orders.min() - mean_over_orders) * SHARPNESS * step / NUM_STEPS)
+        price_of_chunk_or_none = np.append(weights * counted_share, 0)
+        prices = np.where(is_held, price_of_chunk_or_none[work.chunks], -1)
+        by_falling_price = np.argsort(-prices, axis=1, kind="stable")
+        best_works = np.zeros(is_held.shape)
+        best_works[worker_ids, by_falling_price] = np.maximum(work.loads[:, None] + 1 - positions, 0)
+        best_order_bounds = slack_bounds(best_works)
+        weighted_mean = float(weights @ best_order_bounds / weights.sum())
         if weighted_mean < bound:
             bound, best_weights = weighted_mean, weights
-        if mean_slacks.min() >= np.floor(bound + 1e-9):
-            break  # some mean over orders is as good: no weights can lower the whole number
-        mean_slacks += (best_slacks - mean_slacks) * 2 / (step + 2)
-    return int(np.floor(bound + 1e-9)), best_weights
+        whole_bound = np.floor(bound + ROUNDING)
+        is_as_good_as_a_mean_over_orders = mean_over_orders.min() >= whole_bound
+        if is_as_good_as_a_mean_over_orders:
+            break  # no weights can lower the whole number
+        mean_over_orders += (best_order_bounds - mean_over_orders) * 2 / (step + 2)
+    return int(np.floor(bound + ROUNDING)), best_weights
 
 
 def counting_bound(work: RemainingWork, selected: np.ndarray, num_blocks: int, bound: int) -> int:
@@ -77,55 +84,65 @@ def counting_bound(work: RemainingWork, selected: np.ndarray, num_blocks: int, b
     load = int(work.loads.max())
     if load * int(work.num_counted[selected].max()) > MAX_TABLE:
         return bound
-    num_selected = np.append(selected, False)[work.chunks].sum(axis=1)[:, None]
-    works, loads = np.arange(1, load + 1), work.loads[:, None]
-    num_works = ((works <= loads) & (works > loads - num_selected)).sum(axis=0)
-    counted_numbers, num_chunks_of_kind = np.unique(work.num_counted[selected], return_counts=True)
-    low, high = -1, bound  # `low` is not refuted, above `high` all is
-    middle = bound
-    while low < high:
-        if _is_refuted(middle, num_works, counted_numbers, num_chunks_of_kind, num_blocks):
-            high = middle - 1
+    is_selected_chunk_or_none = np.append(selected, False)
+    num_selected = is_selected_chunk_or_none[work.chunks].sum(axis=1)[:, None]  # of each worker
+    work_values, loads = np.arange(1, load + 1), work.loads[:, None]
+    num_of_each_work = ((work_values <= loads) & (work_values > loads - num_selected)).sum(axis=0)
+    num_counted_of_kind, num_chunks_of_kind = np.unique(work.num_counted[selected], return_counts=True)
+    unrefuted, upper_bound = -1, bound  # all above `upper_bound` is refuted
+    target = bound
+    while unrefuted < upper_bound:
+        if _is_refuted(target, num_of_each_work, num_counted_of_kind, num_chunks_of_kind, num_blocks):
+            upper_bound = target - 1
         else:
-            low = middle
-        middle = (low + high + 1) // 2
-    return high
+            unrefuted = target
+        target = (unrefuted + upper_bound + 1) // 2
+    return upper_bound
 
 
 def _is_refuted(
-    target: int, num_works: np.ndarray, counted_numbers: np.ndarray, num_chunks_of_kind: np.ndarray, num_blocks: int
+    target: int,
+    num_of_each_work: np.ndarray,
+    num_counted_of_kind: np.ndarray,
+    num_chunks_of_kind: np.ndarray,
+    num_blocks: int,
 ) -> bool:
     """Whether prices prove that not all chunks can have the slack `target`.
 
     Args:
       target: t.
-      num_works: int[K], how many remaining works of 1 ... K there are.
-      counted_numbers: int[kinds], the different numbers of remaining works that count for a chunk.
+      num_of_each_work: int[K], how many remaining works of 1 ... K there are.
+      num_counted_of_kind: int[kinds], the different numbers of remaining works that count for a chunk.
       num_chunks_of_kind: int[kinds], the chunks of each kind.
       num_blocks: L.
     """
     from scipy.optimize import linprog
 
-    load = num_works.size
+    load = num_of_each_work.size
     # The variables are K prices and J worths, what a chunk of each kind takes at most.
-    cost = np.concatenate([-num_works, num_chunks_of_kind]) / num_chunks_of_kind.sum()
-    variable_bounds = [(-1.0, 1.0)] * load + [(-float(k + num_blocks), float(k + num_blocks)) for k in counted_numbers]
-    rows: list[np.ndarray] = []
+    cost = np.concatenate([-num_of_each_work, num_chunks_of_kind]) / num_chunks_of_kind.sum()
+    max_worths = [float(num_counted + num_blocks) for num_counted in num_counted_of_kind]
+    variable_bounds = [(-1.0, 1.0)] * load + [(-max_worth, max_worth) for max_worth in max_worths]
+    set_rows: list[np.ndarray] = []
     for _ in range(MAX_PROGRAMS):
-        constraints = (np.array(rows), np.zeros(len(rows))) if rows else (None, None)
+        constraints = (np.array(set_rows), np.zeros(len(set_rows))) if set_rows else (None, None)
         solution = linprog(cost, *constraints, bounds=variable_bounds)
-        if solution.x is None or solution.fun > -1e-9:
+        if solution.x is None or solution.fun > -ROUNDING:
             return False
-        prices = np.rint(solution.x[:load] * PRICE_SCALE).astype(np.int64)
-        worths, num_taken = _costliest_sets(prices, target, int(counted_numbers.max()), num_blocks)
-        kind_worths = worths[counted_numbers]  # far below 0 where no set gives the slack t
-        if (kind_worths < -INFINITE // 2).any() or int(num_works @ prices) > int(num_chunks_of_kind @ kind_worths):
+        whole_prices = np.rint(solution.x[:load] * PRICE_SCALE).astype(np.int64)
+        worths, num_taken = _costliest_sets(whole_prices, target, int(num_counted_of_kind.max()), num_blocks)
+        kind_worths = worths[num_counted_of_kind]
+        is_impossible = (kind_worths < -INFINITE // 2).any()  # no set gives the slack t
+        if is_impossible or int(num_of_each_work @ whole_prices) > int(num_chunks_of_kind @ kind_worths):
             return True
-        violated_rows = [np.concatenate([num_taken[k], -(counted_numbers == k).astype(float)]) for k in counted_numbers]
-        violated_rows = [row for row in violated_rows if row @ solution.x > 1e-9]
+        costliest_rows = [
+            np.concatenate([num_taken[num_counted], -(num_counted_of_kind == num_counted).astype(float)])
+            for num_counted in num_counted_of_kind
+        ]
+        violated_rows = [row for row in costliest_rows if row @ solution.x > ROUNDING]
         if not violated_rows:
             return False
-        rows += violated_rows
+        set_rows += violated_rows
     return False
 
 
@@ -152,18 +169,18 @@ def _costliest_sets(
     Returns:
       `V_1(j, t)` int[max_counted + 1], and how often each remaining work is taken for it, int[max_counted + 1, K].
     """
-    worth = np.full((max_counted + 1, target + 1), -INFINITE)  # V_r, for r from K down to 1
-    taken = np.zeros((max_counted + 1, target + 1, prices.size), np.int32)
-    sums = np.arange(target + 1)
-    for r in range(prices.size, 0, -1):
-        costliest = r - 1 + int(prices[r - 1 :].argmax())
-        worth[0, 0] = (num_blocks - 1) * prices[costliest]
-        taken[0, 0] = (num_blocks - 1) * (np.arange(prices.size) == costliest)
-        missing = np.maximum(sums - r, 0)
-        for j in range(1, max_counted + 1):
-            worth_with_r = worth[j - 1, missing] + prices[r - 1]
-            is_better = worth_with_r > worth[j]
-            worth[j, is_better] = worth_with_r[is_better]
-            taken[j, is_better] = taken[j - 1, missing[is_better]]
-            taken[j, is_better, r - 1] += 1
-    return worth[:, target], taken[:, target]
+    largest_price = np.full((max_counted + 1, target + 1), -INFINITE)  # V_r(j, s), for r from K down to 1
+    num_taken = np.zeros((max_counted + 1, target + 1, prices.size), np.int32)
+    needed_sums = np.arange(target + 1)
+    for work in range(prices.size, 0, -1):
+        costliest_from_here = work - 1 + int(prices[work - 1 :].argmax())
+        largest_price[0, 0] = (num_blocks - 1) * prices[costliest_from_here]
+        num_taken[0, 0] = (num_blocks - 1) * (np.arange(prices.size) == costliest_from_here)
+        sum_still_needed = np.maximum(needed_sums - work, 0)
+        for num_counted in range(1, max_counted + 1):
+            price_with_work = largest_price[num_counted - 1, sum_still_needed] + prices[work - 1]
+            is_better = price_with_work > largest_price[num_counted]
+            largest_price[num_counted, is_better] = price_with_work[is_better]
+            num_taken[num_counted, is_better] = num_taken[num_counted - 1, sum_still_needed[is_better]]
+            num_taken[num_counted, is_better, work - 1] += 1
+    return largest_price[:, target], num_taken[:, target]

@@ -46,18 +46,19 @@ def order_by_speed(assignment: Assignment, chunk_seconds: Any, *, num_blocks: in
     Raises:
       ValueError: if the shape is another, a time is negative or NaN, or a chunk has fewer holders than `num_blocks`.
     """
-    inverse = enough_holders(assignment, num_blocks)
+    chunk_holders = enough_holders(assignment, num_blocks)
     seconds = _valid_seconds(assignment, chunk_seconds)
     if seconds.ndim == 1:
-        return _optimal_order(assignment, inverse, seconds, num_blocks)[0]
-    seconds = seconds[[_can_complete(inverse, is_alive, num_blocks) for is_alive in np.isfinite(seconds)]]
+        return _optimal_order(assignment, chunk_holders, seconds, num_blocks)[0]
+    seconds = seconds[[_can_complete(chunk_holders, is_alive, num_blocks) for is_alive in np.isfinite(seconds)]]
     if not seconds.size:
         return assignment
     with np.errstate(divide="ignore"):
         harmonic_mean = 1 / (1 / seconds).mean(axis=0)
-    typical = [harmonic_mean, *np.quantile(seconds, [0.5, 0.75], axis=0, method="higher")]  # float[W] each
+    typical_seconds = [harmonic_mean, *np.quantile(seconds, [0.5, 0.75], axis=0, method="higher")]  # float[W] each
     orders = [assignment, order_chunks(assignment, num_blocks=num_blocks)]
-    orders += [_optimal_order(assignment, inverse, row, num_blocks)[0] for row in [*typical, *seconds[:NUM_SAMPLES]]]
+    for worker_seconds in [*typical_seconds, *seconds[:NUM_SAMPLES]]:
+        orders.append(_optimal_order(assignment, chunk_holders, worker_seconds, num_blocks)[0])
     return improved_order(orders, seconds, num_blocks=num_blocks)
 
 
@@ -76,46 +77,56 @@ def min_completion_time(assignment: Assignment, chunk_seconds: Any, *, num_block
     Raises:
       ValueError: as in `order_by_speed`.
     """
-    inverse = enough_holders(assignment, num_blocks)
+    chunk_holders = enough_holders(assignment, num_blocks)
     seconds = _valid_seconds(assignment, chunk_seconds)
-    times = [_optimal_order(assignment, inverse, row, num_blocks)[1] for row in np.atleast_2d(seconds)]
+    samples = np.atleast_2d(seconds)
+    times = [_optimal_order(assignment, chunk_holders, sample, num_blocks)[1] for sample in samples]
     return np.array(times).reshape(seconds.shape[:-1])
 
 
 def _optimal_order(
-    assignment: Assignment, inverse: Holders, seconds: np.ndarray, num_blocks: int
+    assignment: Assignment, chunk_holders: Holders, seconds: np.ndarray, num_blocks: int
 ) -> tuple[Assignment, float]:
     """An order with the least completion time, and that time; the given order and inf if there is none.
 
     Args:
       assignment: who holds what.
-      inverse: its holders.
+      chunk_holders: its holders.
       seconds: float[W], of a chunk.
       num_blocks: L.
     """
-    if not _can_complete(inverse, np.isfinite(seconds), num_blocks):
+    if not _can_complete(chunk_holders, np.isfinite(seconds), num_blocks):
         return assignment, np.inf
     is_held = assignment.chunks >= 0
     finish = np.where(is_held, seconds[:, None] * np.arange(1, assignment.load + 1), np.inf)
-    times = np.unique(finish[np.isfinite(finish)])
+    finish_times = np.unique(finish[np.isfinite(finish)])
     # No order is complete before N·L chunks are finished, nor before L holders of each chunk have finished a chunk.
-    enough_chunks_time = _kth_smallest(finish.ravel(), assignment.num_chunks * num_blocks)
-    first_chunk_times = np.where(inverse.workers >= 0, seconds[inverse.workers], np.inf)
-    low = int(np.searchsorted(times, max(enough_chunks_time, _kth_smallest(first_chunk_times, num_blocks).max())))
-    high = times.size - 1
-    entries = np.nonzero(is_held)
-    is_in_time = np.ones(entries[0].size, dtype=bool)  # with all chunks finished every order is complete
-    while low < high:
-        middle = (low + high) // 2
-        finished_pairs = _pairs_in_time(assignment, entries, finish <= times[middle], num_blocks)
-        if finished_pairs is None:
-            low = middle + 1
+    time_of_enough_chunks = _kth_smallest(finish.ravel(), assignment.num_chunks * num_blocks)
+    first_chunk_times = np.where(chunk_holders.workers >= 0, seconds[chunk_holders.workers], np.inf)
+    time_of_enough_holders = _kth_smallest(first_chunk_times, num_blocks).max()
+    earliest = int(np.searchsorted(finish_times, max(time_of_enough_chunks, time_of_enough_holders)))
+    late_enough = finish_times.size - 1
+    held_entries = np.nonzero(is_held)
+    is_in_time = np.ones(held_entries[0].size, dtype=bool)  # with all chunks finished every order is complete
+    while earliest < late_enough:
+        middle = (earliest + late_enough) // 2
+        pairs_in_time = _pairs_in_time(assignment, held_entries, finish <= finish_times[middle], num_blocks)
+        if pairs_in_time is None:
+            earliest = middle + 1
         else:
-            high, is_in_time = middle, finished_pairs
-    rank = np.full(is_held.shape, 2)  # 0: to be finished in time, 1: not, 2: no chunk
-    rank[entries] = ~is_in_time
+            late_enough, is_in_time = middle, pairs_in_time
+    return _with_chunks_first(assignment, held_entries, is_in_time), float(finish_times[late_enough])
+
+
+def _with_chunks_first(
+    assignment: Assignment, held_entries: tuple[np.ndarray, ...], is_first: np.ndarray
+) -> Assignment:
+    """Every worker with its chunks of `is_first bool[entries]` first, and otherwise in the given order."""
+    first, later, no_chunk = 0, 1, 2
+    rank = np.full(assignment.chunks.shape, no_chunk)
+    rank[held_entries] = np.where(is_first, first, later)
     order = np.argsort(rank, axis=1, kind="stable")
-    return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1)), float(times[high])
+    return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))
 
 
 def _kth_smallest(values: np.ndarray, k: int) -> np.ndarray:
@@ -124,23 +135,24 @@ def _kth_smallest(values: np.ndarray, k: int) -> np.ndarray:
 
 
 def _pairs_in_time(
-    assignment: Assignment, entries: tuple[np.ndarray, ...], fits: np.ndarray, num_blocks: int
+    assignment: Assignment, held_entries: tuple[np.ndarray, ...], fits_in_time: np.ndarray, num_blocks: int
 ) -> np.ndarray | None:
     """Which pairs of worker and chunk to finish so that every chunk has L finished holders; None if that cannot be.
 
     Args:
       assignment: who holds what.
-      entries: the entries [w, k] of `assignment.chunks` that hold a chunk.
-      fits: bool[W, K], true for as many entries of a row as the worker can finish.
+      held_entries: the entries [w, k] of `assignment.chunks` that hold a chunk.
+      fits_in_time: bool[W, K], true for as many entries of a row as the worker can finish.
       num_blocks: L.
     """
     num_workers, num_chunks = assignment.num_workers, assignment.num_chunks
-    worker_nodes, chunk_nodes = 1 + entries[0], 1 + num_workers + assignment.chunks[entries]
     # Nodes: the source 0, the workers, the chunks, the sink.
-    source, sink = 0, 1 + num_workers + num_chunks
-    tail_nodes = np.concatenate([np.full(num_workers, source), worker_nodes, 1 + num_workers + np.arange(num_chunks)])
-    head_nodes = np.concatenate([1 + np.arange(num_workers), chunk_nodes, np.full(num_chunks, sink)])
-    capacities = fits.sum(axis=1), np.ones(worker_nodes.size), np.full(num_chunks, num_blocks)
+    source, worker_nodes, chunk_nodes = 0, 1 + np.arange(num_workers), 1 + num_workers + np.arange(num_chunks)
+    sink = 1 + num_workers + num_chunks
+    pair_workers, pair_chunks = worker_nodes[held_entries[0]], chunk_nodes[assignment.chunks[held_entries]]
+    tail_nodes = np.concatenate([np.full(num_workers, source), pair_workers, chunk_nodes])
+    head_nodes = np.concatenate([worker_nodes, pair_chunks, np.full(num_chunks, sink)])
+    capacities = fits_in_time.sum(axis=1), np.ones(pair_workers.size), np.full(num_chunks, num_blocks)
     from scipy.sparse import csr_array
     from scipy.sparse.csgraph import maximum_flow
 
@@ -149,12 +161,13 @@ def _pairs_in_time(
     flow = maximum_flow(graph, source, sink)
     if flow.flow_value < num_chunks * num_blocks:
         return None
-    return np.asarray(flow.flow[worker_nodes, chunk_nodes]).ravel() > 0
+    return np.asarray(flow.flow[pair_workers, pair_chunks]).ravel() > 0
 
 
-def _can_complete(inverse: Holders, is_alive: np.ndarray, num_blocks: int) -> bool:
+def _can_complete(chunk_holders: Holders, is_alive: np.ndarray, num_blocks: int) -> bool:
     """Whether every chunk has `num_blocks` holders that have not failed, `is_alive bool[W]`."""
-    return bool((np.where(inverse.workers >= 0, is_alive[inverse.workers], 0).sum(axis=1) >= num_blocks).all())
+    num_alive_holders = np.where(chunk_holders.workers >= 0, is_alive[chunk_holders.workers], 0).sum(axis=1)
+    return bool((num_alive_holders >= num_blocks).all())
 
 
 def _valid_seconds(assignment: Assignment, chunk_seconds: Any) -> np.ndarray:

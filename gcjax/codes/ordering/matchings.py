@@ -5,15 +5,17 @@ import numpy as np
 from gcjax.codes.base import Assignment, Holders
 
 
-def can_be_matched(assignment: Assignment, inverse: Holders) -> bool:
+def can_be_matched(assignment: Assignment, chunk_holders: Holders) -> bool:
     """Whether all loads are K, and all chunks have the same number of holders, a multiple of K."""
-    counts = inverse.counts
+    num_holders = chunk_holders.counts
     return bool(
-        (assignment.loads == assignment.load).all() and (counts == counts[0]).all() and counts[0] % assignment.load == 0
+        (assignment.loads == assignment.load).all()
+        and (num_holders == num_holders[0]).all()
+        and num_holders[0] % assignment.load == 0
     )
 
 
-def by_matchings(assignment: Assignment, inverse: Holders) -> Assignment:
+def by_matchings(assignment: Assignment, chunk_holders: Holders) -> Assignment:
     """Every chunk stands R/K times at each of the K positions.
 
     The holders of a chunk are split into groups of K, as if each group had a chunk of its own; then there are as many
@@ -23,14 +25,15 @@ def by_matchings(assignment: Assignment, inverse: Holders) -> Assignment:
     from scipy.sparse.csgraph import maximum_bipartite_matching
 
     num_workers, load = assignment.num_workers, assignment.load
-    edge_workers = inverse.workers.ravel()  # the two ends of every edge
-    edge_groups = np.repeat(np.arange(num_workers), load)  # R/K groups in turn stand for one chunk
+    num_copies = num_workers // assignment.num_chunks  # of each chunk: R/K groups of holders
+    edge_workers = chunk_holders.workers.ravel()  # the two ends of every edge
+    edge_copies = np.repeat(np.arange(num_workers), load)  # R/K of them in turn stand for one chunk
     ordered = np.empty_like(assignment.chunks)
     for slot in range(load):
         ones = np.ones(edge_workers.size, np.int8)
-        graph = csr_matrix((ones, (edge_workers, edge_groups)), shape=(num_workers, num_workers))
-        group_of_worker = maximum_bipartite_matching(graph, perm_type="column")
-        ordered[:, slot] = group_of_worker // (num_workers // assignment.num_chunks)
-        is_left = edge_groups != group_of_worker[edge_workers]
-        edge_workers, edge_groups = edge_workers[is_left], edge_groups[is_left]
+        graph = csr_matrix((ones, (edge_workers, edge_copies)), shape=(num_workers, num_workers))
+        copy_of_worker = maximum_bipartite_matching(graph, perm_type="column")
+        ordered[:, slot] = copy_of_worker // num_copies
+        is_unmatched = edge_copies != copy_of_worker[edge_workers]
+        edge_workers, edge_copies = edge_workers[is_unmatched], edge_copies[is_unmatched]
     return assignment._replace(chunks=ordered)

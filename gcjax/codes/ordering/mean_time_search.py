@@ -18,11 +18,11 @@ BATCH = 2_000_000  # numbers held at a time while moves are tried
 
 
 class Moves(NamedTuple):
-    """Exchanges of entries `early[i]` and `late[i]` of the chunk table of worker `worker[i]`, early < late."""
+    """Exchanges of the chunks in `early_slot[i]` and the later `late_slot[i]` of worker `worker[i]`."""
 
     worker: np.ndarray
-    early: np.ndarray
-    late: np.ndarray
+    early_slot: np.ndarray
+    late_slot: np.ndarray
 
 
 class Search(NamedTuple):
@@ -49,12 +49,14 @@ class Search(NamedTuple):
 
 def completion_times(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> np.ndarray:
     """float64[S]: the completion time of an order in each of the samples `float[S, W]`."""
-    inverse = holders(assignment)
-    is_held = inverse.workers >= 0
+    chunk_holders = holders(assignment)
+    is_held = chunk_holders.workers >= 0
+    num_chunks_until = np.maximum(chunk_holders.slots + 1, 1)
     times = []
     for sample_seconds in seconds:
-        finish = np.where(is_held, sample_seconds[inverse.workers] * np.maximum(inverse.slots + 1, 1), np.inf)
-        times.append(np.partition(finish, num_blocks - 1, axis=1)[:, num_blocks - 1].max())
+        finish_by_holder = np.where(is_held, sample_seconds[chunk_holders.workers] * num_chunks_until, np.inf)
+        chunk_times = np.partition(finish_by_holder, num_blocks - 1, axis=1)[:, num_blocks - 1]
+        times.append(chunk_times.max())
     return np.array(times)
 
 
@@ -82,10 +84,11 @@ def _local_optimum(assignment: Assignment, seconds: np.ndarray, num_blocks: int)
         moves = _candidate_moves(search)
         latest = _latest_chunks(search)
         gains = _move_gains(search, latest, moves)
-        helpful_moves = [i for i in np.lexsort((-gains[1], -gains[0])) if _is_improvement(gains[:, i])]
+        best_first = np.lexsort((-gains[1], -gains[0]))
+        helpful_moves = [move_id for move_id in best_first if _is_improvement(gains[:, move_id])]
         is_changed = False
-        for i in helpful_moves:  # an earlier move may have changed what this one gains
-            move = Moves(*(array[i : i + 1] for array in moves))
+        for move_id in helpful_moves:  # an earlier move may have changed what this one gains
+            move = Moves(*(array[move_id : move_id + 1] for array in moves))
             if _is_improvement(_move_gains(search, latest, move)[:, 0]):
                 _apply_move(search, move)
                 latest, is_changed = _latest_chunks(search), True
@@ -101,37 +104,43 @@ def _is_improvement(gain: np.ndarray) -> bool:
 
 def _initial_search(assignment: Assignment, seconds: np.ndarray, num_blocks: int) -> Search:
     """What the search knows of the order to begin with, in the samples `float[S, W]`."""
-    inverse = holders(assignment)
-    is_held = inverse.workers >= 0
-    scale = completion_times(assignment, seconds, num_blocks)
+    chunk_holders = holders(assignment)
+    is_held = chunk_holders.workers >= 0
+    first_completion = completion_times(assignment, seconds, num_blocks)
+    num_samples = len(seconds)
+    never_for_no_worker = np.full((num_samples, 1), np.inf)
+    seconds_by_worker = np.append(seconds, never_for_no_worker, axis=1).T.copy()
     search = Search(
-        seconds=np.append(seconds, np.full((len(seconds), 1), np.inf), axis=1).T.copy(),
+        seconds=seconds_by_worker,
         chunks=assignment.chunks.copy(),
-        workers=np.where(is_held, inverse.workers, assignment.num_workers),
-        slots=np.where(is_held, inverse.slots, 0),
-        times=np.zeros((assignment.num_chunks, len(seconds))),
-        scale=np.where(scale > 0, scale, 1.0),
+        workers=np.where(is_held, chunk_holders.workers, assignment.num_workers),
+        slots=np.where(is_held, chunk_holders.slots, 0),
+        times=np.zeros((assignment.num_chunks, num_samples)),
+        scale=np.where(first_completion > 0, first_completion, 1.0),
         num_blocks=num_blocks,
     )
-    for chunk_ids in np.array_split(np.arange(assignment.num_chunks), 1 + search.times.size // BATCH):
+    num_batches = 1 + search.times.size // BATCH
+    for chunk_ids in np.array_split(np.arange(assignment.num_chunks), num_batches):
         search.times[chunk_ids] = _chunk_times(search, chunk_ids, search.slots[chunk_ids])
     return search
 
 
 def _chunk_times(search: Search, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
     """float[n, S]: when the given chunks are complete if they stood at the given slots int[n, R]."""
-    finish = search.seconds[search.workers[chunks]] * (slots[..., None] + 1)
-    return np.partition(finish, search.num_blocks - 1, axis=1)[:, search.num_blocks - 1]
+    finish_by_holder = search.seconds[search.workers[chunks]] * (slots[..., None] + 1)
+    return np.partition(finish_by_holder, search.num_blocks - 1, axis=1)[:, search.num_blocks - 1]
 
 
 def _candidate_moves(search: Search) -> Moves:
     """The exchanges that bring forward a chunk which is the last to be complete in some sample, to any earlier slot."""
     last_chunks = np.flatnonzero((search.times >= search.times.max(axis=0)).any(axis=1))
-    row, column = np.nonzero(search.slots[last_chunks] > 0)
-    worker, late = search.workers[last_chunks[row], column], search.slots[last_chunks[row], column]
-    move_ids = np.repeat(np.arange(worker.size), late)
-    early = np.arange(move_ids.size) - np.repeat(np.cumsum(late) - late, late)
-    return Moves(worker[move_ids], early, late[move_ids])
+    chunk_index, holder_rank = np.nonzero(search.slots[last_chunks] > 0)
+    chunk = last_chunks[chunk_index]
+    worker, late_slot = search.workers[chunk, holder_rank], search.slots[chunk, holder_rank]
+    pair_of_move = np.repeat(np.arange(worker.size), late_slot)  # as many moves of each pair as slots come before
+    first_move_of_pair = np.cumsum(late_slot) - late_slot
+    early_slot = np.arange(pair_of_move.size) - first_move_of_pair[pair_of_move]
+    return Moves(worker[pair_of_move], early_slot, late_slot[pair_of_move])
 
 
 def _latest_chunks(search: Search) -> tuple[np.ndarray, np.ndarray]:
@@ -159,7 +168,8 @@ def _move_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Mo
       latest: what `_latest_chunks` says of it; the largest t_c with c != a is one of these two.
       moves: n moves.
     """
-    num_batches = 1 + moves.worker.size * search.slots.shape[1] * search.times.shape[1] // BATCH
+    max_holders, num_samples = search.slots.shape[1], search.times.shape[1]
+    num_batches = 1 + moves.worker.size * max_holders * num_samples // BATCH
     gains = [np.zeros((2, 0))]
     for batch in np.array_split(np.arange(moves.worker.size), num_batches):
         gains.append(_batch_gains(search, latest, Moves(*(array[batch] for array in moves))))
@@ -168,15 +178,18 @@ def _move_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Mo
 
 def _batch_gains(search: Search, latest: tuple[np.ndarray, np.ndarray], moves: Moves) -> np.ndarray:
     """float[2, n]: see `_move_gains`; holds arrays [2, n, S]."""
-    worker, early, late = moves
-    a, b = search.chunks[worker, late], search.chunks[worker, early]
-    old_times = np.stack([search.times[a], search.times[b]])
-    new_times = np.stack([_times_after(search, worker, a, early), _times_after(search, worker, b, late)])
+    worker, early_slot, late_slot = moves
+    moved_forward, moved_back = search.chunks[worker, late_slot], search.chunks[worker, early_slot]
+    old_times = np.stack([search.times[moved_forward], search.times[moved_back]])
+    new_forward_times = _times_after(search, worker, moved_forward, early_slot)
+    new_times = np.stack([new_forward_times, _times_after(search, worker, moved_back, late_slot)])
     latest_chunks, latest_times = latest
-    latest_but_a = np.where(latest_chunks[:, None] != a[:, None], latest_times[:, None], 0).max(axis=0)
-    completion = np.maximum(new_times.max(axis=0), latest_but_a)
-    powers = ((old_times / search.scale) ** POWER - (new_times / search.scale) ** POWER).sum(axis=0).mean(axis=-1)
-    return np.stack([(latest_times[0] - completion).mean(axis=-1) / search.scale.mean(), powers])
+    is_other = latest_chunks[:, None] != moved_forward[:, None]  # [2, n, S]
+    latest_other_time = np.where(is_other, latest_times[:, None], 0).max(axis=0)
+    new_completion = np.maximum(new_times.max(axis=0), latest_other_time)
+    old_powers, new_powers = (old_times / search.scale) ** POWER, (new_times / search.scale) ** POWER
+    power_gains = (old_powers - new_powers).sum(axis=0).mean(axis=-1)
+    return np.stack([(latest_times[0] - new_completion).mean(axis=-1) / search.scale.mean(), power_gains])
 
 
 def _times_after(search: Search, worker: np.ndarray, chunks: np.ndarray, slots: np.ndarray) -> np.ndarray:
@@ -188,10 +201,10 @@ def _times_after(search: Search, worker: np.ndarray, chunks: np.ndarray, slots: 
 
 def _apply_move(search: Search, move: Moves) -> None:
     """Exchanges the two chunks of one move, in place."""
-    worker, early, late = (int(array[0]) for array in move)
-    earlier_chunk, later_chunk = search.chunks[worker, late], search.chunks[worker, early]
-    search.chunks[worker, early], search.chunks[worker, late] = earlier_chunk, later_chunk
-    for chunk, slot in ((earlier_chunk, early), (later_chunk, late)):
+    worker, early_slot, late_slot = (int(array[0]) for array in move)
+    moved_forward, moved_back = search.chunks[worker, late_slot], search.chunks[worker, early_slot]
+    search.chunks[worker, early_slot], search.chunks[worker, late_slot] = moved_forward, moved_back
+    for chunk, slot in ((moved_forward, early_slot), (moved_back, late_slot)):
         search.slots[chunk, search.workers[chunk] == worker] = slot
-    changed = np.array([earlier_chunk, later_chunk])
-    search.times[changed] = _chunk_times(search, changed, search.slots[changed])
+    exchanged_chunks = np.array([moved_forward, moved_back])
+    search.times[exchanged_chunks] = _chunk_times(search, exchanged_chunks, search.slots[exchanged_chunks])

@@ -23,31 +23,32 @@ class RemainingWork(NamedTuple):
     Attributes:
       chunks: int32[W, K], with N where a worker has fewer than K chunks; stays as it is.
       loads: int[W].
-      values: int64[W·K + 1], the remaining work of entry [w, k] of `chunks` at w·K + k; 0 where there is no chunk, and
-        INFINITE at the end.
-      entries: int[N, R], where the remaining works of a chunk stand in `values`; W·K where there is no holder.
+      flat_values: int64[W·K + 1], the remaining work of entry [w, k] of `chunks` at w·K + k; 0 where there is no chunk,
+        and INFINITE at the end.
+      positions: int[N, R], where the remaining works of a chunk stand in `flat_values`; W·K where there is no holder.
       num_counted: int[N], how many of the smallest remaining works count: the holders of the chunk - L + 1.
     """
 
     chunks: np.ndarray
     loads: np.ndarray
-    values: np.ndarray
-    entries: np.ndarray
+    flat_values: np.ndarray
+    positions: np.ndarray
     num_counted: np.ndarray
 
 
-def remaining_work(assignment: Assignment, inverse: Holders, num_blocks: int) -> RemainingWork:
+def remaining_work(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> RemainingWork:
     """The remaining works of an assignment in its present order."""
     num_workers, load = assignment.chunks.shape
     loads = assignment.loads.astype(np.int64)
-    values = np.maximum(loads[:, None] - np.arange(load), 0)
-    entries = inverse.workers.astype(np.int64) * load + inverse.slots
+    remaining_works = np.maximum(loads[:, None] - np.arange(load), 0)
+    held_positions = chunk_holders.workers.astype(np.int64) * load + chunk_holders.slots
+    position_of_infinite = num_workers * load
     return RemainingWork(
         chunks=np.where(assignment.chunks >= 0, assignment.chunks, assignment.num_chunks),
         loads=loads,
-        values=np.append(values.ravel(), INFINITE),
-        entries=np.where(inverse.workers >= 0, entries, num_workers * load),
-        num_counted=inverse.counts - num_blocks + 1,
+        flat_values=np.append(remaining_works.ravel(), INFINITE),
+        positions=np.where(chunk_holders.workers >= 0, held_positions, position_of_infinite),
+        num_counted=chunk_holders.counts - num_blocks + 1,
     )
 
 
@@ -59,17 +60,20 @@ def slack(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -> np.n
 def slack_terms(work: RemainingWork, chunks: np.ndarray | slice = slice(None)) -> np.ndarray:
     """int[3, ...]: of the given chunks the slack, the largest remaining work in it, and the next larger or INFINITE."""
     num_counted = work.num_counted[chunks, None]
-    values = np.sort(work.values[work.entries[chunks]], axis=-1)
-    slacks = np.where(np.arange(values.shape[-1]) < num_counted, values, 0).sum(axis=-1)
-    largest = np.take_along_axis(values, num_counted - 1, axis=-1)[..., 0]
-    next_larger = np.take_along_axis(values, np.minimum(num_counted, values.shape[-1] - 1), axis=-1)[..., 0]
-    return np.stack([slacks, largest, np.where(num_counted[..., 0] < values.shape[-1], next_larger, INFINITE)])
+    sorted_works = np.sort(work.flat_values[work.positions[chunks]], axis=-1)
+    max_holders = sorted_works.shape[-1]
+    slacks = np.where(np.arange(max_holders) < num_counted, sorted_works, 0).sum(axis=-1)
+    largest_counted = np.take_along_axis(sorted_works, num_counted - 1, axis=-1)[..., 0]
+    next_larger = np.take_along_axis(sorted_works, np.minimum(num_counted, max_holders - 1), axis=-1)[..., 0]
+    next_larger_or_infinite = np.where(num_counted[..., 0] < max_holders, next_larger, INFINITE)
+    return np.stack([slacks, largest_counted, next_larger_or_infinite])
 
 
 def ordered_assignment(assignment: Assignment, work: RemainingWork) -> Assignment:
     """The assignment in the order that the remaining works say."""
-    slots = work.loads[:, None] - work.values[:-1].reshape(work.chunks.shape)
-    rows, columns = np.nonzero(assignment.chunks >= 0)
+    remaining_works = work.flat_values[:-1].reshape(work.chunks.shape)
+    new_slots = work.loads[:, None] - remaining_works
+    workers, old_slots = np.nonzero(assignment.chunks >= 0)
     chunks = np.full_like(assignment.chunks, -1)
-    chunks[rows, slots[rows, columns]] = assignment.chunks[rows, columns]
+    chunks[workers, new_slots[workers, old_slots]] = assignment.chunks[workers, old_slots]
     return assignment._replace(chunks=chunks)

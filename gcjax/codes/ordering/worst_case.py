@@ -67,8 +67,9 @@ def q_max_bound(assignment: Assignment, *, num_blocks: int = 1) -> int:
     Raises:
       ValueError: if a chunk has fewer holders than `num_blocks`.
     """
-    inverse = enough_holders(assignment, num_blocks)
-    return 1 + int(assignment.loads.sum()) - min_slack_bound(assignment, inverse, num_blocks)
+    chunk_holders = enough_holders(assignment, num_blocks)
+    total_work = int(assignment.loads.sum())
+    return 1 + total_work - min_slack_bound(assignment, chunk_holders, num_blocks)
 
 
 def ordering_gap(assignment: Assignment, *, num_blocks: int = 1) -> Ordering:
@@ -104,13 +105,13 @@ def order_chunks(assignment: Assignment, *, num_blocks: int = 1) -> Assignment:
     Raises:
       ValueError: if a chunk has fewer holders than `num_blocks`.
     """
-    inverse = enough_holders(assignment, num_blocks)
-    if can_be_matched(assignment, inverse):
-        matched_order = by_matchings(assignment, inverse)
+    chunk_holders = enough_holders(assignment, num_blocks)
+    if can_be_matched(assignment, chunk_holders):
+        matched_order = by_matchings(assignment, chunk_holders)
         assignment = min(matched_order, assignment, key=lambda order: _q_max(order, holders(order), num_blocks))
-        inverse = holders(assignment)
-    target = min_slack_bound(assignment, inverse, num_blocks)
-    return search(assignment, inverse, num_blocks=num_blocks, target=target)
+        chunk_holders = holders(assignment)
+    target = min_slack_bound(assignment, chunk_holders, num_blocks)
+    return search(assignment, chunk_holders, num_blocks=num_blocks, target=target)
 
 
 def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
@@ -120,15 +121,17 @@ def random_order(assignment: Assignment, *, rng_key: jax.Array) -> Assignment:
     return assignment._replace(chunks=np.take_along_axis(assignment.chunks, order, axis=1))
 
 
-def _q_max(assignment: Assignment, inverse: Holders, num_blocks: int) -> int:
+def _q_max(assignment: Assignment, chunk_holders: Holders, num_blocks: int) -> int:
     """`q_max` of an assignment whose holders are known."""
-    return 1 + int(assignment.loads.sum()) - int(slack(remaining_work(assignment, inverse, num_blocks)).min())
+    total_work = int(assignment.loads.sum())
+    smallest_slack = int(slack(remaining_work(assignment, chunk_holders, num_blocks)).min())
+    return 1 + total_work - smallest_slack
 
 
 def enough_holders(assignment: Assignment, num_blocks: int) -> Holders:
     """The holders of each chunk; raises `ValueError` if a chunk has fewer than `num_blocks`."""
-    inverse = holders(assignment)
-    fewest = int(inverse.counts.min())
+    chunk_holders = holders(assignment)
+    fewest_holders = int(chunk_holders.counts.min())
     hint = "A chunk cannot have more finished holders than it has holders."
-    _validate.integer("num_blocks", num_blocks, minimum=1, maximum=fewest, hint=hint)
-    return inverse
+    _validate.integer("num_blocks", num_blocks, minimum=1, maximum=fewest_holders, hint=hint)
+    return chunk_holders

@@ -6,6 +6,7 @@ without a chunk in common do so at the same time. Chunks that are equally well o
 carries an excess from chunk to chunk to where there is room for it.
 """
 
+import itertools
 from collections.abc import Iterator
 
 import jax
@@ -15,59 +16,68 @@ from gcjax.codes.base import Assignment, Holders, host_generator
 from gcjax.codes.ordering.slack import INFINITE, RemainingWork, ordered_assignment, remaining_work, slack_terms
 
 NUM_SWEEPS = 10  # in which every worker reorders its chunks, before only the holders of the worst chunks do
-MAX_REORDERS = (20, 20_000)  # in all: so many a worker, and so many more
+MAX_REORDERS_PER_WORKER, MAX_FURTHER_REORDERS = 20, 20_000  # in all: so many a worker, and so many more
+MIN_WORKERS_OF_GROUP = 8  # that are drawn from the holders of the worst chunks
 
 
-def search(assignment: Assignment, inverse: Holders, *, num_blocks: int, target: int) -> Assignment:
+def search(assignment: Assignment, chunk_holders: Holders, *, num_blocks: int, target: int) -> Assignment:
     """Makes the smallest slack as large as it can, from the given order on.
 
     Args:
       assignment: who holds what, and the order to begin with.
-      inverse: its holders.
+      chunk_holders: its holders.
       num_blocks: L, the finished holders that a chunk needs.
       target: where the smallest slack can stop to grow.
 
     Returns:
       The order at the end; never worse than the given one, and the same for the same input.
     """
-    work = remaining_work(assignment, inverse, num_blocks)
-    terms = np.append(slack_terms(work), np.full((3, 1), INFINITE), axis=1)  # [3, N + 1]; the last is for "no chunk"
+    work = remaining_work(assignment, chunk_holders, num_blocks)
+    no_chunk = np.full((3, 1), INFINITE)
+    terms_of_chunk = np.append(slack_terms(work), no_chunk, axis=1)  # [3, N + 1]
+    slacks = terms_of_chunk[0]  # changes with the terms
     rng = host_generator(jax.random.key(0))
-    reorders_left = MAX_REORDERS[0] * assignment.num_workers + MAX_REORDERS[1]
-    pass_ids = range(min(50 * assignment.num_workers, 5_000 + assignment.num_workers // 5))
-    for _, candidates in zip(pass_ids, _candidate_groups(work, terms[0], inverse, rng), strict=False):
-        if terms[0].min() >= target or reorders_left <= 0:
+    num_workers = assignment.num_workers
+    num_reorders_left = MAX_REORDERS_PER_WORKER * num_workers + MAX_FURTHER_REORDERS
+    max_passes = min(50 * num_workers, 5_000 + num_workers // 5)
+    for group in itertools.islice(_candidate_groups(work, slacks, chunk_holders, rng), max_passes):
+        if slacks.min() >= target or num_reorders_left <= 0:
             break
-        workers = _without_common_chunks(work, candidates)
-        _reorder_chunks(work, terms, workers, rng)  # the best for each worker: the smallest slack never falls
-        reorders_left -= workers.size
+        workers = _without_common_chunks(work, group)
+        _reorder_chunks(work, terms_of_chunk, workers, rng)  # the best for each worker: the smallest slack never falls
+        num_reorders_left -= workers.size
     return ordered_assignment(assignment, work)
 
 
 def _candidate_groups(
-    work: RemainingWork, slacks: np.ndarray, inverse: Holders, rng: np.random.Generator
+    work: RemainingWork, slacks: np.ndarray, chunk_holders: Holders, rng: np.random.Generator
 ) -> Iterator[np.ndarray]:
     """Groups of workers to reorder their chunks, small enough for most of them to have no chunk in common."""
     num_workers = work.loads.size
-    num_groups = min(num_workers, inverse.workers.shape[1] * work.chunks.shape[1])
+    max_replication, load = chunk_holders.workers.shape[1], work.chunks.shape[1]
+    num_groups = min(num_workers, max_replication * load)
     for _ in range(NUM_SWEEPS):
         yield from np.array_split(rng.permutation(num_workers), num_groups)
-    max_workers = max(num_workers // num_groups, 8)
+    max_workers = max(num_workers // num_groups, MIN_WORKERS_OF_GROUP)
     while True:
         worst_chunks = rng.permutation(np.flatnonzero(slacks == slacks.min()))[:max_workers]
-        holder_ids = inverse.workers[worst_chunks]
-        yield rng.permutation(np.unique(holder_ids[holder_ids >= 0]))[:max_workers]
+        holders_or_none = chunk_holders.workers[worst_chunks]
+        yield rng.permutation(np.unique(holders_or_none[holders_or_none >= 0]))[:max_workers]
 
 
 def _without_common_chunks(work: RemainingWork, workers: np.ndarray) -> np.ndarray:
     """Those of the workers that no later one has a chunk in common with."""
-    last_rank = np.full(work.num_counted.size + 1, -1)
+    num_chunks = work.num_counted.size
     chunks, ranks = work.chunks[workers], np.arange(workers.size)[:, None]
-    last_rank[chunks] = ranks
-    return workers[((last_rank[chunks] == ranks) | (chunks == work.num_counted.size)).all(axis=1)]
+    last_rank_with_chunk = np.full(num_chunks + 1, -1)
+    last_rank_with_chunk[chunks] = ranks
+    is_last_with_chunk, is_no_chunk = last_rank_with_chunk[chunks] == ranks, chunks == num_chunks
+    return workers[(is_last_with_chunk | is_no_chunk).all(axis=1)]
 
 
-def _reorder_chunks(work: RemainingWork, terms: np.ndarray, workers: np.ndarray, rng: np.random.Generator) -> None:
+def _reorder_chunks(
+    work: RemainingWork, terms_of_chunk: np.ndarray, workers: np.ndarray, rng: np.random.Generator
+) -> None:
     """The given workers, without a chunk in common, reorder their chunks as is best for each; changes work and terms.
 
     Let a chunk have the slack S, of which m is the largest term and m' the next larger remaining work, and let v be the
@@ -76,21 +86,23 @@ def _reorder_chunks(work: RemainingWork, terms: np.ndarray, workers: np.ndarray,
 
     Args:
       work: of all workers.
-      terms: int[3, N + 1], what `slack_terms` says of each chunk: S, m, m'.
+      terms_of_chunk: int[3, N + 1], what `slack_terms` says of each chunk: S, m, m'.
       workers: int[n].
       rng: breaks ties.
     """
-    chunks = work.chunks[workers]
+    chunks, load = work.chunks[workers], work.chunks.shape[1]
     is_held = chunks < work.num_counted.size
-    entries = workers[:, None] * chunks.shape[1] + np.arange(chunks.shape[1])
-    own_work, (slacks, largest, next_larger) = work.values[entries], terms[:, chunks]
-    other_slack, cap = slacks - np.minimum(own_work, largest), np.where(own_work <= largest, next_larger, largest)
-    noise = 0.5 * rng.random(own_work.shape)  # below 1: only ties are broken
-    other_slack = np.where(is_held, other_slack + noise, -INFINITE)
+    positions = workers[:, None] * load + np.arange(load)
+    own_work, (slacks, largest, next_larger) = work.flat_values[positions], terms_of_chunk[:, chunks]
+    slack_of_others = slacks - np.minimum(own_work, largest)
+    cap = np.where(own_work <= largest, next_larger, largest)
+    tie_breaks = 0.5 * rng.random(own_work.shape)  # below 1: only ties are broken
+    slack_of_others = np.where(is_held, slack_of_others + tie_breaks, -INFINITE)
     # From the last position (remaining work 1) to the first: the chunk that keeps the largest slack there.
-    for value in range(1, chunks.shape[1] + 1):
-        active_rows = np.flatnonzero(work.loads[workers] >= value)
-        best_column = (other_slack[active_rows] + np.minimum(value, cap[active_rows])).argmax(axis=1)
-        work.values[entries[active_rows, best_column]] = value
-        other_slack[active_rows, best_column] = -INFINITE
-    terms[:, chunks[is_held]] = slack_terms(work, chunks[is_held])
+    for work_left in range(1, load + 1):
+        rows = np.flatnonzero(work.loads[workers] >= work_left)
+        slack_at_position = slack_of_others[rows] + np.minimum(work_left, cap[rows])
+        best_column = slack_at_position.argmax(axis=1)
+        work.flat_values[positions[rows, best_column]] = work_left
+        slack_of_others[rows, best_column] = -INFINITE  # it has its position
+    terms_of_chunk[:, chunks[is_held]] = slack_terms(work, chunks[is_held])

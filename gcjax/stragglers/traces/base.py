@@ -76,9 +76,10 @@ def of_array(compute: Any, communication: Any = None, *, layout: str = "array") 
                 f"compute and communication must have one shape; got {compute.shape} and {communication.shape}."
             )
     num_steps, num_workers = compute.shape
-    names = tuple(str(worker) for worker in range(num_workers))
+    worker_names = tuple(str(worker) for worker in range(num_workers))
     reading = _reading(compute, layout, num_rows=compute.size, num_duplicates=0, num_missing_steps=0)
-    return Trace(compute, communication, np.arange(num_steps), names, False, reading)
+    steps = np.arange(num_steps)
+    return Trace(compute, communication, steps, worker_names, is_relative=False, reading=reading)
 
 
 def of_rows(
@@ -114,33 +115,37 @@ def of_rows(
             f"a trace must have a row for at least one in {MAX_CELLS_PER_ROW} of the steps of its workers; there are "
             f"{len(steps)} steps and {len(workers)} workers, but {len(step)} rows. Is a number wrong?"
         )
-    cell = np.searchsorted(steps, step) * len(workers) + worker  # int64[rows]
+    cell_of_row = np.searchsorted(steps, step) * len(workers) + worker  # int64[rows]
     has_row = np.zeros(num_cells, bool)
-    has_row[cell] = True
-    tables = []
-    for values in (compute, communication):
-        table = np.full(num_cells, np.nan)
-        if values is not None:
-            table[cell] = values  # of several rows for a cell the last one stays
-        tables.append(trace_array(table.reshape(len(steps), len(workers))))
+    has_row[cell_of_row] = True
+
+    def by_step_and_worker(seconds_of_row: np.ndarray) -> np.ndarray:
+        """float64[T, W]: NaN where there is no row; of several rows for a cell the last one counts."""
+        seconds = np.full(num_cells, np.nan)
+        seconds[cell_of_row] = seconds_of_row
+        return trace_array(seconds.reshape(len(steps), len(workers)))
+
+    compute_table = by_step_and_worker(compute)
+    communication_table = None if communication is None else by_step_and_worker(communication)
     reading = _reading(
-        tables[0],
+        compute_table,
         layout,
         num_rows=len(step),
         num_duplicates=len(step) - int(has_row.sum()),
         num_missing_steps=int(steps[-1] - steps[0] + 1 - len(steps)),
     )
-    return Trace(tables[0], None if communication is None else tables[1], steps, workers, is_relative, reading)
+    return Trace(compute_table, communication_table, steps, workers, is_relative, reading)
 
 
 def distinct(values: np.ndarray) -> np.ndarray:
     """The different values of an array of integers, in order; in a time linear in the array where they lie close."""
-    low, high = int(values.min()), int(values.max())
-    if high - low >= 4 * len(values):
+    lowest, highest = int(values.min()), int(values.max())
+    is_sparse = highest - lowest >= 4 * len(values)
+    if is_sparse:
         return np.unique(values)
-    is_there = np.zeros(high - low + 1, bool)
-    is_there[values - low] = True
-    return np.flatnonzero(is_there) + low
+    is_present = np.zeros(highest - lowest + 1, bool)
+    is_present[values - lowest] = True
+    return np.flatnonzero(is_present) + lowest
 
 
 def trace_array(seconds: Any) -> np.ndarray:
@@ -162,18 +167,19 @@ def _reading(
 ) -> Reading:
     """The report on times float64[T, W], of which these counts are known."""
     is_measured = ~np.isnan(compute)
-    num_steps = len(compute)
-    first = np.where(is_measured.any(axis=0), is_measured.argmax(axis=0), num_steps)
-    last = np.where(is_measured.any(axis=0), num_steps - 1 - is_measured[::-1].argmax(axis=0), -1)
-    num_gaps = int((last - first + 1).clip(0).sum() - is_measured.sum())
+    num_steps, has_time = len(compute), is_measured.any(axis=0)
+    first_measured = np.where(has_time, is_measured.argmax(axis=0), num_steps)
+    last_measured = np.where(has_time, num_steps - 1 - is_measured[::-1].argmax(axis=0), -1)
+    num_steps_between = (last_measured - first_measured + 1).clip(0)  # int64[W], the first and the last among them
+    num_gaps = int(num_steps_between.sum() - is_measured.sum())
     return Reading(
         layout=layout,
         num_rows=num_rows,
         num_duplicates=num_duplicates,
         num_gaps=num_gaps,
         num_missing_steps=num_missing_steps,
-        joined=tuple(np.flatnonzero((first > 0) & (last >= 0)).tolist()),
-        left=tuple(np.flatnonzero((last < num_steps - 1) & (last >= 0)).tolist()),
+        joined=tuple(np.flatnonzero((first_measured > 0) & has_time).tolist()),
+        left=tuple(np.flatnonzero((last_measured < num_steps - 1) & has_time).tolist()),
     )
 
 

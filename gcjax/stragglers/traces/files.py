@@ -45,10 +45,10 @@ def write_trace(path: str | Path, trace: Any) -> None:
     """
     if not isinstance(trace, Trace):
         trace = base.of_array(trace)
-    row, worker = np.indices(trace.compute.shape)
+    step_index, worker = np.indices(trace.compute.shape)
     columns = {
         "worker": worker.ravel(),
-        "unit": trace.steps[row.ravel()],
+        "unit": trace.steps[step_index.ravel()],
         "seconds": _with_empty_cells(trace.compute),
     }
     if trace.communication is not None:
@@ -95,7 +95,7 @@ def read_trace(path: str | Path, *, columns: Mapping[str, str] | None = None, sc
     Warns:
       UserWarning: if the last line of a CSV file without the column `rows` does not end: it may have been cut.
     """
-    with _damage_in_words(path):
+    with _damage_as_value_error(path):
         with open(path, "rb") as file:
             can_seek = file.seekable()
             data = file.read(len(_PARQUET) if can_seek else -1)  # a pipe can be read once
@@ -131,13 +131,13 @@ def _of_parquet(path: str | Path, file: parquet.ParquetFile, columns: Mapping[st
     """The trace in a Parquet file, of which only the columns that are needed are read, and some rows at a time."""
     layout = layouts.layout(str(path), file.schema_arrow.names, columns)
     _check_rows(path, file.metadata.num_rows)
-    return layout.trace(str(path), _parts(path, file, layout.columns))
+    return layout.trace(str(path), _table_parts(path, file, layout.columns))
 
 
-def _parts(path: str | Path, file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.Table]:
+def _table_parts(path: str | Path, file: parquet.ParquetFile, columns: list[str]) -> Iterator[pa.Table]:
     """Some columns of a Parquet file, so many rows at a time; raises `ValueError` if not all rows are there."""
     num_rows = 0
-    with _damage_in_words(path):
+    with _damage_as_value_error(path):
         for batch in file.iter_batches(_ROWS_AT_A_TIME, columns=columns):
             num_rows += batch.num_rows
             yield pa.Table.from_batches([batch])
@@ -152,7 +152,7 @@ def _check_rows(path: str | Path, num_rows: int) -> None:
 
 
 @contextlib.contextmanager
-def _damage_in_words(path: str | Path) -> Iterator[None]:
+def _damage_as_value_error(path: str | Path) -> Iterator[None]:
     """Within this block, errors of libraries are put as that of a file that cannot be read."""
     try:
         yield

@@ -49,16 +49,19 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
         raise ValueError(f"the columns of a trace must have different names; {path} has {_quoted_names(names)}.")
     if columns is not None:
         _check_columns(path, names, columns)
-        return _whole(list(dict.fromkeys(columns.values())), partial(_named_columns, columns=columns))
+        different_columns = list(dict.fromkeys(columns.values()))
+        return _layout_of_whole_table(different_columns, partial(_named_columns_trace, columns=columns))
     if set(_OWN) <= set(names):
-        return _whole([name for name in (*_OWN, COMMUNICATION, ROWS) if name in names], _own)
+        columns_there = [name for name in (*_OWN, COMMUNICATION, ROWS) if name in names]
+        return _layout_of_whole_table(columns_there, _own_trace)
     if set(_ALIBABA) <= set(names):
-        return _whole(list(_ALIBABA), _alibaba)
+        return _layout_of_whole_table(list(_ALIBABA), _alibaba_trace)
     if set(operations.COLUMNS) <= set(names):
-        return Layout([name for name in (*operations.COLUMNS, operations.STAGE) if name in names], operations.trace)
-    workers = [str(worker) for worker in range(len(names))]
-    if names and set(names) == set(workers):
-        return _whole(workers, _column_a_worker)
+        columns_there = [name for name in (*operations.COLUMNS, operations.STAGE) if name in names]
+        return Layout(columns_there, operations.trace)
+    worker_numbers = [str(worker) for worker in range(len(names))]
+    if names and set(names) == set(worker_numbers):
+        return _layout_of_whole_table(worker_numbers, _column_a_worker_trace)
     raise ValueError(
         f"A trace must have the columns {', '.join(_OWN)}, or {', '.join(_ALIBABA)}, or "
         f"{', '.join(operations.COLUMNS)}, or one for each worker with the names 0 to W-1; {path} has "
@@ -67,19 +70,19 @@ def layout(path: str, names: list[str], columns: Mapping[str, str] | None) -> La
     )
 
 
-def _whole(columns: list[str], trace: Callable[[str, pa.Table], Trace]) -> Layout:
+def _layout_of_whole_table(columns: list[str], trace: Callable[[str, pa.Table], Trace]) -> Layout:
     """A layout whose reader wants the whole table at once."""
     return Layout(columns, lambda path, parts: trace(path, pa.concat_tables(parts)))
 
 
-def _column_a_worker(path: str, table: pa.Table) -> Trace:
+def _column_a_worker_trace(path: str, table: pa.Table) -> Trace:
     """The trace in a table with a column for each worker, named by its number."""
     workers = [str(worker) for worker in range(table.num_columns)]
     seconds = np.stack([floats(path, table, name) for name in workers], axis=1)
     return base.of_array(seconds, layout="column a worker")
 
 
-def _own(path: str, table: pa.Table) -> Trace:
+def _own_trace(path: str, table: pa.Table) -> Trace:
     """The trace in a table that `write_trace` wrote: workers and units count from 0."""
     if ROWS in table.column_names:
         _check_row_count(path, floats(path, table, ROWS))
@@ -90,22 +93,23 @@ def _own(path: str, table: pa.Table) -> Trace:
             f"A trace must have a row for each worker, whose numbers count from 0; {path} goes up to worker "
             f"{num_workers - 1}, but has {len(worker)} rows. Is a number wrong? Otherwise number the workers anew."
         )
-    names = tuple(str(number) for number in range(num_workers))
+    worker_names = tuple(str(number) for number in range(num_workers))
     communication = floats(path, table, COMMUNICATION) if COMMUNICATION in table.column_names else None
-    return base.of_rows("gcjax", worker, unit, floats(path, table, "seconds"), communication, workers=names)
+    return base.of_rows("gcjax", worker, unit, floats(path, table, "seconds"), communication, workers=worker_names)
 
 
-def _alibaba(path: str, table: pa.Table) -> Trace:
+def _alibaba_trace(path: str, table: pa.Table) -> Trace:
     """The trace of a job of the Alibaba trace: ratios, divided by their median."""
     worker, step = (whole_numbers(path, table, name) for name in ("worker", "time"))
-    ratio = floats(path, table, "batch_time_norm")
-    median = np.nanmedian(ratio) if np.isfinite(ratio).any() else np.nan
+    relative_time = floats(path, table, "batch_time_norm")
+    median = np.nanmedian(relative_time) if np.isfinite(relative_time).any() else np.nan
     if not median > 0:
         raise ValueError(f"the column batch_time_norm of a trace must have a positive median; that of {path} has not.")
-    numbers = base.distinct(worker)
-    names = tuple(str(number) for number in numbers)
-    index = np.searchsorted(numbers, worker)
-    return base.of_rows("Alibaba PAI", index, step, ratio / median, workers=names, is_relative=True)
+    worker_numbers = base.distinct(worker)
+    worker_names = tuple(str(number) for number in worker_numbers)
+    worker_index = np.searchsorted(worker_numbers, worker)
+    compute = relative_time / median
+    return base.of_rows("Alibaba PAI", worker_index, step, compute, workers=worker_names, is_relative=True)
 
 
 def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> None:
@@ -120,13 +124,13 @@ def _check_columns(path: str, names: list[str], columns: Mapping[str, str]) -> N
             raise ValueError(f"{path} has no column {name!r}, but {_quoted_names(names)}.")
 
 
-def _named_columns(path: str, table: pa.Table, columns: Mapping[str, str]) -> Trace:
+def _named_columns_trace(path: str, table: pa.Table, columns: Mapping[str, str]) -> Trace:
     """The trace of a table whose columns have these names."""
-    workers, index = names_and_indices(path, table, columns["worker"])
+    workers, worker_index = names_and_indices(path, table, columns["worker"])
     step = whole_numbers(path, table, columns["step"])
     compute = floats(path, table, columns["compute"])
     communication = floats(path, table, columns[COMMUNICATION]) if COMMUNICATION in columns else None
-    return base.of_rows("named columns", index, step, compute, communication, workers=workers)
+    return base.of_rows("named columns", worker_index, step, compute, communication, workers=workers)
 
 
 def _check_row_count(path: str, row_counts: np.ndarray) -> None:

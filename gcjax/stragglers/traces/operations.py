@@ -20,6 +20,8 @@ STAGE = "stage"
 
 _COMMUNICATING = r"(send|recv|reduce|reduce-scatter|gather|broadcast|barrier)$"
 """How the names of operations end that communicate."""
+_NUM_KINDS = 2
+"""Of operations: computing, 0, and communicating, 1."""
 _MAX_CELLS_PER_ROW = 4
 """Of a part: where there are more, the cells that have a row are found by sorting."""
 
@@ -62,25 +64,26 @@ def trace(path: str, parts: Iterable[pa.Table]) -> Trace:
     Raises:
       ValueError: if it has values that no trace has.
     """
-    num_rows, sums = 0, []
+    num_rows_before, sums_of_parts = 0, []
     stages: set[int] = set()
     for part in parts:
-        sums.append(_part_sums(path, part, num_rows))
+        sums_of_parts.append(_part_sums(path, part, first_row=num_rows_before))
         if STAGE in part.column_names:
-            stages.update(base.distinct(whole_numbers(path, part, STAGE, first_row=num_rows)).tolist())
-        num_rows += part.num_rows
-    return _trace(path, _joined(sums), num_rows, max(1, len(stages)))
+            stages.update(base.distinct(whole_numbers(path, part, STAGE, first_row=num_rows_before)).tolist())
+        num_rows_before += part.num_rows
+    num_stages = max(1, len(stages))
+    return _trace_of_sums(path, _sums_of_all_parts(sums_of_parts), num_rows_before, num_stages)
 
 
-def _trace(path: str, sums: _Sums, num_rows: int, num_stages: int) -> Trace:
+def _trace_of_sums(path: str, sums: _Sums, num_rows: int, num_stages: int) -> Trace:
     """The trace of the sums over all operations."""
     ranks, num_steps = base.distinct(sums.rank), len(base.distinct(sums.step))
     if num_steps * len(ranks) > base.MAX_CELLS_PER_ROW * num_rows:
         raise ValueError(f"{path} has {num_rows} operations, but {num_steps} steps of {len(ranks)} ranks.")
-    names = tuple(str(number) for number in ranks)
+    worker_names = tuple(str(number) for number in ranks)
     compute, communication = sums.seconds.T / num_stages
-    index = np.searchsorted(ranks, sums.rank)
-    trace = base.of_rows("operations", index, sums.step, compute, communication, workers=names)
+    worker_index = np.searchsorted(ranks, sums.rank)
+    trace = base.of_rows("operations", worker_index, sums.step, compute, communication, workers=worker_names)
     return trace._replace(reading=trace.reading._replace(num_rows=num_rows))
 
 
@@ -88,22 +91,24 @@ def _part_sums(path: str, part: pa.Table, first_row: int) -> _Sums:
     """The sums over the operations of a part, which has a row, and so many rows of the file before it."""
     rank, step = (whole_numbers(path, part, name, first_row=first_row) for name in ("dp_rank", "step"))
     cells = _cells(rank, step)
-    index = 2 * cells.of_row + _is_communication(path, part)
-    seconds = np.bincount(index, floats(path, part, "duration", first_row=first_row), minlength=2 * len(cells.rank))
-    return _with_rows(cells, seconds.reshape(-1, 2))
+    cell_and_kind = _NUM_KINDS * cells.of_row + _is_communication(path, part)
+    durations = floats(path, part, "duration", first_row=first_row)
+    seconds = np.bincount(cell_and_kind, weights=durations, minlength=_NUM_KINDS * len(cells.rank))
+    return _sums_of_cells_with_rows(cells, seconds.reshape(-1, _NUM_KINDS))
 
 
-def _joined(parts: list[_Sums]) -> _Sums:
+def _sums_of_all_parts(sums_of_parts: list[_Sums]) -> _Sums:
     """The sums over all parts."""
-    if len(parts) == 1:
-        return parts[0]
-    rank, step, seconds = (np.concatenate(columns) for columns in zip(*parts, strict=True))
+    if len(sums_of_parts) == 1:
+        return sums_of_parts[0]
+    rank, step, seconds = (np.concatenate(arrays) for arrays in zip(*sums_of_parts, strict=True))
     cells = _cells(rank, step)
-    columns = [np.bincount(cells.of_row, column, minlength=len(cells.rank)) for column in seconds.T]
-    return _with_rows(cells, np.stack(columns, axis=1))
+    num_cells = len(cells.rank)
+    seconds_by_kind = [np.bincount(cells.of_row, weights=of_kind, minlength=num_cells) for of_kind in seconds.T]
+    return _sums_of_cells_with_rows(cells, np.stack(seconds_by_kind, axis=1))
 
 
-def _with_rows(cells: _Cells, seconds: np.ndarray) -> _Sums:
+def _sums_of_cells_with_rows(cells: _Cells, seconds: np.ndarray) -> _Sums:
     """The sums float64[cells, 2] of the cells that have a row."""
     has_row = np.bincount(cells.of_row, minlength=len(cells.rank)) > 0
     return _Sums(cells.rank[has_row], cells.step[has_row], seconds[has_row])
@@ -111,14 +116,15 @@ def _with_rows(cells: _Cells, seconds: np.ndarray) -> _Sums:
 
 def _cells(rank: np.ndarray, step: np.ndarray) -> _Cells:
     """The cells of rows int64[rows]: all of a range of ranks and steps, or those that have a row if these are few."""
-    low_rank, low_step = int(rank.min()), int(step.min())
-    num_ranks, num_steps = int(rank.max()) - low_rank + 1, int(step.max()) - low_step + 1
-    if num_ranks * num_steps <= _MAX_CELLS_PER_ROW * len(rank):
+    lowest_rank, lowest_step = int(rank.min()), int(step.min())
+    num_ranks, num_steps = int(rank.max()) - lowest_rank + 1, int(step.max()) - lowest_step + 1
+    is_dense = num_ranks * num_steps <= _MAX_CELLS_PER_ROW * len(rank)
+    if is_dense:
         cell = np.arange(num_ranks * num_steps)
-        index = (step - low_step) * num_ranks + (rank - low_rank)
-        return _Cells(index, low_rank + cell % num_ranks, low_step + cell // num_ranks)
-    pairs, index = np.unique(np.stack([step, rank], axis=1), axis=0, return_inverse=True)
-    return _Cells(index.ravel(), pairs[:, 1], pairs[:, 0])
+        cell_of_row = (step - lowest_step) * num_ranks + (rank - lowest_rank)
+        return _Cells(cell_of_row, rank=lowest_rank + cell % num_ranks, step=lowest_step + cell // num_ranks)
+    step_and_rank, cell_of_row = np.unique(np.stack([step, rank], axis=1), axis=0, return_inverse=True)
+    return _Cells(cell_of_row.ravel(), rank=step_and_rank[:, 1], step=step_and_rank[:, 0])
 
 
 def _is_communication(path: str, part: pa.Table) -> np.ndarray:

@@ -127,20 +127,22 @@ def _replay_model(
                 f"recorded workers are as many as the trace has; it has {num_columns}, asked for are {num_workers}. "
                 f'Pass num_workers={num_columns}, or workers="drawn", which takes any number of them.'
             )
-        columns_key, row_key = jax.random.split(rng_key)
+        columns_key, position_key = jax.random.split(rng_key)
         columns = jnp.arange(num_workers, dtype=jnp.int32)
         if is_drawn:
             columns = _random_columns(columns_key, num_columns, num_workers)
-        rows = jnp.arange(num_units, dtype=jnp.int32)
+        row_order = jnp.arange(num_units, dtype=jnp.int32)
         if order == "permuted":
-            rows = jax.random.permutation(jax.random.fold_in(rng_key, 2), rows)
+            row_order_key = jax.random.fold_in(rng_key, 2)
+            row_order = jax.random.permutation(row_order_key, row_order)
         # One first row for all recorded workers, so that what happened at the same time still does.
-        shape = (num_workers,) if is_drawn and is_random else ()
+        position_shape = (num_workers,) if is_drawn and is_random else ()
+        num_first_positions = num_units if is_random else 1
         return _State(
             seconds=jnp.asarray(seconds, jnp.result_type(float)),
-            rows=rows,
+            rows=row_order,
             column=columns,
-            position=jax.random.randint(row_key, shape, 0, num_units if is_random else 1, jnp.int32),
+            position=jax.random.randint(position_key, position_shape, 0, num_first_positions, jnp.int32),
             num_left=jnp.asarray(block_size, jnp.int32),
             block_size=jnp.asarray(block_size, jnp.int32),
             intercept=per_worker("intercept", intercept, num_workers),
@@ -177,12 +179,13 @@ def with_gaps_filled(seconds: np.ndarray) -> np.ndarray:
             f"to be replayed, a trace must have a measured unit of every worker; worker {worker} has none. Leave its "
             "column out, or write inf for a failed worker."
         )
-    gappy = np.flatnonzero(~is_measured.all(axis=0))  # int[gappy columns]; all others stay as they are
-    is_measured, units = is_measured[:, gappy], np.arange(len(seconds))[:, None]
-    last_measured = np.maximum.accumulate(np.where(is_measured, units, -1), axis=0)
-    sources = np.where(last_measured < 0, is_measured.argmax(axis=0), last_measured)
+    columns_with_gaps = np.flatnonzero(~is_measured.all(axis=0))  # all others stay as they are
+    is_measured, units = is_measured[:, columns_with_gaps], np.arange(len(seconds))[:, None]
+    first_measured = is_measured.argmax(axis=0)
+    last_measured_or_none = np.maximum.accumulate(np.where(is_measured, units, -1), axis=0)
+    source_units = np.where(last_measured_or_none < 0, first_measured, last_measured_or_none)
     filled = seconds.copy()
-    filled[:, gappy] = np.take_along_axis(seconds[:, gappy], sources, axis=0)
+    filled[:, columns_with_gaps] = np.take_along_axis(seconds[:, columns_with_gaps], source_units, axis=0)
     return filled
 
 
@@ -201,8 +204,8 @@ def _next_unit_of_block(state: _State, rng_key: jax.Array) -> tuple[jax.Array, _
 
     The first block begins at the first row, which `start` says.
     """
-    is_over = state.num_left == 0
-    first_rows = jax.random.randint(rng_key, state.position.shape, 0, state.rows.size, jnp.int32)
-    position = jnp.where(is_over, first_rows, state.position)
-    num_left = jnp.where(is_over, state.block_size, state.num_left) - 1
+    is_block_over = state.num_left == 0
+    random_position = jax.random.randint(rng_key, state.position.shape, 0, state.rows.size, jnp.int32)
+    position = jnp.where(is_block_over, random_position, state.position)
+    num_left = jnp.where(is_block_over, state.block_size, state.num_left) - 1
     return _next_unit(state._replace(position=position, num_left=num_left), rng_key)

@@ -24,18 +24,18 @@ def names_and_indices(path: str, table: pa.Table, name: str) -> tuple[tuple[str,
             f"the column {name} of a trace must have a worker in each row; that of {path} has none in row {row + 1}."
         )
     if pa.types.is_signed_integer(column.type):
-        values = column.to_numpy().astype(np.int64)
-        numbers = base.distinct(values)
-        return tuple(str(number) for number in numbers), np.searchsorted(numbers, values)
+        number_of_row = column.to_numpy().astype(np.int64)
+        worker_numbers = base.distinct(number_of_row)
+        return tuple(str(number) for number in worker_numbers), np.searchsorted(worker_numbers, number_of_row)
     try:
         encoded = column.cast(pa.string()).dictionary_encode()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         raise ValueError(f"the column {name} of a trace must hold numbers or text; that of {path} does not.") from None
     texts = encoded.dictionary.to_pylist()
-    order = sorted(range(len(texts)), key=lambda position: _sort_key(column.type, texts[position]))
-    rank = np.empty(len(order), np.int64)
-    rank[order] = np.arange(len(order))
-    return tuple(texts[position] for position in order), rank[encoded.indices.to_numpy()]
+    sorted_positions = sorted(range(len(texts)), key=lambda position: _sort_key(column.type, texts[position]))
+    rank_of_text = np.empty(len(sorted_positions), np.int64)
+    rank_of_text[sorted_positions] = np.arange(len(sorted_positions))
+    return tuple(texts[position] for position in sorted_positions), rank_of_text[encoded.indices.to_numpy()]
 
 
 def _sort_key(column_type: pa.DataType, text: str) -> tuple[int, str]:
@@ -61,9 +61,11 @@ def whole_numbers(
     lowest = -_MAX_WHOLE if minimum is None else minimum
     is_in_range = values.min() >= lowest and values.max() <= _MAX_WHOLE  # NaN is not
     if not (is_in_range and (is_whole or (values == np.round(values)).all())):
-        start = "" if minimum is None else f" from {minimum}"
-        is_right = (values >= lowest) & (values <= _MAX_WHOLE) & (values == np.round(values))
-        _refuse(path, column, name, f"whole numbers{start}", first_row, int(np.flatnonzero(~is_right)[0]))
+        from_minimum = "" if minimum is None else f" from {minimum}"
+        is_allowed = (values >= lowest) & (values <= _MAX_WHOLE) & (values == np.round(values))
+        _raise_wrong_cell(
+            path, column, name, f"whole numbers{from_minimum}", first_row, int(np.flatnonzero(~is_allowed)[0])
+        )
     return values.astype(np.int64, copy=False)
 
 
@@ -74,7 +76,7 @@ def floats(path: str, table: pa.Table, name: str, *, first_row: int = 0) -> np.n
         return column.cast(pa.float64()).to_numpy()
     except (pa.ArrowInvalid, pa.ArrowNotImplementedError):
         row = next((row for row in range(len(column)) if not _is_number(column.slice(row, 1))), 0)
-    _refuse(path, column, name, "numbers", first_row, row)
+    _raise_wrong_cell(path, column, name, "numbers", first_row, row)
 
 
 def _is_number(cell: pa.ChunkedArray) -> bool:
@@ -86,7 +88,7 @@ def _is_number(cell: pa.ChunkedArray) -> bool:
     return True
 
 
-def _refuse(path: str, column: pa.ChunkedArray, name: str, rule: str, first_row: int, row: int) -> NoReturn:
+def _raise_wrong_cell(path: str, column: pa.ChunkedArray, name: str, rule: str, first_row: int, row: int) -> NoReturn:
     """Raises the `ValueError` that a cell is not what the rule says."""
     value = column[row].as_py()
     text = "nothing" if value is None else repr(value)

@@ -8,7 +8,7 @@ import pytest
 from gcjax import config, progress, stragglers
 from gcjax.stragglers import StragglerModel
 from gcjax.stragglers.traces.fitting import scores
-from gcjax.stragglers.traces.fitting.statistics import statistics
+from gcjax.stragglers.traces.fitting.statistics import statistics_with_failures
 from tests.stragglers.fitting.test_recovery import simulated
 
 WEIBULL = stragglers.weibull(scale=3.0, shape=5.0)
@@ -158,7 +158,7 @@ def test_a_name_of_a_worker_cannot_end_the_comment(persistent, sampled):
 
 def test_statistics_by_hand():
     seconds = np.array([[1.0, 1, 1, 4], [1, 2, 2, 4], [1, 1, 1, np.inf], [2, np.nan, 1, 1]])
-    actual = statistics(seconds)
+    actual = statistics_with_failures(seconds)
     assert actual.median == 1 and actual.slow == pytest.approx(4 / 15) and actual.slow_again == pytest.approx(2 / 3)
     assert actual.slowest == pytest.approx((4 + 2) / 2)
     assert actual.tail == pytest.approx(4.0)

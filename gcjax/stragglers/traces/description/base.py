@@ -110,18 +110,18 @@ def describe(trace: Trace | np.ndarray) -> Description:
         trace = of_array(trace)
     times = step_times(trace)
     worker_levels = levels(times)
-    parts = decomposition(times, worker_levels)
+    lost_time = decomposition(times, worker_levels)
     all_spells = spells(worker_levels, times.steps)
-    judgement = verdict(times, all_spells, parts)
+    judgement = verdict(times, all_spells, lost_time)
     changes = _changes([*shared_levels(times), *worker_levels], times.steps)
     failures = _failures(trace)
-    what_if = slowdown(times)
+    if_at_median = slowdown(times)
     return Description(
-        sentence=words.sentence(judgement, all_spells, failures, trace.workers, what_if),
+        sentence=words.sentence(judgement, all_spells, failures, trace.workers, if_at_median),
         verdict=judgement,
         statistics=statistics(times),
-        slowdown=what_if,
-        decomposition=parts,
+        slowdown=if_at_median,
+        decomposition=lost_time,
         spells=tuple(all_spells),
         changes=changes,
         communication=_communication(trace),
@@ -138,9 +138,14 @@ def describe(trace: Trace | np.ndarray) -> Description:
 def _changes(all_levels: Sequence[Level], steps: np.ndarray) -> tuple[Change, ...]:
     """The changes between the levels of each worker, in the order of steps."""
     changes = [
-        Change(after.worker, int(steps[after.first]), before.ratio, after.ratio)
-        for before, after in pairwise(all_levels)
-        if before.worker == after.worker
+        Change(
+            worker=level_after.worker,
+            step=int(steps[level_after.first]),
+            before=level_before.ratio,
+            after=level_after.ratio,
+        )
+        for level_before, level_after in pairwise(all_levels)
+        if level_before.worker == level_after.worker
     ]
     return tuple(sorted(changes, key=lambda change: change.step))
 
@@ -160,13 +165,13 @@ def _communication(trace: Trace) -> Communication | None:
     if not is_known.any():
         return None
     compute, communication = trace.compute[is_known], trace.communication[is_known]
-    rows = is_known.any(axis=1)
-    least = np.where(is_known, trace.communication, np.inf).min(axis=1)[rows].sum()
-    longest = np.where(is_known, trace.compute, 0).max(axis=1)[rows].sum()
+    is_known_step = is_known.any(axis=1)
+    shortest_communication = np.where(is_known, trace.communication, np.inf).min(axis=1)[is_known_step].sum()
+    longest_compute = np.where(is_known, trace.compute, 0).max(axis=1)[is_known_step].sum()
     return Communication(
         median=float(np.median(communication)),
         share=_share(communication.sum(), compute.sum()),
-        least_share=_share(least, longest),
+        least_share=_share(shortest_communication, longest_compute),
     )
 
 

@@ -43,43 +43,45 @@ def change_points(values: np.ndarray) -> list[list[int]]:
       For each series the indices of the first measured values after its changes, increasing. The probability of a false
       alarm is that of all series together.
     """
-    changes = []
-    for may_change, series in zip(_may_change(values), values.T, strict=True):
-        steps = np.flatnonzero(~np.isnan(series)) if may_change else np.arange(0)
-        changes.append(steps[_changes(series[steps], values.shape[1])].tolist())
-    return changes
+    num_series = values.shape[1]
+    changes_by_series = []
+    for may_change, series in zip(_series_that_may_change(values), values.T, strict=True):
+        measured_steps = np.flatnonzero(~np.isnan(series)) if may_change else np.arange(0)
+        changes = _changes_of_series(series[measured_steps], num_series)
+        changes_by_series.append(measured_steps[changes].tolist())
+    return changes_by_series
 
 
-def _may_change(values: np.ndarray) -> np.ndarray:
+def _series_that_may_change(values: np.ndarray) -> np.ndarray:
     """bool[series]: whether a series has gaps, or a difference above the threshold as a whole."""
     may_change = np.isnan(values).any(axis=0)
     if len(values) < 2 * MIN_STEPS:
         return np.zeros_like(may_change)
-    threshold, complete = _threshold(*values.shape), np.flatnonzero(~may_change)
-    for start in range(0, len(complete), _SERIES_AT_ONCE):
-        some = complete[start : start + _SERIES_AT_ONCE]
-        scores = normal_scores(values[:, some])
-        strength = np.max([_strongest(scores, window)[0] for window in _windows(len(scores))], axis=0)
-        may_change[some] = strength > threshold * _noise(scores)
+    threshold, series_without_gaps = _threshold(*values.shape), np.flatnonzero(~may_change)
+    for first_of_batch in range(0, len(series_without_gaps), _SERIES_AT_ONCE):
+        batch = series_without_gaps[first_of_batch : first_of_batch + _SERIES_AT_ONCE]
+        scores = normal_scores(values[:, batch])
+        differences = [_strongest_difference(scores, window)[0] for window in _window_sizes(len(scores))]
+        may_change[batch] = np.max(differences, axis=0) > threshold * _noise(scores)
     return may_change
 
 
-def _changes(values: np.ndarray, num_series: int) -> list[int]:
+def _changes_of_series(values: np.ndarray, num_series: int) -> list[int]:
     """The changes of one series float64[n] without gaps, of so many series."""
     divisions = _divisions(values, _threshold(len(values), num_series))
     changes = _refined(values, _without_small_changes(values, divisions))
-    apart = [change for before, change in pairwise([0, *changes]) if change - before >= MIN_STEPS]
-    return _without_small_changes(values, apart)
+    changes_apart = [change for before, change in pairwise([0, *changes]) if change - before >= MIN_STEPS]
+    return _without_small_changes(values, changes_apart)
 
 
 def _threshold(num_values: int, num_series: int) -> float:
     """What the difference of two means must exceed, in standard deviations."""
-    num_windows = max(1, len(_windows(num_values)))
+    num_windows = max(1, len(_window_sizes(num_values)))
     num_tests = max(1, num_values * num_windows * num_series)
     return -NormalDist().inv_cdf(FALSE_ALARM / (2 * num_tests))
 
 
-def _windows(num_values: int) -> list[int]:
+def _window_sizes(num_values: int) -> list[int]:
     """The sizes of the windows: 10, 20, 40, ..., and the whole series."""
     sizes = []
     size = MIN_STEPS
@@ -91,22 +93,22 @@ def _windows(num_values: int) -> list[int]:
 
 def _divisions(values: np.ndarray, threshold: float) -> list[int]:
     """Indices at which a series is divided, and its parts again, increasing."""
-    divisions, parts = [], [(0, len(values))]
-    while parts:
-        start, end = parts.pop()
-        index = _division(values[start:end], threshold)
-        if index is not None:
-            divisions.append(start + index)
-            parts += [(start, start + index), (start + index, end)]
+    divisions, undivided_parts = [], [(0, len(values))]
+    while undivided_parts:
+        part_start, part_end = undivided_parts.pop()
+        division = _strongest_division(values[part_start:part_end], threshold)
+        if division is not None:
+            divisions.append(part_start + division)
+            undivided_parts += [(part_start, part_start + division), (part_start + division, part_end)]
     return sorted(divisions)
 
 
-def _division(values: np.ndarray, threshold: float) -> int | None:
+def _strongest_division(values: np.ndarray, threshold: float) -> int | None:
     """Where a part is divided; None if nowhere."""
     if len(values) < 2 * MIN_STEPS:
         return None
     scores = normal_scores(values)
-    strength, index = max(_strongest(scores, window) for window in _windows(len(scores)))
+    strength, index = max(_strongest_difference(scores, window) for window in _window_sizes(len(scores)))
     return int(index) if strength > threshold * _noise(scores) else None
 
 
@@ -116,12 +118,13 @@ def _noise(scores: np.ndarray) -> np.ndarray:
     With a correlation r of neighbours, differences of scores that are 1 and 2 apart have half variances v (1 - r) and
     v (1 - r^2), and the noise of a mean is v (1 + r) / (1 - r) / n.
     """
-    next_to, two_apart = (((scores[lag:] - scores[:-lag]) ** 2).mean(axis=0) / 2 for lag in (1, 2))
-    correlation = np.clip(two_apart / np.maximum(next_to, 1e-12) - 1, 0, _MAX_CORRELATION)
-    return np.maximum(np.sqrt(next_to * (1 + correlation)) / (1 - correlation), _MIN_NOISE)
+    semivariance_1, semivariance_2 = (((scores[lag:] - scores[:-lag]) ** 2).mean(axis=0) / 2 for lag in (1, 2))
+    neighbour_correlation = np.clip(semivariance_2 / np.maximum(semivariance_1, 1e-12) - 1, 0, _MAX_CORRELATION)
+    noise = np.sqrt(semivariance_1 * (1 + neighbour_correlation)) / (1 - neighbour_correlation)
+    return np.maximum(noise, _MIN_NOISE)
 
 
-def _strongest(scores: np.ndarray, window: int, *, margin: int = MIN_STEPS) -> tuple[np.ndarray, np.ndarray]:
+def _strongest_difference(scores: np.ndarray, window: int, *, margin: int = MIN_STEPS) -> tuple[np.ndarray, np.ndarray]:
     """The largest standardised difference of the means after and before an index, and the index, for each series.
 
     Args:
@@ -130,38 +133,41 @@ def _strongest(scores: np.ndarray, window: int, *, margin: int = MIN_STEPS) -> t
       margin: so many scores at least there are on both sides.
     """
     num_scores = len(scores)
-    sums = np.concatenate([np.zeros_like(scores[:1]), np.cumsum(scores, axis=0)])
-    index = np.arange(margin, num_scores - margin + 1)
-    first, end = np.maximum(index - window, 0), np.minimum(index + window, num_scores)
-    column = (-1, *(1,) * (scores.ndim - 1))
-    num_before, num_after = (index - first).reshape(column), (end - index).reshape(column)
-    difference = (sums[end] - sums[index]) / num_after - (sums[index] - sums[first]) / num_before
+    cumulative_sums = np.concatenate([np.zeros_like(scores[:1]), np.cumsum(scores, axis=0)])
+    split_index = np.arange(margin, num_scores - margin + 1)
+    window_start, window_end = np.maximum(split_index - window, 0), np.minimum(split_index + window, num_scores)
+    shape = (-1, *(1,) * (scores.ndim - 1))  # along the first axis of the scores
+    num_before, num_after = (split_index - window_start).reshape(shape), (window_end - split_index).reshape(shape)
+    sum_before = cumulative_sums[split_index] - cumulative_sums[window_start]
+    sum_after = cumulative_sums[window_end] - cumulative_sums[split_index]
+    difference = sum_after / num_after - sum_before / num_before
     strength = np.abs(difference) * np.sqrt(num_before * num_after / (num_before + num_after))
-    return strength.max(axis=0), index[strength.argmax(axis=0)]
+    return strength.max(axis=0), split_index[strength.argmax(axis=0)]
 
 
 def _refined(values: np.ndarray, changes: list[int]) -> list[int]:
     """The changes, each where the parts beside it differ most, if no value counts for more than their medians."""
-    changes = list(changes)
-    for i, change in enumerate(changes):
-        start = changes[i - 1] if i else 0
-        end = changes[i + 1] if i + 1 < len(changes) else len(values)
-        levels = np.median(values[start:change]), np.median(values[change:end])
-        clipped = np.clip(values[start:end], min(levels), max(levels))
-        changes[i] = start + int(_strongest(clipped, end - start, margin=1)[1])
-    return changes
+    edges = [0, *changes, len(values)]
+    for edge in range(1, len(edges) - 1):
+        start, change, end = edges[edge - 1 : edge + 2]  # `start` is refined, `end` not yet
+        medians = np.median(values[start:change]), np.median(values[change:end])
+        clipped = np.clip(values[start:end], min(medians), max(medians))
+        _, refined_change = _strongest_difference(clipped, window=end - start, margin=1)
+        edges[edge] = start + int(refined_change)
+    return edges[1:-1]
 
 
 def _without_small_changes(values: np.ndarray, changes: list[int]) -> list[int]:
     """The changes without those of too little, the smallest taken away first."""
     changes = list(changes)
-    levels = [float(np.median(part)) for part in np.split(values, changes) if changes]
+    medians_of_parts = [float(np.median(part)) for part in np.split(values, changes) if changes]
     while changes:
-        jumps = np.abs(np.diff(levels))
-        smallest = int(jumps.argmin())
-        if jumps[smallest] >= np.log(MIN_RATIO):
+        jumps = np.abs(np.diff(medians_of_parts))
+        smallest_jump = int(jumps.argmin())
+        if jumps[smallest_jump] >= np.log(MIN_RATIO):
             break
-        del changes[smallest]
-        start, end = ([0, *changes, len(values)][i] for i in (smallest, smallest + 1))
-        levels[smallest : smallest + 2] = [float(np.median(values[start:end]))]
+        del changes[smallest_jump]
+        edges = [0, *changes, len(values)]
+        merged_part = values[edges[smallest_jump] : edges[smallest_jump + 1]]
+        medians_of_parts[smallest_jump : smallest_jump + 2] = [float(np.median(merged_part))]
     return changes

@@ -44,16 +44,18 @@ def decomposition(times: StepTimes, levels: Sequence[Level]) -> Decomposition:
       levels: of all workers.
     """
     excess = times.slowest - times.median
-    shared = np.maximum(times.median - np.median(times.median), 0).sum()
-    persistent = np.minimum((_largest_ratio(levels, len(excess)) - 1) * times.median, excess).sum()
-    lost = excess.sum() + shared
-    if lost <= 1e-12 * times.slowest.sum():
-        return Decomposition(np.nan, np.nan, np.nan, float(lost))
+    excess_of_slow_levels = (_largest_ratio(levels, len(excess)) - 1) * times.median
+    persistent_seconds = np.minimum(excess_of_slow_levels, excess).sum()
+    shared_seconds = np.maximum(times.median - np.median(times.median), 0).sum()
+    lost_seconds = excess.sum() + shared_seconds
+    is_nothing_lost = lost_seconds <= 1e-12 * times.slowest.sum()
+    if is_nothing_lost:
+        return Decomposition(persistent=np.nan, shared=np.nan, passing=np.nan, seconds=float(lost_seconds))
     return Decomposition(
-        persistent=float(persistent / lost),
-        shared=float(shared / lost),
-        passing=float((excess.sum() - persistent) / lost),
-        seconds=float(lost),
+        persistent=float(persistent_seconds / lost_seconds),
+        shared=float(shared_seconds / lost_seconds),
+        passing=float((excess.sum() - persistent_seconds) / lost_seconds),
+        seconds=float(lost_seconds),
     )
 
 

@@ -35,34 +35,42 @@ class Level(NamedTuple):
 
 def levels(times: StepTimes) -> list[Level]:
     """The levels of all workers, one worker after the other, each in the order of steps."""
-    relative = relative_log_times(times)
-    all_changes = change_points(relative)
-    num_workers = len(all_changes)
+    log_ratios = relative_log_times(times)
+    changes_by_worker = change_points(log_ratios)
+    num_workers = len(changes_by_worker)
     return [
         level
-        for worker, changes in enumerate(all_changes)
-        for level in _levels(relative[:, worker], worker, changes, num_workers)
+        for worker, changes in enumerate(changes_by_worker)
+        for level in _levels_of_series(log_ratios[:, worker], worker, changes, num_workers)
     ]
 
 
 def shared_levels(times: StepTimes) -> list[Level]:
     """The levels of the steps' medians, which all workers share."""
-    relative = log_ratio(times.median, float(np.median(times.median)))
-    return list(_levels(relative, None, change_points(relative[:, None])[0], 1))
+    log_ratios = log_ratio(times.median, float(np.median(times.median)))
+    (changes,) = change_points(log_ratios[:, None])
+    return list(_levels_of_series(log_ratios, worker=None, changes=changes, num_workers=1))
 
 
-def _levels(relative: np.ndarray, worker: int | None, changes: list[int], num_workers: int) -> Iterator[Level]:
+def _levels_of_series(
+    log_ratios: np.ndarray, worker: int | None, changes: list[int], num_workers: int
+) -> Iterator[Level]:
     """The levels of one worker, from the logarithms float64[T] of its relative times and the steps of its changes."""
-    steps = np.flatnonzero(~np.isnan(relative))
-    for part in np.split(steps, np.searchsorted(steps, changes)) if steps.size else ():
-        values = relative[part]
-        is_slow = _sign_test(values) <= SIGNIFICANCE / num_workers
-        yield Level(worker, int(part[0]), int(part[-1]), float(np.exp(np.median(values))), bool(is_slow))
+    measured_steps = np.flatnonzero(~np.isnan(log_ratios))
+    if not measured_steps.size:
+        return
+    for level_steps in np.split(measured_steps, np.searchsorted(measured_steps, changes)):
+        level_log_ratios = log_ratios[level_steps]
+        median_ratio = float(np.exp(np.median(level_log_ratios)))
+        is_slow = bool(_sign_test_p_value(level_log_ratios) <= SIGNIFICANCE / num_workers)
+        yield Level(worker, first=int(level_steps[0]), last=int(level_steps[-1]), ratio=median_ratio, is_slow=is_slow)
 
 
-def _sign_test(values: np.ndarray) -> float:
+def _sign_test_p_value(values: np.ndarray) -> float:
     """The probability that at least so many of independent values are above zero if zero is their median."""
     from scipy.special import bdtrc  # here, since `import gcjax` is to be quick
 
     num_above = int((values > 0).sum())
-    return float(bdtrc(num_above - 1, len(values), 0.5)) if num_above else 1.0
+    if num_above == 0:
+        return 1.0
+    return float(bdtrc(num_above - 1, len(values), 0.5))  # of more than num_above - 1

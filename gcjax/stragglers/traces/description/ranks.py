@@ -20,13 +20,14 @@ def normal_scores(values: np.ndarray) -> np.ndarray:
 def ranks(values: np.ndarray) -> np.ndarray:
     """float64[n, ...]: how many values of its series are smaller, and half of how many others are equal."""
     position = np.arange(len(values)).reshape(-1, *(1,) * (values.ndim - 1))
-    order = np.argsort(values, axis=0)
-    ordered = np.take_along_axis(values, order, axis=0)
-    differs = ordered[1:] != ordered[:-1]  # from the value before
-    edge = np.ones_like(differs[:1], shape=(1, *values.shape[1:]))
-    first = np.maximum.accumulate(np.where(np.concatenate([edge, differs]), position, 0), axis=0)
-    is_last = np.concatenate([differs, edge])[::-1]
-    last = np.minimum.accumulate(np.where(is_last, position[::-1], len(values)), axis=0)[::-1]
-    result = np.empty(values.shape)
-    np.put_along_axis(result, order, (first + last) / 2, axis=0)
-    return result
+    sorting = np.argsort(values, axis=0)
+    sorted_values = np.take_along_axis(values, sorting, axis=0)
+    differs = sorted_values[1:] != sorted_values[:-1]  # from the value before
+    always = np.ones_like(differs[:1], shape=(1, *values.shape[1:]))
+    is_first_of_ties = np.concatenate([always, differs])
+    first_of_ties = np.maximum.accumulate(np.where(is_first_of_ties, position, 0), axis=0)
+    is_last_reversed = np.concatenate([differs, always])[::-1]
+    last_of_ties = np.minimum.accumulate(np.where(is_last_reversed, position[::-1], len(values)), axis=0)[::-1]
+    rank_of_value = np.empty(values.shape)
+    np.put_along_axis(rank_of_value, sorting, (first_of_ties + last_of_ties) / 2, axis=0)
+    return rank_of_value

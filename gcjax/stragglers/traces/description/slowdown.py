@@ -46,21 +46,22 @@ class Slowdown(NamedTuple):
 
 def slowdown(times: StepTimes) -> Slowdown:
     """What the job would take if some workers were at the median."""
-    total, ideal = float(times.slowest.sum()), float(times.median.sum())
-    excess = np.fmax(times.seconds - times.median[:, None], 0)
-    excess_alone = excess.sum(axis=0)
-    num_slowest = math.ceil(SLOWEST_PERCENT * len(excess_alone) / 100)
-    slowest = tuple(np.argsort(-excess_alone, kind="stable")[:num_slowest].tolist())
-    lost, reference = total - ideal, ideal if ideal > 0 else np.nan
-    saved = total - seconds_without(times, slowest)
+    total_seconds, ideal_seconds = float(times.slowest.sum()), float(times.median.sum())
+    excess = np.fmax(times.seconds - times.median[:, None], 0)  # [T, W], over the median
+    excess_of_worker = excess.sum(axis=0)
+    num_slowest = math.ceil(SLOWEST_PERCENT * len(excess_of_worker) / 100)
+    slowest = tuple(np.argsort(-excess_of_worker, kind="stable")[:num_slowest].tolist())
+    lost_seconds = total_seconds - ideal_seconds
+    ideal_or_nan = ideal_seconds if ideal_seconds > 0 else np.nan
+    saved_seconds = total_seconds - seconds_without(times, slowest)
     return Slowdown(
-        seconds=total,
-        ideal_seconds=ideal,
-        total=total / reference,
-        without=(total - _saved_by_each(excess)) / reference,
-        alone=(ideal + excess_alone) / reference,
+        seconds=total_seconds,
+        ideal_seconds=ideal_seconds,
+        total=total_seconds / ideal_or_nan,
+        without=(total_seconds - _saved_by_each(excess)) / ideal_or_nan,
+        alone=(ideal_seconds + excess_of_worker) / ideal_or_nan,
         slowest=slowest,
-        explained=saved / lost if lost > 1e-12 * total else np.nan,
+        explained=saved_seconds / lost_seconds if lost_seconds > 1e-12 * total_seconds else np.nan,
     )
 
 
@@ -78,7 +79,9 @@ def _saved_by_each(excess: np.ndarray) -> np.ndarray:
     Args:
       excess: float64[T, W], what each time is above the median of its step; 0 for one below, and where there is none.
     """
-    if excess.shape[1] == 1:
+    num_workers = excess.shape[1]
+    if num_workers == 1:
         return np.zeros(1)
-    second, first = np.partition(excess, -2, axis=1)[:, -2:].T
-    return np.bincount(excess.argmax(axis=1), weights=first - second, minlength=excess.shape[1])
+    second_largest, largest = np.partition(excess, -2, axis=1)[:, -2:].T
+    slowest_worker = excess.argmax(axis=1)
+    return np.bincount(slowest_worker, weights=largest - second_largest, minlength=num_workers)

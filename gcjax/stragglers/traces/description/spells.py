@@ -49,32 +49,38 @@ def spells(levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
       levels: of all workers, one worker after the other, each in the order of steps.
       steps: int64[T], the numbers of the steps.
     """
-    of_worker = itertools.groupby(levels, lambda level: level.worker)
-    return [spell for worker, group in of_worker if worker is not None for spell in _spells(worker, list(group), steps)]
+    levels_by_worker = itertools.groupby(levels, lambda level: level.worker)
+    all_spells: list[Spell] = []
+    for worker, worker_levels in levels_by_worker:
+        if worker is not None:
+            all_spells += _spells_of_worker(worker, list(worker_levels), steps)
+    return all_spells
 
 
-def _spells(worker: int, levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
+def _spells_of_worker(worker: int, levels: Sequence[Level], steps: np.ndarray) -> list[Spell]:
     """The spells of a worker: its slow levels, where those that follow one another are one."""
-    runs = itertools.groupby(levels, lambda level: level.is_slow and level.ratio >= SLOW_LEVEL)
-    parts = [list(run) for is_slow, run in runs if is_slow]
+    runs_of_one_kind = itertools.groupby(levels, lambda level: level.is_slow and level.ratio >= SLOW_LEVEL)
+    slow_runs = [list(run) for is_slow, run in runs_of_one_kind if is_slow]
+    first_level, last_level = levels[0], levels[-1]
     return [
-        _spell(worker, part, steps)._replace(from_start=part[0] is levels[0], to_end=part[-1] is levels[-1])
-        for part in parts
+        _spell_of_levels(worker, run, steps)._replace(from_start=run[0] is first_level, to_end=run[-1] is last_level)
+        for run in slow_runs
     ]
 
 
-def _spell(worker: int, levels: Sequence[Level], steps: np.ndarray) -> Spell:
+def _spell_of_levels(worker: int, levels: Sequence[Level], steps: np.ndarray) -> Spell:
     """The spell of these levels."""
-    peak = max(levels, key=lambda level: level.ratio)
-    lengths = [level.last + 1 - level.first for level in levels]
+    peak_level = max(levels, key=lambda level: level.ratio)
+    num_steps_of_level = [level.last + 1 - level.first for level in levels]
+    first_index, last_index = levels[0].first, levels[-1].last
     return Spell(
         worker=worker,
-        first=int(steps[levels[0].first]),
-        last=int(steps[levels[-1].last]),
-        num_steps=levels[-1].last + 1 - levels[0].first,
-        ratio=float(np.average([level.ratio for level in levels], weights=lengths)),
-        peak=peak.ratio,
-        peak_step=int(steps[peak.first]),
+        first=int(steps[first_index]),
+        last=int(steps[last_index]),
+        num_steps=last_index + 1 - first_index,
+        ratio=float(np.average([level.ratio for level in levels], weights=num_steps_of_level)),
+        peak=peak_level.ratio,
+        peak_step=int(steps[peak_level.first]),
         from_start=False,
         to_end=False,
     )

@@ -48,20 +48,32 @@ def statistics(times: StepTimes) -> Statistics:
     """The statistics of the times of a trace."""
     is_time = ~np.isnan(times.seconds)
     is_slow = times.seconds > SLOW_RATIO * times.median[:, None]
-    was_slow = is_slow[:-1] & is_time[1:]
-    ratio = _over_median(times.seconds, times)
-    ratio = ratio[~np.isnan(ratio)]
+    slow_probability, slow_again_probability = slow_probabilities(is_slow, is_time)
+    ratios_or_nan = _over_median(times.seconds, times)
+    ratios = ratios_or_nan[~np.isnan(ratios_or_nan)]
     return Statistics(
         median=float(np.median(times.seconds[is_time])),
         worker_median=median_of_rows(times.seconds.T),
-        tail=(*_quantiles(ratio, (0.95, 0.99)), float(ratio.max(initial=1.0))),
+        tail=(*_quantiles(ratios, (0.95, 0.99)), float(ratios.max(initial=1.0))),
         slowest_over_median=_quantiles(_over_median(times.slowest[:, None], times), (0.5, 0.95)),
-        slow_probability=float(_share(is_slow.sum(), is_time.sum())),
-        slow_again_probability=float(_share((was_slow & is_slow[1:]).sum(), was_slow.sum())),
+        slow_probability=slow_probability,
+        slow_again_probability=slow_again_probability,
         worker_slow_probability=_share(is_slow.sum(axis=0), is_time.sum(axis=0)),
         correlation=_mean_correlation(times.seconds),
         serial_correlation=_serial_correlation(relative_log_times(times)),
     )
+
+
+def slow_probabilities(is_slow: np.ndarray, is_time: np.ndarray) -> tuple[float, float]:
+    """P(slow), and P(slow | slow in the step before), over the times that there are; NaN over none.
+
+    Args:
+      is_slow: bool[T, W]; False where there is no time.
+      is_time: bool[T, W], whether there is a time, which can be that of a failed worker.
+    """
+    was_slow = is_slow[:-1] & is_time[1:]
+    slow_again = was_slow & is_slow[1:]
+    return float(_share(is_slow.sum(), is_time.sum())), float(_share(slow_again.sum(), was_slow.sum()))
 
 
 def _over_median(seconds: np.ndarray, times: StepTimes) -> np.ndarray:
@@ -85,26 +97,31 @@ def _share(count: np.ndarray, total: np.ndarray) -> np.ndarray:
 
 def _mean_correlation(seconds: np.ndarray) -> float:
     """The mean correlation over pairs of columns of log times that vary, from the variance of their sum."""
-    deviation = _deviation(np.log(np.where(seconds > 0, seconds, np.nan)))
-    norm = np.sqrt((deviation**2).sum(axis=0))
+    deviations = _deviation_from_column_mean(np.log(np.where(seconds > 0, seconds, np.nan)))
+    norm = np.sqrt((deviations**2).sum(axis=0))
     varies = norm > 1e-9 * max(1.0, np.sqrt(len(seconds)))
-    num_columns = int(varies.sum())
-    if num_columns < 2:
+    num_varying = int(varies.sum())
+    if num_varying < 2:
         return np.nan
-    total = (deviation[:, varies] / norm[varies]).sum(axis=1)
-    return float(((total**2).sum() - num_columns) / (num_columns * (num_columns - 1)))
+    sum_of_unit_columns = (deviations[:, varies] / norm[varies]).sum(axis=1)
+    sum_of_all_correlations = (sum_of_unit_columns**2).sum()  # those of columns with themselves, which are 1, too
+    return float((sum_of_all_correlations - num_varying) / (num_varying * (num_varying - 1)))
 
 
-def _serial_correlation(relative: np.ndarray) -> float:
+def _serial_correlation(log_ratios: np.ndarray) -> float:
     """The correlation of rows with the rows before, over all columns, each about its own mean."""
-    is_pair = ~np.isnan(relative[1:]) & ~np.isnan(relative[:-1])
-    deviation = _deviation(relative)
-    before, after = deviation[:-1][is_pair], deviation[1:][is_pair]
-    norm = np.sqrt((before**2).sum() * (after**2).sum())
-    return float((before * after).sum() / norm) if norm > 1e-12 * max(1, before.size) else np.nan
+    is_pair = ~np.isnan(log_ratios[1:]) & ~np.isnan(log_ratios[:-1])
+    deviations = _deviation_from_column_mean(log_ratios)
+    previous_deviations, next_deviations = deviations[:-1][is_pair], deviations[1:][is_pair]
+    norm = np.sqrt((previous_deviations**2).sum() * (next_deviations**2).sum())
+    return (
+        float((previous_deviations * next_deviations).sum() / norm)
+        if norm > 1e-12 * max(1, previous_deviations.size)
+        else np.nan
+    )
 
 
-def _deviation(values: np.ndarray) -> np.ndarray:
+def _deviation_from_column_mean(values: np.ndarray) -> np.ndarray:
     """float64[T, W]: what each value is above the mean of its column; 0 for NaN."""
     is_value = ~np.isnan(values)
     count = np.maximum(is_value.sum(axis=0), 1)

@@ -34,17 +34,18 @@ class StepTimes(NamedTuple):
 
 def step_times(trace: Trace) -> StepTimes:
     """The times of a trace; raises `ValueError` if it has none."""
-    is_time = np.isfinite(trace.compute)
-    has_time = is_time.any(axis=1)
-    if not has_time.any():
+    has_finite_time = np.isfinite(trace.compute)
+    step_has_time = has_finite_time.any(axis=1)
+    if not step_has_time.any():
         raise ValueError("a trace that is described must have a finite time; all cells are empty or failed.")
-    seconds = trace.compute if is_time.all() else np.where(is_time, trace.compute, np.nan)[has_time]
+    has_gaps = not has_finite_time.all()
+    seconds = np.where(has_finite_time, trace.compute, np.nan)[step_has_time] if has_gaps else trace.compute
     return StepTimes(
         seconds=seconds,
         median=median_of_rows(seconds),
         slowest=np.fmax.reduce(seconds, axis=1),
-        communication=_least_communication(trace)[has_time],
-        steps=trace.steps[has_time],
+        communication=_least_communication(trace)[step_has_time],
+        steps=trace.steps[step_has_time],
     )
 
 
@@ -52,18 +53,19 @@ def _least_communication(trace: Trace) -> np.ndarray:
     """float64[all steps]: the shortest time of communicating of each step, 0 where there is none."""
     if trace.communication is None:
         return np.zeros(len(trace.steps))
-    least = np.fmin.reduce(trace.communication, axis=1)
-    return np.where(np.isfinite(least), least, 0.0)
+    shortest = np.fmin.reduce(trace.communication, axis=1)
+    return np.where(np.isfinite(shortest), shortest, 0.0)
 
 
 def median_of_rows(values: np.ndarray) -> np.ndarray:
     """float64[rows]: the median of each row without its NaNs; every row has a number, or is NaN."""
     if not np.isnan(values).any():
         return np.median(values, axis=1)
-    ordered = np.sort(values, axis=1)  # NaNs come last
-    count = np.maximum(np.count_nonzero(~np.isnan(values), axis=1), 1)[:, None]
-    middle = [np.take_along_axis(ordered, position, axis=1) for position in ((count - 1) // 2, count // 2)]
-    return (middle[0] + middle[1])[:, 0] / 2
+    sorted_rows = np.sort(values, axis=1)  # NaNs come last
+    num_values = np.maximum(np.count_nonzero(~np.isnan(values), axis=1), 1)[:, None]
+    lower_middle = np.take_along_axis(sorted_rows, (num_values - 1) // 2, axis=1)
+    upper_middle = np.take_along_axis(sorted_rows, num_values // 2, axis=1)
+    return (lower_middle + upper_middle)[:, 0] / 2
 
 
 def relative_log_times(times: StepTimes) -> np.ndarray:

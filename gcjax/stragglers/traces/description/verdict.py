@@ -52,61 +52,66 @@ def verdict(times: StepTimes, spells: Sequence[Spell], parts: Decomposition) -> 
       spells: of all workers.
       parts: of the time that is lost.
     """
-    persistent = _persistent_workers(spells, len(times.steps))
-    if persistent:
-        return _of_workers("persistent", persistent, times, spells)
-    workers = _by_excess(spells)
-    if workers and _is_much(_saved(times, workers), times):
-        return _of_workers("passing", workers, times, spells)
-    if _is_much(parts.passing * parts.seconds, times):
-        return _verdict("passing", (), parts.passing * parts.seconds, times)
-    if _is_much(parts.shared * parts.seconds, times):
-        return _verdict("shared", (), parts.shared * parts.seconds, times)
-    return _verdict("nobody", (), float((times.slowest - times.median).sum()), times)._replace(severity="ok")
+    persistent_workers = _persistent_workers(spells, len(times.steps))
+    if persistent_workers:
+        return _verdict_on_workers("persistent", persistent_workers, times, spells)
+    workers_with_spells = _workers_by_excess(spells)
+    if workers_with_spells and _is_worth_a_warning(_seconds_saved(times, workers_with_spells), times):
+        return _verdict_on_workers("passing", workers_with_spells, times, spells)
+    passing_seconds, shared_seconds = parts.passing * parts.seconds, parts.shared * parts.seconds
+    if _is_worth_a_warning(passing_seconds, times):
+        return _verdict_with_cost("passing", workers=(), saved_seconds=passing_seconds, times=times)
+    if _is_worth_a_warning(shared_seconds, times):
+        return _verdict_with_cost("shared", workers=(), saved_seconds=shared_seconds, times=times)
+    waiting_seconds = float((times.slowest - times.median).sum())
+    waiting = _verdict_with_cost("nobody", workers=(), saved_seconds=waiting_seconds, times=times)
+    return waiting._replace(severity="ok")
 
 
-def _of_workers(kind: str, workers: Sequence[int], times: StepTimes, spells: Sequence[Spell]) -> Verdict:
+def _verdict_on_workers(kind: str, workers: Sequence[int], times: StepTimes, spells: Sequence[Spell]) -> Verdict:
     """The verdict that these workers are slow."""
     own_spells = [spell for spell in spells if spell.worker in set(workers)]
     if any(spell.to_end for spell in own_spells):
-        is_slow = np.zeros(len(times.steps), bool)
+        is_slow_step = np.zeros(len(times.steps), bool)
         for spell in own_spells:
-            is_slow |= (times.steps >= spell.first) & (times.steps <= spell.last)
-        times = times.part(is_slow)
-    return _verdict(kind, tuple(workers), _saved(times, workers), times)
+            is_slow_step |= (times.steps >= spell.first) & (times.steps <= spell.last)
+        times = times.part(is_slow_step)  # what counts is what it costs while it lasts
+    return _verdict_with_cost(kind, tuple(workers), _seconds_saved(times, workers), times)
 
 
-def _verdict(kind: str, workers: tuple[int, ...], saved: float, times: StepTimes) -> Verdict:
+def _verdict_with_cost(kind: str, workers: tuple[int, ...], saved_seconds: float, times: StepTimes) -> Verdict:
     """The verdict, if so many seconds would be saved."""
-    cost = _cost(saved, times)
+    cost = _cost(saved_seconds, times)
     severity = "critical" if cost >= CRITICAL else "warning" if cost >= WARNING else "ok"
-    computing = float(times.slowest.sum())
-    return Verdict(severity, kind, workers, cost, saved / computing if computing > 0 else 0.0)
+    computing_seconds = float(times.slowest.sum())
+    cost_of_computing = saved_seconds / computing_seconds if computing_seconds > 0 else 0.0
+    return Verdict(severity, kind, workers, cost, cost_of_computing)
 
 
 def _persistent_workers(spells: Sequence[Spell], num_steps: int) -> list[int]:
     """Workers that are slow up to their last step, or for half of all steps, what costs most first."""
     slow_at_end = {spell.worker for spell in spells if spell.to_end}
-    slow_steps: Counter[int] = Counter()
+    num_slow_steps: Counter[int] = Counter()
     for spell in spells:
-        slow_steps[spell.worker] += spell.num_steps
-    return [worker for worker in _by_excess(spells) if worker in slow_at_end or 2 * slow_steps[worker] >= num_steps]
+        num_slow_steps[spell.worker] += spell.num_steps
+    slow_half_the_time = {worker for worker, num_slow in num_slow_steps.items() if 2 * num_slow >= num_steps}
+    return [worker for worker in _workers_by_excess(spells) if worker in slow_at_end | slow_half_the_time]
 
 
-def _by_excess(spells: Sequence[Spell]) -> list[int]:
+def _workers_by_excess(spells: Sequence[Spell]) -> list[int]:
     """The workers with spells, the one with the most excess over the median in its spells first."""
-    excess: dict[int, float] = {}
+    excess_of_worker: dict[int, float] = {}
     for spell in spells:
-        excess[spell.worker] = excess.get(spell.worker, 0.0) + (spell.ratio - 1) * spell.num_steps
-    return sorted(excess, key=lambda worker: (-excess[worker], worker))
+        excess_of_worker[spell.worker] = excess_of_worker.get(spell.worker, 0.0) + (spell.ratio - 1) * spell.num_steps
+    return sorted(excess_of_worker, key=lambda worker: (-excess_of_worker[worker], worker))
 
 
-def _saved(times: StepTimes, workers: Sequence[int]) -> float:
+def _seconds_saved(times: StepTimes, workers: Sequence[int]) -> float:
     """The seconds that would be saved if these workers were at the median."""
     return float(times.slowest.sum()) - seconds_without(times, workers)
 
 
-def _is_much(saved: float, times: StepTimes) -> bool:
+def _is_worth_a_warning(saved: float, times: StepTimes) -> bool:
     """Whether so many seconds are worth a warning; not if they are NaN."""
     return _cost(saved, times) >= WARNING
 

@@ -35,51 +35,55 @@ def sentence(
       slowdown: what-if.
     """
     cost = f"{100 * verdict.cost:.3g} % of the iteration"
-    if verdict.cost_of_computing > 1.005 * verdict.cost:
+    is_other_when_rounded = verdict.cost_of_computing > 1.005 * verdict.cost
+    if is_other_when_rounded:
         cost += f" ({100 * verdict.cost_of_computing:.3g} % of its computing)"
-    failed = f" {_with_steps('Failed', failures, len(failures), names)}" if failures else ""
+    failed_sentence = f" {_with_steps('Failed', failures, len(failures), names)}" if failures else ""
     if verdict.kind == "passing" and not verdict.workers:
-        cost += _main_cause(slowdown, names)
-    return f"{_SEVERITIES[verdict.severity]}: {_clause(verdict, cost, spells, names)}{failed}"
+        cost += _main_cause_clause(slowdown, names)
+    return f"{_SEVERITIES[verdict.severity]}: {_verdict_sentence(verdict, cost, spells, names)}{failed_sentence}"
 
 
-def _main_cause(slowdown: Slowdown, names: Sequence[str]) -> str:
+def _main_cause_clause(slowdown: Slowdown, names: Sequence[str]) -> str:
     """The worker without whose delays at least half of the cost would be gone, if there is one; not for two workers."""
     worker = int(slowdown.without.argmin())
-    lost = slowdown.total - 1
-    share = (slowdown.total - slowdown.without[worker]) / lost if lost > 0 else 0.0
-    if len(names) < 3 or not share >= _MAIN_SHARE:
+    lost_share = slowdown.total - 1
+    saved_share = slowdown.total - slowdown.without[worker]
+    share_of_lost = saved_share / lost_share if lost_share > 0 else 0.0
+    if len(names) < 3 or not share_of_lost >= _MAIN_SHARE:
         return ""
-    return f"; {100 * share:.3g} % of that would be gone with worker {names[worker]} at the median"
+    return f"; {100 * share_of_lost:.3g} % of that would be gone with worker {names[worker]} at the median"
 
 
-def _clause(verdict: Verdict, cost: str, spells: Sequence[Spell], names: Sequence[str]) -> str:
+def _verdict_sentence(verdict: Verdict, cost: str, spells: Sequence[Spell], names: Sequence[str]) -> str:
     """What follows the severity."""
     if verdict.kind == "persistent":
         own_spells = [spell for spell in spells if spell.worker in set(verdict.workers)]
-        while_slow = "" if any(spell.from_start and spell.to_end for spell in own_spells) else " while it lasts"
-        who = _slow_workers(verdict.workers, spells, names)
-        if not any(spell.to_end for spell in own_spells):
-            return f"{who} {_past_verb(verdict.workers)} slow for half of the steps or more; this costs {cost}."
-        verb = "is" if len(verdict.workers) == 1 else "are"
-        return f"{who} {verb} persistently slow; this costs {cost}{while_slow}."
+        is_slow_throughout = any(spell.from_start and spell.to_end for spell in own_spells)
+        is_slow_at_end = any(spell.to_end for spell in own_spells)
+        workers_since = _slow_workers_since(verdict.workers, spells, names)
+        if not is_slow_at_end:
+            verb = _past_verb(verdict.workers)
+            return f"{workers_since} {verb} slow for half of the steps or more; this costs {cost}."
+        verb, while_slow = "is" if len(verdict.workers) == 1 else "are", "" if is_slow_throughout else " while it lasts"
+        return f"{workers_since} {verb} persistently slow; this costs {cost}{while_slow}."
     if verdict.workers:
-        who = _slow_workers(verdict.workers, spells, names)
-        return f"{who} {_past_verb(verdict.workers)} slow, which passed; this costs {cost}."
+        workers_since = _slow_workers_since(verdict.workers, spells, names)
+        return f"{workers_since} {_past_verb(verdict.workers)} slow, which passed; this costs {cost}."
     if verdict.kind == "passing":
         return f"nobody is slow for long, but delays that pass cost {cost}."
     if verdict.kind == "shared":
         return f"nobody is slower than the others, but at times all are slow at once; this costs {cost}."
-    return f"nobody is slow; waiting for the slowest of each step costs {cost}.{_past(spells, names)}"
+    return f"nobody is slow; waiting for the slowest of each step costs {cost}.{_was_slow_sentence(spells, names)}"
 
 
-def _past(spells: Sequence[Spell], names: Sequence[str]) -> str:
+def _was_slow_sentence(spells: Sequence[Spell], names: Sequence[str]) -> str:
     """Who was slow for a while, at little cost, as a sentence of its own; empty if nobody was."""
     if not spells:
         return ""
     workers = sorted({spell.worker for spell in spells})
-    text = _slow_workers(workers, spells, names)
-    return f" {text[0].upper()}{text[1:]} {_past_verb(workers)} slow for a while."
+    subject = _slow_workers_since(workers, spells, names)
+    return f" {subject[0].upper()}{subject[1:]} {_past_verb(workers)} slow for a while."
 
 
 def _past_verb(workers: Sequence[int]) -> str:
@@ -87,26 +91,26 @@ def _past_verb(workers: Sequence[int]) -> str:
     return "was" if len(workers) == 1 else "were"
 
 
-def _slow_workers(workers: Sequence[int], spells: Sequence[Spell], names: Sequence[str]) -> str:
+def _slow_workers_since(workers: Sequence[int], spells: Sequence[Spell], names: Sequence[str]) -> str:
     """Some workers with how slow and since when."""
-    texts = [
-        f"{names[worker]} ({_since([spell for spell in spells if spell.worker == worker])})"
-        for worker in workers[:_MAX_WORKERS]
-    ]
+    texts = []
+    for worker in workers[:_MAX_WORKERS]:
+        own_spells = [spell for spell in spells if spell.worker == worker]
+        texts.append(f"{names[worker]} ({_how_slow_and_when(own_spells)})")
     return f"{'worker' if len(workers) == 1 else 'workers'} {_listed(texts, len(workers))}"
 
 
-def _since(spells: Sequence[Spell]) -> str:
+def _how_slow_and_when(spells: Sequence[Spell]) -> str:
     """How slow a worker is and since when; of several spells, the longest and how many there are."""
     longest = max(spells, key=lambda spell: spell.num_steps)
     if longest.to_end:
         when = "from its first step on" if longest.from_start else f"since step {longest.first}"
     else:
         when = f"from step {longest.first} to step {longest.last}"
-    times = f"{longest.ratio:.3g} times the median, {when}"
+    text = f"{longest.ratio:.3g} times the median, {when}"
     if longest.peak >= _PEAK_RATIO * longest.ratio:
-        times += f", {longest.peak:.3g} times from step {longest.peak_step}"
-    return times if len(spells) == 1 else f"{times}, the longest of {len(spells)} spells"
+        text += f", {longest.peak:.3g} times from step {longest.peak_step}"
+    return text if len(spells) == 1 else f"{text}, the longest of {len(spells)} spells"
 
 
 def _listed(texts: Sequence[str], number: int) -> str:
@@ -138,8 +142,8 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
         first_steps = ((worker, trace.steps[is_time[:, worker].argmax()]) for worker in reading.joined)
         yield _with_steps("Joined after the first step", first_steps, len(reading.joined), trace.workers)
     if reading.left:
-        last_rows = ((worker, len(is_time) - 1 - is_time[::-1, worker].argmax()) for worker in reading.left)
-        last_steps = ((worker, trace.steps[row]) for worker, row in last_rows)
+        is_time_from_end, steps_from_end = is_time[::-1], trace.steps[::-1]
+        last_steps = ((worker, steps_from_end[is_time_from_end[:, worker].argmax()]) for worker in reading.left)
         yield _with_steps("Left, with their last step", last_steps, len(reading.left), trace.workers)
     if failures:
         yield _with_steps("Failed", failures, len(failures), trace.workers)
@@ -147,9 +151,10 @@ def reading_sentences(trace: Trace, failures: Sequence[tuple[int, int]]) -> Iter
 
 def _missing_steps(steps: np.ndarray, num_missing: int) -> str:
     """That steps have no row: all but every so many, or how many."""
-    distance = np.diff(steps)
-    if (distance == distance[0]).all():
-        return f"One step in {distance[0]} is recorded; those between have no row."
+    distances = np.diff(steps)
+    is_every_so_many = (distances == distances[0]).all()
+    if is_every_so_many:
+        return f"One step in {distances[0]} is recorded; those between have no row."
     return f"{num_missing:,} numbers between the first and the last step have no row."
 
 

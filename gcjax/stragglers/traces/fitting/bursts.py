@@ -48,47 +48,50 @@ class Rounds(NamedTuple):
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     """The bursty model, unless nobody is slow, of float64[T, W] finite seconds above 0, NaN where not measured."""
     groups = split(seconds)
-    slow = groups.states(seconds) == 1
-    if not slow.any():
+    is_slow = groups.states(seconds) == 1
+    if not is_slow.any():
         return
-    burst = _likeliest(slow)
-    slowdown = groups.slow / groups.fast
-    model = call("bursty", base=groups.fast, slowdown=slowdown, **burst._asdict())
+    burst = _likeliest_burst(is_slow)
+    base_and_slowdown = {"base": groups.fast, "slowdown": groups.slow / groups.fast}
+    parameters = base_and_slowdown | burst._asdict()
 
     def log_likelihood(times: np.ndarray) -> np.ndarray:
         """Of who is slow: an equal part of each step's for each worker, and that of its burst."""
         states = groups.states(times)
         return np.where(np.isnan(states), np.nan, log_probability(states == 1, burst))
 
-    yield Candidate(model, 6, log_likelihood)
+    yield Candidate(call("bursty", **parameters), len(parameters), log_likelihood)
 
 
 def log_probability(slow: np.ndarray, burst: Burst) -> np.ndarray:
     """float64[T, W], the sum of which is the logarithm of the probability of a pattern bool[T, W]."""
     num_workers = slow.shape[1]
-    begun = _log_begun(rounds(slow, burst.window), burst, num_workers)
-    return begun[:, None] / num_workers + _log_lengths(slow, burst)
+    log_probability_of_steps = _log_probability_of_begun(rounds(slow, burst.window), burst, num_workers)
+    equal_parts = log_probability_of_steps[:, None] / num_workers
+    return equal_parts + _log_probability_of_lengths(slow, burst)
 
 
-def lengths(slow: np.ndarray) -> np.ndarray:
+def steps_slow_so_far(slow: np.ndarray) -> np.ndarray:
     """int64[T, W]: for how many steps a worker has been slow, this one among them; 0 if it is not."""
-    result = np.zeros(slow.shape, np.int64)
+    num_steps = np.zeros(slow.shape, np.int64)
     for step, is_slow in enumerate(slow):
-        result[step] = np.where(is_slow, result[step - 1] + 1 if step else 1, 0)
-    return result
+        num_steps_before = num_steps[step - 1] if step else 0
+        num_steps[step] = np.where(is_slow, num_steps_before + 1, 0)
+    return num_steps
 
 
 def _steps_since_slow(slow: np.ndarray) -> np.ndarray:
     """int64[T, W]: steps since a worker was last slow, before this one; very large if never."""
     steps, never = np.arange(len(slow))[:, None], -(2**40)
-    last = np.maximum.accumulate(np.where(slow, steps, never), axis=0)
-    return steps - np.concatenate([np.full_like(last[:1], never), last[:-1]])
+    last_slow_step = np.maximum.accumulate(np.where(slow, steps, never), axis=0)
+    return steps - np.concatenate([np.full_like(last_slow_step[:1], never), last_slow_step[:-1]])
 
 
-def _closest(slow: np.ndarray) -> int:
+def _least_gap(slow: np.ndarray) -> int:
     """Steps from the last of a burst to the first of the worker's next, the least; T if no worker has two."""
     gaps = _steps_since_slow(slow)
-    return int(np.where(slow & (gaps > 1), gaps, len(slow)).min())
+    begins_burst = slow & (gaps > 1)
+    return int(np.where(begins_burst, gaps, len(slow)).min())
 
 
 def rounds(slow: np.ndarray, window: int) -> Rounds:
@@ -96,56 +99,64 @@ def rounds(slow: np.ndarray, window: int) -> Rounds:
     gaps = _steps_since_slow(slow)
     is_counted = gaps < window
     begins = slow & ((gaps > 1) | np.asarray(window == 1))
-    return Rounds(is_counted.sum(axis=1), begins.sum(axis=1), np.any(begins & is_counted, axis=1))
+    is_wrong = np.any(begins & is_counted, axis=1)
+    return Rounds(counted=is_counted.sum(axis=1), begun=begins.sum(axis=1), is_wrong=is_wrong)
 
 
-def _log_begun(history: Rounds, burst: Burst, num_workers: int) -> np.ndarray:
+def _log_probability_of_begun(history: Rounds, burst: Burst, num_workers: int) -> np.ndarray:
     """float64[T]: the logarithm of the probability that these workers begin, of those that could."""
     from scipy.special import gammaln
     from scipy.stats import binom
 
-    able, places = num_workers - history.counted, burst.max_slow - history.counted
-    begun = history.begun
+    num_able, num_places = num_workers - history.counted, burst.max_slow - history.counted
+    num_begun = history.begun
     with np.errstate(divide="ignore", invalid="ignore"):
-        alone = begun * np.log(burst.probability) + (able - begun) * np.log1p(-burst.probability)
-        sets = gammaln(able + 1) - gammaln(begun + 1) - gammaln(able - begun + 1)
-        at_bound = binom.logsf(places - 1, able, burst.probability) - sets  # more wanted to, and were not let
-        values = np.where(begun < places, alone, at_bound)
-    return np.where(history.is_wrong | (begun > places) | (begun > able), -np.inf, values)
+        log_if_unbounded = num_begun * np.log(burst.probability) + (num_able - num_begun) * np.log1p(-burst.probability)
+        log_num_sets = gammaln(num_able + 1) - gammaln(num_begun + 1) - gammaln(num_able - num_begun + 1)
+        log_at_least_as_many = binom.logsf(num_places - 1, num_able, burst.probability)  # more may not have been let
+        log_if_at_bound = log_at_least_as_many - log_num_sets
+        log_if_possible = np.where(num_begun < num_places, log_if_unbounded, log_if_at_bound)
+    is_impossible = history.is_wrong | (num_begun > num_places) | (num_begun > num_able)
+    return np.where(is_impossible, -np.inf, log_if_possible)
 
 
-def _log_lengths(slow: np.ndarray, burst: Burst) -> np.ndarray:
+def _log_probability_of_lengths(slow: np.ndarray, burst: Burst) -> np.ndarray:
     """float64[T, W]: of whether a burst goes on, where a worker was slow in the step before; 0 elsewhere."""
-    before = lengths(slow)
-    before = np.concatenate([np.zeros_like(before[:1]), before[:-1]])
     if burst.window == 1:
         return np.zeros(slow.shape)
+    slow_so_far = steps_slow_so_far(slow)
+    slow_before = np.concatenate([np.zeros_like(slow_so_far[:1]), slow_so_far[:-1]])
     with np.errstate(divide="ignore", invalid="ignore"):
-        left = burst.burst - before  # lengths that are still possible if it goes on
-        values = np.log(np.where(slow, left, 1) / (left + 1))
-    return np.where(before == 0, 0, np.where(left < 0, -np.inf, values))
+        num_longer_lengths = burst.burst - slow_before  # that are possible if it goes on; one more if it ends
+        log_if_possible = np.log(np.where(slow, num_longer_lengths, 1) / (num_longer_lengths + 1))
+    was_slow, is_too_long = slow_before > 0, num_longer_lengths < 0
+    return np.where(~was_slow, 0, np.where(is_too_long, -np.inf, log_if_possible))
 
 
-def _likeliest(slow: np.ndarray) -> Burst:
+def _likeliest_burst(slow: np.ndarray) -> Burst:
     """The parameters of the largest likelihood."""
-    num_workers, longest, gap = slow.shape[1], int(lengths(slow).max()), _closest(slow)
-    longest, gap = (1, 1) if longest > gap else (longest, gap)
-    trials = []
-    for window in range(max(longest, gap - _NUM_WINDOWS + 1), gap + 1):
+    num_workers, longest_burst, widest_window = slow.shape[1], int(steps_slow_so_far(slow).max()), _least_gap(slow)
+    is_every_slow_unit_a_burst = longest_burst > widest_window
+    if is_every_slow_unit_a_burst:
+        longest_burst, widest_window = 1, 1
+    likelihoods_and_bursts = []
+    for window in range(max(longest_burst, widest_window - _NUM_WINDOWS + 1), widest_window + 1):
         history = rounds(slow, window)
-        least = max(int((history.counted + history.begun).max()), 1)
-        for max_slow in range(least, min(least + _NUM_BOUNDS, num_workers + 1)):
-            trials.append(_with_probability(history, Burst(longest, window, max_slow, 0.5), num_workers))
-    return max(trials)[1]
+        most_at_once = max(int((history.counted + history.begun).max()), 1)
+        for max_slow in range(most_at_once, min(most_at_once + _NUM_BOUNDS, num_workers + 1)):
+            any_probability = Burst(longest_burst, window, max_slow, probability=0.5)
+            likelihoods_and_bursts.append(_likelihood_and_burst(history, any_probability, num_workers))
+    _, likeliest = max(likelihoods_and_bursts)
+    return likeliest
 
 
-def _with_probability(history: Rounds, burst: Burst, num_workers: int) -> tuple[float, Any]:
+def _likelihood_and_burst(history: Rounds, burst: Burst, num_workers: int) -> tuple[float, Any]:
     """The largest likelihood of steps, and the parameters with the probability that has it."""
     from scipy.optimize import minimize_scalar
 
     def loss(probability: float) -> float:
         """Minus the likelihood."""
-        return -float(_log_begun(history, burst._replace(probability=probability), num_workers).sum())
+        return -float(_log_probability_of_begun(history, burst._replace(probability=probability), num_workers).sum())
 
-    result = minimize_scalar(loss, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-9})
-    return -float(result.fun), burst._replace(probability=float(result.x))
+    optimum = minimize_scalar(loss, bounds=(1e-9, 1 - 1e-9), method="bounded", options={"xatol": 1e-9})
+    return -float(optimum.fun), burst._replace(probability=float(optimum.x))

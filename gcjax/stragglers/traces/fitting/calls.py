@@ -49,10 +49,11 @@ class Call(NamedTuple):
     @property
     def model(self) -> StragglerModel:
         """What the call makes."""
-        values = {
-            name: value.model if isinstance(value, Call) else value for name, value in self.arguments.items()
+        evaluated_arguments = {
+            name: argument.model if isinstance(argument, Call) else argument
+            for name, argument in self.arguments.items()
         }  # fmt: skip
-        return _FACTORIES[self.name](**values)
+        return _FACTORIES[self.name](**evaluated_arguments)
 
     @property
     def gin_name(self) -> str:

@@ -78,14 +78,16 @@ def _forward(
 ) -> tuple[jax.Array, jax.Array]:
     """P(slow | all steps before) and P(slow | all steps until now), float[T, W] each."""
 
-    def step(before: jax.Array, ratio: jax.Array) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
+    def forward_step(
+        slow_before: jax.Array, log_ratio_of_step: jax.Array
+    ) -> tuple[jax.Array, tuple[jax.Array, jax.Array]]:
         """One step: from P(slow | before) to that of the next step."""
-        before = before.clip(_CERTAIN, 1 - _CERTAIN)
-        after = jax.nn.sigmoid(jnp.log(before) - jnp.log1p(-before) + ratio)
-        return after * persistence + (1 - after) * enter, (before, after)
+        slow_before = slow_before.clip(_CERTAIN, 1 - _CERTAIN)
+        slow_after = jax.nn.sigmoid(jnp.log(slow_before) - jnp.log1p(-slow_before) + log_ratio_of_step)
+        return slow_after * persistence + (1 - slow_after) * enter, (slow_before, slow_after)
 
-    first = jnp.full(log_ratio.shape[1], probability, log_ratio.dtype)
-    return jax.lax.scan(step, first, log_ratio)[1]
+    slow_before_first = jnp.full(log_ratio.shape[1], probability, log_ratio.dtype)
+    return jax.lax.scan(forward_step, slow_before_first, log_ratio)[1]
 
 
 @jax.jit
@@ -93,15 +95,17 @@ def _passes(
     log_ratio: jax.Array, probability: jax.Array, persistence: jax.Array, enter: jax.Array
 ) -> tuple[jax.Array, jax.Array, jax.Array]:
     """The fields of `Smoothed`."""
-    before, after = _forward(log_ratio, probability, persistence, enter)
+    slow_before, slow_until_now = _forward(log_ratio, probability, persistence, enter)
 
-    def step(slow_next: jax.Array, probabilities: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, Any]:
+    def backward_step(slow_next: jax.Array, probabilities: tuple[jax.Array, jax.Array]) -> tuple[jax.Array, Any]:
         """One step back: P(slow | all), and that it was slow then and in the step after it."""
-        next_before, now = probabilities
-        stayed = now * persistence * slow_next / next_before
-        recovered = now * (1 - persistence) * (1 - slow_next) / (1 - next_before)
-        slow = (stayed + recovered).clip(0, 1)
-        return slow, (slow, stayed.clip(0, 1))
+        predicted_next, slow_now = probabilities
+        stayed = slow_now * persistence * slow_next / predicted_next
+        recovered = slow_now * (1 - persistence) * (1 - slow_next) / (1 - predicted_next)
+        slow_given_all = (stayed + recovered).clip(0, 1)
+        return slow_given_all, (slow_given_all, stayed.clip(0, 1))
 
-    _, (slow, stayed) = jax.lax.scan(step, after[-1], (before[1:], after[:-1]), reverse=True)
-    return before, jnp.concatenate([slow, after[-1:]]), stayed
+    _, (slow_given_all, stayed) = jax.lax.scan(
+        backward_step, slow_until_now[-1], (slow_before[1:], slow_until_now[:-1]), reverse=True
+    )
+    return slow_before, jnp.concatenate([slow_given_all, slow_until_now[-1:]]), stayed

@@ -22,6 +22,7 @@ _TOLERANCE = 1e-6  # nats a time that a pass must win
 _STEPS = (1.5, 1.2, 1.06, 1.02, 1.005, 1.001)
 """Factors on the slowdown that are tried; the first only where there is no shortest time."""
 _MAX_STEPS = 8  # with each factor
+_NEGLIGIBLE = 1e-9  # a weight that counts as none
 _RATIOS = (1.3, 2.0)
 """Beginnings: what is slower than so many times the median of its worker. Another is the best threshold for all."""
 
@@ -58,89 +59,97 @@ class Kind(NamedTuple):
 
 def fitted(kind: Kind, seconds: np.ndarray) -> Parameters:
     """The parameters of the largest likelihood that EM finds."""
-    beginnings = [seconds > ratio * medians(seconds) for ratio in _RATIOS]
-    beginnings.append(seconds > threshold(seconds))
-    trials = [_improved(kind, seconds, _first(kind, seconds, slow), _NUM_TRIALS) for slow in beginnings]
-    best = max(trials, key=lambda parameters: _mean_log_likelihood(kind, parameters, seconds))
-    return _improved(kind, seconds, _shifted(kind, seconds, best), _MAX_PASSES)
+    initial_states = [seconds > ratio * medians(seconds) for ratio in _RATIOS]
+    initial_states.append(seconds > threshold(seconds))
+    initial_parameters = [_parameters_of_states(kind, seconds, is_slow) for is_slow in initial_states]
+    improved = [_after_passes(kind, seconds, parameters, _NUM_TRIALS) for parameters in initial_parameters]
+    best = max(improved, key=lambda parameters: _mean_log_likelihood(kind, parameters, seconds))
+    return _after_passes(kind, seconds, _best_of_other_slowdowns(kind, seconds, best), _MAX_PASSES)
 
 
-def _shifted(kind: Kind, seconds: np.ndarray, best: Parameters) -> Parameters:
+def _best_of_other_slowdowns(kind: Kind, seconds: np.ndarray, best: Parameters) -> Parameters:
     """The best of this and of what comes from larger and smaller slowdowns.
 
     EM alone cannot leave a slowdown where slow units have a shortest time: the times below it are never slow again.
     """
     likelihood = _mean_log_likelihood(kind, best, seconds)
-    for step in _STEPS if kind.family.has_shortest else _STEPS[:1]:
-        for factor in (step, 1 / step):
-            for _ in range(_MAX_STEPS):
-                moved = best._replace(slowdown=best.slowdown * factor)
-                trial = _improved(kind, seconds, moved, _NUM_TRIALS)
-                if (value := _mean_log_likelihood(kind, trial, seconds)) < likelihood + _TOLERANCE:
-                    break
-                best, likelihood = trial, value
+    factors = _STEPS if kind.family.has_shortest else _STEPS[:1]
+    for factor in [direction for factor_up in factors for direction in (factor_up, 1 / factor_up)]:
+        for _ in range(_MAX_STEPS):
+            with_other_slowdown = best._replace(slowdown=best.slowdown * factor)
+            trial = _after_passes(kind, seconds, with_other_slowdown, _NUM_TRIALS)
+            trial_likelihood = _mean_log_likelihood(kind, trial, seconds)
+            if trial_likelihood < likelihood + _TOLERANCE:
+                break
+            best, likelihood = trial, trial_likelihood
     return best
 
 
-def _improved(kind: Kind, seconds: np.ndarray, parameters: Parameters, num_passes: int) -> Parameters:
+def _after_passes(kind: Kind, seconds: np.ndarray, parameters: Parameters, num_passes: int) -> Parameters:
     """The parameters after so many passes, or fewer if they win nothing more."""
     likelihood = -np.inf
     for _ in range(num_passes):
         log_fast, log_slow = log_densities(kind, parameters, seconds)
         states = smoothed(log_fast, log_slow, parameters.chain)
-        before, likelihood = likelihood, float(np.nanmean(mixed(log_fast, log_slow, states.predicted)))
-        if likelihood - before < _TOLERANCE:
+        likelihood_before, likelihood = likelihood, float(np.nanmean(mixed(log_fast, log_slow, states.predicted)))
+        if likelihood - likelihood_before < _TOLERANCE:
             break
-        slow = np.where(np.isneginf(log_slow), 0, np.where(np.isneginf(log_fast), 1, states.slow))
-        parameters = _maximised(kind, seconds, slow, _chain(kind, states.slow, states.stayed), parameters)
+        is_surely_fast, is_surely_slow = np.isneginf(log_slow), np.isneginf(log_fast)
+        slow_probability = np.where(is_surely_fast, 0, np.where(is_surely_slow, 1, states.slow))
+        chain = _chain_of_states(kind, states.slow, states.stayed)
+        parameters = _likeliest_parameters(kind, seconds, slow_probability, chain, parameters)
     return parameters
 
 
-def _first(kind: Kind, seconds: np.ndarray, is_slow: np.ndarray) -> Parameters:
+def _parameters_of_states(kind: Kind, seconds: np.ndarray, is_slow: np.ndarray) -> Parameters:
     """The parameters as if these states bool[T, W] had been seen."""
-    slow = is_slow.astype(np.float64)
-    chain = _chain(kind, slow, slow[1:] * slow[:-1])
+    slow_probability = is_slow.astype(np.float64)
+    chain = _chain_of_states(kind, slow_probability, slow_probability[1:] * slow_probability[:-1])
     scale = medians(seconds) if kind.is_scaled else np.ones(seconds.shape[1])
-    return _maximised(kind, seconds, slow, chain, Parameters(chain, scale / np.median(scale), np.nan, 1.0))
+    only_scale_is_used = Parameters(chain, scale=scale / np.median(scale), shape=np.nan, slowdown=1.0)
+    return _likeliest_parameters(kind, seconds, slow_probability, chain, only_scale_is_used)
 
 
 def medians(seconds: np.ndarray) -> np.ndarray:
     """float64[W]: of each worker; that of all for a worker without a time."""
     is_measured = ~np.isnan(seconds).all(axis=0)
-    medians = np.full(seconds.shape[1], np.nanmedian(seconds))
-    medians[is_measured] = np.nanmedian(seconds[:, is_measured], axis=0)
-    return medians
+    worker_medians = np.full(seconds.shape[1], np.nanmedian(seconds))
+    worker_medians[is_measured] = np.nanmedian(seconds[:, is_measured], axis=0)
+    return worker_medians
 
 
-def _chain(kind: Kind, slow: np.ndarray, stayed: np.ndarray) -> Chain:
+def _chain_of_states(kind: Kind, slow_probability: np.ndarray, stayed_probability: np.ndarray) -> Chain:
     """The chain of these expected states, P(slow) float64[T, W], and transitions from slow to slow [T - 1, W]."""
-    num_units = slow.size + 2.0
-    if not kind.has_memory or len(slow) < 2:
-        probability = (slow.sum() + 1) / num_units
-        return Chain(probability, probability)
-    num_slow, num_stayed = slow[:-1].sum(), stayed.sum()
-    persistence = (num_stayed + 0.5) / (num_slow + 1)  # half a transition more of each sort, so that none is certain
-    enter = (slow[1:].sum() - num_stayed + 0.5) / (slow[:-1].size - num_slow + 1)
-    return Chain(enter / (enter + 1 - persistence), persistence)
+    if not kind.has_memory or len(slow_probability) < 2:
+        with_one_more_of_each = (slow_probability.sum() + 1) / (slow_probability.size + 2.0)
+        return Chain(probability=with_one_more_of_each, persistence=with_one_more_of_each)
+    num_from_slow, num_stayed = slow_probability[:-1].sum(), stayed_probability.sum()
+    num_from_fast = slow_probability[:-1].size - num_from_slow
+    num_entered = slow_probability[1:].sum() - num_stayed
+    persistence = (num_stayed + 0.5) / (num_from_slow + 1)  # half a transition more of each sort: none is certain
+    enter = (num_entered + 0.5) / (num_from_fast + 1)
+    return Chain(probability=enter / (enter + 1 - persistence), persistence=persistence)
 
 
-def _maximised(kind: Kind, seconds: np.ndarray, slow: np.ndarray, chain: Chain, before: Parameters) -> Parameters:
+def _likeliest_parameters(
+    kind: Kind, seconds: np.ndarray, slow_probability: np.ndarray, chain: Chain, parameters_before: Parameters
+) -> Parameters:
     """The best parameters for states of these probabilities float64[T, W].
 
     With a scale a worker, the slowdown is improved for the scales of before, and then the scales for it.
     """
-    values, is_measured = weighted(seconds)
-    weights = np.stack([(1 - slow) * is_measured, slow * is_measured])  # [2, T, W]
-    weights = np.where(weights < 1e-9, 0, weights)
-    relative = values / before.scale if kind.is_scaled else values
-    by_state = np.broadcast_to(relative, weights.shape).reshape(2, -1).T
-    scales, shape = maximum_likelihood(kind.family, by_state, weights.reshape(2, -1).T)
-    slowdown = float(scales[1] / scales[0])
+    seconds_or_one, is_measured = weighted(seconds)
+    weights = np.stack([(1 - slow_probability) * is_measured, slow_probability * is_measured])  # [2, T, W]
+    weights = np.where(weights < _NEGLIGIBLE, 0, weights)
+    relative_seconds = seconds_or_one / parameters_before.scale if kind.is_scaled else seconds_or_one
+    seconds_by_state = np.broadcast_to(relative_seconds, weights.shape).reshape(2, -1).T
+    (fast_scale, slow_scale), shape = maximum_likelihood(kind.family, seconds_by_state, weights.reshape(2, -1).T)
+    slowdown = float(slow_scale / fast_scale)
     if not kind.is_scaled:
-        return Parameters(chain, np.full(seconds.shape[1], scales[0]), shape, slowdown)
-    by_worker = np.concatenate([values, values / slowdown])
-    scale, shape = maximum_likelihood(kind.family, by_worker, weights.reshape(-1, seconds.shape[1]))
-    return Parameters(chain, scale, shape, slowdown)
+        return Parameters(chain, np.full(seconds.shape[1], fast_scale), shape, slowdown)
+    as_if_fast = np.concatenate([seconds_or_one, seconds_or_one / slowdown])  # [2 T, W]
+    scale_of_worker, shape = maximum_likelihood(kind.family, as_if_fast, weights.reshape(-1, seconds.shape[1]))
+    return Parameters(chain, scale_of_worker, shape, slowdown)
 
 
 def log_densities(kind: Kind, parameters: Parameters, seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -15,7 +15,7 @@ import numpy as np
 from gcjax.stragglers.traces.fitting.calls import Call, call
 
 _TINY = 1e-9  # where all times are equal, a scale or the inverse of a shape would be 0
-_LARGEST_SHAPE = 1e5
+_SMALLEST_SHAPE, _LARGEST_SHAPE = 1e-3, 1e5
 
 
 class Family(NamedTuple):
@@ -84,18 +84,19 @@ def _fit_shifted_exponential(seconds: np.ndarray, weights: np.ndarray) -> tuple[
     """
     from scipy.optimize import minimize_scalar
 
-    (totals, means), minima = _means(seconds, weights), _minima(seconds, weights)
-    tops = minima / np.maximum(means - minima, _TINY * means)  # the best shape of each group alone
-    shape = float(tops[0])
-    if len(tops) > 1 and tops.max() > tops.min() * (1 + _TINY):
+    (total_weights, means), minima = _means(seconds, weights), _minima(seconds, weights)
+    best_shapes = minima / np.maximum(means - minima, _TINY * means)  # the best shape of each group alone
+    shape = float(best_shapes[0])
+    has_several_shapes = len(best_shapes) > 1 and best_shapes.max() > best_shapes.min() * (1 + _TINY)
+    if has_several_shapes:
 
         def loss(log_shape: float) -> float:
             """Minus the likelihood of the best scales for a shape."""
             scales = np.minimum(means, minima / math.exp(log_shape))
-            return -float((totals * (math.exp(log_shape) - np.log(scales) - means / scales)).sum())
+            return -float((total_weights * (math.exp(log_shape) - np.log(scales) - means / scales)).sum())
 
-        bounds = math.log(max(float(tops.min()), _TINY)), math.log(max(float(tops.max()), 2 * _TINY))
-        shape = math.exp(minimize_scalar(loss, bounds=bounds, method="bounded", options={"xatol": 1e-10}).x)
+        log_bounds = math.log(max(float(best_shapes.min()), _TINY)), math.log(max(float(best_shapes.max()), 2 * _TINY))
+        shape = math.exp(minimize_scalar(loss, bounds=log_bounds, method="bounded", options={"xatol": 1e-10}).x)
     return np.minimum(means, minima / max(shape, _TINY)), shape
 
 
@@ -104,21 +105,24 @@ def _fit_weibull(seconds: np.ndarray, weights: np.ndarray) -> tuple[np.ndarray, 
     from scipy.optimize import brentq
 
     logarithms = np.where(weights > 0, np.log(seconds), 0)
-    totals = weights.sum(axis=0)
-    tops = np.where(weights > 0, logarithms, -np.inf).max(axis=0)
-    differences = np.where(weights > 0, logarithms - tops, 0)  # at most 0, so that no power overflows
-    log_mean = (weights * differences).sum() / weights.sum()
+    total_weights = weights.sum(axis=0)
+    largest = np.where(weights > 0, logarithms, -np.inf).max(axis=0)
+    below_largest = np.where(weights > 0, logarithms - largest, 0)  # at most 0, so that no power overflows
+    mean_below_largest = (weights * below_largest).sum() / weights.sum()
 
     def slope(log_shape: float) -> float:
         """The derivative of the likelihood by the shape, divided by the number of times."""
-        powers = weights * np.exp(math.exp(log_shape) * differences)
-        ratios = (powers * differences).sum(axis=0) / np.maximum(powers.sum(axis=0), _TINY)
-        return float(math.exp(-log_shape) - (totals * ratios).sum() / totals.sum() + log_mean)
+        powers = weights * np.exp(math.exp(log_shape) * below_largest)
+        group_means = (powers * below_largest).sum(axis=0) / np.maximum(powers.sum(axis=0), _TINY)
+        mean_by_powers = (total_weights * group_means).sum() / total_weights.sum()
+        return float(math.exp(-log_shape) - mean_by_powers + mean_below_largest)
 
-    low, high = math.log(1e-3), math.log(_LARGEST_SHAPE)
-    shape = math.exp(high if slope(high) > 0 else brentq(slope, low, high, xtol=1e-9))
-    powers = (weights * np.exp(shape * differences)).sum(axis=0) / np.maximum(totals, _TINY)
-    return np.exp(tops + np.log(np.maximum(powers, 1e-300)) / shape), shape
+    low, high = math.log(_SMALLEST_SHAPE), math.log(_LARGEST_SHAPE)
+    log_shape = high if slope(high) > 0 else brentq(slope, low, high, xtol=1e-9)
+    shape = math.exp(log_shape)
+    mean_powers = (weights * np.exp(shape * below_largest)).sum(axis=0) / np.maximum(total_weights, _TINY)
+    log_scale = largest + np.log(np.maximum(mean_powers, 1e-300)) / shape
+    return np.exp(log_scale), shape
 
 
 FAMILIES = {

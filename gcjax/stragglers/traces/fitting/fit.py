@@ -17,7 +17,7 @@ from gcjax.stragglers.traces.files import read_trace
 from gcjax.stragglers.traces.fitting import bursts, failed, hidden, independent, patterns, point_masses, scores
 from gcjax.stragglers.traces.fitting.candidates import Candidate
 from gcjax.stragglers.traces.fitting.results import Fit, Fits
-from gcjax.stragglers.traces.fitting.statistics import statistics
+from gcjax.stragglers.traces.fitting.statistics import statistics_with_failures
 
 _MIN_STEPS = 8  # in each part
 _MAX_SIMULATED = 2_000_000  # times that are simulated for the statistics of a model
@@ -63,16 +63,17 @@ def fit(
     check_single_precision(trace.compute)
     seconds = np.where(trace.compute == 0, np.nan, trace.compute)
     num_fitted = _num_fitted(len(seconds), _validate.single_number("held_out", held_out, above=True, maximum=1.0))
-    first = _valid_part(seconds[:num_fitted], "fitted")
+    fitted_seconds = _valid_part(seconds[:num_fitted], "fitted")
     _valid_part(seconds[num_fitted:], "held-out")
-    finite = np.where(np.isinf(first), np.nan, first)
+    finite = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
     ranking = _Ranking(seconds, num_fitted, _validate.integer("num_simulated", num_simulated), seed)
+    models_of_times = [*independent.candidates(finite), *hidden.candidates(finite)]
     return Fits(
-        times=ranking.of_times(_with_failures(first, [*independent.candidates(finite), *hidden.candidates(finite)])),
+        times=ranking.of_times(_candidates_with_failures(fitted_seconds, models_of_times)),
         patterns=ranking.of_patterns([*patterns.candidates(finite), *bursts.candidates(finite)]),
         others=ranking.unranked(list(point_masses.candidates(finite))),
-        not_fitted=_not_fitted(first),
-        measured=statistics(seconds),
+        not_fitted=_not_fitted(fitted_seconds),
+        measured=statistics_with_failures(seconds),
         workers=trace.workers,
         num_fitted=num_fitted,
         num_held_out=len(seconds) - num_fitted,
@@ -106,19 +107,19 @@ def _valid_part(seconds: np.ndarray, name: str) -> np.ndarray:
     return seconds
 
 
-def _with_failures(first: np.ndarray, candidates: list[Candidate]) -> list[Candidate]:
+def _candidates_with_failures(fitted_seconds: np.ndarray, candidates: list[Candidate]) -> list[Candidate]:
     """The models of times, with the likeliest model of failures around each, and all others around the likeliest."""
-    models = failed.models(first)
-    if not models:
+    failure_models = failed.models(fitted_seconds)
+    if not failure_models:
         return candidates
-    finite = np.where(np.isinf(first), np.nan, first)
-    values = [
+    finite = np.where(np.isinf(fitted_seconds), np.nan, fitted_seconds)
+    mean_log_likelihoods = [
         float(np.nanmean(candidate.log_likelihood(finite))) for candidate in candidates if candidate.log_likelihood
     ]
-    likeliest = candidates[int(np.argmax(values))]
-    return [models[0].around(candidate) for candidate in candidates] + [
-        failures.around(likeliest) for failures in models[1:]
-    ]
+    likeliest_candidate = candidates[int(np.argmax(mean_log_likelihoods))]
+    likeliest_failures, *other_failures = failure_models
+    around_all = [likeliest_failures.around(candidate) for candidate in candidates]
+    return around_all + [failures.around(likeliest_candidate) for failures in other_failures]
 
 
 class _Ranking:
@@ -127,59 +128,65 @@ class _Ranking:
     def __init__(self, seconds: np.ndarray, num_fitted: int, num_simulated: int, seed: int) -> None:
         """For times float64[T, W], of which the first rows were fitted."""
         self._seconds, self._num_fitted, self._num_simulated = seconds, num_fitted, num_simulated
-        self._share = 1 / (1 + int((~np.isnan(seconds[:num_fitted])).sum()))
+        fitted, held_out, num_workers = seconds[:num_fitted], seconds[num_fitted:], seconds.shape[1]
+        num_fitted_times = int((~np.isnan(fitted)).sum())
+        self._background_share = 1 / (1 + num_fitted_times)
         self._block_key, self._sample_key = jax.random.split(jax.random.key(seed))
-        middle = float(np.median(seconds[:num_fitted][np.isfinite(seconds[:num_fitted])]))
-        self._density = scores.background_density(seconds[num_fitted:], middle)
-        num_steps = max(1, min(len(seconds), _MAX_SIMULATED // seconds.shape[1]))
-        self._shape = num_steps, seconds.shape[1]
+        fitted_median = float(np.median(fitted[np.isfinite(fitted)]))
+        self._background_density = scores.background_density(held_out, fitted_median)
+        num_simulated_steps = max(1, min(len(seconds), _MAX_SIMULATED // num_workers))
+        self._simulated_shape = num_simulated_steps, num_workers
 
     def of_times(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Ranked by the likelihood of the times."""
-        return self._ranked(candidates, self._density)
+        return self._ranked_fits(candidates, self._background_density)
 
     def of_patterns(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Ranked by the likelihood of who is slow when."""
-        return self._ranked(candidates, np.full_like(self._density, 0.5))
+        return self._ranked_fits(candidates, np.full_like(self._background_density, 0.5))
 
     def unranked(self, candidates: Sequence[Candidate]) -> tuple[Fit, ...]:
         """Models without a likelihood."""
-        return tuple(self._fit(candidate, index) for index, candidate in enumerate(candidates))
+        return tuple(self._fit_without_scores(candidate, index) for index, candidate in enumerate(candidates))
 
-    def _ranked(self, candidates: Sequence[Candidate], background: np.ndarray) -> tuple[Fit, ...]:
+    def _ranked_fits(self, candidates: Sequence[Candidate], background: np.ndarray) -> tuple[Fit, ...]:
         """The best first."""
-        values = [self._scores(candidate, background) for candidate in candidates]
-        order = sorted(range(len(values)), key=lambda i: -float(np.nanmean(values[i])))
+        log_densities = [self._log_densities(candidate, background) for candidate in candidates]
+        ranking = sorted(range(len(log_densities)), key=lambda index: -float(np.nanmean(log_densities[index])))
+        best_log_densities = log_densities[ranking[0]]
         return tuple(
-            self._fit(candidates[i], rank)._replace(
-                held_out=scores.score(values[i], self._block_key),
-                behind=scores.score(values[order[0]] - values[i], self._block_key),
+            self._fit_without_scores(candidates[index], rank)._replace(
+                held_out=scores.score(log_densities[index], self._block_key),
+                behind=scores.score(best_log_densities - log_densities[index], self._block_key),
             )
-            for rank, i in enumerate(order)
+            for rank, index in enumerate(ranking)
         )
 
-    def _scores(self, candidate: Candidate, background: np.ndarray) -> np.ndarray:
+    def _log_densities(self, candidate: Candidate, background: np.ndarray) -> np.ndarray:
         """float64[held-out steps, W]: the logarithm of the density of each time, given all before."""
         assert candidate.log_likelihood is not None
-        values = candidate.log_likelihood(self._seconds)[self._num_fitted :]
-        return scores.with_background(values, background, self._share)
+        log_likelihoods = candidate.log_likelihood(self._seconds)[self._num_fitted :]
+        return scores.with_background(log_likelihoods, background, self._background_share)
 
-    def _fit(self, candidate: Candidate, rank: int) -> Fit:
+    def _fit_without_scores(self, candidate: Candidate, rank: int) -> Fit:
         """The model without scores, and what it simulates if it is among the first."""
         simulated = None
         if rank < self._num_simulated:
-            model = candidate.call.model
-            simulated = statistics(np.asarray(sample_durations(model, self._sample_key, *self._shape), np.float64))
-        return Fit(candidate.name, candidate.call, candidate.num_parameters, None, None, simulated, candidate.note)
+            seconds = sample_durations(candidate.call.model, self._sample_key, *self._simulated_shape)
+            simulated = statistics_with_failures(np.asarray(seconds, np.float64))
+        return Fit(
+            candidate.name, candidate.call, candidate.num_parameters, held_out=None, behind=None, simulated=simulated,
+            note=candidate.note,
+        )  # fmt: skip
 
 
-def _not_fitted(first: np.ndarray) -> dict[str, str]:
+def _not_fitted(fitted_seconds: np.ndarray) -> dict[str, str]:
     """Model -> why it is not fitted."""
     reasons = {"replay": "it is the trace itself"}
-    if not np.isinf(first).any():
+    if not np.isinf(fitted_seconds).any():
         reasons |= dict.fromkeys(("failed_count", "failed_probability", "failed_workers"), "nobody failed")
-    elif np.isnan(first).any():
+    elif np.isnan(fitted_seconds).any():
         reasons["failed_count"] = "not every worker was measured in every step"
-    if first.shape[1] == 1:
+    if fitted_seconds.shape[1] == 1:
         reasons |= dict.fromkeys(("scaled", "delayed", "worker_speeds"), "there is one worker")
     return reasons

@@ -21,8 +21,9 @@ _MAX_TIMES, _MIN_STEPS = 40_000, 100  # that are fitted
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
     """All Markov models, fitted to float64[T, W] finite seconds above 0, NaN where not measured."""
+    has_several_workers = seconds.shape[1] > 1
     for family in FAMILIES.values():
-        for is_scaled in (False, True)[: seconds.shape[1]]:
+        for is_scaled in (False, True) if has_several_workers else (False,):
             for has_memory in (True, False):
                 yield candidate(Kind(family, is_scaled, has_memory), seconds)
 
@@ -38,25 +39,28 @@ def candidate(kind: Kind, seconds: np.ndarray) -> Candidate:
         slow_probability = predicted(log_fast, log_slow, parameters.chain) if kind.has_memory else probability
         return mixed(log_fast, log_slow, slow_probability)
 
-    middle = np.median(parameters.scale)
-    base = kind.family.call(middle, parameters.shape)
+    median_scale = np.median(parameters.scale)
+    base = kind.family.call(median_scale, parameters.shape)
     model = call("markov", probability=probability, persistence=persistence, slowdown=parameters.slowdown, base=base)
     if kind.is_scaled:
-        model = call("scaled", model=model, factor=parameters.scale / middle)
-    num_parameters = 2 + kind.has_memory + kind.family.num_shapes + (len(parameters.scale) if kind.is_scaled else 1)
+        model = call("scaled", model=model, factor=parameters.scale / median_scale)
+    num_scales = len(parameters.scale) if kind.is_scaled else 1
+    num_of_chain = 1 + kind.has_memory
+    num_parameters = num_of_chain + 1 + kind.family.num_shapes + num_scales  # one is the slowdown
     return Candidate(model, num_parameters, log_likelihood, suffix="" if kind.has_memory else ", no memory")
 
 
 def _last_steps(seconds: np.ndarray) -> np.ndarray:
     """The last steps of float64[T, W] that EM takes; all of them if nothing was measured in those."""
-    last = seconds[-max(_MIN_STEPS, _MAX_TIMES // seconds.shape[1]) :]
-    return seconds if np.isnan(last).all() else last
+    last_steps = seconds[-max(_MIN_STEPS, _MAX_TIMES // seconds.shape[1]) :]
+    return seconds if np.isnan(last_steps).all() else last_steps
 
 
 def _with_slow_states(parameters: Parameters) -> Parameters:
     """The same model, with states renamed if the slow one is the faster."""
-    if parameters.slowdown >= 1:
+    is_slow_slower = parameters.slowdown >= 1
+    if is_slow_slower:
         return parameters
-    chain = Chain(1 - parameters.chain.probability, 1 - parameters.chain.enter)
+    chain = Chain(probability=1 - parameters.chain.probability, persistence=1 - parameters.chain.enter)
     scale = parameters.scale * parameters.slowdown
     return parameters._replace(chain=chain, scale=scale, slowdown=1 / parameters.slowdown)

@@ -11,6 +11,8 @@ from gcjax.stragglers.traces.fitting.calls import call
 from gcjax.stragglers.traces.fitting.candidates import Candidate
 from gcjax.stragglers.traces.fitting.families import FAMILIES, Family, log_density, maximum_likelihood
 
+_TINY = 1e-9  # relative to a delay
+
 
 def weighted(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """The times, with 1 for those that are NaN, and their weights, with 0 for those."""
@@ -30,8 +32,8 @@ def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
 
 def _pooled(family: Family, seconds: np.ndarray) -> Candidate:
     """One distribution for all workers."""
-    values, weights = weighted(seconds.reshape(-1, 1))
-    (scale,), shape = maximum_likelihood(family, values, weights)
+    seconds_or_one, weights = weighted(seconds.reshape(-1, 1))
+    (scale,), shape = maximum_likelihood(family, seconds_or_one, weights)
     return Candidate(
         family.call(scale, shape), 1 + family.num_shapes, lambda times: log_density(family, times, scale, shape)
     )
@@ -39,20 +41,22 @@ def _pooled(family: Family, seconds: np.ndarray) -> Candidate:
 
 def _scaled(family: Family, seconds: np.ndarray) -> Candidate:
     """One distribution, times a factor of each worker; the median factor is 1."""
-    scale, shape = maximum_likelihood(family, *weighted(seconds))
-    middle = np.median(scale)
-    model = call("scaled", model=family.call(middle, shape), factor=scale / middle)
-    num_parameters = len(scale) + family.num_shapes
-    return Candidate(model, num_parameters, lambda times: log_density(family, times, scale, shape))
+    scale_of_worker, shape = maximum_likelihood(family, *weighted(seconds))
+    median_scale = np.median(scale_of_worker)
+    model = call("scaled", model=family.call(median_scale, shape), factor=scale_of_worker / median_scale)
+    num_parameters = len(scale_of_worker) + family.num_shapes
+    return Candidate(model, num_parameters, lambda times: log_density(family, times, scale_of_worker, shape))
 
 
 def _delayed(seconds: np.ndarray) -> Candidate:
     """Exponential times of one mean, after a delay of each worker: its shortest time."""
     delays = np.where(np.isnan(seconds), np.inf, seconds).min(axis=0)
     delays = np.where(np.isinf(delays), np.median(delays[np.isfinite(delays)]), delays)
-    mean = max(float(np.nanmean(seconds - delays)), 1e-9 * float(delays.mean()))
+    mean = max(float(np.nanmean(seconds - delays)), _TINY * float(delays.mean()))
     model = call("delayed", model=call("exponential", mean=mean), seconds=delays)
-    exponential = FAMILIES["exponential"]
-    return Candidate(
-        model, len(delays) + 1, lambda times: log_density(exponential, times - delays * (1 - 1e-9), mean, np.nan)
-    )
+
+    def log_likelihood(times: np.ndarray) -> np.ndarray:
+        """Of each time; the shortest of a worker must not be below its delay by rounding."""
+        return log_density(FAMILIES["exponential"], times - delays * (1 - _TINY), scale=mean, shape=np.nan)
+
+    return Candidate(model, len(delays) + 1, log_likelihood)

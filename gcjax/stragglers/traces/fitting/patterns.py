@@ -36,22 +36,25 @@ class Split(NamedTuple):
 
 def threshold(seconds: np.ndarray) -> float:
     """The seconds that best split the logarithms of all times into two groups; inf if all are equal."""
-    values = np.sort(np.log(seconds[~np.isnan(seconds)]))
-    sums, counts = np.cumsum(values)[:-1], np.arange(1, len(values))
-    gains = sums**2 / counts + (values.sum() - sums) ** 2 / counts[::-1]
-    gains = np.where(values[1:] > values[:-1], gains, -np.inf)
-    if not np.isfinite(gains).any():
+    sorted_logarithms = np.sort(np.log(seconds[~np.isnan(seconds)]))
+    sum_fast, num_fast = np.cumsum(sorted_logarithms)[:-1], np.arange(1, len(sorted_logarithms))
+    sum_slow, num_slow = sorted_logarithms.sum() - sum_fast, num_fast[::-1]
+    squares_explained = sum_fast**2 / num_fast + sum_slow**2 / num_slow
+    can_split = sorted_logarithms[1:] > sorted_logarithms[:-1]
+    if not can_split.any():
         return float(np.inf)
-    cut = int(gains.argmax())
-    return float(np.exp((values[cut] + values[cut + 1]) / 2))
+    last_fast = int(np.where(can_split, squares_explained, -np.inf).argmax())
+    return float(np.exp((sorted_logarithms[last_fast] + sorted_logarithms[last_fast + 1]) / 2))
 
 
 def split(seconds: np.ndarray) -> Split:
     """Fast and slow units of float64[T, W] seconds above 0, NaN where not measured."""
-    limit = threshold(seconds)
-    fast = float(np.nanmedian(np.where(seconds > limit, np.nan, seconds)))
-    slow = float(np.nanmedian(np.where(seconds > limit, seconds, np.nan))) if np.isfinite(limit) else fast
-    return Split(limit, fast, slow)
+    threshold_seconds = threshold(seconds)
+    is_slow = seconds > threshold_seconds
+    fast_median = float(np.nanmedian(np.where(is_slow, np.nan, seconds)))
+    has_slow = np.isfinite(threshold_seconds)
+    slow_median = float(np.nanmedian(np.where(is_slow, seconds, np.nan))) if has_slow else fast_median
+    return Split(threshold_seconds, fast_median, slow_median)
 
 
 def candidates(seconds: np.ndarray) -> Iterator[Candidate]:
@@ -68,13 +71,14 @@ def _bimodal(groups: Split, slow: np.ndarray) -> Candidate:
     return Candidate(model, 3, lambda seconds: _bernoulli(groups.states(seconds), probability))
 
 
-def _markov(groups: Split, slow: np.ndarray) -> Candidate:
+def _markov(groups: Split, states: np.ndarray) -> Candidate:
     """A chain whose states are seen: shares of transitions."""
-    before, after = slow[:-1], slow[1:]
-    is_pair = ~np.isnan(before) & ~np.isnan(after)
-    was_slow, was_fast = is_pair & (before == 1), is_pair & (before == 0)
-    persistence = (after[was_slow].sum() + 0.5) / (was_slow.sum() + 1)  # half a transition more of each sort
-    enter = (after[was_fast].sum() + 0.5) / (was_fast.sum() + 1)
+    state_before, state_after = states[:-1], states[1:]
+    is_pair = ~np.isnan(state_before) & ~np.isnan(state_after)
+    from_slow, from_fast = is_pair & (state_before == 1), is_pair & (state_before == 0)
+    num_stayed, num_entered = state_after[from_slow].sum(), state_after[from_fast].sum()
+    persistence = (num_stayed + 0.5) / (from_slow.sum() + 1)  # half a transition more of each sort: none is certain
+    enter = (num_entered + 0.5) / (from_fast.sum() + 1)
     probability = enter / (enter + 1 - persistence)
     slowdown = groups.slow / groups.fast
     model = call("markov", probability=probability, persistence=persistence, slowdown=slowdown, base=groups.fast)
@@ -82,9 +86,9 @@ def _markov(groups: Split, slow: np.ndarray) -> Candidate:
     def log_likelihood(seconds: np.ndarray) -> np.ndarray:
         """Of each state, given the one before; after a gap, as in the long run."""
         states = groups.states(seconds)
-        previous = np.concatenate([np.full_like(states[:1], np.nan), states[:-1]])
-        expected = np.where(previous == 1, persistence, np.where(previous == 0, enter, probability))
-        return _bernoulli(states, expected)
+        before = np.concatenate([np.full_like(states[:1], np.nan), states[:-1]])
+        slow_probability = np.where(before == 1, persistence, np.where(before == 0, enter, probability))
+        return _bernoulli(states, slow_probability)
 
     return Candidate(model, 4, log_likelihood)
 

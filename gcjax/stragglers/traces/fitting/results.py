@@ -5,7 +5,9 @@ from typing import NamedTuple
 from gcjax.stragglers.base import StragglerModel
 from gcjax.stragglers.traces.fitting.calls import Call
 from gcjax.stragglers.traces.fitting.scores import Score
-from gcjax.stragglers.traces.fitting.statistics import Statistics
+from gcjax.stragglers.traces.fitting.statistics import StatisticsWithFailures
+
+_MAX_RIVALS = 3  # that are named in the verdict
 
 
 class Fit(NamedTuple):
@@ -26,7 +28,7 @@ class Fit(NamedTuple):
     num_parameters: int
     held_out: Score | None
     behind: Score | None
-    simulated: Statistics | None
+    simulated: StatisticsWithFailures | None
     note: str
 
     @property
@@ -65,7 +67,7 @@ class Fits(NamedTuple):
     patterns: tuple[Fit, ...]
     others: tuple[Fit, ...]
     not_fitted: dict[str, str]
-    measured: Statistics
+    measured: StatisticsWithFailures
     workers: tuple[str, ...]
     num_fitted: int
     num_held_out: int
@@ -81,13 +83,12 @@ class Fits(NamedTuple):
     def verdict(self) -> str:
         """One sentence: the best model, and which cannot be told from it."""
         rivals = [fit.name for fit in self.times[1:] if not fit.is_behind]
-        shown = ", ".join(rivals[:3]) + (f" and {len(rivals) - 3} more" if len(rivals) > 3 else "")
-        end = (
-            f"; {shown} cannot be told from it"
-            if rivals
-            else ", and the intervals of its lead over all others are above 0"
-        )
-        return f"Best on the held-out steps: {self.best.name}{end}."
+        if not rivals:
+            lead = "the intervals of its lead over all others are above 0"
+            return f"Best on the held-out steps: {self.best.name}, and {lead}."
+        shown_rivals, num_more = ", ".join(rivals[:_MAX_RIVALS]), len(rivals) - _MAX_RIVALS
+        and_more = f" and {num_more} more" if num_more > 0 else ""
+        return f"Best on the held-out steps: {self.best.name}; {shown_rivals}{and_more} cannot be told from it."
 
     @property
     def gin(self) -> str:

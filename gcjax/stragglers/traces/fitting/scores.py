@@ -47,12 +47,13 @@ def block_means(values: np.ndarray, rng_key: jax.Array) -> np.ndarray:
     Circular blocks (Politis and Romano 1992) of the square root of T steps.
     """
     num_steps = len(values)
-    size = int(np.ceil(np.sqrt(num_steps)))
-    shape = (NUM_BOOTSTRAPS, -(-num_steps // size), 1)
-    starts = np.asarray(jax.random.randint(rng_key, shape, 0, num_steps))
-    steps = ((starts + np.arange(size)) % num_steps).reshape(NUM_BOOTSTRAPS, -1)[:, :num_steps]
-    sums, counts = np.nansum(values, axis=1), (~np.isnan(values)).sum(axis=1)
-    return sums[steps].sum(axis=1) / np.maximum(counts[steps].sum(axis=1), 1)
+    block_size = int(np.ceil(np.sqrt(num_steps)))
+    num_blocks = -(-num_steps // block_size)
+    first_step_of_block = np.asarray(jax.random.randint(rng_key, (NUM_BOOTSTRAPS, num_blocks, 1), 0, num_steps))
+    steps_of_block = (first_step_of_block + np.arange(block_size)) % num_steps
+    resampled_steps = steps_of_block.reshape(NUM_BOOTSTRAPS, -1)[:, :num_steps]
+    step_sums, step_counts = np.nansum(values, axis=1), (~np.isnan(values)).sum(axis=1)
+    return step_sums[resampled_steps].sum(axis=1) / np.maximum(step_counts[resampled_steps].sum(axis=1), 1)
 
 
 def score(values: np.ndarray, rng_key: jax.Array) -> Score:

@@ -7,11 +7,11 @@ from typing import NamedTuple
 
 import numpy as np
 
-from gcjax.stragglers.traces.description.statistics import SLOW_RATIO
+from gcjax.stragglers.traces.description.statistics import SLOW_RATIO, slow_probabilities
 
 
-class Statistics(NamedTuple):
-    """Numbers of times float[T, W].
+class StatisticsWithFailures(NamedTuple):
+    """Numbers of times float[T, W], where a failed worker counts as slow; `describe` leaves it out.
 
     Attributes:
       median: seconds.
@@ -28,21 +28,19 @@ class Statistics(NamedTuple):
     slowest: float
 
 
-def statistics(seconds: np.ndarray) -> Statistics:
+def statistics_with_failures(seconds: np.ndarray) -> StatisticsWithFailures:
     """The numbers of times float[T, W], NaN where not measured; inf is slow, and counts in nothing else."""
     seconds = seconds[~np.isnan(seconds).all(axis=1)]
-    finite = seconds[np.isfinite(seconds)]
-    median = float(np.median(finite))
-    middles = np.nanmedian(seconds, axis=1, keepdims=True)
-    is_slow = np.where(np.isnan(seconds), np.nan, seconds > SLOW_RATIO * middles)
-    before, after = is_slow[:-1], is_slow[1:]
-    again = after[(before == 1) & ~np.isnan(after)]
+    finite_seconds = seconds[np.isfinite(seconds)]
+    median = float(np.median(finite_seconds))
+    step_medians = np.nanmedian(seconds, axis=1, keepdims=True)
+    slow, slow_again = slow_probabilities(seconds > SLOW_RATIO * step_medians, ~np.isnan(seconds))
     with np.errstate(invalid="ignore"):
-        slowest = np.nanmax(seconds, axis=1) / middles[:, 0]
-    return Statistics(
+        slowest_over_median = np.nanmax(seconds, axis=1) / step_medians[:, 0]
+    return StatisticsWithFailures(
         median=median,
-        tail=float(np.quantile(finite, 0.99)) / median,
-        slow=float(np.nanmean(is_slow)),
-        slow_again=float(again.mean()) if again.size else float("nan"),
-        slowest=float(np.nanmedian(slowest)),
+        tail=float(np.quantile(finite_seconds, 0.99)) / median,
+        slow=slow,
+        slow_again=slow_again,
+        slowest=float(np.nanmedian(slowest_over_median)),
     )
