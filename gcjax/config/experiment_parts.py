@@ -46,17 +46,17 @@ class Experiment:
         """
         values_by_parameter: dict[str, dict[str, Any]] = {}
         for name, parameter in self._parameters.items():
-            if _may_be(parameter.annotation, types) and self._has(name):
-                values_by_parameter[name] = dict(_entries(name, self.value(name), types))
-        values_by_parameter = {name: values for name, values in values_by_parameter.items() if values}
+            if _allows_any_of(parameter.annotation, types) and self._has(name):
+                values_by_parameter[name] = dict(_entries_of_types(name, self.value(name), types))
+        values_by_parameter = {name: entries for name, entries in values_by_parameter.items() if entries}
         if not values_by_parameter and self._study is not None:
             return self._study.all_of(types)
         if len(values_by_parameter) == 1:
             return next(iter(values_by_parameter.values()))
         return {
-            key if key == name else f"{name} {key}": value
-            for name, values in values_by_parameter.items()
-            for key, value in values.items()
+            entry_name if entry_name == name else f"{name} {entry_name}": entry
+            for name, entries in values_by_parameter.items()
+            for entry_name, entry in entries.items()
         }
 
     def number(self, name: str, word: str | None = None) -> int | None:
@@ -187,21 +187,21 @@ def _unnamed_if_single(experiment: Experiment, values: dict[str, Any]) -> dict[s
     return {"" if name in experiment._parameters else name: value for name, value in values.items()}
 
 
-def _may_be(annotation: Any, types: tuple[type, ...]) -> bool:
+def _allows_any_of(annotation: Any, types: tuple[type, ...]) -> bool:
     """Whether an annotation allows a thing of these types, or a dict or a sequence of such."""
     if annotation in (inspect.Parameter.empty, Any, dict, list, tuple):
         return True
     options = alternatives(annotation)
     if len(options) > 1:
-        return any(_may_be(option, types) for option in options)
+        return any(_allows_any_of(option, types) for option in options)
     origin, item_types = get_origin(annotation), get_args(annotation)
     if isinstance(origin, type) and issubclass(origin, (Mapping, Sequence)):
         value_types = item_types[1:] if issubclass(origin, Mapping) else item_types  # not the keys of a dict
-        return any(_may_be(value_type, types) for value_type in value_types)
+        return any(_allows_any_of(value_type, types) for value_type in value_types)
     return annotation in types
 
 
-def _entries(name: str, value: Any, types: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+def _entries_of_types(name: str, value: Any, types: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
     """(name, value) of the values of these types: the value itself, or those in it if it is a dict or a sequence."""
     if isinstance(value, types):
         yield name, value
