@@ -139,7 +139,7 @@ def _measurement(
     )
     norm_of_exact_sum = np.sqrt(assignment.num_chunks * code.num_blocks)
     relative_errors = np.asarray(residual_of_all(progress_of_masks)) / norm_of_exact_sum
-    times_by_model = np.stack([_completion_times(code, durations) for durations in durations_by_model.values()])
+    times_by_model = np.stack([_round_completion_times(code, durations) for durations in durations_by_model.values()])
     is_completed = np.isfinite(times_by_model)
     finite_times_by_model = [times[np.isfinite(times)] for times in times_by_model]
     is_message_sent = np.asarray(code.sent(jnp.asarray(assignment.loads)))
@@ -163,7 +163,7 @@ def _measurement(
     )
 
 
-def _completion_times(code: GradientCode, durations: jax.Array) -> np.ndarray:
+def _round_completion_times(code: GradientCode, durations: jax.Array) -> np.ndarray:
     """float[trials]: when each round can be decoded; a chunk of 1/N of the data is W/N units of work."""
     assignment = code.assignment
     units_per_chunk = assignment.num_workers / assignment.num_chunks
