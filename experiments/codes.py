@@ -172,10 +172,11 @@ def _round_completion_times(code: GradientCode, durations: jax.Array) -> np.ndar
         seconds_before_unit = jnp.concatenate([jnp.zeros_like(unit_seconds[:1]), jnp.cumsum(unit_seconds, axis=0)])
         units_to_chunk_end = units_per_chunk * np.arange(1, assignment.load + 1)
         whole_units = np.minimum(units_to_chunk_end.astype(int), unit_seconds.shape[0] - 1)
+        seconds_of_whole_units = seconds_before_unit[whole_units]
         share_of_next_unit = (units_to_chunk_end - whole_units)[:, None]
         needs_next_unit = (units_to_chunk_end > whole_units)[:, None]
         seconds_of_share = jnp.where(needs_next_unit, share_of_next_unit * unit_seconds[whole_units], 0)
-        chunk_finish = seconds_before_unit[whole_units] + seconds_of_share
+        chunk_finish = seconds_of_whole_units + seconds_of_share
         return code.completion(chunk_finish.T.astype(unit_seconds.dtype))
 
     return np.asarray(jax.jit(lambda rounds: jax.lax.map(completion_of_round, rounds, batch_size=64))(durations))

@@ -88,8 +88,9 @@ def until_work(protocol: Protocol, num_units: int) -> Protocol:
     def schedule(durations: jax.Array, network: Network) -> Schedule:
         whole_schedule = protocol.schedule(durations, network)
         work_of_commits = jnp.where(whole_schedule.worker >= 0, whole_schedule.work, 0).sum(axis=1)
+        is_commit = jnp.isfinite(whole_schedule.time)
         work_before_commits = jnp.cumsum(work_of_commits) - work_of_commits
-        is_used = jnp.isfinite(whole_schedule.time) & (work_before_commits < num_units)
+        is_used = is_commit & (work_before_commits < num_units)
         return truncate(whole_schedule, num_commits=is_used.sum())
 
     return protocol._replace(schedule=schedule)
