@@ -115,16 +115,18 @@ def conditioning(
     key = config.key(seed=seed)
     settings = list(itertools.product(FAMILIES, num_workers, num_stragglers, num_blocks))
     rows = []
-    for i, (name, n, s, blocks) in enumerate(settings):
-        progress.update(f"{name} n={n}", i / len(settings))
-        code = _code_or_none(FAMILIES[name], n, s, blocks, key)
+    for i, (family, workers, stragglers_of_code, blocks_of_code) in enumerate(settings):
+        progress.update(f"{family} n={workers}", i / len(settings))
+        code = _code_or_none(FAMILIES[family], workers, stragglers_of_code, blocks_of_code, key)
         if code is None:
             continue  # no such code: that is what the table shows
-        affordable_masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // n))
+        affordable_masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // workers))
         max_masks = min(num_masks, affordable_masks)
-        condition = diagnostics.conditioning(code, num_stragglers=s, rng_key=key, max_masks=max_masks)
+        condition = diagnostics.conditioning(code, num_stragglers=stragglers_of_code, rng_key=key, max_masks=max_masks)
         typical_and_worst = {"typical": condition.typical, "worst": condition.worst}
-        rows.append(Row(code=name, n=n, s=s, L=blocks, **typical_and_worst, **condition.errors))
+        rows.append(
+            Row(code=family, n=workers, s=stragglers_of_code, L=blocks_of_code, **typical_and_worst, **condition.errors)
+        )
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
     _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)
     return rows

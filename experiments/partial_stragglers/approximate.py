@@ -112,7 +112,9 @@ def prepared(
 
     def solve(finish: jax.Array) -> Errors:
         order_and_counts = simulate.arrivals(best_order, finish, deadlines)
-        calls = {key: partial(solver, *order_and_counts) for key, solver in original_solvers.items()}
+        calls: dict[tuple[int, str], Callable[[], jax.Array]] = {
+            key: partial(solver, *order_and_counts) for key, solver in original_solvers.items()
+        }
         calls |= {key: partial(solver, finish) for key, solver in partial_solvers.items()}
         errors = simulate.side_by_side(calls)
         return {

@@ -81,7 +81,7 @@ class Experiment:
         if name not in self.bound:
             return self._parameters[name].default
         with gin.config.config_scope(self._scope or None):
-            return copy.deepcopy(self.bound[name])  # a copy of a gin reference is what the reference stands for
+            return _resolve_references(self.bound[name])
 
     def typed_parameters(self) -> str:
         """The experiment's parameters with their types, for an error."""
@@ -93,6 +93,11 @@ class Experiment:
     def _has(self, name: str) -> bool:
         """Whether the experiment's parameter `name` has a value, from the config or as default."""
         return name in self.bound or self._parameters[name].default is not inspect.Parameter.empty
+
+
+def _resolve_references(bound_value: Any) -> Any:
+    """What a bound value stands for: gin makes a copy of a reference, `@name()`, into what the reference stands for."""
+    return copy.deepcopy(bound_value)
 
 
 def _is_study(value: Any) -> bool:
@@ -147,13 +152,15 @@ def networks(experiment: Experiment) -> dict[str, Network]:
     Raises:
       ValueError: if there are links (bandwidths) but no task, whose parameters are what is sent.
     """
-    networks = experiment.all_of((Network, Links)) or {"": Network()}
-    if any(isinstance(network, Links) for network in networks.values()):
+    instantaneous_network = Network()
+    networks = experiment.all_of((Network, Links)) or {"": instantaneous_network}
+    have_links = any(isinstance(network, Links) for network in networks.values())
+    if have_links:
         tasks = list(experiment.all_of((Task,)).values())
         if not tasks:
             raise ValueError(f"links need a task, whose parameters are what is sent; {experiment.name} is given none.")
-        shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
-        networks = {name: network.of(shapes) for name, network in networks.items()}
+        param_shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
+        networks = {name: network_or_links.of(param_shapes) for name, network_or_links in networks.items()}
     return _unnamed_if_single(experiment, networks)
 
 

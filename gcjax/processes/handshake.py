@@ -65,8 +65,8 @@ async def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secr
 def _valid_hello(message: dict[str, Any]) -> Hello | None:
     """Who the sender of a message says that it is; None if it does not, or is no process of a group but 0."""
     process, num_processes = message.get("process"), message.get("of")
-    has_ints = type(process) is int and type(num_processes) is int  # `type`, as JSON's true is an int too
-    if has_ints and 0 < process < num_processes:
+    # `type`, as JSON's true is an int too
+    if type(process) is int and type(num_processes) is int and 0 < process < num_processes:
         return Hello(process, num_processes)
     return None
 

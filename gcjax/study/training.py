@@ -257,10 +257,10 @@ def _train_on_mesh(
     """
     begin_time = time.perf_counter()
     runs, run_end_times = [], []
-    training = training._replace(num_commits=None)  # each run makes as many as its own schedule has
+    training_to_end_of_schedule = training._replace(num_commits=None)
     num_runs = len(inputs.durations)
     for run_number in range(num_runs):
-        arguments = {**training._asdict(), **_run_slice(inputs, run_number)._asdict()}
+        arguments = {**training_to_end_of_schedule._asdict(), **_run_slice(inputs, run_number)._asdict()}
         identity = f"{config.text()}\nscheme = {scheme}, seed {run_number}"
         with study.checkpoints(out, scheme, str(run_number)) as checkpoints:
             run = engine.run(

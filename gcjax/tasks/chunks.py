@@ -65,12 +65,13 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     has_extra_example = np.arange(num_chunks) < num_examples % num_chunks
     chunk_sizes = num_examples // num_chunks + has_extra_example
     rows_past_last_chunk = chunk_sizes.max() - chunk_sizes[-1]  # when it is sliced as the rows of the largest chunk
+    sizes_over_mean_size = chunk_sizes * num_chunks / num_examples
     return Chunks(
         inputs=_zero_padded(inputs, num_zero_rows=rows_past_last_chunk),
         targets=_zero_padded(targets, num_zero_rows=rows_past_last_chunk),
         starts=jnp.asarray(np.cumsum(chunk_sizes) - chunk_sizes, jnp.int32),
         counts=jnp.asarray(chunk_sizes, jnp.int32),
-        scales=jnp.asarray(chunk_sizes * num_chunks / num_examples, jnp.result_type(float)),
+        scales=jnp.asarray(sizes_over_mean_size, jnp.result_type(float)),
     )
 
 

@@ -351,7 +351,8 @@ def _check_program(code: GradientCode, plans: _PlannedStates, quick: bool) -> No
     state_ids = (0, len(plans.progress) - 1) if len(plans.progress) > 1 else (0,)
     for state in state_ids:
         coding = call_or_fail("plan", plan, jnp.asarray(plans.progress[state], jnp.int32))
-        distance = true_distance(code, jax.tree.map(lambda x: np.asarray(x)[None], coding))[0]
+        coding_of_one_state = jax.tree.map(lambda x: np.asarray(x)[None], coding)
+        (distance,) = true_distance(code, coding_of_one_state)
         is_equal = close(distance, plans.distance[state], 1e-6) and close(
             coding.encode.shape, plans.coding.encode[state].shape, 0
         )

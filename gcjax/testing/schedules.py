@@ -79,7 +79,7 @@ def _check_versions(schedule: Schedule, protocol: Protocol) -> None:
         )
 
 
-def _latest_read_time(schedule: Schedule, protocol: Protocol, commit: int, contribution: int) -> float:
+def _latest_read_time(schedule: Schedule, protocol: Protocol, commit: int, contribution: int) -> Any:
     """The last second at which a worker can have read the version that its contribution to a commit says."""
     worker, unit = schedule.worker[commit, contribution], schedule.unit[commit, contribution]
     start_time = schedule.start[unit, worker]
