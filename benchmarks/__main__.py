@@ -65,13 +65,13 @@ def main() -> None:
     parser.add_argument("--folder", type=Path, default=results.FOLDER, help="of the results (%(default)s)")
     arguments = parser.parse_args()
     machine = results.machine()
-    cells = []
+    table_lines = []
     for name in arguments.names or BENCHMARKS:
         rows = BENCHMARKS[name]()
         results.save(arguments.folder, machine, name, rows, order=list(BENCHMARKS))
         results.write_page(arguments.folder)  # now, since a later benchmark may be cut off
-        cells += [results.row_cells(row) for row in rows]
-    rich.print(tables.rich_table(machine, results.HEADS, cells, left=["aim", "compared with", "note"]))
+        table_lines += [results.row_cells(row) for row in rows]
+    rich.print(tables.rich_table(machine, results.HEADS, table_lines, left=["aim", "compared with", "note"]))
 
 
 if __name__ == "__main__":

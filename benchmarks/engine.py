@@ -27,26 +27,29 @@ def asp_commits() -> list[Row]:
     durations = stragglers.sample_durations(stragglers.exponential(), KEY, 400, num_workers)
     schedule = protocol(durations)
     num_commits = int(np.isfinite(schedule.time).sum())
-    functions, params = task._replace(data=None), task.init(KEY)
+    task_without_data, params = task._replace(data=None), task.init(KEY)
 
     @jax.jit
-    def plain(data: Any, params: Any) -> Any:
-        def step(carry: tuple[Any, Any], i: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
+    def plain_sgd(data: Any, params: Any) -> Any:
+        def sgd_step(carry: tuple[Any, Any], i: jax.Array) -> tuple[tuple[Any, Any], jax.Array]:
             params, state = carry
-            batch = functions.unit_batch(data, KEY, i % num_workers, i // num_workers)
-            loss, gradient = jax.value_and_grad(functions.loss)(params, batch, KEY)
+            worker, unit = i % num_workers, i // num_workers
+            batch = task_without_data.unit_batch(data, KEY, worker, unit)
+            loss, gradient = jax.value_and_grad(task_without_data.loss)(params, batch, KEY)
             gradient = jax.tree.map(lambda g: g / num_workers, gradient)
             updates, state = optimizer.update(gradient, state, params)
             return (optax.apply_updates(params, updates), state), loss
 
-        return jax.lax.scan(step, (params, optimizer.init(params)), jnp.arange(num_commits))
+        return jax.lax.scan(sgd_step, (params, optimizer.init(params)), jnp.arange(num_commits))
 
-    def ours() -> Any:
+    def run_asp() -> Any:
         return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6).params
 
-    asp, sgd = alternate(ours, lambda: plain(task.data, params))
-    value, rate = ratio(asp, sgd), num_commits / statistics.median(asp)
-    note = f"{rate:,.0f} commits/s, schedule included; plain SGD {num_commits / statistics.median(sgd):,.0f} steps/s"
+    asp_seconds, sgd_seconds = alternate(run_asp, lambda: plain_sgd(task.data, params))
+    value = ratio(asp_seconds, sgd_seconds)
+    asp_rate = num_commits / statistics.median(asp_seconds)
+    sgd_rate = num_commits / statistics.median(sgd_seconds)
+    note = f"{asp_rate:,.0f} commits/s, schedule included; plain SGD {sgd_rate:,.0f} steps/s"
     return [
         Row(
             what="ASP commits per second over plain SGD steps",
@@ -65,25 +68,26 @@ def bsp_rounds() -> list[Row]:
     task = tasks.digits(num_workers, batch_size=32)
     optimizer, protocol = optax.sgd(0.1), protocols.bsp()
     durations = stragglers.sample_durations(stragglers.exponential(), KEY, num_rounds, num_workers)
-    functions, params = task._replace(data=None), task.init(KEY)
+    task_without_data, params = task._replace(data=None), task.init(KEY)
 
     @jax.jit
-    def plain(data: Any, params: Any) -> Any:
-        def step(params: Any, i: jax.Array) -> tuple[Any, None]:
-            batches = jax.vmap(lambda w: functions.unit_batch(data, KEY, w, i))(jnp.arange(num_workers))
-            gradients = jax.vmap(lambda batch: jax.grad(functions.loss)(params, batch, KEY))(batches)
+    def plain_rounds(data: Any, params: Any) -> Any:
+        def sgd_round(params: Any, unit: jax.Array) -> tuple[Any, None]:
+            workers = jnp.arange(num_workers)
+            batches = jax.vmap(lambda worker: task_without_data.unit_batch(data, KEY, worker, unit))(workers)
+            gradients = jax.vmap(lambda batch: jax.grad(task_without_data.loss)(params, batch, KEY))(batches)
             return jax.tree.map(lambda p, g: p - 0.1 * g.mean(axis=0), params, gradients), None
 
-        return jax.lax.scan(step, params, jnp.arange(num_rounds))
+        return jax.lax.scan(sgd_round, params, jnp.arange(num_rounds))
 
-    def ours() -> Any:
+    def run_bsp() -> Any:
         return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6).params
 
-    bsp, vmapped = alternate(ours, lambda: plain(task.data, params))
-    cost = 1 / ratio(bsp, vmapped)
-    note = (
-        f"{num_rounds / statistics.median(bsp):,.0f} rounds/s; vmapped {num_rounds / statistics.median(vmapped):,.0f}"
-    )
+    bsp_seconds, plain_seconds = alternate(run_bsp, lambda: plain_rounds(task.data, params))
+    cost = 1 / ratio(bsp_seconds, plain_seconds)
+    bsp_rate = num_rounds / statistics.median(bsp_seconds)
+    plain_rate = num_rounds / statistics.median(plain_seconds)
+    note = f"{bsp_rate:,.0f} rounds/s; vmapped {plain_rate:,.0f}"
     return [
         Row(
             what="BSP round over plain vmapped gradient",
@@ -101,22 +105,28 @@ def second_run() -> list[Row]:
     task = tasks.digits(8, batch_size=8)
     optimizer, protocol = optax.sgd(0.1), protocols.ssp(staleness=3)
 
-    def once(seed: int) -> Any:
+    def run_with_seed(seed: int) -> Any:
         key = jax.random.key(seed)
         durations = stragglers.sample_durations(stragglers.exponential(), key, 20, 8)
         return engine.run(task, protocol, optimizer, durations, rng_key=key)
 
-    compiled: list[str] = []
-    jax.block_until_ready(once(0).params)
+    compile_events: list[str] = []
+    jax.block_until_ready(run_with_seed(0).params)
 
-    def listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    def note_compilation(event: str, duration_secs: float, **kwargs: str | int) -> None:
         del duration_secs, kwargs
-        compiled.extend([event] if "backend_compile" in event else [])
+        if "backend_compile" in event:
+            compile_events.append(event)
 
-    jax.monitoring.register_event_duration_secs_listener(listen)
-    jax.block_until_ready(once(1).params)
-    count = len(compiled)
-    return [Row(what="programs compiled by a second run", value=f"{count}", target="0", met=count == 0, note="")]
+    jax.monitoring.register_event_duration_secs_listener(note_compilation)
+    jax.block_until_ready(run_with_seed(1).params)
+    num_compiled = len(compile_events)
+    return [
+        Row(
+            what="programs compiled by a second run", value=f"{num_compiled}", target="0", met=num_compiled == 0,
+            note="",
+        )
+    ]  # fmt: skip
 
 
 def demo() -> list[Row]:
@@ -124,18 +134,19 @@ def demo() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         out = Path(folder) / "demo"
         command = [sys.executable, "-m", "gcjax", "run", "configs/quickstart.gin", "--out", str(out)]
-        start = time.perf_counter()
+        start_time = time.perf_counter()
         process = subprocess.Popen(command, stdout=subprocess.DEVNULL)
         _, status, usage = os.wait4(process.pid, 0)  # the memory of this process, not of others before
-        wall = time.perf_counter() - start
+        wall_seconds = time.perf_counter() - start_time
         if status:
             raise RuntimeError(f"the demo failed: {' '.join(command)}")
         schemes = json.loads((out / "run.json").read_text())["schemes"]
     compile_seconds = sum(scheme["compile_seconds"] for scheme in schemes.values())
     run_seconds = sum(scheme["run_seconds"] for scheme in schemes.values())
-    memory = usage.ru_maxrss / 2**20
+    peak_kib = usage.ru_maxrss
+    peak_gib = peak_kib / 2**20
     note = f"{compile_seconds:.1f} s compiling, {run_seconds:.1f} s running"
     return [
-        Row(what="demo, wall time", value=f"{wall:.1f} s", target="< 60 s", met=wall < 60, note=note),
-        Row(what="demo, peak memory", value=f"{memory:.2f} GiB", target="< 2 GiB", met=memory < 2, note=""),
+        Row(what="demo, wall time", value=f"{wall_seconds:.1f} s", target="< 60 s", met=wall_seconds < 60, note=note),
+        Row(what="demo, peak memory", value=f"{peak_gib:.2f} GiB", target="< 2 GiB", met=peak_gib < 2, note=""),
     ]

@@ -21,6 +21,7 @@ from gcjax.protocols import Protocol
 from gcjax.stragglers import Network
 
 NUM_WORKERS = 16
+NEVER = 10**6  # more commits than any run has: only its end is evaluated
 
 
 def _durations(num_units: int, num_workers: int) -> jax.Array:
@@ -31,23 +32,26 @@ def schedules() -> list[Row]:
     """SSP(3) alone: the full size, against SimPy on less work, and for growing numbers of workers."""
     rows = []
     schedule = jax.jit(protocols.ssp(staleness=3).schedule)
-    large = _durations(10_000, 1000)
-    (seconds,) = alternate(lambda: schedule(large, Network()), repeats=5)
-    least = min(seconds)
+    large_durations = _durations(10_000, 1000)
+    (seconds,) = alternate(lambda: schedule(large_durations, Network()), repeats=5)
+    least_seconds = min(seconds)
+    nanoseconds_per_unit = least_seconds * 100  # of 10^7 units
     rows.append(
         Row(
             what="schedule of SSP(3), 1000 workers x 10,000 units",
-            value=f"{least:.2f} s",
+            value=f"{least_seconds:.2f} s",
             target="1 s",
-            met=least <= 1,
-            note=f"{least * 100:.0f} ns a unit",
+            met=least_seconds <= 1,
+            note=f"{nanoseconds_per_unit:.0f} ns a unit",
         )
     )
-    small = _durations(200, 100)
-    on_host = np.asarray(small, np.float64)
-    ours, theirs = alternate(lambda: schedule(small, Network()), lambda: _simpy(on_host, 3), repeats=5)
-    value = ratio(ours, theirs)
-    note = f"100 workers x 200 units: {1e3 * min(ours):.1f} ms, SimPy {min(theirs):.2f} s"
+    small_durations = _durations(200, 100)
+    host_durations = np.asarray(small_durations, np.float64)
+    ours, simpy_seconds = alternate(
+        lambda: schedule(small_durations, Network()), lambda: _simulate_ssp_in_simpy(host_durations, 3), repeats=5
+    )
+    value = ratio(ours, simpy_seconds)
+    note = f"100 workers x 200 units: {1e3 * min(ours):.1f} ms, SimPy {min(simpy_seconds):.2f} s"
     rows.append(
         Row(
             what="schedule of SSP(3) over SimPy",
@@ -58,22 +62,31 @@ def schedules() -> list[Row]:
             peer=f"SimPy {metadata.version('simpy')}",
         )
     )
-    for name, protocol in {"SSP(3)": protocols.ssp(staleness=3), "K-async (K=W/2)": None}.items():
-        rows.append(_growth(name, protocol))
+    ssp_sizes, k_async_sizes = (100, 1000, 10_000, 100_000), (100, 1000, 4000)
+    rows.append(_growth_row("SSP(3)", lambda size: protocols.ssp(staleness=3), num_units=20, sizes=ssp_sizes))
+    rows.append(
+        _growth_row(
+            "K-async (K=W/2)", lambda size: protocols.k_async(num_contributions=size // 2), num_units=4,
+            sizes=k_async_sizes,
+        )
+    )  # fmt: skip
     return rows
 
 
-def _growth(name: str, protocol: Protocol | None) -> Row:
-    """Seconds a unit for 10^2, ... workers."""
-    num_units, sizes = (20, (100, 1000, 10_000, 100_000)) if protocol else (4, (100, 1000, 4000))
-    each = []
+def _growth_row(
+    name: str, protocol_of_size: Callable[[int], Protocol], *, num_units: int, sizes: tuple[int, ...]
+) -> Row:
+    """Microseconds a unit for growing numbers of workers."""
+    microseconds_per_unit = []
     for size in sizes:
-        schedule = jax.jit((protocol or protocols.k_async(num_contributions=size // 2)).schedule)
+        schedule = jax.jit(protocol_of_size(size).schedule)
         durations = _durations(num_units, size)
         (seconds,) = alternate(partial(schedule, durations, Network()), repeats=3)
-        each.append(1e6 * min(seconds) / (size * num_units))
-    text = ", ".join(f"{size:,}: {value:.2f}" for size, value in zip(sizes, each, strict=True))
-    growth = each[-1] / each[0]
+        microseconds_per_unit.append(1e6 * min(seconds) / (size * num_units))
+    text = ", ".join(
+        f"{size:,}: {microseconds:.2f}" for size, microseconds in zip(sizes, microseconds_per_unit, strict=True)
+    )
+    growth = microseconds_per_unit[-1] / microseconds_per_unit[0]
     return Row(
         what=f"{name}: microseconds a unit, by workers",
         value=text,
@@ -83,38 +96,45 @@ def _growth(name: str, protocol: Protocol | None) -> Row:
     )
 
 
-def _simpy(durations: np.ndarray, staleness: int) -> int:
-    """SSP in SimPy: a process for each worker, which waits for the slowest clock."""
+def _simulate_ssp_in_simpy(durations: np.ndarray, staleness: int) -> int:
+    """SSP in SimPy: a process for each worker, which waits for the slowest clock; returns the number of commits."""
     import simpy
 
     num_units, num_workers = durations.shape
-    environment, clock = simpy.Environment(), [0] * num_workers
-    waiting: list[tuple[int, int, Any]] = []
+    environment, units_done = simpy.Environment(), [0] * num_workers
+    waiting: list[tuple[int, int, Any]] = []  # (unit, worker, the event that lets it go on), the lowest unit first
     commits: list[tuple[float, int, int]] = []
 
-    def worker(w: int) -> Any:
-        for n in range(num_units):
-            if n - min(clock) > staleness:
-                go = environment.event()
-                heapq.heappush(waiting, (n, w, go))
-                yield go
-            yield environment.timeout(durations[n, w])
-            commits.append((environment.now, w, n))
-            slowest = clock[w] == min(clock)
-            clock[w] += 1
-            if slowest:
-                while waiting and waiting[0][0] - min(clock) <= staleness:
-                    heapq.heappop(waiting)[2].succeed()
+    def compute_units(worker: int) -> Any:
+        for unit in range(num_units):
+            if unit - min(units_done) > staleness:
+                may_go_on = environment.event()
+                heapq.heappush(waiting, (unit, worker, may_go_on))
+                yield may_go_on
+            yield environment.timeout(durations[unit, worker])
+            commits.append((environment.now, worker, unit))
+            was_slowest = units_done[worker] == min(units_done)
+            units_done[worker] += 1
+            if was_slowest:
+                release_waiting()
 
-    for w in range(num_workers):
-        environment.process(worker(w))
+    def release_waiting() -> None:
+        while waiting:
+            lowest_unit, _, may_go_on = waiting[0]
+            if lowest_unit - min(units_done) > staleness:
+                return
+            heapq.heappop(waiting)
+            may_go_on.succeed()
+
+    for worker in range(num_workers):
+        environment.process(compute_units(worker))
     environment.run()
     return len(commits)
 
 
 def _protocols() -> dict[str, Protocol]:
     """The protocols whose runs are compared with their bare gradients, by name."""
-    pairs = protocols.contiguous_groups(NUM_WORKERS, num_groups=4)
+    four_groups = protocols.contiguous_groups(NUM_WORKERS, num_groups=4)
     return {
         "ASP": protocols.asp(),
         "SSP(3)": protocols.ssp(staleness=3),
@@ -135,8 +155,8 @@ def _protocols() -> dict[str, Protocol]:
         "WBSP": protocols.worker_busy(),
         "WBSP overlap": protocols.worker_busy(overlap=True),
         "WBSP eager": protocols.worker_busy(eager=True),
-        "groups": protocols.grouped(groups=pairs),
-        "groups, 4 rounds": protocols.grouped(groups=pairs, num_local_steps=4, merge="change"),
+        "groups": protocols.grouped(groups=four_groups),
+        "groups, 4 rounds": protocols.grouped(groups=four_groups, num_local_steps=4, merge="change"),
         "progressive": protocols.progressive_groups(),
     }
 
@@ -146,73 +166,83 @@ def training() -> list[Row]:
 
     With batches of 32 the network is so small that the overhead shows at its worst; 256 is more like a real gradient.
     """
-    return [row for batch_size in (32, 256) for row in _training(batch_size)]
+    return [row for batch_size in (32, 256) for row in _training_rows(batch_size)]
 
 
-def _training(batch_size: int) -> list[Row]:
+def _training_rows(batch_size: int) -> list[Row]:
     """A row for each protocol: a whole run over the bare gradients of as many contributions."""
     task, optimizer = tasks.digits(NUM_WORKERS, batch_size=batch_size), optax.sgd(0.1)
     durations = _durations(160, NUM_WORKERS)
-    bare, params = _bare(task), task.init(KEY)
+    sum_gradients, params = _sum_gradients_program(task), task.init(KEY)
     rows = []
     for name, protocol in _protocols().items():
 
-        def ours(protocol: Protocol = protocol) -> Any:
-            return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6).params
+        def run_params(protocol: Protocol = protocol) -> Any:
+            return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=NEVER).params
 
-        run = engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6)
-        count = jnp.asarray(int(np.asarray(run.schedule.work).clip(0).sum()))
-        seconds, plain = alternate(ours, partial(bare, task.data, params, count), repeats=5)
-        cost = 1 / ratio(seconds, plain)
-        note = f"{int(count) / statistics.median(seconds):,.0f} gradients/s, schedule included"
+        run = engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=NEVER)
+        num_gradients = int(np.asarray(run.schedule.work).clip(0).sum())
+        bare_gradients = partial(sum_gradients, task.data, params, jnp.asarray(num_gradients))
+        run_seconds, bare_seconds = alternate(run_params, bare_gradients, repeats=5)
+        cost = 1 / ratio(run_seconds, bare_seconds)
+        note = f"{num_gradients / statistics.median(run_seconds):,.0f} gradients/s, schedule included"
         what = f"{name}: run over bare gradients, batch {batch_size}"
         rows.append(Row(what=what, value=f"{cost:.2f}", target="<= 1.15", met=cost <= 1.15, note=note))
     return rows
 
 
-def _bare(task: tasks.Task) -> Callable[..., Any]:
-    """So many gradients of units, one after the other, added up."""
-    functions = task._replace(data=None)
+def _sum_gradients_program(task: tasks.Task) -> Callable[..., Any]:
+    """A program `(data, params, num_gradients) -> sum`: so many gradients of units, one after the other, added up."""
+    task_without_data = task._replace(data=None)
 
     @jax.jit
-    def bare(data: Any, params: Any, count: jax.Array) -> Any:
-        def step(i: jax.Array, total: Any) -> Any:
-            batch = functions.unit_batch(data, KEY, i % NUM_WORKERS, i // NUM_WORKERS)
-            gradient = jax.grad(functions.loss)(jax.tree.map(lambda p, t: p + 0 * t, params, total), batch, KEY)
+    def sum_gradients(data: Any, params: Any, num_gradients: jax.Array) -> Any:
+        def add_gradient(i: jax.Array, total: Any) -> Any:
+            worker, unit = i % NUM_WORKERS, i // NUM_WORKERS
+            batch = task_without_data.unit_batch(data, KEY, worker, unit)
+            params_depending_on_total = jax.tree.map(lambda p, t: p + 0 * t, params, total)
+            gradient = jax.grad(task_without_data.loss)(params_depending_on_total, batch, KEY)
             return jax.tree.map(jnp.add, total, gradient)
 
-        return jax.lax.fori_loop(0, count, step, jax.tree.map(jnp.zeros_like, params))
+        return jax.lax.fori_loop(0, num_gradients, add_gradient, jax.tree.map(jnp.zeros_like, params))
 
-    return bare
+    return sum_gradients
 
 
 def python_loop() -> list[Row]:
     """ASP against a parameter server written as a Python loop, with a jitted gradient."""
     task, optimizer = tasks.digits(NUM_WORKERS, batch_size=32), optax.sgd(0.1)
     durations = _durations(60, NUM_WORKERS)
-    on_host, functions = np.asarray(durations), task._replace(data=None)
-    gradient = jax.jit(lambda data, p, w, n: jax.grad(functions.loss)(p, functions.unit_batch(data, KEY, w, n), KEY))
-    initial = task.init(KEY)
+    host_durations, task_without_data = np.asarray(durations), task._replace(data=None)
 
-    def loop() -> Any:
-        params = initial
-        queue = [(float(on_host[0, w]), w, 0, params) for w in range(NUM_WORKERS)]
+    @jax.jit
+    def gradient_of_unit(data: Any, params: Any, worker: jax.Array, unit: jax.Array) -> Any:
+        batch = task_without_data.unit_batch(data, KEY, worker, unit)
+        return jax.grad(task_without_data.loss)(params, batch, KEY)
+
+    initial_params = task.init(KEY)
+
+    def run_python_loop() -> Any:
+        params = initial_params
+        queue = [(float(host_durations[0, worker]), worker, 0, params) for worker in range(NUM_WORKERS)]
         heapq.heapify(queue)
         while True:
-            now, w, n, read = heapq.heappop(queue)
-            change = gradient(task.data, read, w, n)
-            params = jax.tree.map(lambda p, g: p - 0.1 / NUM_WORKERS * g, params, change)
-            if n + 1 == len(on_host):
+            now, worker, unit, params_read = heapq.heappop(queue)
+            gradient = gradient_of_unit(task.data, params_read, worker, unit)
+            params = jax.tree.map(lambda p, g: p - 0.1 / NUM_WORKERS * g, params, gradient)
+            next_unit = unit + 1
+            if next_unit == len(host_durations):
                 return params
-            heapq.heappush(queue, (now + float(on_host[n + 1, w]), w, n + 1, params))
+            finish_time = now + float(host_durations[next_unit, worker])
+            heapq.heappush(queue, (finish_time, worker, next_unit, params))
 
     protocol = protocols.asp()
 
-    def ours() -> Any:
-        return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=10**6).params
+    def run_params() -> Any:
+        return engine.run(task, protocol, optimizer, durations, rng_key=KEY, eval_every=NEVER).params
 
-    seconds, slow = alternate(ours, loop, repeats=5)
-    value = ratio(seconds, slow)
+    run_seconds, loop_seconds = alternate(run_params, run_python_loop, repeats=5)
+    value = ratio(run_seconds, loop_seconds)
     return [
         Row(
             what="ASP run over a Python parameter-server loop",
@@ -230,16 +260,18 @@ def seeds() -> list[Row]:
     task, optimizer = tasks.linear_regression(NUM_WORKERS, num_features=16, batch_size=32), optax.sgd(0.05)
     keys = jax.random.split(KEY, 32)
     model = stragglers.exponential()
-    batch = jax.jit(jax.vmap(lambda key: stragglers.sample_durations(model, key, 60, NUM_WORKERS)))(keys)
+    sample_of_key = jax.vmap(lambda key: stragglers.sample_durations(model, key, 60, NUM_WORKERS))
+    durations_of_seeds = jax.jit(sample_of_key)(keys)
     rows = []
     for name, protocol in {"SSP(3)": protocols.ssp(staleness=3), "WBSP": protocols.worker_busy()}.items():
 
-        def one(durations: jax.Array, key: jax.Array, protocol: Protocol = protocol) -> Any:
-            return engine.run(task, protocol, optimizer, durations, rng_key=key, eval_every=10**6).params
+        def run_of_seed(durations: jax.Array, key: jax.Array, protocol: Protocol = protocol) -> Any:
+            return engine.run(task, protocol, optimizer, durations, rng_key=key, eval_every=NEVER).params
 
-        together = partial(jax.jit(jax.vmap(one)), batch, keys)
-        ours, loop = alternate(together, partial(_each, one, batch, keys), repeats=3)
-        value = ratio(ours, loop)
+        run_under_vmap = partial(jax.jit(jax.vmap(run_of_seed)), durations_of_seeds, keys)
+        run_in_loop = partial(_run_one_by_one, run_of_seed, durations_of_seeds, keys)
+        vmap_seconds, loop_seconds = alternate(run_under_vmap, run_in_loop, repeats=3)
+        value = ratio(vmap_seconds, loop_seconds)
         rows.append(
             Row(
                 what=f"{name}: 32 seeds by vmap over a loop of runs",
@@ -252,5 +284,7 @@ def seeds() -> list[Row]:
     return rows
 
 
-def _each(run: Callable[[jax.Array, jax.Array], Any], durations: jax.Array, keys: jax.Array) -> list[Any]:
-    return [run(d, key) for d, key in zip(durations, keys, strict=True)]
+def _run_one_by_one(
+    run_of_seed: Callable[[jax.Array, jax.Array], Any], durations_of_seeds: jax.Array, keys: jax.Array
+) -> list[Any]:
+    return [run_of_seed(durations, key) for durations, key in zip(durations_of_seeds, keys, strict=True)]

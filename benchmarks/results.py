@@ -44,9 +44,9 @@ def save(folder: Path, machine: str, benchmark: str, rows: Sequence[Row], *, ord
     """
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{_file_name(machine)}.json"
-    measured = json.loads(path.read_text())["benchmarks"] if path.exists() else {}
-    measured[benchmark] = {**_versions(), "rows": [row._asdict() for row in rows]}
-    content = {"machine": machine, "benchmarks": {name: measured[name] for name in order if name in measured}}
+    benchmarks = json.loads(path.read_text())["benchmarks"] if path.exists() else {}
+    benchmarks[benchmark] = {**_date_and_versions(), "rows": [row._asdict() for row in rows]}
+    content = {"machine": machine, "benchmarks": {name: benchmarks[name] for name in order if name in benchmarks}}
     files.write_text(path, json.dumps(content, indent=1) + "\n")
 
 
@@ -63,25 +63,30 @@ def row_cells(row: Row) -> list[str]:
 
 def _section(content: dict[str, Any]) -> str:
     """The part of the page about one machine: the comparisons with peers, then all other figures."""
-    lines: list[str] = []
-    comparisons: list[list[str]] = []
-    others: list[list[str]] = []
+    date_lines: list[str] = []
+    lines_with_peer: list[list[str]] = []
+    lines_without_peer: list[list[str]] = []
     for name, benchmark in content["benchmarks"].items():
         versions = ", ".join(f"{library} {benchmark[library]}" for library in ("gcjax", "jax", "python"))
-        lines.append(f"- `{name}`: {benchmark['date']}, {versions}")
+        date_lines.append(f"- `{name}`: {benchmark['date']}, {versions}")
         for row in (Row(**fields) for fields in benchmark["rows"]):
-            (comparisons if row.peer else others).append(row_cells(row))
-    without_peer = HEADS.index("compared with")
-    parts = [f"## {content['machine']}"]
-    if comparisons:
-        parts += ["### Compared with others", tables.markdown_table(HEADS, comparisons, left=HEADS[2:])]
-    if others:
-        heads, *rows = ([*cells[:without_peer], *cells[without_peer + 1 :]] for cells in [HEADS, *others])
-        parts += ["### By itself", tables.markdown_table(heads, rows, left=heads[2:])]
-    return "\n\n".join([*parts, "When measured:", "\n".join(lines)])
+            (lines_with_peer if row.peer else lines_without_peer).append(row_cells(row))
+    paragraphs = [f"## {content['machine']}"]
+    if lines_with_peer:
+        paragraphs += ["### Compared with others", tables.markdown_table(HEADS, lines_with_peer, left=HEADS[2:])]
+    if lines_without_peer:
+        heads, *lines = (_without_peer_column(cells) for cells in [HEADS, *lines_without_peer])
+        paragraphs += ["### By itself", tables.markdown_table(heads, lines, left=heads[2:])]
+    return "\n\n".join([*paragraphs, "When measured:", "\n".join(date_lines)])
 
 
-def _versions() -> dict[str, str]:
+def _without_peer_column(cells: Sequence[str]) -> list[str]:
+    """The cells of a line without the one that names what it is compared with."""
+    peer_column = HEADS.index("compared with")
+    return [*cells[:peer_column], *cells[peer_column + 1 :]]
+
+
+def _date_and_versions() -> dict[str, str]:
     """The date (UTC) and the versions that figures depend on."""
     date = datetime.datetime.now(datetime.UTC).strftime("%Y-%m-%d")
     return {"date": date, "gcjax": gcjax.__version__, "jax": jax.__version__, "python": platform.python_version()}

@@ -32,6 +32,7 @@ KEY = jax.random.key(0)
 NUM_PUSHERS = 2
 SIZES = {10_000: 2000, 10_000_000: 60}  # parameters -> pushes
 ROUND_SECONDS, NUM_ROUNDS = 0.1, 50
+BYTES_OF_FLOAT = 4
 SCHEMA = pa.schema([("bytes", pa.uint8())])
 
 
@@ -74,8 +75,9 @@ def quick(worker: int, unit: int) -> float:
 def pusher(num_params: int, address: str, worker: int) -> int:
     """A worker that computes nothing: it pushes the same bytes whenever it may; returns how often."""
     setup = setup_of(num_params, NUM_PUSHERS)
-    connection = transport.connect(address, max_bytes=4 * num_params)
-    body, now, count = np.zeros(4 * num_params, np.uint8), 0.0, 0
+    message_bytes = BYTES_OF_FLOAT * num_params
+    connection = transport.connect(address, max_bytes=message_bytes)
+    zero_gradient, now, num_pushes = np.zeros(message_bytes, np.uint8), 0.0, 0
     hello = {"kind": "hello", "worker": worker, "incarnation": str(worker), "fingerprint": fingerprint(setup)}
     connection.send(Message(hello))
     connection.send(Message({"kind": "ready"}))
@@ -83,10 +85,10 @@ def pusher(num_params: int, address: str, worker: int) -> int:
         while (order := connection.receive()).kind != "end":
             header = {"kind": "push", "turn": order.header["turn"], "compute_start": now, "ends": [now], "loss": 0.0,
                       "is_finite": True, "lost": 0, "send_start": now}  # fmt: skip
-            connection.send(Message(header, body))
-            count += 1
+            connection.send(Message(header, zero_gradient))
+            num_pushes += 1
     connection.close()
-    return count
+    return num_pushes
 
 
 class Echo(flight.FlightServerBase):
@@ -103,59 +105,61 @@ class Echo(flight.FlightServerBase):
 
 def echo_client(num_params: int, address: str, count: int) -> list[float]:
     """Sends so many batches and waits for the answer to each; when it began and ended."""
-    body = np.zeros(4 * num_params, np.uint8)
-    batch = pa.record_batch([pa.Array.from_buffers(pa.uint8(), body.size, [None, pa.py_buffer(body)])], schema=SCHEMA)
+    message = np.zeros(BYTES_OF_FLOAT * num_params, np.uint8)
+    column_without_copy = pa.Array.from_buffers(pa.uint8(), message.size, [None, pa.py_buffer(message)])
+    batch = pa.record_batch([column_without_copy], schema=SCHEMA)
     with flight.connect(address) as client:
         writer, reader = client.do_exchange(flight.FlightDescriptor.for_command(b"echo"))
         writer.begin(SCHEMA)
-        begin = time.time()
+        begin_time = time.time()
         for _ in range(count):
             writer.write_batch(batch)
             reader.read_chunk()
-        end = time.time()
+        end_time = time.time()
         writer.done_writing()
-    return [begin, end]
+    return [begin_time, end_time]
 
 
 def pushes_run(num_params: int, count: int, **arguments: Any) -> parameter_server.LiveRun:
     """A run of a server, made with these arguments, to which workers push as fast as they may."""
     limits = Limits(count, seconds=60.0, join_seconds=60.0, lease=30.0)
     server = Server(setup_of(num_params, NUM_PUSHERS), limits, **arguments)
-    workers = {w: {"num_params": num_params, "address": server.address, "worker": w} for w in range(NUM_PUSHERS)}
-    with parameter_server.processes(pusher, workers, on_error=server.stop):
+    arguments_of_pushers = {
+        worker: {"num_params": num_params, "address": server.address, "worker": worker} for worker in range(NUM_PUSHERS)
+    }
+    with parameter_server.processes(pusher, arguments_of_pushers, on_error=server.stop):
         return server.run()
 
 
 def pushes_per_second(num_params: int, count: int) -> tuple[float, float]:
     """Pushes that a server takes a second from all pushers, and the median seconds for one in its thread."""
     run = pushes_run(num_params, count)
-    times = np.asarray(run.schedule.time)
-    return (len(times) - 1) / float(times[-1] - times[0]), float(np.median(run.service_seconds))
+    commit_times = np.asarray(run.schedule.time)
+    seconds_after_first = float(commit_times[-1] - commit_times[0])
+    return (len(commit_times) - 1) / seconds_after_first, float(np.median(run.service_seconds))
 
 
 def echoes_per_second(num_params: int, count: int) -> float:
     """Answers that a bare server gives a second, to as many processes."""
     server = Echo("grpc://127.0.0.1:0")
-    each = count // NUM_PUSHERS
-    arguments = {
-        w: {"num_params": num_params, "address": f"grpc://127.0.0.1:{server.port}", "count": each}
-        for w in range(NUM_PUSHERS)
-    }
-    with parameter_server.processes(echo_client, arguments) as children:
+    count_of_client = count // NUM_PUSHERS
+    arguments = {"num_params": num_params, "address": f"grpc://127.0.0.1:{server.port}", "count": count_of_client}
+    with parameter_server.processes(echo_client, dict.fromkeys(range(NUM_PUSHERS), arguments)) as children:
         children.join(120.0)
     server.shutdown()
-    begins, ends = zip(*children.results.values(), strict=True)
-    return NUM_PUSHERS * each / (max(ends) - min(begins))
+    begin_times, end_times = zip(*children.results.values(), strict=True)
+    return NUM_PUSHERS * count_of_client / (max(end_times) - min(begin_times))
 
 
 def pushes() -> list[Row]:
     """Pushes a second at the server, under ASP, against a bare Flight echo of the same bytes."""
     rows = []
     for num_params, count in SIZES.items():
-        ours, seconds = pushes_per_second(num_params, count)
-        bare = echoes_per_second(num_params, count)
-        value = ours / bare
-        note = f"{ours:,.0f} pushes/s, {1000 * seconds:.2f} ms each in the server's thread; echo {bare:,.0f}/s"
+        push_rate, service_seconds = pushes_per_second(num_params, count)
+        echo_rate = echoes_per_second(num_params, count)
+        value = push_rate / echo_rate
+        service_ms = 1000 * service_seconds
+        note = f"{push_rate:,.0f} pushes/s, {service_ms:.2f} ms each in the server's thread; echo {echo_rate:,.0f}/s"
         rows.append(
             Row(
                 what=f"pushes a second over a bare echo, {num_params:,} parameters",
@@ -172,31 +176,37 @@ def pushes() -> list[Row]:
 def check() -> list[Row]:
     """The check of a run while it goes on, by push, over what the server takes for a push; ASP, 10 000 parameters."""
     run = pushes_run(10_000, 2000, check=True)
-    seconds, service = run.check_seconds / len(run.loss), float(np.median(run.service_seconds))
-    note = f"{1e6 * seconds:.0f} us a push, whose service takes {1e6 * service:.0f} us"
+    check_seconds, service_seconds = run.check_seconds / len(run.loss), float(np.median(run.service_seconds))
+    share = check_seconds / service_seconds
+    note = f"{1e6 * check_seconds:.0f} us a push, whose service takes {1e6 * service_seconds:.0f} us"
     return [
         Row(
-            what="check of a push against the promise over its service", value=f"{seconds / service:.2f}",
-            target="<= 0.5", met=seconds / service <= 0.5, note=note,
+            what="check of a push against the promise over its service", value=f"{share:.2f}",
+            target="<= 0.5", met=share <= 0.5, note=note,
         )
     ]  # fmt: skip
 
 
 def log() -> list[Row]:
     """What a push takes in the server's thread if the log is forced to the disk never, each second, at each commit."""
-    seconds = {}
-    for sync_seconds in (float("inf"), 1.0, 0.0):
-        with tempfile.TemporaryDirectory(dir=".") as folder:
-            run = pushes_run(10_000, 2000, checkpoints=folder, checkpoint_every=10**6, sync_seconds=sync_seconds)
-        seconds[sync_seconds] = float(np.median(run.service_seconds))
-    never, each_second, each_commit = (1e6 * value for value in seconds.values())
-    note = f"{never:.0f} us without fsync, {each_second:.0f} us with one a second, {each_commit:.0f} us at each commit"
+    never_us, each_second_us, each_commit_us = (_service_microseconds(sync) for sync in (float("inf"), 1.0, 0.0))
+    note = (
+        f"{never_us:.0f} us without fsync, {each_second_us:.0f} us with one a second, {each_commit_us:.0f} us at each "
+        "commit"
+    )
     return [
         Row(
-            what="fsync of the log at each commit, by push", value=f"{each_commit - never:.0f} us", target="", met=True,
-            note=note,
+            what="fsync of the log at each commit, by push", value=f"{each_commit_us - never_us:.0f} us", target="",
+            met=True, note=note,
         )
     ]  # fmt: skip
+
+
+def _service_microseconds(sync_seconds: float) -> float:
+    """The median for a push, where the log is forced to the disk after so many seconds."""
+    with tempfile.TemporaryDirectory(dir=".") as folder:
+        run = pushes_run(10_000, 2000, checkpoints=folder, checkpoint_every=10**6, sync_seconds=sync_seconds)
+    return 1e6 * float(np.median(run.service_seconds))
 
 
 def rounds() -> list[Row]:
@@ -206,11 +216,13 @@ def rounds() -> list[Row]:
         setup_of, limits, arguments={"num_params": 10_000, "num_workers": 4, "name": "bsp"}, throttle=throttle
     )
     schedule = jax.device_get(run.schedule)
-    walls = np.diff(schedule.time)
-    units = slice(1, len(walls) + 1)
-    slowest = (schedule.compute_end[units] - schedule.compute_start[units]).max(axis=1)
-    value = float(np.median(walls / slowest))
-    note = f"round {1000 * np.median(walls):.1f} ms, slowest worker {1000 * np.median(slowest):.1f} ms"
+    round_seconds = np.diff(schedule.time)
+    units_after_first = slice(1, len(round_seconds) + 1)  # a unit of each worker for each of these rounds
+    compute_seconds = schedule.compute_end[units_after_first] - schedule.compute_start[units_after_first]
+    slowest_seconds = compute_seconds.max(axis=1)
+    value = float(np.median(round_seconds / slowest_seconds))
+    round_ms, slowest_ms = 1000 * np.median(round_seconds), 1000 * np.median(slowest_seconds)
+    note = f"round {round_ms:.1f} ms, slowest worker {slowest_ms:.1f} ms"
     return [
         Row(
             what="BSP round on the real clock over its slowest worker", value=f"{value:.3f}", target="<= 1.1",
@@ -223,17 +235,18 @@ def killed_worker() -> list[Row]:
     """Seconds from the SIGKILL of a worker to the next commit, under BSP with four workers and units of 20 ms."""
     arguments: dict[str, Any] = {"num_params": 10_000, "num_workers": 4, "name": "bsp"}
     server = Server(setup_of(**arguments), Limits(10**6, seconds=6.0, join_seconds=120.0))
-    killed: list[float] = []
+    kill_times: list[float] = []
     with (
         parameter_server.workers(
             setup_of, server.address, range(4), arguments=arguments, throttle=quick, on_error=server.stop
         ) as children,
-        _later(server, lambda: children.send_signal(1, signal.SIGKILL), killed),
+        _after_50_commits(server, lambda: children.send_signal(1, signal.SIGKILL), kill_times),
     ):
         run = server.run()
-    times = np.asarray(run.schedule.time)
-    seconds = float(times[times > killed[0]][0] - killed[0])
-    note = f"median round {1000 * statistics.median(np.diff(times)):.0f} ms"
+    commit_times, kill_time = np.asarray(run.schedule.time), kill_times[0]
+    next_commit_time = commit_times[commit_times > kill_time][0]
+    seconds = float(next_commit_time - kill_time)
+    note = f"median round {1000 * statistics.median(np.diff(commit_times)):.0f} ms"
     return [
         Row(
             what="from the SIGKILL of a worker to the next commit", value=f"{seconds:.3f} s", target="< 1 s",
@@ -243,16 +256,16 @@ def killed_worker() -> list[Row]:
 
 
 @contextlib.contextmanager
-def _later(server: Server, action: Any, moments: list[float]) -> Iterator[None]:
-    """Does something once the server has made 50 commits; `moments` gets the time on the server's clock."""
+def _after_50_commits(server: Server, action: Any, action_times: list[float]) -> Iterator[None]:
+    """Does something once the server has made 50 commits; `action_times` gets the time on the server's clock."""
 
-    def wait() -> None:
+    def wait_and_act() -> None:
         while server.num_commits < 50:
             time.sleep(0.01)
-        moments.append(server._clock.now())
+        action_times.append(server._clock.now())
         action()
 
-    threading.Thread(target=wait, daemon=True).start()
+    threading.Thread(target=wait_and_act, daemon=True).start()
     yield
 
 
@@ -262,14 +275,15 @@ def memory() -> list[Row]:
     return [Row(**row) for row in json.loads(printed.stdout)]
 
 
-def _own_memory(num_params: int = 10_000_000) -> Row:
+def _own_memory_row(num_params: int = 10_000_000) -> Row:
     """That of this process."""
-    jax.block_until_ready(jnp.ones(1))
-    before = _peak_bytes()
+    jax.block_until_ready(jnp.ones(1))  # so that JAX itself does not count
+    peak_before = _peak_bytes()
     pushes_per_second(num_params, 40)
-    models = (_peak_bytes() - before) / (4 * num_params)
+    model_bytes = BYTES_OF_FLOAT * num_params
+    peak_in_models = (_peak_bytes() - peak_before) / model_bytes
     return Row(
-        what="memory of the server, in models", value=f"{models:.1f}", target="", met=True,
+        what="memory of the server, in models", value=f"{peak_in_models:.1f}", target="", met=True,
         note=f"peak, {num_params:,} parameters, {NUM_PUSHERS} workers; plain SGD, messages under way included",
     )  # fmt: skip
 
@@ -285,4 +299,4 @@ def server() -> list[Row]:
 
 
 if __name__ == "__main__":
-    print(json.dumps([_own_memory()._asdict()]))
+    print(json.dumps([_own_memory_row()._asdict()]))

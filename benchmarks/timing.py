@@ -48,13 +48,13 @@ def alternate(*functions: Callable[[], Any], repeats: int = 9) -> list[list[floa
     """Seconds `[function][repeat]`, after one call of each to compile; the functions take turns."""
     for function in functions:
         jax.block_until_ready(function())
-    seconds: list[list[float]] = [[] for _ in functions]
+    seconds_of_functions: list[list[float]] = [[] for _ in functions]
     for _ in range(repeats):
-        for function, times in zip(functions, seconds, strict=True):
-            start = _clock()
+        for function, seconds in zip(functions, seconds_of_functions, strict=True):
+            start_time = _clock()
             jax.block_until_ready(function())
-            times.append(_clock() - start)
-    return seconds
+            seconds.append(_clock() - start_time)
+    return seconds_of_functions
 
 
 def ratio(ours: list[float], reference: list[float]) -> float:

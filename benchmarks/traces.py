@@ -27,6 +27,7 @@ _OPERATIONS = {"forward-compute": 20, "backward-compute": 20, "forward-send": 10
                "optimizer": 1}  # fmt: skip
 """Name -> how often in a step of a rank's stage; 79 in all, so 10,112,000 rows."""
 _REPEATS = 5
+_SLOW_RANK = 3
 
 
 def traces() -> list[Row]:
@@ -34,18 +35,18 @@ def traces() -> list[Row]:
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "operations.parquet"
         parquet.write_table(operations(), path)
-        results = [{name: _measured(name, path) for name in ("describe", "pandas")} for _ in range(_REPEATS)]
+        results = [{name: _measured_apart(name, path) for name in ("describe", "pandas")} for _ in range(_REPEATS)]
     return [
-        _row("time", "seconds", "s", results),
-        _row("processor time", "processor seconds", "s", results),
-        _row("peak memory", "mebibytes", "MiB", results),
+        _share_row("time", "seconds", "s", results),
+        _share_row("processor time", "processor seconds", "s", results),
+        _share_row("peak memory", "mebibytes", "MiB", results),
     ]
 
 
-def _row(what: str, figure: str, unit: str, results: list[dict[str, Any]]) -> Row:
+def _share_row(what: str, figure: str, unit: str, results: list[dict[str, Any]]) -> Row:
     """The median over repetitions of one figure of describing over that of the group-by."""
     ours, theirs = ([result[name][figure] for result in results] for name in ("describe", "pandas"))
-    share = statistics.median(o / t for o, t in zip(ours, theirs, strict=True))
+    share = statistics.median(describing / grouping for describing, grouping in zip(ours, theirs, strict=True))
     return Row(
         what=f"describing 10^7 operations over a group-by, {what}",
         value=f"{share:.2f}",
@@ -58,18 +59,20 @@ def _row(what: str, figure: str, unit: str, results: list[dict[str, Any]]) -> Ro
 
 def operations() -> pa.Table:
     """A table of operations like that of ByteDance's traces, step by step; rank 3 takes 1.3 times as long."""
-    random = np.random.default_rng(0)
-    names = np.repeat(np.arange(len(_OPERATIONS)), list(_OPERATIONS.values()))
-    shape = (_NUM_STEPS, _NUM_RANKS, _NUM_STAGES, len(names))
+    rng = np.random.default_rng(0)
+    operation_of_position = np.repeat(np.arange(len(_OPERATIONS)), list(_OPERATIONS.values()))
+    shape = (_NUM_STEPS, _NUM_RANKS, _NUM_STAGES, len(operation_of_position))
     step, rank, stage, position = (index.ravel() for index in np.indices(shape, np.int16))
-    duration = random.lognormal(-3, 0.1, step.size) * np.where(rank == 3, 1.3, 1.0)
+    slowdown = np.where(rank == _SLOW_RANK, 1.3, 1.0)
+    duration = rng.lognormal(-3, 0.1, step.size) * slowdown
+    operation = operation_of_position[position].astype(np.int8)
     return pa.table(
         {
             "dp_rank": rank.astype(np.int8),
             "stage": stage.astype(np.int8),
             "rank": (rank * _NUM_STAGES + stage).astype(np.int16),
             "step": step.astype(np.int64) * 7 + 16,
-            "optype": pa.DictionaryArray.from_arrays(names[position].astype(np.int8), list(_OPERATIONS)),
+            "optype": pa.DictionaryArray.from_arrays(operation, list(_OPERATIONS)),
             "start_ts": np.cumsum(duration).astype(np.float32),
             "duration": duration.astype(np.float32),
             "seq_id": position.astype(np.int32),
@@ -78,7 +81,7 @@ def operations() -> pa.Table:
     )
 
 
-def _measured(name: str, path: Path) -> dict[str, Any]:
+def _measured_apart(name: str, path: Path) -> dict[str, Any]:
     """What one reading takes in a process of its own."""
     command = [sys.executable, "-m", "benchmarks.traces", name, str(path)]
     return json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout)
@@ -89,7 +92,7 @@ def describe(path: str) -> str:
     from gcjax import stragglers
 
     description = stragglers.describe(stragglers.read_trace(path))
-    assert description.verdict.workers == (3,), description.sentence
+    assert description.verdict.workers == (_SLOW_RANK,), description.sentence
     return np.__version__
 
 
@@ -105,24 +108,31 @@ def group_by(path: str) -> str:
 
 def main() -> None:
     """Prints what one reading takes, as JSON, after one of a small file that has everything imported."""
-    function = {"describe": describe, "pandas": group_by}[sys.argv[1]]
-    _import_all(sys.argv[1])
-    memory, start, processor_start = _peak_mebibytes(), time.perf_counter(), time.process_time()
-    version = function(sys.argv[2])
-    seconds, processor_seconds = time.perf_counter() - start, time.process_time() - processor_start
-    result = {"seconds": seconds, "processor seconds": processor_seconds, "mebibytes": _peak_mebibytes() - memory}
-    json.dump({**result, "version": version}, sys.stdout)
+    name, path = sys.argv[1:3]
+    read = {"describe": describe, "pandas": group_by}[name]
+    _read_small_file(name)
+    start_mebibytes, start_time, start_processor_time = _peak_mebibytes(), time.perf_counter(), time.process_time()
+    version = read(path)
+    result = {
+        "seconds": time.perf_counter() - start_time,
+        "processor seconds": time.process_time() - start_processor_time,
+        "mebibytes": _peak_mebibytes() - start_mebibytes,
+        "version": version,
+    }
+    json.dump(result, sys.stdout)
 
 
 def _peak_mebibytes() -> float:
     """The most memory that this process has had; Linux counts that of its parent before it was started elsewhere."""
     status = Path("/proc/self/status")
     if status.exists():
-        return int(re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())[0]) / 2**10
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+        (peak_kibibytes,) = re.findall(r"VmHWM:\s+(\d+) kB", status.read_text())
+        return int(peak_kibibytes) / 2**10
+    peak_bytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # on macOS in bytes
+    return peak_bytes / 2**20
 
 
-def _import_all(name: str) -> None:
+def _read_small_file(name: str) -> None:
     """Imports what a reading needs, and reads a small file with it."""
     table = pa.table({"dp_rank": [0, 1], "step": [0, 0], "duration": [1.0, 1.0], "optype": ["compute", "compute"]})
     with tempfile.TemporaryDirectory() as folder:

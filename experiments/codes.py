@@ -13,6 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pyarrow as pa
+from matplotlib.axes import Axes
 
 from gcjax import _validate, analysis, config, files
 from gcjax.codes import GradientCode
@@ -96,57 +97,65 @@ def compare_codes(
     Raises:
       ValueError: if the codes have different numbers of workers, or there is none.
     """
-    workers = {code.assignment.num_workers for code in codes.values()}
-    if len(workers) != 1:
-        raise ValueError(f"codes must all have the same number of workers; got {sorted(workers) or 'no code'}.")
-    num_workers = workers.pop()
+    worker_counts = {code.assignment.num_workers for code in codes.values()}
+    if len(worker_counts) != 1:
+        raise ValueError(f"codes must all have the same number of workers; got {sorted(worker_counts) or 'no code'}.")
+    num_workers = worker_counts.pop()
     _validate.integer("num_stragglers", num_stragglers, minimum=0, maximum=num_workers - 1)
     mask_key, condition_key, time_key = jax.random.split(config.key(seed=seed), 3)
     masks, _ = straggler_masks(num_workers, num_stragglers, max_masks=num_masks, rng_key=mask_key)
-    units = max(-(-code.assignment.load * num_workers // code.assignment.num_chunks) for code in codes.values())
-    durations = {
-        name: _rounds(model, jax.random.fold_in(time_key, i), num_trials, units, num_workers)
+    most_units = max(-(-code.assignment.load * num_workers // code.assignment.num_chunks) for code in codes.values())
+    durations_by_model = {
+        name: _sample_rounds(model, jax.random.fold_in(time_key, i), num_trials, most_units, num_workers)
         for i, (name, model) in enumerate(stragglers.items())
     }
     measurements = []
     for i, (name, code) in enumerate(codes.items()):
         progress.update(name, i / len(codes))
-        measurements.append(_measurement(name, code, masks, durations, num_stragglers, num_masks, condition_key))
+        measurement = _measurement(name, code, masks, durations_by_model, num_stragglers, num_masks, condition_key)
+        measurements.append(measurement)
     facts = {"num_stragglers": num_stragglers, "num_trials": num_trials, "num_masks": len(masks)}
     _write(measurements, list(stragglers), facts, out, progress)
     return measurements
 
 
-def _rounds(model: StragglerModel, rng_key: jax.Array, num_trials: int, units: int, num_workers: int) -> jax.Array:
+def _sample_rounds(
+    model: StragglerModel, rng_key: jax.Array, num_trials: int, num_units: int, num_workers: int
+) -> jax.Array:
     """float[trials, units, W]: independent rounds."""
     keys = jax.random.split(rng_key, num_trials)
-    return jax.jit(jax.vmap(lambda key: sample_durations(model, key, units, num_workers)))(keys)
+    return jax.jit(jax.vmap(lambda key: sample_durations(model, key, num_units, num_workers)))(keys)
 
 
 def _measurement(
-    name: str, code: GradientCode, masks: np.ndarray, durations: dict[str, jax.Array], num_stragglers: int,
-    num_masks: int, rng_key: jax.Array,
+    name: str, code: GradientCode, straggler_masks: np.ndarray, durations_by_model: dict[str, jax.Array],
+    num_stragglers: int, num_masks: int, rng_key: jax.Array,
 ) -> Measurement:  # fmt: skip
     """What one code costs, tolerates and leaves, over masks `bool[masks, W]` and durations of each model."""
-    a = code.assignment
-    chunks_done = jnp.asarray(np.where(masks, 0, a.loads), jnp.int32)
-    residuals = jax.jit(lambda rows: jax.lax.map(lambda p: code.plan(p).residual, rows, batch_size=64))(chunks_done)
-    errors = np.asarray(residuals) / np.sqrt(a.num_chunks * code.num_blocks)
-    times = np.stack([_completion(code, each) for each in durations.values()])
-    ends = np.isfinite(times)
+    assignment = code.assignment
+    progress_of_masks = jnp.asarray(np.where(straggler_masks, 0, assignment.loads), jnp.int32)
+    residual_of_all = jax.jit(
+        lambda rows: jax.lax.map(lambda progress: code.plan(progress).residual, rows, batch_size=64)
+    )
+    norm_of_exact_sum = np.sqrt(assignment.num_chunks * code.num_blocks)
+    relative_errors = np.asarray(residual_of_all(progress_of_masks)) / norm_of_exact_sum
+    times_by_model = np.stack([_round_completion_times(code, durations) for durations in durations_by_model.values()])
+    is_completed = np.isfinite(times_by_model)
+    finite_times_by_model = [times[np.isfinite(times)] for times in times_by_model]
+    is_message_sent = np.asarray(code.sent(jnp.asarray(assignment.loads)))
     condition = conditioning(code, num_stragglers=num_stragglers, rng_key=rng_key, max_masks=num_masks)
     return Measurement(
         code=name,
-        load=float(a.loads.sum() / a.num_chunks),
-        sent=float(np.asarray(code.sent(jnp.asarray(a.loads))).sum(axis=1).max() / code.num_blocks),
-        mean_error=float(errors.mean()),
-        worst_error=float(errors.max()),
-        times=np.array([t[e].mean() if e.any() else np.nan for t, e in zip(times, ends, strict=True)]),
+        load=float(assignment.loads.sum() / assignment.num_chunks),
+        sent=float(is_message_sent.sum(axis=1).max() / code.num_blocks),
+        mean_error=float(relative_errors.mean()),
+        worst_error=float(relative_errors.max()),
+        times=np.array([times.mean() if times.size else np.nan for times in finite_times_by_model]),
         time_errors=np.array(
-            [t[e].std() / np.sqrt(e.sum()) if e.any() else np.nan for t, e in zip(times, ends, strict=True)]
+            [times.std() / np.sqrt(times.size) if times.size else np.nan for times in finite_times_by_model]
         ),
-        never=1 - ends.mean(axis=1),
-        plan_seconds=_seconds(jax.jit(code.plan), chunks_done[0]),
+        never=1 - is_completed.mean(axis=1),
+        plan_seconds=_median_seconds(jax.jit(code.plan), progress_of_masks[0]),
         typical_condition=condition.typical,
         worst_condition=condition.worst,
         float32_error=condition.errors["float32"],
@@ -154,22 +163,26 @@ def _measurement(
     )
 
 
-def _completion(code: GradientCode, durations: jax.Array) -> np.ndarray:
+def _round_completion_times(code: GradientCode, durations: jax.Array) -> np.ndarray:
     """float[trials]: when each round can be decoded; a chunk of 1/N of the data is W/N units of work."""
-    a = code.assignment
-    share = a.num_workers / a.num_chunks
+    assignment = code.assignment
+    units_per_chunk = assignment.num_workers / assignment.num_chunks
 
-    def one(units: jax.Array) -> jax.Array:  # [units, W]
-        spent = jnp.concatenate([jnp.zeros_like(units[:1]), jnp.cumsum(units, axis=0)])
-        at = share * np.arange(1, a.load + 1)
-        whole = np.minimum(at.astype(int), units.shape[0] - 1)
-        finish = spent[whole] + jnp.where((at > whole)[:, None], (at - whole)[:, None] * units[whole], 0)
-        return code.completion(finish.T.astype(units.dtype))
+    def completion_of_round(unit_seconds: jax.Array) -> jax.Array:  # [units, W]
+        seconds_before_unit = jnp.concatenate([jnp.zeros_like(unit_seconds[:1]), jnp.cumsum(unit_seconds, axis=0)])
+        units_to_chunk_end = units_per_chunk * np.arange(1, assignment.load + 1)
+        whole_units = np.minimum(units_to_chunk_end.astype(int), unit_seconds.shape[0] - 1)
+        seconds_of_whole_units = seconds_before_unit[whole_units]
+        share_of_next_unit = (units_to_chunk_end - whole_units)[:, None]
+        needs_next_unit = (units_to_chunk_end > whole_units)[:, None]
+        seconds_of_share = jnp.where(needs_next_unit, share_of_next_unit * unit_seconds[whole_units], 0)
+        chunk_finish = seconds_of_whole_units + seconds_of_share
+        return code.completion(chunk_finish.T.astype(unit_seconds.dtype))
 
-    return np.asarray(jax.jit(lambda rows: jax.lax.map(one, rows, batch_size=64))(durations))
+    return np.asarray(jax.jit(lambda rounds: jax.lax.map(completion_of_round, rounds, batch_size=64))(durations))
 
 
-def _seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -> float:
+def _median_seconds(function: Callable[[jax.Array], Any], argument: jax.Array) -> float:
     """The median of nine calls."""
     jax.block_until_ready(function(argument))
     seconds = []
@@ -184,10 +197,11 @@ def _write(
     measurements: list[Measurement], models: list[str], facts: dict[str, Any], out: Path, progress: Progress
 ) -> None:
     """Writes the table, its numbers and the figure, and shows the table."""
-    heads, rows = _heads(models), [_row(each) for each in measurements]
+    heads, rows = _heads(models), [_table_row(measurement) for measurement in measurements]
     notes = NOTES.format(stragglers=facts["num_stragglers"], masks=facts["num_masks"], trials=facts["num_trials"])
     analysis.write_page(out, "\n".join(["# Codes", "", analysis.markdown_table(heads, rows), "", notes]), facts)
-    files.write_table(out / "codes.parquet", pa.Table.from_pylist([_plain(each, models) for each in measurements]))
+    records = [_parquet_record(measurement, models) for measurement in measurements]
+    files.write_table(out / "codes.parquet", pa.Table.from_pylist(records))
     _figure(measurements, models, out / "codes.png")
     progress.show(analysis.rich_table(f"Codes, {facts['num_stragglers']} stragglers", heads, rows))
 
@@ -197,18 +211,16 @@ def _heads(models: list[str]) -> list[str]:
     return ["Code", "Load", "Sent", *errors, *models, "Plan (ms)", "Condition", "worst", "float32", "bfloat16"]
 
 
-def _row(m: Measurement) -> list[str]:
+def _table_row(m: Measurement) -> list[str]:
     """The cells of a code in the table."""
+    milliseconds = 1000 * m.plan_seconds
     return [
         m.code,
         f"{m.load:.3g}",
         f"{m.sent:.3g}",
         *(f"{error:.2g}" if error > 1e-3 else "exact" for error in (m.mean_error, m.worst_error)),
-        *(
-            "never" if never == 1 else f"{mean:.2f}" + (f" ({100 * never:.0f} %)" if never else "")
-            for mean, never in zip(m.times, m.never, strict=True)
-        ),
-        f"{1000 * m.plan_seconds:.2g}",
+        *(_time_text(mean_time, never) for mean_time, never in zip(m.times, m.never, strict=True)),
+        f"{milliseconds:.2g}",
         f"{m.typical_condition:.3g}",
         f"{m.worst_condition:.3g}",
         f"{m.float32_error:.1g}",
@@ -216,44 +228,54 @@ def _row(m: Measurement) -> list[str]:
     ]
 
 
-def _plain(m: Measurement, models: list[str]) -> dict[str, Any]:
+def _time_text(mean_time: float, share_never: float) -> str:
+    """A mean time until decoding, with the percentage of rounds that never get there."""
+    if share_never == 1:
+        return "never"
+    return f"{mean_time:.2f}" + (f" ({100 * share_never:.0f} %)" if share_never else "")
+
+
+def _parquet_record(m: Measurement, models: list[str]) -> dict[str, Any]:
     """One row of the table of results."""
-    plain = {name: value for name, value in m._asdict().items() if not isinstance(value, np.ndarray)}
+    record = {name: value for name, value in m._asdict().items() if not isinstance(value, np.ndarray)}
     for i, model in enumerate(models):
-        plain |= {f"{model} time": float(m.times[i]), f"{model} standard error": float(m.time_errors[i])}
-        plain |= {f"{model} never": float(m.never[i])}
-    return plain
-
-
-def _conditions(m: Measurement) -> tuple[float, float]:
-    return m.typical_condition, m.worst_condition
+        record |= {f"{model} time": float(m.times[i]), f"{model} standard error": float(m.time_errors[i])}
+        record |= {f"{model} never": float(m.never[i])}
+    return record
 
 
 def _figure(measurements: list[Measurement], models: list[str], file: Path) -> None:
     """Completion time and error of every code, with what it computes and sends."""
     figure = files.figure(13, 1.5 + 0.3 * len(measurements))
-    axes = figure.subplots(1, 3, sharey=True)
+    time_axes, error_axes, condition_axes = figure.subplots(1, 3, sharey=True)
     positions = np.arange(len(measurements))
+    bar_height = 0.8 / len(models)
     for i, model in enumerate(models):
-        height = 0.8 / len(models)
-        axes[0].barh(
-            positions + (i - (len(models) - 1) / 2) * height, [m.times[i] for m in measurements], height, label=model,
+        offset_around_position = (i - (len(models) - 1) / 2) * bar_height
+        time_axes.barh(
+            positions + offset_around_position, [m.times[i] for m in measurements], bar_height, label=model,
             xerr=[m.time_errors[i] for m in measurements],
         )  # fmt: skip
-    axes[0].set_xlabel("time to an exact sum (missing: never)")
-    axes[0].legend(fontsize="small")
-    axes[1].barh(positions - 0.2, [m.mean_error for m in measurements], 0.4, label="mean")
-    axes[1].barh(positions + 0.2, [m.worst_error for m in measurements], 0.4, label="largest")
-    axes[1].set_xlabel("relative error with s workers gone")
-    axes[1].legend(fontsize="small")
-    typical, worst = ([max(c, 1) for c in each] for each in zip(*map(_conditions, measurements), strict=True))
-    axes[2].hlines(positions, typical, worst, color="C0", linewidth=1)
-    axes[2].plot(worst, positions, "o", markersize=9, fillstyle="none", color="C0", label="worst")
-    axes[2].plot(typical, positions, "o", markersize=4, color="C1", label="typical")
-    axes[2].set_xscale("log")
-    axes[2].set_xlabel("condition number")
-    axes[2].legend(fontsize="small")
-    axes[0].set_yticks(positions, [f"{m.code}  ({m.load:.2g} | {m.sent:.2g})" for m in measurements])
-    axes[0].set_title("code (load | sent)", loc="left", fontsize="medium")
-    axes[0].invert_yaxis()
+    time_axes.set_xlabel("time to an exact sum (missing: never)")
+    time_axes.legend(fontsize="small")
+    error_axes.barh(positions - 0.2, [m.mean_error for m in measurements], 0.4, label="mean")
+    error_axes.barh(positions + 0.2, [m.worst_error for m in measurements], 0.4, label="largest")
+    error_axes.set_xlabel("relative error with s workers gone")
+    error_axes.legend(fontsize="small")
+    _draw_conditions(condition_axes, positions, measurements)
+    time_axes.set_yticks(positions, [f"{m.code}  ({m.load:.2g} | {m.sent:.2g})" for m in measurements])
+    time_axes.set_title("code (load | sent)", loc="left", fontsize="medium")
+    time_axes.invert_yaxis()
     files.write_figure(file, figure)
+
+
+def _draw_conditions(axes: Axes, positions: np.ndarray, measurements: list[Measurement]) -> None:
+    """Typical and worst condition number of every code, joined by a line; those below 1, by rounding, as 1."""
+    typical = [max(m.typical_condition, 1) for m in measurements]
+    worst = [max(m.worst_condition, 1) for m in measurements]
+    axes.hlines(positions, typical, worst, color="C0", linewidth=1)
+    axes.plot(worst, positions, "o", markersize=9, fillstyle="none", color="C0", label="worst")
+    axes.plot(typical, positions, "o", markersize=4, color="C1", label="typical")
+    axes.set_xscale("log")
+    axes.set_xlabel("condition number")
+    axes.legend(fontsize="small")

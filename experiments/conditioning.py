@@ -37,24 +37,24 @@ NOTES = """\
 """
 
 
-def _one_block(make: Callable[[int, int, jax.Array], codes.GradientCode]) -> Family:
-    def family(n: int, s: int, num_blocks: int, key: jax.Array) -> codes.GradientCode:
+def _family_of_one_block(make_code: Callable[[int, int, jax.Array], codes.GradientCode]) -> Family:
+    def family(num_workers: int, num_stragglers: int, num_blocks: int, key: jax.Array) -> codes.GradientCode:
         if num_blocks > 1:
             raise ValueError(f"this code has one block; got {num_blocks}.")
-        return make(n, s, key)
+        return make_code(num_workers, num_stragglers, key)
 
     return family
 
 
 FAMILIES: dict[str, Family] = {
-    "FRC": _one_block(lambda n, s, key: codes.fractional_repetition(n, num_stragglers=s)),
-    "CRC": _one_block(lambda n, s, key: codes.cyclic_repetition(n, num_stragglers=s, rng_key=key)),
-    "cyclic MDS": _one_block(lambda n, s, key: codes.cyclic_mds(n, num_stragglers=s)),
-    "Reed-Solomon": _one_block(lambda n, s, key: codes.reed_solomon(n, num_chunks=n + 1, num_stragglers=s)),
-    "Reed-Solomon, complex": _one_block(
+    "FRC": _family_of_one_block(lambda n, s, key: codes.fractional_repetition(n, num_stragglers=s)),
+    "CRC": _family_of_one_block(lambda n, s, key: codes.cyclic_repetition(n, num_stragglers=s, rng_key=key)),
+    "cyclic MDS": _family_of_one_block(lambda n, s, key: codes.cyclic_mds(n, num_stragglers=s)),
+    "Reed-Solomon": _family_of_one_block(lambda n, s, key: codes.reed_solomon(n, num_chunks=n + 1, num_stragglers=s)),
+    "Reed-Solomon, complex": _family_of_one_block(
         lambda n, s, key: codes.reed_solomon(n, num_chunks=n + 1, num_stragglers=s, points="roots_of_unity")
     ),
-    "heterogeneous": _one_block(
+    "heterogeneous": _family_of_one_block(
         lambda n, s, key: codes.heterogeneous(list(range(n, 2 * n)), num_chunks=n, num_stragglers=s, rng_key=key)
     ),
     "Ye-Abbe, polynomial": lambda n, s, L, key: codes.communication_efficient(
@@ -115,24 +115,27 @@ def conditioning(
     key = config.key(seed=seed)
     settings = list(itertools.product(FAMILIES, num_workers, num_stragglers, num_blocks))
     rows = []
-    for i, (name, n, s, blocks) in enumerate(settings):
-        progress.update(f"{name} n={n}", i / len(settings))
-        code = _code(FAMILIES[name], n, s, blocks, key)
+    for i, (family, workers, stragglers_of_code, blocks_of_code) in enumerate(settings):
+        progress.update(f"{family} n={workers}", i / len(settings))
+        code = _code_or_none(FAMILIES[family], workers, stragglers_of_code, blocks_of_code, key)
         if code is None:
             continue  # no such code: that is what the table shows
-        masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // n))
-        condition = diagnostics.conditioning(code, num_stragglers=s, rng_key=key, max_masks=min(num_masks, masks))
-        numbers = {"typical": condition.typical, "worst": condition.worst, **condition.errors}
-        rows.append(Row(code=name, n=n, s=s, L=blocks, **numbers))
+        affordable_masks = max(LEAST_MASKS, min(num_masks, num_masks * MANY_WORKERS // workers))
+        max_masks = min(num_masks, affordable_masks)
+        condition = diagnostics.conditioning(code, num_stragglers=stragglers_of_code, rng_key=key, max_masks=max_masks)
+        typical_and_worst = {"typical": condition.typical, "worst": condition.worst}
+        rows.append(
+            Row(code=family, n=workers, s=stragglers_of_code, L=blocks_of_code, **typical_and_worst, **condition.errors)
+        )
     digits, errors = interpolation_errors(degrees, num_polynomials, seed)
     _write(rows, digits, errors, {"num_masks": num_masks, "safe": safe}, out, progress)
     return rows
 
 
-def _code(family: Family, n: int, s: int, num_blocks: int, key: jax.Array) -> codes.GradientCode | None:
+def _code_or_none(family: Family, n: int, s: int, num_blocks: int, key: jax.Array) -> codes.GradientCode | None:
     """The code as it is; made for float64 where it refuses float32; None if there is none."""
-    for wide in (False, True):
-        with contextlib.suppress(ValueError), jax.enable_x64(wide):
+    for has_float64 in (False, True):
+        with contextlib.suppress(ValueError), jax.enable_x64(has_float64):
             return family(n, s, num_blocks, key)
     return None
 
@@ -151,27 +154,29 @@ def interpolation_errors(
     """
     rng = np.random.default_rng(seed)
     digits = list(range(2, 16))
-    errors = {f"interpolation, degree {m}": _lagrange(m, digits, num_polynomials, rng) for m in degrees}
-    values = rng.normal(size=(num_polynomials, max(degrees) + 1))
-    rounded = np.stack([_rounded(values, d).sum(axis=1) for d in digits])
-    size = np.linalg.norm(values, axis=1)
-    errors[f"sum of {max(degrees) + 1} results"] = np.mean(np.abs(rounded - values.sum(axis=1)) / size, axis=1)
+    errors = {f"interpolation, degree {m}": _interpolation_error(m, digits, num_polynomials, rng) for m in degrees}
+    num_results = max(degrees) + 1
+    chunk_results = rng.normal(size=(num_polynomials, num_results))
+    sums_of_rounded = np.stack([_rounded(chunk_results, d).sum(axis=1) for d in digits])  # [digits, polynomials]
+    absolute_errors = np.abs(sums_of_rounded - chunk_results.sum(axis=1))
+    norms = np.linalg.norm(chunk_results, axis=1)
+    errors[f"sum of {num_results} results"] = np.mean(absolute_errors / norms, axis=1)
     return np.array(digits), errors
 
 
-def _lagrange(degree: int, digits: list[int], num_polynomials: int, rng: np.random.Generator) -> np.ndarray:
+def _interpolation_error(degree: int, digits: list[int], num_polynomials: int, rng: np.random.Generator) -> np.ndarray:
     """float[digits]: mean relative errors of interpolation from values that are rounded to so many digits."""
     nodes = np.linspace(-1, 1, degree + 1)
-    gaps = nodes[:, None] - nodes[None] + np.eye(degree + 1)
-    weights = 1 / gaps.prod(axis=1)
+    differences_with_unit_diagonal = nodes[:, None] - nodes[None] + np.eye(degree + 1)
+    barycentric_weights = 1 / differences_with_unit_diagonal.prod(axis=1)
     points = rng.uniform(-1, 1, num_polynomials)
     coefficients = rng.normal(size=(degree + 1, num_polynomials))
-    values = np.polynomial.chebyshev.chebval(nodes, coefficients)  # [polynomials, nodes]
-    truth = np.polynomial.chebyshev.chebval(points, coefficients, tensor=False)
-    terms = weights / (points[:, None] - nodes)
-    size = np.sqrt((values**2).mean(axis=1))
-    interpolated = np.stack([(terms * _rounded(values, d)).sum(axis=1) / terms.sum(axis=1) for d in digits])
-    return np.mean(np.abs(interpolated - truth) / size, axis=1)
+    node_values = np.polynomial.chebyshev.chebval(nodes, coefficients)  # [polynomials, nodes]
+    true_values = np.polynomial.chebyshev.chebval(points, coefficients, tensor=False)
+    terms = barycentric_weights / (points[:, None] - nodes)
+    root_mean_squares = np.sqrt((node_values**2).mean(axis=1))
+    interpolated = np.stack([(terms * _rounded(node_values, d)).sum(axis=1) / terms.sum(axis=1) for d in digits])
+    return np.mean(np.abs(interpolated - true_values) / root_mean_squares, axis=1)
 
 
 def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
@@ -181,23 +186,25 @@ def _rounded(values: np.ndarray, digits: int) -> np.ndarray:
 
 
 def _write(
-    rows: list[Row], digits: np.ndarray, errors: dict[str, np.ndarray], facts: dict[str, Any], out: Path,
+    rows: list[Row], digits: np.ndarray, error_curves: dict[str, np.ndarray], facts: dict[str, Any], out: Path,
     progress: Progress,
 ) -> None:  # fmt: skip
     """Writes the page with both tables, their numbers and the figures, and shows the first table."""
-    cells = [_cells(row, facts["safe"]) for row in rows]
-    curves = [[name, *(f"{e:.1g}" for e in curve)] for name, curve in errors.items()]
+    code_rows = [_cells(row, facts["safe"]) for row in rows]
+    curve_rows = [
+        [name, *(f"{error:.1g}" for error in errors_of_curve)] for name, errors_of_curve in error_curves.items()
+    ]
     lagrange_heads = ["Relative error with ... digits", *map(str, digits)]
     notes = NOTES.format(masks=facts["num_masks"], many=MANY_WORKERS, least=LEAST_MASKS, safe=facts["safe"])
-    page = ["# Conditioning", "", analysis.markdown_table(HEADS, cells, keys=4), "", notes, "# Interpolation", ""]
-    page += [analysis.markdown_table(lagrange_heads, curves), ""]
+    page = ["# Conditioning", "", analysis.markdown_table(HEADS, code_rows, keys=4), "", notes, "# Interpolation", ""]
+    page += [analysis.markdown_table(lagrange_heads, curve_rows), ""]
     analysis.write_page(out, "\n".join(page), facts)
     files.write_table(out / "conditioning.parquet", pa.Table.from_pylist([row._asdict() for row in rows]))
-    files.write_table(out / "interpolation.parquet", {"digits": digits, **errors})
+    files.write_table(out / "interpolation.parquet", {"digits": digits, **error_curves})
     _draw_codes(rows, out / "conditioning.png")
-    _draw_interpolation(digits, errors, out / "interpolation.png")
+    _draw_interpolation(digits, error_curves, out / "interpolation.png")
     progress.show(table(rows, safe=facts["safe"]))
-    progress.show(analysis.rich_table("Interpolation", lagrange_heads, curves))
+    progress.show(analysis.rich_table("Interpolation", lagrange_heads, curve_rows))
 
 
 def table(rows: Sequence[Row], *, safe: float) -> RichTable:
@@ -214,26 +221,30 @@ def _cells(row: Row, safe: float) -> list[str]:
 
 def _draw_codes(rows: list[Row], file: Path) -> None:
     """The float32 error against n, a panel for each s, a line for each code and L."""
-    stragglers = sorted({row.s for row in rows})
-    figure = files.figure(4.2 * len(stragglers), 4.6)
-    panels = figure.subplots(1, len(stragglers), sharey=True, squeeze=False)[0]
-    for panel, s in zip(panels, stragglers, strict=True):
-        for i, (name, blocks) in enumerate(sorted({(row.code, row.L) for row in rows})):
-            line = [(row.n, row.float32) for row in rows if (row.code, row.s, row.L) == (name, s, blocks)]
-            if line:
-                panel.plot(*zip(*line, strict=True), "os^vD"[i % 5] + "-", label=f"{name}, L={blocks}")
-        panel.set(title=f"{s} stragglers", xlabel="workers n", xscale="log", yscale="log")
+    straggler_counts = sorted({row.s for row in rows})
+    figure = files.figure(4.2 * len(straggler_counts), 4.6)
+    panels = figure.subplots(1, len(straggler_counts), sharey=True, squeeze=False)[0]
+    for panel, num_stragglers in zip(panels, straggler_counts, strict=True):
+        for i, (code, num_blocks) in enumerate(sorted({(row.code, row.L) for row in rows})):
+            rows_of_line = [row for row in rows if (row.code, row.s, row.L) == (code, num_stragglers, num_blocks)]
+            num_workers, errors = [row.n for row in rows_of_line], [row.float32 for row in rows_of_line]
+            marker = "os^vD"[i % 5]
+            if rows_of_line:
+                panel.plot(num_workers, errors, marker + "-", label=f"{code}, L={num_blocks}")
+        panel.set(title=f"{num_stragglers} stragglers", xlabel="workers n", xscale="log", yscale="log")
     panels[0].set_ylabel("largest relative error in float32")
-    handles = {label: h for p in panels for h, label in zip(*p.get_legend_handles_labels(), strict=True)}
-    figure.legend(handles.values(), handles.keys(), loc="outside right center", fontsize="small")
+    handle_of_label = {
+        label: handle for panel in panels for handle, label in zip(*panel.get_legend_handles_labels(), strict=True)
+    }
+    figure.legend(handle_of_label.values(), handle_of_label.keys(), loc="outside right center", fontsize="small")
     files.write_figure(file, figure)
 
 
-def _draw_interpolation(digits: np.ndarray, errors: dict[str, np.ndarray], file: Path) -> None:
+def _draw_interpolation(digits: np.ndarray, error_curves: dict[str, np.ndarray], file: Path) -> None:
     figure = files.figure(6.4, 4.4)
     axes = figure.subplots()
-    for name, curve in errors.items():
-        axes.plot(digits, curve, ".-", label=name)
+    for name, errors in error_curves.items():
+        axes.plot(digits, errors, ".-", label=name)
     axes.set(xlabel="significant decimal digits of the results", ylabel="mean relative error", yscale="log")
     axes.legend()
     files.write_figure(file, figure)

@@ -55,18 +55,19 @@ def draw(names: Sequence[str], *, docs: Path = ROOT / "docs", run: Path | None =
       subprocess.CalledProcessError: if a run fails.
     """
     for config in dict.fromkeys(FIGURES[name].config for name in names):
-        wanted = [name for name in names if FIGURES[name].config == config]
+        names_of_config = [name for name in names if FIGURES[name].config == config]
         with tempfile.TemporaryDirectory() as scratch:
-            _copy(run or _finished(config, Path(scratch) / "run"), wanted, docs)
+            folder = run or _run_config(config, Path(scratch) / "run")
+            _copy_pictures(folder, names_of_config, docs)
 
 
-def _finished(config: str, out: Path) -> Path:
+def _run_config(config: str, out: Path) -> Path:
     command = [sys.executable, "-m", "gcjax", "run", f"configs/{config}", "--out", str(out)]
     subprocess.run(command, cwd=ROOT, check=True)
     return out
 
 
-def _copy(run: Path, names: Sequence[str], docs: Path) -> None:
+def _copy_pictures(run: Path, names: Sequence[str], docs: Path) -> None:
     for name in names:
         picture = run / FIGURES[name].picture
         if not picture.is_file():

@@ -24,18 +24,20 @@ def stored_row(file: Path, identity: str) -> Row | None:
     Returns:
       None if there is none, or it is damaged, or depends on something else: then the run decides what to do.
     """
-    row: Row | None = processes.share(lambda: _read(file, identity) if processes.is_first() else None)[0]
-    return row
+    rows_of_processes = processes.share(lambda: _intact_row(file, identity) if processes.is_first() else None)
+    row_of_first: Row | None = rows_of_processes[0]
+    return row_of_first
 
 
-def _read(file: Path, identity: str) -> Row | None:
+def _intact_row(file: Path, identity: str) -> Row | None:
     try:
         content = json.loads(file.read_bytes())
         body, digest = content["body"], content["sha256"]
-        intact = digest == _digest(body) and body["identity"] == identity
+        is_intact = digest == _digest(body)
+        is_of_this_run = body["identity"] == identity
     except (OSError, ValueError, KeyError, TypeError):  # missing, no text, no JSON, or other JSON
         return None
-    return body["row"] if intact else None
+    return body["row"] if is_intact and is_of_this_run else None
 
 
 def _digest(body: Any) -> str:

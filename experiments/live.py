@@ -151,18 +151,19 @@ def _stored_or_trained(
     progress: Progress,
 ) -> dict[str, Any]:  # fmt: skip
     """The row of a case: of the run that is done, or else of a new one."""
-    folder, label = out / analysis.CHECKPOINTS, f"{case.scheme_name}, {case.scenario_name}"
+    checkpoint_folder, label = out / analysis.CHECKPOINTS, f"{case.scheme_name}, {case.scenario_name}"
     identity = f"{config.text()}\nscheme = {label}, {jax.process_count()} processes"
-    row = finished_rows.stored_row(folder / f"{case.file_name}.json", identity)
+    row_file = checkpoint_folder / f"{case.file_name}.json"
+    row = finished_rows.stored_row(row_file, identity)
     if row is None:
-        run_folder = folder / analysis.file_name(case.scheme_name) / analysis.file_name(case.scenario_name)
+        run_folder = checkpoint_folder / analysis.file_name(case.scheme_name) / analysis.file_name(case.scenario_name)
         run = train(case, checkpoints(run_folder, label=label), identity)
         if processes.is_first():
-            with files.atomic_write(out / f"{case.file_name}.csv") as part:
-                stragglers.write_trace(part, run.rounds.trace)
+            with files.atomic_write(out / f"{case.file_name}.csv") as trace_file:
+                stragglers.write_trace(trace_file, run.rounds.trace)
         progress.show(f"{label}: {runtime.slow_text(runtime.slow_spells(run.rounds.chunk_seconds))}")
-        row = _row(case, run)
-        finished_rows.write_row(folder / f"{case.file_name}.json", row, identity)
+        row = _row_of_run(case, run)
+        finished_rows.write_row(row_file, row, identity)
     return row
 
 
@@ -176,17 +177,20 @@ def _train(
             case.scheme.code,
             deadline=case.scheme.deadline,
             throttle=lambda worker, round: pace * case.scenario.slowdown(worker, round),
-            on_round=partial(_interrupt, case.scenario, stack, itertools.count()),
+            on_round=partial(_interrupt_after_first_round, case.scenario, stack, itertools.count()),
             checkpoints=checkpoints,
             identity=identity,
             **options,
         )
 
 
-def _interrupt(scenario: Scenario, stack: contextlib.ExitStack, calls: Iterator[int], *of_round: Any) -> None:
+def _interrupt_after_first_round(
+    scenario: Scenario, stack: contextlib.ExitStack, calls: Iterator[int], *round_facts: Any
+) -> None:
     """Begins after the first round of this process, when everything is compiled."""
-    del of_round
-    if next(calls) == 0 and jax.process_index() == SLOW:
+    del round_facts
+    is_first_round = next(calls) == 0
+    if is_first_round and jax.process_index() == SLOW:
         stack.enter_context(scenario.interrupted())
 
 
@@ -204,62 +208,66 @@ def shifted(num_workers: int, load: int, replication: int) -> codes.Assignment:
     _validate.integer("replication", replication, minimum=1, maximum=num_workers)
     if load % replication:
         raise ValueError(f"replication must divide load; got replication={replication}, load={load}.")
-    group = np.repeat(np.arange(num_workers), load // replication)[:, None]
-    matrix = (np.arange(num_workers) - group) % num_workers < replication
-    return codes.assignments.order_chunks(codes.assignments.from_matrix(matrix.astype(int)))
+    group_of_chunk = np.repeat(np.arange(num_workers), load // replication)[:, None]
+    workers_after_group = (np.arange(num_workers) - group_of_chunk) % num_workers
+    is_held_by_worker = workers_after_group < replication  # [N, W]
+    return codes.assignments.order_chunks(codes.assignments.from_matrix(is_held_by_worker.astype(int)))
 
 
 def scenarios(num_workers: int, num_rounds: int, pace: float, slowdown: float, stop: float) -> dict[str, Scenario]:
     """Who is slow when; arguments as in `live`."""
-    spell = max(1, num_rounds // (2 * num_workers))
-    busy = partial(interrupted, stopped=pace * (slowdown - 1) / 2, running=pace / 2, times=10**9)
+    rounds_per_slow_worker = max(1, num_rounds // (2 * num_workers))
+    twice_a_chunk = partial(interrupted, stopped=pace * (slowdown - 1) / 2, running=pace / 2, times=10**9)
     once = partial(interrupted, stopped=stop, running=stop, times=1)
 
-    def nobody(worker: int, round: int) -> float:
+    def nobody_slow(worker: int, round: int) -> float:
         del worker, round
         return 1.0
 
-    def one(worker: int, round: int) -> float:
+    def one_slow(worker: int, round: int) -> float:
         del round
         return slowdown if worker == SLOW else 1.0
 
-    def changing(worker: int, round: int) -> float:
-        return slowdown if worker == round // spell % num_workers else 1.0
+    def slow_one_changes(worker: int, round: int) -> float:
+        slow_worker = round // rounds_per_slow_worker % num_workers
+        return slowdown if worker == slow_worker else 1.0
 
     return {
-        "nobody slow": Scenario(nobody),
-        "one slow": Scenario(one),
-        "slow one changes": Scenario(changing),
-        "one interrupted": Scenario(nobody, busy),
-        f"one stopped {stop:g} s": Scenario(nobody, once),
+        "nobody slow": Scenario(nobody_slow),
+        "one slow": Scenario(one_slow),
+        "slow one changes": Scenario(slow_one_changes),
+        "one interrupted": Scenario(nobody_slow, twice_a_chunk),
+        f"one stopped {stop:g} s": Scenario(nobody_slow, once),
     }
 
 
-def _row(case: Case, run: runtime.LiveRun) -> dict[str, Any]:
+def _row_of_run(case: Case, run: runtime.LiveRun) -> dict[str, Any]:
     """What one live run took and reached, by column."""
     rounds = run.rounds
+    is_exact = rounds.residual <= 1e-3
+    final_metrics = case.task.metrics(run.params, case.task.data)
     return {
         "scheme": case.scheme_name,
         "scenario": case.scenario_name,
         "round_seconds": float(np.median(rounds.seconds)),
         "longest_round": float(rounds.seconds.max()),
         "all_rounds": float(rounds.seconds.sum()),
-        "replayed_round": _replayed(run, case.scheme.code),
+        "replayed_round": _simulated_round_seconds(run, case.scheme.code),
         "extensions": int(rounds.extensions.sum()),
-        "exact_rounds": int((rounds.residual <= 1e-3).sum()),
+        "exact_rounds": int(is_exact.sum()),
         "num_rounds": len(rounds.seconds),
-        **{name: float(value) for name, value in case.task.metrics(run.params, case.task.data).items()},
+        **{name: float(value) for name, value in final_metrics.items()},
     }
 
 
-def _replayed(run: runtime.LiveRun, code: codes.GradientCode) -> float:
+def _simulated_round_seconds(run: runtime.LiveRun, code: codes.GradientCode) -> float:
     """What the simulator says that a round takes, without messages, for the recorded chunk times."""
     trace, deadline = run.rounds.trace, float(np.median(run.rounds.deadline))
     stop = codes.stopping.deadline(deadline) if np.isfinite(deadline) else codes.stopping.all_workers()
-    durations = stragglers.sample_durations(
-        stragglers.replay(trace=trace, start="recorded"), jax.random.key(0), len(trace), code.assignment.num_workers
-    )
-    return float(np.median(np.diff(np.asarray(protocols.coded(code, stop=stop)(durations).time))))
+    replayed = stragglers.replay(trace=trace, start="recorded")
+    durations = stragglers.sample_durations(replayed, jax.random.key(0), len(trace), code.assignment.num_workers)
+    commit_times = np.asarray(protocols.coded(code, stop=stop)(durations).time)
+    return float(np.median(np.diff(commit_times)))
 
 
 def _write(out: Path, rows: list[dict[str, Any]], progress: Progress) -> None:
@@ -278,12 +286,14 @@ def table(rows: list[dict[str, Any]]) -> RichTable:
 
 def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
     """The text of each row, by HEADS."""
-    base = {row["scheme"]: row["round_seconds"] for row in reversed(rows) if row["scenario"] == "nobody slow"}
+    rows_with_nobody_slow = [row for row in rows if row["scenario"] == "nobody slow"]
+    normal_seconds = {row["scheme"]: row["round_seconds"] for row in reversed(rows_with_nobody_slow)}
     lines = []
     for row in rows:
-        numbers = [
+        ratio = row["round_seconds"] / normal_seconds[row["scheme"]]
+        number_cells = [
             f"{1000 * row['round_seconds']:.0f} ms",
-            f"{row['round_seconds'] / base[row['scheme']]:.2f}",
+            f"{ratio:.2f}",
             f"{1000 * row['replayed_round']:.0f} ms",
             f"{row['longest_round']:.2f} s",
             f"{row['all_rounds']:.1f} s",
@@ -291,7 +301,7 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
             f"{row['train_loss']:.4f}",
             f"{row['accuracy']:.3f}",
         ]
-        lines.append([row["scheme"], row["scenario"], *numbers])
+        lines.append([row["scheme"], row["scenario"], *number_cells])
     return lines
 
 
@@ -300,10 +310,10 @@ def start(arguments: list[str], num_processes: int) -> int:
 
     None of them is left behind, whatever happens.
     """
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        address = f"127.0.0.1:{free.getsockname()[1]}"
-    command = [sys.executable, "-m", "gcjax", "run", *arguments, "--distributed", "--coordinator", address]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        free_address = f"127.0.0.1:{probe.getsockname()[1]}"
+    command = [sys.executable, "-m", "gcjax", "run", *arguments, "--distributed", "--coordinator", free_address]
     command += ["--num-processes", str(num_processes)]
     # JAX would look at all of a machine's accelerators from each process; the processes are to be workers on its cores.
     environment = {"JAX_PLATFORMS": "cpu", **os.environ, "GCJAX_SECRET": secrets.token_hex()}

@@ -77,8 +77,9 @@ def member(text: str, worker: int, address: str, token: str, patience: float) ->
     """What a process of a worker does: runs the experiment of a config, given as text, as that worker."""
     _places.append(Place(worker, address, token, patience))
     with tempfile.TemporaryDirectory() as folder:
-        (Path(folder) / "config.gin").write_text(text)
-        config.load(Path(folder) / "config.gin")
+        config_file = Path(folder) / "config.gin"
+        config_file.write_text(text)
+        config.load(config_file)
         config.start(Path(folder), progress.silent())
 
 
@@ -99,14 +100,15 @@ def take_part(cases: Sequence[Case], place: Place, *, pace: float, stop_seconds:
         try:
             identity = _next_identity(place, identity)
         except parameter_server.Disconnected:
-            if parameter_server.is_restarted():
-                return  # all runs were done before this process was there
+            were_all_runs_done_before = parameter_server.is_restarted()
+            if were_all_runs_done_before:
+                return
             raise
         case = next((case for case in cases if case.setup.identity == identity), None)
         if case is None:
             raise ValueError(f"server and workers must have the same config; the server runs {identity!r}.")
-        with contextlib.ExitStack() as stack, _ended_meanwhile(place, identity):
-            throttle = Throttle(case.scenario, stack, pace=pace, stop_seconds=stop_seconds)
+        with contextlib.ExitStack() as interruptions, _refusal_by_next_run_ignored(place, identity):
+            throttle = Throttle(case.scenario, interruptions, pace=pace, stop_seconds=stop_seconds)
             parameter_server.work(
                 case.setup, place.address, worker=place.worker, throttle=throttle, security=place.security,
                 patience=place.patience,
@@ -114,12 +116,13 @@ def take_part(cases: Sequence[Case], place: Place, *, pace: float, stop_seconds:
 
 
 @contextlib.contextmanager
-def _ended_meanwhile(place: Place, identity: str) -> Iterator[None]:
+def _refusal_by_next_run_ignored(place: Place, identity: str) -> Iterator[None]:
     """Lets it pass if a worker that has lost its server is refused by that of the next run."""
     try:
         yield
     except parameter_server.Refused:
-        if _identity(place) == identity:
+        is_same_run = _served_identity(place) == identity
+        if is_same_run:
             raise
 
 
@@ -133,15 +136,16 @@ class Throttle:
         """What is begun is ended with the stack; arguments as in `take_part`."""
         self._scenario, self._stack, self._pace, self._stop_seconds = scenario, stack, pace, stop_seconds
         self._interrupt = interrupt
-        self._is_due = False
+        self._is_event_due = False
 
     def __call__(self, worker: int, unit: int) -> float:
         """The seconds that a unit takes at least."""
         if worker != SLOW:
             return self._pace
-        self._is_due |= unit == 0 and self._scenario.event != NOTHING  # not of a process that came later
-        if self._is_due and unit >= EVENT_UNIT:
-            self._is_due = False
+        was_there_from_begin = unit == 0  # a process that was started again later was not
+        self._is_event_due |= was_there_from_begin and self._scenario.event != NOTHING
+        if self._is_event_due and unit >= EVENT_UNIT:
+            self._is_event_due = False
             if self._scenario.event == KILL:
                 os.kill(os.getpid(), signal.SIGKILL)
             else:
@@ -149,13 +153,13 @@ class Throttle:
         return self._pace * self._scenario.slowdown
 
 
-def _next_identity(place: Place, last: str) -> str:
+def _next_identity(place: Place, last_identity: str) -> str:
     """The identity of the run that the server serves, once that is another one than the last."""
     deadline = time.monotonic() + place.patience
     while True:
         try:
-            identity = _identity(place)
-            if identity != last:
+            identity = _served_identity(place)
+            if identity != last_identity:
                 return identity
             problem = f"the server at {place.address} serves no other run."
         except parameter_server.Disconnected as error:
@@ -165,7 +169,7 @@ def _next_identity(place: Place, last: str) -> str:
         time.sleep(0.1)
 
 
-def _identity(place: Place) -> str:
+def _served_identity(place: Place) -> str:
     """What the server says that it serves."""
     with contextlib.closing(flight.connect(place.address, max_bytes=0, security=place.security)) as connection:
         connection.send(Message({"kind": "ping"}))

@@ -158,8 +158,8 @@ def _case(
     optimizer: optax.GradientTransformation, num_workers: int, seed: int,
 ) -> Case:  # fmt: skip
     """A scheme in a scenario."""
-    digest = hashlib.sha256(config.text().encode()).hexdigest()[:12]
-    identity = f"{scheme_name}, {scenario_name} ({digest})"
+    config_digest = hashlib.sha256(config.text().encode()).hexdigest()[:12]
+    identity = f"{scheme_name}, {scenario_name} ({config_digest})"
     setup = parameter_server.Setup(task, protocol, optimizer, num_workers, config.key(seed=seed), identity)
     return Case(scheme_name, scenario_name, SCENARIOS[scenario_name], setup)
 
@@ -173,32 +173,42 @@ def _workers(num_workers: int, patience: float) -> Iterator[Place | None]:
     apart = processes.place_apart()
     if apart is None:
         address, token = _free_address(), secrets.token_hex()
-        numbers: list[int] = list(range(num_workers))
+        workers_to_start: list[int] = list(range(num_workers))
     else:
         address, token = apart.rendezvous.address, apart.secret
-        numbers = [apart.rendezvous.process_id - 1] if apart.rendezvous.process_id else []
-        if apart.rendezvous.num_processes != num_workers + 1:
-            raise ValueError(
-                f"there must be a process for the server and one for each of {num_workers} workers; got "
-                f"num-processes={apart.rendezvous.num_processes}. Set live_protocols.num_workers, or start others."
-            )
-    common = {"text": config.text(), "address": address, "token": token, "patience": patience}
-    arguments = {number: {**common, "worker": number} for number in numbers}
-    listen = address if apart is None else apart.listen
+        workers_to_start = _workers_of_process(apart.rendezvous, num_workers)
+    shared_arguments = {"text": config.text(), "address": address, "token": token, "patience": patience}
+    arguments = {worker: {**shared_arguments, "worker": worker} for worker in workers_to_start}
+    listen_address = address if apart is None else apart.listen
     is_server = apart is None or processes.is_first()
-    with parameter_server.processes(live_members.member, arguments, restart=True, on_error=_stop) as children:
-        yield Place(-1, listen, token, patience) if is_server else None
+    server_place = Place(-1, listen_address, token, patience) if is_server else None
+    with parameter_server.processes(live_members.member, arguments, restart=True, on_error=_stop_servers) as children:
+        yield server_place
         if not is_server:
             while not children.join(60.0):
                 pass
 
 
-_servers: list[parameter_server.Server] = []
+def _workers_of_process(rendezvous: processes.Rendezvous, num_workers: int) -> list[int]:
+    """The worker that this process starts, process 1 the first; none in process 0, which is the server.
+
+    Raises:
+      ValueError: if there is not a process for each of them.
+    """
+    if rendezvous.num_processes != num_workers + 1:
+        raise ValueError(
+            f"there must be a process for the server and one for each of {num_workers} workers; got "
+            f"num-processes={rendezvous.num_processes}. Set live_protocols.num_workers, or start others."
+        )
+    return [rendezvous.process_id - 1] if rendezvous.process_id else []
 
 
-def _stop() -> None:
+_running_servers: list[parameter_server.Server] = []
+
+
+def _stop_servers() -> None:
     """Ends the run of the server, since a worker has ended with an error."""
-    for server in _servers:
+    for server in _running_servers:
         server.stop()
 
 
@@ -206,27 +216,28 @@ def _served(
     cases: Sequence[Case], place: Place, options: _Options, records: Records, progress: Progress
 ) -> Iterator[dict[str, Any]]:
     """The row of each case, after its run, which `records` keeps."""
-    measured: parameter_server.Calibration | None = None
+    calibration: parameter_server.Calibration | None = None
     for number, case in enumerate(cases):
         progress.update(case.label, number / len(cases))
-        run = _run(case, place, options)
+        run = _serve_case(case, place, options)
         if case.scheme_name == options.calibrated_by:
-            measured = parameter_server.calibration(run) if _is_complete(run) else None
-            if measured is not None:
-                records.calibrate(case.scenario_name, measured)
+            calibration = parameter_server.calibration(run) if _is_complete(run) else None
+            if calibration is not None:
+                records.calibrate(case.scenario_name, calibration)
         records.add(case.label, run)
-        row = {**_measured_row(case, run, options), **_predicted_row(case, run, measured, options)}
-        progress.show("; ".join(_cells([row])[0]))
+        row = {**_measured_row(case, run, options), **_predicted_row(case, run, calibration, options)}
+        cells_of_row = _cells([row])[0]
+        progress.show("; ".join(cells_of_row))
         yield row
 
 
-def _run(case: Case, place: Place, options: _Options) -> LiveRun:
+def _serve_case(case: Case, place: Place, options: _Options) -> LiveRun:
     """Serves a case."""
     limits = Limits(options.num_commits, options.seconds, lease=options.lease, join_seconds=options.patience)
     server = parameter_server.Server(
         case.setup, limits, address=place.address, security=place.security, check=options.check
     )
-    _servers[:] = [server]
+    _running_servers[:] = [server]
     run = server.run()
     if not len(run.loss):
         raise ValueError(f"{case.label}: there must be a commit within {options.seconds:g} s; there was none.")
@@ -252,19 +263,19 @@ def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]
     )
     assert protocol.specification is not None
     specification = protocol.specification(setup.num_workers)
-    is_said = _is_complete(run) or specification.members is not None
     memberships = None if _is_complete(run) else run.memberships
-    conformance = protocols.check(run.schedule, specification, memberships=memberships) if is_said else None
-    times = np.asarray(run.schedule.time)
+    can_be_checked = memberships is None or specification.members is not None
+    conformance = protocols.check(run.schedule, specification, memberships=memberships) if can_be_checked else None
+    commit_times = np.asarray(run.schedule.time)
     return {
         "scheme": case.scheme_name,
         "scenario": case.scenario_name,
         "num_commits": len(run.loss),
-        "seconds": float(times[-1]),
-        "reach": _reach(replay, options.target),
+        "seconds": float(commit_times[-1]),
+        "reach": _seconds_to_target(replay, options.target),
         "promise": "-" if conformance is None else "kept" if conformance else "broken",
         "conformance": "" if conformance is None else str(conformance),
-        "replay_difference": _difference(run.params, replay.params),
+        "replay_difference": _relative_difference(run.params, replay.params),
         "num_left": sum(change.change == "left" for change in run.memberships),
         "service_seconds": float(np.median(run.service_seconds)),
         "load": os.getloadavg()[0],
@@ -272,38 +283,41 @@ def _measured_row(case: Case, run: LiveRun, options: _Options) -> dict[str, Any]
 
 
 def _predicted_row(
-    case: Case, run: LiveRun, measured: parameter_server.Calibration | None, options: _Options
+    case: Case, run: LiveRun, calibration: parameter_server.Calibration | None, options: _Options
 ) -> dict[str, Any]:
     """What the simulator says from what was measured; NaN if it cannot say anything."""
-    if measured is None or not _is_complete(run):
+    if calibration is None or not _is_complete(run):
         return {"predicted": math.nan, "error_mean": math.nan, "error_std": math.nan}
-    num_units, key = int(1.2 * len(run.schedule.start)) + 10, case.setup.rng_key
-    durations = parameter_server.sampled_durations(measured, key, num_units)
-    setup = case.setup
+    setup, units_of_run = case.setup, len(run.schedule.start)
+    more_than_enough_units = int(1.2 * units_of_run) + 10
+    durations = parameter_server.sampled_durations(calibration, setup.rng_key, more_than_enough_units)
     simulated = engine.run(
-        setup.task, setup.protocol, setup.optimizer, durations, rng_key=setup.rng_key, network=measured.network,
+        setup.task, setup.protocol, setup.optimizer, durations, rng_key=setup.rng_key, network=calibration.network,
         eval_every=EVAL_EVERY,
     )  # fmt: skip
-    times = np.asarray(simulated.schedule.time)
-    errors = parameter_server.time_errors(np.asarray(run.schedule.time), times[np.isfinite(times)])
+    simulated_times = np.asarray(simulated.schedule.time)
+    finite_times = simulated_times[np.isfinite(simulated_times)]
+    errors = parameter_server.time_errors(np.asarray(run.schedule.time), finite_times)
     return {
-        "predicted": _reach(simulated, options.target),
+        "predicted": _seconds_to_target(simulated, options.target),
         "error_mean": float(errors.mean()) if errors.size else math.nan,
         "error_std": float(errors.std()) if errors.size else math.nan,
     }
 
 
-def _reach(run: engine.Run, target: analysis.Target) -> float:
+def _seconds_to_target(run: engine.Run, target: analysis.Target) -> float:
     """Seconds to the target; inf if it was not reached."""
     times, values = np.asarray(run.trajectory.time), np.asarray(run.trajectory.metrics[target.metric])
     return analysis.time_to_target(times, values, target.value, higher_is_better=target.higher_is_better)
 
 
-def _difference(one: Any, other: Any) -> float:
-    """The largest difference of two parameters, over the largest parameter."""
-    pairs = zip(jax.tree.leaves(one), jax.tree.leaves(other), strict=True)
-    arrays = [(np.asarray(x, np.float64), np.asarray(y, np.float64)) for x, y in pairs]
-    return float(max(np.abs(x - y).max() for x, y in arrays) / max(np.abs(y).max() for _, y in arrays))
+def _relative_difference(params: Any, reference: Any) -> float:
+    """The largest difference of two parameters, over the largest parameter of the reference."""
+    leaf_pairs = zip(jax.tree.leaves(params), jax.tree.leaves(reference), strict=True)
+    arrays = [(np.asarray(leaf, np.float64), np.asarray(of_reference, np.float64)) for leaf, of_reference in leaf_pairs]
+    largest_difference = max(np.abs(array - of_reference).max() for array, of_reference in arrays)
+    largest_parameter = max(np.abs(of_reference).max() for _, of_reference in arrays)
+    return float(largest_difference / largest_parameter)
 
 
 def _write(
@@ -311,11 +325,13 @@ def _write(
 ) -> None:
     """Writes the tables."""
     goal, cores = options.target, len(os.sched_getaffinity(0))
-    notes = NOTES.format(metric=goal.metric, target=goal.value, cores=cores, **{
-        name: getattr(options, name) for name in ("seconds", "calibrated_by", "pace")})  # fmt: skip
-    happens = f"One worker is three times slower, or is stopped for {stop_seconds:g} s, or is killed and started again."
+    notes = NOTES.format(
+        metric=goal.metric, target=goal.value, cores=cores, seconds=options.seconds,
+        calibrated_by=options.calibrated_by, pace=options.pace,
+    )  # fmt: skip
+    events = f"One worker is three times slower, or is stopped for {stop_seconds:g} s, or is killed and started again."
     heads = [head.format(target=goal.value) for head in HEADS]
-    page = ["# Protocols on the real clock", happens, markdown_table(heads, _cells(rows), keys=2), notes]
+    page = ["# Protocols on the real clock", events, markdown_table(heads, _cells(rows), keys=2), notes]
     facts = {"target": goal.value, "metric": goal.metric, "cores": cores, "calibrations": records.calibrations}
     facts["verdict"] = verdict(rows, f"{goal.value:g} {goal.metric}")
     analysis.write_page(out, "\n\n".join(page), facts)
@@ -338,9 +354,7 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
             str(row["num_commits"]),
             _seconds_text(row["reach"]),
             _seconds_text(row["predicted"]),
-            "-"
-            if math.isnan(row["error_mean"])
-            else f"{100 * row['error_mean']:+.1f} ± {100 * row['error_std']:.1f} %",
+            _error_text(row["error_mean"], row["error_std"]),
             row["promise"],
             f"{row['replay_difference']:.0e}",
             str(row["num_left"]),
@@ -348,6 +362,11 @@ def _cells(rows: list[dict[str, Any]]) -> list[list[str]]:
         ]
         for row in rows
     ]
+
+
+def _error_text(mean: float, deviation: float) -> str:
+    """The relative error of predicted times in percent, or a dash if nothing was predicted."""
+    return "-" if math.isnan(mean) else f"{100 * mean:+.1f} ± {100 * deviation:.1f} %"
 
 
 def _seconds_text(seconds: float) -> str:

@@ -23,50 +23,55 @@ class Records:
 
     def __init__(self) -> None:
         """Of no run yet."""
-        self._units: list[analysis.store.Columns] = []
-        self._commits: list[analysis.store.Columns] = []
+        self._unit_tables: list[analysis.store.Columns] = []
+        self._commit_tables: list[analysis.store.Columns] = []
         self.calibrations: dict[str, dict[str, Any]] = {}
 
     def add(self, label: str, run: LiveRun) -> None:
         """Keeps the begin of a run."""
-        durations = np.zeros(np.shape(run.schedule.start))  # nobody is known to have failed
-        self._units.append(analysis.timeline_columns(label, run.schedule, durations, SECONDS))
+        durations_without_failure = np.zeros(np.shape(run.schedule.start))
+        self._unit_tables.append(
+            analysis.timeline_columns(label, run.schedule, durations_without_failure, seconds=SECONDS)
+        )
         commits = analysis.commit_columns(label, run.schedule, SECONDS)
-        self._commits.append({**commits, "loss": np.asarray(run.loss)[commits["commit"]]})
+        loss_of_row = np.asarray(run.loss)[commits["commit"]]
+        self._commit_tables.append({**commits, "loss": loss_of_row})
 
-    def calibrate(self, scenario: str, measured: Calibration) -> None:
+    def calibrate(self, scenario: str, calibration: Calibration) -> None:
         """Keeps what was measured in a scenario."""
         self.calibrations[scenario] = {
-            "unit_seconds": np.nanmedian(measured.durations, axis=0).tolist(),
-            "send_seconds": measured.send_seconds.tolist(),
-            "receive_seconds": measured.receive_seconds.tolist(),
-            "service_seconds": measured.service_seconds,
+            "unit_seconds": np.nanmedian(calibration.durations, axis=0).tolist(),
+            "send_seconds": calibration.send_seconds.tolist(),
+            "receive_seconds": calibration.receive_seconds.tolist(),
+            "service_seconds": calibration.service_seconds,
         }
 
     def write(self, folder: Path) -> None:
         """Writes `timeline.parquet` and `commits.parquet`, if a run was kept."""
-        if self._units:
-            files.write_table(folder / analysis.store.TIMELINE, analysis.stack(self._units))
-            files.write_table(folder / analysis.store.COMMITS, analysis.stack(self._commits))
+        if self._unit_tables:
+            files.write_table(folder / analysis.store.TIMELINE, analysis.stack(self._unit_tables))
+            files.write_table(folder / analysis.store.COMMITS, analysis.stack(self._commit_tables))
 
 
 def verdict(rows: Sequence[Mapping[str, Any]], target: str) -> str:
     """Who reached the target first in each scenario, by its rows; and whether all promises were kept."""
-    sentences = [_first(scenario, rows, target) for scenario in dict.fromkeys(row["scenario"] for row in rows)]
-    said = [row for row in rows if row["promise"] != "-"]
-    broken = [f"{row['scheme']}, {row['scenario']}" for row in said if row["promise"] != "kept"]
-    promise = f"broken: {'; '.join(broken)}" if broken else f"kept in all {len(said)} runs of which it is known"
-    chance = "Each is one run, which does not tell small differences from chance."
-    return " ".join([*sentences, chance, f"Promises are {promise}."])
+    scenarios = dict.fromkeys(row["scenario"] for row in rows)
+    sentences = [_first_scheme_sentence(scenario, rows, target) for scenario in scenarios]
+    rows_with_verdict = [row for row in rows if row["promise"] != "-"]
+    broken = [f"{row['scheme']}, {row['scenario']}" for row in rows_with_verdict if row["promise"] != "kept"]
+    kept_text = f"kept in all {len(rows_with_verdict)} runs of which it is known"
+    promise_text = f"broken: {'; '.join(broken)}" if broken else kept_text
+    chance_sentence = "Each is one run, which does not tell small differences from chance."
+    return " ".join([*sentences, chance_sentence, f"Promises are {promise_text}."])
 
 
-def _first(scenario: str, rows: Sequence[Mapping[str, Any]], target: str) -> str:
+def _first_scheme_sentence(scenario: str, rows: Sequence[Mapping[str, Any]], target: str) -> str:
     """Who reached the target first in a scenario, and who came second."""
-    order = sorted((row for row in rows if row["scenario"] == scenario), key=lambda row: row["reach"])
-    first, second = order[0], order[1] if len(order) > 1 else None
+    rows_of_scenario = [row for row in rows if row["scenario"] == scenario]
+    first, *others = sorted(rows_of_scenario, key=lambda row: row["reach"])
     if not math.isfinite(first["reach"]):
         return f"With {scenario}, no scheme reached {target}."
-    before = "" if second is None or not math.isfinite(second["reach"]) else (
-        f", before {second['scheme']} ({second['reach']:.2f} s)"
-    )  # fmt: skip
-    return f"With {scenario}, {first['scheme']} reached {target} first, after {first['reach']:.2f} s{before}."
+    second_text = ""
+    if others and math.isfinite(others[0]["reach"]):
+        second_text = f", before {others[0]['scheme']} ({others[0]['reach']:.2f} s)"
+    return f"With {scenario}, {first['scheme']} reached {target} first, after {first['reach']:.2f} s{second_text}."

@@ -25,19 +25,22 @@ def interrupted(*, stopped: float, running: float, times: int) -> Iterator[None]
       running: seconds before each stop.
       times: how many stops.
     """
-    numbers = [str(number) for number in (stopped, running, times)]
-    helper = subprocess.Popen([sys.executable, "-m", "experiments.pause_process", *numbers], stdin=subprocess.PIPE)
+    arguments = [str(argument) for argument in (stopped, running, times)]
+    interrupter = subprocess.Popen(
+        [sys.executable, "-m", "experiments.pause_process", *arguments], stdin=subprocess.PIPE
+    )
     try:
         yield
     finally:
-        helper.communicate()
+        interrupter.communicate()  # closes its input, which ends it
 
 
 def main(stopped: float, running: float, times: int) -> None:
     """Interrupts the parent process."""
     parent = os.getppid()
     for _ in range(times):
-        if select.select([sys.stdin], [], [], running)[0]:
+        is_input_closed, _, _ = select.select([sys.stdin], [], [], running)
+        if is_input_closed:
             return
         os.kill(parent, signal.SIGSTOP)
         time.sleep(stopped)

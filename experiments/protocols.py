@@ -90,20 +90,21 @@ def _mean_times(rows: Columns, schemes: Sequence[str], conditions: Sequence[str]
 
 def _times_table(rows: Columns, schemes: Sequence[str], conditions: Sequence[str]) -> Iterator[tuple[str, ...]]:
     """A line for each scheme, a column for each condition."""
-    fastest = [schemes[i] for i in _mean_times(rows, schemes, conditions).argmin(axis=0)]
+    mean_times = _mean_times(rows, schemes, conditions)
+    fastest_scheme = {condition: schemes[i] for condition, i in zip(conditions, mean_times.argmin(axis=0), strict=True)}
     for scheme in schemes:
-        times = (_time_text(rows, scheme, c, winner) for c, winner in zip(conditions, fastest, strict=True))
-        yield (scheme, *times)
+        yield (scheme, *(_time_text(rows, scheme, c, fastest_scheme[c]) for c in conditions))
 
 
 def _time_text(rows: Columns, scheme: str, condition: str, fastest: str) -> str:
-    times, least = (seed_values(rows, name, condition, "reach") for name in (scheme, fastest))
+    times, fastest_times = (seed_values(rows, name, condition, "reach") for name in (scheme, fastest))
     if not np.isfinite(times).all():
         return "never" if seed_values(rows, scheme, condition, "stalled").all() else "-"
     text = table_cells.mean_spread(times, 1)
     if scheme == fastest:
         return f"**{text}**"
-    return text + (" *" if times.mean() <= least.mean() + least.std(ddof=1) else "")
+    is_within_spread_of_fastest = times.mean() <= fastest_times.mean() + fastest_times.std(ddof=1)
+    return text + (" *" if is_within_spread_of_fastest else "")
 
 
 def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, ...]]:
@@ -112,7 +113,8 @@ def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, .
         of_scheme = analysis.select(rows, rows["scheme"] == scheme)
         shares = (table_cells.percent(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
         staleness = table_cells.staleness(of_scheme["mean_staleness"], of_scheme["max_staleness"])
-        sent = table_cells.short(float(np.mean(of_scheme["numbers"] / of_scheme["end"])))
+        numbers_per_second = of_scheme["numbers"] / of_scheme["end"]
+        sent = table_cells.short(float(np.mean(numbers_per_second)))
         yield (scheme, *shares, staleness, sent)
 
 
@@ -122,18 +124,16 @@ def _figure(rows: Columns, schemes: Sequence[str], regimes: Sequence[str], netwo
     panels = figure.subplots(1, len(regimes), squeeze=False, sharey=True)[0]
     for panel, regime in zip(panels, regimes, strict=True):
         times = _mean_times(rows, schemes, [f"{regime}, {network}" for network in networks])
-        relative = times / times.min(axis=0)
-        image = panel.imshow(
-            np.where(np.isfinite(relative), relative.clip(1, FACTOR), np.nan), cmap="viridis_r", aspect="auto",
-            norm=LogNorm(1, FACTOR),
-        )  # fmt: skip
+        times_over_best = times / times.min(axis=0)  # [schemes, networks]
+        shown_times = np.where(np.isfinite(times_over_best), times_over_best.clip(1, FACTOR), np.nan)
+        image = panel.imshow(shown_times, cmap="viridis_r", aspect="auto", norm=LogNorm(1, FACTOR))
         panel.set_facecolor("#DDDDDD")
-        for (row, column), value in np.ndenumerate(relative):
-            label = f"{value:.1f}" if np.isfinite(value) else "-"
-            best = value == 1
+        for (scheme_row, network_column), time_over_best in np.ndenumerate(times_over_best):
+            is_best, is_on_dark = time_over_best == 1, np.isfinite(time_over_best) and time_over_best > 3
+            label = f"{time_over_best:.1f}" if np.isfinite(time_over_best) else "-"
             panel.text(
-                column, row, "best" if best else label, ha="center", va="center", fontsize=7,
-                color="white" if np.isfinite(value) and value > 3 else "black", weight="bold" if best else "normal",
+                network_column, scheme_row, "best" if is_best else label, ha="center", va="center", fontsize=7,
+                color="white" if is_on_dark else "black", weight="bold" if is_best else "normal",
             )  # fmt: skip
         panel.set_xticks(range(len(networks)), networks, rotation=20, fontsize=8)
         panel.set_yticks(range(len(schemes)), schemes, fontsize=8)

@@ -3,6 +3,7 @@
 gcjax run configs/traces/advise.gin --set "traces.paths = {'job': 'FILE'}"
 """
 
+import functools
 import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -101,7 +102,7 @@ def traces(
     rows, choices, coverages = [], [], []
     for name, path in paths.items():
         seconds, _ = step_seconds(read_trace(path))
-        schemes = _named(seconds[: len(seconds) // 2], names)
+        schemes = _schemes_by_name(seconds[: len(seconds) // 2], names)
         whole = advice.advise(seconds, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed, progress=progress)
         half = halves(seconds, schemes, num_bootstraps=num_bootstraps, seed=seed)
         files.write_text(out / f"{analysis.file_name(name)}.md", f"# {name}\n\n{whole}\n")
@@ -122,73 +123,85 @@ def halves(seconds: np.ndarray, schemes: Sequence[Scheme], *, num_bootstraps: in
 
     The maximum-likelihood mean of an exponential distribution is that of the times.
     """
-    middle = len(seconds) // 2
-    first, second = seconds[:middle], seconds[middle : 2 * middle]
+    first, second = _cut_in_halves(seconds)
     model = exponential(mean=float(first.mean()))
-    drawn = np.asarray(sample_durations(model, jax.random.key(seed), *first.shape), np.float64)
-    return Half(
-        *(advice.advise(x, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed) for x in (first, second, drawn))
-    )
+    num_steps, num_workers = first.shape
+    drawn = np.asarray(sample_durations(model, jax.random.key(seed), num_steps, num_workers), np.float64)
+    advise = functools.partial(advice.advise, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed)
+    return Half(first=advise(first), second=advise(second), model=advise(drawn))
+
+
+def _cut_in_halves(seconds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Two halves with equally many steps; of an odd number, the last step is left out."""
+    middle = len(seconds) // 2
+    return seconds[:middle], seconds[middle : 2 * middle]
 
 
 def choice(chosen_on: Advice, judged_on: Advice, *, same_gradient: bool) -> Choice:
     """The scheme that is best on one trace, and its regret on another one."""
-    candidates = [row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")]
-    seconds = {label(row.scheme): row.seconds.value for row in judged_on.schemes}
-    best = min(seconds[label(row.scheme)] for row in candidates)
-    chosen = label(candidates[0].scheme)
-    return Choice(chosen, seconds[chosen] / best - 1)
+    candidate_rows = [
+        row for row in chosen_on.schemes if not same_gradient or row.exactness in ("exact", "exact coded")
+    ]
+    judged_seconds = {label(row.scheme): row.seconds.value for row in judged_on.schemes}
+    least_seconds = min(judged_seconds[label(row.scheme)] for row in candidate_rows)
+    chosen = label(candidate_rows[0].scheme)  # rows are sorted, the fastest first
+    return Choice(chosen, regret=judged_seconds[chosen] / least_seconds - 1)
 
 
 def won_back(advised: Advice) -> dict[str, np.ndarray]:
     """Scheme -> float64[1 + B], the share won back on the trace and on each bootstrap."""
-    base = evaluation.Baseline(
-        np.append(advised.bsp_seconds.value, advised.bootstraps["slowest of each step"]),
-        np.append(advised.median_seconds.value, advised.bootstraps["median of each step"]),
-    )
-    return {
-        label(row.scheme): evaluation.won_back(
-            np.append(row.seconds.value, advised.bootstraps[label(row.scheme)]), base
-        )
+    bsp_seconds = np.append(advised.bsp_seconds.value, advised.bootstraps["slowest of each step"])
+    median_seconds = np.append(advised.median_seconds.value, advised.bootstraps["median of each step"])
+    baseline = evaluation.Baseline(bsp_seconds, median_seconds)
+    seconds_of_scheme = {
+        label(row.scheme): np.append(row.seconds.value, advised.bootstraps[label(row.scheme)])
         for row in advised.schemes
     }
+    return {scheme: evaluation.won_back(seconds, baseline) for scheme, seconds in seconds_of_scheme.items()}
 
 
 def interval(values: np.ndarray, *, of_another: bool) -> tuple[float, float]:
     """The 90 % interval of a value, float64[1 + B]: for the mean of the trace, or for another trace as long."""
-    edges = [(1 - evaluation.LEVEL) / 2, (1 + evaluation.LEVEL) / 2]
+    value_of_trace, values_of_bootstraps = values[0], values[1:]
+    quantiles = [(1 - evaluation.LEVEL) / 2, (1 + evaluation.LEVEL) / 2]
     if not of_another:
-        low, high = np.quantile(values[1:], edges)
+        low, high = np.quantile(values_of_bootstraps, quantiles)
         return float(low), float(high)
-    pairs = np.array([a - b for a, b in itertools.permutations(values[1:], 2)])
-    low, high = values[0] + np.quantile(pairs, edges)
+    differences_of_pairs = np.array([a - b for a, b in itertools.permutations(values_of_bootstraps, 2)])
+    low, high = value_of_trace + np.quantile(differences_of_pairs, quantiles)
     return float(low), float(high)
 
 
 def coverage(chosen_on: Advice, truth: Mapping[str, float], *, of_another: bool) -> list[bool]:
     """For each scheme but BSP whether the interval of its share won back contains the true one."""
     tolerance = 1e-3  # of shares; schemes that are exactly as fast as BSP have intervals without a length
-    covered = []
-    for name, values in won_back(chosen_on).items():
-        if name != "bsp":
-            low, high = interval(values, of_another=of_another)
-            covered.append(low - tolerance <= truth[name] <= high + tolerance)
-    return covered
+    is_covered = []
+    for scheme, shares_won_back in won_back(chosen_on).items():
+        if scheme != "bsp":
+            low, high = interval(shares_won_back, of_another=of_another)
+            is_covered.append(low - tolerance <= truth[scheme] <= high + tolerance)
+    return is_covered
 
 
 def scheme_rows(whole: Advice, half: Half) -> list[dict[str, Any]]:
     """For each scheme what is said of it on the whole trace, on its halves, and by the model."""
-    shares = [{name: float(values[0]) for name, values in won_back(x).items()} for x in half]
+    shares_of_part = {part: _shares_on_trace(advised) for part, advised in half._asdict().items()}
     rows = []
     for row in whole.schemes:
-        name = label(row.scheme)
-        figures = {"won_back": row.won_back.value, "low": row.won_back.low, "high": row.won_back.high}
-        parts = {f"won_back_{key}": share[name] for key, share in zip(Half._fields, shares, strict=True)}
-        rows.append({"scheme": name, "exactness": row.exactness, "seconds": row.seconds.value, **figures, **parts})
+        scheme = label(row.scheme)
+        shares_on_whole = {"won_back": row.won_back.value, "low": row.won_back.low, "high": row.won_back.high}
+        shares_on_parts = {f"won_back_{part}": shares[scheme] for part, shares in shares_of_part.items()}
+        facts = {"scheme": scheme, "exactness": row.exactness, "seconds": row.seconds.value}
+        rows.append({**facts, **shares_on_whole, **shares_on_parts})
     return rows
 
 
-def _named(seconds: np.ndarray, names: Sequence[str] | None) -> list[Scheme]:
+def _shares_on_trace(advised: Advice) -> dict[str, float]:
+    """Scheme -> the share won back on the trace itself, not on a bootstrap."""
+    return {scheme: float(shares[0]) for scheme, shares in won_back(advised).items()}
+
+
+def _schemes_by_name(seconds: np.ndarray, names: Sequence[str] | None) -> list[Scheme]:
     """The default schemes for a trace, or those of these names."""
     schemes, _ = advice.default_schemes(seconds, names=names)
     return schemes
@@ -201,39 +214,45 @@ def _choice_cells(half: Half) -> list[str]:
         for same_gradient in (False, True):
             chosen = choice(chosen_on, half.second, same_gradient=same_gradient)
             cells += [chosen.scheme, f"{percent(chosen.regret)} %"]
-    predicted, true = won_back(half.model), won_back(half.second)
-    error = np.mean([abs(predicted[name][0] - true[name][0]) for name in true])
-    return [*cells, f"{100 * error:.0f}"]
+    predicted_shares, true_shares = won_back(half.model), won_back(half.second)
+    mean_error = np.mean([abs(predicted_shares[scheme][0] - true_shares[scheme][0]) for scheme in true_shares])
+    return [*cells, f"{100 * mean_error:.0f}"]
 
 
 def _coverage_cells(half: Half) -> list[str]:
     """How many of the intervals of the first half cover the second half's value."""
-    truth = {name: float(values[0]) for name, values in won_back(half.second).items()}
-    covered = [coverage(half.first, truth, of_another=of_another) for of_another in (False, True)]
-    return [*(f"{sum(x)} of {len(x)}" for x in covered), str(len(covered[0]))]
+    truth = _shares_on_trace(half.second)
+    covered_by_own = coverage(half.first, truth, of_another=False)
+    covered_by_another = coverage(half.first, truth, of_another=True)
+    num_schemes = len(covered_by_own)
+    return [f"{sum(covered_by_own)} of {num_schemes}", f"{sum(covered_by_another)} of {num_schemes}", str(num_schemes)]
 
 
 def _synthetic_cells(
     model: StragglerModel, shape: tuple[int, int, int], names: Sequence[str], num_bootstraps: int, seed: int
 ) -> list[str]:
     """Coverage on traces of a model, over traces and schemes; the long run is all traces one after the other."""
-    keys = jax.random.split(jax.random.key(seed), shape[0])
-    drawn = [np.asarray(sample_durations(model, key, *shape[1:]), np.float64) for key in keys]
-    schemes, middle = _named(drawn[0], names), shape[1] // 2
-    advised = [
-        [advice.advise(half, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed + i) for half in
-         (seconds[:middle], seconds[middle : 2 * middle])]
-        for i, seconds in enumerate(drawn)
+    num_traces, num_steps, num_workers = shape
+    keys = jax.random.split(jax.random.key(seed), num_traces)
+    drawn_traces = [np.asarray(sample_durations(model, key, num_steps, num_workers), np.float64) for key in keys]
+    schemes = _schemes_by_name(drawn_traces[0], names)
+    advice_on_halves = [
+        [advice.advise(half, schemes=schemes, num_bootstraps=num_bootstraps, seed=seed + i)
+         for half in _cut_in_halves(seconds)]
+        for i, seconds in enumerate(drawn_traces)
     ]  # fmt: skip
-    everything = advice.advise(np.concatenate(drawn), schemes=schemes, num_bootstraps=20)
-    long_run = {name: float(values[0]) for name, values in won_back(everything).items()}
-    covered: list[list[bool]] = [[], [], []]
-    for first, second in advised:
-        of_second = {name: float(values[0]) for name, values in won_back(second).items()}
-        covered[0] += coverage(first, long_run, of_another=False)
-        covered[1] += coverage(first, of_second, of_another=False)
-        covered[2] += coverage(first, of_second, of_another=True)
-    return [*(f"{100 * np.mean(x):.0f} %" for x in covered), str(shape[0])]
+    advice_on_all = advice.advise(np.concatenate(drawn_traces), schemes=schemes, num_bootstraps=20)
+    long_run_shares = _shares_on_trace(advice_on_all)
+    long_run_covered: list[bool] = []
+    second_covered: list[bool] = []
+    second_covered_as_another: list[bool] = []
+    for first, second in advice_on_halves:
+        second_shares = _shares_on_trace(second)
+        long_run_covered += coverage(first, long_run_shares, of_another=False)
+        second_covered += coverage(first, second_shares, of_another=False)
+        second_covered_as_another += coverage(first, second_shares, of_another=True)
+    all_covered = (long_run_covered, second_covered, second_covered_as_another)
+    return [*(f"{100 * np.mean(is_covered):.0f} %" for is_covered in all_covered), str(num_traces)]
 
 
 def _write(
@@ -241,15 +260,15 @@ def _write(
     facts: dict[str, Any],
 ) -> None:  # fmt: skip
     """Writes the page and the table of an experiment."""
-    parts = ["# Advice, judged by the second half", "", NOTES]
-    tables = {
+    page_lines = ["# Advice, judged by the second half", "", NOTES]
+    heads_and_lines_of_title = {
         "Choices": (CHOICE_HEADS, choices),
         "Intervals": (COVERAGE_HEADS, coverages),
         "Intervals on stationary traces": (SYNTHETIC_HEADS, synthetic),
     }
-    for title, (heads, cells) in tables.items():
-        if cells:
-            parts += [f"## {title}", "", analysis.markdown_table(heads, cells), ""]
-    analysis.write_page(out, "\n".join(parts), facts)
+    for title, (heads, lines) in heads_and_lines_of_title.items():
+        if lines:
+            page_lines += [f"## {title}", "", analysis.markdown_table(heads, lines), ""]
+    analysis.write_page(out, "\n".join(page_lines), facts)
     if rows:
         files.write_table(out / "results.parquet", {name: np.array([row[name] for row in rows]) for name in rows[0]})

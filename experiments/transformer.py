@@ -15,6 +15,8 @@ from gcjax import codes, config, engine, files, processes, stragglers
 from gcjax.progress import Progress
 from gcjax.tasks.models import Transformer
 
+CONTEXT, WINDOWS_PER_CHUNK = 64, 4
+
 
 @config.experiment
 def transformer(
@@ -24,28 +26,35 @@ def transformer(
     """Trains with chunks of 4 × 64 bytes, under stragglers and a deadline a step; writes `losses.csv`, `summary.md`."""
     mesh, key = jax.make_mesh((jax.device_count(),), ("workers",)), config.key(seed=seed)
     net = Transformer(num_tokens=256, width=width, depth=depth)
-    book = np.fromfile(Path(text), np.uint8).astype(np.int32)
-    params = net.init(key, jnp.zeros((1, 64), jnp.int32))
+    text_bytes = np.fromfile(Path(text), np.uint8).astype(np.int32)
+    params = net.init(key, jnp.zeros((1, CONTEXT), jnp.int32))
     load, num_workers = code.assignment.load, code.assignment.num_workers
     durations = stragglers.sample_durations(model, key, num_steps * load, num_workers)
-    finish = np.cumsum(durations.reshape(num_steps, load, num_workers), axis=1)
-    done = np.sum(finish <= deadline, axis=1)  # [steps, W]: the chunks done in time
-    step = _training_step(net, code, optimizer, mesh)
+    chunk_finish_times = np.cumsum(durations.reshape(num_steps, load, num_workers), axis=1)
+    chunks_done_in_time = np.sum(chunk_finish_times <= deadline, axis=1)  # [steps, W]
+    training_step = _training_step(net, code, optimizer, mesh)
     (params, state), losses = engine.replicate((params, optimizer.init(params)), mesh), []
-    for i in range(num_steps):
-        starts = np.random.default_rng((seed, i)).integers(0, len(book) - 65, (code.assignment.num_chunks, 4, 1))
-        batch = engine.shard_chunks(book[starts + np.arange(65)], code, mesh)
-        params, state, value, info = step(params, state, batch, done[i])
+    for step in range(num_steps):
+        chunks = _random_chunks(text_bytes, code.assignment.num_chunks, np.random.default_rng((seed, step)))
+        batch = engine.shard_chunks(chunks, code, mesh)
+        params, state, value, info = training_step(params, state, batch, chunks_done_in_time[step])
         losses.append(float(value))
-        progress.update("training", (i + 1) / num_steps, f"loss {value:.2f}, residual {info.residual:.2f}")
+        progress.update("training", (step + 1) / num_steps, f"loss {value:.2f}, residual {info.residual:.2f}")
     outcome = f"loss {losses[0]:.3f} before, {np.mean(losses[-20:]):.3f} at the end"
     if processes.is_first():
-        with files.atomic_write(out / "losses.csv") as part:
-            np.savetxt(part, losses)
+        with files.atomic_write(out / "losses.csv") as losses_file:
+            np.savetxt(losses_file, losses)
         files.write_text(out / "operative.gin", config.operative())
         files.write_text(out / "summary.md", f"# Transformer\n\n{num_steps} steps: {outcome}\n")
     progress.show(outcome)
     return losses
+
+
+def _random_chunks(text_bytes: np.ndarray, num_chunks: int, rng: np.random.Generator) -> np.ndarray:
+    """int32[N, 4, 65]: four windows of the text for each chunk, and after each the byte that comes next."""
+    window_bytes = CONTEXT + 1
+    window_starts = rng.integers(0, len(text_bytes) - window_bytes, (num_chunks, WINDOWS_PER_CHUNK, 1))
+    return text_bytes[window_starts + np.arange(window_bytes)]
 
 
 def _training_step(

@@ -38,6 +38,7 @@ from gcjax.watching.shared_folder import SharedFolder
 NUM_PROCESSES = 4
 DUTY_CYCLES = ((0.02, 0.02), (0.1, 0.1))
 """(seconds stopped, seconds running)."""
+_PROCESS_COLUMN, _STEP_COLUMN = 0, 1  # of the rows of a shared folder
 GAP = 4 * WINDOW
 """Steps between two episodes in which nobody is stopped."""
 HEADS = (
@@ -71,8 +72,8 @@ def members(kind: str, folder: Path, num_steps: int, loops: int) -> Iterator[lis
     try:
         for rank in range(NUM_PROCESSES):
             with (folder / f"log.{rank}").open("w") as log:
-                arguments = [*command, "--process-id", str(rank)]
-                processes.append(subprocess.Popen(arguments, env=environment, stdout=log, stderr=log))
+                command_of_rank = [*command, "--process-id", str(rank)]
+                processes.append(subprocess.Popen(command_of_rank, env=environment, stdout=log, stderr=log))
         yield processes
     finally:
         for process in processes:
@@ -82,13 +83,14 @@ def members(kind: str, folder: Path, num_steps: int, loops: int) -> Iterator[lis
 
 def wait_for_step(folder: Path, step: int, processes: list[subprocess.Popen[bytes]]) -> bool:
     """Waits until process 0 has written this step; whether it has, or else all are done."""
-    file = SharedFolder(folder, "step", 0)
-    last = -1
-    while last < step and any(process.poll() is None for process in processes):
-        rows = file.news()
-        last = int(rows[rows[:, 0] == 0, 1].max(initial=last))
+    shared_folder = SharedFolder(folder, "step", 0)
+    last_step = -1
+    while last_step < step and any(process.poll() is None for process in processes):
+        new_rows = shared_folder.news()
+        is_of_process_0 = new_rows[:, _PROCESS_COLUMN] == 0
+        last_step = int(new_rows[is_of_process_0, _STEP_COLUMN].max(initial=last_step))
         time.sleep(0.05)
-    return last >= step
+    return last_step >= step
 
 
 def stop_in_turn(process: subprocess.Popen[bytes], stopped: float, running: float, seconds: float) -> None:
@@ -108,12 +110,13 @@ def run(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[f
     """Runs a group, and stops its processes in turn, with `GAP` steps in between; with no duty cycle nobody."""
     episodes: list[Episode] = []
     with members(kind, folder, num_steps, loops) as processes:
-        step = GAP
-        while duty_cycle and wait_for_step(folder, step, processes) and step + 2 * GAP < num_steps:
-            worker, begin = len(episodes) % NUM_PROCESSES, time.time()
-            stop_in_turn(processes[worker], *duty_cycle, seconds=WINDOW * 0.05)
-            episodes.append(Episode(worker, begin, time.time()))
-            step = _last_step(folder) + GAP
+        begin_step = GAP
+        while duty_cycle and wait_for_step(folder, begin_step, processes) and begin_step + 2 * GAP < num_steps:
+            seconds_stopped, seconds_running = duty_cycle
+            worker, begin_time = len(episodes) % NUM_PROCESSES, time.time()
+            stop_in_turn(processes[worker], seconds_stopped, seconds_running, seconds=WINDOW * 0.05)
+            episodes.append(Episode(worker, begin_time, time.time()))
+            begin_step = _last_step(folder) + GAP
         statuses = [process.wait() for process in processes]
     if any(statuses):
         raise RuntimeError(f"a process has failed: {(folder / f'log.{np.argmax(statuses)}').read_text()}")
@@ -121,16 +124,16 @@ def run(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[f
 
 
 def _last_step(folder: Path) -> int:
-    return int(SharedFolder(folder, "step", 0).news()[:, 1].max())
+    return int(SharedFolder(folder, "step", 0).news()[:, _STEP_COLUMN].max())
 
 
-def named(folder: Path) -> dict[int, Report]:
+def reports_by_step(folder: Path) -> dict[int, Report]:
     """Step -> the report of that step, of all steps; judged from the files, as process 0 does while they grow."""
     group, reports = Group(NUM_PROCESSES), {}
     rows = SharedFolder(folder, "step", 0).all_rows()
-    for unit in np.unique(rows[:, 1]).astype(int).tolist():
-        group.add(rows[rows[:, 1] == unit])
-        reports[unit] = group.report()
+    for step in np.unique(rows[:, _STEP_COLUMN]).astype(int).tolist():
+        group.add(rows[rows[:, _STEP_COLUMN] == step])
+        reports[step] = group.report()
     return reports
 
 
@@ -152,18 +155,27 @@ class Delays(NamedTuple):
 
 def delays(folder: Path, episodes: list[Episode]) -> Delays:
     """How soon those who were stopped were named, by the files in the folder of the run."""
-    reports, all_steps, counts = named(folder), [], np.zeros(3, int)
+    reports = reports_by_step(folder)
+    steps_to_name, num_before, num_others, num_persistent = [], 0, 0, 0
     for worker, begin, end in episodes:
-        calls = np.load(folder / f"calls.{worker}.npy")
-        first, last = (int(np.searchsorted(calls, moment)) - 1 for moment in (begin, end))  # the steps under way
-        slow = [{verdict.worker: verdict for verdict in reports[step].slow} for step in range(first - 1, last + 1)]
-        steps = [position for position, verdicts in enumerate(slow) if worker in verdicts]
-        counts[0] += worker in slow[0]
-        if worker not in slow[0]:
-            all_steps.append(steps[0] if steps else None)
-        counts[1] += len({other for verdicts in slow[1:] for other in verdicts} - {worker} - set(slow[0]))
-        counts[2] += any(verdicts[worker].is_persistent for verdicts in slow if worker in verdicts)
-    return Delays(all_steps, *counts.tolist())
+        call_times = np.load(folder / f"calls.{worker}.npy")
+        step_under_way_at_begin, step_under_way_at_end = (int(i) - 1 for i in np.searchsorted(call_times, (begin, end)))
+        steps = range(step_under_way_at_begin - 1, step_under_way_at_end + 1)
+        verdict_of_worker_by_step = [{verdict.worker: verdict for verdict in reports[step].slow} for step in steps]
+        named_before = set(verdict_of_worker_by_step[0])
+        own_verdicts = [
+            (position, verdict_of_worker[worker])
+            for position, verdict_of_worker in enumerate(verdict_of_worker_by_step)
+            if worker in verdict_of_worker
+        ]
+        if worker in named_before:
+            num_before += 1
+        else:
+            steps_to_name.append(own_verdicts[0][0] if own_verdicts else None)
+        named_during = set().union(*verdict_of_worker_by_step[1:])
+        num_others += len(named_during - {worker} - named_before)
+        num_persistent += any(verdict.is_persistent for _, verdict in own_verdicts)
+    return Delays(steps_to_name, num_before, num_others, num_persistent)
 
 
 def stopped_row(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle: tuple[float, float]) -> list[str]:
@@ -171,38 +183,45 @@ def stopped_row(kind: str, folder: Path, num_steps: int, loops: int, duty_cycle:
     episodes = run(kind, folder, num_steps, loops, duty_cycle)
     write_text(folder / "episodes.json", json.dumps(episodes))
     steps, num_before, num_others, num_persistent = delays(folder, episodes)
-    known = [step for step in steps if step is not None]
-    within = sum(step <= WINDOW for step in known)
-    spread = f"median {np.median(known):.0f}, at most {max(known)}" if known else "-"
-    duty = " ".join(f"{1000 * seconds:.0f}" for seconds in duty_cycle)
-    return [
-        kind, f"{duty} ms", f"{len(steps)}", f"{within}", spread, f"{num_before}", f"{num_others}", f"{num_persistent}",
-    ]  # fmt: skip
+    known_steps = [step for step in steps if step is not None]
+    num_within_window = sum(step <= WINDOW for step in known_steps)
+    steps_text = f"median {np.median(known_steps):.0f}, at most {max(known_steps)}" if known_steps else "-"
+    milliseconds = " ".join(f"{1000 * seconds:.0f}" for seconds in duty_cycle)
+    counts = (num_before, num_others, num_persistent)
+    return [kind, f"{milliseconds} ms", f"{len(steps)}", f"{num_within_window}", steps_text, *map(str, counts)]
 
 
-def kinds_of_names(folder: Path) -> list[set[int]]:
+def windows_with_names(folder: Path) -> list[set[int]]:
     """The windows, from 1, in which somebody was named; as persistent; and of both those where Linux did not say so."""
-    calls = np.load(folder / "calls.0.npy")
-    waits = np.stack([np.load(folder / f"waits.{worker}.npy") for worker in range(NUM_PROCESSES)])
-    windows: list[set[int]] = [set() for _ in range(4)]
-    for step, report in named(folder).items():
-        last, number = min(step + 1, len(calls) - 1), (step - 1) // WINDOW
-        first = max(last - WINDOW, 0)
-        waited = waits[:, last] - waits[:, first]
+    call_times = np.load(folder / "calls.0.npy")
+    waited_until = np.stack([np.load(folder / f"waits.{worker}.npy") for worker in range(NUM_PROCESSES)])
+    named, named_persistent, not_said, persistent_not_said = set(), set(), set(), set()
+    for step, report in reports_by_step(folder).items():
+        last_call, window = min(step + 1, len(call_times) - 1), (step - 1) // WINDOW
+        first_call = max(last_call - WINDOW, 0)
+        waited = waited_until[:, last_call] - waited_until[:, first_call]
+        median_waited = np.sort(waited)[(NUM_PROCESSES - 1) // 2]
+        seconds_of_window = call_times[last_call] - call_times[first_call]
         for verdict in report.slow:
-            more = waited[verdict.worker] - np.sort(waited)[(NUM_PROCESSES - 1) // 2]
-            is_said = more >= 0.5 * verdict.cost * (calls[last] - calls[first])
-            kinds = (True, verdict.is_persistent, not is_said, verdict.is_persistent and not is_said)
-            for kind, is_counted in zip(windows, kinds, strict=True):
-                kind |= {number} if is_counted else set()
-    return [kind - {0} for kind in windows]
+            does_linux_say_so = waited[verdict.worker] - median_waited >= 0.5 * verdict.cost * seconds_of_window
+            named.add(window)
+            if verdict.is_persistent:
+                named_persistent.add(window)
+            if not does_linux_say_so:
+                not_said.add(window)
+            if verdict.is_persistent and not does_linux_say_so:
+                persistent_not_said.add(window)
+    first_window = {0}
+    return [windows - first_window for windows in (named, named_persistent, not_said, persistent_not_said)]
 
 
 def quiet_row(kind: str, folder: Path, num_windows: int, loops: int) -> list[str]:
     """A row of the table of windows in which nobody is stopped; the first one is left out."""
-    run(kind, folder, (num_windows + 1) * WINDOW + 1, loops, None)
-    cells = [kind, f"{1000 * np.median(np.diff(np.load(folder / 'calls.0.npy'))):.1f} ms", f"{num_windows}"]
-    for windows in kinds_of_names(folder):
+    num_steps = (num_windows + 1) * WINDOW + 1
+    run(kind, folder, num_steps, loops, duty_cycle=None)
+    median_iteration = np.median(np.diff(np.load(folder / "calls.0.npy")))
+    cells = [kind, f"{1000 * median_iteration:.1f} ms", f"{num_windows}"]
+    for windows in windows_with_names(folder):
         interval = scipy.stats.binomtest(len(windows), num_windows).proportion_ci(method="exact")
         cells.append(f"{len(windows)} ({100 * interval.low:.1f} to {100 * interval.high:.1f} %)")
     return cells
@@ -222,15 +241,16 @@ def main() -> None:
         for duty_cycle in DUTY_CYCLES
     ]
     quiet_rows = [quiet_row(kind, options.out / f"{kind}-quiet", options.windows, options.loops) for kind in KINDS]
-    load = (
-        f"Processes that wanted one of the {os.cpu_count()} processors in the last minutes: {os.getloadavg()[2]:.0f}."
+    _, _, load_of_minutes = os.getloadavg()
+    load_sentence = (
+        f"Processes that wanted one of the {os.cpu_count()} processors in the last minutes: {load_of_minutes:.0f}."
     )
-    print(load)
-    pages = [load, ""]
+    print(load_sentence)
+    page_lines = [load_sentence, ""]
     for title, heads, rows in (("Stopped", HEADS, stopped_rows), ("Nobody stopped", QUIET_HEADS, quiet_rows)):
         rich.print(tables.rich_table(title, heads, rows, keys=2))
-        pages += [f"## {title}", "", tables.markdown_table(heads, rows, keys=2), ""]
-    write_text(options.out / "summary.md", "\n".join(pages))
+        page_lines += [f"## {title}", "", tables.markdown_table(heads, rows, keys=2), ""]
+    write_text(options.out / "summary.md", "\n".join(page_lines))
 
 
 if __name__ == "__main__":

@@ -23,6 +23,7 @@ KINDS = ("marked", "whole")
 SIZE = 128
 WAITED_EVERY = 10
 """Steps from one question to Linux to the next."""
+_WAITED_FIELD = 1  # of a thread's schedstat: nanoseconds that it has waited for a processor
 
 
 def step(kind: str, pace: float, loops: int) -> tuple[Callable[[Any], Any], Any]:
@@ -34,56 +35,65 @@ def step(kind: str, pace: float, loops: int) -> tuple[Callable[[Any], Any], Any]
       loops: products of matrices in a step.
     """
     mesh = jax.make_mesh((jax.device_count(),), ("workers",))
-    own, common = (NamedSharding(mesh, PartitionSpec(*axes)) for axes in (("workers",), ()))
+    split_over_workers, replicated = NamedSharding(mesh, PartitionSpec("workers")), NamedSharding(mesh, PartitionSpec())
     shape = (jax.device_count(), SIZE, SIZE)
-    state = jax.make_array_from_callback(shape, own, lambda index: np.ones((1, SIZE, SIZE), np.float32))
+    state = jax.make_array_from_callback(shape, split_over_workers, lambda index: np.ones((1, SIZE, SIZE), np.float32))
 
-    def product(state: jax.Array) -> jax.Array:
+    def multiply_repeatedly(state: jax.Array) -> jax.Array:
         return jax.lax.fori_loop(0, loops, lambda _, x: jnp.tanh(x @ x / SIZE), state)
 
-    def mean(state: jax.Array) -> tuple[jax.Array, jax.Array]:
+    def state_and_mean(state: jax.Array) -> tuple[jax.Array, jax.Array]:
         return state, state.mean()
 
+    out_shardings = (split_over_workers, replicated)
     if kind == "whole":
-        return jax.jit(lambda state: mean(product(state)), out_shardings=(own, common)), state
-    compiled = jax.jit(product, out_shardings=own)
+        return jax.jit(lambda state: state_and_mean(multiply_repeatedly(state)), out_shardings=out_shardings), state
+    local_program = jax.jit(multiply_repeatedly, out_shardings=split_over_workers)
 
     @watching.local
-    def local(state: jax.Array) -> jax.Array:
+    def local_part(state: jax.Array) -> jax.Array:
         time.sleep(pace)
-        return compiled(state)
+        return local_program(state)
 
-    reduce = jax.jit(mean, out_shardings=(own, common))
-    return lambda state: reduce(local(state)), state
+    collective_program = jax.jit(state_and_mean, out_shardings=out_shardings)
+    return lambda state: collective_program(local_part(state)), state
 
 
-def waited() -> float:
+def waited_seconds() -> float:
     """Seconds that all threads of this process have waited for a processor; NaN where Linux does not say."""
+    files_of_threads = Path("/proc/self/task").glob("*/schedstat")
     try:
-        return sum(int(file.read_text().split()[1]) for file in Path("/proc/self/task").glob("*/schedstat")) / 1e9
+        nanoseconds = [int(file.read_text().split()[_WAITED_FIELD]) for file in files_of_threads]
     except (OSError, ValueError, IndexError):  # a thread has just ended
         return float("nan")
+    return sum(nanoseconds) / 1e9
 
 
 def train(kind: str, num_steps: int, pace: float, loops: int, folder: Path) -> None:
     """Runs the loop, and writes when each step was called, and what process 0 was told meanwhile."""
     reports: list[watching.Report] = []
-    function, state = step(kind, pace, loops)
-    calls, waits = np.zeros(num_steps), np.full(num_steps, np.nan)
-    with gcjax.watch(function, folder=folder, every=1.0, report=reports.append) as watched:
+    step_function, state = step(kind, pace, loops)
+    call_times, waited_until = np.zeros(num_steps), np.full(num_steps, np.nan)
+    with gcjax.watch(step_function, folder=folder, every=1.0, report=reports.append) as watched:
         for i in range(num_steps):
             time.sleep(pace if kind == "whole" else 0.0)  # as an input pipeline that all have alike
-            calls[i] = time.time()  # of one machine, so that the launcher's clock is the same
-            waits[i] = waited() if i % WAITED_EVERY == 0 else np.nan
+            call_times[i] = time.time()  # of one machine, so that the launcher's clock is the same
+            waited_until[i] = waited_seconds() if i % WAITED_EVERY == 0 else np.nan
             state, loss = watched(state)
             float(loss)
-    np.save(folder / f"calls.{jax.process_index()}.npy", calls)
-    is_known = ~np.isnan(waits)
-    waits = np.interp(np.arange(num_steps), np.flatnonzero(is_known), waits[is_known]) if is_known.any() else waits
-    np.save(folder / f"waits.{jax.process_index()}.npy", waits)
+    np.save(folder / f"calls.{jax.process_index()}.npy", call_times)
+    np.save(folder / f"waits.{jax.process_index()}.npy", _interpolated(waited_until))
     if processes.is_first():
         told = [[report.step, [verdict.worker for verdict in report.slow]] for report in reports]
         (folder / "told.json").write_text(json.dumps(told))
+
+
+def _interpolated(values: np.ndarray) -> np.ndarray:
+    """The values, linear between those that are known instead of NaN; as they are if none is known."""
+    is_known = ~np.isnan(values)
+    if not is_known.any():
+        return values
+    return np.interp(np.arange(len(values)), np.flatnonzero(is_known), values[is_known])
 
 
 def main() -> None:
@@ -96,8 +106,9 @@ def main() -> None:
         parser.add_argument(f"--{name}", type=int, required=True)
     parser.add_argument("--pace", type=float, default=0.008)
     options = parser.parse_args()
-    place = {name: getattr(options, name) for name in ("coordinator", "num_processes", "process_id")}
-    with processes.group(**place):
+    with processes.group(
+        coordinator=options.coordinator, num_processes=options.num_processes, process_id=options.process_id
+    ):
         train(options.kind, options.steps, options.pace, options.loops, options.folder)
 
 

@@ -32,7 +32,9 @@ def study_of_codes():
         "communication-efficient L=2", 3.0, 0.5, 0.123, 0.25, np.array([1.23, np.nan, 12.5, 3.0]), np.ones(4),
         np.array([0.0, 1.0, 0.25, 0.0]), 1.2e-3, 1.2e5, 3.4e7, 1e-3, 0.1,
     )  # fmt: skip
-    return analysis.rich_table("Codes", codes._heads(models), [codes._row(one), codes._row(one._replace(code="FRC"))])
+    return analysis.rich_table(
+        "Codes", codes._heads(models), [codes._table_row(one), codes._table_row(one._replace(code="FRC"))]
+    )
 
 
 def study_of_protocols():

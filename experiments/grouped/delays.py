@@ -95,8 +95,12 @@ def _fixed_groups(
     rules: dict[str, Callable[..., Protocol]], num_workers: int, num_groups: Sequence[int]
 ) -> dict[Scheme, Protocol]:
     """Every rule with every number of groups."""
-    groups = {number: contiguous_groups(num_workers, num_groups=number) for number in sorted(num_groups)}
-    return {Scheme(rule, number): rules[rule](groups=groups[number]) for rule in rules for number in groups}
+    groups_of_number = {number: contiguous_groups(num_workers, num_groups=number) for number in sorted(num_groups)}
+    return {
+        Scheme(rule, number): make_protocol(groups=groups)
+        for rule, make_protocol in rules.items()
+        for number, groups in groups_of_number.items()
+    }
 
 
 def _train(
@@ -108,12 +112,12 @@ def _train(
     Returns:
       An outcome for each scheme and case, and a row for every evaluation.
     """
-    schemes = {scheme.name: training.until_work(protocol, num_units) for scheme, protocol in protocols.items()}
-    optimizers = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name in schemes}
-    planned = plan(dataclasses.replace(study, optimizers=optimizers), schemes, conditions)
-    for name, schedule in planned.schedules.items():
-        training.check_work(name, schedule, num_units, study.num_units)
-    results = run(planned, out=out, progress=progress)
+    truncated = {scheme.name: training.until_work(protocol, num_units) for scheme, protocol in protocols.items()}
+    optimizers = {name: optimizer for name, optimizer in (study.optimizers or {}).items() if name in truncated}
+    study_plan = plan(dataclasses.replace(study, optimizers=optimizers), truncated, conditions)
+    for name, schedule in study_plan.schedules.items():
+        training.check_work(name, schedule, num_units, num_sampled=study.num_units)
+    results = run(study_plan, out=out, progress=progress)
     return training.outcomes(results, protocols, cases), training.evaluations(results, protocols, cases)
 
 
@@ -137,10 +141,10 @@ def _check(
 
 
 def _write(outcomes: list[Outcome], evaluations: Columns, facts: dict[str, Any], out: Path, progress: Progress) -> None:
-    relative = report.relative(outcomes)
-    claims = report.claims(relative, facts["factor"], facts["points"])
+    relative_outcomes = report.relative(outcomes)
+    claims = report.claims(relative_outcomes, facts["factor"], facts["points"])
     files.write_table(out / "results.parquet", evaluations)
     summary = [{"claim": c.text, "ours": c.ours, "spread": c.spread, "holds": c.holds} for c in claims]
-    analysis.write_page(out, report.markdown(relative, claims, facts), {**facts, "summary": summary})
-    figures.groups(relative, facts["factor"], facts["points"], out / "groups.png")
+    analysis.write_page(out, report.markdown(relative_outcomes, claims, facts), {**facts, "summary": summary})
+    figures.groups(relative_outcomes, facts["factor"], facts["points"], out / "groups.png")
     progress.show(report.table(claims))

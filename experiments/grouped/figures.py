@@ -16,20 +16,22 @@ def groups(results: Sequence[Relative], factor: float, points: float, path: Path
 
     A star is what progressive grouping chose, and came to. The dashed line is the limit.
     """
-    fixed = [r for r in results if r.outcome.scheme.groups]
-    named = dict.fromkeys(r.outcome.case.delayed for r in fixed if r.outcome.case.delay)
-    rows = [(rule, name) for rule in dict.fromkeys(r.outcome.scheme.rule for r in fixed) for name in named]
-    figure = files.figure(10, 3.6 * len(rows))
-    panels = figure.subplots(len(rows), 2, squeeze=False)
-    for (rule, name), (left, right) in zip(rows, panels, strict=True):
-        in_panel = [r for r in results if r.outcome.scheme.rule == rule and r.outcome.case.delayed in (name, "none")]
-        _lines(left, in_panel, "time")
-        _lines(right, in_panel, "lost")
-        left.set(title=f"{rule}, {name}", ylabel="time / time without delay")
-        right.set(ylabel="accuracy lost (points)")
-        left.axhline(factor, color="grey", linestyle="--", linewidth=0.8)
-        right.axhline(points, color="grey", linestyle="--", linewidth=0.8)
-        left.legend(fontsize="small", title="delay")
+    fixed = [r for r in results if not r.is_progressive]
+    rules = dict.fromkeys(r.outcome.scheme.rule for r in fixed)
+    delayed_names = dict.fromkeys(r.outcome.case.delayed for r in fixed if r.outcome.case.delay)
+    rules_and_delayed = [(rule, delayed) for rule in rules for delayed in delayed_names]
+    figure = files.figure(10, 3.6 * len(rules_and_delayed))
+    panels = figure.subplots(len(rules_and_delayed), 2, squeeze=False)
+    for (rule, delayed), (time_panel, loss_panel) in zip(rules_and_delayed, panels, strict=True):
+        of_rule = [r for r in results if r.outcome.scheme.rule == rule]
+        shown_results = [r for r in of_rule if r.outcome.case.delayed in (delayed, "none")]
+        _draw_line_of_each_delay(time_panel, shown_results, "relative_time")
+        _draw_line_of_each_delay(loss_panel, shown_results, "points_lost")
+        time_panel.set(title=f"{rule}, {delayed}", ylabel="time / time without delay")
+        loss_panel.set(ylabel="accuracy lost (points)")
+        time_panel.axhline(factor, color="grey", linestyle="--", linewidth=0.8)
+        loss_panel.axhline(points, color="grey", linestyle="--", linewidth=0.8)
+        time_panel.legend(fontsize="small", title="delay")
     star = Line2D(
         [], [], color="black", marker="*", linestyle="", markersize=13, label="chosen by progressive grouping"
     )
@@ -38,22 +40,23 @@ def groups(results: Sequence[Relative], factor: float, points: float, path: Path
     files.write_figure(path, figure)
 
 
-def _lines(panel: Axes, results: Sequence[Relative], value: str) -> None:
-    """Draws a value of the outcomes against the number of groups: a line with error bars for each delay."""
+def _draw_line_of_each_delay(panel: Axes, results: Sequence[Relative], field: str) -> None:
+    """Draws a field of the results against the number of groups: a line with error bars for each delay."""
     delays = sorted({r.outcome.case.delay for r in results})
     for i, delay in enumerate(delays):
         colour = f"C{i}"
         of_delay = [r for r in results if r.outcome.case.delay == delay]
-        fixed = [r for r in of_delay if r.outcome.scheme.groups]
-        values = np.array([getattr(r, value) for r in fixed])
+        fixed = [r for r in of_delay if not r.is_progressive]
+        values = np.array([getattr(r, field) for r in fixed])  # [results, seeds]
         error = values.std(axis=1, ddof=1) if values.shape[1] > 1 else None
-        at = [r.outcome.scheme.groups for r in fixed]
-        panel.errorbar(at, values.mean(axis=1), error, color=colour, marker="o", capsize=2, label=f"{delay:g} %")
-        for r in of_delay:
-            if not r.outcome.scheme.groups:
-                panel.plot(r.outcome.chosen.mean(), getattr(r, value).mean(), "*", color=colour, markersize=13)
+        num_groups = [r.num_groups for r in fixed]
+        means = values.mean(axis=1)
+        panel.errorbar(num_groups, means, error, color=colour, marker="o", capsize=2, label=f"{delay:g} %")
+        for progressive in (r for r in of_delay if r.is_progressive):
+            mean_chosen, mean = progressive.outcome.chosen.mean(), getattr(progressive, field).mean()
+            panel.plot(mean_chosen, mean, "*", color=colour, markersize=13)
     panel.set_xscale("log", base=2)
-    counts = sorted({r.outcome.scheme.groups for r in results if r.outcome.scheme.groups})
-    panel.set_xticks(counts, list(map(str, counts)))
+    tick_numbers = sorted({r.num_groups for r in results if not r.is_progressive})
+    panel.set_xticks(tick_numbers, list(map(str, tick_numbers)))
     panel.set_xlabel("groups")
     panel.grid(alpha=0.25, linewidth=0.6)

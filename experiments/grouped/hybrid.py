@@ -46,9 +46,9 @@ def hybrid_groups(
     for name in (hybrid, synchronous, *others):
         _validate.choice("a scheme that is compared", name, results.schemes)
     all_claims = [_faster(results, hybrid, synchronous), _as_accurate(results, hybrid, synchronous, points)]
-    asked = [_faster(results, hybrid, other) for other in others]
-    asked += [_less_waiting(results, hybrid, other) for other in (synchronous, *others)]
-    all_claims += [claim._replace(text=f"Asked by us: {claim.text[0].lower()}{claim.text[1:]}") for claim in asked]
+    own_claims = [_faster(results, hybrid, other) for other in others]
+    own_claims += [_less_waiting(results, hybrid, other) for other in (synchronous, *others)]
+    all_claims += [claim._replace(text=f"Asked by us: {claim.text[0].lower()}{claim.text[1:]}") for claim in own_claims]
     if processes.is_first():
         files.write_text(out / "claims.md", f"# Claims\n\n{claims.markdown(all_claims)}\n\n{NOTES}")
         progress.show(analysis.rich_table("Claims, and the means over seeds", claims.HEADS, claims.lines(all_claims)))
@@ -60,30 +60,42 @@ def _faster(results: analysis.Results, hybrid: str, other: str) -> Claim:
     times, other_times = (analysis.reach_times(results, name) for name in (hybrid, other))
     target = results.facts["target"]
     text = f"Less time to {target['metric']} {target['value']:g} than {other}"
-    both_reached = np.isfinite(times) & np.isfinite(other_times)
-    if not both_reached.all():
-        reached, other_reached = np.isfinite(times).sum(), np.isfinite(other_times).sum()
-        ours = f"reached by {reached} and {other_reached} of {both_reached.size} seeds"
-        return Claim(text=text, ours=ours, spread="-", holds=bool(reached > other_reached), explanation=ours)
-    return claims.at_most(text, times / other_times, 1.0, "times the time")
+    num_reached, num_other_reached = np.isfinite(times).sum(), np.isfinite(other_times).sum()
+    have_all_reached = num_reached == num_other_reached == times.size
+    if not have_all_reached:
+        ours = f"reached by {num_reached} and {num_other_reached} of {times.size} seeds"
+        holds = bool(num_reached > num_other_reached)
+        return Claim(text=text, ours=ours, spread="-", holds=holds, explanation=ours)
+    return claims.at_most(text, times / other_times, limit=1.0, unit="times the time")
 
 
 def _as_accurate(results: analysis.Results, hybrid: str, other: str, points: float) -> Claim:
-    name = results.facts["target"]["metric"]
-    final, other_final = (np.array([seed[name][-1] for seed in results.seeds(s)]) for s in (hybrid, other))
+    metric = results.facts["target"]["metric"]
+    final_values, other_final_values = (_final_values(results, scheme, metric) for scheme in (hybrid, other))
     sign = 1 if results.facts["target"]["higher_is_better"] else -1
-    text = f"Correctness kept: at most {points:g} points of {name} less in the end than {other}"
-    less = 100 * sign * (other_final - final)
-    claim = claims.at_most(text, less, points, "points less")
-    return claim if less.mean() >= 0 else claim._replace(ours=f"{claims.rounded(-less.mean(), 2)} points more")
+    text = f"Correctness kept: at most {points:g} points of {metric} less in the end than {other}"
+    points_less = 100 * sign * (other_final_values - final_values)
+    claim = claims.at_most(text, points_less, limit=points, unit="points less")
+    if points_less.mean() >= 0:
+        return claim
+    return claim._replace(ours=f"{claims.rounded(-points_less.mean(), 2)} points more")
 
 
 def _less_waiting(results: analysis.Results, hybrid: str, other: str) -> Claim:
-    waiting, other_waiting = (np.array([seed["waiting"][-1] for seed in results.seeds(s)]) for s in (hybrid, other))
-    shares = f"{100 * waiting.mean():.0f} % against {100 * max(0.0, other_waiting.mean()):.0f} %"
-    text = f"No more waiting than {other}"
-    spread, holds = claims.spread(100 * (waiting - other_waiting), 1), bool(waiting.mean() <= other_waiting.mean())
-    return Claim(text=text, ours=shares, spread=spread, holds=holds, explanation=shares)
+    waiting, other_waiting = (_final_values(results, scheme, "waiting") for scheme in (hybrid, other))
+    percents = f"{100 * waiting.mean():.0f} % against {100 * max(0.0, other_waiting.mean()):.0f} %"
+    return Claim(
+        text=f"No more waiting than {other}",
+        ours=percents,
+        spread=claims.spread(100 * (waiting - other_waiting), 1),
+        holds=bool(waiting.mean() <= other_waiting.mean()),
+        explanation=percents,
+    )
+
+
+def _final_values(results: analysis.Results, scheme: str, column: str) -> np.ndarray:
+    """float[S]: the last value of a column for each seed of a scheme."""
+    return np.array([seed[column][-1] for seed in results.seeds(scheme)])
 
 
 NOTES = """\

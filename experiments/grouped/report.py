@@ -10,7 +10,7 @@ import numpy as np
 
 from experiments.grouped import claims as claim
 from experiments.grouped.claims import Claim
-from experiments.grouped.training import Outcome
+from experiments.grouped.training import Case, Outcome
 from gcjax import analysis
 from gcjax.tables import RichTable
 
@@ -23,89 +23,109 @@ class Relative(NamedTuple):
 
     Attributes:
       outcome: what it was.
-      time: float[S], 1 is the time without delay.
-      lost: float[S] percentage points of accuracy.
+      relative_time: float[S], 1 is the time without delay.
+      points_lost: float[S] percentage points of accuracy.
     """
 
     outcome: Outcome
-    time: np.ndarray
-    lost: np.ndarray
+    relative_time: np.ndarray
+    points_lost: np.ndarray
 
-    def good(self, factor: float, points: float) -> bool:
+    @property
+    def num_groups(self) -> int:
+        """The number of groups; 0 where progressive grouping chooses it."""
+        return self.outcome.scheme.groups
+
+    @property
+    def is_progressive(self) -> bool:
+        """Whether progressive grouping chose the number of groups."""
+        return not self.num_groups
+
+    def is_within_limits(self, factor: float, points: float) -> bool:
         """Whether the mean time and the mean loss of accuracy are within their limits."""
-        return bool(self.time.mean() <= factor and self.lost.mean() <= points)
+        return bool(self.relative_time.mean() <= factor and self.points_lost.mean() <= points)
 
 
 def relative(outcomes: Sequence[Outcome]) -> list[Relative]:
     """All outcomes against the first one, which has one group and no delay."""
-    first = outcomes[0]
-    return [Relative(o, o.time / first.time, 100 * (first.accuracy - o.accuracy)) for o in outcomes]
+    reference = outcomes[0]
+    return [Relative(o, o.time / reference.time, 100 * (reference.accuracy - o.accuracy)) for o in outcomes]
 
 
 def claims(results: Sequence[Relative], factor: float, points: float) -> list[Claim]:
     """The claims of Basu et al. 2018, as far as these runs are about them."""
-    fixed = [r for r in results if r.outcome.scheme.groups]
-    progressive = [r for r in results if not r.outcome.scheme.groups]
-    late = f"within {100 * (factor - 1):.0f} % of the time without delay"
+    fixed = [r for r in results if not r.is_progressive]
+    progressive = [r for r in results if r.is_progressive]
     claims = [
-        claim.at_most(f"{_where(r.outcome)}: progressive grouping finishes {late}", r.time, factor, "times the time")
+        _claim_of_finishing_soon(r, factor)
         for r in progressive
         if r.outcome.case.delay > LARGE and len(r.outcome.case.workers) == 1
     ]
-    for what, group in (("progressive grouping", progressive), ("every number of groups", fixed)):
-        if group:
-            worst = max(group, key=lambda r: r.lost.mean())
-            text = f"Accuracy lost against no delay at most {points:g} points: {what}, every delay"
-            claims.append(claim.at_most(text, worst.lost, points, f"points ({_name(worst)})"))
-    claims.append(_limited(fixed, points))
+    results_by_words = {"progressive grouping": progressive, "every number of groups": fixed}
+    for words, results_of_words in results_by_words.items():
+        if results_of_words:
+            worst = max(results_of_words, key=lambda r: r.points_lost.mean())
+            text = f"Accuracy lost against no delay at most {points:g} points: {words}, every delay"
+            claims.append(claim.at_most(text, worst.points_lost, points, f"points ({_setting_in_words(worst)})"))
+    claims.append(_claim_that_accuracy_limits_groups(fixed, points))
     for rule in dict.fromkeys(r.outcome.scheme.rule for r in fixed):
-        claims += _few_stragglers([r for r in fixed if r.outcome.scheme.rule == rule], factor, points)
+        claims += _claims_on_few_stragglers([r for r in fixed if r.outcome.scheme.rule == rule], factor, points)
     return claims
 
 
-def _limited(fixed: Sequence[Relative], points: float) -> Claim:
+def _claim_of_finishing_soon(result: Relative, factor: float) -> Claim:
+    """The claim that progressive grouping takes no more than a factor of the time without delay."""
+    limit_in_words = f"within {100 * (factor - 1):.0f} % of the time without delay"
+    text = f"{_delay_in_words(result.outcome.case)}: progressive grouping finishes {limit_in_words}"
+    return claim.at_most(text, result.relative_time, factor, "times the time")
+
+
+def _claim_that_accuracy_limits_groups(fixed: Sequence[Relative], points: float) -> Claim:
     """The claim that the permitted loss of accuracy limits the number of groups."""
-    most_groups = max(r.outcome.scheme.groups for r in fixed)
-    worst = max((r for r in fixed if r.outcome.scheme.groups == most_groups), key=lambda r: r.lost.mean())
-    ours = f"{worst.lost.mean():.2f} points with {most_groups} groups"
+    most_groups = max(r.num_groups for r in fixed)
+    worst = max((r for r in fixed if r.num_groups == most_groups), key=lambda r: r.points_lost.mean())
+    worst_mean = worst.points_lost.mean()
     return Claim(
         text=f"The permitted loss of accuracy, {points:g} points, limits the number of groups",
-        ours=ours, spread=claim.spread(worst.lost, 2), holds=bool(worst.lost.mean() > points),
-        explanation=f"even {most_groups} groups lose no more than is permitted, {worst.lost.mean():.2f} points",
-    )  # fmt: skip
+        ours=f"{worst_mean:.2f} points with {most_groups} groups",
+        spread=claim.spread(worst.points_lost, 2),
+        holds=bool(worst_mean > points),
+        explanation=f"even {most_groups} groups lose no more than is permitted, {worst_mean:.2f} points",
+    )
 
 
-def _few_stragglers(fixed: Sequence[Relative], factor: float, points: float) -> list[Claim]:
+def _claims_on_few_stragglers(fixed: Sequence[Relative], factor: float, points: float) -> list[Claim]:
     """Several delayed workers, with as many groups as one needs, and with as many as they need."""
     claims = []
     for case in dict.fromkeys(r.outcome.case for r in fixed if len(r.outcome.case.workers) > 1):
         in_case = [r for r in fixed if r.outcome.case == case]
-        first = in_case[0].outcome
-        alone = [r for r in fixed if len(r.outcome.case.workers) == 1 and r.outcome.case.delay == first.case.delay]
-        text = f"Few stragglers have little effect: {_where(first)}, {first.scheme.rule}"
-        enough = smallest(alone, factor, points)
-        if enough is not None:
-            same = next(r for r in in_case if r.outcome.scheme.groups == enough)
-            claims.append(_both_limits(f"{text}, {enough} groups, enough for one straggler", same, factor, points))
-        best = smallest(in_case, factor, points)
-        chosen = min(in_case, key=lambda r: r.time.mean() if best is None else abs(r.outcome.scheme.groups - best))
-        claims.append(
-            _both_limits(f"{text}, the best number of groups, {chosen.outcome.scheme.groups}", chosen, factor, points)
-        )
+        one_straggler = [r for r in fixed if len(r.outcome.case.workers) == 1 and r.outcome.case.delay == case.delay]
+        text = f"Few stragglers have little effect: {_delay_in_words(case)}, {in_case[0].outcome.scheme.rule}"
+        enough_for_one = smallest_number_of_groups(one_straggler, factor, points)
+        if enough_for_one is not None:
+            result = next(r for r in in_case if r.num_groups == enough_for_one)
+            text_for_one = f"{text}, {enough_for_one} groups, enough for one straggler"
+            claims.append(_claim_within_both_limits(text_for_one, result, factor, points))
+        enough = smallest_number_of_groups(in_case, factor, points)
+        fastest = min(in_case, key=lambda r: r.relative_time.mean())
+        best = fastest if enough is None else next(r for r in in_case if r.num_groups == enough)
+        text_for_best = f"{text}, the best number of groups, {best.num_groups}"
+        claims.append(_claim_within_both_limits(text_for_best, best, factor, points))
     return claims
 
 
-def _both_limits(text: str, result: Relative, factor: float, points: float) -> Claim:
-    ours = f"{result.time.mean():.2f} times the time, {claim.rounded(result.lost.mean(), 2)} points lost"
-    spread = f"{claim.spread(result.time, 2)}, {claim.spread(result.lost, 2)}"
+def _claim_within_both_limits(text: str, result: Relative, factor: float, points: float) -> Claim:
+    mean_time, mean_loss = result.relative_time.mean(), result.points_lost.mean()
+    ours = f"{mean_time:.2f} times the time, {claim.rounded(mean_loss, 2)} points lost"
+    spread = f"{claim.spread(result.relative_time, 2)}, {claim.spread(result.points_lost, 2)}"
     limits = f"{ours}, the limits being {factor:.2f} and {points:.2f}"
-    return Claim(text=text, ours=ours, spread=spread, holds=result.good(factor, points), explanation=limits)
+    return Claim(text=text, ours=ours, spread=spread, holds=result.is_within_limits(factor, points), explanation=limits)
 
 
-def smallest(results: Sequence[Relative], factor: float, points: float) -> int | None:
+def smallest_number_of_groups(results: Sequence[Relative], factor: float, points: float) -> int | None:
     """The smallest number of groups with which the means are within the limits; None if there is none."""
-    good = [r.outcome.scheme.groups for r in results if r.good(factor, points)]
-    return min(good) if good else None
+    is_within_limits = [r.num_groups for r in results if r.is_within_limits(factor, points)]
+    return min(is_within_limits) if is_within_limits else None
 
 
 def table(claims: Sequence[Claim]) -> RichTable:
@@ -116,85 +136,101 @@ def table(claims: Sequence[Claim]) -> RichTable:
 def markdown(results: Sequence[Relative], claims: Sequence[Claim], facts: dict[str, Any]) -> str:
     """All tables as a Markdown page."""
     factor, points = facts["factor"], facts["points"]
-    sections = {
+    text_of_head = {
         "Claims": claim.markdown(claims),
         "The smallest number of groups that is good enough": _smallest_table(results, factor, points),
-        **({"Progressive grouping": chosen} if (chosen := _progressive_table(results, factor, points)) else {}),
-        "All numbers of groups": _grid(results, factor, points),
+        "Progressive grouping": _progressive_table(results, factor, points),
+        "All numbers of groups": _table_of_all_numbers(results, factor, points),
     }
-    heads = ["# Groups under delays"] + [f"## {head}\n\n{text}" for head, text in sections.items()]
-    return "\n\n".join([*heads, NOTES.format(**facts)])
+    sections = [f"## {head}\n\n{text}" for head, text in text_of_head.items() if text]
+    return "\n\n".join(["# Groups under delays", *sections, NOTES.format(**facts)])
 
 
 def _smallest_table(results: Sequence[Relative], factor: float, points: float) -> str:
     """One line a rule and delay; the spread is the range over seeds."""
     heads = ["delayed", "delay (%)", "rule", "claim", "ours", "spread over seeds", "time", "points lost"]
-    lines, fixed = [], [r for r in results if r.outcome.scheme.groups]
+    limits = f"some number within {factor:g} times and {points:g} points"
+    lines, fixed = [], [r for r in results if not r.is_progressive]
     for rule, case in dict.fromkeys((r.outcome.scheme.rule, r.outcome.case) for r in fixed):
         in_case = [r for r in fixed if (r.outcome.scheme.rule, r.outcome.case) == (rule, case)]
-        best = smallest(in_case, factor, points)
-        each = [smallest(_one_seed(in_case, s), factor, points) for s in range(in_case[0].time.size)]
-        ranged = sorted({n for n in each if n is not None})
-        spread = f"{ranged[0]} to {ranged[-1]}" if len(ranged) > 1 else f"{ranged[0]}" if ranged else "none"
-        spread += f" (none for {each.count(None)} seeds)" if ranged and None in each else ""
-        chosen = next((r for r in in_case if r.outcome.scheme.groups == best), None)
-        shown = ["-", "-"] if chosen is None else [f"{chosen.time.mean():.2f}", claim.rounded(chosen.lost.mean(), 2)]
-        limit = f"some number within {factor:g} times and {points:g} points"
-        lines.append([*_case(in_case[0].outcome), rule, limit, "none" if best is None else str(best), spread, *shown])
+        smallest = smallest_number_of_groups(in_case, factor, points)
+        num_seeds = in_case[0].relative_time.size
+        smallest_of_seeds = [
+            smallest_number_of_groups(_results_of_seed(in_case, seed), factor, points) for seed in range(num_seeds)
+        ]
+        result = next((r for r in in_case if r.num_groups == smallest), None)
+        mean_cells = ["-", "-"]
+        if result is not None:
+            mean_cells = [f"{result.relative_time.mean():.2f}", claim.rounded(result.points_lost.mean(), 2)]
+        smallest_text = "none" if smallest is None else str(smallest)
+        seeds_text = _numbers_of_seeds_text(smallest_of_seeds)
+        lines.append([*_delay_cells(case), rule, limits, smallest_text, seeds_text, *mean_cells])
     return analysis.markdown_table(heads, lines)
 
 
-def _one_seed(results: Sequence[Relative], seed: int) -> list[Relative]:
-    return [r._replace(time=r.time[seed : seed + 1], lost=r.lost[seed : seed + 1]) for r in results]
+def _numbers_of_seeds_text(numbers: Sequence[int | None]) -> str:
+    """The range of the numbers of groups that seeds come to, and how many come to none."""
+    known = sorted({number for number in numbers if number is not None})
+    if not known:
+        return "none"
+    range_text = f"{known[0]} to {known[-1]}" if len(known) > 1 else f"{known[0]}"
+    return range_text + (f" (none for {numbers.count(None)} seeds)" if None in numbers else "")
+
+
+def _results_of_seed(results: Sequence[Relative], seed: int) -> list[Relative]:
+    own = slice(seed, seed + 1)
+    return [r._replace(relative_time=r.relative_time[own], points_lost=r.points_lost[own]) for r in results]
 
 
 def _progressive_table(results: Sequence[Relative], factor: float, points: float) -> str:
-    heads = ["delayed", "delay (%)", "groups chosen", *_LIMITED]
-    progressive = [r for r in results if not r.outcome.scheme.groups]
-    lines = [[*_case(r.outcome), _range(r.outcome.chosen), *_cells(r, factor, points)] for r in progressive]
+    heads = ["delayed", "delay (%)", "groups chosen", *_LIMIT_HEADS]
+    progressive = [r for r in results if r.is_progressive]
+    lines = [
+        [*_delay_cells(r.outcome.case), _range_text(r.outcome.chosen), *_limit_cells(r, factor, points)]
+        for r in progressive
+    ]
     return analysis.markdown_table(heads, lines) if lines else ""
 
 
-_LIMITED = (
+_LIMIT_HEADS = (
     *("claim: time", "ours", "spread over seeds"),
     *("claim: points lost", "ours", "spread over seeds", "both hold", "waiting"),
 )
 
 
-def _grid(results: Sequence[Relative], factor: float, points: float) -> str:
-    heads = ["delayed", "delay (%)", "rule", "groups", *_LIMITED]
-    fixed = [r for r in results if r.outcome.scheme.groups]
+def _table_of_all_numbers(results: Sequence[Relative], factor: float, points: float) -> str:
+    heads = ["delayed", "delay (%)", "rule", "groups", *_LIMIT_HEADS]
+    fixed = [r for r in results if not r.is_progressive]
     lines = [
-        [*_case(r.outcome), r.outcome.scheme.rule, str(r.outcome.scheme.groups), *_cells(r, factor, points)]
+        [*_delay_cells(r.outcome.case), r.outcome.scheme.rule, str(r.num_groups), *_limit_cells(r, factor, points)]
         for r in fixed
     ]
     return analysis.markdown_table(heads, lines)
 
 
-def _cells(result: Relative, factor: float, points: float) -> list[str]:
-    time, lost = result.time, result.lost
-    return [
-        f"≤ {factor:g}", f"{time.mean():.3f}", claim.spread(time, 3),
-        f"≤ {points:g}", claim.rounded(lost.mean(), 2), claim.spread(lost, 2),
-        "yes" if result.good(factor, points) else "no",
-        f"{100 * max(0.0, result.outcome.waiting.mean()):.0f} %",
-    ]  # fmt: skip
+def _limit_cells(result: Relative, factor: float, points: float) -> list[str]:
+    time_cells = [f"≤ {factor:g}", f"{result.relative_time.mean():.3f}", claim.spread(result.relative_time, 3)]
+    mean_loss = claim.rounded(result.points_lost.mean(), 2)
+    loss_cells = [f"≤ {points:g}", mean_loss, claim.spread(result.points_lost, 2)]
+    waiting_percent = 100 * max(0.0, result.outcome.waiting.mean())
+    holds = "yes" if result.is_within_limits(factor, points) else "no"
+    return [*time_cells, *loss_cells, holds, f"{waiting_percent:.0f} %"]
 
 
-def _case(outcome: Outcome) -> list[str]:
-    return [outcome.case.delayed, f"{outcome.case.delay:g}"]
+def _delay_cells(case: Case) -> list[str]:
+    return [case.delayed, f"{case.delay:g}"]
 
 
-def _where(outcome: Outcome) -> str:
-    return f"{outcome.case.delayed} delayed by {outcome.case.delay:g} %" if outcome.case.delay else "nobody delayed"
+def _delay_in_words(case: Case) -> str:
+    return f"{case.delayed} delayed by {case.delay:g} %" if case.delay else "nobody delayed"
 
 
-def _name(result: Relative) -> str:
-    outcome = result.outcome
-    return f"{outcome.scheme.rule}, groups: {outcome.scheme.groups or 'progressive'}, {_where(outcome)}"
+def _setting_in_words(result: Relative) -> str:
+    rule, case = result.outcome.scheme.rule, result.outcome.case
+    return f"{rule}, groups: {result.num_groups or 'progressive'}, {_delay_in_words(case)}"
 
 
-def _range(values: np.ndarray) -> str:
+def _range_text(values: np.ndarray) -> str:
     low, high = values.min(), values.max()
     return str(low) if low == high else f"{low} to {high}"
 

@@ -76,76 +76,87 @@ def conditions(
     cases: Iterable[Case], stragglers: StragglerModel, network: Network | Links | None
 ) -> dict[str, study.Condition]:
     """Conditions that differ in nothing but how long the units of delayed workers take."""
-    models = {case.name: scaled(stragglers, factor=1 + case.delay / 100, workers=case.workers) for case in cases}
-    return {name: study.Condition(model, network or Network()) for name, model in models.items()}
+    delayed_models = {
+        case.name: scaled(stragglers, factor=1 + case.delay / 100, workers=case.workers) for case in cases
+    }
+    return {name: study.Condition(model, network or Network()) for name, model in delayed_models.items()}
 
 
 def until_work(protocol: Protocol, num_units: int) -> Protocol:
     """The protocol, ending with the commit that brings the work committed by all workers to so many units."""
 
     def schedule(durations: jax.Array, network: Network) -> Schedule:
-        whole = protocol.schedule(durations, network)
-        work = jnp.where(whole.worker >= 0, whole.work, 0).sum(axis=1)
-        used = jnp.isfinite(whole.time) & (jnp.cumsum(work) - work < num_units)
-        return truncate(whole, num_commits=used.sum())
+        whole_schedule = protocol.schedule(durations, network)
+        work_of_commits = jnp.where(whole_schedule.worker >= 0, whole_schedule.work, 0).sum(axis=1)
+        is_commit = jnp.isfinite(whole_schedule.time)
+        work_before_commits = jnp.cumsum(work_of_commits) - work_of_commits
+        is_used = is_commit & (work_before_commits < num_units)
+        return truncate(whole_schedule, num_commits=is_used.sum())
 
     return protocol._replace(schedule=schedule)
 
 
-def check_work(name: str, schedule: Schedule, num_units: int, sampled: int) -> None:
+def check_work(name: str, schedule: Schedule, num_units: int, num_sampled: int) -> None:
     """Checks that all of the work is done in every run of a scheme.
 
     Args:
       name: of the scheme.
       schedule: of all runs.
       num_units: the work to commit, in units of all workers together.
-      sampled: units of each worker.
+      num_sampled: units of each worker.
 
     Raises:
       ValueError: if the sampled units do not last for the work.
     """
-    done = np.where(schedule.worker >= 0, schedule.work, 0).sum(axis=(1, 2)).min()
-    if done < num_units:
+    work_of_runs = np.where(schedule.worker >= 0, schedule.work, 0).sum(axis=(1, 2))
+    least_work = work_of_runs.min()
+    if least_work < num_units:
+        sampled_and_spare = 1.1 * num_sampled
+        enough_units = int(sampled_and_spare * num_units / max(least_work, 1)) + 1
         raise ValueError(
-            f"num_units must last for all of the work; {sampled} units a worker give {done} of {num_units} units of "
-            f"work in scheme '{name}'. Sample about {int(1.1 * sampled * num_units / max(done, 1)) + 1} units."
+            f"num_units must last for all of the work; {num_sampled} units a worker give {least_work} of {num_units} "
+            f"units of work in scheme '{name}'. Sample about {enough_units} units."
         )
 
 
 def outcomes(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequence[Case]) -> list[Outcome]:
     """An outcome for each scheme and case."""
-    rows, outcomes = study.final_rows(results), []
+    final_rows, outcomes = study.final_rows(results), []
     for scheme in schemes:
-        final_groups = np.array([num_final_groups(worker) for worker in results.runs[scheme.name].schedule.worker])
-        of_scheme = analysis.select(rows, rows["scheme"] == scheme.name)
+        worker_of_contribution = results.runs[scheme.name].schedule.worker  # int[R, E, C]
+        final_groups = np.array([num_final_groups(worker) for worker in worker_of_contribution])
+        rows_of_scheme = analysis.select(final_rows, final_rows["scheme"] == scheme.name)
         for case in cases:
-            in_case = of_scheme["condition"] == case.name
-            time, accuracy, waiting = (of_scheme[column][in_case] for column in ("end", "accuracy", "waiting"))
-            chosen = final_groups[in_case]
-            outcomes.append(Outcome(scheme, case, time=time, accuracy=accuracy, waiting=waiting, chosen=chosen))
+            is_of_case = rows_of_scheme["condition"] == case.name
+            rows = analysis.select(rows_of_scheme, is_of_case)
+            outcome = Outcome(
+                scheme, case, time=rows["end"], accuracy=rows["accuracy"], waiting=rows["waiting"],
+                chosen=final_groups[is_of_case],
+            )  # fmt: skip
+            outcomes.append(outcome)
     return outcomes
 
 
 def evaluations(results: study.StudyResults, schemes: Iterable[Scheme], cases: Sequence[Case]) -> Columns:
     """A row for every evaluation of every run, with its rule, groups and delay."""
-    tables, by_name = [], {case.name: case for case in cases}
+    tables, case_of_condition = [], {case.name: case for case in cases}
     for scheme in schemes:
         columns = results.columns(scheme.name)
-        row_cases = [by_name[condition] for condition in columns["condition"]]
-        labels = {
-            "rule": np.full(len(row_cases), scheme.rule, object),
-            "groups": np.full(len(row_cases), scheme.groups),
-            "delayed": np.array([case.delayed for case in row_cases], object),
-            "delay": np.array([case.delay for case in row_cases], object),
+        case_of_row = [case_of_condition[condition] for condition in columns["condition"]]
+        setting_columns = {
+            "rule": np.full(len(case_of_row), scheme.rule, object),
+            "groups": np.full(len(case_of_row), scheme.groups),
+            "delayed": np.array([case.delayed for case in case_of_row], object),
+            "delay": np.array([case.delay for case in case_of_row], object),
         }
-        rest = {key: column for key, column in columns.items() if key not in ("scheme", "condition", "numbers")}
-        tables.append({**labels, **rest})
+        kept = {name: column for name, column in columns.items() if name not in ("scheme", "condition", "numbers")}
+        tables.append({**setting_columns, **kept})
     return analysis.stack(tables)
 
 
 def num_final_groups(worker: np.ndarray) -> int:
     """The number of groups by who was in which commit last; `worker int[E, C]`."""
     commit, contribution = np.nonzero(worker >= 0)
-    last = np.zeros(worker.max() + 1, int)
-    np.maximum.at(last, worker[commit, contribution], commit)
-    return len(np.unique(last))
+    last_commit_of_worker = np.zeros(worker.max() + 1, int)
+    np.maximum.at(last_commit_of_worker, worker[commit, contribution], commit)
+    return len(np.unique(last_commit_of_worker))

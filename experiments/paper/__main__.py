@@ -28,7 +28,8 @@ def main() -> None:
         generate.kept(options.out, options.only, mode)  # now, not after the runs
     for name in options.only or [*runs.RUNS, *computed.COMPUTED]:
         print(f"{name} ({mode})", flush=True)
-        (runs if name in runs.RUNS else computed).ensure(name, options.runs, mode)
+        ensure_results = runs.ensure if name in runs.RUNS else computed.ensure
+        ensure_results(name, options.runs, mode)
     if options.write or not options.only:
         docs = options.docs if mode == "full" else None
         generate.write(options.runs, mode, options.out, only=options.only or (), docs=docs)

@@ -5,13 +5,13 @@ from typing import Any
 
 from experiments.paper import tex
 from experiments.paper.macros import Macros, fixed
-from experiments.paper.trained import Table
+from experiments.paper.trained import Tables
 from gcjax import registry
 
 Result = dict[str, Any]
 
 
-def identities(result: Result) -> tuple[Macros, Table]:
+def identities(result: Result) -> tuple[Macros, Tables]:
     """Of protocols that are another protocol for some of their parameters."""
     rows = result["rows"]
     macros = {
@@ -21,16 +21,18 @@ def identities(result: Result) -> tuple[Macros, Table]:
         "IdentityDraws": fixed(rows[0]["draws"]),
         "IdentityFailed": fixed(sum(row["draws"] - row["held"] for row in rows)),
     }
-    lines = [[tex.escape(r["name"]), f"{r['held']} of {r['draws']}", _gap(r["largest"])] for r in rows]
+    lines = [
+        [tex.escape(row["name"]), f"{row['held']} of {row['draws']}", _difference_text(row["largest"])] for row in rows
+    ]
     return macros, {"identities": tex.tabular("@{}lrr@{}", ["Identity", "Held", "Largest difference"], lines)}
 
 
-def _gap(value: float) -> str:
+def _difference_text(difference: float) -> str:
     """A difference of times."""
-    return "0" if value == 0 else rf"${value:.0e}$"
+    return "0" if difference == 0 else rf"${difference:.0e}$"
 
 
-def wavefronts(result: Result) -> tuple[Macros, Table]:
+def wavefronts(result: Result) -> tuple[Macros, Tables]:
     """Of the gradients that can be computed at once."""
     by_name = {row["name"]: row for row in result["rows"]}
     macros = {
@@ -42,19 +44,19 @@ def wavefronts(result: Result) -> tuple[Macros, Table]:
         "WaveGroupVersions": fixed(by_name["groups of four"]["versions"]),
     }
     lines = [
-        [tex.escape(r["name"]), fixed(r["commits"]), fixed(r["gradients"]), fixed(r["wavefronts"]), f"{r['width']:.1f}",
-         f"{r['staleness']:.1f}", fixed(r["versions"])]
-        for r in result["rows"]
+        [tex.escape(row["name"]), fixed(row["commits"]), fixed(row["gradients"]), fixed(row["wavefronts"]),
+         f"{row['width']:.1f}", f"{row['staleness']:.1f}", fixed(row["versions"])]
+        for row in result["rows"]
     ]  # fmt: skip
     heads = ["Protocol", "Commits", "Gradients", "Wavefronts", "Width", "Staleness", "Versions"]
     return macros, {"wavefronts": tex.tabular("@{}lrrrrrr@{}", heads, lines)}
 
 
-def specifications(result: Result) -> tuple[Macros, Table]:
+def specifications(result: Result) -> tuple[Macros, Tables]:
     """Of the specifications, each on a small instance."""
     rows = result["rows"]
-    eager = next(row for row in rows if row["name"] == "worker_busy_eager")
-    large = result["large"]["eight workers"]
+    eager_worker_busy = next(row for row in rows if row["name"] == "worker_busy_eager")
+    large_instance = result["large"]["eight workers"]
     macros = {
         "SpecFewest": fixed(min(row["workers"] for row in rows)),
         "SpecMost": fixed(max(row["workers"] for row in rows)),
@@ -62,14 +64,16 @@ def specifications(result: Result) -> tuple[Macros, Table]:
         "SpecHold": fixed(sum(row["holds"] for row in rows)),
         "SpecBroken": fixed(sum(not row["holds"] for row in rows)),
         "SpecComposed": fixed(sum(row["by_composition"] for row in rows)),
-        "SpecEagerSteps": fixed(eager["steps"]),
-        "SpecLargeWorkers": fixed(large["workers"]),
-        "SpecLargeStates": fixed(large["product"]),
+        "SpecEagerSteps": fixed(eager_worker_busy["steps"]),
+        "SpecLargeWorkers": fixed(large_instance["workers"]),
+        "SpecLargeStates": fixed(large_instance["product"]),
     }
-    cells = [[rf"\texttt{{{tex.escape(row['name'])}}}", *_spec_cells(row)] for row in rows]
-    half = -(-len(cells) // 2)
-    lines = [[*left, *right] for left, right in zip_longest(cells[:half], cells[half:], fillvalue=[""] * 4)]
     heads = ["Specification", "Alone", "Together", "Verdict"]
+    lines = [[rf"\texttt{{{tex.escape(row['name'])}}}", *_spec_cells(row)] for row in rows]
+    lines_of_left_half = -(-len(lines) // 2)
+    left_half, right_half = lines[:lines_of_left_half], lines[lines_of_left_half:]
+    empty_line = [""] * len(heads)
+    lines = [[*left, *right] for left, right in zip_longest(left_half, right_half, fillvalue=empty_line)]
     return macros, {"specifications": tex.tabular("@{}lrrl@{\\qquad}lrrl@{}", heads * 2, lines)}
 
 
@@ -79,7 +83,7 @@ def _spec_cells(row: Result) -> list[str]:
     return [*(fixed(row[name]) for name in ("alone", "product")), verdict]
 
 
-def laws(result: Result) -> tuple[Macros, Table]:
+def laws(result: Result) -> tuple[Macros, Tables]:
     """Of the laws of the algebra on random commands."""
     return {
         "LawStates": fixed(result["states"]),
@@ -96,52 +100,61 @@ SORTS = {"newer version": "Newer version", "missing": "Missing", "early": "Early
 """Sort of damage -> the head of its column."""
 
 
-def validation(result: Result) -> tuple[Macros, Table]:
+def validation(result: Result) -> tuple[Macros, Tables]:
     """Of runs held against their promises, and of damaged records."""
     rows = result["rows"]
-    caught = {sort: [sum(row[sort][i] for row in rows) for i in (0, 1)] for sort in SORTS}
-    total = [sum(each[i] for each in caught.values()) for i in (0, 1)]
+    caught_and_damaged = [row[sort] for sort in SORTS for row in rows]  # a pair of numbers for each
+    num_caught = sum(caught for caught, _ in caught_and_damaged)
+    num_damaged = sum(damaged for _, damaged in caught_and_damaged)
+    _, damaged_per_sort = rows[0]["early"]
     macros = {
         "ValidWorkers": fixed(result["workers"]),
         "ValidProtocols": fixed(len(rows)),
         "ValidKept": fixed(sum(row["keeps"] for row in rows)),
-        "ValidDamaged": fixed(total[1]),
-        "ValidCaught": fixed(total[0]),
-        "ValidMissed": fixed(total[1] - total[0]),
+        "ValidDamaged": fixed(num_damaged),
+        "ValidCaught": fixed(num_caught),
+        "ValidMissed": fixed(num_damaged - num_caught),
         "ValidExplained": fixed(sum(row["explained"] for row in rows)),
-        "ValidPerSort": fixed(rows[0]["early"][1]),
+        "ValidPerSort": fixed(damaged_per_sort),
     }
-    lines = [
-        [tex.escape(r["name"]), fixed(r["events"]), "yes" if r["keeps"] else "no", *(f"{r[s][0]}" for s in SORTS)]
-        for r in rows
-    ]
+    lines = []
+    for row in rows:
+        caught_cells = [f"{caught}" for caught, _ in (row[sort] for sort in SORTS)]
+        keeps = "yes" if row["keeps"] else "no"
+        lines.append([tex.escape(row["name"]), fixed(row["events"]), keeps, *caught_cells])
     heads = ["Protocol", "Steps", "Keeps", *SORTS.values()]
     return macros, {"validation": tex.tabular("@{}lrlrrrr@{}", heads, lines)}
 
 
-def speed(result: Result) -> tuple[Macros, Table]:
+def speed(result: Result) -> tuple[Macros, Tables]:
     """Of ratios of two things in one process."""
-    asp, bsp, loop, second = (row["value"] for row in result["rows"])
-    return {"SpeedAsp": asp, "SpeedBsp": bsp, "SpeedLoop": loop, "SpeedCompiled": second}, {}
+    asp_ratio, bsp_ratio, loop_ratio, compiled_ratio = (row["value"] for row in result["rows"])
+    return {
+        "SpeedAsp": asp_ratio,
+        "SpeedBsp": bsp_ratio,
+        "SpeedLoop": loop_ratio,
+        "SpeedCompiled": compiled_ratio,
+    }, {}
 
 
-def schedule_speed(result: Result) -> tuple[Macros, Table]:
+def schedule_speed(result: Result) -> tuple[Macros, Tables]:
     """Of schedules alone."""
-    (small, first), *_, (large, last) = result["growth"]
-    units = result["workers"] * result["units"]
+    (fewest_workers, first_microseconds), *_, (most_workers, last_microseconds) = result["growth"]
+    units_of_all_workers = result["workers"] * result["units"]
+    nanoseconds_per_unit = 1e9 * result["seconds"] / units_of_all_workers
     return {
         "SpeedWorkers": fixed(result["workers"]),
         "SpeedUnits": fixed(result["units"]),
         "SpeedSchedule": f"{result['seconds']:.2f}",
-        "SpeedUnit": fixed(1e9 * result["seconds"] / units),
-        "SpeedQueueSmall": fixed(small),
-        "SpeedQueueFirst": f"{first:.1f}",
-        "SpeedQueueLarge": fixed(large),
-        "SpeedQueueLast": f"{last:.1f}",
+        "SpeedUnit": fixed(nanoseconds_per_unit),
+        "SpeedQueueSmall": fixed(fewest_workers),
+        "SpeedQueueFirst": f"{first_microseconds:.1f}",
+        "SpeedQueueLarge": fixed(most_workers),
+        "SpeedQueueLast": f"{last_microseconds:.1f}",
     }, {}
 
 
-def validation_speed(result: Result) -> tuple[Macros, Table]:
+def validation_speed(result: Result) -> tuple[Macros, Tables]:
     """Of a long schedule held against its promise."""
     return {
         "SpeedCheckWorkers": fixed(result["workers"]),
@@ -153,7 +166,9 @@ def validation_speed(result: Result) -> tuple[Macros, Table]:
 
 def registered() -> Macros:
     """How many schemes of each sort there are."""
-    names = {"Codes": "code", "Assignments": "assignment", "Protocols": "protocol", "Specifications": "specification",
-             "Stragglers": "straggler"}  # fmt: skip
+    kind_of_macro = {
+        "NumCodes": "code", "NumAssignments": "assignment", "NumProtocols": "protocol",
+        "NumSpecifications": "specification", "NumStragglers": "straggler",
+    }  # fmt: skip
     kinds = registry.own_kinds()
-    return {f"Num{name}": fixed(len(kinds[kind].entries)) for name, kind in names.items()}
+    return {macro: fixed(len(kinds[kind].entries)) for macro, kind in kind_of_macro.items()}

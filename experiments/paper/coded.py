@@ -8,7 +8,7 @@ import numpy as np
 
 from experiments.paper import tex
 from experiments.paper.macros import ROOT, Macros, binding, fixed, significant
-from experiments.paper.trained import Table
+from experiments.paper.trained import Tables
 from gcjax import files
 
 MODELS = ("constant speeds, exponential", "Markov slow spells", "Pareto, independent")
@@ -24,11 +24,13 @@ def code_rows(folder: Path) -> list[dict[str, Any]]:
     return rows
 
 
-def codes(folder: Path) -> tuple[Macros, Table]:
+def codes(folder: Path) -> tuple[Macros, Tables]:
     """Of all codes on the same workers."""
     rows, facts = code_rows(folder), json.loads((folder / "run.json").read_text())
-    by_name = {row["code"]: row for row in rows}
-    times = {name: [row[f"{model} time"] for model in MODELS] for name, row in by_name.items()}
+    row_of_code = {row["code"]: row for row in rows}
+    times_of_code = {code: [row[f"{model} time"] for model in MODELS] for code, row in row_of_code.items()}
+    is_never_decoded = [bool(np.isnan(times).all()) for times in times_of_code.values()]
+    exponential_time = {code: f"{times[0]:.2f}" for code, times in times_of_code.items()}
     macros = {
         "CodesWorkers": binding(ROOT / "configs/codes.gin", "n"),
         "CodesStragglers": fixed(facts["num_stragglers"]),
@@ -36,26 +38,27 @@ def codes(folder: Path) -> tuple[Macros, Table]:
         "CodesTrials": fixed(facts["num_trials"]),
         "CodesMasks": fixed(facts["num_masks"]),
         "CodesCount": fixed(len(rows)),
-        "CodesUncodedTime": f"{times['uncoded'][0]:.2f}",
-        "CodesPartialTime": f"{times['partial, L=1'][0]:.2f}",
-        "CodesMessagesTime": f"{times['UC-MMC'][0]:.2f}",
-        "CodesMessagesSent": significant(by_name["UC-MMC"]["sent"]),
-        "CodesCrcTime": f"{times['CRC'][0]:.2f}",
-        "CodesCrcWorst": significant(by_name["CRC"]["worst_condition"]),
-        "CodesCrcBfloat": significant(by_name["CRC"]["bfloat16_error"], 2),
-        "CodesHalfSent": significant(by_name["partial, L=2"]["sent"]),
-        "CodesHalfTime": f"{times['partial, L=2'][0]:.2f}",
-        "CodesNever": fixed(sum(bool(np.isnan(each).all()) for each in times.values())),
+        "CodesUncodedTime": exponential_time["uncoded"],
+        "CodesPartialTime": exponential_time["partial, L=1"],
+        "CodesMessagesTime": exponential_time["UC-MMC"],
+        "CodesMessagesSent": significant(row_of_code["UC-MMC"]["sent"]),
+        "CodesCrcTime": exponential_time["CRC"],
+        "CodesCrcWorst": significant(row_of_code["CRC"]["worst_condition"]),
+        "CodesCrcBfloat": significant(row_of_code["CRC"]["bfloat16_error"], 2),
+        "CodesHalfSent": significant(row_of_code["partial, L=2"]["sent"]),
+        "CodesHalfTime": exponential_time["partial, L=2"],
+        "CodesNever": fixed(sum(is_never_decoded)),
     }
     heads = ["Code", "Load", "Sent", "Mean", "Largest", "Constant", "Slow spells", "Pareto", "Typical", "Worst"]
-    above = [
+    group_heads = [
         r" & & & \multicolumn{2}{c}{error} & \multicolumn{3}{c}{time to an exact sum}"
         r" & \multicolumn{2}{c}{condition} \\"
     ]
-    return macros, {"codes": tex.tabular("@{}lrrrrrrrrr@{}", heads, [_code_row(row) for row in rows], above=above)}
+    lines = [_code_cells(row) for row in rows]
+    return macros, {"codes": tex.tabular("@{}lrrrrrrrrr@{}", heads, lines, above=group_heads)}
 
 
-def _code_row(row: dict[str, Any]) -> list[str]:
+def _code_cells(row: dict[str, Any]) -> list[str]:
     """The cells of one code."""
     errors = ["exact" if row[name] <= EXACT else f"{row[name]:.2g}" for name in ("mean_error", "worst_error")]
     times = ["never" if np.isnan(row[f"{model} time"]) else f"{row[f'{model} time']:.2f}" for model in MODELS]
@@ -73,32 +76,33 @@ def difference(row: dict[str, Any]) -> float:
     """z: ours less published, in standard deviations of that difference; NaN where nothing differs."""
     from experiments.partial_stragglers.report import Row
 
-    values: dict[str, Any] = {name: float("nan") if value is None else value for name, value in row.items()}
-    return Row(**values).difference
+    row_with_nans: dict[str, Any] = {name: float("nan") if value is None else value for name, value in row.items()}
+    return Row(**row_with_nans).difference
 
 
-def approximate(folder: Path) -> tuple[Macros, Table]:
+def approximate(folder: Path) -> tuple[Macros, Tables]:
     """Of the error against the deadline, beside what was published."""
     rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
-    shown = [row for row in rows if row["published"] or row["ours"] > EXACT]
-    original = [row for row in rows if row["scheme"] == "original"]
-    late = max(original, key=lambda row: row["deadline"])
-    sizes = [abs(z) for z in map(difference, shown) if np.isfinite(z)]
+    config = ROOT / "configs/partial_stragglers/approximate.gin"
+    rows_with_errors = [row for row in rows if row["published"] or row["ours"] > EXACT]
+    original_rows = [row for row in rows if row["scheme"] == "original"]
+    latest_row = max(original_rows, key=lambda row: row["deadline"])
+    absolute_zs = [abs(z) for z in map(difference, rows_with_errors) if np.isfinite(z)]
     macros = {
-        "RepWorkers": binding(ROOT / "configs/partial_stragglers/approximate.gin", "g1/random_regular.num_workers"),
-        "RepLoad": binding(ROOT / "configs/partial_stragglers/approximate.gin", "random_regular.load"),
+        "RepWorkers": binding(config, "g1/random_regular.num_workers"),
+        "RepLoad": binding(config, "random_regular.load"),
         "RepFailed": fixed(facts["num_failed"]),
         "RepTrials": fixed(facts["num_trials"]),
         "RepGraphs": fixed(facts["num_graphs"]),
-        "RepCompared": fixed(len(shown)),
-        "RepLargestZ": fixed(max(sizes), 1),
-        "RepLateDeadline": fixed(late["deadline"]),
-        "RepLatePublished": f"{late['published']:.3f}",
-        "RepLateOurs": f"{late['over_graphs']:.3f}",
-        "RepLateBetween": f"{late['between_graphs']:.3f}",
-        "RepLateError": f"{late['trials_error']:.3f}",
+        "RepCompared": fixed(len(rows_with_errors)),
+        "RepLargestZ": fixed(max(absolute_zs), 1),
+        "RepLateDeadline": fixed(latest_row["deadline"]),
+        "RepLatePublished": f"{latest_row['published']:.3f}",
+        "RepLateOurs": f"{latest_row['over_graphs']:.3f}",
+        "RepLateBetween": f"{latest_row['between_graphs']:.3f}",
+        "RepLateError": f"{latest_row['trials_error']:.3f}",
     }
-    return macros, {"errors": _reproduction_table(shown)}
+    return macros, {"errors": _reproduction_table(rows_with_errors)}
 
 
 def _reproduction_table(rows: list[dict[str, Any]]) -> str:
@@ -107,50 +111,42 @@ def _reproduction_table(rows: list[dict[str, Any]]) -> str:
     lines = []
     for row in rows:
         z = difference(row)
-        label = [str(row["num_blocks"]), row["scheme"], *([f"{row['deadline']:.0f}"] if has_deadline else [])]
-        values = [
-            _value(row[name]) for name in ("published", "ours", "standard_error", "over_graphs", "between_graphs")
-        ]
-        lines.append([*label, *values, "" if np.isnan(z) else f"${z:+.1f}$"])
-    heads = [
-        "$L$",
-        "Scheme",
-        *(["Deadline"] if has_deadline else []),
-        "Published",
-        "Ours",
-        "s.e.",
-        "Graphs",
-        "s.d.",
-        "$z$",
-    ]
+        deadline_cells = [f"{row['deadline']:.0f}"] if has_deadline else []
+        columns = ("published", "ours", "standard_error", "over_graphs", "between_graphs")
+        number_cells = [_number_text(row[column]) for column in columns]
+        z_text = "" if np.isnan(z) else f"${z:+.1f}$"
+        lines.append([str(row["num_blocks"]), row["scheme"], *deadline_cells, *number_cells, z_text])
+    deadline_heads = ["Deadline"] if has_deadline else []
+    heads = ["$L$", "Scheme", *deadline_heads, "Published", "Ours", "s.e.", "Graphs", "s.d.", "$z$"]
     return tex.tabular("@{}rl" + "r" * (len(heads) - 2) + "@{}", heads, lines)
 
 
-def _value(value: float | None) -> str:
+def _number_text(value: float | None) -> str:
     """A cell with four significant digits."""
     return "" if value is None else "0" if abs(value) < 1e-9 else f"{value:.4g}"
 
 
-def exact(folder: Path) -> tuple[Macros, Table]:
+def exact(folder: Path) -> tuple[Macros, Tables]:
     """Of completion times, beside what was published, and of random orders."""
     rows, facts = reproduction_rows(folder), json.loads((folder / "run.json").read_text())
-    orders = {order["draws"]: np.array(order["means"]) for order in facts["orders"] if order["num_blocks"] == 1}
-    cyclic = {
+    times_of_draws = {order["draws"]: np.array(order["means"]) for order in facts["orders"] if order["num_blocks"] == 1}
+    most_draws = max(times_of_draws)
+    time_of_setting = {
         (row["setting"], row["scheme"]): row["ours"] for row in facts["summary"] if row["num_blocks"] == 1
-    }  # fmt: skip
-    by_scheme = {row["scheme"]: row for row in rows}
+    }
+    time_of_scheme = {row["scheme"]: row["over_graphs"] for row in rows}
     macros = {
-        "RepOrders": fixed(len(orders[2])),
-        "RepDraws": fixed(max(orders)),
-        "RepOneDraw": f"{orders[1].mean():.3f}",
-        "RepTwoDraws": f"{orders[2].mean():.3f}",
-        "RepManyDraws": f"{orders[max(orders)].mean():.3f}",
-        "RepOrderSpread": f"{orders[2].std(ddof=1):.3f}",
-        "RepOriginalTime": f"{by_scheme['original']['over_graphs']:.2f}",
-        "RepPartialTime": f"{by_scheme['partial']['over_graphs']:.2f}",
+        "RepOrders": fixed(len(times_of_draws[2])),
+        "RepDraws": fixed(most_draws),
+        "RepOneDraw": f"{times_of_draws[1].mean():.3f}",
+        "RepTwoDraws": f"{times_of_draws[2].mean():.3f}",
+        "RepManyDraws": f"{times_of_draws[most_draws].mean():.3f}",
+        "RepOrderSpread": f"{times_of_draws[2].std(ddof=1):.3f}",
+        "RepOriginalTime": f"{time_of_scheme['original']:.2f}",
+        "RepPartialTime": f"{time_of_scheme['partial']:.2f}",
         "RepClaimedRatio": "2",
-        "RepRatio": f"{by_scheme['original']['over_graphs'] / by_scheme['partial']['over_graphs']:.2f}",
-        "RepCyclicFailed": f"{cyclic['cyclic', 'original']:.2f}",
-        "RepCyclicNone": f"{cyclic['cyclic, nobody fails', 'original']:.2f}",
+        "RepRatio": f"{time_of_scheme['original'] / time_of_scheme['partial']:.2f}",
+        "RepCyclicFailed": f"{time_of_setting['cyclic', 'original']:.2f}",
+        "RepCyclicNone": f"{time_of_setting['cyclic, nobody fails', 'original']:.2f}",
     }
     return macros, {"completion": _reproduction_table(rows)}

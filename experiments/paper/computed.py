@@ -66,8 +66,9 @@ def ensure(name: str, runs: Path, mode: str) -> Path:
     if path.exists():
         return path
     command = f"python -m experiments.paper --only {name}" + (" --quick" if mode == "quick" else "")
+    compute = getattr(COMPUTED[name], mode)
     with provenance.record(command, mode) as facts:
-        result = getattr(COMPUTED[name], mode)()
+        result = compute()
     facts["seed"] = 1 if name == "validation" else 0
     path.parent.mkdir(parents=True, exist_ok=True)
     files.write_text(path, json.dumps({"provenance": facts, "result": result}, indent=2) + "\n")

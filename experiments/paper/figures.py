@@ -47,13 +47,16 @@ def timelines(path: Path) -> None:
     network = stragglers.constant_network(latency=0.05, upload=0.1, download=0.1)
     figure = files.figure(WIDTH, 4.8)
     panels = figure.subplots(4, 2, sharex=True, sharey=True).ravel()
-    for panel, (name, make) in zip(panels, TIMELINES.items(), strict=True):
-        schedule = jax.tree.map(np.asarray, make()(durations, network))
-        _draw_timeline(panel, analysis.timeline_columns(name, schedule, np.asarray(durations), _SECONDS), schedule.time)
-        panel.set_title(name, loc="left", fontsize=_SMALL)
-    for panel in panels[-2:]:
+    for panel, (title, make_protocol) in zip(panels, TIMELINES.items(), strict=True):
+        protocol = make_protocol()
+        schedule = jax.tree.map(np.asarray, protocol(durations, network))
+        unit_columns = analysis.timeline_columns(title, schedule, np.asarray(durations), _SECONDS)
+        _draw_timeline(panel, unit_columns, schedule.time)
+        panel.set_title(title, loc="left", fontsize=_SMALL)
+    bottom_panels, left_panels = panels[-2:], panels[::2]
+    for panel in bottom_panels:
         panel.set_xlabel("virtual time (s)", fontsize=_SMALL)
-    for panel in panels[::2]:
+    for panel in left_panels:
         panel.set_ylabel("worker", fontsize=_SMALL)
     handles = [Patch(color=colour, label=state) for state, colour in _STATES.items()]
     figure.legend(handles=handles, loc="outside upper center", ncols=len(handles), frameon=False, fontsize=_SMALL)
@@ -68,51 +71,56 @@ def _draw_timeline(panel: Axes, units: analysis.store.Columns, commit_times: np.
     panel.set_yticks(range(_WORKERS))
     panel.tick_params(labelsize=_TINY)
     panel.spines[["top", "right", "left"]].set_visible(False)
-    is_cut = ~np.isfinite(units["finish"])
-    end = np.minimum(units["compute_end"], _SECONDS)
-    _bars(panel, units["worker"], units["compute_start"], np.where(is_cut, np.nan, end), _STATES["computing"])
-    _bars(panel, units["worker"], units["compute_start"], np.where(is_cut, end, np.nan), _STATES["cut off"])
-    colour = _STATES["sending, receiving"]
-    _bars(panel, units["worker"], units["start"], units["compute_start"], colour)
-    _bars(panel, units["worker"], units["send_start"], units["finish"], colour)
-    shown = commit_times[commit_times < _SECONDS]
+    is_cut_off = ~np.isfinite(units["finish"])
+    compute_end = np.minimum(units["compute_end"], _SECONDS)
+    end_if_finished, end_if_cut_off = (
+        np.where(is_cut_off, np.nan, compute_end),
+        np.where(is_cut_off, compute_end, np.nan),
+    )
+    _draw_bars(panel, units["worker"], units["compute_start"], end_if_finished, _STATES["computing"])
+    _draw_bars(panel, units["worker"], units["compute_start"], end_if_cut_off, _STATES["cut off"])
+    message_colour = _STATES["sending, receiving"]
+    _draw_bars(panel, units["worker"], units["start"], units["compute_start"], message_colour)
+    _draw_bars(panel, units["worker"], units["send_start"], units["finish"], message_colour)
+    shown_commit_times = commit_times[commit_times < _SECONDS]
     panel.axhspan(-1.1, -0.55, color="white")
-    panel.vlines(shown, -1.05, -0.6, color="black", linewidth=0.8)
+    panel.vlines(shown_commit_times, -1.05, -0.6, color="black", linewidth=0.8)
 
 
-def _bars(panel: Axes, worker: np.ndarray, begin: np.ndarray, end: np.ndarray, colour: str) -> None:
+def _draw_bars(panel: Axes, worker_of_bar: np.ndarray, begin: np.ndarray, end: np.ndarray, colour: str) -> None:
     """A bar for each interval that has a length."""
     with np.errstate(invalid="ignore"):
         is_drawn = np.isfinite(begin) & np.isfinite(end) & (end > begin)
-    for w in np.unique(worker[is_drawn]):
-        own = is_drawn & (worker == w)
-        spans = np.stack([begin[own], end[own] - begin[own]], axis=1).tolist()
-        panel.broken_barh(spans, (w - 0.4, 0.8), facecolor=colour, edgecolor="white", linewidth=0.3)
+    for worker in np.unique(worker_of_bar[is_drawn]):
+        is_own = is_drawn & (worker_of_bar == worker)
+        begins_and_lengths = np.stack([begin[is_own], end[is_own] - begin[is_own]], axis=1).tolist()
+        bottom_and_height = (worker - 0.4, 0.8)
+        panel.broken_barh(begins_and_lengths, bottom_and_height, facecolor=colour, edgecolor="white", linewidth=0.3)
 
 
 def loss(folder: Path, path: Path) -> None:
     """Loss and accuracy of the demo's schemes against virtual time: the mean over seeds."""
     results = analysis.load(folder)
     figure = files.figure(WIDTH, 2.7)
-    panels = figure.subplots(1, 2)
-    for panel, metric in zip(panels, ("train_loss", "accuracy"), strict=True):
+    loss_panel, accuracy_panel = figure.subplots(1, 2)
+    for panel, metric in ((loss_panel, "train_loss"), (accuracy_panel, "accuracy")):
         for scheme, style in styles(results, "train_loss").items():
-            grid, values = seed_curves(results, scheme, metric)
-            panel.plot(grid, values.mean(axis=0), label=scheme, **style | {"linewidth": 1.3})
+            times, values_of_seeds = seed_curves(results, scheme, metric)
+            panel.plot(times, values_of_seeds.mean(axis=0), label=scheme, **style | {"linewidth": 1.3})
         panel.set_xlabel("virtual time (s)", fontsize=_SMALL)
         panel.set_ylabel(metric.replace("_", " "), fontsize=_SMALL)
         panel.set_xlim(0, 200)
-        _plain(panel)
-    panels[0].set_yscale("log")
+        _style_panel(panel)
+    loss_panel.set_yscale("log")
     target = results.facts["target"]["value"]
-    panels[1].axhline(target, color="#444444", linewidth=0.8, linestyle=":")
-    panels[1].set_ylim(0.6, 1.0)
-    handles = panels[0].get_legend_handles_labels()[0]
+    accuracy_panel.axhline(target, color="#444444", linewidth=0.8, linestyle=":")
+    accuracy_panel.set_ylim(0.6, 1.0)
+    handles, _ = loss_panel.get_legend_handles_labels()
     figure.legend(handles=handles, loc="outside lower center", ncols=4, frameon=False, fontsize=_SMALL)
     write(path, figure)
 
 
-def _plain(panel: Axes) -> None:
+def _style_panel(panel: Axes) -> None:
     """Small letters, a light grid, no box."""
     panel.tick_params(labelsize=_TINY)
     panel.grid(alpha=0.25, linewidth=0.5)
@@ -122,25 +130,27 @@ def _plain(panel: Axes) -> None:
 def code_comparison(folder: Path, path: Path) -> None:
     """Time to an exact sum and error of every code."""
     rows = code_rows(folder)
-    places = np.arange(len(rows))
+    code_positions = np.arange(len(rows))
     figure = files.figure(WIDTH, 3.9)
-    times, errors = figure.subplots(1, 2, sharey=True)
-    for i, model in enumerate(MODELS):
-        values = [row[f"{model} time"] for row in rows]
-        times.plot(values, places, "osD"[i], color=COLOURS[i], markersize=3.5, label=model)
-    times.set_xscale("log")
-    times.set_xticks([1, 2, 5, 10, 15], ["1", "2", "5", "10", "15"])
-    times.minorticks_off()
-    times.set_xlabel("time to an exact sum (none: never)", fontsize=_SMALL)
-    mean, largest = ([row[name] for row in rows] for name in ("mean_error", "worst_error"))
-    errors.hlines(places, mean, largest, color="#888888", linewidth=1)
-    errors.plot(mean, places, "o", color=COLOURS[0], markersize=3.5, label="mean error")
-    errors.plot(largest, places, "o", color=COLOURS[1], markersize=5, fillstyle="none", label="largest error")
-    errors.set_xlabel("relative error, s workers gone", fontsize=_SMALL)
-    times.set_yticks(places, [row["code"] for row in rows])
-    times.invert_yaxis()
-    for panel in (times, errors):
-        _plain(panel)
+    time_panel, error_panel = figure.subplots(1, 2, sharey=True)
+    for model, marker, colour in zip(MODELS, "osD", COLOURS[: len(MODELS)], strict=True):
+        times = [row[f"{model} time"] for row in rows]
+        time_panel.plot(times, code_positions, marker, color=colour, markersize=3.5, label=model)
+    time_panel.set_xscale("log")
+    time_panel.set_xticks([1, 2, 5, 10, 15], ["1", "2", "5", "10", "15"])
+    time_panel.minorticks_off()
+    time_panel.set_xlabel("time to an exact sum (none: never)", fontsize=_SMALL)
+    mean_errors, largest_errors = [row["mean_error"] for row in rows], [row["worst_error"] for row in rows]
+    error_panel.hlines(code_positions, mean_errors, largest_errors, color="#888888", linewidth=1)
+    error_panel.plot(mean_errors, code_positions, "o", color=COLOURS[0], markersize=3.5, label="mean error")
+    error_panel.plot(
+        largest_errors, code_positions, "o", color=COLOURS[1], markersize=5, fillstyle="none", label="largest error"
+    )
+    error_panel.set_xlabel("relative error, s workers gone", fontsize=_SMALL)
+    time_panel.set_yticks(code_positions, [row["code"] for row in rows])
+    time_panel.invert_yaxis()
+    for panel in (time_panel, error_panel):
+        _style_panel(panel)
     figure.legend(loc="outside upper center", ncols=5, frameon=False, fontsize=_TINY, handletextpad=0.1)
     write(path, figure)
 
@@ -150,19 +160,21 @@ def errors_against_deadline(folder: Path, path: Path) -> None:
     rows = reproduction_rows(folder)
     figure = files.figure(WIDTH * 0.8, 2.6)
     panel = figure.subplots()
-    for i, (num_blocks, scheme) in enumerate(dict.fromkeys((row["num_blocks"], row["scheme"]) for row in rows)):
-        curve = [row for row in rows if (row["num_blocks"], row["scheme"]) == (num_blocks, scheme)]
-        deadline, ours, said = (
-            np.array([row[name] for row in curve], float) for name in ("deadline", "ours", "published")
+    blocks_and_schemes = dict.fromkeys((row["num_blocks"], row["scheme"]) for row in rows)
+    for i, (num_blocks, scheme) in enumerate(blocks_and_schemes):
+        colour = COLOURS[i]
+        rows_of_curve = [row for row in rows if (row["num_blocks"], row["scheme"]) == (num_blocks, scheme)]
+        deadline, ours, published = (
+            np.array([row[name] for row in rows_of_curve], float) for name in ("deadline", "ours", "published")
         )
-        visible = ours > 1e-9
+        is_visible, is_published_visible = ours > 1e-9, published > 0  # on a logarithmic axis
         label = f"L = {num_blocks}, {scheme}"
-        panel.plot(deadline[visible], ours[visible], "o-", color=COLOURS[i], markersize=3, linewidth=1.2, label=label)
-        panel.plot(deadline[said > 0], said[said > 0], "x", color=COLOURS[i], markersize=7)
+        panel.plot(deadline[is_visible], ours[is_visible], "o-", color=colour, markersize=3, linewidth=1.2, label=label)
+        panel.plot(deadline[is_published_visible], published[is_published_visible], "x", color=colour, markersize=7)
     panel.plot([], [], "x", color="#444444", markersize=7, label="published")
     panel.set_yscale("log")
     panel.set_xlabel("deadline (mean times of a chunk)", fontsize=_SMALL)
     panel.set_ylabel("mean error", fontsize=_SMALL)
-    _plain(panel)
+    _style_panel(panel)
     panel.legend(frameon=False, fontsize=_TINY)
     write(path, figure)

@@ -55,18 +55,32 @@ def _queued_ssp(staleness: int) -> Protocol:
 
 def commits(schedule: Schedule) -> list[tuple[float, list[tuple[int, ...]]]]:
     """The time of each commit and its contributions (worker, unit, version, work), sorted."""
-    columns = np.stack([np.asarray(x) for x in (schedule.worker, schedule.unit, schedule.version, schedule.work)], -1)
-    times = np.asarray(schedule.time)
-    rows = [sorted(tuple(map(int, part)) for part in commit if part[0] >= 0) for commit in columns]
-    return [(float(time), row) for time, row in zip(times, rows, strict=True) if np.isfinite(time)]
+    fields = (schedule.worker, schedule.unit, schedule.version, schedule.work)
+    contributions = np.stack([np.asarray(field) for field in fields], -1)  # int[E, C, 4]
+    contributions_of_commit = [
+        sorted(tuple(map(int, (worker, *others))) for worker, *others in commit if worker >= 0)
+        for commit in contributions
+    ]
+    commit_times = np.asarray(schedule.time)
+    return [
+        (float(time), contributions)
+        for time, contributions in zip(commit_times, contributions_of_commit, strict=True)
+        if np.isfinite(time)
+    ]
 
 
 def difference(one: Schedule, other: Schedule) -> float:
-    """The largest difference between the times of their commits; inf if the commits are not the same."""
-    ours, theirs = commits(one), commits(other)
-    if not ours or [parts for _, parts in ours] != [parts for _, parts in theirs]:
+    """The largest relative difference between the times of their commits; inf if the commits are not the same."""
+    commits_of_one, commits_of_other = commits(one), commits(other)
+    contributions_of_one = [contributions for _, contributions in commits_of_one]
+    contributions_of_other = [contributions for _, contributions in commits_of_other]
+    if not commits_of_one or contributions_of_one != contributions_of_other:
         return float("inf")
-    return max(abs(a - b) / max(b, 1.0) for (a, _), (b, _) in zip(ours, theirs, strict=True))
+    times_of_one, times_of_other = [time for time, _ in commits_of_one], [time for time, _ in commits_of_other]
+    return max(
+        abs(time - other_time) / max(other_time, 1.0)
+        for time, other_time in zip(times_of_one, times_of_other, strict=True)
+    )
 
 
 def identities(*, num_workers: int, num_units: int, num_draws: int) -> dict[str, Any]:
@@ -81,21 +95,25 @@ def identities(*, num_workers: int, num_units: int, num_draws: int) -> dict[str,
     """
     rows = []
     with jax.enable_x64(True):
-        for name, (one, other, is_equal) in IDENTITIES.items():
-            programs = [jax.jit(make(num_workers).schedule) for make in (one, other)]
-            draws = [_durations(i, num_units, num_workers, is_equal) for i in range(num_draws)]
-            gaps = [difference(*(program(draw, Network()) for program in programs)) for draw in draws]
-            held = [gap for gap in gaps if gap < 1e-9]
-            rows.append({"name": name, "draws": len(gaps), "held": len(held), "largest": max(gaps)})
+        for name, (make_one, make_other, has_equal_speeds) in IDENTITIES.items():
+            schedule_one = jax.jit(make_one(num_workers).schedule)
+            schedule_other = jax.jit(make_other(num_workers).schedule)
+            draws = [_drawn_durations(i, num_units, num_workers, has_equal_speeds) for i in range(num_draws)]
+            differences = [
+                difference(schedule_one(durations, Network()), schedule_other(durations, Network()))
+                for durations in draws
+            ]
+            num_held = sum(each < 1e-9 for each in differences)
+            rows.append({"name": name, "draws": num_draws, "held": num_held, "largest": max(differences)})
     return {"workers": num_workers, "units": num_units, "rows": rows}
 
 
-def _durations(draw: int, num_units: int, num_workers: int, is_equal: bool) -> jax.Array:
+def _drawn_durations(draw: int, num_units: int, num_workers: int, has_equal_speeds: bool) -> jax.Array:
     """float[T, W] seconds: exponential for even draws, of four values for odd ones; one column repeated if equal."""
     key = jax.random.fold_in(jax.random.key(0), draw)
-    shape = (num_units, 1 if is_equal else num_workers)
-    values = jnp.asarray([0.5, 1.0, 1.5, 3.0])
-    durations = jax.random.choice(key, values, shape) if draw % 2 else jax.random.exponential(key, shape)
+    shape = (num_units, 1 if has_equal_speeds else num_workers)
+    tied_values, has_ties = jnp.asarray([0.5, 1.0, 1.5, 3.0]), draw % 2 == 1
+    durations = jax.random.choice(key, tied_values, shape) if has_ties else jax.random.exponential(key, shape)
     return jnp.broadcast_to(durations, (num_units, num_workers))
 
 
@@ -120,14 +138,16 @@ def wavefronts(*, num_workers: int, num_units: int) -> dict[str, Any]:
     model = stragglers.exponential(mean=1.0)
     durations = stragglers.sample_durations(model, jax.random.key(0), num_units, num_workers)
     rows = []
-    for name, make in WAVEFRONTS.items():
-        schedule = jax.tree.map(np.asarray, jax.jit(make(num_workers).schedule)(durations, Network()))
-        used = np.isfinite(schedule.time)
-        gradients = int((schedule.worker[used] >= 0).sum())
-        count = num_wavefronts(schedule.version[used].max(axis=1))
+    for name, make_protocol in WAVEFRONTS.items():
+        schedule_program = jax.jit(make_protocol(num_workers).schedule)
+        schedule = jax.tree.map(np.asarray, schedule_program(durations, Network()))
+        is_commit = np.isfinite(schedule.time)
+        num_gradients = int((schedule.worker[is_commit] >= 0).sum())
+        newest_read = schedule.version[is_commit].max(axis=1)
+        count = num_wavefronts(newest_read)
         rows.append({
-            "name": name, "commits": int(used.sum()), "gradients": gradients, "wavefronts": count,
-            "width": gradients / count, "staleness": float(_staleness(schedule).mean()),
+            "name": name, "commits": int(is_commit.sum()), "gradients": num_gradients, "wavefronts": count,
+            "width": num_gradients / count, "staleness": float(_staleness(schedule).mean()),
             "versions": _versions_alive(schedule),
         })  # fmt: skip
     return {"workers": num_workers, "units": num_units, "rows": rows}
@@ -139,10 +159,11 @@ def num_wavefronts(newest_read: np.ndarray) -> int:
     Args:
       newest_read: int[E], the newest version that each commit reads.
     """
-    first, count = 0, 1
+    first_commit_of_wavefront, count = 0, 1
     for commit, version in enumerate(newest_read):
-        if version > first:
-            first, count = commit, count + 1
+        reads_own_wavefront = version > first_commit_of_wavefront
+        if reads_own_wavefront:
+            first_commit_of_wavefront, count = commit, count + 1
     return count
 
 

@@ -15,10 +15,10 @@ from experiments.live_protocols import SCENARIOS
 from experiments.paper import live_tables, tex
 from experiments.paper.live_tables import NONE, Row, names, or_none, run_rows
 from experiments.paper.macros import Macros, binding, fixed, percent, significant
-from experiments.paper.trained import Table
+from experiments.paper.trained import Tables
 
 
-def live(folder: Path) -> tuple[Macros, Table]:
+def live(folder: Path) -> tuple[Macros, Tables]:
     """Of every scheme in every scenario."""
     rows, facts, config = run_rows(folder), json.loads((folder / "run.json").read_text()), folder / "operative.gin"
     loads = [row["load"] for row in rows]
@@ -36,10 +36,10 @@ def live(folder: Path) -> tuple[Macros, Table]:
         "LiveLowLoad": f"{min(loads):.1f}",
         "LiveHighLoad": f"{max(loads):.1f}",
         "LiveCalibrating": tex.escape(_calibrating(folder)),
-        **_kept(rows),
-        **_replayed(rows),
-        **_predicted(rows, _calibrating(folder)),
-        **_reached(rows, _calibrating(folder)),
+        **_promise_macros(rows),
+        **_replay_macros(rows),
+        **_prediction_macros(rows, _calibrating(folder)),
+        **_target_macros(rows, _calibrating(folder)),
     }
     return macros, {"live": live_tables.tex_table(rows)}
 
@@ -49,73 +49,81 @@ def _calibrating(folder: Path) -> str:
     return binding(folder / "operative.gin", "live_protocols.calibrated_by")
 
 
-def _kept(rows: list[Row]) -> Macros:
+def _promise_macros(rows: list[Row]) -> Macros:
     """How many records were held against a promise, and keep it."""
     verdicts = [row["promise"] for row in rows if row["promise"] != "-"]
     return {"LiveHeld": fixed(len(verdicts)), "LiveKept": fixed(verdicts.count("kept"))}
 
 
-def _replayed(rows: list[Row]) -> Macros:
+def _replay_macros(rows: list[Row]) -> Macros:
     """The largest difference between the server's parameters and those of the replay, with and without a leaving."""
-    left = [row for row in rows if row["num_left"]]
-    runs = {"Whole": [row for row in rows if not row["num_left"]], "Left": left}
-    largest = {name: max((row["replay_difference"] for row in some), default=math.nan) for name, some in runs.items()}
+    runs_with_leaving = [row for row in rows if row["num_left"]]
+    whole_runs = [row for row in rows if not row["num_left"]]
     return {
-        "LiveLeft": fixed(len(left)),
-        **{f"LiveReplay{name}": or_none(lambda x: significant(x, 1), value) for name, value in largest.items()},
+        "LiveLeft": fixed(len(runs_with_leaving)),
+        "LiveReplayWhole": _largest_replay_difference(whole_runs),
+        "LiveReplayLeft": _largest_replay_difference(runs_with_leaving),
     }
 
 
-def _predicted(rows: list[Row], calibrating: str) -> Macros:
+def _largest_replay_difference(rows: list[Row]) -> str:
+    """The largest difference, with one digit, or a dash if there are no runs."""
+    largest = max((row["replay_difference"] for row in rows), default=math.nan)
+    return or_none(lambda value: significant(value, 1), largest)
+
+
+def _prediction_macros(rows: list[Row], calibrating: str) -> Macros:
     """How far the predicted times of commits are from the measured ones: means over the commits of a run."""
-    others = [row for row in rows if row["scheme"] != calibrating and math.isfinite(row["error_mean"])]
-    own = [abs(row["error_mean"]) for row in rows if row["scheme"] == calibrating and math.isfinite(row["error_mean"])]
+    predicted = [row for row in rows if math.isfinite(row["error_mean"])]
+    others = [row for row in predicted if row["scheme"] != calibrating]
+    own_errors = [abs(row["error_mean"]) for row in predicted if row["scheme"] == calibrating]
     worst = max(others, key=lambda row: abs(row["error_mean"]), default=None)
-    hardest, spread = _largest_median(others, "scheme")
-    scenario, scenario_spread = _largest_median(others, "scenario")
+    hardest_scheme, scheme_error = _largest_median(others, "scheme")
+    hardest_scenario, scenario_error = _largest_median(others, "scenario")
     return {
         "LivePredicted": fixed(len(others)),
         "LiveLeftPredicted": fixed(sum(row["num_left"] > 0 for row in others)),
-        "LiveOwnError": _percent_or_none(max(own, default=math.nan)),
+        "LiveOwnError": _percent_or_none(max(own_errors, default=math.nan)),
         "LiveMedianError": _percent_or_none(_median(abs(row["error_mean"]) for row in others)),
         "LiveEarly": fixed(sum(row["error_mean"] < 0 for row in others)),
         "LiveWorstError": NONE if worst is None else fixed(100 * worst["error_mean"], 1),
         "LiveWorstScheme": NONE if worst is None else tex.escape(worst["scheme"]),
         "LiveWorstScenario": NONE if worst is None else tex.escape(worst["scenario"]),
-        "LiveHardestScheme": tex.escape(hardest),
-        "LiveHardestError": _percent_or_none(spread),
-        "LiveHardestScenario": tex.escape(scenario),
-        "LiveHardestScenarioError": _percent_or_none(scenario_spread),
+        "LiveHardestScheme": tex.escape(hardest_scheme),
+        "LiveHardestError": _percent_or_none(scheme_error),
+        "LiveHardestScenario": tex.escape(hardest_scenario),
+        "LiveHardestScenarioError": _percent_or_none(scenario_error),
     }
 
 
 def _largest_median(rows: list[Row], column: str) -> tuple[str, float]:
     """Of which value of a column the median size of the errors is largest, and that median."""
-    medians = {
+    median_of_name = {
         name: _median(abs(row["error_mean"]) for row in rows if row[column] == name) for name in names(rows, column)
     }
-    name = max(medians, key=lambda each: medians[each], default=NONE)
-    return name, medians.get(name, math.nan)
+    hardest = max(median_of_name, key=lambda name: median_of_name[name], default=NONE)
+    return hardest, median_of_name.get(hardest, math.nan)
 
 
-def _reached(rows: list[Row], calibrating: str) -> Macros:
+def _target_macros(rows: list[Row], calibrating: str) -> Macros:
     """Times to the target: how many got there, who was first, and whether the predicted order is the measured one."""
-    arrived = [row for row in rows if math.isfinite(row["reach"])]
-    others = [row for row in arrived if row["scheme"] != calibrating and math.isfinite(row["predicted"])]
+    reached = [row for row in rows if math.isfinite(row["reach"])]
+    others = [row for row in reached if row["scheme"] != calibrating and math.isfinite(row["predicted"])]
     errors = [abs(row["predicted"] / row["reach"] - 1) for row in others]
     pairs = [(a, b) for a, b in combinations(others, 2) if a["scenario"] == b["scenario"] and a["reach"] != b["reach"]]
-    in_order = sum((a["reach"] < b["reach"]) == (a["predicted"] < b["predicted"]) for a, b in pairs)
-    first = {row["scenario"]: row for row in sorted(arrived, key=lambda row: -row["reach"])}
-    said = [rf"{tex.escape(first[name]['scheme'])} ({name}, {first[name]['reach']:.2f}~s)"
-            for name in names(rows, "scenario") if name in first]  # fmt: skip
+    num_in_order = sum((a["reach"] < b["reach"]) == (a["predicted"] < b["predicted"]) for a, b in pairs)
+    slowest_first = sorted(reached, key=lambda row: -row["reach"])
+    fastest_of_scenario = {row["scenario"]: row for row in slowest_first}  # the last one of a scenario stays
+    fastest_rows = [fastest_of_scenario[name] for name in names(rows, "scenario") if name in fastest_of_scenario]
+    fastest_texts = [rf"{tex.escape(row['scheme'])} ({row['scenario']}, {row['reach']:.2f}~s)" for row in fastest_rows]
     return {
-        "LiveReached": fixed(len(arrived)),
+        "LiveReached": fixed(len(reached)),
         "LiveCompared": fixed(len(others)),
         "LiveReachMedian": _percent_or_none(_median(errors)),
         "LiveReachWorst": _percent_or_none(max(errors, default=math.nan)),
         "LivePairs": fixed(len(pairs)),
-        "LiveInOrder": fixed(in_order),
-        "LiveFirst": "; ".join(said) or NONE,
+        "LiveInOrder": fixed(num_in_order),
+        "LiveFirst": "; ".join(fastest_texts) or NONE,
     }
 
 

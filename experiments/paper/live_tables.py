@@ -3,7 +3,7 @@
 import math
 import re
 from collections.abc import Callable
-from itertools import zip_longest
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,7 @@ COLUMNS = r"l@{\ \,}" + r"r@{\ \,}" * 4 + r"c@{\ \,}r"
 PAGE = "running/parameter_server.md"
 """The page of the documentation that has the table."""
 
-_BLOCK = re.compile(r"(<!-- table live: .+ -->\n).*?(?=<!-- end live -->)", re.DOTALL)
+_BLOCK = re.compile(r"(?P<begin><!-- table live: .+ -->\n).*?(?=<!-- end live -->)", re.DOTALL)
 
 
 def run_rows(folder: Path) -> list[Row]:
@@ -34,31 +34,33 @@ def names(rows: list[Row], column: str) -> list[str]:
     return list(dict.fromkeys(row[column] for row in rows))
 
 
-def or_none(text: Callable[[float], str], value: float) -> str:
+def or_none(text_of: Callable[[float], str], value: float) -> str:
     """A number as text, or a dash if there is none."""
-    return text(value) if math.isfinite(value) else NONE
+    return text_of(value) if math.isfinite(value) else NONE
 
 
 def tex_table(rows: list[Row]) -> str:
     """A block for each scenario, in two halves side by side."""
-    blank = [""] * (len(HEADS) - 1)
-    blocks = [
-        [[rf"\emph{{{tex.escape(name)}}}", *blank], *(_cells(row) for row in rows if row["scenario"] == name)]
-        for name in names(rows, "scenario")
-    ]
-    half = -(-len(blocks) // 2)
-    left, right = ([line for block in some for line in block] for some in (blocks[:half], blocks[half:]))
-    lines = [[*one, *other] for one, other in zip_longest(left, right, fillvalue=[""] * len(HEADS))]
+    empty_line = [""] * len(HEADS)
+    blocks = []
+    for scenario in names(rows, "scenario"):
+        title_line = [rf"\emph{{{tex.escape(scenario)}}}", *empty_line[1:]]
+        blocks.append([title_line, *(_cells(row) for row in rows if row["scenario"] == scenario)])
+    blocks_of_left_half = -(-len(blocks) // 2)
+    left_lines = list(chain.from_iterable(blocks[:blocks_of_left_half]))
+    right_lines = list(chain.from_iterable(blocks[blocks_of_left_half:]))
+    lines = [[*left, *right] for left, right in zip_longest(left_lines, right_lines, fillvalue=empty_line)]
     return tex.tabular(f"@{{}}{COLUMNS}@{{\\quad}}{COLUMNS}@{{}}", HEADS * 2, lines)
 
 
 def _cells(row: Row) -> list[str]:
     """The cells of a run."""
-    times = [or_none(lambda value: f"{value:.2f}", row[name]) for name in ("reach", "predicted")]
-    error = or_none(lambda value: rf"${100 * value:+.1f}\pm{100 * row['error_std']:.1f}$", row["error_mean"])
-    kept = {"kept": "yes", "broken": "no"}.get(row["promise"], NONE)
-    difference = f"{row['replay_difference']:.0e}".replace("e-0", "e-").replace("0e+00", "0")
-    return [tex.escape(row["scheme"]), fixed(row["num_commits"]), *times, error, kept, difference]
+    time_cells = [or_none(lambda seconds: f"{seconds:.2f}", row[name]) for name in ("reach", "predicted")]
+    percent_spread = rf"\pm{100 * row['error_std']:.1f}"
+    error_cell = or_none(lambda mean_error: rf"${100 * mean_error:+.1f}{percent_spread}$", row["error_mean"])
+    kept_cell = {"kept": "yes", "broken": "no"}.get(row["promise"], NONE)
+    short_difference = f"{row['replay_difference']:.0e}".replace("e-0", "e-").replace("0e+00", "0")
+    return [tex.escape(row["scheme"]), fixed(row["num_commits"]), *time_cells, error_cell, kept_cell, short_difference]
 
 
 def page_table(folder: Path, facts: dict[str, Any]) -> str:
@@ -69,10 +71,11 @@ def page_table(folder: Path, facts: dict[str, Any]) -> str:
       facts: its provenance.
     """
     rows = run_rows(folder)
-    at = {(row["scheme"], row["scenario"]): row for row in rows}
+    row_of_run = {(row["scheme"], row["scenario"]): row for row in rows}
     scenarios = names(rows, "scenario")
     lines = [
-        [name, *(_page_cell(at.get((name, scenario))) for scenario in scenarios)] for name in names(rows, "scheme")
+        [scheme, *(_page_cell(row_of_run.get((scheme, scenario))) for scenario in scenarios)]
+        for scheme in names(rows, "scheme")
     ]
     loads = [row["load"] for row in rows]
     source = (
@@ -102,11 +105,12 @@ def write_page(folder: Path, facts: dict[str, Any], docs: Path) -> None:
     Raises:
       ValueError: if the page has no such marks.
     """
-    text = (docs / PAGE).read_text()
+    page = (docs / PAGE).read_text()
     table = page_table(folder, facts)
-    new, count = _BLOCK.subn(lambda block: f"{block[1]}{table}\n", text)
-    if count != 1:
+    page_with_table, num_blocks = _BLOCK.subn(lambda block: f"{block['begin']}{table}\n", page)
+    if num_blocks != 1:
         raise ValueError(
-            f"{PAGE} must have '<!-- table live: COMMAND -->' and '<!-- end live -->' once; it has them {count} times."
+            f"{PAGE} must have '<!-- table live: COMMAND -->' and '<!-- end live -->' once; it has them {num_blocks} "
+            "times."
         )
-    files.write_text(docs / PAGE, new)
+    files.write_text(docs / PAGE, page_with_table)

@@ -27,8 +27,9 @@ def significant(value: float, digits: int = 3) -> str:
     if value == 0:
         return "0"
     if 1e-3 <= abs(value) < 1e4:
-        text = f"{float(f'{value:.{digits}g}'):.10g}"  # never with an exponent
-        return fixed(float(text), len(text.partition(".")[2]))
+        text_without_exponent = f"{float(f'{value:.{digits}g}'):.10g}"
+        num_decimals = len(text_without_exponent.partition(".")[2])
+        return fixed(float(text_without_exponent), num_decimals)
     mantissa, _, exponent = f"{value:.{digits - 1}e}".partition("e")
     return rf"\ensuremath{{{mantissa}\times 10^{{{int(exponent)}}}}}"
 
@@ -59,10 +60,10 @@ def groups_of(text: str) -> dict[str, Macros]:
     """Experiment -> its macros, of the text of a file that `text_of` wrote."""
     groups: dict[str, Macros] = {}
     for line in text.splitlines():
-        if head := re.match(r"% (\w+): ", line):
-            groups[head[1]] = {}
-        elif macro := re.fullmatch(r"\\newcommand\{\\([A-Za-z]+)\}\{(.*)\}", line):
-            groups[list(groups)[-1]][macro[1]] = macro[2]
+        if head := re.match(r"% (?P<group>\w+): ", line):
+            macros_of_group = groups[head["group"]] = {}
+        elif macro := re.fullmatch(r"\\newcommand\{\\(?P<name>[A-Za-z]+)\}\{(?P<text>.*)\}", line):
+            macros_of_group[macro["name"]] = macro["text"]
     return groups
 
 
@@ -78,9 +79,10 @@ def binding(config: Path, name: str) -> str:
       ValueError: if there is no such line.
     """
     text = config.read_text()
-    line = re.search(rf"^{re.escape(name)} = ([^#\n]+)", text, re.MULTILINE)
+    line = re.search(rf"^{re.escape(name)} = (?P<value>[^#\n]+)", text, re.MULTILINE)
     if line:
-        return line[1].strip().strip("'")
-    for included in re.findall(r"^include '(.+)'", text, re.MULTILINE):
-        return binding(ROOT / included, name)
+        return line["value"].strip().strip("'")
+    first_include = re.search(r"^include '(?P<file>.+)'", text, re.MULTILINE)
+    if first_include:
+        return binding(ROOT / first_include["file"], name)
     raise ValueError(f"the config must set {name}; {config} does not.")

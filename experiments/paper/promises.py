@@ -38,7 +38,7 @@ def _checked(name: str, arguments: tuple[str, ...]) -> dict[str, Any]:
         "instance": specification.name,
         "claim": specification.claim,
         "workers": specification.num_workers,
-        "alone": max(part.states for part in result.components),
+        "alone": max(component.states for component in result.components),
         "product": result.product.states,
         "holds": bool(result),
         "by_composition": result.by_composition,
@@ -93,50 +93,59 @@ def validated(*, num_units: int, num_damaged: int) -> dict[str, Any]:
     """
     durations = stragglers.sample_durations(stragglers.exponential(mean=1.0), jax.random.key(1), num_units, 8)
     rows = []
-    for name, make in RULES.items():
-        protocol = make()
+    for name, make_protocol in RULES.items():
+        protocol = make_protocol()
         schedule = jax.tree.map(np.asarray, jax.jit(protocol.schedule)(durations, Network()))
         assert protocol.specification is not None
         promise = protocol.specification(8)
-        kept = protocols.check(schedule, promise)
+        conformance = protocols.check(schedule, promise)
         rng = np.random.default_rng(0)
-        row = {"name": name, "events": kept.events, "keeps": bool(kept)}
-        explained = 0
+        row = {"name": name, "events": conformance.events, "keeps": bool(conformance)}
+        num_explained = 0
         for sort, damage in DAMAGE.items():
             commits = _some_commits(schedule, rng, num_damaged)
-            missed = [commit for commit in commits if protocols.check(damage(schedule, commit), promise)]
-            row[sort] = [num_damaged - len(missed), num_damaged]
-            explained += sum(sort == "missing" and _is_there_twice(schedule, commit) for commit in missed)
-        rows.append(row | {"explained": explained})
+            missed_commits = [commit for commit in commits if protocols.check(damage(schedule, commit), promise)]
+            num_caught = num_damaged - len(missed_commits)
+            row[sort] = [num_caught, num_damaged]
+            if sort == "missing":
+                num_explained += sum(_is_there_twice(schedule, commit) for commit in missed_commits)
+        rows.append(row | {"explained": num_explained})
     return {"workers": 8, "units": num_units, "rows": rows}
 
 
 def _some_commits(schedule: Schedule, rng: np.random.Generator, count: int) -> list[int]:
     """Random commits of the first half, but for the first one."""
-    used = int(np.isfinite(schedule.time).sum())
-    return [int(commit) for commit in rng.choice(np.arange(1, max(used // 2, 2)), size=count)]
+    num_commits = int(np.isfinite(schedule.time).sum())
+    first_half_without_first = np.arange(1, max(num_commits // 2, 2))
+    return [int(commit) for commit in rng.choice(first_half_without_first, size=count)]
 
 
 def _is_there_twice(schedule: Schedule, commit: int) -> bool:
     """Whether the worker of the first contribution to a commit has another one in it."""
-    worker = schedule.worker[commit, int(np.argmax(schedule.worker[commit] >= 0))]
+    worker = schedule.worker[commit, _first_contribution(schedule, commit)]
     return bool((schedule.worker[commit] == worker).sum() > 1)
+
+
+def _first_contribution(schedule: Schedule, commit: int) -> int:
+    """The position of the first contribution to a commit."""
+    return int(np.argmax(schedule.worker[commit] >= 0))
 
 
 def _newer_version(schedule: Schedule, commit: int) -> Schedule:
     """A contribution claims to have read a version one newer than it did."""
-    place = int(np.argmax(schedule.worker[commit] >= 0))
-    first, worker = schedule.unit[commit, place], schedule.worker[commit, place]
-    read = schedule.read.copy()
-    read[first : first + max(int(schedule.work[commit, place]), 1), worker] += 1
-    return schedule._replace(read=read)
+    contribution = _first_contribution(schedule, commit)
+    first_unit, worker = schedule.unit[commit, contribution], schedule.worker[commit, contribution]
+    num_units = max(int(schedule.work[commit, contribution]), 1)
+    version_read = schedule.read.copy()
+    version_read[first_unit : first_unit + num_units, worker] += 1
+    return schedule._replace(read=version_read)
 
 
 def _missing(schedule: Schedule, commit: int) -> Schedule:
     """A commit has lost a contribution."""
-    place = int(np.argmax(schedule.worker[commit] >= 0))
+    contribution = _first_contribution(schedule, commit)
     worker, work = schedule.worker.copy(), schedule.work.copy()
-    worker[commit, place], work[commit, place] = -1, 0
+    worker[commit, contribution], work[commit, contribution] = -1, 0
     return schedule._replace(worker=worker, work=work)
 
 
@@ -149,11 +158,11 @@ def _early(schedule: Schedule, commit: int) -> Schedule:
 
 def _swapped(schedule: Schedule, commit: int) -> Schedule:
     """Two neighbouring commits have each other's contributions."""
-    pair, other = [commit - 1, commit], [commit, commit - 1]
-    columns = {name: getattr(schedule, name).copy() for name in ("worker", "unit", "work")}
-    for column in columns.values():
-        column[pair] = column[other]
-    return schedule._replace(**columns)
+    neighbours, swapped_neighbours = [commit - 1, commit], [commit, commit - 1]
+    contribution_fields = {name: getattr(schedule, name).copy() for name in ("worker", "unit", "work")}
+    for field in contribution_fields.values():
+        field[neighbours] = field[swapped_neighbours]
+    return schedule._replace(**contribution_fields)
 
 
 DAMAGE = {"newer version": _newer_version, "missing": _missing, "early": _early, "swapped": _swapped}

@@ -23,11 +23,11 @@ def commit() -> str:
     It ends with `-changed` if the files that they depend on are not those of that commit.
     """
     try:
-        last = _git("log", "-1", "--abbrev=12", "--format=%h", "--", *_TREE)
-        changed = _git("status", "--porcelain", "--", *_TREE)
+        last_commit = _git("log", "-1", "--abbrev=12", "--format=%h", "--", *_TREE)
+        changed_files = _git("status", "--porcelain", "--", *_TREE)
     except (OSError, subprocess.CalledProcessError):
         return "unknown"
-    return f"{last}-changed" if changed else last
+    return f"{last_commit}-changed" if changed_files else last_commit
 
 
 def _git(*words: str) -> str:
@@ -43,11 +43,11 @@ def machine() -> dict[str, Any]:
 def _processor() -> str:
     """The model name of the processor, if the system tells it."""
     try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
+        cpu_lines = Path("/proc/cpuinfo").read_text().splitlines()
     except OSError:
         return "unknown"
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else "unknown"
+    model_names = [line.partition(":")[2].strip() for line in cpu_lines if line.startswith("model name")]
+    return model_names[0] if model_names else "unknown"
 
 
 @contextmanager
@@ -59,13 +59,18 @@ def record(command: str, mode: str) -> Iterator[dict[str, Any]]:
       mode: full or quick.
     """
     facts: dict[str, Any] = {"command": command, "mode": mode}
-    start, load, processor_time = time.perf_counter(), os.getloadavg()[0], _processor_seconds()
+    start_time, start_load, start_processor_seconds = time.perf_counter(), _load_average(), _processor_seconds()
     yield facts
     facts["date"] = f"{datetime.datetime.now(datetime.UTC):%Y-%m-%d %H:%M} UTC"
-    facts["wall_seconds"] = round(time.perf_counter() - start, 1)
-    facts["processor_seconds"] = round(_processor_seconds() - processor_time, 1)
-    facts["load_average"] = [round(load, 2), round(os.getloadavg()[0], 2)]
+    facts["wall_seconds"] = round(time.perf_counter() - start_time, 1)
+    facts["processor_seconds"] = round(_processor_seconds() - start_processor_seconds, 1)
+    facts["load_average"] = [round(start_load, 2), round(_load_average(), 2)]
     facts |= machine()
+
+
+def _load_average() -> float:
+    """The processes that wanted a core in the last minute."""
+    return os.getloadavg()[0]
 
 
 def _processor_seconds() -> float:

@@ -70,18 +70,20 @@ def ensure(name: str, runs: Path, mode: str) -> Path:
       subprocess.CalledProcessError: if the run fails.
     """
     run, out = RUNS[name], folder_of(name, runs, mode)
-    bindings = [word for binding in (run.quick if mode == "quick" else ()) for word in ("--set", binding)]
-    command = ["gcjax", "run", f"configs/{run.config}", *bindings]
-    note = out.with_suffix(".json")
-    if note.exists() and json.loads(note.read_text())["command"] == shlex.join(command):
+    bindings = run.quick if mode == "quick" else ()
+    options = [word for binding in bindings for word in ("--set", binding)]
+    command = ["gcjax", "run", f"configs/{run.config}", *options]
+    facts_file = out.with_suffix(".json")
+    if facts_file.exists() and json.loads(facts_file.read_text())["command"] == shlex.join(command):
         return out
-    if (out / "run.json").exists() and not analysis.is_resumable(out):  # of another command, or cut off before the note
+    is_of_other_command = (out / "run.json").exists() and not analysis.is_resumable(out)  # or cut off before its facts
+    if is_of_other_command:
         shutil.rmtree(out)
     with provenance.record(shlex.join(command), mode) as facts:
-        line = [sys.executable, "-m", *command, "--out", str(out.absolute()), "--resume"]
-        subprocess.run(line, cwd=provenance.ROOT, check=True)
+        python_command = [sys.executable, "-m", *command, "--out", str(out.absolute()), "--resume"]
+        subprocess.run(python_command, cwd=provenance.ROOT, check=True)
     facts["seed"] = _seed(out)
-    files.write_text(note, json.dumps(facts, indent=2) + "\n")
+    files.write_text(facts_file, json.dumps(facts, indent=2) + "\n")
     return out
 
 

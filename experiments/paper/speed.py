@@ -19,15 +19,17 @@ from gcjax import protocols, stragglers
 from gcjax.protocols import Protocol
 from gcjax.stragglers import Network
 
+_K_ASYNC_UNITS = 4  # of each worker
+
 
 def ratios() -> dict[str, Any]:
     """The benchmarks of the same names: a run of ASP, of BSP, against a Python loop, and what a second run compiles."""
     with by_processor_time():
         rows = [*benchmarks.asp_commits(), *benchmarks.bsp_rounds(), *python_loop(), *benchmarks.second_run()]
-    return {"rows": [row._asdict() for row in map(_plain, rows)]}
+    return {"rows": [row._asdict() for row in map(_json_row, rows)]}
 
 
-def _plain(row: Row) -> Row:
+def _json_row(row: Row) -> Row:
     """The row with a truth value that JSON can hold."""
     return row._replace(met=bool(row.met))
 
@@ -40,10 +42,14 @@ def schedules(*, large: tuple[int, int], sizes: tuple[int, ...]) -> dict[str, An
       sizes: the numbers of workers for K-async of half of them, four units each.
     """
     num_workers, num_units = large
-    seconds = _least_seconds(_schedule(protocols.ssp(staleness=3), num_units, num_workers))
-    queued = {size: _schedule(protocols.k_async(num_contributions=size // 2), 4, size) for size in sizes}
-    growth = [[size, 1e6 * _least_seconds(schedule) / (4 * size)] for size, schedule in queued.items()]
-    return {"workers": num_workers, "units": num_units, "seconds": seconds, "growth": growth}
+    seconds = _least_seconds(_schedule_function(protocols.ssp(staleness=3), num_units, num_workers))
+    k_async_functions = {
+        size: _schedule_function(protocols.k_async(num_contributions=size // 2), _K_ASYNC_UNITS, size) for size in sizes
+    }
+    microseconds_per_unit = [
+        [size, 1e6 * _least_seconds(function) / (_K_ASYNC_UNITS * size)] for size, function in k_async_functions.items()
+    ]
+    return {"workers": num_workers, "units": num_units, "seconds": seconds, "growth": microseconds_per_unit}
 
 
 def _least_seconds(function: Callable[[], Any]) -> float:
@@ -53,7 +59,7 @@ def _least_seconds(function: Callable[[], Any]) -> float:
     return min(seconds)
 
 
-def _schedule(protocol: Protocol, num_units: int, num_workers: int) -> Any:
+def _schedule_function(protocol: Protocol, num_units: int, num_workers: int) -> Any:
     """A function that computes a schedule on exponential durations."""
     durations = stragglers.sample_durations(stragglers.exponential(), KEY, num_units, num_workers)
     return partial(jax.jit(protocol.schedule), durations, Network())
@@ -66,11 +72,15 @@ def validation(*, num_units: int) -> dict[str, Any]:
       num_units: of all workers together.
     """
     protocol = protocols.ssp(staleness=3)
-    durations = stragglers.sample_durations(stragglers.exponential(), KEY, num_units // 16, 16)
+    num_workers = 16
+    units_per_worker = num_units // num_workers
+    durations = stragglers.sample_durations(stragglers.exponential(), KEY, units_per_worker, num_workers)
     schedule = jax.block_until_ready(protocol(durations))
     assert protocol.specification is not None
-    promise = protocol.specification(16)
+    promise = protocol.specification(num_workers)
     seconds = _least_seconds(lambda: protocols.check(schedule, promise))
-    kept = protocols.check(schedule, promise)
-    commits = int(np.isfinite(schedule.time).sum())
-    return {"workers": 16, "units": num_units, "commits": commits, "events": kept.events, "seconds": seconds}
+    num_events = protocols.check(schedule, promise).events
+    num_commits = int(np.isfinite(schedule.time).sum())
+    return {
+        "workers": num_workers, "units": num_units, "commits": num_commits, "events": num_events, "seconds": seconds,
+    }  # fmt: skip

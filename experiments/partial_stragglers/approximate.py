@@ -95,27 +95,34 @@ def prepared(
       Two functions of `finish float[K, W, S]`: the errors `(L, scheme) -> float[S, deadlines]`, from the coefficients,
       and the estimates of those of the partial schemes, from the numbers of finished holders alone.
     """
-    best = codes.assignments.order_chunks(assignment)
-    random = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
-    ordered = {
+    original_scheme, best_order_scheme, random_order_scheme = simulate.SCHEMES
+    best_order = codes.assignments.order_chunks(assignment)
+    random_order = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
+    partial_codes = {
         (num_blocks, scheme): codes.partial(order, num_blocks=num_blocks, rng_key=row_key)
         for num_blocks in sorted(blocks, reverse=True)
-        for scheme, order in zip(simulate.SCHEMES[1:], (best, random), strict=True)
+        for scheme, order in ((best_order_scheme, best_order), (random_order_scheme, random_order))
     }
-    whole = {num_blocks: simulate.original_errors(ordered[num_blocks, simulate.SCHEMES[1]]) for num_blocks in blocks}
-    errors = {key: simulate.partial_errors(code, deadlines) for key, code in ordered.items()}
-    estimates = {key: simulate.estimate(code, deadlines) for key, code in ordered.items()}
+    original_solvers = {
+        (num_blocks, original_scheme): simulate.original_errors(partial_codes[num_blocks, best_order_scheme])
+        for num_blocks in blocks
+    }
+    partial_solvers = {key: simulate.partial_errors(code, deadlines) for key, code in partial_codes.items()}
+    partial_estimators = {key: simulate.estimate(code, deadlines) for key, code in partial_codes.items()}
 
     def solve(finish: jax.Array) -> Errors:
-        arrived = simulate.arrivals(best, finish, deadlines)
-        tasks = {(num_blocks, simulate.SCHEMES[0]): partial(solver, *arrived) for num_blocks, solver in whole.items()}
-        solved = simulate.side_by_side({**tasks, **{key: partial(solver, finish) for key, solver in errors.items()}})
+        order_and_counts = simulate.arrivals(best_order, finish, deadlines)
+        calls: dict[tuple[int, str], Callable[[], jax.Array]] = {
+            key: partial(solver, *order_and_counts) for key, solver in original_solvers.items()
+        }
+        calls |= {key: partial(solver, finish) for key, solver in partial_solvers.items()}
+        errors = simulate.side_by_side(calls)
         return {
-            (num_blocks, scheme): solved[num_blocks, scheme] for num_blocks in blocks for scheme in simulate.SCHEMES
+            (num_blocks, scheme): errors[num_blocks, scheme] for num_blocks in blocks for scheme in simulate.SCHEMES
         }
 
     def estimate(finish: jax.Array) -> Errors:
-        return {key: function(finish) for key, function in estimates.items()}
+        return {key: estimator(finish) for key, estimator in partial_estimators.items()}
 
     return solve, estimate
 

@@ -50,19 +50,19 @@ class _Code(NamedTuple):
     """What does not depend on who arrives: G, P, b and P b, and the coefficients by chunk, with the holders; arrays."""
 
     gram: Any  # float[W, W]
-    inverse: Any  # float[W, W]
-    right: Any  # float[W, L]
-    all_arrived: Any  # float[W, L]
-    encode: Any  # float[R, N, L]
-    workers: Any  # int32[R, N]
+    inverse_gram: Any  # float[W, W]
+    right_side: Any  # float[W, L]
+    weights_of_all: Any  # float[W, L]
+    encode_by_holder: Any  # float[R, N, L]
+    holder_workers: Any  # int32[R, N]
 
 
 class _Sizes(NamedTuple):
     """Static sizes: rows of either factor, and which moments it serves."""
 
-    first: int
-    first_moments: tuple[int, ...]
-    missing: int
+    leading_rows: int
+    leading_moments: tuple[int, ...]
+    missing_rows: int
     missing_moments: tuple[int, ...]
 
 
@@ -84,7 +84,7 @@ def arrival_decoder(
       ValueError: if shapes do not fit, a count is not between 0 and W, or JAX is not switched to 64 bits.
     """
     coefficients = _masked_coefficients(assignment, coefficients)
-    code, condition = _constants(assignment, coefficients)
+    code, gram_condition = _code_and_condition(assignment, coefficients)
 
     def decode(order: np.ndarray | jax.Array, counts: np.ndarray | jax.Array) -> Arrivals:
         if default_float() != np.float64:
@@ -92,16 +92,16 @@ def arrival_decoder(
                 "arrival_decoder needs float64, since forming G squares the condition number; JAX is set to float32. "
                 "Call it within jax.enable_x64(True)."
             )
-        counts = _whole_counts(assignment, order, counts)
-        on_device, order = jax.device_put(code), jnp.asarray(order, jnp.int32)
-        sizes = _sizes(counts, assignment.num_workers, condition <= MAX_CONDITION)
-        blocks = [
-            _decode_block(on_device, sizes, order[i : i + _BLOCK], counts[i : i + _BLOCK])
-            for i in range(0, len(counts), _BLOCK)
+        counts = _valid_counts(assignment, order, counts)
+        code_on_device, order = jax.device_put(code), jnp.asarray(order, jnp.int32)
+        sizes = _sizes(counts, assignment.num_workers, is_invertible=gram_condition <= MAX_CONDITION)
+        arrivals_of_blocks = [
+            _decode_block(code_on_device, sizes, order[first : first + _BLOCK], counts[first : first + _BLOCK])
+            for first in range(0, len(counts), _BLOCK)
         ]
         return Arrivals(
-            weights=jnp.concatenate([block.weights for block in blocks], axis=1),
-            residual=jnp.concatenate([block.residual for block in blocks]),
+            weights=jnp.concatenate([arrivals.weights for arrivals in arrivals_of_blocks], axis=1),
+            residual=jnp.concatenate([arrivals.residual for arrivals in arrivals_of_blocks]),
         )
 
     return decode
@@ -117,7 +117,7 @@ def _masked_coefficients(assignment: Assignment, coefficients: np.ndarray) -> np
     return np.where((assignment.chunks >= 0)[..., None], array, 0.0)
 
 
-def _whole_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarray:
+def _valid_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarray:
     """int32[S, deadlines]: the counts; a `ValueError` for a wrong shape, or one that is no number of workers."""
     num_workers, array = assignment.num_workers, np.asarray(counts)
     if np.ndim(order) != 2 or np.shape(order)[1] != num_workers or array.ndim != 2 or len(array) != len(order):
@@ -130,100 +130,128 @@ def _whole_counts(assignment: Assignment, order: Any, counts: Any) -> np.ndarray
     return array.astype(np.int32)
 
 
-def _constants(assignment: Assignment, coefficients: np.ndarray) -> tuple[_Code, float]:
+def _code_and_condition(assignment: Assignment, coefficients: np.ndarray) -> tuple[_Code, float]:
     """The code, and the condition number of G."""
     num_workers, num_blocks = len(coefficients), coefficients.shape[2]
-    matrix = np.zeros((num_workers, assignment.num_chunks, num_blocks))
+    messages = np.zeros((num_workers, assignment.num_chunks, num_blocks))
     worker, slot = np.nonzero(assignment.chunks >= 0)
-    matrix[worker, assignment.chunks[worker, slot]] = coefficients[worker, slot]
-    right = matrix.sum(axis=1)
-    flat = matrix.reshape(num_workers, -1)
-    values, vectors = np.linalg.eigh(flat @ flat.T)
-    values = values.clip(0) + RIDGE * values.max()
-    gram, inverse = (vectors * values) @ vectors.T, (vectors / values) @ vectors.T
+    messages[worker, assignment.chunks[worker, slot]] = coefficients[worker, slot]
+    right_side = messages.sum(axis=1)
+    flat_messages = messages.reshape(num_workers, -1)
+    eigenvalues, eigenvectors = np.linalg.eigh(flat_messages @ flat_messages.T)
+    eigenvalues = eigenvalues.clip(0) + RIDGE * eigenvalues.max()
+    gram = (eigenvectors * eigenvalues) @ eigenvectors.T
+    inverse_gram = (eigenvectors / eigenvalues) @ eigenvectors.T
     held = holders(assignment)
-    by_chunk = np.where((held.workers >= 0)[..., None], coefficients[held.workers, held.slots], 0.0)
-    workers = np.ascontiguousarray(held.workers.T.clip(0).astype(np.int32))
+    encode_by_chunk = np.where((held.workers >= 0)[..., None], coefficients[held.workers, held.slots], 0.0)
     code = _Code(
-        gram=gram, inverse=inverse, right=right, all_arrived=inverse @ right, encode=np.swapaxes(by_chunk, 0, 1),
-        workers=workers,
+        gram=gram, inverse_gram=inverse_gram, right_side=right_side, weights_of_all=inverse_gram @ right_side,
+        encode_by_holder=np.swapaxes(encode_by_chunk, 0, 1),
+        holder_workers=np.ascontiguousarray(held.workers.T.clip(0).astype(np.int32)),
     )  # fmt: skip
-    return code, float(values.max() / values.min())
+    return code, float(eigenvalues.max() / eigenvalues.min())
 
 
-def _sizes(counts: np.ndarray, num_workers: int, invertible: bool) -> _Sizes:
-    """Each moment goes to the factor that has fewer rows for it; to the first if P is no good."""
-    most, least = counts.max(axis=0), counts.min(axis=0)
-    first = (most <= num_workers - least) | (not invertible)
+def _sizes(counts: np.ndarray, num_workers: int, *, is_invertible: bool) -> _Sizes:
+    """Each moment goes to the factor that has fewer rows for it; to the leading one if P is no good."""
+    most_arrived, most_missing = counts.max(axis=0), num_workers - counts.min(axis=0)
+    is_leading = (most_arrived <= most_missing) | (not is_invertible)
 
-    def rows(needed: np.ndarray) -> int:
-        return -(-int(needed.max(initial=0)) // _LEAF) * _LEAF
+    def rows_in_whole_leaves(rows_needed: np.ndarray) -> int:
+        return -(-int(rows_needed.max(initial=0)) // _LEAF) * _LEAF
 
     return _Sizes(
-        first=rows(most[first]),
-        first_moments=tuple(np.flatnonzero(first).tolist()),
-        missing=rows(num_workers - least[~first]),
-        missing_moments=tuple(np.flatnonzero(~first).tolist()),
+        leading_rows=rows_in_whole_leaves(most_arrived[is_leading]),
+        leading_moments=tuple(np.flatnonzero(is_leading).tolist()),
+        missing_rows=rows_in_whole_leaves(most_missing[~is_leading]),
+        missing_moments=tuple(np.flatnonzero(~is_leading).tolist()),
     )
 
 
 @functools.partial(jax.jit, static_argnums=1)
 def _decode_block(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) -> Arrivals:
     weights = _weights(code, sizes, order, counts)
-    return Arrivals(weights, _residual(code.encode, code.workers, weights))
+    return Arrivals(weights, _residual(code.encode_by_holder, code.holder_workers, weights))
 
 
 def _weights(code: _Code, sizes: _Sizes, order: jax.Array, counts: jax.Array) -> jax.Array:
     """float[W, S, deadlines, L]."""
     num_workers = order.shape[1]
     ranks = np.arange(num_workers, dtype=np.int32)[None]
-    rank = jnp.put_along_axis(jnp.zeros_like(order), order, jnp.broadcast_to(ranks, order.shape), axis=1, inplace=False)
-    parts = []
-    if sizes.first_moments:
-        leading_counts = counts[:, np.array(sizes.first_moments)]
-        parts.append(_leading(code.gram, code.right, order, rank, leading_counts, sizes.first))
+    rank_of_worker = jnp.put_along_axis(
+        jnp.zeros_like(order), order, jnp.broadcast_to(ranks, order.shape), axis=1, inplace=False
+    )
+    weights_of_factors = []
+    if sizes.leading_moments:
+        leading_counts = counts[:, np.array(sizes.leading_moments)]
+        weights_of_factors.append(
+            _solve_leading(code.gram, code.right_side, order, rank_of_worker, leading_counts, sizes.leading_rows)
+        )
     if sizes.missing_moments:
-        gone = num_workers - counts[:, np.array(sizes.missing_moments)]
-        back = num_workers - 1 - rank
-        out = _leading(code.inverse, code.all_arrived, order[:, ::-1], back, gone, sizes.missing)
-        taken = (code.inverse @ out.reshape(num_workers, -1)).reshape(out.shape)
-        arrived = back.T[:, :, None, None] >= gone[None, :, :, None]
-        parts.append(jnp.where(arrived, code.all_arrived[:, None, None] - taken, 0))
-    in_order = np.argsort(np.array(sizes.first_moments + sizes.missing_moments))
-    joined = jnp.concatenate(parts, axis=2)
-    return joined if (np.diff(in_order) == 1).all() else joined[:, :, in_order]
+        missing_counts = num_workers - counts[:, np.array(sizes.missing_moments)]
+        weights_of_factors.append(_weights_without_missing(code, order, rank_of_worker, missing_counts, sizes))
+    moment_order = np.argsort(np.array(sizes.leading_moments + sizes.missing_moments))
+    weights = jnp.concatenate(weights_of_factors, axis=2)
+    is_in_order = (np.diff(moment_order) == 1).all()
+    return weights if is_in_order else weights[:, :, moment_order]
 
 
-def _leading(
-    table: jax.Array, right: jax.Array, order: jax.Array, rank: jax.Array, counts: jax.Array, size: int
+def _weights_without_missing(
+    code: _Code, order: jax.Array, rank_of_worker: jax.Array, missing_counts: jax.Array, sizes: _Sizes
+) -> jax.Array:
+    """float[W, S, missing moments, L]: the weights of all workers, less what the missing ones take out of them."""
+    num_workers = order.shape[1]
+    rank_from_end = num_workers - 1 - rank_of_worker
+    reversed_order = order[:, ::-1]
+    taken_by_missing = _solve_leading(
+        code.inverse_gram, code.weights_of_all, reversed_order, rank_from_end, missing_counts, sizes.missing_rows
+    )
+    taken_from_weights = (code.inverse_gram @ taken_by_missing.reshape(num_workers, -1)).reshape(taken_by_missing.shape)
+    has_arrived = rank_from_end.T[:, :, None, None] >= missing_counts[None, :, :, None]
+    return jnp.where(has_arrived, code.weights_of_all[:, None, None] - taken_from_weights, 0)
+
+
+def _solve_leading(
+    table: jax.Array, right: jax.Array, order: jax.Array, rank_of_worker: jax.Array, counts: jax.Array, num_rows: int
 ) -> jax.Array:
     """Solves `table[o, o] x = right[o]` for o the first `counts` of `order`: float[W, S, deadlines, L], else 0."""
     num_workers, num_blocks = right.shape
     num_rounds, num_moments = counts.shape
-    if not size:
+    if not num_rows:
         return jnp.zeros((num_workers, num_rounds, num_moments, num_blocks), right.dtype)
-    used = order[:, :size]
-    padding = size - used.shape[1]  # a stand-in row is the identity
-    tree = _factor(_Gram(table, jnp.pad(used, ((0, 0), (0, padding)), constant_values=-1)), None)
-    forward = _forward(tree, jnp.pad(right[used], ((0, 0), (0, padding), (0, 0))))
-    inside = np.arange(size, dtype=np.int32)[None, :, None] < counts[:, None, :]
-    masked = jnp.where(inside[..., None], forward[:, :, None, :], 0)
-    solved = _backward(tree, masked.reshape(num_rounds, size, num_moments * num_blocks))
-    row = jnp.minimum(rank.T, size - 1)
-    by_worker = solved[np.arange(num_rounds, dtype=np.int32)[None], row].reshape(num_workers, *masked.shape[::2], -1)
-    return jnp.where((rank.T[:, :, None] < counts[None])[..., None], by_worker, 0)
+    used_workers = order[:, :num_rows]
+    num_identity_rows = num_rows - used_workers.shape[1]
+    padded_workers = jnp.pad(used_workers, ((0, 0), (0, num_identity_rows)), constant_values=-1)
+    factor = _cholesky_factor(_Gram(table, padded_workers), None)
+    padded_right = jnp.pad(right[used_workers], ((0, 0), (0, num_identity_rows), (0, 0)))
+    forward_solution = _solve_forward(factor, padded_right)
+    is_row_counted = np.arange(num_rows, dtype=np.int32)[None, :, None] < counts[:, None, :]
+    counted_solution = jnp.where(is_row_counted[..., None], forward_solution[:, :, None, :], 0)
+    solution_by_row = _solve_backward(factor, counted_solution.reshape(num_rounds, num_rows, num_moments * num_blocks))
+    row_of_worker = jnp.minimum(rank_of_worker.T, num_rows - 1)
+    rounds = np.arange(num_rounds, dtype=np.int32)[None]
+    solution_by_worker = solution_by_row[rounds, row_of_worker].reshape(
+        num_workers, num_rounds, num_moments, num_blocks
+    )
+    is_worker_counted = rank_of_worker.T[:, :, None] < counts[None]
+    return jnp.where(is_worker_counted[..., None], solution_by_worker, 0)
 
 
-def _residual(encode: jax.Array, workers: jax.Array, weights: jax.Array) -> jax.Array:
+def _residual(encode_by_holder: jax.Array, holder_workers: jax.Array, weights: jax.Array) -> jax.Array:
     """float[S, deadlines]: from the weights, by the non-zero coefficients only."""
-    num_blocks = encode.shape[2]
-    flat = weights.reshape(weights.shape[0], -1)
-    total = jnp.zeros_like(flat[0])
-    for b in range(num_blocks):
-        wanted = jnp.broadcast_to(jnp.eye(num_blocks, dtype=weights.dtype)[b], weights.shape[1:]).reshape(1, -1)
-        decoded = sum((encode[r, :, b][:, None] * flat[held] for r, held in enumerate(workers)), -wanted)
-        total = total + (decoded**2).sum(axis=0)  # over chunks alone: with the outermost axis it is vectorised
-    return jnp.sqrt(total.reshape(weights.shape[1:]).sum(axis=-1))
+    num_blocks = encode_by_holder.shape[2]
+    flat_weights = weights.reshape(weights.shape[0], -1)
+    squared_error = jnp.zeros_like(flat_weights[0])
+    for block in range(num_blocks):
+        identity = jnp.eye(num_blocks, dtype=weights.dtype)
+        exact = jnp.broadcast_to(identity[block], weights.shape[1:]).reshape(1, -1)
+        decoded_by_holder = (
+            encode_by_holder[holder, :, block][:, None] * flat_weights[workers]
+            for holder, workers in enumerate(holder_workers)
+        )
+        error = sum(decoded_by_holder, -exact)
+        squared_error = squared_error + (error**2).sum(axis=0)  # over chunks alone: the outermost axis is vectorised
+    return jnp.sqrt(squared_error.reshape(weights.shape[1:]).sum(axis=-1))
 
 
 class _Gram(NamedTuple):
@@ -233,11 +261,12 @@ class _Gram(NamedTuple):
     order: jax.Array
 
     def block(self, rows: slice, columns: slice) -> jax.Array:
-        one, other = self.order[:, rows, None], self.order[:, None, columns]
-        index = one.clip(0) * self.table.shape[1] + other.clip(0)
-        same = np.equal.outer(np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop))[None]
-        values = self.table.reshape(-1).at[index].get(mode="promise_in_bounds")
-        return jnp.where((one >= 0) & (other >= 0), values, jnp.asarray(same, values.dtype))
+        table_rows, table_columns = self.order[:, rows, None], self.order[:, None, columns]
+        flat_index = table_rows.clip(0) * self.table.shape[1] + table_columns.clip(0)
+        is_diagonal = np.equal.outer(np.arange(rows.start, rows.stop), np.arange(columns.start, columns.stop))[None]
+        values = self.table.reshape(-1).at[flat_index].get(mode="promise_in_bounds")
+        is_in_table = (table_rows >= 0) & (table_columns >= 0)
+        return jnp.where(is_in_table, values, jnp.asarray(is_diagonal, values.dtype))
 
 
 class _Node(NamedTuple):
@@ -248,63 +277,73 @@ class _Node(NamedTuple):
     last: Any
 
 
-def _factor(gram: _Gram, update: jax.Array | None, start: int = 0, stop: int | None = None) -> Any:
+def _cholesky_factor(gram: _Gram, update: jax.Array | None, start: int = 0, stop: int | None = None) -> Any:
     """The Cholesky factor of rows `start` to `stop` less `update`."""
     stop = gram.order.shape[1] if stop is None else stop
     size = stop - start
     if size <= _LEAF:
         block = gram.block(slice(start, stop), slice(start, stop))
-        return _inverse_factor(block if update is None else block - update)
+        return _inverse_cholesky_factor(block if update is None else block - update)
     half = (size // _LEAF + 1) // 2 * _LEAF
-    first = _factor(gram, None if update is None else update[:, :half, :half], start, start + half)
-    corner = gram.block(slice(start + half, stop), slice(start, start + half))
-    below = _divide(first, corner if update is None else corner - update[:, half:, :half])
-    square = below @ jnp.swapaxes(below, 1, 2)
-    rest = square if update is None else update[:, half:, half:] + square
-    return _Node(first, below, _factor(gram, rest, start + half, stop))
+    middle = start + half
+    first = _cholesky_factor(gram, None if update is None else update[:, :half, :half], start, middle)
+    corner = gram.block(slice(middle, stop), slice(start, middle))
+    below = _divide_by_transposed_factor(first, corner if update is None else corner - update[:, half:, :half])
+    square_of_below = below @ jnp.swapaxes(below, 1, 2)
+    update_of_last = square_of_below if update is None else update[:, half:, half:] + square_of_below
+    return _Node(first, below, last=_cholesky_factor(gram, update_of_last, middle, stop))
 
 
-def _inverse_factor(block: jax.Array) -> jax.Array:
+def _inverse_cholesky_factor(block: jax.Array) -> jax.Array:
     """The inverse of the Cholesky factor of `float[S, n, n]`, in place, with the rounds innermost."""
     size = block.shape[1]
     row = np.arange(size, dtype=np.int32)[:, None]
 
-    def step(k: jax.Array, matrix: jax.Array) -> jax.Array:
-        scale = jax.lax.rsqrt(matrix[k, k])[None]
-        column = matrix[:, k] * scale
-        column = jnp.where(row > k, column, jnp.where(row == k, 1 / scale - 1, 0))
-        unit = jnp.asarray(row == k, block.dtype)  # column k turns from the block's into that of the inverse
-        matrix = jnp.where((row == k)[None], unit[:, None], matrix)
-        return matrix - column[:, None] * (matrix[k] * scale)[None]
+    def eliminate_column(k: jax.Array, matrix: jax.Array) -> jax.Array:
+        inverse_pivot = jax.lax.rsqrt(matrix[k, k])[None]
+        factor_column = matrix[:, k] * inverse_pivot
+        multipliers = jnp.where(row > k, factor_column, jnp.where(row == k, 1 / inverse_pivot - 1, 0))
+        unit_column = jnp.asarray(row == k, block.dtype)  # column k turns from the block's into that of the inverse
+        matrix = jnp.where((row == k)[None], unit_column[:, None], matrix)
+        row_multipliers = multipliers[:, None]
+        scaled_pivot_row = matrix[k] * inverse_pivot
+        return matrix - row_multipliers * scaled_pivot_row[None]
 
-    inverse = jax.lax.fori_loop(0, size, step, jnp.transpose(block, (1, 2, 0)))
+    rounds_innermost = jnp.transpose(block, (1, 2, 0))
+    inverse = jax.lax.fori_loop(0, size, eliminate_column, rounds_innermost)
     return jnp.tril(jnp.transpose(inverse, (2, 0, 1)))
 
 
-def _divide(node: Any, rows: jax.Array) -> jax.Array:
+def _divide_by_transposed_factor(node: Any, rows: jax.Array) -> jax.Array:
     """`rows` times the inverse of the transposed factor."""
     if not isinstance(node, _Node):
-        return rows @ jnp.swapaxes(node, 1, 2)
-    half = node.below.shape[2]
-    first = _divide(node.first, rows[:, :, :half])
-    last = _divide(node.last, rows[:, :, half:] - first @ jnp.swapaxes(node.below, 1, 2))
+        inverse_factor = node
+        return rows @ jnp.swapaxes(inverse_factor, 1, 2)
+    size_of_first = node.below.shape[2]
+    first = _divide_by_transposed_factor(node.first, rows[:, :, :size_of_first])
+    rest = rows[:, :, size_of_first:] - first @ jnp.swapaxes(node.below, 1, 2)
+    last = _divide_by_transposed_factor(node.last, rest)
     return jnp.concatenate([first, last], axis=2)
 
 
-def _forward(node: Any, right: jax.Array) -> jax.Array:
+def _solve_forward(node: Any, right: jax.Array) -> jax.Array:
     """The inverse of the factor times `right`."""
     if not isinstance(node, _Node):
-        return node @ right
-    half = node.below.shape[2]
-    first = _forward(node.first, right[:, :half])
-    return jnp.concatenate([first, _forward(node.last, right[:, half:] - node.below @ first)], axis=1)
+        inverse_factor = node
+        return inverse_factor @ right
+    size_of_first = node.below.shape[2]
+    first = _solve_forward(node.first, right[:, :size_of_first])
+    last = _solve_forward(node.last, right[:, size_of_first:] - node.below @ first)
+    return jnp.concatenate([first, last], axis=1)
 
 
-def _backward(node: Any, right: jax.Array) -> jax.Array:
+def _solve_backward(node: Any, right: jax.Array) -> jax.Array:
     """The inverse of the transposed factor times `right`."""
     if not isinstance(node, _Node):
-        return jnp.swapaxes(node, 1, 2) @ right
-    half = node.below.shape[2]
-    last = _backward(node.last, right[:, half:])
-    rest = right[:, :half] - jnp.swapaxes(node.below, 1, 2) @ last
-    return jnp.concatenate([_backward(node.first, rest), last], axis=1)
+        inverse_factor = node
+        return jnp.swapaxes(inverse_factor, 1, 2) @ right
+    size_of_first = node.below.shape[2]
+    last = _solve_backward(node.last, right[:, size_of_first:])
+    rest = right[:, :size_of_first] - jnp.swapaxes(node.below, 1, 2) @ last
+    first = _solve_backward(node.first, rest)
+    return jnp.concatenate([first, last], axis=1)

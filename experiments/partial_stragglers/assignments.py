@@ -28,17 +28,19 @@ def balanced(*, num_workers: int, num_chunks: int, loads: Sequence[int], rng_key
     _validate.integer("num_workers", num_workers, minimum=1)
     for load in loads:
         _validate.integer("an entry of loads", load, minimum=1, maximum=num_chunks)
-    each_load = np.resize(np.asarray(loads, dtype=np.int64), num_workers)
-    if each_load.sum() < num_chunks:
+    load_of_worker = np.resize(np.asarray(loads, dtype=np.int64), num_workers)
+    if load_of_worker.sum() < num_chunks:
         raise ValueError(
             f"the loads must add up to at least num_chunks={num_chunks}, or nobody holds some chunk; "
-            f"got {each_load.sum()}."
+            f"got {load_of_worker.sum()}."
         )
     generator = host_generator(rng_key)
-    counts = np.zeros(num_chunks, dtype=np.int64)
-    chunks = np.full((num_workers, each_load.max()), -1, dtype=np.int32)
+    num_holders = np.zeros(num_chunks, dtype=np.int64)
+    chunks = np.full((num_workers, load_of_worker.max()), -1, dtype=np.int32)
     for worker in generator.permutation(num_workers):
-        least = np.lexsort((generator.random(num_chunks), counts))[: each_load[worker]]
-        chunks[worker, : least.size] = np.sort(least)
-        counts[least] += 1
+        random_tie_breaks = generator.random(num_chunks)
+        fewest_holders_first = np.lexsort((random_tie_breaks, num_holders))
+        chunks_of_worker = fewest_holders_first[: load_of_worker[worker]]
+        chunks[worker, : chunks_of_worker.size] = np.sort(chunks_of_worker)
+        num_holders[chunks_of_worker] += 1
     return Assignment(chunks, num_chunks)

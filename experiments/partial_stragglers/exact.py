@@ -76,7 +76,7 @@ def exact(
             solve = prepared(graph.assignment, blocks, failed, num_draws, graph.order_key)
             report.add(samples, others, graph.setting, solve(graph.trials))
             if num_orders and not graph.number and graph.setting in (redraw or {}):
-                orders += _random_orders(graph, blocks, failed, num_orders, order_draws)
+                orders += _times_under_random_orders(graph, blocks, failed, num_orders, order_draws)
     rows = report.rows(samples, (), published.completion if compare_published else None, others)
     facts: dict[str, Any] = {"seed": seed, "num_trials": num_trials, "num_failed": num_failed, "num_graphs": num_graphs}
     facts["orders"] = [order._replace(means=order.means.tolist())._asdict() for order in orders]
@@ -87,7 +87,7 @@ def exact(
     return rows
 
 
-def _random_orders(
+def _times_under_random_orders(
     graph: graphs.Graph, blocks: Sequence[int], num_failed: int | None, num_orders: int, draws: Sequence[int]
 ) -> list[graphs.Orders]:
     finish = failing(graph.assignment, graph.trials, blocks, num_failed)
@@ -104,18 +104,23 @@ def prepared(
     order_key: jax.Array,
 ) -> Callable[[simulate.Trials], Times]:
     """Chooses orders; returns a function of the trials: `(L, scheme) -> float[S]` completion times."""
-    best = codes.assignments.order_chunks(assignment)
-    random = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
-    orders = zip(simulate.SCHEMES, (best, best, random), (True, False, False), strict=True)
+    best_order = codes.assignments.order_chunks(assignment)
+    random_order = simulate.random_order(assignment, num_draws=num_draws, rng_key=order_key)
+    original_scheme, best_order_scheme, random_order_scheme = simulate.SCHEMES
+    order_of_scheme = {
+        original_scheme: best_order,
+        best_order_scheme: best_order,
+        random_order_scheme: random_order,
+    }
     solvers = {
-        (num_blocks, scheme): simulate.completion(order, num_blocks, whole_workers=whole)
-        for scheme, order, whole in orders
+        (num_blocks, scheme): simulate.completion(order, num_blocks, whole_workers=scheme == original_scheme)
+        for scheme, order in order_of_scheme.items()
         for num_blocks in blocks
     }
 
     def solve(trials: simulate.Trials) -> Times:
         finish = failing(assignment, trials, blocks, num_failed)
-        return {key: solver(finish[key[0]]) for key, solver in solvers.items()}
+        return {(num_blocks, scheme): solver(finish[num_blocks]) for (num_blocks, scheme), solver in solvers.items()}
 
     return solve
 
@@ -124,8 +129,8 @@ def failing(
     assignment: codes.Assignment, trials: simulate.Trials, blocks: Sequence[int], num_failed: int | None
 ) -> dict[int, jax.Array]:
     """L -> float[K, W, S], when chunks are finished; by default the fewest holders of a chunk less L workers fail."""
-    fewest = int(codes.holders(assignment).counts.min())
-    return {
-        num_blocks: simulate.with_failures(trials, fewest - num_blocks if num_failed is None else num_failed)
-        for num_blocks in blocks
+    fewest_holders = int(codes.holders(assignment).counts.min())
+    failures_of_blocks = {
+        num_blocks: fewest_holders - num_blocks if num_failed is None else num_failed for num_blocks in blocks
     }
+    return {num_blocks: simulate.with_failures(trials, count) for num_blocks, count in failures_of_blocks.items()}

@@ -19,17 +19,19 @@ def error_against_deadline(samples: Samples, estimates: Samples, deadlines: Sequ
     Dashed: the estimate sqrt(sum over chunks of max(0, L - finished holders)) of the partial schemes. A curve ends
     where the sum is exact in all trials.
     """
-    settings, blocks = _names(samples)
+    settings, blocks = _settings_and_blocks(samples)
     figure = files.figure(4.2 * len(blocks), 3.4 * len(settings) + 0.5)
     panels = figure.subplots(len(settings), len(blocks), squeeze=False)
     for (setting, num_blocks, scheme), values in samples.items():
         panel = panels[settings.index(setting), blocks.index(num_blocks)]
         style = {"color": _COLOURS[scheme], "marker": _MARKERS[scheme]}
-        panel.plot(deadlines, _above_zero(values), label=scheme, markersize=4, linewidth=1.4, **style)
+        panel.plot(deadlines, _means_above_zero(values), label=scheme, markersize=4, linewidth=1.4, **style)
         if (setting, num_blocks, scheme) in estimates:
-            mean = _above_zero(estimates[setting, num_blocks, scheme])
-            label = f"{scheme}, estimate"
-            panel.plot(deadlines, mean, label=label, linestyle="--", linewidth=2.6, alpha=0.45, color=_COLOURS[scheme])
+            mean_estimates = _means_above_zero(estimates[setting, num_blocks, scheme])
+            panel.plot(
+                deadlines, mean_estimates, label=f"{scheme}, estimate", linestyle="--", linewidth=2.6, alpha=0.45,
+                color=_COLOURS[scheme],
+            )  # fmt: skip
         panel.set(title=f"{setting}, L = {num_blocks}", xlabel="deadline (time of a chunk: 1)", ylabel="mean error")
         panel.set_yscale("log")
         panel.grid(alpha=0.25, linewidth=0.6)
@@ -40,17 +42,18 @@ def error_against_deadline(samples: Samples, estimates: Samples, deadlines: Sequ
 
 def completion_times(samples: Samples, path: Path) -> None:
     """Draws the mean completion time over the trials that end, with its standard error, a panel for each assignment."""
-    settings, blocks = _names(samples)
+    settings, blocks = _settings_and_blocks(samples)
     figure = files.figure(4.6 * len(settings), 4.0)
     panels = figure.subplots(1, len(settings), squeeze=False)[0]
     for (setting, num_blocks, scheme), values in samples.items():
-        ended = values[np.isfinite(values)]
-        if ended.size:
-            position = blocks.index(num_blocks) + 0.27 * (SCHEMES.index(scheme) - 1)
-            spread = ended.std() / np.sqrt(ended.size)
+        finite_times = values[np.isfinite(values)]
+        if finite_times.size:
+            offset_of_scheme = 0.27 * (SCHEMES.index(scheme) - 1)
+            position = blocks.index(num_blocks) + offset_of_scheme
+            mean, error = finite_times.mean(), finite_times.std() / np.sqrt(finite_times.size)
             label = scheme if num_blocks == blocks[0] else None
             panel = panels[settings.index(setting)]
-            panel.bar(position, ended.mean(), 0.25, yerr=spread, color=_COLOURS[scheme], label=label, capsize=2)
+            panel.bar(position, mean, 0.25, yerr=error, color=_COLOURS[scheme], label=label, capsize=2)
     for setting, panel in zip(settings, panels, strict=True):
         panel.set(title=setting, xlabel="L", ylabel="mean completion time (time of a chunk: 1)")
         panel.set_xticks(range(len(blocks)), [str(num_blocks) for num_blocks in blocks])
@@ -60,10 +63,10 @@ def completion_times(samples: Samples, path: Path) -> None:
     files.write_figure(path, figure)
 
 
-def _names(samples: Samples) -> tuple[list[str], list[int]]:
+def _settings_and_blocks(samples: Samples) -> tuple[list[str], list[int]]:
     return list(dict.fromkeys(key[0] for key in samples)), list(dict.fromkeys(sorted(key[1] for key in samples)))
 
 
-def _above_zero(values: np.ndarray) -> np.ndarray:
+def _means_above_zero(values: np.ndarray) -> np.ndarray:
     mean = values.mean(axis=0)
     return np.where(mean > ZERO, mean, np.nan)

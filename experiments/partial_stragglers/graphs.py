@@ -59,9 +59,11 @@ def all_graphs(
     for i, (setting, assignment) in enumerate(assignments.items()):
         order_key, row_key, trial_key, redraw_key = report.keys(seed, i)
         trials = simulate.draw(stragglers, trial_key, assignment.load, assignment.num_workers, num_trials)
-        for number in range(num_graphs if setting in redraw else 1):
+        num_graphs_of_setting = num_graphs if setting in redraw else 1
+        for number in range(num_graphs_of_setting):
             progress.update(f"{setting}, graph {number + 1}", (i + number / num_graphs) / len(assignments))
-            if number:
+            is_drawn_anew = number > 0
+            if is_drawn_anew:
                 graph_key, order_key, row_key = jax.random.split(jax.random.fold_in(redraw_key, number), 3)
                 assignment = redraw[setting](rng_key=graph_key)
             yield Graph(
@@ -108,24 +110,30 @@ def orders(
       draws: kinds: of so many draws, the one with the least `q_max`.
       rng_key: a JAX key.
     """
-    means: dict[tuple[int, int], list[float]] = {(blocks, number): [] for blocks in finish for number in draws}
+    mean_times: dict[tuple[int, int], list[float]] = {
+        (num_blocks, num_draws): [] for num_blocks in finish for num_draws in draws
+    }
     for key in jax.random.split(rng_key, num_orders):
-        kept = simulate.random_orders(assignment, draws=draws, rng_key=key)
-        for blocks, number in means:
-            times = np.asarray(simulate.completion(kept[number], blocks, whole_workers=False)(finish[blocks]))
-            means[blocks, number].append(float(times[np.isfinite(times)].mean()))
-    return [Orders(setting, blocks, number, np.array(values)) for (blocks, number), values in means.items()]
+        best_order_of_draws = simulate.random_orders(assignment, draws=draws, rng_key=key)
+        for num_blocks, num_draws in mean_times:
+            completion = simulate.completion(best_order_of_draws[num_draws], num_blocks, whole_workers=False)
+            times = np.asarray(completion(finish[num_blocks]))
+            mean_times[num_blocks, num_draws].append(float(times[np.isfinite(times)].mean()))
+    return [
+        Orders(setting, num_blocks, num_draws, np.array(means)) for (num_blocks, num_draws), means in mean_times.items()
+    ]
 
 
 def orders_page(all_orders: Sequence[Orders]) -> str:
     """A section of the summary; empty if there are none."""
     if not all_orders:
         return ""
-    names = {1: "one draw", 2: "better of 2 (released notebook)"}
-    lines = [
-        [o.setting, str(o.num_blocks), names.get(o.draws, f"best of {o.draws}")]
-        + [f"{value:.3f}" for value in (o.means.mean(), o.means.std(ddof=1), o.means.min(), o.means.max())]
-        for o in all_orders
-    ]
-    title = f"## Completion time over {all_orders[0].means.size} random orders of one assignment, on the same trials"
+    name_of_draws = {1: "one draw", 2: "better of 2 (released notebook)"}
+    lines = []
+    for orders in all_orders:
+        name = name_of_draws.get(orders.draws, f"best of {orders.draws}")
+        statistics = (orders.means.mean(), orders.means.std(ddof=1), orders.means.min(), orders.means.max())
+        lines.append([orders.setting, str(orders.num_blocks), name, *(f"{value:.3f}" for value in statistics)])
+    num_orders = all_orders[0].means.size
+    title = f"## Completion time over {num_orders} random orders of one assignment, on the same trials"
     return "\n".join([title, "", analysis.markdown_table(HEADS, lines), "", ""])

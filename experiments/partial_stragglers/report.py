@@ -63,15 +63,15 @@ class Row(NamedTuple):
         what differs between graphs counts besides the trials; with one of ours only the trials of both do. It is 0
         where both are zero up to rounding.
         """
-        ours, trials = (
-            (self.over_graphs, self.trials_error) if self.num_graphs > 1 else (self.ours, self.standard_error)
-        )
-        if abs(ours) < ZERO and abs(self.published) < ZERO:
+        has_many_graphs = self.num_graphs > 1
+        our_mean = self.over_graphs if has_many_graphs else self.ours
+        trials_error = self.trials_error if has_many_graphs else self.standard_error
+        if abs(our_mean) < ZERO and abs(self.published) < ZERO:
             return 0.0
-        variance = trials**2 * (1 + self.num_trials / published.NUM_TRIALS)
-        if self.num_graphs > 1:
+        variance = trials_error**2 * (1 + self.num_trials / published.NUM_TRIALS)
+        if has_many_graphs:
             variance += self.between_graphs**2 * (1 + 1 / self.num_graphs)
-        return float((ours - self.published) / np.sqrt(variance)) if variance > ZERO**2 else float("nan")
+        return float((our_mean - self.published) / np.sqrt(variance)) if variance > ZERO**2 else float("nan")
 
 
 def rows(
@@ -90,29 +90,40 @@ def rows(
     """
     rows = []
     for key, values in samples.items():
-        for column, deadline in enumerate(deadlines or (float("nan"),)):
-            graphs = [each[:, column] if deadlines else each for each in (values, *(others or {}).get(key, ()))]
-            ended = np.isfinite(graphs[0])
-            mean, error = np.array([mean_and_error(each) for each in graphs]).T
-            where = (*key, deadline) if deadlines else key
-            row = Row(
-                *key,
-                deadline=deadline,
-                published=source(*where) if source else float("nan"),
-                ours=float(mean[0]),
-                standard_error=float(error[0]),
-                never=float(1 - ended.mean()),
-                num_trials=int(ended.sum()),
-            )
-            if len(graphs) > 1:
-                row = row._replace(
-                    num_graphs=len(graphs),
-                    over_graphs=float(mean.mean()),
-                    between_graphs=float(mean.std(ddof=1)),
-                    trials_error=float(np.sqrt((error**2).mean())),
-                )
-            rows.append(row)
+        values_of_graphs = [values, *(others or {}).get(key, ())]
+        if not deadlines:
+            published_mean = source(*key) if source else float("nan")
+            rows.append(_row(key, float("nan"), published_mean, values_of_graphs))
+        for column, deadline in enumerate(deadlines):
+            published_mean = source(*key, deadline) if source else float("nan")
+            at_deadline = [values_of_graph[:, column] for values_of_graph in values_of_graphs]
+            rows.append(_row(key, deadline, published_mean, at_deadline))
     return rows
+
+
+def _row(
+    key: tuple[str, int, str], deadline: float, published_mean: float, values_of_graphs: Sequence[np.ndarray]
+) -> Row:
+    """The row of one mean: of the values float[S] on the first graph, and on all graphs if there are several."""
+    has_ended = np.isfinite(values_of_graphs[0])
+    means, errors = np.array([mean_and_error(values) for values in values_of_graphs]).T
+    row = Row(
+        *key,
+        deadline=deadline,
+        published=published_mean,
+        ours=float(means[0]),
+        standard_error=float(errors[0]),
+        never=float(1 - has_ended.mean()),
+        num_trials=int(has_ended.sum()),
+    )
+    if len(values_of_graphs) == 1:
+        return row
+    return row._replace(
+        num_graphs=len(values_of_graphs),
+        over_graphs=float(means.mean()),
+        between_graphs=float(means.std(ddof=1)),
+        trials_error=float(np.sqrt((errors**2).mean())),
+    )
 
 
 def mean_and_error(values: np.ndarray) -> tuple[float, float]:
@@ -124,22 +135,22 @@ def mean_and_error(values: np.ndarray) -> tuple[float, float]:
 
 def table(rows: list[Row], title: str) -> RichTable:
     """For the terminal."""
-    heads, lines = _cells(rows)
-    return analysis.rich_table(title, heads, lines, keys=_keys(heads))
+    heads, lines = _heads_and_lines(rows)
+    return analysis.rich_table(title, heads, lines, keys=_num_key_columns(heads))
 
 
 def markdown(rows: list[Row], title: str) -> str:
     """The same as a Markdown page."""
-    heads, lines = _cells(rows)
-    return "\n".join([f"# {title}", "", analysis.markdown_table(heads, lines, keys=_keys(heads)), ""])
+    heads, lines = _heads_and_lines(rows)
+    return "\n".join([f"# {title}", "", analysis.markdown_table(heads, lines, keys=_num_key_columns(heads)), ""])
 
 
-def _keys(heads: Sequence[str]) -> int:
+def _num_key_columns(heads: Sequence[str]) -> int:
     """How many columns say which mean it is."""
     return sum(head in ("setting", "L", "scheme", "deadline") for head in heads)
 
 
-def _cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
+def _heads_and_lines(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
     """Heads and lines; columns that say nothing anywhere are left out."""
     columns = {
         "setting": [row.setting for row in rows],
@@ -154,8 +165,9 @@ def _cells(rows: list[Row]) -> tuple[list[str], list[list[str]]]:
         "z": ["-" if np.isnan(row.difference) else f"{row.difference:+.1f}" for row in rows],
         "never": [f"{row.never:.1%}" if row.never else "-" for row in rows],
     }
-    kept = {head: cells for head, cells in columns.items() if any(cell != "-" for cell in cells)}
-    return list(kept), [list(line) for line in zip(*kept.values(), strict=True)]
+    telling_columns = {head: cells for head, cells in columns.items() if any(cell != "-" for cell in cells)}
+    lines = [list(line) for line in zip(*telling_columns.values(), strict=True)]
+    return list(telling_columns), lines
 
 
 def _number(value: float) -> str:
@@ -176,22 +188,23 @@ def add(samples: Samples, others: Others, setting: str, results: dict[tuple[int,
 
 def columns(samples: Samples, deadlines: Sequence[float], **more: Samples) -> dict[str, np.ndarray]:
     """One line for every trial (and deadline): the raw results, with further values beside."""
-    parts = []
+    tables = []
     for (setting, num_blocks, scheme), values in samples.items():
-        size, width = values.size, len(deadlines) or 1
-        part = {
-            "setting": np.full(size, setting, object),
-            "num_blocks": np.full(size, num_blocks),
-            "scheme": np.full(size, scheme, object),
-            "trial": np.repeat(np.arange(len(values)), width),
-            **({"deadline": np.tile(np.asarray(deadlines, float), len(values))} if deadlines else {}),
+        num_lines, num_trials, lines_per_trial = values.size, len(values), len(deadlines) or 1
+        deadline_column = {"deadline": np.tile(np.asarray(deadlines, float), num_trials)} if deadlines else {}
+        table = {
+            "setting": np.full(num_lines, setting, object),
+            "num_blocks": np.full(num_lines, num_blocks),
+            "scheme": np.full(num_lines, scheme, object),
+            "trial": np.repeat(np.arange(num_trials), lines_per_trial),
+            **deadline_column,
             "value": values.ravel(),
         }
-        for name, others in more.items():
-            beside = others.get((setting, num_blocks, scheme))
-            part[name] = np.full(size, np.nan) if beside is None else beside.ravel()
-        parts.append(part)
-    return analysis.stack(parts)
+        for name, further_samples in more.items():
+            further_values = further_samples.get((setting, num_blocks, scheme))
+            table[name] = np.full(num_lines, np.nan) if further_values is None else further_values.ravel()
+        tables.append(table)
+    return analysis.stack(tables)
 
 
 def write(
@@ -235,11 +248,11 @@ def check(
         if not len(values):
             raise ValueError(f"{name} must not be empty; got {values!r}.")
     for name, assignment in assignments.items():
-        fewest = int(codes.holders(assignment).counts.min())
+        fewest_holders = int(codes.holders(assignment).counts.min())
         for num_blocks in blocks:
-            if not 1 <= num_blocks <= fewest:
+            if not 1 <= num_blocks <= fewest_holders:
                 raise ValueError(
-                    f"every entry of blocks must be between 1 and {fewest}, the fewest holders of a chunk of "
+                    f"every entry of blocks must be between 1 and {fewest_holders}, the fewest holders of a chunk of "
                     f"'{name}'; got {num_blocks}."
                 )
         failed = failures(num_failed, name)

@@ -50,12 +50,13 @@ def draw(stragglers: StragglerModel, rng_key: jax.Array, num_units: int, num_wor
     """Draws all trials; one unit of work is one chunk."""
     time_key, rank_key = jax.random.split(rng_key)
 
-    def seconds(key: jax.Array) -> jax.Array:
+    def durations_of_trial(key: jax.Array) -> jax.Array:
         return sample_durations(stragglers, key, num_units, num_workers)
 
-    durations = jax.vmap(seconds)(jax.random.split(time_key, num_trials))
+    durations = jax.vmap(durations_of_trial)(jax.random.split(time_key, num_trials))
     rank = jax.vmap(lambda key: jax.random.permutation(key, num_workers))(jax.random.split(rank_key, num_trials))
-    return Trials(jnp.cumsum(jnp.transpose(durations, (1, 2, 0)), axis=0), rank.T.astype(jnp.int32))
+    durations_trials_last = jnp.transpose(durations, (1, 2, 0))
+    return Trials(jnp.cumsum(durations_trials_last, axis=0), rank.T.astype(jnp.int32))
 
 
 @jax.jit
@@ -78,8 +79,8 @@ def random_orders(
 ) -> dict[int, codes.Assignment]:
     """For each number of draws the order with the least `q_max` of so many; they begin with the same draws."""
     orders = [assignments.random_order(assignment, rng_key=key) for key in jax.random.split(rng_key, max(draws))]
-    score = [diagnostics.q_max(order) for order in orders]
-    return {number: orders[int(np.argmin(score[:number]))] for number in draws}
+    q_max_of_orders = [diagnostics.q_max(order) for order in orders]
+    return {num_draws: orders[int(np.argmin(q_max_of_orders[:num_draws]))] for num_draws in draws}
 
 
 def partial_errors(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
@@ -96,40 +97,42 @@ def original_errors(code: codes.GradientCode) -> Callable[[jax.Array, jax.Array]
     Returns:
       A function of what `arrivals` returns, to float[S, deadlines].
     """
-    full = jax.jit(code.plan)(jnp.asarray(code.assignment.loads))
-    decode = arrival_decoder(code.assignment, np.asarray(full.encode)[:, 0])
+    plan_of_full_loads = jax.jit(code.plan)(jnp.asarray(code.assignment.loads))
+    message_coefficients = np.asarray(plan_of_full_loads.encode)[:, 0]  # float[W, K, L]
+    decode = arrival_decoder(code.assignment, message_coefficients)
     return lambda order, counts: decode(order, counts).residual
 
 
 def estimate(code: codes.GradientCode, deadlines: Sequence[float]) -> Errors:
     """`sqrt(sum over chunks of max(0, L - finished holders))`, from the numbers of finished holders alone."""
-    where, moments = systems.holder_positions(code.assignment), np.asarray(deadlines, np.float64)
-    return lambda finish: systems.estimate(finish, where, moments, code.num_blocks)
+    positions, moments = systems.holder_positions(code.assignment), np.asarray(deadlines, np.float64)
+    return lambda finish: systems.estimate(finish, positions, moments, code.num_blocks)
 
 
 def arrivals(
     assignment: codes.Assignment, finish: jax.Array, deadlines: Sequence[float]
 ) -> tuple[jax.Array, jax.Array]:
     """The order int32[S, W] in which workers have finished all, and how many int32[S, deadlines] by each deadline."""
-    last = np.arange(assignment.num_workers), assignment.loads.clip(1) - 1
-    return _arrivals(finish, *last, np.asarray(deadlines, np.float64))
+    workers, last_slots = np.arange(assignment.num_workers), assignment.loads.clip(1) - 1
+    return _arrival_order_and_counts(finish, workers, last_slots, np.asarray(deadlines, np.float64))
 
 
 @jax.jit
-def _arrivals(
-    finish: jax.Array, worker: jax.Array, slot: jax.Array, deadlines: jax.Array
+def _arrival_order_and_counts(
+    finish: jax.Array, workers: jax.Array, last_slots: jax.Array, deadlines: jax.Array
 ) -> tuple[jax.Array, jax.Array]:
-    last = finish[slot, worker]
-    counts = jnp.sum(last[:, None, :] <= deadlines[None, :, None], axis=0, dtype=jnp.int32)
-    return jnp.argsort(last.T, axis=1).astype(jnp.int32), counts.T
+    arrival_times = finish[last_slots, workers]  # float[W, S]
+    has_arrived = arrival_times[:, None, :] <= deadlines[None, :, None]
+    counts = jnp.sum(has_arrived, axis=0, dtype=jnp.int32)
+    return jnp.argsort(arrival_times.T, axis=1).astype(jnp.int32), counts.T
 
 
 def side_by_side(functions: dict[Key, Callable[[], jax.Array]]) -> dict[Key, jax.Array]:
     """Calls functions in as many threads as there are cores: most of their programs keep one core busy."""
-    wide = default_float() == np.float64  # this setting of JAX belongs to a thread
+    has_float64 = default_float() == np.float64  # this setting of JAX belongs to a thread
 
     def call(function: Callable[[], jax.Array]) -> jax.Array:
-        with jax.enable_x64(wide):
+        with jax.enable_x64(has_float64):
             return jax.block_until_ready(function())
 
     with ThreadPoolExecutor(os.cpu_count()) as threads:
@@ -149,20 +152,23 @@ def completion(
     Returns:
       A function `finish float[K, W, S] -> float[S]`; inf if never.
     """
-    where = systems.holder_positions(assignment, whole_workers=whole_workers)
-    return lambda finish: _completion(finish, where, num_blocks)
+    positions = systems.holder_positions(assignment, whole_workers=whole_workers)
+    return lambda finish: _completion_times(finish, positions, num_blocks)
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _completion(finish: jax.Array, where: systems.HolderPositions, num_blocks: int) -> jax.Array:
-    return jnp.ceil(_smallest(systems.by_holder(finish, where), num_blocks).max(axis=0))
+def _completion_times(finish: jax.Array, positions: systems.HolderPositions, num_blocks: int) -> jax.Array:
+    times_by_holder = systems.by_holder(finish, positions)
+    chunk_times = _kth_smallest(times_by_holder, num_blocks)
+    return jnp.ceil(chunk_times.max(axis=0))
 
 
-def _smallest(values: list[jax.Array], rank: int) -> jax.Array:
+def _kth_smallest(arrays: list[jax.Array], rank: int) -> jax.Array:
     """The `rank`-th smallest of arrays, entry by entry: so many rounds of a bubble sort."""
-    values = list(values)
-    for i in range(rank):
-        for j in range(len(values) - 1, i, -1):
-            low, high = jnp.minimum(values[j - 1], values[j]), jnp.maximum(values[j - 1], values[j])
-            values[j - 1], values[j] = low, high
-    return values[rank - 1]
+    partly_sorted = list(arrays)
+    for num_sorted in range(rank):
+        for i in range(len(partly_sorted) - 1, num_sorted, -1):
+            smaller = jnp.minimum(partly_sorted[i - 1], partly_sorted[i])
+            larger = jnp.maximum(partly_sorted[i - 1], partly_sorted[i])
+            partly_sorted[i - 1], partly_sorted[i] = smaller, larger
+    return partly_sorted[rank - 1]

@@ -40,95 +40,104 @@ class HolderPositions(NamedTuple):
 def holder_positions(assignment: codes.Assignment, *, whole_workers: bool = False) -> HolderPositions:
     """Where each holder has finished a chunk, or, for whole workers, its last one."""
     held = codes.holders(assignment)
-    slots = assignment.loads[held.workers] - 1 if whole_workers else held.slots
-    position = slots * assignment.num_workers + held.workers
-    return HolderPositions(position.clip(0).astype(np.int32), held.workers >= 0)
+    last_slots = assignment.loads[held.workers] - 1
+    slots = last_slots if whole_workers else held.slots
+    flat_position = slots * assignment.num_workers + held.workers
+    return HolderPositions(flat_position.clip(0).astype(np.int32), exists=held.workers >= 0)
 
 
-def by_holder(finish: jax.Array, where: HolderPositions) -> list[jax.Array]:
+def by_holder(finish: jax.Array, positions: HolderPositions) -> list[jax.Array]:
     """R arrays float[N, S]: when the j-th holder of a chunk has finished; inf if there is none."""
     flat = finish.reshape(-1, finish.shape[2])
-    columns = zip(where.position.T, where.exists.T, strict=True)
+    columns = zip(positions.position.T, positions.exists.T, strict=True)
     return [jnp.where(exists[:, None], flat[position], jnp.inf) for position, exists in columns]
 
 
-def finished(finish: jax.Array, where: HolderPositions, deadlines: jax.Array) -> list[jax.Array]:
+def finished(finish: jax.Array, positions: HolderPositions, deadlines: jax.Array) -> list[jax.Array]:
     """R arrays int32[N, deadlines, S]: 1 where the j-th holder of a chunk has finished by a deadline."""
-    return [(times[:, None] <= deadlines[None, :, None]).astype(jnp.int32) for times in by_holder(finish, where)]
+    return [(times[:, None] <= deadlines[None, :, None]).astype(jnp.int32) for times in by_holder(finish, positions)]
 
 
 @jax.jit
-def estimate(finish: jax.Array, where: HolderPositions, deadlines: jax.Array, num_blocks: int) -> jax.Array:
+def estimate(finish: jax.Array, positions: HolderPositions, deadlines: jax.Array, num_blocks: int) -> jax.Array:
     """float[S, deadlines]: `sqrt(sum over chunks of max(0, L - finished holders))`."""
-    missing = (num_blocks - _sum(finished(finish, where, deadlines))).clip(0).sum(axis=0, dtype=jnp.int32)
-    return jnp.sqrt(missing.astype(finish.dtype)).T
+    num_finished = _sum_of_arrays(finished(finish, positions, deadlines))
+    num_missing = (num_blocks - num_finished).clip(0).sum(axis=0, dtype=jnp.int32)
+    return jnp.sqrt(num_missing.astype(finish.dtype)).T
 
 
 def partial_errors(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[[jax.Array], jax.Array]:
     """A function `finish float[K, W, S] -> float[S, deadlines]`: the errors of a partial code at the deadlines."""
     held = codes.holders(code.assignment)
     num_chunks, num_holders = held.workers.shape
-    if num_holders > 20 or num_chunks * 2**num_holders > MAX_TABLE_SETS:
-        return _by_plan(code, deadlines)
-    rows = np.asarray(jax.jit(code.plan)(jnp.asarray(code.assignment.loads)).decode, np.float64)[:, 0]
-    rows = np.where((held.workers >= 0)[..., None], rows[held.workers], 0.0)
-    table, where = jax.device_put((_table(rows), holder_positions(code.assignment)))
+    is_table_too_large = num_holders > 20 or num_chunks * 2**num_holders > MAX_TABLE_SETS
+    if is_table_too_large:
+        return _errors_by_plan(code, deadlines)
+    plan_of_full_loads = jax.jit(code.plan)(jnp.asarray(code.assignment.loads))
+    row_of_worker = np.asarray(plan_of_full_loads.decode, np.float64)[:, 0]
+    rows_of_holders = np.where((held.workers >= 0)[..., None], row_of_worker[held.workers], 0.0)
+    squared_errors, positions = jax.device_put(
+        (_squared_error_table(rows_of_holders), holder_positions(code.assignment))
+    )
 
     def errors(finish: jax.Array) -> jax.Array:
-        parts = []
-        for start in range(0, finish.shape[2], _BLOCK):
-            sets = _sets(finish[:, :, start : start + _BLOCK], where, deadlines)
-            parts.append(_look_up(table, sets, num_holders).reshape(deadlines.size, -1))
-        return jnp.concatenate(parts, axis=1).T
+        errors_of_blocks = []
+        for first_trial in range(0, finish.shape[2], _BLOCK):
+            sets = _finished_holder_sets(finish[:, :, first_trial : first_trial + _BLOCK], positions, deadlines)
+            errors_of_blocks.append(_errors_of_sets(squared_errors, sets, num_holders).reshape(deadlines.size, -1))
+        return jnp.concatenate(errors_of_blocks, axis=1).T
 
     return errors
 
 
 # Separate programs: in one, XLA would merge them into a loop that is no longer vectorised.
 @jax.jit
-def _sets(finish: jax.Array, where: HolderPositions, deadlines: jax.Array) -> jax.Array:
+def _finished_holder_sets(finish: jax.Array, positions: HolderPositions, deadlines: jax.Array) -> jax.Array:
     """int32[N, deadlines·S], the set of finished holders of a chunk: bit j is holder j."""
-    bits = [done << j for j, done in enumerate(finished(finish, where, deadlines))]
-    return _sum(bits).reshape(where.position.shape[0], -1)
+    bits = [is_finished << holder for holder, is_finished in enumerate(finished(finish, positions, deadlines))]
+    return _sum_of_arrays(bits).reshape(positions.position.shape[0], -1)
 
 
 @functools.partial(jax.jit, static_argnums=2)
-def _look_up(table: jax.Array, sets: jax.Array, num_holders: int) -> jax.Array:
+def _errors_of_sets(squared_errors: jax.Array, sets: jax.Array, num_holders: int) -> jax.Array:
     """float[deadlines·S], the distance of all chunks together, from the squared distance of each set."""
-    index = (jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders) + sets
-    return jnp.sqrt(table.at[index].get(mode="promise_in_bounds").sum(axis=0))
+    first_index_of_chunk = jnp.arange(len(sets), dtype=jnp.int32)[:, None] << num_holders
+    squared_errors_of_chunks = squared_errors.at[first_index_of_chunk + sets].get(mode="promise_in_bounds")
+    return jnp.sqrt(squared_errors_of_chunks.sum(axis=0))
 
 
-def _sum(values: list[jax.Array]) -> jax.Array:
-    return functools.reduce(operator.add, values)
+def _sum_of_arrays(arrays: list[jax.Array]) -> jax.Array:
+    return functools.reduce(operator.add, arrays)
 
 
-def _table(rows: np.ndarray) -> np.ndarray:
+def _squared_error_table(rows_of_holders: np.ndarray) -> np.ndarray:
     """float64[N·2^R]: the squared distance from the identity of what the coefficients make, for every set of holders.
 
     Args:
-      rows: float64[N, R, L].
+      rows_of_holders: float64[N, R, L].
     """
-    _, num_holders, num_blocks = rows.shape
-    sets = np.arange(2**num_holders)[:, None] >> np.arange(num_holders) & 1
-    squares = []
-    for chunk in rows:
-        chosen = chunk * sets[:, :, None]  # [sets, R, L]
-        decoded = np.linalg.pinv(chosen, rcond=1e-10) @ chosen
-        squares.append(((decoded - np.eye(num_blocks)) ** 2).sum(axis=(1, 2)))
-    return np.concatenate(squares)
+    _, num_holders, num_blocks = rows_of_holders.shape
+    is_in_set = np.arange(2**num_holders)[:, None] >> np.arange(num_holders) & 1  # [sets, R]
+    squared_errors = []
+    for rows_of_chunk in rows_of_holders:
+        rows_of_sets = rows_of_chunk * is_in_set[:, :, None]  # [sets, R, L]
+        decoded = np.linalg.pinv(rows_of_sets, rcond=1e-10) @ rows_of_sets
+        squared_errors.append(((decoded - np.eye(num_blocks)) ** 2).sum(axis=(1, 2)))
+    return np.concatenate(squared_errors)
 
 
-def _by_plan(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[[jax.Array], jax.Array]:
+def _errors_by_plan(code: codes.GradientCode, deadlines: np.ndarray) -> Callable[[jax.Array], jax.Array]:
     """The same by the code's own plan, for chunks with many holders."""
-    held = jnp.asarray(code.assignment.chunks >= 0).T[:, :, None]
+    is_held = jnp.asarray(code.assignment.chunks >= 0).T[:, :, None]  # bool[K, W, 1]
 
     @jax.jit
     def errors(finish: jax.Array) -> jax.Array:
-        def one(trial: jax.Array) -> jax.Array:
-            done = (trial[None] <= deadlines[:, None, None]) & held[None, :, :, 0]
-            return jax.vmap(lambda progress: code.plan(progress).residual)(done.sum(axis=1, dtype=jnp.int32))
+        def errors_of_trial(trial_finish: jax.Array) -> jax.Array:
+            is_done = (trial_finish[None] <= deadlines[:, None, None]) & is_held[None, :, :, 0]
+            progress_at_deadlines = is_done.sum(axis=1, dtype=jnp.int32)
+            return jax.vmap(lambda progress: code.plan(progress).residual)(progress_at_deadlines)
 
-        return jax.lax.map(one, jnp.moveaxis(finish, 2, 0))
+        finish_by_trial = jnp.moveaxis(finish, 2, 0)
+        return jax.lax.map(errors_of_trial, finish_by_trial)
 
     return errors

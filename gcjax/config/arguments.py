@@ -4,7 +4,7 @@ import inspect
 import re
 import types
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Union, get_args, get_origin
+from typing import Any, NamedTuple, Union, get_args, get_origin
 
 import jax
 import numpy as np
@@ -15,12 +15,19 @@ _NOT_IN_CONFIGS = (jax.Array, np.ndarray, np.bool_, np.number, complex)
 BY_COMMAND = ("out", "progress")
 """Parameters of experiments that the command gives, and no config."""
 
-# Type -> what errors call it, and how a config file writes it.
-_LITERALS: dict[Any, tuple[str, str]] = {
-    float: ("a number", "Write it without quotes, as in 0.5; 1e999 is infinity."),
-    int: ("a whole number", "Write it without quotes and without a point, as in 3."),
-    bool: ("True or False", "Write it without quotes."),
-    str: ("a text", "Write it in quotes, as in 'text'."),
+
+class _Literal(NamedTuple):
+    """A type that config files write as it is: what errors call it, and how to write it."""
+
+    words: str
+    how_to_write: str
+
+
+_LITERAL_OF_TYPE: dict[Any, _Literal] = {
+    float: _Literal("a number", "Write it without quotes, as in 0.5; 1e999 is infinity."),
+    int: _Literal("a whole number", "Write it without quotes and without a point, as in 3."),
+    bool: _Literal("True or False", "Write it without quotes."),
+    str: _Literal("a text", "Write it in quotes, as in 'text'."),
 }
 
 
@@ -68,24 +75,25 @@ def accepts(annotation: Any, value: Any) -> bool:
     if annotation is int:
         return isinstance(value, int) and not isinstance(value, bool)
     if isinstance(annotation, type) and get_origin(annotation) is None:
-        return _is_instance(value, annotation)
+        return _is_instance_or_unknown(value, annotation)
     return _accepts_generic(get_origin(annotation), get_args(annotation), value)
 
 
-def _accepts_generic(origin: Any, args: tuple[Any, ...], value: Any) -> bool:
+def _accepts_generic(origin: Any, type_arguments: tuple[Any, ...], value: Any) -> bool:
     """Whether a value fits the annotation `origin[args]`, such as `dict[str, int]`."""
     if origin is Callable:
         return callable(value)
     if not isinstance(origin, type):
         return True
-    if isinstance(value, dict) and issubclass(origin, Mapping) and len(args) == 2:
-        return all(accepts(args[0], key) and accepts(args[1], item) for key, item in value.items())
-    if isinstance(value, (list, tuple)) and issubclass(origin, Sequence) and args:
-        return all(accepts(args[0], item) for item in value)
-    return _is_instance(value, origin)
+    if isinstance(value, dict) and issubclass(origin, Mapping) and len(type_arguments) == 2:
+        key_type, item_type = type_arguments
+        return all(accepts(key_type, key) and accepts(item_type, item) for key, item in value.items())
+    if isinstance(value, (list, tuple)) and issubclass(origin, Sequence) and type_arguments:
+        return all(accepts(type_arguments[0], item) for item in value)
+    return _is_instance_or_unknown(value, origin)
 
 
-def _is_instance(value: Any, annotation: type) -> bool:
+def _is_instance_or_unknown(value: Any, annotation: type) -> bool:
     """Whether a value is of a type; true where that cannot be checked at run time (Any, a TypedDict, a Protocol)."""
     try:
         return isinstance(value, annotation)
@@ -101,11 +109,11 @@ def alternatives(annotation: Any) -> tuple[Any, ...]:
 def describe(annotation: Any) -> str:
     """An annotation in words, without the types that a config file cannot write."""
     writable_types = [option for option in alternatives(annotation) if option not in _NOT_IN_CONFIGS] or [annotation]
-    names = [
+    type_names = [
         getattr(option, "__name__", str(option)) if get_origin(option) is None else str(option)
         for option in writable_types
     ]
-    return " or ".join("None" if name == "NoneType" else name for name in names)
+    return " or ".join("None" if type_name == "NoneType" else type_name for type_name in type_names)
 
 
 def in_short(annotation: Any) -> str:
@@ -157,17 +165,17 @@ def _check_arguments(name: str, signature: inspect.Signature, args: tuple[Any, .
             is_annotated = parameter.annotation is not parameter.empty and parameter.kind is not parameter.VAR_KEYWORD
             if is_annotated and not accepts(parameter.annotation, item):
                 _raise_wrong_type(f"{name}.{parameter.name}", parameter.annotation, item)
-            _check_bits(f"{name}.{parameter.name}", item)
+            _check_fits_64_bits(f"{name}.{parameter.name}", item)
 
 
-def _check_bits(parameter: str, value: Any) -> None:
+def _check_fits_64_bits(parameter: str, value: Any) -> None:
     """Raises `ValueError` if a whole number, also in a list, has more bits than NumPy and JAX can compute with."""
     if type(value) is int and not -(2**63) <= value < 2**63:
         raise ValueError(
             f"{parameter} must fit into 64 bits, so be below 2**63; got {_magnitude(value)}. Take a smaller number."
         )
     for item in value if type(value) in (list, tuple) else ():
-        _check_bits(parameter, item)
+        _check_fits_64_bits(parameter, item)
 
 
 def _magnitude(value: int) -> str:
@@ -178,23 +186,25 @@ def _magnitude(value: int) -> str:
 def _raise_wrong_type(parameter: str, annotation: Any, value: Any) -> None:
     """Raises `ValueError` with what does not fit: an entry of a dict, a function that was not called, a value."""
     if isinstance(value, dict) and get_origin(annotation) is dict:
+        item_type = get_args(annotation)[1]
         for key, item in value.items():
-            if not accepts(get_args(annotation)[1], item):
-                _raise_wrong_type(f"{parameter}[{key!r}]", get_args(annotation)[1], item)
-    if callable(value) and not isinstance(value, tuple):
+            if not accepts(item_type, item):
+                _raise_wrong_type(f"{parameter}[{key!r}]", item_type, item)
+    is_uncalled_function = callable(value) and not isinstance(value, tuple)
+    if is_uncalled_function:
         value_text = f"the function {getattr(value, '__name__', value)} itself"
         hint = " Write () behind the name, so that it is called."
     elif type(value).__module__.startswith("gcjax."):
         value_text, hint = f"a {type(value).__name__}", ""
     else:
         value_text, hint = f"{value!r:.200} ({type(value).__name__})", _how_to_write(annotation)
-    raise ValueError(f"{parameter} must be {_in_words(annotation)}; got {value_text}.{hint}")
+    raise ValueError(f"{parameter} must be {_type_in_words(annotation)}; got {value_text}.{hint}")
 
 
-def _in_words(annotation: Any) -> str:
+def _type_in_words(annotation: Any) -> str:
     """As `in_short`, with "a number" for float and the like."""
-    words = {literal.__name__: text for literal, (text, _) in _LITERALS.items()}
-    return " or ".join(words.get(name, name) for name in in_short(annotation).split(" | "))
+    words_of_name = {literal_type.__name__: literal.words for literal_type, literal in _LITERAL_OF_TYPE.items()}
+    return " or ".join(words_of_name.get(name, name) for name in in_short(annotation).split(" | "))
 
 
 def _how_to_write(annotation: Any) -> str:
@@ -203,9 +213,10 @@ def _how_to_write(annotation: Any) -> str:
     Numbers, texts and truth values are written as they are; what a factory makes is named, as `@name()`.
     """
     for option in alternatives(annotation):
-        if option in _LITERALS:
-            return " " + _LITERALS[option][1]
-        if getattr(option, "__module__", "").partition(".")[0] in ("gcjax", "optax"):
+        if option in _LITERAL_OF_TYPE:
+            return " " + _LITERAL_OF_TYPE[option].how_to_write
+        package = getattr(option, "__module__", "").partition(".")[0]
+        if package in ("gcjax", "optax"):
             return " Name one, as @name(); gcjax list shows them."
     return ""
 

@@ -8,7 +8,7 @@ _PARAMETER = re.compile(r"\b[a-z]+(?:_[a-z]+)+\b")  # names of several words onl
 _MAX_BINDINGS = 8  # that an error names
 
 
-def of_message(message: str, configurable: str) -> str:
+def bindings_in_message(message: str, configurable: str) -> str:
     """The macros of the configurable that an error is about, and what binds the parameters of others that it names.
 
     Args:
@@ -18,23 +18,27 @@ def of_message(message: str, configurable: str) -> str:
     Returns:
       The end of a sentence; empty if the message names no parameter that the config binds.
     """
-    names = dict.fromkeys(_PARAMETER.findall(message))
-    own_values = _own_values(configurable)
-    is_about_own = any(name in own_values for name in names)
-    texts = [f"{name} = {value!r}" for name, value in own_values.items() if is_about_own and _is_macro(value)]
-    for name in names:
-        texts += [] if name in own_values else _all_bindings(name)
-    others = f" and {len(texts) - _MAX_BINDINGS} more" if len(texts) > _MAX_BINDINGS else ""
-    return f", with {', '.join(texts[:_MAX_BINDINGS])}{others}" if texts else ""
+    named_parameters = dict.fromkeys(_PARAMETER.findall(message))
+    own_values = _values_of_configurable(configurable)
+    names_own_parameter = any(parameter in own_values for parameter in named_parameters)
+    binding_texts = [
+        f"{parameter} = {value!r}"
+        for parameter, value in own_values.items()
+        if names_own_parameter and _is_macro(value)
+    ]
+    for parameter in named_parameters:
+        binding_texts += [] if parameter in own_values else _bindings_of_parameter(parameter)
+    others_text = f" and {len(binding_texts) - _MAX_BINDINGS} more" if len(binding_texts) > _MAX_BINDINGS else ""
+    return f", with {', '.join(binding_texts[:_MAX_BINDINGS])}{others_text}" if binding_texts else ""
 
 
-def _own_values(configurable: str) -> dict[str, object]:
+def _values_of_configurable(configurable: str) -> dict[str, object]:
     """Parameter -> what is bound to it, of the configurable of this name; nothing if the name is ambiguous."""
     scope, _, selector = configurable.rpartition("/")
-    matches = gin.config._REGISTRY.matching_selectors(selector)
-    if len(matches) != 1:
+    matching_selectors = gin.config._REGISTRY.matching_selectors(selector)
+    if len(matching_selectors) != 1:
         return {}
-    return gin.config._get_bindings(matches[0], scope_components=scope.split("/") if scope else [])
+    return gin.config._get_bindings(matching_selectors[0], scope_components=scope.split("/") if scope else [])
 
 
 def _is_macro(value: object) -> bool:
@@ -42,7 +46,7 @@ def _is_macro(value: object) -> bool:
     return isinstance(value, gin.config.ConfigurableReference) and value.configurable.selector == "gin.macro"
 
 
-def _all_bindings(parameter: str) -> list[str]:
+def _bindings_of_parameter(parameter: str) -> list[str]:
     """All bindings of a parameter of this name, as a config file has them."""
     return sorted(
         f"{scope + '/' if scope else ''}{selector.rpartition('.')[2]}.{parameter} = {values[parameter]!r:.40}"

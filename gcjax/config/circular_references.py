@@ -99,7 +99,8 @@ def needed_nodes(node: Node) -> Iterator[Node]:
     scope, selector = node
     for value in gin.config._get_bindings(selector, scope_components=list(scope)).values():
         for reference in references(value):
-            if reference.evaluate or node == RUN_NODE:
+            is_called = reference.evaluate or node == RUN_NODE
+            if is_called:
                 needed_scope, needed_selector = tuple(reference.scopes) or scope, reference.configurable.selector
                 yield RUN_NODE if needed_selector == "gcjax.run" else (needed_scope, needed_selector)
 

@@ -46,18 +46,18 @@ def _similar_files(name: str, nearby: Iterable[str]) -> str:
       name: without folder and `.gin`.
       nearby: the paths of files that are there.
     """
-    paths = _similar(name, nearby)
+    paths = _paths_with_similar_stem(name, nearby)
     if paths:
         return f"Did you mean {' or '.join(paths)}? "
     from gcjax.cli import shipped  # only an error needs it
 
     return "".join(
         f"Did you mean {config}, which comes with gcjax? Copy it with: gcjax init DIR --config {config}. "
-        for config in _similar(name, shipped.configs())[:1]
+        for config in _paths_with_similar_stem(name, shipped.configs())[:1]
     )
 
 
-def _similar(name: str, paths: Iterable[str]) -> list[str]:
+def _paths_with_similar_stem(name: str, paths: Iterable[str]) -> list[str]:
     """Those of the paths whose last part, without `.gin`, is almost this name; the most similar first."""
     by_name = {Path(path).stem: path for path in paths}
     return [by_name[stem] for stem in difflib.get_close_matches(name, by_name, n=3, cutoff=0.6)]

@@ -50,22 +50,24 @@ def readable(binding: str = "", file: Path | None = None) -> Iterator[None]:
             raise ValueError(f"{error.filename} line {error.lineno} is no Python: {error.msg}.") from error
         raise ValueError(f"Cannot read {_syntax_problem(error, binding, file)}") from None
     except tokenize.TokenError as error:
-        raise ValueError(f"Cannot read {_unclosed_statement(binding, file)}{place_of(str(error))}") from error
+        raise ValueError(f"Cannot read {_unclosed_statement(binding, file)}{config_place_text(str(error))}") from error
     except (KeyError, NameError, TypeError, OSError, ModuleNotFoundError, ValueError) as error:
         message = explanation(str(error))
         if message is None and not isinstance(error, ValueError):
             raise
-        raise ValueError((message or _without_gin_suffixes(str(error))) + place_of(str(error))) from error
+        raise ValueError((message or _without_gin_suffixes(str(error))) + config_place_text(str(error))) from error
     except RecursionError as error:
-        raise ValueError(f"{_recursion_message(str(error))}{place_of(str(error))}") from error
+        raise ValueError(f"{_recursion_message(str(error))}{config_place_text(str(error))}") from error
     except OverflowError as error:
-        raise ValueError(f"A number is too large to compute with: {first_line(error)}{place_of(str(error))}") from error
+        raise ValueError(
+            f"A number is too large to compute with: {first_line(error)}{config_place_text(str(error))}"
+        ) from error
     except Exception as error:
         if not memory.is_exhausted(error):
             raise
         raise ValueError(
             f"This needs more memory than there is: {first_line(error)} Make what the config asks for smaller."
-            f"{place_of(str(error))}"
+            f"{config_place_text(str(error))}"
         ) from error
 
 
@@ -160,7 +162,7 @@ def _without_gin_suffixes(message: str) -> str:
     return _CALL.sub("", PLACE.sub("", message)).strip()
 
 
-def place_of(message: str) -> str:
+def config_place_text(message: str) -> str:
     """The line of the config file, or the innermost configurable that was being called, that gin's message tells.
 
     Returns:
@@ -169,10 +171,14 @@ def place_of(message: str) -> str:
     for place in PLACE.finditer(message):
         if place["file"]:
             return f"\n  ({place['file']} line {place['line']}: {place['text']})"
-    for call in _CALL.finditer(message):
-        if call["name"] != "run" and not message.startswith(call["name"]):
-            name = f"{call['scope'] + '/' if call['scope'] else ''}{call['name']}"
-            return f"\n  (in {name}{bound_values.of_message(_without_gin_suffixes(message), name)})"
+    for configurable_call in _CALL.finditer(message):
+        if configurable_call["name"] != "run" and not message.startswith(configurable_call["name"]):
+            scoped_name = (
+                f"{configurable_call['scope'] + '/' if configurable_call['scope'] else ''}{configurable_call['name']}"
+            )
+            return (
+                f"\n  (in {scoped_name}{bound_values.bindings_in_message(_without_gin_suffixes(message), scoped_name)})"
+            )
     return ""
 
 

@@ -46,17 +46,17 @@ class Experiment:
         """
         values_by_parameter: dict[str, dict[str, Any]] = {}
         for name, parameter in self._parameters.items():
-            if _may_be(parameter.annotation, types) and self._has(name):
-                values_by_parameter[name] = dict(_entries(name, self.value(name), types))
-        values_by_parameter = {name: values for name, values in values_by_parameter.items() if values}
+            if _allows_any_of(parameter.annotation, types) and self._has(name):
+                values_by_parameter[name] = dict(_entries_of_types(name, self.value(name), types))
+        values_by_parameter = {name: entries for name, entries in values_by_parameter.items() if entries}
         if not values_by_parameter and self._study is not None:
             return self._study.all_of(types)
         if len(values_by_parameter) == 1:
             return next(iter(values_by_parameter.values()))
         return {
-            key if key == name else f"{name} {key}": value
-            for name, values in values_by_parameter.items()
-            for key, value in values.items()
+            entry_name if entry_name == name else f"{name} {entry_name}": entry
+            for name, entries in values_by_parameter.items()
+            for entry_name, entry in entries.items()
         }
 
     def number(self, name: str, word: str | None = None) -> int | None:
@@ -81,7 +81,7 @@ class Experiment:
         if name not in self.bound:
             return self._parameters[name].default
         with gin.config.config_scope(self._scope or None):
-            return copy.deepcopy(self.bound[name])  # a copy of a gin reference is what the reference stands for
+            return _resolve_references(self.bound[name])
 
     def typed_parameters(self) -> str:
         """The experiment's parameters with their types, for an error."""
@@ -93,6 +93,11 @@ class Experiment:
     def _has(self, name: str) -> bool:
         """Whether the experiment's parameter `name` has a value, from the config or as default."""
         return name in self.bound or self._parameters[name].default is not inspect.Parameter.empty
+
+
+def _resolve_references(bound_value: Any) -> Any:
+    """What a bound value stands for: gin makes a copy of a reference, `@name()`, into what the reference stands for."""
+    return copy.deepcopy(bound_value)
 
 
 def _is_study(value: Any) -> bool:
@@ -147,13 +152,15 @@ def networks(experiment: Experiment) -> dict[str, Network]:
     Raises:
       ValueError: if there are links (bandwidths) but no task, whose parameters are what is sent.
     """
-    networks = experiment.all_of((Network, Links)) or {"": Network()}
-    if any(isinstance(network, Links) for network in networks.values()):
+    instantaneous_network = Network()
+    networks = experiment.all_of((Network, Links)) or {"": instantaneous_network}
+    have_links = any(isinstance(network, Links) for network in networks.values())
+    if have_links:
         tasks = list(experiment.all_of((Task,)).values())
         if not tasks:
             raise ValueError(f"links need a task, whose parameters are what is sent; {experiment.name} is given none.")
-        shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
-        networks = {name: network.of(shapes) for name, network in networks.items()}
+        param_shapes = jax.eval_shape(tasks[0].init, jax.random.key(0))
+        networks = {name: network_or_links.of(param_shapes) for name, network_or_links in networks.items()}
     return _unnamed_if_single(experiment, networks)
 
 
@@ -187,21 +194,21 @@ def _unnamed_if_single(experiment: Experiment, values: dict[str, Any]) -> dict[s
     return {"" if name in experiment._parameters else name: value for name, value in values.items()}
 
 
-def _may_be(annotation: Any, types: tuple[type, ...]) -> bool:
+def _allows_any_of(annotation: Any, types: tuple[type, ...]) -> bool:
     """Whether an annotation allows a thing of these types, or a dict or a sequence of such."""
     if annotation in (inspect.Parameter.empty, Any, dict, list, tuple):
         return True
     options = alternatives(annotation)
     if len(options) > 1:
-        return any(_may_be(option, types) for option in options)
+        return any(_allows_any_of(option, types) for option in options)
     origin, item_types = get_origin(annotation), get_args(annotation)
     if isinstance(origin, type) and issubclass(origin, (Mapping, Sequence)):
         value_types = item_types[1:] if issubclass(origin, Mapping) else item_types  # not the keys of a dict
-        return any(_may_be(value_type, types) for value_type in value_types)
+        return any(_allows_any_of(value_type, types) for value_type in value_types)
     return annotation in types
 
 
-def _entries(name: str, value: Any, types: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
+def _entries_of_types(name: str, value: Any, types: tuple[type, ...]) -> Iterator[tuple[str, Any]]:
     """(name, value) of the values of these types: the value itself, or those in it if it is a dict or a sequence."""
     if isinstance(value, types):
         yield name, value

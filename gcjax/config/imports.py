@@ -11,7 +11,7 @@ _IMPORT = re.compile(r"\s*(?:import|from)\s+(?P<module>[\w.]+)")
 
 
 @contextmanager
-def importable() -> Iterator[None]:
+def import_errors_in_words() -> Iterator[None]:
     """Reraises whatever ends an import as a `ValueError` that names the module and the line.
 
     A module that is missing or is no Python, and its own `ValueError`s, are left to `gcjax.config.errors.readable`.
@@ -20,16 +20,18 @@ def importable() -> Iterator[None]:
         yield
     except SystemExit as error:
         raise ValueError(
-            f"A module that a config imports must not end the process; {_line_of(error)} does. Take it out there."
+            f"A module that a config imports must not end the process; {_raising_line(error)} does. Take it out there."
         ) from error
     except Exception as error:
         module = _imported_module(error)
-        is_explained_elsewhere = isinstance(error, (SyntaxError, ValueError, RecursionError)) or _is_missing(error)
+        is_explained_elsewhere = isinstance(
+            error, (SyntaxError, ValueError, RecursionError)
+        ) or _is_explained_missing_module(error)
         if module is None or is_explained_elsewhere:
             raise
         raise ValueError(
             f"{module} must be a module that can be imported; it ends with {type(error).__name__}: "
-            f"{errors.first_line(error)} Mend {_line_of(error)}.{errors.place_of(str(error))}"
+            f"{errors.first_line(error)} Mend {_raising_line(error)}.{errors.config_place_text(str(error))}"
         ) from error
 
 
@@ -40,12 +42,12 @@ def _imported_module(error: Exception) -> str | None:
     return statement["module"] if statement else None
 
 
-def _is_missing(error: Exception) -> bool:
+def _is_explained_missing_module(error: Exception) -> bool:
     """Whether an error says, in words that can be explained, that there is no such module."""
     return isinstance(error, ModuleNotFoundError) and errors.explanation(str(error)) is not None
 
 
-def _line_of(error: BaseException) -> str:
+def _raising_line(error: BaseException) -> str:
     """The line of code that raised an error, in words."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     return f"line {frame.lineno} of {frame.filename}"

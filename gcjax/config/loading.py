@@ -46,8 +46,8 @@ def mesh(*, axes: Sequence[str] = ("workers",), sizes: Sequence[int] = (-1,)) ->
     Raises:
       ValueError: if the sizes do not fit the names or the number of devices.
     """
-    num_devices, known_product = jax.device_count(), math.prod(size for size in sizes if size != -1)
-    shape = tuple(num_devices // max(known_product, 1) if size == -1 else size for size in sizes)
+    num_devices, product_of_given_sizes = jax.device_count(), math.prod(size for size in sizes if size != -1)
+    shape = tuple(num_devices // max(product_of_given_sizes, 1) if size == -1 else size for size in sizes)
     has_valid_sizes = len(axes) == len(sizes) and list(sizes).count(-1) <= 1
     if not has_valid_sizes or math.prod(shape) != num_devices or min(shape, default=0) < 1:
         raise ValueError(
@@ -89,7 +89,7 @@ def register() -> None:
 
     Entries that are registered later, by the modules that a config imports, become known as they come.
     """
-    logging.getLogger().addFilter(_is_no_failed_search)
+    logging.getLogger().addFilter(_is_not_missing_path_warning)
     for kind in registry.own_kinds().values():
         for name, entry in kind.entries.items() if kind.in_configs else ():
             _register_in_gin(entry.factory, name, kind.module)
@@ -118,11 +118,11 @@ def load(path: str | Path, bindings: Sequence[str] = ()) -> None:
     _extend_search_paths(file)
     gin.clear_config()
     circular_references.check_includes(f"include {str(file)!r}", *bindings)  # in which gin would never end
-    with errors.readable(file=file), imports.importable(), duplicate_keys.each_once():
+    with errors.readable(file=file), imports.import_errors_in_words(), duplicate_keys.no_duplicate_dict_keys():
         gin.parse_config_file(str(file))
     macros_of_file = errors.bound_macros()
     for binding in bindings:
-        with errors.readable(binding), imports.importable(), duplicate_keys.each_once():
+        with errors.readable(binding), imports.import_errors_in_words(), duplicate_keys.no_duplicate_dict_keys():
             gin.parse_config(binding)
     errors.check_macros(macros_of_file)
     if not gin.config.get_bindings("gcjax.run", resolve_references=False):
@@ -154,7 +154,7 @@ def operative() -> str:
     return gin.operative_config_str()
 
 
-def _is_no_failed_search(record: logging.LogRecord) -> bool:
+def _is_not_missing_path_warning(record: logging.LogRecord) -> bool:
     """A filter of log records: false for gin's complaint that a file is not in one of several folders."""
     return not record.getMessage().startswith("Path not found")
 

@@ -19,11 +19,13 @@ def check() -> None:
       ValueError: naming all that is missing.
     """
     selectors = own_selectors() - {"gcjax.run", "gin.macro"}
-    names = [name for node in _needed_nodes_of_run() if node[1] in selectors for name in _missing(node)]
+    names = [
+        name for node in _needed_nodes_of_run() if node[1] in selectors for name in _unbound_required_parameters(node)
+    ]
     missing = list(dict.fromkeys(names))
     if missing:
-        owners = dict.fromkeys(name.partition(".")[0] for name in missing)
-        commands = ", ".join(f"gcjax list {owner}" for owner in owners)
+        configurables = dict.fromkeys(name.partition(".")[0] for name in missing)
+        commands = ", ".join(f"gcjax list {owner}" for owner in configurables)
         raise ValueError(
             f"A config must bind all that is needed: missing {_plural(len(missing))} {', '.join(missing)}. "
             f"Add a line for each, as shown by {commands}."
@@ -47,7 +49,7 @@ def _needed_nodes_of_run() -> list[Node]:
     return list(nodes)
 
 
-def _missing(node: Node) -> Iterator[str]:
+def _unbound_required_parameters(node: Node) -> Iterator[str]:
     """The required parameters of a node that nothing is bound to, as a config names them without a scope."""
     scope, selector = node
     values = gin.config._get_bindings(selector, scope_components=list(scope))

@@ -10,7 +10,7 @@ from gcjax import registry
 from gcjax.config.circular_references import RUN_NODE, Node, node_name, references
 
 
-class _Key(NamedTuple):
+class _BoundParameter(NamedTuple):
     """What a binding sets: the parameter of a configurable, by its selector, in a scope, as in 'a/b'."""
 
     scope: str
@@ -29,25 +29,25 @@ def check(bindings: Sequence[str]) -> None:
     Raises:
       ValueError: naming the binding, and what to write instead.
     """
-    keys_of_bindings = [(binding, key) for binding in bindings for key in _keys(binding)]
-    if not keys_of_bindings:
+    bound_parameters = [(binding, bound) for binding in bindings for bound in _parameters_set_by(binding)]
+    if not bound_parameters:
         return
     selectors = own_selectors()
     nodes = _called_nodes(selectors)
-    for binding, key in keys_of_bindings:
-        if key.selector in selectors and not _is_used(key, nodes):
-            raise ValueError(f"'{binding}' has no effect: {_reason(key, nodes)}")
+    for binding, bound in bound_parameters:
+        if bound.selector in selectors and not _is_used(bound, nodes):
+            raise ValueError(f"'{binding}' has no effect: {_reason_without_effect(bound, nodes)}")
 
 
-def _keys(binding: str) -> Iterator[_Key]:
+def _parameters_set_by(binding: str) -> Iterator[_BoundParameter]:
     """What the statements of a binding set."""
     for statement in config_parser.ConfigParser(binding, gin.config.ParserDelegate()):
         if isinstance(statement, config_parser.BindingStatement):
             scope, selector, parameter = statement.scope, statement.selector, statement.arg_name
             if parameter:
-                yield _Key(scope, gin.config._REGISTRY.get_match(selector).selector, parameter)
+                yield _BoundParameter(scope, gin.config._REGISTRY.get_match(selector).selector, parameter)
             else:  # a macro, whose name is the scope
-                yield _Key(f"{scope}/{selector}" if scope else selector, "gin.macro", "value")
+                yield _BoundParameter(f"{scope}/{selector}" if scope else selector, "gin.macro", "value")
 
 
 def own_selectors() -> set[str]:
@@ -70,11 +70,11 @@ def _called_nodes(own_selectors: set[str]) -> set[Node]:
         node = waiting.pop()
         if node not in nodes:
             nodes.add(node)
-            waiting += _named_nodes(node)
+            waiting += _nodes_in_values(node)
     return nodes
 
 
-def _named_nodes(node: Node) -> Iterator[Node]:
+def _nodes_in_values(node: Node) -> Iterator[Node]:
     """The nodes that the values of a node name; a function that is not called yet may be called in any scope."""
     scope, selector = node
     for value in gin.config._get_bindings(selector, scope_components=list(scope)).values():
@@ -84,9 +84,9 @@ def _named_nodes(node: Node) -> Iterator[Node]:
                 yield tuple(reference.scopes), reference.configurable.selector
 
 
-def _is_used(key: _Key, nodes: set[Node]) -> bool:
-    """Whether a node takes its parameter from this key."""
-    return any(node[1] == key.selector and _scope_of_value(node, key.parameter) == key.scope for node in nodes)
+def _is_used(bound: _BoundParameter, nodes: set[Node]) -> bool:
+    """Whether a node takes its parameter from this binding."""
+    return any(node[1] == bound.selector and _scope_of_value(node, bound.parameter) == bound.scope for node in nodes)
 
 
 def _scope_of_value(node: Node, parameter: str) -> str:
@@ -97,20 +97,20 @@ def _scope_of_value(node: Node, parameter: str) -> str:
     return next(binding_scopes, scopes[0])
 
 
-def _reason(key: _Key, nodes: set[Node]) -> str:
+def _reason_without_effect(bound: _BoundParameter, nodes: set[Node]) -> str:
     """Why a binding has no effect, and what to write."""
-    name = _name_in_configs(key.scope, key.selector)
-    if key.selector == "gin.macro":
+    name = _name_in_configs(bound.scope, bound.selector)
+    if bound.selector == "gin.macro":
         return f"nothing that this config runs uses {name}. Set the parameter itself, as name.parameter = value."
-    scopes = {_scope_of_value(node, key.parameter) for node in nodes if node[1] == key.selector}
+    scopes = {_scope_of_value(node, bound.parameter) for node in nodes if node[1] == bound.selector}
     if scopes:
-        names = sorted(f"{_name_in_configs(scope, key.selector)}.{key.parameter}" for scope in scopes)
+        names = sorted(f"{_name_in_configs(scope, bound.selector)}.{bound.parameter}" for scope in scopes)
         return f"this config takes the parameter from {' and '.join(names)}. Write {' or '.join(names)}."
-    short_name = key.selector.rpartition(".")[2]
-    known = sorted({node[1].rpartition(".")[2] for node in nodes} - {"macro"})
+    short_name = bound.selector.rpartition(".")[2]
+    names_of_called = sorted({node[1].rpartition(".")[2] for node in nodes} - {"macro"})
     return (
         f"nothing that this config runs uses {short_name}. Name it in the config, as @{short_name}(), or set a "
-        f"parameter of what it runs: {', '.join(known)}."
+        f"parameter of what it runs: {', '.join(names_of_called)}."
     )
 
 

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gcjax.processes.rendezvous import Rendezvous, rendezvous
 from gcjax.processes.secret import secret
 
-_BINDING = re.compile(r"""^\s*run\.processes\s*=\s*(['"])apart\1""", re.MULTILINE)
+_APART_BINDING = re.compile(r"""^\s*run\.processes\s*=\s*(['"])apart\1""", re.MULTILINE)
 
 
 class Apart(NamedTuple):
@@ -30,7 +30,7 @@ class Apart(NamedTuple):
     secret: str
 
 
-_places: list[Apart] = []
+_stack_of_places: list[Apart] = []
 
 
 @contextmanager
@@ -58,18 +58,18 @@ def apart(
     Raises:
       ValueError: if the place is not known, or the secret is missing or too short.
     """
-    place = rendezvous(coordinator, num_processes, process_id, timeout)
-    text = secret(place, file=secret_file, no_secret=no_secret).decode("latin-1")
-    _places.append(Apart(place, f"{bind or place.host}:{place.port}", text))
+    own_rendezvous = rendezvous(coordinator, num_processes, process_id, timeout)
+    secret_text = secret(own_rendezvous, file=secret_file, no_secret=no_secret).decode("latin-1")
+    _stack_of_places.append(Apart(own_rendezvous, f"{bind or own_rendezvous.host}:{own_rendezvous.port}", secret_text))
     try:
         yield
     finally:
-        _places.pop()
+        _stack_of_places.pop()
 
 
 def place_apart() -> Apart | None:
     """The place of this process, if it is in a block of `apart`."""
-    return _places[-1] if _places else None
+    return _stack_of_places[-1] if _stack_of_places else None
 
 
 def are_apart(config: str | Path, bindings: Sequence[str] = ()) -> bool:
@@ -78,7 +78,7 @@ def are_apart(config: str | Path, bindings: Sequence[str] = ()) -> bool:
     It is read as text, since nothing may be imported before a group of processes is there.
     """
     try:
-        text = Path(config).read_text(errors="replace")
+        file_text = Path(config).read_text(errors="replace")
     except OSError:
         return False  # whoever loads it says what is wrong
-    return any(_BINDING.search(part) for part in (text, *bindings))
+    return any(_APART_BINDING.search(config_text) for config_text in (file_text, *bindings))

@@ -11,18 +11,18 @@ class Door:
     def __init__(self, secret: bytes, *, max_open: int) -> None:
         """Of more than `max_open` connections that have proved nothing yet, the oldest is closed."""
         self._secret, self._max_open = secret, max_open
-        self._unproven: dict[asyncio.StreamWriter, None] = {}  # connections, the oldest first
+        self._unproven_connections: dict[asyncio.StreamWriter, None] = {}  # connections, the oldest first
         self._num_strangers, self._last_address = 0, ""
 
     async def admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> handshake.Hello | None:
         """Who has connected; None if it is a stranger, whose connection is closed."""
-        if len(self._unproven) >= self._max_open:
-            oldest = next(iter(self._unproven))
-            del self._unproven[oldest]
+        if len(self._unproven_connections) >= self._max_open:
+            oldest = next(iter(self._unproven_connections))
+            del self._unproven_connections[oldest]
             oldest.transport.abort()
-        self._unproven[writer] = None
+        self._unproven_connections[writer] = None
         hello = await handshake.admit(reader, writer, self._secret)
-        self._unproven.pop(writer, None)
+        self._unproven_connections.pop(writer, None)
         if hello is None:
             self._num_strangers += 1
             self._last_address = _address(writer)
@@ -31,16 +31,17 @@ class Door:
 
     def close(self) -> None:
         """Ends all connections that have proved nothing yet."""
-        for writer in self._unproven:
+        for writer in self._unproven_connections:
             writer.transport.abort()
 
     def strangers(self) -> str:
         """A sentence on how many connections of strangers were closed, and from where; empty if none came."""
-        count = self._num_strangers + len(self._unproven)
-        if not count:
+        num_strangers = self._num_strangers + len(self._unproven_connections)
+        if not num_strangers:
             return ""
-        last_address = _address(next(reversed(self._unproven))) if self._unproven else self._last_address
-        count_words = "1 connection was" if count == 1 else f"{count} connections were"
+        newest_unproven = next(reversed(self._unproven_connections), None)
+        last_address = self._last_address if newest_unproven is None else _address(newest_unproven)
+        count_words = "1 connection was" if num_strangers == 1 else f"{num_strangers} connections were"
         return f"{count_words} closed that did not prove to belong to the group, the last from {last_address}."
 
 

@@ -160,9 +160,9 @@ def _error_line(error: BaseException) -> str:
 
 def _end_this_process(text: str) -> None:
     """Ends this process at once, also where it hangs in a collective."""
-    flushing = threading.Thread(target=interrupts.flush_output, daemon=True)
-    flushing.start()
-    flushing.join(1.0)  # whoever holds stdout may hang
+    flushing_thread = threading.Thread(target=interrupts.flush_output, daemon=True)
+    flushing_thread.start()
+    flushing_thread.join(1.0)  # whoever holds stdout may hang
     show_cursor = b"\n\x1b[?25h" if os.isatty(_STDERR) else b""  # a progress bar hides it
     os.write(_STDERR, show_cursor + f"gcjax: {text}\n".encode(errors="replace"))
     os._exit(LOST)

@@ -64,9 +64,10 @@ async def enter(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, secr
 
 def _valid_hello(message: dict[str, Any]) -> Hello | None:
     """Who the sender of a message says that it is; None if it does not, or is no process of a group but 0."""
-    process, of = message.get("process"), message.get("of")
-    if type(process) is int and type(of) is int and 0 < process < of:  # `type`, as JSON's true is an int too
-        return Hello(process, of)
+    process, num_processes = message.get("process"), message.get("of")
+    # `type`, as JSON's true is an int too
+    if type(process) is int and type(num_processes) is int and 0 < process < num_processes:
+        return Hello(process, num_processes)
     return None
 
 

@@ -9,6 +9,8 @@ from gcjax.processes.door import Door
 from gcjax.processes.listening import listeners
 from gcjax.processes.rendezvous import Rendezvous
 
+_MAX_STRANGERS_AT_ONCE = 100
+
 
 @dataclasses.dataclass
 class Peer:
@@ -54,10 +56,11 @@ class Hub:
           host: the address or name to listen on; None for all of the machine.
         """
         self._rendezvous, self._timeout, self._lost_after, self._stop = rendezvous, timeout, lost_after, stop
-        self._host, self._door = host, Door(secret, max_open=rendezvous.num_processes + 100)
+        self._host = host
+        self._door = Door(secret, max_open=rendezvous.num_processes + _MAX_STRANGERS_AT_ONCE)
         self._peers: dict[int, Peer] = {}
-        self._have_met = self._is_over = False
-        self._last_question, self._failed_ranks = 0, set[int]()  # questions are numbered
+        self._have_all_met = self._is_over = False
+        self._last_question_number, self._failed_ranks = 0, set[int]()  # questions are numbered
         self._may_leave = asyncio.Event()
         self._all_connected: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
@@ -77,7 +80,7 @@ class Hub:
                 self._door.close()
                 for server in servers:
                     server.close()
-        self._have_met = True
+        self._have_all_met = True
         self._send_to_all(go=True)
         # Tasks are kept in fields, since the event loop itself holds them only weakly.
         self._ticking = asyncio.create_task(self._watch_silence())
@@ -117,8 +120,8 @@ class Hub:
     async def _serve_connection(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Handles everything that one of the others says, from its arrival to the end of its connection."""
         # None for strangers; once all have met, everybody is one.
-        hello = None if self._have_met else await self._door.admit(reader, writer)
-        if hello is None or self._have_met:
+        hello = None if self._have_all_met else await self._door.admit(reader, writer)
+        if hello is None or self._have_all_met:
             writer.close()
             return
         rank, problem = hello.process, self._objection(hello)
@@ -135,7 +138,7 @@ class Hub:
         while (message := await wire.receive(reader)) is not None:
             self._handle_message(rank, peer, message)
         writer.close()
-        if self._have_met:
+        if self._have_all_met:
             await self._end_group(wire.lost_text(rank, "it was killed, or ran out of memory, or its machine went down"))
         elif self._peers.get(rank) is peer:
             del self._peers[rank]  # stopped by its user, who may start it again in time
@@ -157,11 +160,11 @@ class Hub:
     def _missing_text(self) -> str:
         """What is said when not all processes have come in time."""
         num_processes = self._rendezvous.num_processes
-        missing = [str(rank) for rank in range(1, num_processes) if rank not in self._peers]
+        missing_ranks = [str(rank) for rank in range(1, num_processes) if rank not in self._peers]
         return (
             f"All {num_processes} processes must reach process 0 at {self._rendezvous.address} within "
-            f"{self._timeout:g} s; missing: process {', '.join(missing)}. Are they started, and can they reach that "
-            f"address? {self.strangers()}"
+            f"{self._timeout:g} s; missing: process {', '.join(missing_ranks)}. Are they started, and can they reach "
+            f"that address? {self.strangers()}"
         ).rstrip()
 
     def _refuse_all(self, problem: str) -> ValueError:
@@ -172,8 +175,8 @@ class Hub:
     def _handle_message(self, rank: int, peer: Peer, message: dict[str, Any]) -> None:
         """Notes what process `rank` says: the number of the question that it answers, that it is done, its error."""
         peer.silent_ticks = 0
-        answer = message.get("alive")
-        peer.last_answer = answer if type(answer) is int else peer.last_answer
+        answered_question = message.get("alive")
+        peer.last_answer = answered_question if type(answered_question) is int else peer.last_answer
         peer.is_done |= "done" in message
         if "failed" in message:
             self._explaining = asyncio.create_task(self._explain_failure(rank, message["failed"]))
@@ -187,7 +190,7 @@ class Hub:
         """Asks all, every tick, whether they are still there, and ends the group once one has been silent too long."""
         while True:
             await asyncio.sleep(self._lost_after / wire.TICKS)
-            self._send_to_all(alive=self._last_question)
+            self._send_to_all(alive=self._last_question_number)
             for rank, peer in self._peers.items():
                 peer.silent_ticks += 1
                 if peer.silent_ticks > wire.TICKS:
@@ -201,8 +204,8 @@ class Hub:
         while for the others to report as well, since an error in the config is met by all of them.
         """
         self._failed_ranks.add(rank)
-        self._last_question += 1
-        question = self._last_question
+        self._last_question_number += 1
+        question = self._last_question_number
         self._send_to_all(alive=question)
         while any(peer.last_answer < question for other, peer in self._peers.items() if other != rank):
             await asyncio.sleep(0.01)

@@ -23,7 +23,7 @@ def interface(rendezvous: Rendezvous, bind: str | None) -> str | None:
     if bind is not None or rendezvous.is_loopback:
         return bind or rendezvous.host
     with contextlib.suppress(OSError):
-        if all(_is_of_this_machine(*address) for address in _addresses(rendezvous.host, 0)):
+        if all(_is_of_this_machine(family, address) for family, address in _addresses(rendezvous.host, port=0)):
             return rendezvous.host
     return None
 
@@ -36,15 +36,17 @@ def listeners(host: str | None, port: int) -> list[socket.socket]:
     """
     if host is None:
         return [_listener_everywhere(port)]
-    sockets, last_error = [], None
+    sockets, last_error, lacks_address_only = [], None, True
     for family, address in _addresses(host, port):
         try:
             sockets.append(socket.create_server(address, family=family, backlog=_MAX_WAITING_CONNECTIONS))
         except OSError as error:
             last_error = error
-            if error.errno not in _NO_SUCH_ADDRESS:  # a name may stand for IPv6 as well where a machine has none
+            # A name may stand for IPv6 as well where a machine has none.
+            lacks_address_only = error.errno in _NO_SUCH_ADDRESS
+            if not lacks_address_only:
                 break
-    if last_error is not None and (not sockets or last_error.errno not in _NO_SUCH_ADDRESS):
+    if last_error is not None and (not sockets or not lacks_address_only):
         for listener in sockets:
             listener.close()
         raise last_error
@@ -69,7 +71,9 @@ def _addresses(host: str, port: int) -> list[tuple[int, tuple]]:
 
 def _is_of_this_machine(family: int, address: tuple) -> bool:
     """Whether an address is one of this machine, and not of loopback, so that others may reach it there."""
-    if address[0].startswith("127.") or address[0] == "::1":
+    ip_address = address[0]
+    is_loopback = ip_address.startswith("127.") or ip_address == "::1"
+    if is_loopback:
         return False
     with socket.socket(family) as probe:
         try:

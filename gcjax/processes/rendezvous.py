@@ -60,19 +60,19 @@ def rendezvous(
     Raises:
       ValueError: if only some of the three are given, or one is wrong, or nothing is detected.
     """
-    values = (coordinator, num_processes, process_id)
-    if all(value is None for value in values):
+    given_values = (coordinator, num_processes, process_id)
+    if all(value is None for value in given_values):
         return _detect_rendezvous(timeout)
     if coordinator is None or num_processes is None or process_id is None:
         names = ("coordinator", "num-processes", "process-id")
-        missing = ", ".join(f"--{name}" for name, value in zip(names, values, strict=True) if value is None)
+        missing = ", ".join(f"--{name}" for name, value in zip(names, given_values, strict=True) if value is None)
         raise ValueError(f"The processes of a group are given by all of {_BY_HAND}, or by none; missing: {missing}.")
     _validate.integer("num-processes", num_processes, minimum=1)
     _validate.integer("process-id", process_id, maximum=num_processes - 1, hint="Processes are counted from 0.")
-    return Rendezvous(_checked_address(coordinator), num_processes, process_id)
+    return Rendezvous(_valid_address(coordinator), num_processes, process_id)
 
 
-def _checked_address(text: str) -> str:
+def _valid_address(text: str) -> str:
     """The text; a `ValueError` unless it is HOST:PORT."""
     match = _ADDRESS.fullmatch(text)
     if not match or not 0 < int(match[2]) < 65536:
@@ -96,7 +96,8 @@ def _detect_rendezvous(timeout: float) -> Rendezvous:
         raise ValueError(f"The launcher of the processes was detected, but not understood: {error}. {_HINT}") from error
     if None in detected[:3]:
         raise ValueError(f"No launcher of several processes (SLURM, Open MPI, TPU pod, GKE) was detected. {_HINT}")
-    address, num_processes, process_id, devices = detected
-    if devices is None or os.environ.get("JAX_LOCAL_DEVICE_IDS"):  # which JAX reads by itself
-        return Rendezvous(_checked_address(address), num_processes, process_id)
-    return Rendezvous(_checked_address(address), num_processes, process_id, tuple(devices))
+    address, num_processes, process_id, device_ids = detected
+    does_jax_know_devices = os.environ.get("JAX_LOCAL_DEVICE_IDS")  # which JAX reads by itself
+    if device_ids is None or does_jax_know_devices:
+        return Rendezvous(_valid_address(address), num_processes, process_id)
+    return Rendezvous(_valid_address(address), num_processes, process_id, local_devices=tuple(device_ids))

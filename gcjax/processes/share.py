@@ -47,14 +47,14 @@ def share(make: Callable[[], Any]) -> list[Any]:
         value = make()
     except ValueError as error:
         own_error = error
-    answer = value, None if own_error is None else str(own_error)
-    answers = [json.loads(text) for text in _texts_of_all(json.dumps(answer))]  # (value, problem) of each process
+    value_and_problem = value, None if own_error is None else str(own_error)
+    values_and_problems = [json.loads(text) for text in _texts_of_all(json.dumps(value_and_problem))]
     if own_error is not None:
         raise SharedError(str(own_error)) from own_error
-    for rank, (_, problem) in enumerate(answers):
+    for rank, (_, problem) in enumerate(values_and_problems):
         if problem is not None:
             raise SharedError(f"Process {rank}: {problem}")
-    return [value for value, _ in answers]
+    return [value for value, _ in values_and_problems]
 
 
 def agree(what: str, text: str) -> None:
@@ -68,41 +68,46 @@ def agree(what: str, text: str) -> None:
       ValueError: in every process, with the processes that differ from process 0 and how.
     """
     texts = share(lambda: text)
-    others = [rank for rank, other in enumerate(texts) if other != texts[0]]
-    if others:
-        ranks = f"process {others[0]}" if len(others) == 1 else f"processes {', '.join(map(str, others))}"
+    differing_ranks = [rank for rank, other_text in enumerate(texts) if other_text != texts[0]]
+    if differing_ranks:
+        plural = "processes" if len(differing_ranks) > 1 else "process"
+        shown_rank = differing_ranks[0]
         raise SharedError(
-            f"All processes must have the same {what}; that of {ranks} is not that of process 0:\n"
-            f"{_difference(texts[0], texts[others[0]], others[0])}\nStart all of them with the same {what}."
+            f"All processes must have the same {what}; that of {plural} {', '.join(map(str, differing_ranks))} is not "
+            f"that of process 0:\n{_differing_lines(texts[0], texts[shown_rank], shown_rank)}\n"
+            f"Start all of them with the same {what}."
         )
 
 
-def _difference(first: str, other: str, rank: int, max_lines: int = 20) -> str:
-    """The lines in which the text of process `rank`, `other`, differs from that of process 0; at most so many."""
-    lines = difflib.unified_diff(
-        first.splitlines(), other.splitlines(), "process 0", f"process {rank}", n=0, lineterm=""
+def _differing_lines(text_of_first: str, text_of_rank: str, rank: int, max_lines: int = 20) -> str:
+    """The lines in which the text of process `rank` differs from that of process 0; at most so many."""
+    unified_diff = difflib.unified_diff(
+        text_of_first.splitlines(), text_of_rank.splitlines(), "process 0", f"process {rank}", n=0, lineterm=""
     )
-    diff_lines = [line for line in itertools.islice(lines, max_lines + 1) if not line.startswith("@@")]
-    shown_lines = diff_lines if len(diff_lines) <= max_lines else [*diff_lines[:max_lines], "..."]
+    first_lines = itertools.islice(unified_diff, max_lines + 1)
+    differing_lines = [line for line in first_lines if not line.startswith("@@")]
+    is_too_long = len(differing_lines) > max_lines
+    shown_lines = [*differing_lines[:max_lines], "..."] if is_too_long else differing_lines
     return "\n".join(f"  {line}" for line in shown_lines)
 
 
 def _texts_of_all(text: str) -> list[str]:
     """Every process's text, by two all-gathers: of the lengths, and of the bytes."""
     _check_devices()
-    data = np.frombuffer(text.encode(), np.uint8)
-    sizes = multihost_utils.process_allgather(np.array([data.size], np.int32)).reshape(-1)
-    rows = multihost_utils.process_allgather(np.pad(data, (0, sizes.max() - data.size)))
-    return [bytes(row[:size]).decode() for row, size in zip(rows, sizes, strict=True)]
+    text_bytes = np.frombuffer(text.encode(), np.uint8)
+    sizes = multihost_utils.process_allgather(np.array([text_bytes.size], np.int32)).reshape(-1)
+    padded_texts = multihost_utils.process_allgather(np.pad(text_bytes, (0, sizes.max() - text_bytes.size)))
+    return [bytes(padded_text[:size]).decode() for padded_text, size in zip(padded_texts, sizes, strict=True)]
 
 
 def _check_devices() -> None:
     """Raises a `SharedError` unless all processes have equally many devices."""
-    num_devices = Counter(device.process_index for device in jax.devices())
-    rank_of_most = max(num_devices, key=lambda rank: num_devices[rank])
-    rank_of_fewest = min(num_devices, key=lambda rank: num_devices[rank])
-    if num_devices[rank_of_most] != num_devices[rank_of_fewest]:
+    num_devices_of_rank = Counter(device.process_index for device in jax.devices())
+    rank_of_most = max(num_devices_of_rank, key=lambda rank: num_devices_of_rank[rank])
+    rank_of_fewest = min(num_devices_of_rank, key=lambda rank: num_devices_of_rank[rank])
+    most_devices, fewest_devices = num_devices_of_rank[rank_of_most], num_devices_of_rank[rank_of_fewest]
+    if most_devices != fewest_devices:
         raise SharedError(
             f"All processes must have the same number of devices; process {rank_of_fewest} has "
-            f"{num_devices[rank_of_fewest]}, process {rank_of_most} has {num_devices[rank_of_most]}."
+            f"{fewest_devices}, process {rank_of_most} has {most_devices}."
         )

@@ -66,7 +66,7 @@ class Study:
         if self.seconds is not None:
             _validate.number("seconds", self.seconds, above=True, finite=True)
         if self.target is not None:
-            self.goal  # noqa: B018  (raises if it cannot be reached)
+            self._reachable_goal()
         if self.mesh is None and jax.process_count() > 1:
             raise ValueError(
                 "With several processes a study needs a mesh of all their devices; there are "
@@ -80,6 +80,10 @@ class Study:
         Raises:
           ValueError: if there is no target, or the task has no such metric, or the metric cannot have this value.
         """
+        return self._reachable_goal()
+
+    def _reachable_goal(self) -> analysis.Target:
+        """The goal; raises `ValueError` if it cannot be reached."""
         if self.target is None:
             raise ValueError(
                 f"target must be the value that {self.metric} is to reach; got None. Bind study.target, as in "

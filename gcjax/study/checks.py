@@ -13,6 +13,8 @@ from gcjax.protocols import Protocol
 from gcjax.study.base import Study
 
 _MAX_NAME_BYTES = 200  # bytes, of a folder; file systems take 255
+_ARRAYS_OF_UNITS = 6  # the durations and the five times of a schedule
+_BYTES_OF_FLOAT = 4
 
 
 def check_schemes(study: Study, schemes: Iterable[str]) -> None:
@@ -44,7 +46,7 @@ def check_workers(study: Study, schemes: Mapping[str, Protocol]) -> None:
 
 
 @contextmanager
-def naming(scheme: str) -> Iterator[None]:
+def scheme_name_in_errors(scheme: str) -> Iterator[None]:
     """In this block, a `ValueError` that does not name the scheme gets its name in front."""
     try:
         yield
@@ -62,8 +64,7 @@ def check_size(study: Study, num_conditions: int) -> None:
     """
     num_runs = num_conditions * study.num_seeds
     size_words = f"{study.num_units} units of {study.num_workers} workers for {num_runs} seeds"
-    # Of each unit a duration and the five times of a schedule, float32.
-    num_bytes = 6 * 4 * math.prod((num_runs, study.num_units, study.num_workers))
+    num_bytes = _ARRAYS_OF_UNITS * _BYTES_OF_FLOAT * math.prod((num_runs, study.num_units, study.num_workers))
     memory.check(f"durations and schedules of {size_words}", num_bytes, "Lower num_units, num_workers or num_seeds.")
     key = jax.random.key(0)
     params_bytes = memory.size(jax.eval_shape(study.task.init, key))

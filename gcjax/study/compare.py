@@ -15,6 +15,8 @@ from gcjax.study.base import Study
 from gcjax.study.inputs import Condition
 from gcjax.study.results import StudyResults
 
+_MEDIAN_UNITS_SHOWN = 12  # by default, in the timeline
+
 
 def compare(
     schemes: dict[str, Protocol],
@@ -53,7 +55,9 @@ def compare(
     goal = study.goal  # raises if there is no target, before anything is computed
     plan = runner.plan(study, schemes, {"all": Condition(stragglers, network or Network(), absences)})
     study_results = runner.run(plan, out=out, progress=progress)
-    results = _comparison_results(study_results, _facts(study_results, timeline_seconds) | {"target": goal._asdict()})
+    results = _comparison_results(
+        study_results, _run_json_facts(study_results, timeline_seconds) | {"target": goal._asdict()}
+    )
     if processes.is_first():
         files.write_text(out / "operative.gin", config.operative())
         analysis.save(results, out)
@@ -65,7 +69,7 @@ def compare(
     return results
 
 
-def _facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[str, Any]:
+def _run_json_facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[str, Any]:
     """What the `run.json` of a comparison says, but for the target.
 
     Args:
@@ -74,7 +78,8 @@ def _facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[
     """
     durations = np.asarray(study_results.plan.inputs.durations)  # float[S, T, W]
     median_duration = np.median(durations[np.isfinite(durations)])
-    schemes = {
+    default_seconds = _MEDIAN_UNITS_SHOWN * median_duration
+    facts_of_schemes = {
         name: {
             "stalled": runs.stalled,
             "compile_seconds": round(runs.compile_seconds, 3),
@@ -85,8 +90,8 @@ def _facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[
     return {
         **study_results.plan.study.facts(),
         "distinct_durations": len({seed_durations.tobytes() for seed_durations in durations}),
-        "timeline_seconds": float(12 * median_duration if timeline_seconds is None else timeline_seconds),
-        "schemes": schemes,
+        "timeline_seconds": float(default_seconds if timeline_seconds is None else timeline_seconds),
+        "schemes": facts_of_schemes,
         **analysis.environment(),
     }
 
@@ -94,15 +99,21 @@ def _facts(study_results: StudyResults, timeline_seconds: float | None) -> dict[
 def _comparison_results(study_results: StudyResults, facts: dict[str, Any]) -> analysis.Results:
     """The evaluations of all schemes, the timelines of the first seed, and what `run.json` says."""
     first_durations = np.asarray(study_results.plan.inputs.durations[0])  # float[T, W]
-    metrics, timelines, commits = [], [], []
-    for name, runs in study_results.runs.items():
-        columns = study_results.columns(name)
+    metric_tables, timeline_tables, commit_tables = [], [], []
+    seconds = facts["timeline_seconds"]
+    for scheme, runs in study_results.runs.items():
+        columns = study_results.columns(scheme)
         del columns["condition"]  # a comparison has one
-        metrics.append(columns)
+        metric_tables.append(columns)
         first_schedule = jax.tree.map(lambda x: x[0], runs.schedule)
-        timelines.append(analysis.timeline_columns(name, first_schedule, first_durations, facts["timeline_seconds"]))
-        commits.append(analysis.commit_columns(name, first_schedule, facts["timeline_seconds"]))
-    return analysis.Results(analysis.stack(metrics), analysis.stack(timelines), facts, analysis.stack(commits))
+        timeline_tables.append(analysis.timeline_columns(scheme, first_schedule, first_durations, seconds))
+        commit_tables.append(analysis.commit_columns(scheme, first_schedule, seconds))
+    return analysis.Results(
+        metrics=analysis.stack(metric_tables),
+        timeline=analysis.stack(timeline_tables),
+        facts=facts,
+        commits=analysis.stack(commit_tables),
+    )
 
 
 def _is_target_reached(results: analysis.Results) -> bool:
@@ -113,8 +124,8 @@ def _is_target_reached(results: analysis.Results) -> bool:
 def _not_reached_line(results: analysis.Results) -> str:
     """What a person is told if no scheme reached the target: the best value of all, and what to change."""
     goal = results.facts["target"]
-    best, scheme = analysis.best_value(results)
+    best_value, scheme = analysis.best_value(results)
     return (
-        f"No scheme reached the target {goal['metric']} {goal['value']:g}; the best value was {best:.4g}, by "
+        f"No scheme reached the target {goal['metric']} {goal['value']:g}; the best value was {best_value:.4g}, by "
         f"'{scheme}'. Set an easier target, or let it run longer (num_units, seconds), or change the optimizer."
     )

@@ -51,10 +51,10 @@ class Inputs(NamedTuple):
 
 def labels(study: Study, conditions: Iterable[str]) -> Columns:
     """The `condition` and the `seed` of each run, [runs]: all seeds of the first condition, then of the next."""
-    names = list(conditions)
+    condition_names = list(conditions)
     return {
-        "condition": np.repeat(np.array(names, object), study.num_seeds),
-        "seed": np.tile(np.arange(study.num_seeds), len(names)),
+        "condition": np.repeat(np.array(condition_names, object), study.num_seeds),
+        "seed": np.tile(np.arange(study.num_seeds), len(condition_names)),
     }
 
 
@@ -79,14 +79,22 @@ def draw(study: Study, conditions: Mapping[str, Condition]) -> Inputs:
     @jax.jit
     def initial_params(keys: jax.Array) -> Any:
         """The initial parameters of all runs, every leaf [runs, ...], from one key a seed."""
-        return jax.tree.map(lambda x: jnp.concatenate([x] * num_conditions), jax.vmap(study.task.init)(keys))
+        params_of_seeds = jax.vmap(study.task.init)(keys)
+        return jax.tree.map(lambda leaf: jnp.concatenate([leaf] * num_conditions), params_of_seeds)
 
     durations = jnp.concatenate([durations_under(condition.stragglers) for condition in conditions.values()])
+
+    def stack_runs(*times_of_runs: Any) -> jax.Array:
+        """float[runs, ...]: one field of the networks of all runs."""
+        return jnp.stack([jnp.asarray(times, durations.dtype) for times in times_of_runs])
+
     param_shapes = jax.eval_shape(study.task.init, jax.random.key(0))
-    networks = [condition.network.of(param_shapes) for condition in conditions.values() for _ in range(study.num_seeds)]
+    networks_of_runs = [
+        condition.network.of(param_shapes) for condition in conditions.values() for _ in range(study.num_seeds)
+    ]
     return Inputs(
         durations=durations,
-        network=jax.tree.map(lambda *times: jnp.stack([jnp.asarray(t, durations.dtype) for t in times]), *networks),
+        network=jax.tree.map(stack_runs, *networks_of_runs),
         params=initial_params(init_keys),
         rng_key=jnp.concatenate([batch_keys] * num_conditions),
         absences=_drawn_absences(study, conditions, seed_keys),
@@ -102,18 +110,21 @@ def _drawn_absences(study: Study, conditions: Mapping[str, Condition], seed_keys
     """The absences of all runs, every field [runs, W, M]; None if no condition has any."""
     if all(condition.absences is None for condition in conditions.values()):
         return None
-    keys, num_workers = jax.vmap(absence_key)(seed_keys), study.num_workers
-    nobody = Absences(*(jnp.zeros((num_workers, 0)),) * 2)
-    drawn = [
-        jax.vmap(partial((condition.absences or nobody).sample, num_workers=num_workers))(keys)
+    absence_keys, num_workers = jax.vmap(absence_key)(seed_keys), study.num_workers
+    no_times = jnp.zeros((num_workers, 0))
+    no_absences = Absences(no_times, no_times)
+    absences_of_conditions = [
+        jax.vmap(partial((condition.absences or no_absences).sample, num_workers=num_workers))(absence_keys)
         for condition in conditions.values()
     ]
-    max_count = max(absences.leave.shape[-1] for absences in drawn)
+    most_absences = max(absences.leave.shape[-1] for absences in absences_of_conditions)
 
-    def of_all(*times: jax.Array) -> jax.Array:
-        """float[runs, W, M]: the times of all conditions, those that there are not are inf."""
-        more = [(0, 0), (0, 0)]
-        padded = [jnp.pad(x, [*more, (0, max_count - x.shape[-1])], constant_values=jnp.inf) for x in times]
-        return jnp.concatenate(padded)
+    def concatenate_padded(*times_of_conditions: jax.Array) -> jax.Array:
+        """float[runs, W, M]: the times float[S, W, ...] of all conditions, those that there are not are inf."""
+        padded_times = [
+            jnp.pad(times, [(0, 0), (0, 0), (0, most_absences - times.shape[-1])], constant_values=jnp.inf)
+            for times in times_of_conditions
+        ]
+        return jnp.concatenate(padded_times)
 
-    return jax.tree.map(of_all, *drawn)
+    return jax.tree.map(concatenate_padded, *absences_of_conditions)

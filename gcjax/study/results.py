@@ -60,23 +60,31 @@ def final_rows(results: StudyResults) -> Columns:
       study has no target), `end` (of the run), `stalled`, `commits`, the metrics at the end, and what had been spent by
       then (see `analysis.Costs`).
     """
-    study, labels = results.plan.study, results.plan.labels
+    study, labels_of_runs = results.plan.study, results.plan.labels
     goal = None if study.target is None else study.goal
     rows: list[dict[str, Any]] = []
     for scheme, runs in results.runs.items():
         columns = results.columns(scheme)
-        for i, stalled in enumerate(runs.stalled):
-            row = {"scheme": scheme, **{name: label[i] for name, label in labels.items()}}
-            is_of_run = np.logical_and.reduce([columns[name] == row[name] for name in labels])
-            history = analysis.select(columns, is_of_run)
-            last_values = {name: column[-1] for name, column in history.items()}
-            if goal is not None:
-                row["reach"] = analysis.time_to_target(
-                    history["time"], history[goal.metric], goal.value, higher_is_better=goal.higher_is_better
-                )
-            row |= {"end": last_values.pop("time"), "stalled": stalled, "commits": last_values.pop("commit")}
-            rows.append(row | {name: value for name, value in last_values.items() if name not in row})
+        for run, stalled in enumerate(runs.stalled):
+            labels = {name: label_of_run[run] for name, label_of_run in labels_of_runs.items()}
+            is_of_run = np.logical_and.reduce([columns[name] == label for name, label in labels.items()])
+            evaluations = analysis.select(columns, is_of_run)
+            rows.append(_final_row({"scheme": scheme, **labels}, evaluations, goal, stalled))
     return {name: np.array([row[name] for row in rows]) for name in rows[0]}
+
+
+def _final_row(
+    names: dict[str, Any], evaluations: Columns, goal: analysis.Target | None, stalled: bool
+) -> dict[str, Any]:
+    """The final row of one run: its `names` (scheme, condition, seed), and what its evaluations ended with."""
+    row = dict(names)
+    if goal is not None:
+        row["reach"] = analysis.time_to_target(
+            evaluations["time"], evaluations[goal.metric], goal.value, higher_is_better=goal.higher_is_better
+        )
+    last_values = {name: column[-1] for name, column in evaluations.items()}
+    row |= {"end": last_values.pop("time"), "stalled": stalled, "commits": last_values.pop("commit")}
+    return row | {name: value for name, value in last_values.items() if name not in row}
 
 
 def seed_values(rows: Columns, scheme: str, condition: str, column: str) -> np.ndarray:

@@ -29,7 +29,7 @@ def plan(study: Study, schemes: dict[str, Protocol], conditions: Mapping[str, Co
     inputs = draw(study, conditions)
     schedules = {}
     for name, protocol in schemes.items():
-        with checks.naming(name):
+        with checks.scheme_name_in_errors(name):
             schedules[name] = training.schedules(name, protocol, study, inputs)
     return Plan(study=study, schemes=schemes, inputs=inputs, labels=labels(study, conditions), schedules=schedules)
 
@@ -50,6 +50,6 @@ def run(plan: Plan, *, out: Path, progress: Progress) -> StudyResults:
     runs = {}
     for i, (name, protocol) in enumerate(plan.schemes.items()):
         report = progress.part(name, i, len(plan.schemes))
-        with checks.naming(name):
+        with checks.scheme_name_in_errors(name):
             runs[name] = training.train(name, protocol, plan.schedules[name], plan.study, plan.inputs, out, report)
     return StudyResults(plan, runs)

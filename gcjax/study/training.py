@@ -52,10 +52,10 @@ def schedules(scheme: str, protocol: Protocol, study: Study, inputs: Inputs) -> 
     Raises:
       ValueError: if they do not fit into memory, or the sampled units do not last for the time asked for.
     """
-    arguments = inputs.durations, inputs.network, inputs.absences
-    shapes = jax.eval_shape(partial(_compiled_schedules, protocol), *arguments)
-    memory.check(f"schedules of '{scheme}'", memory.size(shapes), "Lower num_units, num_workers or num_seeds.")
-    schedule: Schedule = jax.device_get(_compiled_schedules(protocol, *arguments))
+    schedule_arguments = inputs.durations, inputs.network, inputs.absences
+    schedule_shapes = jax.eval_shape(partial(_compiled_schedules, protocol), *schedule_arguments)
+    memory.check(f"schedules of '{scheme}'", memory.size(schedule_shapes), "Lower num_units, num_workers or num_seeds.")
+    schedule: Schedule = jax.device_get(_compiled_schedules(protocol, *schedule_arguments))
     _check_units_last(scheme, schedule, study)
     return schedule
 
@@ -70,7 +70,8 @@ def _check_units_last(scheme: str, schedule: Schedule, study: Study) -> None:
     """Raises `ValueError` if in any run the sampled units of work are used up before `study.seconds`."""
     earliest_horizon = float(np.min(schedule.horizon))
     if study.seconds is not None and earliest_horizon < study.seconds:
-        enough_units = int(1.1 * study.num_units * study.seconds / max(earliest_horizon, 1e-9)) + 1  # a tenth to spare
+        units_and_spare = 1.1 * study.num_units
+        enough_units = int(units_and_spare * study.seconds / max(earliest_horizon, 1e-9)) + 1
         raise ValueError(
             f"num_units must last for all of the {study.seconds:g} seconds; {study.num_units} units a worker are "
             f"used up after {earliest_horizon:.4g} seconds in scheme '{scheme}'. Sample about {enough_units} units, or "
@@ -254,13 +255,14 @@ def _train_on_mesh(
     Arguments are those of `_train_in_one_program`: `inputs` have a leading axis of runs, `out` is the study's folder,
     and `report` is called with the share that is done.
     """
-    runs, clock_times = [], [time.perf_counter()]  # at the beginning, and after each run
-    training = training._replace(num_commits=None)  # each run makes as many as its own schedule has
+    begin_time = time.perf_counter()
+    runs, run_end_times = [], []
+    training_to_end_of_schedule = training._replace(num_commits=None)
     num_runs = len(inputs.durations)
-    for i in range(num_runs):
-        arguments = {**training._asdict(), **_run_slice(inputs, i)._asdict()}
-        identity = f"{config.text()}\nscheme = {scheme}, seed {i}"
-        with study.checkpoints(out, scheme, str(i)) as checkpoints:
+    for run_number in range(num_runs):
+        arguments = {**training_to_end_of_schedule._asdict(), **_run_slice(inputs, run_number)._asdict()}
+        identity = f"{config.text()}\nscheme = {scheme}, seed {run_number}"
+        with study.checkpoints(out, scheme, str(run_number)) as checkpoints:
             run = engine.run(
                 study.task,
                 **arguments,
@@ -268,12 +270,12 @@ def _train_on_mesh(
                 resume=engine.Resume(checkpoints=checkpoints, identity=identity),
             )
         runs.append(jax.device_get((run.trajectory, run.schedule)))
-        clock_times.append(time.perf_counter())
-        report((i + 1) / num_runs)
+        run_end_times.append(time.perf_counter())
+        report((run_number + 1) / num_runs)
     trajectory, schedule = jax.tree.map(lambda *values: np.stack(values), *runs)
     return _TimedRuns(
-        trajectory=trajectory, schedule=schedule, begin_time=clock_times[0], compile_end_time=clock_times[1],
-        end_time=clock_times[-1],
+        trajectory=trajectory, schedule=schedule, begin_time=begin_time, compile_end_time=run_end_times[0],
+        end_time=run_end_times[-1],
     )  # fmt: skip
 
 

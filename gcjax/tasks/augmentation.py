@@ -19,14 +19,17 @@ def crop_and_flip(images: jax.Array, rng_key: jax.Array) -> jax.Array:
     """
     batch_size, height, width, _ = images.shape
     num_shifts = jnp.asarray(2 * PADDING + 1)
-    shifts = draw_indices(jax.random.fold_in(rng_key, 0), 2 * batch_size, num_shifts).reshape(2, batch_size)
-    mirrored = draw_indices(jax.random.fold_in(rng_key, 1), batch_size, jnp.asarray(2))  # 0 or 1
+    shift_key = jax.random.fold_in(rng_key, 0)
+    shifts = draw_indices(shift_key, 2 * batch_size, num_shifts).reshape(2, batch_size)
+    mirror_key = jax.random.fold_in(rng_key, 1)
+    mirror_bits = draw_indices(mirror_key, batch_size, jnp.asarray(2))  # 0 or 1
     margin = (PADDING, PADDING)
     padded_images = jnp.pad(images, ((0, 0), margin, margin, (0, 0)))
 
-    def crop(image: jax.Array, down: jax.Array, right: jax.Array) -> jax.Array:
+    def crop(padded_image: jax.Array, down: jax.Array, right: jax.Array) -> jax.Array:
         """The window of the padded image that begins `down` and `right` pixels from its corner."""
-        return jax.lax.dynamic_slice(image, (down, right, 0), (height, width, image.shape[-1]))
+        return jax.lax.dynamic_slice(padded_image, (down, right, 0), (height, width, padded_image.shape[-1]))
 
-    cropped = jax.vmap(crop)(padded_images, shifts[0], shifts[1])
-    return jnp.where((mirrored == 1)[:, None, None, None], cropped[:, :, ::-1], cropped)
+    down_shifts, right_shifts = shifts[0], shifts[1]
+    cropped_images = jax.vmap(crop)(padded_images, down_shifts, right_shifts)
+    return jnp.where((mirror_bits == 1)[:, None, None, None], cropped_images[:, :, ::-1], cropped_images)

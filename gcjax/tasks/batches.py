@@ -97,8 +97,8 @@ def _with_augmentation(draw_batch: BatchFunction, augmentation: Augmentation | N
     def augmented_batch(data: Data, rng_key: jax.Array, worker_or_chunk: jax.Array, unit_or_round: jax.Array) -> Batch:
         """The batch of (worker, unit) or (chunk, round) with its inputs changed by a key of its own."""
         batch = draw_batch(data, rng_key, worker_or_chunk, unit_or_round)
-        key = jax.random.fold_in(_batch_key(rng_key, worker_or_chunk, unit_or_round), 1)
-        return batch._replace(inputs=augmentation(batch.inputs, key))
+        augmentation_key = jax.random.fold_in(_batch_key(rng_key, worker_or_chunk, unit_or_round), 1)
+        return batch._replace(inputs=augmentation(batch.inputs, augmentation_key))
 
     return augmented_batch
 
@@ -108,7 +108,8 @@ def _random_batch(
 ) -> Batch:
     """B examples of all data, drawn for a unit of a worker."""
     rows = draw_indices(_batch_key(rng_key, worker, unit), batch_size, jnp.asarray(num_examples, jnp.int32))
-    return _batch_of_rows(data.train, rows, jnp.asarray(1 / batch_size, data.train.scales.dtype))
+    example_weight = jnp.asarray(1 / batch_size, data.train.scales.dtype)
+    return _batch_of_rows(data.train, rows, example_weight)
 
 
 def _random_chunk_batch(batch_size: int, data: Data, rng_key: jax.Array, chunk: jax.Array, round: jax.Array) -> Batch:
@@ -122,11 +123,11 @@ def _whole_chunk_batch(chunk_size: int, data: Data, rng_key: jax.Array, chunk: j
     """All examples of a chunk, filled up to `chunk_size` rows of weight 0."""
     del rng_key, round
     first_row, count, scale = _chunk_rows_and_scale(data.train, chunk)
-    is_example = jnp.arange(chunk_size, dtype=count.dtype) < count
+    is_no_padding = jnp.arange(chunk_size, dtype=count.dtype) < count
     return Batch(
         inputs=jax.lax.dynamic_slice_in_dim(data.train.inputs, first_row, chunk_size),
         targets=jax.lax.dynamic_slice_in_dim(data.train.targets, first_row, chunk_size),
-        weights=jnp.where(is_example, scale / count.astype(scale.dtype), 0.0),
+        weights=jnp.where(is_no_padding, scale / count.astype(scale.dtype), 0.0),
     )
 
 
@@ -136,14 +137,14 @@ def draw_indices(rng_key: jax.Array, num_indices: int, bound: jax.Array) -> jax.
     The 64 bits of the key are spread over the batch by the finaliser of MurmurHash3 (Appleby 2011). In a
     loop on a CPU, `jax.random.randint` costs several microseconds a batch, this a fraction of one.
     """
-    words = jax.random.key_data(rng_key)
+    key_words = jax.random.key_data(rng_key)
     # Multiples of the golden ratio are far apart in all bits, so that neighbours in the batch are too.
-    bits = _mixed_bits(words[0] + jnp.arange(num_indices, dtype=jnp.uint32) * _GOLDEN_RATIO)
-    bits = _mixed_bits(bits ^ words[-1])
-    return (bits % bound.astype(jnp.uint32)).astype(jnp.int32)
+    spread_counters = key_words[0] + jnp.arange(num_indices, dtype=jnp.uint32) * _GOLDEN_RATIO
+    random_bits = _murmur3_finaliser(_murmur3_finaliser(spread_counters) ^ key_words[-1])
+    return (random_bits % bound.astype(jnp.uint32)).astype(jnp.int32)
 
 
-def _mixed_bits(bits: jax.Array) -> jax.Array:
+def _murmur3_finaliser(bits: jax.Array) -> jax.Array:
     """The finaliser of MurmurHash3 on uint32: every bit depends on every bit."""
     bits = (bits ^ (bits >> 16)) * np.uint32(0x85EBCA6B)
     bits = (bits ^ (bits >> 13)) * np.uint32(0xC2B2AE35)
@@ -165,6 +166,8 @@ def _chunk_rows_and_scale(chunks: Chunks, chunk: jax.Array) -> tuple[jax.Array, 
     return _entries(chunks.starts, chunk), _entries(chunks.counts, chunk), _entries(chunks.scales, chunk)
 
 
-def _batch_of_rows(chunks: Chunks, rows: jax.Array, weight: jax.Array) -> Batch:
+def _batch_of_rows(chunks: Chunks, rows: jax.Array, example_weight: jax.Array) -> Batch:
     """The batch of the given rows, of one weight each."""
-    return Batch(_entries(chunks.inputs, rows), _entries(chunks.targets, rows), jnp.broadcast_to(weight, rows.shape))
+    return Batch(
+        _entries(chunks.inputs, rows), _entries(chunks.targets, rows), jnp.broadcast_to(example_weight, rows.shape)
+    )

@@ -62,14 +62,16 @@ def split(inputs: np.ndarray, targets: np.ndarray, num_chunks: int) -> Chunks:
     num_examples = len(inputs)
     hint = "Every chunk needs at least one training example."
     _validate.integer("num_chunks", num_chunks, minimum=1, maximum=num_examples, hint=hint)
-    counts = num_examples // num_chunks + (np.arange(num_chunks) < num_examples % num_chunks)
-    num_padding = counts.max() - counts[-1]  # so that the last chunk, too, can be sliced as the rows of the largest
+    has_extra_example = np.arange(num_chunks) < num_examples % num_chunks
+    chunk_sizes = num_examples // num_chunks + has_extra_example
+    rows_past_last_chunk = chunk_sizes.max() - chunk_sizes[-1]  # when it is sliced as the rows of the largest chunk
+    sizes_over_mean_size = chunk_sizes * num_chunks / num_examples
     return Chunks(
-        inputs=_zero_padded(inputs, num_padding),
-        targets=_zero_padded(targets, num_padding),
-        starts=jnp.asarray(np.cumsum(counts) - counts, jnp.int32),
-        counts=jnp.asarray(counts, jnp.int32),
-        scales=jnp.asarray(counts * num_chunks / num_examples, jnp.result_type(float)),
+        inputs=_zero_padded(inputs, num_zero_rows=rows_past_last_chunk),
+        targets=_zero_padded(targets, num_zero_rows=rows_past_last_chunk),
+        starts=jnp.asarray(np.cumsum(chunk_sizes) - chunk_sizes, jnp.int32),
+        counts=jnp.asarray(chunk_sizes, jnp.int32),
+        scales=jnp.asarray(sizes_over_mean_size, jnp.result_type(float)),
     )
 
 
@@ -82,14 +84,15 @@ def first_examples(chunks: Chunks, num: int) -> Batch:
     """The batch of the first `num` training examples, or of all where there are fewer."""
     num_examples = jnp.minimum(jnp.sum(chunks.counts), num)
     inputs, targets = chunks.inputs[:num], chunks.targets[:num]
-    is_example = jnp.arange(targets.shape[0], dtype=num_examples.dtype) < num_examples
-    weights = jnp.where(is_example, 1 / num_examples.astype(chunks.scales.dtype), 0.0)
+    is_no_padding = jnp.arange(targets.shape[0], dtype=num_examples.dtype) < num_examples
+    weights = jnp.where(is_no_padding, 1 / num_examples.astype(chunks.scales.dtype), 0.0)
     return Batch(inputs, targets, weights)
 
 
-def _zero_padded(rows: np.ndarray, padding: int) -> jax.Array:
-    """The rows and then `padding` rows of zeros, on the device, as `split` stores them."""
-    rows = np.concatenate([rows, np.zeros((padding, *rows.shape[1:]), rows.dtype)])
-    if rows.dtype == np.uint8:
+def _zero_padded(rows: np.ndarray, *, num_zero_rows: int) -> jax.Array:
+    """The rows and then so many rows of zeros, on the device, as `split` stores them."""
+    rows = np.concatenate([rows, np.zeros((num_zero_rows, *rows.shape[1:]), rows.dtype)])
+    is_bytes, is_integer = rows.dtype == np.uint8, rows.dtype.kind in "iu"
+    if is_bytes:
         return jnp.asarray(rows)
-    return jnp.asarray(rows, jnp.int32 if rows.dtype.kind in "iu" else jnp.result_type(float))
+    return jnp.asarray(rows, jnp.int32 if is_integer else jnp.result_type(float))

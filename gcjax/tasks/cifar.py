@@ -111,8 +111,10 @@ def _records(name: str, file_bytes: bytes) -> np.ndarray:
         )
     records = np.frombuffer(file_bytes, np.uint8).reshape(-1, _RECORD_BYTES)
     if (largest_label := records[:, 0].max()) >= NUM_CLASSES:
-        row = int(records[:, 0].argmax())
-        raise ValueError(f"A label of {name} must be at most {NUM_CLASSES - 1}; got {largest_label} in record {row}.")
+        record_number = int(records[:, 0].argmax())
+        raise ValueError(
+            f"A label of {name} must be at most {NUM_CLASSES - 1}; got {largest_label} in record {record_number}."
+        )
     return records
 
 

@@ -55,9 +55,9 @@ def _digit_images(test_fraction: float, seed: int) -> Images:
     from sklearn.datasets import load_digits  # takes a second
 
     dataset = load_digits()
-    order = np.random.default_rng(seed).permutation(len(dataset.target))
-    inputs, targets = dataset.images[order][..., None], dataset.target[order].astype(np.int32)
+    shuffled_order = np.random.default_rng(seed).permutation(len(dataset.target))
+    inputs, targets = dataset.images[shuffled_order][..., None], dataset.target[shuffled_order].astype(np.int32)
     num_test = round(test_fraction * len(targets))
-    train = inputs[num_test:]
-    inputs = (inputs - train.mean()) / train.std()
+    train_inputs = inputs[num_test:]
+    inputs = (inputs - train_inputs.mean()) / train_inputs.std()
     return Images((inputs[num_test:], targets[num_test:]), (inputs[:num_test], targets[:num_test]))

@@ -18,10 +18,11 @@ def in_slices(function: Callable[[Any], Any], examples: Any, size: int) -> Any:
     num_examples = jax.tree.leaves(examples)[0].shape[0]
     if num_examples <= size:
         return function(examples)
-    num_in_full_slices = num_examples - num_examples % size
-    slices = jax.tree.map(lambda x: x[:num_in_full_slices].reshape(-1, size, *x.shape[1:]), examples)
-    values = jax.tree.map(lambda x: x.reshape(num_in_full_slices, *x.shape[2:]), jax.lax.map(function, slices))
-    if num_in_full_slices == num_examples:
+    num_in_slices = num_examples - num_examples % size
+    slices = jax.tree.map(lambda array: array[:num_in_slices].reshape(-1, size, *array.shape[1:]), examples)
+    values_by_slice = jax.lax.map(function, slices)
+    values = jax.tree.map(lambda array: array.reshape(num_in_slices, *array.shape[2:]), values_by_slice)
+    if num_in_slices == num_examples:
         return values
-    last_values = function(jax.tree.map(lambda x: x[num_in_full_slices:], examples))
-    return jax.tree.map(lambda x, y: jnp.concatenate([x, y]), values, last_values)
+    values_of_rest = function(jax.tree.map(lambda array: array[num_in_slices:], examples))
+    return jax.tree.map(lambda array, rest: jnp.concatenate([array, rest]), values, values_of_rest)

@@ -125,7 +125,8 @@ def _keyed_loss(loss: Callable[..., jax.Array]) -> _KeyedLoss:
     parameters = inspect.signature(loss).parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     num_required = sum(p.default is p.empty for p in positional)
-    return _KeyedLoss(loss, num_required > 2 or [p.name for p in parameters][2:3] == ["rng_key"])
+    third_parameter_name = [p.name for p in parameters][2:3]
+    return _KeyedLoss(loss, passes_key=num_required > 2 or third_parameter_name == ["rng_key"])
 
 
 @functools.lru_cache(maxsize=64)
@@ -142,18 +143,18 @@ def _task_functions(settings: _Settings) -> dict[str, Callable[..., Any]]:
     def mean_loss(params: Any, examples: Examples) -> jax.Array:
         """float[]: the mean loss of many examples; where each has a loss of its own, in slices that fit into memory."""
         if not settings.per_example:
-            return settings.loss(params, examples, None)
-        losses = in_slices(lambda part: settings.loss(params, part, None), examples, _SLICE_EXAMPLES)
+            return settings.loss(params, examples, rng_key=None)
+        losses = in_slices(lambda part: settings.loss(params, part, rng_key=None), examples, _SLICE_EXAMPLES)
         return jnp.mean(losses)
 
     def metrics(params: Any, data: Data) -> dict[str, jax.Array]:
         """The mean losses, and what the user's metrics say of held-out (or else training) examples."""
-        train = data.train.inputs[:num_examples], data.train.targets[:num_examples]
-        values = {"train_loss": mean_loss(params, train)}
+        train_examples = data.train.inputs[:num_examples], data.train.targets[:num_examples]
+        values = {"train_loss": mean_loss(params, train_examples)}
         if settings.held_out:
             values["test_loss"] = mean_loss(params, data.reference)
         if settings.metrics is not None:
-            values |= settings.metrics(params, data.reference if settings.held_out else train)
+            values |= settings.metrics(params, data.reference if settings.held_out else train_examples)
         return {name: jnp.asarray(value, data.train.scales.dtype) for name, value in values.items()}
 
     return {"loss": loss, "metrics": metrics}
@@ -163,7 +164,7 @@ def _is_per_example(init: Callable[[jax.Array], Any], loss: _KeyedLoss, examples
     """Whether a loss is float[2] of two examples; raises `ValueError` if it is not one number for them either."""
     params = jax.eval_shape(init, jax.random.key(0))
     two_examples = jax.tree.map(lambda x: jax.ShapeDtypeStruct((2, *x.shape[1:]), x.dtype), examples)
-    loss_shape = jax.eval_shape(lambda p, e: loss(p, e, None), params, two_examples)
+    loss_shape = jax.eval_shape(lambda p, e: loss(p, e, rng_key=None), params, two_examples)
     if not isinstance(loss_shape, jax.ShapeDtypeStruct) or loss_shape.shape not in ((), (2,)):
         shape = getattr(loss_shape, "shape", loss_shape)
         raise ValueError(
@@ -189,16 +190,17 @@ def _shuffled_examples(inputs: np.ndarray, targets: np.ndarray, seed: int | None
     """The examples in a random order; as they are without a seed."""
     if seed is None:
         return inputs, targets
-    order = np.random.default_rng(_validate.integer("seed", seed)).permutation(len(inputs))
-    return inputs[order], targets[order]
+    shuffled_order = np.random.default_rng(_validate.integer("seed", seed)).permutation(len(inputs))
+    return inputs[shuffled_order], targets[shuffled_order]
 
 
 def _held_out_examples(examples: tuple[np.ndarray, np.ndarray], inputs: jax.Array, targets: jax.Array) -> Examples:
     """Held-out examples on the device, in the types of the training `inputs` and `targets`; checks their shapes."""
-    for array, training in zip(examples, (inputs, targets), strict=True):
-        if array.shape[1:] != training.shape[1:]:
+    for held_out, training in zip(examples, (inputs, targets), strict=True):
+        if held_out.shape[1:] != training.shape[1:]:
             raise ValueError(
-                f"held_out must have the shapes of data, but for the number; got {array.shape[1:]} where data has "
+                f"held_out must have the shapes of data, but for the number; got {held_out.shape[1:]} where data has "
                 f"{training.shape[1:]}."
             )
-    return jnp.asarray(examples[0], inputs.dtype), jnp.asarray(examples[1], targets.dtype)
+    held_out_inputs, held_out_targets = examples
+    return jnp.asarray(held_out_inputs, inputs.dtype), jnp.asarray(held_out_targets, targets.dtype)

@@ -21,9 +21,10 @@ def patches(images: jax.Array, size: int = 3, stride: int = 1) -> jax.Array:
     height, width = images.shape[1:3]
     margin = size // 2
     padded_images = jnp.pad(images, ((0, 0), (margin, margin), (margin, margin), (0, 0)))
-    shifted_images = [padded_images[:, :, j : j + width : stride] for j in range(size)]
-    row_patches = jnp.concatenate(shifted_images, axis=-1)  # the pixels to the left and right, height not cut yet
-    return jnp.concatenate([row_patches[:, i : i + height : stride] for i in range(size)], axis=-1)
+    images_by_right_shift = [padded_images[:, :, right : right + width : stride] for right in range(size)]
+    row_patches = jnp.concatenate(images_by_right_shift, axis=-1)  # height not cut yet
+    patches_by_down_shift = [row_patches[:, down : down + height : stride] for down in range(size)]
+    return jnp.concatenate(patches_by_down_shift, axis=-1)
 
 
 def max_pool_2x2(images: jax.Array) -> jax.Array:
@@ -33,9 +34,9 @@ def max_pool_2x2(images: jax.Array) -> jax.Array:
     """
     height, width = images.shape[1:3]
     lowest = jnp.finfo(images.dtype).min
-    images = jnp.pad(images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), constant_values=lowest)
-    batch, height, width, channels = images.shape
-    return images.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
+    even_images = jnp.pad(images, ((0, 0), (0, height % 2), (0, width % 2), (0, 0)), constant_values=lowest)
+    batch, height, width, channels = even_images.shape
+    return even_images.reshape(batch, height // 2, 2, width // 2, 2, channels).max(axis=(2, 4))
 
 
 def max_pool_3x3(images: jax.Array) -> jax.Array:
@@ -53,7 +54,8 @@ def local_response_norm(
     """
     channel = jnp.arange(images.shape[-1])
     is_near = (jnp.abs(channel[:, None] - channel[None]) <= radius).astype(images.dtype)
-    return images * (bias + alpha * (images**2 @ is_near)) ** -beta
+    near_sums_of_squares = images**2 @ is_near
+    return images * (bias + alpha * near_sums_of_squares) ** -beta
 
 
 class GroupNorm(nn.Module):

@@ -60,8 +60,10 @@ def _linear_metrics(weights: jax.Array, data: Data) -> dict[str, jax.Array]:
     """
     batch = all_examples(data.train)
     weight_error = weights - data.reference.weights
+    train_loss = _squared_error(weights, batch)
+    prediction_errors = batch.inputs @ weight_error
     return {
-        "train_loss": _squared_error(weights, batch),
-        "suboptimality": batch.mean(0.5 * (batch.inputs @ weight_error) ** 2),
+        "train_loss": train_loss,
+        "suboptimality": batch.mean(0.5 * prediction_errors**2),
         "distance": jnp.linalg.norm(weight_error),
     }

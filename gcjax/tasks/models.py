@@ -118,13 +118,11 @@ class ResNet20(nn.Module):
 
     def _residual_block(self, x: jax.Array, features: int, stride: int) -> jax.Array:
         """Two convolutions and a shortcut around them."""
-        y = self._conv_norm(nn.relu(self._conv_norm(x, features, stride)), features)
+        residual = self._conv_norm(nn.relu(self._conv_norm(x, features, stride)), features)
         num_new_channels = features - x.shape[-1]
-        shortcut = jnp.pad(
-            x[:, ::stride, ::stride],
-            ((0, 0), (0, 0), (0, 0), (num_new_channels // 2, num_new_channels - num_new_channels // 2)),
-        )
-        return nn.relu(shortcut + y)
+        new_channels_on_each_side = (num_new_channels // 2, num_new_channels - num_new_channels // 2)
+        shortcut = jnp.pad(x[:, ::stride, ::stride], ((0, 0), (0, 0), (0, 0), new_channels_on_each_side))
+        return nn.relu(shortcut + residual)
 
 
 class Transformer(nn.Module):
@@ -147,19 +145,19 @@ class Transformer(nn.Module):
     @nn.compact
     def __call__(self, tokens: jax.Array) -> jax.Array:
         """Maps `int[B, tokens]` to the logits `float[B, tokens, num_tokens]` of each next token."""
-        types = {"dtype": self.dtype, "param_dtype": self.param_dtype}
+        dtypes = {"dtype": self.dtype, "param_dtype": self.param_dtype}
         # Means and variances in float32 at least; Flax would otherwise mix float32 into float64.
         layer_norm = functools.partial(nn.LayerNorm, force_float32_reductions=self.param_dtype != jnp.float64)
         mask = nn.make_causal_mask(tokens)
-        shape = (tokens.shape[1], self.width)
-        positions = self.param("position", nn.initializers.normal(0.02), shape, self.param_dtype)
-        x = nn.Embed(self.num_tokens, self.width, **types)(tokens)
+        position_shape = (tokens.shape[1], self.width)
+        positions = self.param("position", nn.initializers.normal(0.02), position_shape, self.param_dtype)
+        x = nn.Embed(self.num_tokens, self.width, **dtypes)(tokens)
         x = x + positions.astype(x.dtype)[None]
         for _ in range(self.depth):
-            heads = max(1, self.width // 32)
-            x = x + nn.MultiHeadDotProductAttention(heads, **types)(layer_norm(**types)(x), mask=mask)
-            hidden = nn.Dense(4 * self.width, **types)(layer_norm(**types)(x))
-            x = x + nn.Dense(self.width, **types)(nn.gelu(hidden))
+            num_heads = max(1, self.width // 32)
+            x = x + nn.MultiHeadDotProductAttention(num_heads, **dtypes)(layer_norm(**dtypes)(x), mask=mask)
+            hidden = nn.Dense(4 * self.width, **dtypes)(layer_norm(**dtypes)(x))
+            x = x + nn.Dense(self.width, **dtypes)(nn.gelu(hidden))
         output_layer = nn.Dense(self.num_tokens, param_dtype=self.param_dtype)
         return output_layer(layer_norm(param_dtype=self.param_dtype)(x))
 
@@ -197,7 +195,9 @@ def network(
     accepted_options = inspect.signature(MODELS[_validate.choice("model", model, MODELS)]).parameters
     options: dict[str, Any] = {}
     if hidden is not None:
-        options["hidden"] = tuple(_validate.integer("an entry of hidden", entry, minimum=1) for entry in hidden)
+        options["hidden"] = tuple(
+            _validate.integer("an entry of hidden", layer_width, minimum=1) for layer_width in hidden
+        )
     if _validate.number("dropout", dropout, maximum=1.0) > 0:
         options["dropout"] = float(dropout)
     if width is not None:

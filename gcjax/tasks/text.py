@@ -64,12 +64,12 @@ def text(
     if num_evaluated is not None:
         _validate.integer("num_evaluated", num_evaluated, minimum=1)
     _validate.number("test_fraction", test_fraction, above=True, maximum=0.9)
-    train, test = _windows(Path(path).expanduser(), context, test_fraction)
-    train = np.random.default_rng(seed).permutation(train)
-    chunks = split(train[:, :-1], train[:, 1:], num_chunks)
+    train_windows, test_windows = _windows(Path(path).expanduser(), context, test_fraction)
+    train_windows = np.random.default_rng(seed).permutation(train_windows)
+    chunks = split(train_windows[:, :-1], train_windows[:, 1:], num_chunks)
     functions = _task_functions(context, width, depth, chunks.scales.dtype, num_evaluated)
-    batch_functions = sampling(len(train), num_chunks, batch_size, local_data)
-    data = Data(chunks, (jnp.asarray(test[:, :-1]), jnp.asarray(test[:, 1:])))
+    batch_functions = sampling(len(train_windows), num_chunks, batch_size, local_data)
+    data = Data(chunks, (jnp.asarray(test_windows[:, :-1]), jnp.asarray(test_windows[:, 1:])))
     return Task(data=data, **functions._asdict(), **batch_functions._asdict(), num_chunks=num_chunks, mergeable=True)
 
 

@@ -71,15 +71,18 @@ def check_code(
     _check_assignment(code.assignment)
     random = random_generator(rng_key)
     _check_types(code)
-    mask_progress, growing_progress = _mask_progress(code, max_masks, random), _growing_progress(code, random)
-    progress = np.concatenate([mask_progress, _random_progress(code, max_masks, random), growing_progress])
+    all_or_nothing_progress, growing_progress = (
+        _all_or_nothing_progress(code, max_masks, random),
+        _growing_progress(code, random),
+    )
+    progress = np.concatenate([all_or_nothing_progress, _random_progress(code, max_masks, random), growing_progress])
     with jax.enable_x64(True):
         plan_all = jax.jit(jax.vmap(lambda p: (code.plan(p), code.sent(p))))
         plans = _planned_states(code, plan_all, progress)
         _check_residual(code, plans)
         _check_messages(code, plans, len(growing_progress))
         if tolerated is not None:
-            _check_tolerated(code, _first_states(plans, len(mask_progress)), tolerated)
+            _check_tolerated(code, _first_states(plans, len(all_or_nothing_progress)), tolerated)
         if never_grows:
             _check_never_grows(plans, len(growing_progress))
         _check_completion(code, plan_all, len(progress), random)
@@ -93,8 +96,9 @@ def true_distance(code: GradientCode, coding: Coding) -> np.ndarray:
     encode, decode = np.asarray(coding.encode), np.asarray(coding.decode)
     shape = len(encode), code.assignment.num_chunks, num_blocks, num_blocks
     error = np.broadcast_to(-np.eye(num_blocks), shape).copy()
-    for w, k in zip(*np.nonzero(chunks >= 0), strict=True):
-        error[:, chunks[w, k]] += np.einsum("pma,pmb->pab", decode[:, w], encode[:, w, :, k])
+    for worker, position in zip(*np.nonzero(chunks >= 0), strict=True):
+        decoded_coefficients = np.einsum("pma,pmb->pab", decode[:, worker], encode[:, worker, :, position])
+        error[:, chunks[worker, position]] += decoded_coefficients
     return np.sqrt((error**2).sum(axis=(1, 2, 3)))
 
 
@@ -111,11 +115,15 @@ def _check_assignment(assignment: Assignment) -> None:
     is_valid = (chunks >= -1) & (chunks < assignment.num_chunks)
     rule = f"chunks must be 0, ..., {assignment.num_chunks - 1}, and -1 behind the last one of a worker"
     require(is_valid.all(), rule, f"worker {np.argwhere(~is_valid)[0][0] if not is_valid.all() else 0}")
-    for w, row in enumerate(chunks):
-        held_chunks = row[row >= 0]
-        require((row[: held_chunks.size] >= 0).all(), rule, f"worker {w} has {on_one_line(row)}")
+    for worker, chunks_of_worker in enumerate(chunks):
+        held_chunks = chunks_of_worker[chunks_of_worker >= 0]
+        require(
+            (chunks_of_worker[: held_chunks.size] >= 0).all(),
+            rule,
+            f"worker {worker} has {on_one_line(chunks_of_worker)}",
+        )
         is_unique = len(set(held_chunks)) == held_chunks.size
-        require(is_unique, "a worker must hold a chunk once only", f"worker {w}: {on_one_line(row)}")
+        require(is_unique, "a worker must hold a chunk once only", f"worker {worker}: {on_one_line(chunks_of_worker)}")
 
 
 def _check_types(code: GradientCode) -> None:
@@ -127,36 +135,44 @@ def _check_types(code: GradientCode) -> None:
         "decode": (num_workers, num_messages, num_blocks),
         "residual": (),
     }
-    for is_wide, dtype in ((False, jnp.float32), (True, jnp.float64)):
-        with jax.enable_x64(is_wide):
+    for has_64_bit_types, dtype in ((False, jnp.float32), (True, jnp.float64)):
+        with jax.enable_x64(has_64_bit_types):
             progress = jax.ShapeDtypeStruct((num_workers,), jnp.int32)
             coding = call_or_fail("plan", jax.eval_shape, code.plan, progress)
             sent = call_or_fail("sent", jax.eval_shape, code.sent, progress)
         require(isinstance(coding, Coding), f"plan must give a gcjax.codes.Coding; it gave {type(coding).__name__}")
         for name, shape in shapes.items():
-            value = getattr(coding, name)
-            require(value.shape == shape, f"{name} must have the shape {list(shape)}; it has {list(value.shape)}")
-            with_or_without = "with" if is_wide else "without"
+            array = getattr(coding, name)
+            require(array.shape == shape, f"{name} must have the shape {list(shape)}; it has {list(array.shape)}")
+            with_or_without = "with" if has_64_bit_types else "without"
             require(
-                value.dtype == dtype,
-                f"{name} must be {jnp.dtype(dtype)} {with_or_without} 64-bit types; it is {value.dtype}",
+                array.dtype == dtype,
+                f"{name} must be {jnp.dtype(dtype)} {with_or_without} 64-bit types; it is {array.dtype}",
             )
         is_valid = sent.dtype == bool and sent.shape == (num_workers, num_messages)
         require(is_valid, f"sent must be bool{[num_workers, num_messages]}; it is {sent.dtype}{list(sent.shape)}")
 
 
-def _mask_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
+def _all_or_nothing_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
     """int32[states, W]: progress where some workers have done all, the others nothing; the fewest of these first."""
     loads = code.assignment.loads
-    if 2 ** min(loads.size, 30) <= max_masks:  # then all are tried; 30, so that the power stays small
+    tries_all_masks = _num_masks(loads.size) <= max_masks
+    if tries_all_masks:
         masks = np.array(list(itertools.product((1, 0), repeat=loads.size)))
     else:
         num_stragglers = np.minimum(random.geometric(0.25, size=max_masks), loads.size)  # mostly few
-        masks = np.ones((max_masks, loads.size), np.int64)  # the first stays without stragglers
-        for mask, count in zip(masks[1:], num_stragglers[1:], strict=True):
-            mask[random.permutation(loads.size)[:count]] = 0
-    order = np.argsort((masks == 0).sum(axis=1), kind="stable")
-    return (masks[order] * loads).astype(np.int32)
+        masks = np.ones((max_masks, loads.size), np.int64)
+        masks_with_stragglers = masks[1:]  # a view: the first stays without
+        for mask, count in zip(masks_with_stragglers, num_stragglers[1:], strict=True):
+            stragglers = random.permutation(loads.size)[:count]
+            mask[stragglers] = 0
+    fewest_stragglers_first = np.argsort((masks == 0).sum(axis=1), kind="stable")
+    return (masks[fewest_stragglers_first] * loads).astype(np.int32)
+
+
+def _num_masks(num_workers: int) -> int:
+    """2^W, the number of sets of stragglers; at most 2^30, more than are ever tried."""
+    return 2 ** min(num_workers, 30)
 
 
 def _random_progress(code: GradientCode, max_masks: int, random: np.random.Generator) -> np.ndarray:
@@ -169,11 +185,12 @@ def _growing_progress(code: GradientCode, random: np.random.Generator, max_lengt
     """int32[states, W]: at most `max_length` states from nothing to everything, chunk by chunk of random workers."""
     loads = code.assignment.loads
     worker_of_step = random.permutation(np.repeat(np.arange(loads.size), loads))
+    num_steps = worker_of_step.size
     # [steps + 1, W]: the chunk that each step adds; nothing in the first row.
-    done_in_step = np.zeros((worker_of_step.size + 1, loads.size), np.int32)
-    done_in_step[np.arange(1, worker_of_step.size + 1), worker_of_step] = 1
-    shown_steps = np.unique(np.linspace(0, worker_of_step.size, min(max_length, worker_of_step.size + 1)).astype(int))
-    return np.cumsum(done_in_step, axis=0, dtype=np.int32)[shown_steps]
+    chunks_added = np.zeros((num_steps + 1, loads.size), np.int32)
+    chunks_added[np.arange(1, num_steps + 1), worker_of_step] = 1
+    evenly_spaced_states = np.unique(np.linspace(0, num_steps, min(max_length, num_steps + 1)).astype(int))
+    return np.cumsum(chunks_added, axis=0, dtype=np.int32)[evenly_spaced_states]
 
 
 def _planned_states(code: GradientCode, plan_all: PlanAll, progress: np.ndarray) -> _PlannedStates:
@@ -200,13 +217,15 @@ def _furthest_bad_state(is_bad: Any, plans: _PlannedStates) -> int:
 
 def _check_residual(code: GradientCode, plans: _PlannedStates) -> None:
     """What a plan says is finite, and its residual is the true distance."""
-    for name, values in plans.coding._asdict().items():
-        _require_none(~np.isfinite(values).reshape(len(values), -1).all(axis=1), plans, f"{name} must be finite")
+    for name, said_and_true in plans.coding._asdict().items():
+        _require_none(
+            ~np.isfinite(said_and_true).reshape(len(said_and_true), -1).all(axis=1), plans, f"{name} must be finite"
+        )
     is_wrong = np.abs(plans.coding.residual - plans.distance) > _zero_tolerance(code) + 1e-6 * plans.distance
-    worst = _furthest_bad_state(is_wrong, plans)
+    shown_state = _furthest_bad_state(is_wrong, plans)
     rule = "residual must be the distance of the decoded coefficients from the exact sum"
-    values = f"it says {plans.coding.residual[worst]:.6g} where that is {plans.distance[worst]:.6g}"
-    _require_none(is_wrong, plans, f"{rule}; {values}")
+    said_and_true = f"it says {plans.coding.residual[shown_state]:.6g} where that is {plans.distance[shown_state]:.6g}"
+    _require_none(is_wrong, plans, f"{rule}; {said_and_true}")
 
 
 def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing: int) -> None:
@@ -214,11 +233,12 @@ def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing: int)
 
     Progress grows along the last `num_growing` of the states.
     """
-    is_done = np.arange(code.assignment.load) < plans.progress[:, :, None]  # [states, W, K]
+    is_chunk_done = np.arange(code.assignment.load) < plans.progress[:, :, None]  # [states, W, K]
     sends_any: Any = plans.sent.any(axis=2)  # [states, W]
-    is_early = (np.asarray(plans.coding.encode) != 0).any(axis=(2, 4)) & ~is_done & sends_any[:, :, None]
+    is_chunk_encoded = (np.asarray(plans.coding.encode) != 0).any(axis=(2, 4))
+    is_sent_unfinished = is_chunk_encoded & ~is_chunk_done & sends_any[:, :, None]
     rule = "a message must not contain a chunk that is not finished"
-    _require_none(is_early.any(axis=(1, 2)), plans, rule)
+    _require_none(is_sent_unfinished.any(axis=(1, 2)), plans, rule)
     decodes_unsent = (plans.coding.decode != 0).any(axis=3) & ~plans.sent
     _require_none(decodes_unsent.any(axis=(1, 2)), plans, "a message that is not sent must have the weight 0")
     rule = "a worker that has finished nothing must send nothing"
@@ -226,9 +246,10 @@ def _check_messages(code: GradientCode, plans: _PlannedStates, num_growing: int)
     if code.whole_workers:
         rule = "with whole_workers, nothing is sent before the whole load is done"
         _require_none((sends_any & (plans.progress < code.assignment.loads)).any(axis=1), plans, rule)
-    # Of the growing states each but the last is compared with the next.
+    sent_while_growing = plans.sent[-num_growing:]
+    unsent_in_next_state = sent_while_growing[:-1] & ~sent_while_growing[1:]
     is_withdrawn = np.zeros(len(plans.progress), bool)
-    is_withdrawn[-num_growing:-1] = (plans.sent[-num_growing:-1] & ~plans.sent[-num_growing + 1 :]).any(axis=(1, 2))
+    is_withdrawn[-num_growing:-1] = unsent_in_next_state.any(axis=(1, 2))
     _require_none(is_withdrawn, plans, "a message that is sent must stay so with further progress")
 
 
@@ -244,7 +265,7 @@ def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) 
     breaks_promise = is_inexact & (num_stragglers <= tolerated)
     _require_none(breaks_promise, plans, f"every set of {tolerated} stragglers must be decoded exactly")
     has_one_more = num_stragglers == tolerated + 1
-    has_all_states = len(plans.progress) >= 2 ** min(code.assignment.num_workers, 30)  # 30: the power stays small
+    has_all_states = len(plans.progress) >= _num_masks(code.assignment.num_workers)
     if has_all_states and has_one_more.any():
         rule = f"tolerated={tolerated} must be the largest number of stragglers of which every set is decoded"
         require(is_inexact[has_one_more].any(), f"{rule}; all sets of {tolerated + 1} are")
@@ -252,11 +273,12 @@ def _check_tolerated(code: GradientCode, plans: _PlannedStates, tolerated: int) 
 
 def _check_never_grows(plans: _PlannedStates, num_growing: int) -> None:
     """The distance never grows along the last `num_growing` states, in which progress grows."""
-    is_grown = np.diff(plans.distance[-num_growing:]) > 1e-9
-    if is_grown.any():
-        last_grown = len(plans.progress) - num_growing + int(np.flatnonzero(is_grown)[-1])  # the state before it grows
-        old_distance, new_distance = plans.distance[last_grown : last_grown + 2]
-        old_progress, new_progress = plans.progress[last_grown : last_grown + 2]
+    grows_after_state = np.diff(plans.distance[-num_growing:]) > 1e-9
+    if grows_after_state.any():
+        first_growing_state = len(plans.progress) - num_growing
+        state_before_growth = first_growing_state + int(np.flatnonzero(grows_after_state)[-1])
+        old_distance, new_distance = plans.distance[state_before_growth : state_before_growth + 2]
+        old_progress, new_progress = plans.progress[state_before_growth : state_before_growth + 2]
         rule = f"the residual must never grow with progress; it grows from {old_distance:.6g} to {new_distance:.6g}"
         require(False, rule, f"progress {on_one_line(old_progress)} and then {on_one_line(new_progress)}")
 
@@ -269,26 +291,38 @@ def _check_completion(code: GradientCode, plan_all: PlanAll, num_states: int, ra
     require(times.shape == finish.shape[:1], f"completion must be one time; it is {list(times.shape[1:])}")
     require(times.dtype == finish.dtype, f"completion must keep the type {finish.dtype}; it is {times.dtype}")
     is_finished = np.isfinite(finish) & is_held
-    at_time = (is_finished & (finish <= times[:, None, None])).sum(axis=2)
-    before_time = (is_finished & (finish < times[:, None, None])).sum(axis=2)
-    progress = np.concatenate([at_time, before_time])
-    # In batches of `num_states`, as before, so that nothing is compiled again; the last state fills up the last batch.
-    num_batches = -(-len(progress) // num_states)
-    batches = np.split(np.arange(num_batches * num_states).clip(max=len(progress) - 1), num_batches)
-    distances = [_planned_states(code, plan_all, progress[batch]).distance for batch in batches]
-    distance = np.concatenate(distances)[: len(progress)]
-    is_exact = distance <= 10 * _zero_tolerance(code)
+    progress_at_time = (is_finished & (finish <= times[:, None, None])).sum(axis=2)
+    progress_before_time = (is_finished & (finish < times[:, None, None])).sum(axis=2)
+    progress = np.concatenate([progress_at_time, progress_before_time])
+    distances = _distances_in_batches(code, plan_all, progress, batch_size=num_states)
+    distance_at_time, distance_before_time = np.split(distances, 2)
+    is_exact = distance_at_time <= 10 * _zero_tolerance(code)
+    is_exact_before = distance_before_time <= 10 * _zero_tolerance(code)
     for i, time in enumerate(times):
         case = f"chunks of {on_one_line(finish[i])} are finished at these seconds"
         if np.isinf(time):
             rule = "completion must be a time if what is ever finished decodes exactly; it is inf"
             require(not is_exact[i], rule, case)
             continue
-        rule = f"at the time of completion the sum must be exact; at {time:g} s the residual is {distance[i]:.6g}"
+        residual = distance_at_time[i]
+        rule = f"at the time of completion the sum must be exact; at {time:g} s the residual is {residual:.6g}"
         require(is_exact[i], rule, case)
         rule = f"completion must be the earliest time; it is {time:g} s, and the sum is exact before"
-        is_exact_before = is_exact[len(times) + i]  # the states before the times follow those at the times
-        require(not is_exact_before or time == 0, rule, case)
+        require(not is_exact_before[i] or time == 0, rule, case)
+
+
+def _distances_in_batches(
+    code: GradientCode, plan_all: PlanAll, progress: np.ndarray, *, batch_size: int
+) -> np.ndarray:
+    """float[states]: true distances at the progress int[states, W].
+
+    Planned in batches of a size that `plan_all` is compiled for; the last state fills up the last batch.
+    """
+    num_batches = -(-len(progress) // batch_size)
+    states = np.arange(num_batches * batch_size).clip(max=len(progress) - 1)
+    batches = np.split(states, num_batches)
+    distances = [_planned_states(code, plan_all, progress[batch]).distance for batch in batches]
+    return np.concatenate(distances)[: len(progress)]
 
 
 def _finish_times(is_held: np.ndarray, random: np.random.Generator) -> np.ndarray:
@@ -297,14 +331,16 @@ def _finish_times(is_held: np.ndarray, random: np.random.Generator) -> np.ndarra
     equal_seconds, ordered_seconds = np.ones(num_workers), 1.0 + np.arange(num_workers)
     random_seconds = list(random.exponential(size=(4, num_workers)))
     for num_failed, seconds in enumerate(random_seconds):
-        seconds[random.permutation(num_workers)[: min(num_failed, num_workers)]] = np.inf
+        failed_workers = random.permutation(num_workers)[: min(num_failed, num_workers)]
+        seconds[failed_workers] = np.inf
     tied_seconds = random.choice([0.5, 1.0, 2.0], size=num_workers)
-    chunk_number = np.cumsum(np.where(is_held, 1.0, 0.0), axis=1)
-    with np.errstate(invalid="ignore"):
+    seconds_per_chunk_of_cases = (equal_seconds, ordered_seconds, tied_seconds, *random_seconds)
+    num_chunks_so_far = np.cumsum(np.where(is_held, 1.0, 0.0), axis=1)
+    with np.errstate(invalid="ignore"):  # 0 * inf, of a failed worker
         return np.stack(
             [
-                np.where(chunk_number > 0, chunk_number * chunk_seconds[:, None], 0)
-                for chunk_seconds in (equal_seconds, ordered_seconds, tied_seconds, *random_seconds)
+                np.where(num_chunks_so_far > 0, num_chunks_so_far * seconds_per_chunk[:, None], 0)
+                for seconds_per_chunk in seconds_per_chunk_of_cases
             ]
         )
 
@@ -313,17 +349,20 @@ def _check_program(code: GradientCode, plans: _PlannedStates, quick: bool) -> No
     """One program for all progress, which gives what `vmap` gives, and what the function gives without `jit`."""
     plan = Traced(code.plan)
     state_ids = (0, len(plans.progress) - 1) if len(plans.progress) > 1 else (0,)
-    for i in state_ids:
-        coding = call_or_fail("plan", plan, jnp.asarray(plans.progress[i], jnp.int32))
-        distance = true_distance(code, jax.tree.map(lambda x: np.asarray(x)[None], coding))[0]
-        is_equal = close(distance, plans.distance[i], 1e-6) and close(
-            coding.encode.shape, plans.coding.encode[i].shape, 0
+    for state in state_ids:
+        coding = call_or_fail("plan", plan, jnp.asarray(plans.progress[state], jnp.int32))
+        coding_of_one_state = jax.tree.map(lambda x: np.asarray(x)[None], coding)
+        (distance,) = true_distance(code, coding_of_one_state)
+        is_equal = close(distance, plans.distance[state], 1e-6) and close(
+            coding.encode.shape, plans.coding.encode[state].shape, 0
         )
-        require(is_equal, "plan must give the same alone and under vmap", f"progress {on_one_line(plans.progress[i])}")
+        require(
+            is_equal, "plan must give the same alone and under vmap", f"progress {on_one_line(plans.progress[state])}"
+        )
     require(plan.num_traces == 1, "plan must not be compiled again for other progress")
     if not quick:
-        eager = call_or_fail("plan", code.plan, jnp.asarray(plans.progress[0], jnp.int32))
-        is_equal = close(eager.residual, plans.coding.residual[0], 1e-6)
+        coding_without_jit = call_or_fail("plan", code.plan, jnp.asarray(plans.progress[0], jnp.int32))
+        is_equal = close(coding_without_jit.residual, plans.coding.residual[0], 1e-6)
         require(is_equal, "plan must give the same with and without jit", f"progress {on_one_line(plans.progress[0])}")
 
 

@@ -33,11 +33,11 @@ def call_or_fail(name: str, function: Callable[..., _T], *arguments: Any, case: 
     except ContractError:
         raise
     except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, jax.errors.UnexpectedTracerError) as error:
-        line = str(error).strip().splitlines()[0]
-        require(False, f"{name} must be a pure function of JAX arrays that can be traced; it raised {line}", case)
+        first_line = str(error).strip().splitlines()[0]
+        require(False, f"{name} must be a pure function of JAX arrays that can be traced; it raised {first_line}", case)
     except Exception as error:
-        line = (str(error).strip() or repr(error)).splitlines()[0].rstrip(".")
-        require(False, f"{name} must take what its contract says; it raised {type(error).__name__}: {line}", case)
+        first_line = (str(error).strip() or repr(error)).splitlines()[0].rstrip(".")
+        require(False, f"{name} must take what its contract says; it raised {type(error).__name__}: {first_line}", case)
     raise AssertionError("unreachable")
 
 
@@ -84,18 +84,23 @@ def same(left: Any, right: Any) -> bool:
 
 def _same_bits(left: Any, right: Any) -> bool:
     """Whether two arrays, or two JAX keys, have the same type, shape and bits."""
-    left, right = (
-        np.asarray(jax.random.key_data(x) if jax.dtypes.issubdtype(x.dtype, jax.dtypes.prng_key) else x)
-        for x in (left, right)
-    )
+    left, right = _as_numpy(left), _as_numpy(right)
     return left.dtype == right.dtype and left.shape == right.shape and left.tobytes() == right.tobytes()
+
+
+def _as_numpy(array_or_key: Any) -> np.ndarray:
+    """An array, or the data of a JAX key, as a numpy array."""
+    is_key = jax.dtypes.issubdtype(array_or_key.dtype, jax.dtypes.prng_key)
+    return np.asarray(jax.random.key_data(array_or_key) if is_key else array_or_key)
 
 
 def close(left: Any, right: Any, tolerance: float) -> bool:
     """Whether the arrays of two pytrees are the same up to rounding; infinities and NaN must be equal."""
-    for a, b in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
-        a, b = np.asarray(a, np.float64), np.asarray(b, np.float64)
-        if a.shape != b.shape or not np.allclose(a, b, rtol=tolerance, atol=tolerance, equal_nan=True):
+    for left_array, right_array in zip(jax.tree.leaves(left), jax.tree.leaves(right), strict=True):
+        left_array, right_array = np.asarray(left_array, np.float64), np.asarray(right_array, np.float64)
+        if left_array.shape != right_array.shape or not np.allclose(
+            left_array, right_array, rtol=tolerance, atol=tolerance, equal_nan=True
+        ):
             return False
     return True
 

@@ -88,7 +88,7 @@ def check_protocol(
         traced = Traced(protocol.schedule)
         is_program = hasattr(protocol.schedule, "lower")  # jitted already
         schedule_function: ScheduleFunction = protocol.schedule if is_program else traced
-        cases, schedules, num_commits = list(_cases(shape, num_cases, random_generator(rng_key))), [], 0
+        cases, schedules, num_commits = list(_cases_to_try(shape, num_cases, random_generator(rng_key))), [], 0
         for case in cases:
             schedules.append(_schedule_of_case(schedule_function, case))
             num_commits += int(np.isfinite(schedules[-1].time).sum())
@@ -108,20 +108,23 @@ def check_protocol(
         _check_specification(protocol, num_workers, cases, schedules)
 
 
-def _cases(shape: tuple[int, int], num_cases: int, random: np.random.Generator) -> Iterator[Case]:
+def _cases_to_try(shape: tuple[int, int], num_cases: int, random: np.random.Generator) -> Iterator[Case]:
     """Cases of the shape (T, W) to try, the simplest first; the last has a worker that fails for good."""
-    no_messages = np.zeros((3, shape[1]))
+    num_units, num_workers = shape
+    no_messages = np.zeros((3, num_workers))
     yield Case(np.ones(shape), no_messages)
     for failure_probability in (0.0, 0.1):
         for _ in range(num_cases):
-            mean_seconds = random.uniform(0.5, 2.0, size=shape[1])
+            mean_seconds = random.uniform(0.5, 2.0, size=num_workers)
             tied_seconds = random.choice([0.0, 0.5, 1.0, 1.25, 2.0, 3.0], p=[0.05, *5 * [0.19]], size=shape)
             for unit_seconds in (tied_seconds, random.exponential(size=shape) * mean_seconds):
                 durations = np.where(random.random(shape) < failure_probability, np.inf, unit_seconds)
                 yield Case(durations, no_messages)
-                yield Case(durations, random.choice([0.0, 0.25, 0.5, 1.0], size=(3, shape[1])))
+                messages = random.choice([0.0, 0.25, 0.5, 1.0], size=(3, num_workers))
+                yield Case(durations, messages)
     durations_with_failure = random.exponential(size=shape)
-    durations_with_failure[shape[0] // 2 :, random.integers(shape[1])] = np.inf
+    failed_worker = random.integers(num_workers)
+    durations_with_failure[num_units // 2 :, failed_worker] = np.inf
     yield Case(durations_with_failure, no_messages)
 
 
@@ -138,10 +141,15 @@ def _broken_rule(protocol: Protocol, schedule: Schedule, case: Case) -> str:
         check_structure(schedule, protocol)
         check_exactly(schedule, protocol, case.durations)
     except ValueError as error:
-        return str(error).replace(" Correct the protocol's schedule.", "").rstrip(".")
+        return _rule_without_advice(error)
     except ContractError as error:
         return str(error).rstrip(".")
     return ""
+
+
+def _rule_without_advice(error: ValueError) -> str:
+    """The sentence of an error of `gcjax.protocols.conformance`, without the one that says what to do."""
+    return str(error).replace(" Correct the protocol's schedule.", "").rstrip(".")
 
 
 def _broken_rule_of_case(protocol: Protocol, case: Case) -> str:
@@ -170,24 +178,25 @@ def _check_types(protocol: Protocol, shape: tuple[int, int]) -> None:
         try:
             check_shapes(schedule, shape)
         except ValueError as error:
-            require(False, str(error).replace(" Correct the protocol's schedule.", "").rstrip("."))
-        for name, value in schedule._asdict().items():
-            expected = jnp.dtype(jnp.int32 if name in (*INDICES, "read") else dtype)
-            rule = f"{name} must be {expected} for durations of {jnp.dtype(dtype)}, also with 64-bit types"
-            require(value.dtype == expected, f"{rule}; it is {value.dtype}")
+            require(False, _rule_without_advice(error))
+        for name, field in schedule._asdict().items():
+            is_index = name in (*INDICES, "read")
+            expected_dtype = jnp.dtype(jnp.int32 if is_index else dtype)
+            rule = f"{name} must be {expected_dtype} for durations of {jnp.dtype(dtype)}, also with 64-bit types"
+            require(field.dtype == expected_dtype, f"{rule}; it is {field.dtype}")
 
 
 def _check_vmap(protocol: Protocol, cases: list[Case], schedules: list[Schedule]) -> None:
     """Under `vmap` the first cases without a network have the same schedules, bit by bit."""
     indices = [i for i, case in enumerate(cases) if not case.messages.any()][:3]
-    durations = jnp.stack([jnp.asarray(cases[i].durations) for i in indices])
-    batched_schedule = call_or_fail(
-        "schedule", jax.jit(jax.vmap(protocol.schedule, (0, None))), durations, cases[indices[0]].network
-    )
-    for row, i in enumerate(indices):
-        for name, alone, in_batch in zip(Schedule._fields, schedules[i], batched_schedule, strict=True):
-            is_equal = np.array_equal(alone, np.asarray(in_batch)[row], equal_nan=True)
-            require(is_equal, f"a schedule must be the same under vmap; {name} is not", str(cases[i]))
+    batched_cases, schedules_alone = [cases[i] for i in indices], [schedules[i] for i in indices]
+    durations = jnp.stack([jnp.asarray(case.durations) for case in batched_cases])
+    no_network = batched_cases[0].network
+    batched_schedule = call_or_fail("schedule", jax.jit(jax.vmap(protocol.schedule, (0, None))), durations, no_network)
+    for row, (case, schedule_alone) in enumerate(zip(batched_cases, schedules_alone, strict=True)):
+        for name, field_alone, batched_field in zip(Schedule._fields, schedule_alone, batched_schedule, strict=True):
+            is_equal = np.array_equal(field_alone, np.asarray(batched_field)[row], equal_nan=True)
+            require(is_equal, f"a schedule must be the same under vmap; {name} is not", str(case))
 
 
 def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case], schedules: list[Schedule]) -> None:
@@ -197,10 +206,9 @@ def _check_specification(protocol: Protocol, num_workers: int, cases: list[Case]
     specification = call_or_fail("specification", protocol.specification, num_workers)
     for case, schedule in zip(cases, schedules, strict=True):
         conformance = check(schedule, specification)
-        sentence = "a schedule must keep to the protocol's specification; " + str(conformance).splitlines()[0].rstrip(
-            "."
-        )
-        require(conformance, sentence, str(case))
+        first_deviation = str(conformance).splitlines()[0].rstrip(".")
+        rule = "a schedule must keep to the protocol's specification"
+        require(conformance, f"{rule}; {first_deviation}", str(case))
 
 
 def _check_refusals(protocol: Protocol, shape: tuple[int, int]) -> None:
@@ -213,7 +221,8 @@ def _check_refusals(protocol: Protocol, shape: tuple[int, int]) -> None:
     }.items():
         check_refusal("a protocol", protocol.__call__, durations, case=words)
     if protocol.code is not None:
-        durations = np.ones((shape[0], shape[1] + 1))
+        num_units, num_workers = shape
+        of_another_worker_too = jnp.asarray(np.ones((num_units, num_workers + 1)))
         check_refusal(
-            "a protocol with a code", protocol.schedule, jnp.asarray(durations), Network(), case="durations of others"
+            "a protocol with a code", protocol.schedule, of_another_worker_too, Network(), case="durations of others"
         )

@@ -34,12 +34,13 @@ def _check_padding(schedule: Schedule) -> None:
     """Empty slots and commits that do not happen are -1 and have the weight 0; contributions have one above 0."""
     is_commit, is_contribution = np.isfinite(schedule.time), schedule.worker >= 0
     for name in INDICES:
-        values = getattr(schedule, name)
-        require((values[~is_commit] == -1).all(), f"{name} must be -1 in commits that do not happen")
-        is_consistent = (values >= 0) == is_contribution
-        e, c = np.argwhere(~is_consistent)[0] if not is_consistent.all() else (0, 0)
+        indices = getattr(schedule, name)
+        require((indices[~is_commit] == -1).all(), f"{name} must be -1 in commits that do not happen")
+        is_consistent = (indices >= 0) == is_contribution
+        commit, contribution = np.argwhere(~is_consistent)[0] if not is_consistent.all() else (0, 0)
         rule = f"{name} must be -1 where the worker is"
-        require(is_consistent.all(), f"{rule}; commit {e}, contribution {c} has {values[e, c]}")
+        wrong_index = indices[commit, contribution]
+        require(is_consistent.all(), f"{rule}; commit {commit}, contribution {contribution} has {wrong_index}")
     require((schedule.weight[~is_contribution] == 0).all(), "the weight must be 0 where there is no contribution")
     is_unweighted = is_contribution & ~(schedule.weight > 0)
     rule = "every contribution must have a weight above 0"
@@ -54,47 +55,62 @@ def _first_commit(is_bad: Any) -> int:
 def _check_versions(schedule: Schedule, protocol: Protocol) -> None:
     """Staleness is within the protocol's bound, and no version is read before it is committed."""
     is_contribution = schedule.worker >= 0
-    staleness = np.where(is_contribution, np.arange(schedule.time.size)[:, None] - schedule.version, 0)
+    version_before_commit = np.arange(schedule.time.size)[:, None]
+    staleness = np.where(is_contribution, version_before_commit - schedule.version, 0)
     if protocol.max_staleness is not None:
-        max_staleness = protocol.max_staleness(schedule.start.shape[1])
+        num_workers = schedule.start.shape[1]
+        max_staleness = protocol.max_staleness(num_workers)
         rule = f"staleness must not be above the protocol's max_staleness, {max_staleness}"
-        commit, largest = _first_commit(staleness > max_staleness), staleness.max(initial=0)
-        require(largest <= max_staleness, f"{rule}; commit {commit} has {largest}")
+        stale_commit, largest_staleness = _first_commit(staleness > max_staleness), staleness.max(initial=0)
+        require(largest_staleness <= max_staleness, f"{rule}; commit {stale_commit} has {largest_staleness}")
     newest_version = np.where(is_contribution, schedule.version, -1).max(axis=1, keepdims=True, initial=-1)
     is_mixed = is_contribution & (schedule.version != newest_version)
     rule = "contributions to one commit must read one version if the protocol says one_version"
     require(not (protocol.one_version and is_mixed.any()), f"{rule}; commit {_first_commit(is_mixed)} reads several")
     for commit, contribution in zip(*np.nonzero(is_contribution & (schedule.version > 0)), strict=True):
-        fields = schedule.worker, schedule.unit, schedule.version
-        worker, unit, version = (values[commit, contribution] for values in fields)
-        latest_read = schedule.start[unit, worker]
-        if protocol.local is not None:  # parameters can come in while a worker takes steps of its own
-            units = slice(unit, unit + schedule.work[commit].max())
-            latest_read = max(latest_read, schedule.send_start[units, worker].min(initial=np.inf))
+        version = schedule.version[commit, contribution]
+        commit_of_version = version - 1  # version 0 is that of the initial parameters
+        version_time = schedule.time[commit_of_version]
+        latest_read = _latest_read_time(schedule, protocol, commit, contribution)
         require(
-            schedule.time[version - 1] <= latest_read * (1 + ROUNDING),
+            version_time <= latest_read * (1 + ROUNDING),
             f"a version must be there when it is read; commit {commit}, contribution {contribution} has read version "
-            f"{version}, which is made at {schedule.time[version - 1]:g} s, by {latest_read:g} s",
+            f"{version}, which is made at {version_time:g} s, by {latest_read:g} s",
         )
+
+
+def _latest_read_time(schedule: Schedule, protocol: Protocol, commit: int, contribution: int) -> Any:
+    """The last second at which a worker can have read the version that its contribution to a commit says."""
+    worker, unit = schedule.worker[commit, contribution], schedule.unit[commit, contribution]
+    start_time = schedule.start[unit, worker]
+    can_read_between_own_steps = protocol.local is not None
+    if not can_read_between_own_steps:
+        return start_time
+    units = slice(unit, unit + schedule.work[commit].max())
+    return max(start_time, schedule.send_start[units, worker].min(initial=np.inf))
 
 
 def _check_order(schedule: Schedule, protocol: Protocol) -> None:
     """The units of a worker are used in their order, once they have been computed to the end and have arrived."""
     if protocol.code is not None:  # `work` is what a round has come to, also by units of other rounds
         return
-    last_unit = np.full(schedule.start.shape[1], -1)
+    num_workers = schedule.start.shape[1]
+    last_used_unit = np.full(num_workers, -1)
     for commit in np.flatnonzero(np.isfinite(schedule.time)):
-        contributions = zip(schedule.worker[commit], schedule.unit[commit], schedule.work[commit], strict=True)
-        for worker, unit, work in sorted(contribution for contribution in contributions if contribution[0] >= 0):
-            place = f"commit {commit} has unit {unit} of worker {worker}"
+        fields = zip(schedule.worker[commit], schedule.unit[commit], schedule.work[commit], strict=True)
+        contributions = [(worker, unit, work) for worker, unit, work in fields if worker >= 0]
+        for worker, unit, work in sorted(contributions):
+            last_unit = unit + work - 1
+            contribution_text = f"commit {commit} has unit {unit} of worker {worker}"
             rule = "units of a worker must be used in order"
-            require(unit > last_unit[worker], f"{rule}; {place} after unit {last_unit[worker]}")
-            compute_ends = schedule.compute_end[unit : unit + work, worker]
-            require(np.isfinite(compute_ends).all(), f"only units that are computed to the end can be used; {place}")
-            arrival = schedule.finish[unit + work - 1, worker]
-            rule = f"a unit must have arrived when it is used; {place} at {schedule.time[commit]:g} s"
+            is_in_order = unit > last_used_unit[worker]
+            require(is_in_order, f"{rule}; {contribution_text} after unit {last_used_unit[worker]}")
+            is_computed = np.isfinite(schedule.compute_end[unit : unit + work, worker])
+            require(is_computed.all(), f"only units that are computed to the end can be used; {contribution_text}")
+            arrival = schedule.finish[last_unit, worker]
+            rule = f"a unit must have arrived when it is used; {contribution_text} at {schedule.time[commit]:g} s"
             require(arrival <= schedule.time[commit] * (1 + ROUNDING), f"{rule}, and it has arrived at {arrival:g} s")
-            last_unit[worker] = unit + work - 1
+            last_used_unit[worker] = last_unit
 
 
 def _check_times(schedule: Schedule, *, overlaps: bool) -> None:
@@ -103,30 +119,39 @@ def _check_times(schedule: Schedule, *, overlaps: bool) -> None:
         times, later_times = getattr(schedule, name), getattr(schedule, later_name)
         is_finite = np.isfinite(times) & np.isfinite(later_times)
         require((times <= later_times + ROUNDING)[is_finite].all(), f"{name} must not come after {later_name}")
-    for worker in range(schedule.start.shape[1]):
-        units = np.flatnonzero(np.isfinite(schedule.start[:, worker]))
-        start_times, compute_ends = schedule.start[units, worker], schedule.compute_end[units, worker]
-        too_early = np.flatnonzero(start_times[1:] < compute_ends[:-1] - ROUNDING)
-        if too_early.size:
-            unit = units[1:][too_early[0]]
-            rule = "no unit must start before its worker has computed the one before"
-            previous_end = compute_ends[too_early[0]]
-            start = schedule.start[unit, worker]
-            example = f"unit {unit} of worker {worker} starts at {start:g} s, the one before ends at {previous_end:g} s"
-            require(False, f"{rule}; {example}")
-        is_sent = np.isfinite(schedule.send_start[:, worker])
-        send_starts, arrivals = schedule.send_start[is_sent, worker], schedule.finish[is_sent, worker]
-        for send_start, arrival in zip(send_starts, arrivals, strict=True):
-            begins_while_sending = (start_times > send_start + ROUNDING) & (start_times < arrival - ROUNDING)
-            rule = (
-                f"nobody must begin a unit while sending; worker {worker} does between {send_start:g} and {arrival:g} s"
-            )
-            require(overlaps or not begins_while_sending.any(), rule)
+    num_workers = schedule.start.shape[1]
+    for worker in range(num_workers):
+        _check_begins_when_free(schedule, worker)
+        if not overlaps:
+            _check_begins_not_while_sending(schedule, worker)
+
+
+def _check_begins_when_free(schedule: Schedule, worker: int) -> None:
+    """Each unit that a worker starts, starts when the one before is computed."""
+    units = np.flatnonzero(np.isfinite(schedule.start[:, worker]))
+    start_times, compute_ends = schedule.start[units, worker], schedule.compute_end[units, worker]
+    for unit, start, previous_end in zip(units[1:], start_times[1:], compute_ends[:-1], strict=True):
+        is_early = start < previous_end - ROUNDING
+        rule = "no unit must start before its worker has computed the one before"
+        example = f"unit {unit} of worker {worker} starts at {start:g} s, the one before ends at {previous_end:g} s"
+        require(not is_early, f"{rule}; {example}")
+
+
+def _check_begins_not_while_sending(schedule: Schedule, worker: int) -> None:
+    """No unit of a worker starts between the time when a message is sent and that when it has arrived."""
+    start_times = schedule.start[np.isfinite(schedule.start[:, worker]), worker]
+    is_sent = np.isfinite(schedule.send_start[:, worker])
+    send_starts, arrivals = schedule.send_start[is_sent, worker], schedule.finish[is_sent, worker]
+    for send_start, arrival in zip(send_starts, arrivals, strict=True):
+        begins_while_sending = (start_times > send_start + ROUNDING) & (start_times < arrival - ROUNDING)
+        rule = f"nobody must begin a unit while sending; worker {worker} does between {send_start:g} and {arrival:g} s"
+        require(not begins_while_sending.any(), rule)
 
 
 def _check_seconds(schedule: Schedule, protocol: Protocol, durations: np.ndarray) -> None:
     """Computing a unit takes as long as it was sampled to take, or less if it is cut off."""
-    seconds = schedule.compute_end - np.where(np.isfinite(schedule.compute_start), schedule.compute_start, 0)
+    finite_starts = np.where(np.isfinite(schedule.compute_start), schedule.compute_start, 0)
+    seconds = schedule.compute_end - finite_starts
     is_computed = np.isfinite(schedule.compute_start) & np.isfinite(schedule.compute_end)
     is_too_long = is_computed & (seconds > durations * (1 + ROUNDING) + ROUNDING)
     _require_no_unit(is_too_long, seconds, durations, "computing a unit must not take longer than its duration")

@@ -1,5 +1,6 @@
 """From durations on which a protocol breaks a rule to the smallest ones that do it, as far as a few tries tell."""
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -30,9 +31,8 @@ def smallest_case(
         rule, case = broken_rule, without_messages
     for simplify in _simplifications(case):
         simplified_case = case._replace(durations=simplify(case.durations))
-        broken_rule = (
-            "" if np.array_equal(simplified_case.durations, case.durations) else broken_rule_of(simplified_case)
-        )
+        is_unchanged = np.array_equal(simplified_case.durations, case.durations)
+        broken_rule = "" if is_unchanged else broken_rule_of(simplified_case)
         if broken_rule:
             rule, case = broken_rule, simplified_case
     return rule, case
@@ -41,9 +41,10 @@ def smallest_case(
 def _smaller_cases(case: Any, round_units: int) -> Iterator[Any]:
     """Cases of the first one to three rounds, of so many units, and of two workers or all; the smallest first."""
     num_units, num_workers = case.durations.shape
-    unit_counts = [n * round_units for n in (1, 2, 3) if n * round_units < num_units]
+    fewer_units = [num_rounds * round_units for num_rounds in (1, 2, 3) if num_rounds * round_units < num_units]
     for workers_kept in sorted({min(2, num_workers), num_workers}):
-        for units_kept in [*unit_counts, *([num_units] if workers_kept < num_workers else [])]:
+        all_units_if_smaller = [num_units] if workers_kept < num_workers else []
+        for units_kept in [*fewer_units, *all_units_if_smaller]:
             yield case._replace(
                 durations=case.durations[:units_kept, :workers_kept], messages=case.messages[:, :workers_kept]
             )
@@ -53,12 +54,12 @@ def _simplifications(case: Any) -> Iterator[Callable[[np.ndarray], np.ndarray]]:
     """Functions of the durations: all ones, or one entry after the other as 1 or rounded up to a whole number."""
     yield np.ones_like
     for index in list(np.ndindex(case.durations.shape))[:MAX_ENTRIES]:
-        for value in (1.0, np.ceil(case.durations[index])):
+        for simpler_value in (1.0, np.ceil(case.durations[index])):
+            yield functools.partial(_with_entry, index=index, value=simpler_value)
 
-            def with_value(durations: np.ndarray, index: Any = index, value: float = value) -> np.ndarray:
-                """The durations with one entry changed."""
-                durations = durations.copy()
-                durations[index] = value
-                return durations
 
-            yield with_value
+def _with_entry(durations: np.ndarray, *, index: tuple[int, ...], value: float) -> np.ndarray:
+    """The durations with one entry changed."""
+    durations = durations.copy()
+    durations[index] = value
+    return durations

@@ -77,7 +77,7 @@ def _check_state(model: StragglerModel, key: jax.Array, num_workers: int) -> Non
     state = call_or_fail("init", lambda: model.init(key, num_workers))
     second_state = call_or_fail("init", lambda: model.init(key, num_workers))
     require(same(state, second_state), "the same key must give the same state", "two calls of init with one key")
-    shapes = jax.tree.map(_type_and_shape, state)
+    types_and_shapes = jax.tree.map(_type_and_shape, state)
     result = call_or_fail("sample", jax.eval_shape, model.sample, state, key)
     is_pair = isinstance(result, tuple) and len(result) == 2
     require(is_pair, f"sample must give (seconds, state); it gave {type(result).__name__}")
@@ -87,11 +87,13 @@ def _check_state(model: StragglerModel, key: jax.Array, num_workers: int) -> Non
     dtype = jnp.result_type(float)
     require(seconds.dtype == dtype, f"seconds must have the default float type, {dtype}; they are {seconds.dtype}")
     rule = "the state must keep its structure, shapes and types"
-    same_tree = str(jax.tree.structure(shapes)) == str(jax.tree.structure(next_state))
+    same_tree = str(jax.tree.structure(types_and_shapes)) == str(jax.tree.structure(next_state))
     require(same_tree, f"{rule}; its structure changes")
-    next_shapes = jax.tree.map(_type_and_shape, next_state)
-    for shape, next_shape in zip(jax.tree.leaves(shapes), jax.tree.leaves(next_shapes), strict=True):
-        require(shape == next_shape, f"{rule}; {shape} becomes {next_shape}")
+    next_types_and_shapes = jax.tree.map(_type_and_shape, next_state)
+    for type_and_shape, next_type_and_shape in zip(
+        jax.tree.leaves(types_and_shapes), jax.tree.leaves(next_types_and_shapes), strict=True
+    ):
+        require(type_and_shape == next_type_and_shape, f"{rule}; {type_and_shape} becomes {next_type_and_shape}")
 
 
 def _type_and_shape(x: Any) -> str:
@@ -108,18 +110,22 @@ def _check_vmap(model: StragglerModel, key: jax.Array, num_units: int, num_worke
         return sample_durations(model, rng_key, num_units, num_workers)
 
     program = Traced(sample)
-    one_by_one = np.stack([np.asarray(call_or_fail("sample", program, k)) for k in keys])
+    seconds_one_by_one = np.stack([np.asarray(call_or_fail("sample", program, k)) for k in keys])
     require(program.num_traces == 1, "another key must compile nothing")
-    under_vmap = np.asarray(call_or_fail("sample", jax.vmap(sample), keys))
-    for alone_seconds, batch_seconds in zip(one_by_one, under_vmap, strict=True):
-        unit = int(np.argmax((~np.isclose(alone_seconds, batch_seconds, rtol=ROUNDING)).any(axis=1)))
-        case = f"unit {unit}: {on_one_line(alone_seconds[unit])} alone, {on_one_line(batch_seconds[unit])} under vmap"
+    seconds_under_vmap = np.asarray(call_or_fail("sample", jax.vmap(sample), keys))
+    for alone_seconds, batch_seconds in zip(seconds_one_by_one, seconds_under_vmap, strict=True):
+        first_different_unit = int(np.argmax((~np.isclose(alone_seconds, batch_seconds, rtol=ROUNDING)).any(axis=1)))
+        unit_alone, unit_in_batch = alone_seconds[first_different_unit], batch_seconds[first_different_unit]
+        case = f"unit {first_different_unit}: {on_one_line(unit_alone)} alone, {on_one_line(unit_in_batch)} under vmap"
         require(close(alone_seconds, batch_seconds, ROUNDING), "vmap over keys must give what a loop gives", case)
 
 
 def _check_eager(model: StragglerModel, key: jax.Array, num_workers: int) -> None:
     """The first unit takes the same time with and without `jit`."""
     state = model.init(key, num_workers)
-    plain, compiled = call_or_fail("sample", model.sample, state, key)[0], jax.jit(model.sample)(state, key)[0]
-    case = f"{on_one_line(plain)} without, {on_one_line(compiled)} with"
-    require(close(plain, compiled, ROUNDING), "sample must give the same with and without jit", case)
+    seconds_without_jit, _ = call_or_fail("sample", model.sample, state, key)
+    seconds_with_jit, _ = jax.jit(model.sample)(state, key)
+    case = f"{on_one_line(seconds_without_jit)} without, {on_one_line(seconds_with_jit)} with"
+    require(
+        close(seconds_without_jit, seconds_with_jit, ROUNDING), "sample must give the same with and without jit", case
+    )

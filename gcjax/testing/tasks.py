@@ -59,38 +59,45 @@ def check_task(
 
 def _check_types(task: Task, params: Any, batch: Any, key: jax.Array) -> None:
     """Loss, gradient and metrics have the right shapes and types; nothing is computed."""
-    float_types = {x.dtype for x in jax.tree.leaves(params) if jnp.issubdtype(x.dtype, jnp.floating)}
+    float_types = {
+        parameter.dtype for parameter in jax.tree.leaves(params) if jnp.issubdtype(parameter.dtype, jnp.floating)
+    }
     require(float_types, "parameters must have floating point numbers")
     loss, gradient = call_or_fail("loss", jax.eval_shape, jax.value_and_grad(task.loss), params, batch, key)
     require(loss.shape == (), f"the loss must be one number; it has the shape {list(loss.shape)}")
     require(loss.dtype in float_types, f"the loss must have a float type of the parameters; it is {loss.dtype}")
-    for (path, x), g in zip(jax.tree.leaves_with_path(params), jax.tree.leaves(gradient), strict=True):
+    for (path, parameter), derivative in zip(jax.tree.leaves_with_path(params), jax.tree.leaves(gradient), strict=True):
         rule = f"gradients must keep the types of the parameters; params{jax.tree_util.keystr(path)}"
-        require(x.dtype == g.dtype, f"{rule} is {x.dtype}, not {g.dtype}")
+        require(parameter.dtype == derivative.dtype, f"{rule} is {parameter.dtype}, not {derivative.dtype}")
     metrics = call_or_fail("metrics", jax.eval_shape, task.metrics, params, task.data)
     require(isinstance(metrics, dict) and metrics, "metrics must be a dictionary of numbers, name -> float[]")
-    for name, value in metrics.items():
+    for name, metric in metrics.items():
         rule = f"the metric {name!r} must be one floating point number"
-        is_number = value.shape == () and jnp.issubdtype(value.dtype, jnp.floating)
-        require(is_number, f"{rule}; it is {value.dtype}{list(value.shape)}")
+        is_number = metric.shape == () and jnp.issubdtype(metric.dtype, jnp.floating)
+        require(is_number, f"{rule}; it is {metric.dtype}{list(metric.shape)}")
 
 
 def _check_finite(task: Task, params: Any, batch: Any, key: jax.Array, quick: bool) -> None:
     """Loss, gradient and metrics are finite at two points; unless quick, the loss compiled again is the same."""
-    derivative = jax.jit(jax.value_and_grad(task.loss))
-    metrics = jax.jit(task.metrics)
-    for point, tried_params in (("the initial parameters", params), ("parameters near them", perturbed(params, key))):
-        loss, gradient = call_or_fail("loss", derivative, tried_params, batch, key)
-        require(np.isfinite(loss), f"the loss must be finite; it is {float(loss):g}", point)
-        for path, x in jax.tree.leaves_with_path(gradient):
+    loss_and_gradient = jax.jit(jax.value_and_grad(task.loss))
+    metrics_program = jax.jit(task.metrics)
+    for parameters_in_words, tried_params in (
+        ("the initial parameters", params),
+        ("parameters near them", perturbed(params, key)),
+    ):
+        loss, gradient = call_or_fail("loss", loss_and_gradient, tried_params, batch, key)
+        require(np.isfinite(loss), f"the loss must be finite; it is {float(loss):g}", parameters_in_words)
+        for path, derivative in jax.tree.leaves_with_path(gradient):
             name = f"params{jax.tree_util.keystr(path)}"
-            require(np.isfinite(x).all(), f"gradients must be finite; that of {name} is not", point)
-        for name, value in call_or_fail("metrics", metrics, tried_params, task.data).items():
-            require(np.isfinite(value), f"metrics must be finite; {name!r} is {float(value):g}", point)
+            require(
+                np.isfinite(derivative).all(), f"gradients must be finite; that of {name} is not", parameters_in_words
+            )
+        for name, value in call_or_fail("metrics", metrics_program, tried_params, task.data).items():
+            require(np.isfinite(value), f"metrics must be finite; {name!r} is {float(value):g}", parameters_in_words)
     if not quick:
-        recompiled = jax.jit(lambda p, b, k: task.loss(p, b, k))(tried_params, batch, key)
+        recompiled_loss = jax.jit(lambda p, b, k: task.loss(p, b, k))(tried_params, batch, key)
         rule = "the loss must depend on parameters, batch and key only; compiled again it differs"
-        require(close(loss, recompiled, _loss_tolerance(recompiled)), rule)
+        require(close(loss, recompiled_loss, _loss_tolerance(recompiled_loss)), rule)
 
 
 def _loss_tolerance(loss: jax.Array) -> float:
@@ -103,14 +110,14 @@ def perturbed(params: Any, rng_key: jax.Array) -> Any:
     """The parameters plus noise, so that no gradient is zero by accident, as at zero weights."""
     leaves, tree = jax.tree.flatten(params)
     keys = jax.random.split(rng_key, len(leaves))
-    noise = [0.3 * jax.random.normal(key, x.shape, x.dtype) for key, x in zip(keys, leaves, strict=True)]
-    return jax.tree.unflatten(tree, [x + e for x, e in zip(leaves, noise, strict=True)])
+    noises = [0.3 * jax.random.normal(key, leaf.shape, leaf.dtype) for key, leaf in zip(keys, leaves, strict=True)]
+    return jax.tree.unflatten(tree, [leaf + noise for leaf, noise in zip(leaves, noises, strict=True)])
 
 
 def _check_batches(
     name: str,
     draw: Any,
-    compiled: Any,
+    draw_program: Any,
     data: Any,
     key: jax.Array,
     index_pairs: tuple[tuple[int, int], ...],
@@ -121,31 +128,32 @@ def _check_batches(
     Args:
       name: of the function, for errors.
       draw: `(data, rng_key, first, second) -> batch`.
-      compiled: the same as a program.
+      draw_program: the same as a program.
       data: of the task.
       key: of the batches.
       index_pairs: (first, second), as (worker, unit) or (chunk, round).
       quick: leaves out what needs operations to be compiled one by one.
     """
-    first_indices, second_indices = (
-        jnp.asarray([index_pair[i] for index_pair in index_pairs], jnp.int32) for i in range(2)
+    first_indices, second_indices = (jnp.asarray(indices, jnp.int32) for indices in zip(*index_pairs, strict=True))
+    batches_under_vmap = call_or_fail(
+        name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first_indices, second_indices
     )
-    batches = call_or_fail(name, jax.jit(jax.vmap(draw, (None, None, 0, 0))), data, key, first_indices, second_indices)
     previous_shapes = None
-    for i, index_pair in enumerate(index_pairs):
-        single_batch = call_or_fail(name, compiled, data, key, *index_pair)
+    for row, index_pair in enumerate(index_pairs):
+        single_batch = call_or_fail(name, draw_program, data, key, *index_pair)
         case = f"{name}(data, rng_key, {index_pair[0]}, {index_pair[1]})"
-        is_same = same(single_batch, compiled(data, key, *index_pair))
+        is_same = same(single_batch, draw_program(data, key, *index_pair))
         require(is_same, "a batch must be the same when it is drawn again", case)
-        vmapped_batch = jax.tree.map(lambda x, i=i: x[i], batches)
+        vmapped_batch = jax.tree.map(lambda x, row=row: x[row], batches_under_vmap)
         require(same(single_batch, vmapped_batch), "a batch must be the same alone and among others", case)
         shapes = jax.tree.map(lambda x: (x.shape, x.dtype), single_batch)
         require(previous_shapes in (None, shapes), "all batches must have the same shapes and types", case)
         previous_shapes = shapes
     if not quick:
-        eager = call_or_fail(name, draw, data, key, *(jnp.asarray(x, jnp.int32) for x in index_pairs[0]))
-        single_batch = compiled(data, key, *index_pairs[0])
-        require(close(eager, single_batch, 1e-6), "a batch must be the same with and without jit", case)
+        first_pair = tuple(jnp.asarray(index, jnp.int32) for index in index_pairs[0])
+        batch_without_jit = call_or_fail(name, draw, data, key, *first_pair)
+        single_batch = draw_program(data, key, *index_pairs[0])
+        require(close(batch_without_jit, single_batch, 1e-6), "a batch must be the same with and without jit", case)
 
 
 def _check_merge(task: Task, params: Any, key: jax.Array) -> None:
@@ -176,13 +184,12 @@ def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
         return jax.lax.map(chunk_loss, chunks).mean()
 
     derivative = jax.jit(jax.value_and_grad(mean_loss))
-    first_round, later_round = (
-        call_or_fail("loss", derivative, nearby_params, jnp.asarray(r, jnp.int32)) for r in (0, 3)
-    )
-    rounding = _loss_tolerance(first_round[0])
+    loss, gradient = call_or_fail("loss", derivative, nearby_params, jnp.asarray(0, jnp.int32))
+    later_loss, later_gradient = call_or_fail("loss", derivative, nearby_params, jnp.asarray(3, jnp.int32))
+    tolerance = _loss_tolerance(loss)
     rule = "batches that are whole chunks must be the same in every round"
-    values = f"the mean loss is {first_round[0]:g}, and then {later_round[0]:g}"
-    require(close(first_round, later_round, rounding), f"{rule}; {values}")
+    is_same_later = close((loss, gradient), (later_loss, later_gradient), tolerance)
+    require(is_same_later, f"{rule}; the mean loss is {loss:g}, and then {later_loss:g}")
 
     def train_loss(params: Any) -> jax.Array:
         """The loss of all data, as the metrics say."""
@@ -192,6 +199,6 @@ def _check_whole_chunks(task: Task, params: Any, key: jax.Array) -> None:
 
     full_loss, full_gradient = call_or_fail("metrics", jax.jit(jax.value_and_grad(train_loss)), nearby_params)
     rule = "the mean loss of the chunks must be the loss of all data"
-    require(close(first_round[0], full_loss, rounding), f"{rule}; it is {first_round[0]:g} instead of {full_loss:g}")
+    require(close(loss, full_loss, tolerance), f"{rule}; it is {loss:g} instead of {full_loss:g}")
     rule = "the mean gradient of the chunks must be the gradient on all data"
-    require(close(first_round[1], full_gradient, rounding), rule)
+    require(close(gradient, full_gradient, tolerance), rule)

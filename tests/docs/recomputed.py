@@ -14,7 +14,7 @@ import numpy as np
 import optax
 import pyarrow.parquet as pq
 
-from experiments.codes import _completion, _rounds
+from experiments.codes import _round_completion_times, _sample_rounds
 from experiments.conditioning import FAMILIES, interpolation_errors
 from experiments.grouped.training import Case, conditions, until_work
 from experiments.partial_stragglers import exact, graphs, report, simulate
@@ -48,9 +48,9 @@ def code_cells() -> Cells:
         cells |= {(name, "Error"): float(errors.mean()), (name, "largest"): float(errors.max())}
     speeds = _bound("stragglers")
     head = next(iter(speeds))
-    rounds = _rounds(speeds[head].scoped_configurable_fn(), jax.random.fold_in(time_key, 0), 1000, 4, 16)
+    rounds = _sample_rounds(speeds[head].scoped_configurable_fn(), jax.random.fold_in(time_key, 0), 1000, 4, 16)
     for name in ("FRC", "cyclic MDS", "Reed-Solomon"):
-        cells[name, head] = float(_completion(made[name], rounds).mean())
+        cells[name, head] = float(_round_completion_times(made[name], rounds).mean())
     return cells
 
 

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_rgb
 
 from experiments import codes as experiment
-from experiments.codes import _completion, compare_codes
+from experiments.codes import _round_completion_times, compare_codes
 from experiments.conditioning import conditioning, interpolation_errors
 from gcjax import codes, files, progress, stragglers
 
@@ -44,10 +44,10 @@ def test_codes_are_measured_and_written(tmp_path):
 
 def test_chunks_take_their_share_of_units():
     durations = np.array([[[1.0, 2.0], [10.0, 20.0]]], np.float32)  # one round, two units, two workers
-    ends = _completion(codes.uncoded(2, load=4), jax.numpy.asarray(durations))  # four chunks of half a unit
+    ends = _round_completion_times(codes.uncoded(2, load=4), jax.numpy.asarray(durations))  # four chunks of half a unit
     np.testing.assert_allclose(ends, 2.0)
     whole = codes.partial(codes.assignments.cyclic(2, load=2))
-    np.testing.assert_allclose(_completion(whole, jax.numpy.asarray(durations)), 2.0)
+    np.testing.assert_allclose(_round_completion_times(whole, jax.numpy.asarray(durations)), 2.0)
 
 
 def test_codes_of_different_sizes_are_refused(tmp_path):

@@ -36,7 +36,7 @@ def test_a_config_runs_once_for_all_of_its_figures(tmp_path, monkeypatch):
             (out / source.picture).write_text(f"{config} {source.picture}")
         return out
 
-    monkeypatch.setattr(figures, "_finished", finished)
+    monkeypatch.setattr(figures, "_run_config", finished)
     figures.draw(["loss_vs_time", "codes", "timeline"], docs=tmp_path)
     assert runs == ["quickstart.gin", "codes.gin"]
     drawn = {file.name: file.read_text() for file in tmp_path.iterdir()}

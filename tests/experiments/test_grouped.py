@@ -165,10 +165,10 @@ def test_claims_are_judged_by_what_was_found():
 
 def test_the_smallest_number_of_groups_needs_time_and_accuracy():
     ones = [r for r in made_up() if r.outcome.case.delayed == "one" and r.outcome.scheme.groups]
-    assert report.smallest(ones, 1.2, 2.5) == 2
-    assert report.smallest(ones, 1.2, 1.0) == 4
-    assert report.smallest(ones, 1.1, 2.5) == 4
-    assert report.smallest(ones, 0.9, 2.5) is None
+    assert report.smallest_number_of_groups(ones, 1.2, 2.5) == 2
+    assert report.smallest_number_of_groups(ones, 1.2, 1.0) == 4
+    assert report.smallest_number_of_groups(ones, 1.1, 2.5) == 4
+    assert report.smallest_number_of_groups(ones, 0.9, 2.5) is None
     page = report.markdown(
         made_up(), [], {"factor": 1.2, "points": 2.5, "num_workers": 4, "num_rounds": 8, "num_seeds": 2}
     )

@@ -101,5 +101,5 @@ def test_a_resumed_worker_is_interrupted_from_its_first_round_on(monkeypatch):
     with contextlib.ExitStack() as stack:
         calls = itertools.count()
         for number in (7, 8):
-            live._interrupt(scenario, stack, calls, number, None, None)
+            live._interrupt_after_first_round(scenario, stack, calls, number, None, None)
             assert begun == [True]

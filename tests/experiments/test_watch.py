@@ -73,7 +73,7 @@ def test_names_count_by_window_and_by_whether_linux_says_the_same(recorded):
         waits[100:] = np.minimum(np.arange(200), 50) * 0.02 * (worker == 1)  # of 1, not of 2
         np.save(recorded / f"waits.{worker}.npy", waits)
         np.save(recorded / f"calls.{worker}.npy", np.cumsum(np.where(is_late, 0.03, 0.01)))
-    named, persistent, not_said, persistent_not_said = watch.kinds_of_names(recorded)
+    named, persistent, not_said, persistent_not_said = watch.windows_with_names(recorded)
     assert persistent <= named and persistent_not_said <= not_said <= named
     assert {3, 5, 6, 7} <= named and not named & {1, 2, 10, 11, 12, 13}
     assert 3 in not_said and not not_said & {5, 6, 7}

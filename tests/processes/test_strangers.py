@@ -228,7 +228,7 @@ def test_of_many_open_connections_the_oldest_is_closed():
         for reader, _ in opened[:5]:
             assert await reader.read() == b""
         await until(lambda: first._num_strangers == 5)
-        assert len(first._unproven) == 3
+        assert len(first._unproven_connections) == 3
         reader, writer = await asyncio.open_connection("127.0.0.1", port)
         assert await handshake.enter(reader, writer, SECRET, HELLO) is None
         first.close()
