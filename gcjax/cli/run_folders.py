@@ -11,7 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from gcjax import locks
-from gcjax.analysis.store import CHECKPOINTS, empty_folder, unfinished_folder, writable
+from gcjax.analysis.store import CHECKPOINTS, empty_folder, unfinished_folder, os_errors_as_value_error
 
 _RUNS = Path("runs")
 _TIME_SUFFIX = re.compile(r"-(\d{8}-\d{6})(?:-(\d+))?")
@@ -68,7 +68,7 @@ def _locked_folder(folder: Path, check: Callable[[Path], Path], lock_stack: cont
       lock_stack: gets the lock if the check passes; closing it releases the folder, and removes it if it is new and
         empty.
     """
-    with writable(folder):
+    with os_errors_as_value_error(folder):
         _remove_when_empty(_missing_folders(folder), lock_stack)
         if not (folder / locks.NAME).exists():  # so that no lock file is put where something else is
             check(folder)

@@ -60,5 +60,5 @@ def _check_folder(file: str | None) -> None:
 
 def _write(file: str, text: str) -> None:
     """Writes the config file; a `ValueError` if it cannot be written."""
-    with trace_file.writable("--out", file):
+    with trace_file.os_errors_as_value_error("--out", file):
         Path(file).write_text(text)

@@ -51,7 +51,7 @@ def trace(options: argparse.Namespace) -> Trace:
 
 
 @contextlib.contextmanager
-def writable(option: str, file: str) -> Iterator[None]:
+def os_errors_as_value_error(option: str, file: str) -> Iterator[None]:
     """Within this block, a file that cannot be written is a `ValueError` that names the option."""
     try:
         yield
