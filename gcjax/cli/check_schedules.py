@@ -1,6 +1,6 @@
 """What `gcjax check --schedule CONFIG` does: the schedules of a config, held against what the protocols promise."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,7 +10,8 @@ from rich.text import Text
 from gcjax import config
 from gcjax.config import errors, experiment_parts
 from gcjax.progress import console
-from gcjax.protocols import Conformance, Protocol, check
+from gcjax.protocols import Conformance, Protocol, Schedule, check
+from gcjax.specifications import Specification
 from gcjax.stragglers import Absences, Network, sample_durations
 from gcjax.study.inputs import absence_key
 from gcjax.tables import RichTable, rich_table
@@ -95,19 +96,26 @@ def _conformances(
     """
     if protocol.specification is None:
         return [None for _ in settings]
-    num_workers = settings[0][0].shape[1]
-    schedule_of = jax.jit(lambda *inputs: protocol(*inputs))
+    durations_of_first_setting, _, _ = settings[0]
+    num_workers = durations_of_first_setting.shape[1]
+    compiled_protocol = jax.jit(lambda *inputs: protocol(*inputs))
     specification = protocol.specification(num_workers)
+    return [_conformance(compiled_protocol, specification, *setting) for setting in settings]
 
-    def conformance(durations: jax.Array, network: Network, absences: Absences | None) -> Conformance | None:
-        """Whether the schedule in one setting keeps to the specification; None if that says nothing of absences."""
-        if absences is not None and specification.members is None:
-            return None
-        schedule = schedule_of(durations, network, absences)
-        memberships = None if absences is None else absences.memberships(schedule)
-        return check(schedule, specification, memberships=memberships)
 
-    return [conformance(*setting) for setting in settings]
+def _conformance(
+    protocol: Callable[..., Schedule],
+    specification: Specification,
+    durations: jax.Array,
+    network: Network,
+    absences: Absences | None,
+) -> Conformance | None:
+    """Whether the schedule in one setting keeps to the specification; None if that says nothing of absences."""
+    if absences is not None and specification.members is None:
+        return None
+    schedule = protocol(durations, network, absences)
+    memberships = None if absences is None else absences.memberships(schedule)
+    return check(schedule, specification, memberships=memberships)
 
 
 def _verdict(conformance: Conformance | None) -> str:
