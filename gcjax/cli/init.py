@@ -34,8 +34,8 @@ def copy(sources: dict[str, Path], folder: Path) -> None:
         different_files = [path for path, source in sources.items() if _is_something_else(folder / path, source)]
         if different_files:
             raise ValueError(
-                f"Files that are there are not overwritten; {folder} has {', '.join(different_files)} with another content. "
-                "Choose another DIR, or move them away."
+                f"Files that are there are not overwritten; {folder} has {', '.join(different_files)} with another "
+                "content. Choose another DIR, or move them away."
             )
         for path, source in sources.items():
             (folder / path).parent.mkdir(parents=True, exist_ok=True)
