@@ -35,12 +35,12 @@ class PureFunction:
       compares_by_value: whether the arguments of the factory all compare by value; a closure equals only itself.
     """
 
-    def __init__(self, function: Callable[..., Any], origin: Hashable, compares_by_value: bool) -> None:
-        """Wraps a function; `origin` is what it compares by: its factory, the factory's arguments, and its path."""
+    def __init__(self, function: Callable[..., Any], compared_by: Hashable, compares_by_value: bool) -> None:
+        """Wraps a function; it compares by its factory, the factory's arguments, and its path."""
         self.__wrapped__ = function
         self.__name__ = getattr(function, "__name__", "function")
         self.__doc__ = function.__doc__
-        self._origin, self._hash = origin, hash(origin)
+        self._compared_by, self._hash = compared_by, hash(compared_by)
         self.compares_by_value = compares_by_value
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -49,7 +49,7 @@ class PureFunction:
 
     def __eq__(self, other: object) -> bool:
         """Whether the other is the same function of the same factory, with equal arguments."""
-        return isinstance(other, PureFunction) and self._hash == other._hash and self._origin == other._origin
+        return isinstance(other, PureFunction) and self._hash == other._hash and self._compared_by == other._compared_by
 
     def __hash__(self) -> int:
         """Of the factory, its arguments and the path to the function in what it returned."""
@@ -83,7 +83,7 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
 
     @functools.wraps(factory)
     def comparing(*args: _P.args, **kwargs: _P.kwargs) -> _T:
-        """What the factory makes, with functions that compare by their origin if the arguments allow it."""
+        """What the factory makes, with functions that compare by the call of the factory if the arguments allow it."""
         unchanging_args = map(_copy_of_array, args)
         unchanging_kwargs = {name: _copy_of_array(value) for name, value in kwargs.items()}
         result = factory(*unchanging_args, **unchanging_kwargs)
@@ -92,45 +92,42 @@ def comparable(factory: Callable[_P, _T]) -> Callable[_P, _T]:
         arguments = bound_arguments.arguments
         float_type = jax.dtypes.canonicalize_dtype("float64").name
         try:
-            origin = (factory, as_hashable(arguments), float_type)
-            hash(origin)
+            factory_call = (factory, as_hashable(arguments), float_type)
+            hash(factory_call)
         except TypeError:
             return result
         compares_by_value = not any(map(_is_closure, _iterate_leaves(arguments)))
-        return _with_comparable_functions(result, origin, compares_by_value, path=())
+        return _with_comparable_functions(result, factory_call, compares_by_value, path_in_result=())
 
     return comparing
 
 
 def _with_comparable_functions(
-    value: Any, origin: Hashable, compares_by_value: bool, path: tuple[Hashable, ...]
+    value: Any, factory_call: Hashable, compares_by_value: bool, path_in_result: tuple[Hashable, ...]
 ) -> Any:
     """The value, where every closure in tuples, lists and dicts is now a `PureFunction`.
 
     Args:
       value: what a factory returned, or a part of it.
-      origin: the factory and its arguments.
+      factory_call: the factory and its arguments.
       compares_by_value: whether the arguments of the factory all compare by value.
-      path: the fields, indices and keys from what the factory returned to this part.
+      path_in_result: the fields, indices and keys from what the factory returned to this part.
     """
+
+    def part_with_comparable_functions(part: Any, field_index_or_key: Hashable) -> Any:
+        """The same for a part of the value."""
+        path_of_part = (*path_in_result, field_index_or_key)
+        return _with_comparable_functions(part, factory_call, compares_by_value, path_of_part)
+
     if isinstance(value, tuple) and hasattr(value, "_fields"):
-        fields = {
-            name: _with_comparable_functions(getattr(value, name), origin, compares_by_value, (*path, name))
-            for name in value._fields
-        }
+        fields = {name: part_with_comparable_functions(getattr(value, name), name) for name in value._fields}
         is_unchanged = all(fields[name] is getattr(value, name) for name in fields)
         return value if is_unchanged else type(value)(**fields)
     if type(value) in (list, tuple):
-        return type(value)(
-            _with_comparable_functions(item, origin, compares_by_value, (*path, index))
-            for index, item in enumerate(value)
-        )
+        return type(value)(part_with_comparable_functions(item, index) for index, item in enumerate(value))
     if type(value) is dict:
-        return {
-            key: _with_comparable_functions(item, origin, compares_by_value, (*path, key))
-            for key, item in value.items()
-        }
-    return PureFunction(value, (origin, path), compares_by_value) if _is_closure(value) else value
+        return {key: part_with_comparable_functions(item, key) for key, item in value.items()}
+    return PureFunction(value, (factory_call, path_in_result), compares_by_value) if _is_closure(value) else value
 
 
 def _copy_of_array(value: Any) -> Any:

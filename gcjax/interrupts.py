@@ -28,7 +28,7 @@ SAVING_SECONDS: dict[int, float] = {signal.SIGINT: 5.0, signal.SIGTERM: 10.0}
 
 _SIGNAL_WORDS = {signal.SIGINT: "interrupted", signal.SIGTERM: "terminated"}
 _MAX_FLUSH_SECONDS = 0.5  # whoever holds stdout may hang
-_HOLD_SECONDS = 20.0  # longer than the thread that listens takes to end the process
+_MAX_SECONDS_UNTIL_LISTENER_ENDS_PROCESS = 20.0
 _STDOUT, _STDERR = 1, 2  # file descriptors
 _CLEAR_LINE, _SHOW_CURSOR = b"\r\x1b[2K", b"\x1b[?25h"  # a progress bar has written the one and hidden the other
 
@@ -177,7 +177,7 @@ def _hold_main_thread(signal_number: int, frame: FrameType | None) -> None:
     del frame
     is_only_a_request = _signal_state.grace.get(signal_number)
     if not is_only_a_request:
-        time.sleep(_HOLD_SECONDS)
+        time.sleep(_MAX_SECONDS_UNTIL_LISTENER_ENDS_PROCESS)
         _end_process(signal_number)
 
 

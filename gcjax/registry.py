@@ -47,7 +47,7 @@ _OPTAX_NAMES = (
 )
 
 # What these make depends on nothing but the arguments; a task may read a file.
-_COMPARABLE = ("code", "stopping", "deadline", "protocol", "groups", "specification", "straggler", "optimizer")
+_COMPARABLE_KINDS = ("code", "stopping", "deadline", "protocol", "groups", "specification", "straggler", "optimizer")
 
 NOT_IN_CONFIGS = ("specification",)  # they are named as the protocols
 
@@ -132,15 +132,20 @@ def register(kind: str, *, name: str | None = None, paper: str = "") -> Callable
 
     def add(factory: Factory) -> Factory:
         """Registers a factory as `kind` under `name`, and returns it, comparable where the kind allows it."""
-        entry_name = _valid_entry_name(kind, name, factory)
-        if kind in _COMPARABLE:
-            from gcjax.equality import comparable
-
-            factory = cast(Factory, comparable(factory))
-        _add_outside_entry(kind, entry_name, Entry(factory, paper))
-        return factory
+        return _register_factory(factory, kind, name, paper)
 
     return add
+
+
+def _register_factory(factory: Factory, kind: str, name: str | None, paper: str) -> Factory:
+    """Registers a factory from outside of gcjax, and returns it, comparable where the kind allows it."""
+    entry_name = _valid_entry_name(kind, name, factory)
+    if kind in _COMPARABLE_KINDS:
+        from gcjax.equality import comparable
+
+        factory = cast(Factory, comparable(factory))
+    _add_outside_entry(kind, entry_name, Entry(factory, paper))
+    return factory
 
 
 def _valid_entry_name(kind: str, name: str | None, factory: Any) -> str:

@@ -52,7 +52,7 @@ _EXAMPLES = {
 _LITERALS: dict[Any, Any] = {float: 1.0, int: 1, str: None, Path: None, bool: True}
 """Type -> an example; None: the parameter's own name as text."""
 _MATRIX = [[0, 1], [1, 0]]
-_USUAL = ("sgd",)
+_USUAL_NAMES = ("sgd",)
 """Entries that are proposed before others of their type, however few arguments those need."""
 
 
@@ -208,17 +208,17 @@ def _simplest_entry(
     needed_type = get_args(annotation)[-1] if is_factory_type else annotation
     if not isinstance(needed_type, type):
         return None
-    candidates = [
-        (name not in _USUAL, _num_required_parameters(entry), _selector(kind, name), entry)
+    complexities_and_entries = [
+        ((name not in _USUAL_NAMES, _num_required_parameters(entry), _selector(kind, name)), entry)
         for kind in kinds.values()
         if kind.in_configs
         for name, entry in kind.entries.items()
         if entry != owner and _makes(entry, needed_type)
     ]
-    if not candidates:
+    if not complexities_and_entries:
         return None
-    *_, selector, entry = min(candidates, key=lambda candidate: candidate[:3])  # all but the entry itself
-    return selector, entry
+    (_, _, selector), simplest_entry = min(complexities_and_entries, key=lambda pair: pair[0])
+    return selector, simplest_entry
 
 
 def _makes(entry: registry.Entry, needed_type: type) -> bool:

@@ -153,7 +153,7 @@ def _combination_progress(sweep_progress: Progress, combination: str, index: int
         """Reports the fraction of this combination that is done as a fraction of the sweep."""
         sweep_progress.update(f"{combination}: {label}", (index + fraction) / num_combinations, detail)
 
-    return Progress(update, show=lambda _: None)
+    return Progress(update=update, show=lambda _: None)
 
 
 def _seed_rows(parameters: Sequence[str], parameter_values: Sequence[str], results: analysis.Results) -> Columns:

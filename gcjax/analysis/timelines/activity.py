@@ -79,10 +79,9 @@ def of_schedule(
     """
     record: Any = on_host(jax.device_get(schedule))
     seconds, num_workers = _last_moment(record), record.start.shape[1]
-    unit_seconds = (
-        np.zeros(record.start.shape)
-        if durations is None
-        else _array_of_shape("durations", durations, record.start.shape)
+    without_failures = np.zeros(record.start.shape)
+    unit_durations = (
+        without_failures if durations is None else _array_of_shape("durations", durations, record.start.shape)
     )
     loss_curve = None if loss is None else _loss_curve(record.time, _array_of_shape("loss", loss, record.time.shape))
     whole = Activity(
@@ -93,7 +92,7 @@ def of_schedule(
     shown_workers = (
         _evenly_spaced(num_workers, MAX_WORKERS) if is_large and workers is None else _worker_indices(workers, whole)
     )
-    units = _units_of_workers(name, record, unit_seconds, shown_workers)
+    units = _units_of_workers(name, record, unit_durations, shown_workers)
     limited = limit(whole._replace(units=units), window=window, workers=shown_workers.tolist())
     return _with_fewer_commits(limited._replace(contributions=_contributions_until(name, record, limited.end)))
 

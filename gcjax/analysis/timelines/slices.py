@@ -212,19 +212,25 @@ def _messages_in_commits(units: Columns, contributions: Columns) -> tuple[np.nda
     """Commit, worker and unit of each message that a commit took: of units of a contribution, arrived by the commit."""
     sent = select(units, np.isfinite(units["send_start"]) & np.isfinite(units["finish"]))
     units_per_worker = 1 + int(max(units["unit"].max(initial=0), contributions["unit"].max(initial=0)))
-    first_unit_ids = contributions["worker"].astype(np.int64) * units_per_worker + contributions["unit"]
-    sent_unit_ids = sent["worker"].astype(np.int64) * units_per_worker + sent["unit"]
-    order = np.argsort(first_unit_ids, kind="stable")
-    num_begun_contributions = np.searchsorted(first_unit_ids[order], sent_unit_ids, side="right")
-    is_after_begin = num_begun_contributions > 0
-    sent, sent_unit_ids = select(sent, is_after_begin), sent_unit_ids[is_after_begin]
-    last_begun = select(contributions, order[num_begun_contributions[is_after_begin] - 1])
-    last_begun_ids = first_unit_ids[order][num_begun_contributions[is_after_begin] - 1]
-    is_in_contribution = sent_unit_ids - last_begun_ids < last_begun["work"]
-    is_same_worker = sent["worker"] == last_begun["worker"]
-    is_arrived = sent["finish"] <= last_begun["time"] * (1 + _ROUNDING)
-    is_taken = is_in_contribution & is_same_worker & is_arrived
-    return last_begun["commit"][is_taken], sent["worker"][is_taken], sent["unit"][is_taken]
+    sent_position = _position_in_units_of_all_workers(sent, units_per_worker)
+    begin_position = _position_in_units_of_all_workers(contributions, units_per_worker)
+    order_by_begin = np.argsort(begin_position, kind="stable")
+    num_begun_before = np.searchsorted(begin_position[order_by_begin], sent_position, side="right")
+    is_after_some_begin = num_begun_before > 0
+    sent, sent_position = select(sent, is_after_some_begin), sent_position[is_after_some_begin]
+    row_of_last_begun = order_by_begin[num_begun_before[is_after_some_begin] - 1]
+    contribution = select(contributions, row_of_last_begun)
+    units_since_begin = sent_position - begin_position[row_of_last_begun]
+    is_within_contribution = units_since_begin < contribution["work"]
+    is_of_same_worker = sent["worker"] == contribution["worker"]
+    is_arrived_by_commit = sent["finish"] <= contribution["time"] * (1 + _ROUNDING)
+    is_taken = is_within_contribution & is_of_same_worker & is_arrived_by_commit
+    return contribution["commit"][is_taken], sent["worker"][is_taken], sent["unit"][is_taken]
+
+
+def _position_in_units_of_all_workers(rows: Columns, units_per_worker: int) -> np.ndarray:
+    """int64[rows]: the position of each row's unit where the units of all workers follow one another, by worker."""
+    return rows["worker"].astype(np.int64) * units_per_worker + rows["unit"]
 
 
 def _staleness_curves(contributions: Columns) -> dict[str, Columns]:
