@@ -17,20 +17,20 @@ _MIN_TIME_SHARE = 0.3  # for which they do, of the time that they have in common
 _NUM_MOMENTS = 200
 
 
-def styles(results: Results, name: str) -> dict[str, dict[str, Any]]:
+def styles(results: Results, metric: str) -> dict[str, dict[str, Any]]:
     """Scheme -> colour, width and dashes of its curve.
 
     Of n curves that coincide, the k-th (from 0) is drawn for (n - k)/n of its length, with gaps for those before it.
 
     Args:
       results: of the run.
-      name: of the metric by which curves coincide.
+      metric: by which curves coincide.
     """
     style_of_scheme = {}
     for index, scheme in enumerate(results.schemes):
         dashes = _DASHES[index // len(COLOURS) % len(_DASHES)]
         style_of_scheme[scheme] = {"color": COLOURS[index % len(COLOURS)], "linewidth": 1.8, "linestyle": dashes}
-    for group in coinciding(results, name):
+    for group in coinciding(results, metric):
         for num_curves_below, scheme in enumerate(group[1:], start=1):
             dash = (len(group) - num_curves_below) * _DASH_LENGTH
             gap_for_curves_below = num_curves_below * _DASH_LENGTH
@@ -39,7 +39,7 @@ def styles(results: Results, name: str) -> dict[str, dict[str, Any]]:
     return style_of_scheme
 
 
-def seed_curves(results: Results, scheme: str, name: str) -> tuple[np.ndarray, np.ndarray]:
+def seed_curves(results: Results, scheme: str, metric: str) -> tuple[np.ndarray, np.ndarray]:
     """The curve of a metric for each seed, all at the same times: those of any evaluation of any seed.
 
     Returns:
@@ -47,16 +47,16 @@ def seed_curves(results: Results, scheme: str, name: str) -> tuple[np.ndarray, n
     """
     seeds = results.seeds(scheme)
     times = np.unique(np.concatenate([seed["time"] for seed in seeds]))
-    return times, np.stack([np.interp(times, seed["time"], seed[name]) for seed in seeds])
+    return times, np.stack([np.interp(times, seed["time"], seed[metric]) for seed in seeds])
 
 
-def coinciding(results: Results, name: str) -> list[list[str]]:
-    """Groups of two or more schemes whose curves of the metric `name` lie on one another for much of the time.
+def coinciding(results: Results, metric: str) -> list[list[str]]:
+    """Groups of two or more schemes whose curves of the metric lie on one another for much of the time.
 
     A loss is compared by its logarithm, as it is drawn.
     """
-    curves = {scheme: seed_curves(results, scheme, name) for scheme in results.schemes}
-    scale = np.log if name.endswith("loss") else np.asarray
+    curves = {scheme: seed_curves(results, scheme, metric) for scheme in results.schemes}
+    scale = np.log if metric.endswith("loss") else np.asarray
     mean_curves = {scheme: (times, scale(values.mean(axis=0))) for scheme, (times, values) in curves.items()}
     finite_values = np.concatenate([values[np.isfinite(values)] for _, values in mean_curves.values()])
     panel_height = float(np.ptp(finite_values)) if finite_values.size else 0.0

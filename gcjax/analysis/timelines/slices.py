@@ -100,16 +100,20 @@ def _concatenate_sorted(groups: Sequence[Slices], *, by: Sequence[str]) -> Slice
 
 def _slice_of_sent_unit(track_slices: Slices) -> dict[tuple[int, int], int]:
     """(worker, unit) -> index of the slice in which it is sent; in which it is computed, if sending takes no time."""
-    slice_of_unit = {}
-    for state in ("computing", "sending"):  # sending replaces computing
-        for index in np.flatnonzero((track_slices.name == state) & (track_slices.unit_or_commit >= 0)):
-            slice_of_unit[int(track_slices.worker[index]), int(track_slices.unit_or_commit[index])] = index
-    return slice_of_unit
+    slice_of_computing = _slice_of_unit_in_state(track_slices, "computing")
+    slice_of_sending = _slice_of_unit_in_state(track_slices, "sending")
+    return slice_of_computing | slice_of_sending
+
+
+def _slice_of_unit_in_state(track_slices: Slices, state: str) -> dict[tuple[int, int], int]:
+    """(worker, unit) -> index of the slice of a worker in which the unit is in the state."""
+    indices = np.flatnonzero((track_slices.name == state) & (track_slices.unit_or_commit != NO_UNIT)).tolist()
+    return {(int(track_slices.worker[i]), int(track_slices.unit_or_commit[i])): i for i in indices}
 
 
 def _slice_of_commit(track_slices: Slices) -> dict[int, int]:
     """Commit -> index of the slice of the server that begins with it."""
-    begins_with_commit = (track_slices.worker == SERVER) & (track_slices.unit_or_commit >= 0)
+    begins_with_commit = (track_slices.worker == SERVER) & (track_slices.unit_or_commit != NO_UNIT)
     return {int(track_slices.unit_or_commit[index]): index for index in np.flatnonzero(begins_with_commit)}
 
 
