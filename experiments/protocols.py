@@ -112,7 +112,7 @@ def _costs_table(rows: Columns, schemes: Sequence[str]) -> Iterator[tuple[str, .
         of_scheme = analysis.select(rows, rows["scheme"] == scheme)
         shares = (table_cells.percent(of_scheme[name]) for name in ("computing", "communicating", "waiting"))
         staleness = table_cells.staleness(of_scheme["mean_staleness"], of_scheme["max_staleness"])
-        sent = table_cells.short(float(np.mean(of_scheme["numbers"] / of_scheme["end"])))
+        sent = table_cells.three_digits(float(np.mean(of_scheme["numbers"] / of_scheme["end"])))
         yield (scheme, *shares, staleness, sent)
 
 

@@ -23,7 +23,7 @@ MAX_UNITS = 6_000
 MAX_TIMELINES = 12
 """Schemes whose timelines are on a page."""
 
-_DASHES = ([], [6, 3], [2, 2], [8, 2, 2, 2])  # of runs that share a colour, in pixels
+_DASHES: tuple[list[int], ...] = ([], [6, 3], [2, 2], [8, 2, 2, 2])  # of runs that share a colour, in pixels
 _DARK_PAGE_COLOURS = {"waiting": "#3A3D42", "failed": "#D8D8D8"}  # of the states that are grey, on a dark page
 _NUM_TIME_STEPS = 1_000_000  # into which the time of a timeline is divided
 

@@ -114,7 +114,7 @@ def _slice_of_unit_in_state(track_slices: Slices, state: str) -> dict[tuple[int,
 def _slice_of_commit(track_slices: Slices) -> dict[int, int]:
     """Commit -> index of the slice of the server that begins with it."""
     begins_with_commit = (track_slices.worker == SERVER) & (track_slices.unit_or_commit != NO_UNIT)
-    return {int(track_slices.unit_or_commit[index]): index for index in np.flatnonzero(begins_with_commit)}
+    return {int(track_slices.unit_or_commit[i]): i for i in np.flatnonzero(begins_with_commit).tolist()}
 
 
 def _state_slices(activity: Activity) -> Slices:
